@@ -7,6 +7,7 @@
 //! before they write. So a log is beyond its cap only by what the writers of the moment had begun
 //! when it was full, if that is longer than a segment.
 
+use super::room::ALLOCATION_BYTES_FIRST;
 use super::segment::{DISK_BLOCK_BYTES, SEGMENT_BYTES_MAX, Segment};
 use super::{Log, Pressure};
 use crate::limits::CAPACITY_BYTES_MIN;
@@ -168,6 +169,12 @@ impl Log {
     /// Whether a writer found the disk full since space was given back last.
     pub(crate) fn wants_space(&self) -> bool {
         self.space_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Whether a writer found the disk full, and it still is: others may have given space back.
+    pub(super) fn is_disk_full(&self) -> bool {
+        let needed = self.kept_free_bytes().saturating_add(ALLOCATION_BYTES_FIRST as u64);
+        self.wants_space() && !self.capacity.is_capped() && self.free_bytes() < needed
     }
 
     /// Nothing more can be given back for now: writers need not wait for it.

@@ -26,7 +26,7 @@ use super::manifest::replace_with;
 use super::record::{ALIGNMENT, SEQUENCE_MAX, read_u32, read_u64};
 use super::scan::UNREADABLE;
 use super::segment::SEGMENTS_MAX;
-use super::{Log, error_at};
+use super::{Log, count_timed, error_at};
 use crate::io::{File, Open, Storage, is_unreadable};
 use crate::{Error, Result};
 use std::collections::BTreeSet;
@@ -34,6 +34,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 pub(crate) const NAME: &str = "checkpoint";
 const MAGIC: &[u8; 8] = b"tyrantck";
@@ -57,6 +58,7 @@ impl Log {
         let mut blocks = Some(blocks);
         // No segment goes, and so no slot gets another meaning, until it is written.
         let _maintenance = self.maintenance.lock();
+        let began = Instant::now();
         self.commit.check()?;
         // The sync at the end interrupts nobody for pages of a segment that is frozen.
         self.seal_if_worth_it()?;
@@ -107,6 +109,7 @@ impl Log {
         })?;
         self.checkpointed.store(started_at, Ordering::Relaxed);
         self.checkpointed_number.store(started_number, Ordering::Relaxed);
+        count_timed(&self.figures.checkpoints, &self.figures.checkpoint_us, began);
         Ok(())
     }
 

@@ -14,7 +14,7 @@
 use super::record::Record;
 use super::scan::{ScanError, Scanner};
 use super::segment::{Location, Segment, Segments};
-use super::{Log, error_at};
+use super::{Log, count_timed, error_at};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -270,6 +270,7 @@ impl Log {
             .map(|one| one.number)
             .min()
             .unwrap_or(u64::MAX);
+        let began = Instant::now();
         let mut pace = Pace::new(gently.then_some(self.settings.compaction_bytes_per_second));
         let file = Arc::clone(&segment.file);
         let mut scanner = Scanner::new(file, self.identity.salt, 0, segment.bytes());
@@ -319,7 +320,7 @@ impl Log {
         self.seal_if_worth_it()?;
         self.cut_sealed()?;
         self.sync()?;
-        self.figures.compactions.fetch_add(1, Ordering::Relaxed);
+        count_timed(&self.figures.compactions, &self.figures.compaction_us, began);
         self.figures.compacted_bytes.fetch_add(segment.bytes(), Ordering::Relaxed);
         segment.emptied.store(true, Ordering::Relaxed);
         Ok(())

@@ -224,6 +224,7 @@ impl Log {
             self.segments.store(Arc::new(segments));
         }
         self.figures.damaged_reads.fetch_add(segment.faults.count(), Ordering::Relaxed);
+        self.figures.cold_reads.fetch_add(segment.first_read.count(), Ordering::Relaxed);
         self.retired.lock().push(Arc::clone(segment));
         self.unsynced.lock().retain(|one| !Arc::ptr_eq(one, segment));
         self.space_wanted.store(false, Ordering::Relaxed);

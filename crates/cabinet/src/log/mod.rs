@@ -86,6 +86,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Instant;
 use used::Used;
 
 /// Random numbers that tell a log's files from all others.
@@ -218,13 +219,27 @@ impl Pressure {
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) syncs: AtomicU64,
+    /// Time in which the disk made files durable for these syncs.
+    pub(crate) sync_us: AtomicU64,
     pub(crate) compactions: AtomicU64,
+    pub(crate) compaction_us: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
+    pub(crate) checkpoint_us: AtomicU64,
     pub(crate) compacted_bytes: AtomicU64,
     pub(crate) moved_bytes: AtomicU64,
     /// Blocks given to threads.
     pub(crate) blocks: AtomicU64,
     /// Reads that met damage in segments that are gone.
     pub(crate) damaged_reads: AtomicU64,
+    /// Records read from the disk in segments that are gone.
+    pub(crate) cold_reads: AtomicU64,
+}
+
+/// Adds 1 to `count`, and the time since `began` to `total_us`.
+fn count_timed(count: &AtomicU64, total_us: &AtomicU64, began: Instant) {
+    count.fetch_add(1, Ordering::Relaxed);
+    let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    total_us.fetch_add(us, Ordering::Relaxed);
 }
 
 impl Log {
@@ -297,19 +312,46 @@ impl Log {
 
     /// Names and figures worth showing.
     pub(crate) fn report(&self) -> Vec<(&'static str, String)> {
-        let damaged = self.segments().iter().filter(|segment| segment.is_damaged()).count();
+        let segments = self.segments();
+        let damaged = segments.iter().filter(|segment| segment.is_damaged()).count();
         let count = |number: &AtomicU64| number.load(Ordering::Relaxed).to_string();
-        vec![
-            ("segments", self.segments().iter().count().to_string()),
+        let usage = Usage::of(&segments);
+        let in_use = usage.live_bytes + usage.tombstone_bytes;
+        let gone = self.figures.cold_reads.load(Ordering::Relaxed);
+        let cold_reads = gone + segments.iter().map(|one| one.first_read.count()).sum::<u64>();
+        let mut report = vec![
+            ("segments", segments.iter().count().to_string()),
+            ("log_bytes", usage.total_bytes.to_string()),
+            ("dead_bytes", usage.total_bytes.saturating_sub(in_use).to_string()),
             ("damaged_segments", damaged.to_string()),
             ("damages", self.damages.len().to_string()),
             ("damaged_records", self.failed_reads().to_string()),
+            ("cold_reads", cold_reads.to_string()),
             ("syncs", count(&self.figures.syncs)),
+            ("sync_us", count(&self.figures.sync_us)),
+            ("checkpoints", count(&self.figures.checkpoints)),
+            ("checkpoint_us", count(&self.figures.checkpoint_us)),
             ("compactions", count(&self.figures.compactions)),
+            ("compaction_us", count(&self.figures.compaction_us)),
             ("compacted_bytes", count(&self.figures.compacted_bytes)),
             ("moved_bytes", count(&self.figures.moved_bytes)),
             ("blocks", count(&self.figures.blocks)),
-        ]
+        ];
+        if let Some(refusal) = self.write_refusal() {
+            report.push(("write_refusal", refusal));
+        }
+        report
+    }
+
+    /// Returns why writers are refused at present, if they are.
+    fn write_refusal(&self) -> Option<String> {
+        match self.commit.check() {
+            Err(error) => Some(error.to_string()),
+            Ok(()) if self.is_disk_full() => {
+                Some(Error::NoSpace { path: self.directory.clone() }.to_string())
+            }
+            Ok(()) => None,
+        }
     }
 
     /// Bytes that the log's files take on the disk.

@@ -14,22 +14,30 @@ use super::segment::{Location, Segment, Segments};
 use crate::io::{is_unreadable, read_around};
 use crate::{Error, Result, Wait};
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const PAGE_BYTES: usize = 4096;
 
 /// Bytes to read of a record whose length is not known yet: as many as three records of four do
 /// not exceed, as far as the reads so far tell. The fourth costs a second read, and those that
 /// are shorter cost the pages behind them, which is why it is not the longest.
-pub(crate) struct FirstRead(AtomicUsize);
+pub(crate) struct FirstRead {
+    bytes: AtomicUsize,
+    reads: AtomicU64,
+}
 
 impl Default for FirstRead {
     fn default() -> Self {
-        Self(AtomicUsize::new(Self::BYTES_AT_FIRST))
+        Self { bytes: AtomicUsize::new(Self::BYTES_AT_FIRST), reads: AtomicU64::new(0) }
     }
 }
 
 impl FirstRead {
+    /// Number of records that were read from the disk.
+    pub(super) fn count(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
     const BYTES_AT_FIRST: usize = 2048;
     const BYTES_MIN: usize = 64;
     /// From here on a second read is a small part of the cost of a record.
@@ -37,17 +45,18 @@ impl FirstRead {
 
     /// Bytes to read from `offset` on: to the end of a page, because whole pages are read anyway.
     fn bytes_from(&self, offset: usize) -> usize {
-        let bytes = self.0.load(Ordering::Relaxed);
+        let bytes = self.bytes.load(Ordering::Relaxed);
         (offset + bytes).next_multiple_of(PAGE_BYTES) - offset
     }
 
     /// Takes note of the length of a record. It goes up by three steps or down by one, so it
     /// comes to rest where three of four are below. What is lost between two threads is a step.
     fn learn(&self, length: usize) {
-        let bytes = self.0.load(Ordering::Relaxed);
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let bytes = self.bytes.load(Ordering::Relaxed);
         let step = bytes / 64;
         let next = if length > bytes { bytes + 3 * step } else { bytes - step };
-        self.0.store(next.clamp(Self::BYTES_MIN, Self::BYTES_MAX), Ordering::Relaxed);
+        self.bytes.store(next.clamp(Self::BYTES_MIN, Self::BYTES_MAX), Ordering::Relaxed);
     }
 }
 
@@ -368,6 +377,7 @@ mod tests {
             value_bytes(&segment, *offset, Wait::Block).unwrap();
         }
         assert_eq!(segment.first_read.bytes_from(0), PAGE_BYTES);
+        assert_eq!(segment.first_read.count(), 800);
     }
 
     #[test]
@@ -376,10 +386,10 @@ mod tests {
         let limit = FirstRead::BYTES_MAX;
         for length in [limit - 1, limit, limit + 1, usize::MAX] {
             (0..1000).for_each(|_| guess.learn(length));
-            assert!((limit * 62 / 64..=limit).contains(&guess.0.load(Ordering::Relaxed)));
+            assert!((limit * 62 / 64..=limit).contains(&guess.bytes.load(Ordering::Relaxed)));
         }
         (0..1000).for_each(|_| guess.learn(1));
-        assert_eq!(guess.0.load(Ordering::Relaxed), FirstRead::BYTES_MIN);
+        assert_eq!(guess.bytes.load(Ordering::Relaxed), FirstRead::BYTES_MIN);
     }
 
     #[test]

@@ -3,11 +3,12 @@
 use super::holes::Place;
 use super::record::Kind;
 use super::segment::{MARGIN_BYTES, SEGMENT_BYTES_MAX, Segment};
-use super::{Log, Tail, error_at};
+use super::{Log, Tail, count_timed, error_at};
 use crate::{Durability, Error, LogPosition, Result};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 impl Log {
     /// Makes everything appended before the call durable.
@@ -37,10 +38,11 @@ impl Log {
             (tail.base + end, place, Arc::clone(&tail.segment), sealed)
         };
         self.commit.begin(position);
+        let began = Instant::now();
         self.sync_directory(&synced)?;
         self.sync_files(sealed.iter().chain([&active]))?;
+        count_timed(&self.figures.syncs, &self.figures.sync_us, began);
         self.unsynced.lock().retain(|one| !sealed.iter().any(|done| Arc::ptr_eq(one, done)));
-        self.figures.syncs.fetch_add(1, Ordering::Relaxed);
         if position > self.commit.durable() {
             *synced = Some(place);
         }

@@ -3,7 +3,8 @@
 
 use crate::logging::Log;
 use crate::settings::{Launch, Loaded, SETTINGS, Settings};
-use server::Handle;
+use server::{Handle, Monitor};
+use std::sync::Arc;
 
 /// The settings of a running server, and the way to change them.
 pub(crate) struct Reloader {
@@ -12,6 +13,8 @@ pub(crate) struct Reloader {
     pub(crate) running: Vec<Settings>,
     /// Servers of the databases.
     pub(crate) handles: Vec<Handle>,
+    /// Listener for metrics, health and readiness, if there is one.
+    pub(crate) monitor: Option<Arc<Monitor>>,
 }
 
 impl Reloader {
@@ -57,6 +60,9 @@ impl Reloader {
         }
         if let Some(verbosity) = self.running.first().and_then(|settings| settings.log_level) {
             log.set_verbosity(verbosity);
+        }
+        if let (Some(monitor), Some(settings)) = (&self.monitor, self.running.first()) {
+            monitor.set_limits(settings.readiness_limits());
         }
         if changes == 0 {
             tracing::info!("reload: no setting has changed");

@@ -12,10 +12,11 @@ use anyhow::{Context, Result};
 use cabinet::name::Specification;
 use cabinet::{Clock, Database};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use server::{Endpoint, Handle, Server};
+use server::{Endpoint, Handle, Monitor, ReadinessLimits, Server};
 use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 
 /// Logged at start if no listen address was given.
@@ -33,6 +34,10 @@ pub(crate) struct Process {
     pub verbosity: Verbosity,
     /// File for the process id.
     pub pid: Option<PathBuf>,
+    /// Listener for metrics, health and readiness, if there is one.
+    pub admin: Option<Endpoint>,
+    /// Limits of readiness.
+    pub readiness: ReadinessLimits,
     /// Messages logged at start.
     pub notices: Vec<String>,
     /// Source of the settings, and their values at the start, if they can be read again.
@@ -83,8 +88,10 @@ impl Process {
         };
         Ok(Self {
             databases: databases.iter().cloned().zip(configs).map(service).collect(),
+            readiness: first.readiness_limits(),
             log: first.log,
             verbosity: first.log_level.unwrap_or_default(),
+            admin: first.admin.map(|listen| listen.0),
             pid: first.pid,
             notices: Vec::new(),
             launch: Some((launch, databases)),
@@ -115,10 +122,17 @@ impl Process {
         for notice in &self.notices {
             tracing::info!("{notice}");
         }
+        // It ends last: what it reports may be the last owner of a database.
+        let monitor = self.start_monitor()?.map(Arc::new);
         let shares = self.databases.len() as u64;
         let endpoints: Vec<_> = self.databases.iter().map(Service::endpoints).collect();
         let sockets = systemd::inherited_sockets(&endpoints)?;
-        let bind = |(service, sockets): (&Service, _)| service.bind(shares, sockets);
+        let bind = |(service, sockets): (&Service, _)| {
+            if let Some(monitor) = &monitor {
+                monitor.set_starting(format!("the database {} is opening", service.database));
+            }
+            service.bind(shares, sockets)
+        };
         let bound = self.databases.iter().zip(sockets).map(bind);
         let bound: Vec<Bound> = bound.collect::<Result<_>>()?;
         let handles: Vec<Handle> = bound.iter().map(|bound| bound.server.handle()).collect();
@@ -126,6 +140,7 @@ impl Process {
             launch,
             running,
             handles: handles.clone(),
+            monitor: monitor.clone(),
         });
         let (stopping, reloading, reopened) = (handles.clone(), handles.clone(), log.clone());
         let manager = Manager::from_environment();
@@ -164,11 +179,28 @@ impl Process {
         if daemon::is_child() {
             daemon::ready()?;
         }
+        if let Some(monitor) = &monitor {
+            for (bound, handle) in bound.iter().zip(&handles) {
+                monitor.add(bound.database.path().display().to_string(), handle.clone());
+            }
+            monitor.set_started();
+        }
         let _watchdog = Watchdog::start(&manager, handles.clone())?;
         manager.ready();
         run_all(bound, &handles)?;
         system(format_args!("service finished: {process}"));
         Ok(())
+    }
+
+    /// Starts the listener for metrics, health and readiness, if there is to be one.
+    fn start_monitor(&self) -> Result<Option<Monitor>> {
+        let Some(endpoint) = &self.admin else { return Ok(None) };
+        let monitor = Monitor::start(endpoint, self.readiness).context("admin")?;
+        let addresses: Vec<String> =
+            monitor.local_addresses().iter().map(ToString::to_string).collect();
+        let shown = if addresses.is_empty() { endpoint.to_string() } else { addresses.join(", ") };
+        system(format_args!("serving metrics on {shown}"));
+        Ok(Some(monitor))
     }
 }
 

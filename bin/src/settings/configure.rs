@@ -9,7 +9,8 @@ use scripts::{Allowed, Limits, Source};
 use server::update_log::{Retention, Settings as UpdateLogSettings};
 use server::{ClientPaths, CommandMask, Config, Dialect, Endpoint, Following, OnTimeout, Seeding};
 use server::{
-    ExtensionSettings, SemiSyncSettings, ServerFiles, TlsClientSettings, TlsSettings, Users,
+    ExtensionSettings, ReadinessLimits, SemiSyncSettings, ServerFiles, TlsClientSettings,
+    TlsSettings, Users,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -296,6 +297,11 @@ impl Settings {
             },
         });
         Ok(())
+    }
+
+    /// Returns the limits beyond which the process is not ready.
+    pub(crate) fn readiness_limits(&self) -> ReadinessLimits {
+        ReadinessLimits { lag_max: self.ready_lag_max.and_then(Seconds::unless_zero) }
     }
 
     /// Fails if two databases of one process would use the same port or file.

@@ -15,7 +15,7 @@ pub(crate) use reference::{defaults_file, markdown};
 use crate::logging::Verbosity;
 use definition::{Setting, settings};
 use std::path::PathBuf;
-use value::{Bytes, Commands, Count, Every, Expiry, Many, Rate, Seconds, Seed, Server};
+use value::{Bytes, Commands, Count, Every, Expiry, Listen, Many, Rate, Seconds, Seed, Server};
 use value::{TimeoutAction, Value};
 
 settings! {
@@ -96,6 +96,15 @@ settings! {
         log_level: Verbosity = Setting::new("LEVEL", "\"info\"").of_process().live();
         /// Write the process id to this file while serving
         pid: PathBuf = Setting::unset("PATH", "\"tyrant.pid\"", "none").of_process();
+    }
+
+    "Monitoring" {
+        /// Serve /metrics, /health and /ready over HTTP on this address or Unix socket, to everyone
+        /// who reaches it
+        admin: Listen = Setting::unset("HOST:PORT", "\"127.0.0.1:9178\"", "none").of_process();
+        /// With admin: fail /ready while this server is further behind its master, in seconds; 0 is
+        /// no limit
+        ready_lag_max: Seconds = Setting::new("S", "0").of_process().live();
     }
 
     "Protocols" {

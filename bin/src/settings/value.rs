@@ -7,7 +7,7 @@ use crate::sizes;
 use clap::builder::{BoolishValueParser, EnumValueParser};
 use clap::{Arg, ArgAction, ArgMatches, ValueEnum};
 use serde::de::{Deserializer, SeqAccess, Visitor};
-use server::{CommandMask, Master, Periodic};
+use server::{CommandMask, Endpoint, Master, Periodic};
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -141,6 +141,7 @@ values! {
     Bytes: Number | Text, "a number of bytes", |bytes| bytes.0.to_string();
     Rate: Number | Text, "a number of bytes per second", |rate| rate.0.to_string();
     Seconds: Number, "a number of seconds", |seconds| seconds.0.as_secs_f64().to_string();
+    Listen: Text, "HOST:PORT or a path", |listen| quoted(&listen.0.to_string());
     Server: Text, "HOST:PORT", |server| quoted(&format!("{}:{}", server.0.host, server.0.port));
 }
 
@@ -254,6 +255,22 @@ impl FromStr for Server {
             Ok(client::Address::Tcp { host, port }) => Ok(Self(Master { host, port })),
             _ => Err("not HOST:PORT".to_owned()),
         }
+    }
+}
+
+/// An address or a Unix socket to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listen(pub(crate) Endpoint);
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Self(match text.parse() {
+            Ok(client::Address::Tcp { host, port }) => Endpoint::Tcp { host: Some(host), port },
+            Ok(client::Address::Unix(path)) => Endpoint::Unix(path),
+            Err(_) => return Err("not HOST:PORT or the path of a Unix socket".to_owned()),
+        }))
     }
 }
 
@@ -405,6 +422,14 @@ mod tests {
         for text in ["example.org:x", "/tmp/socket"] {
             text.parse::<Server>().unwrap_err();
         }
+    }
+
+    #[test]
+    fn a_listener_is_a_host_and_a_port_or_a_path() {
+        let tcp = Endpoint::Tcp { host: Some("::1".into()), port: 9178 };
+        assert_eq!("[::1]:9178".parse(), Ok(Listen(tcp)));
+        assert_eq!("/run/admin.sock".parse(), Ok(Listen(Endpoint::Unix("/run/admin.sock".into()))));
+        "host:x".parse::<Listen>().unwrap_err();
     }
 
     #[test]

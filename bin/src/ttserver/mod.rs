@@ -10,6 +10,7 @@ use anyhow::Result;
 use options::{Options, Refusal, Request};
 use scripts::limits::THREADS_MAX;
 use scripts::{Allowed, Limits, Source};
+use server::ReadinessLimits;
 use server::update_log::Settings;
 use server::{
     ClientPaths, CommandMask, Config, Dialect, Endpoint, ExtensionSettings, Following, Master,
@@ -121,6 +122,8 @@ fn process(options: &Options) -> Result<Process> {
         log: options.log.clone().or_else(daemon_log),
         verbosity: options.verbosity,
         pid: options.pid.clone().or_else(default_pid),
+        admin: None,
+        readiness: ReadinessLimits::default(),
         notices,
         launch: None,
     })

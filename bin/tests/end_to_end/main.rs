@@ -7,6 +7,7 @@ mod damage;
 mod fixed;
 mod import;
 mod messages;
+mod monitoring;
 mod process;
 mod replication;
 mod scripts;

@@ -26,6 +26,7 @@ mod admin;
 mod config;
 mod counters;
 mod error;
+mod monitor;
 mod net;
 mod ops;
 mod protocol;
@@ -47,6 +48,9 @@ pub use config::{
     REQUEST_BYTES_MAX, SPOOL_BYTES_MAX, TlsSettings,
 };
 pub use error::{Error, Result};
+pub use monitor::{
+    MONITOR_CONNECTIONS_MAX, MONITOR_EXCHANGE_MAX, MONITOR_HEAD_BYTES_MAX, Monitor, ReadinessLimits,
+};
 pub use net::pace::{ADVANCE_BYTES_MAX, BYTES_PER_SECOND_MIN, Pace};
 pub use ops::command_mask::{Command, CommandMask, Protocol, UnknownName};
 pub use ops::long::PIECE_BYTES;
@@ -56,8 +60,7 @@ pub use ops::remote::{
 };
 pub use ops::scrub::{CHECK_BYTES_PER_SECOND, SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
 pub use protocol::extension::{
-    Extension, ExtensionError, ExtensionSettings, FunctionStatistics, Periodic, SCRIPT_QUEUE_MAX,
-    SCRIPT_THREADS,
+    Extension, ExtensionError, ExtensionSettings, Periodic, SCRIPT_QUEUE_MAX, SCRIPT_THREADS,
 };
 pub use protocol::records::draft::Draft;
 pub use protocol::records::value::Value;
@@ -67,6 +70,7 @@ pub use replication::{
     Following, Master, OnTimeout, ReplayError, Replayed, Seeding, SemiSyncSettings, replay,
 };
 pub use server::{Handle, Server};
+pub use shared::FunctionStatistics;
 pub use shared::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
 pub use store::position_file::POSITION_FILE;
 pub use tls::{ClientSettings as TlsClientSettings, ServerFiles, Session as TlsSession};

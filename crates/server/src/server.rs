@@ -70,6 +70,11 @@ impl Handle {
         }
     }
 
+    /// Calls `visit` with the state of the server, if it has not ended.
+    pub(crate) fn with_shared<T>(&self, visit: impl FnOnce(&Shared) -> T) -> Option<T> {
+        self.hub.upgrade().map(|hub| visit(&hub.shared))
+    }
+
     /// Loads the functions of the extension again, in the background. If that fails, the present
     /// ones stay. Without an extension nothing happens.
     pub fn reload_extension(&self) {

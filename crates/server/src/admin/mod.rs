@@ -1,5 +1,6 @@
-//! Administration: snapshots, the stats of the server, and the list of its sockets.
+//! Administration: snapshots, the stats and metrics of the server, and the list of its sockets.
 
+pub(crate) mod metrics;
 pub(crate) mod server_stats;
 pub(crate) mod snapshot;
 pub(crate) mod tcp_sockets;

@@ -2,7 +2,7 @@
 
 use crate::Dialect;
 use crate::counters::Count;
-use crate::shared::Shared;
+use crate::shared::{ScriptFigures, Shared};
 use cabinet::name::Kind;
 use std::fmt::Write;
 use std::sync::Weak;
@@ -120,7 +120,7 @@ pub(crate) fn further_stats(
     stats.extend(shared.replication.stats(shared.served.update_log.as_deref()));
     stats.extend(shared.scrub.stats());
     if let Some(scripts) = shared.scripts.get().and_then(Weak::upgrade) {
-        stats.extend(scripts.stats());
+        stats.extend(script_stats(scripts.figures()));
     }
     for count in &Count::ALL[FURTHER_COUNTS..] {
         stats.push((count.label().to_owned(), total(*count).to_string()));
@@ -131,6 +131,23 @@ pub(crate) fn further_stats(
     }
     let database = shared.served.database.figures();
     stats.extend(database.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    stats
+}
+
+fn script_stats(scripts: ScriptFigures) -> Vec<(String, String)> {
+    let mut stats = vec![
+        ("script_threads".to_owned(), scripts.threads.to_string()),
+        ("script_threads_busy".to_owned(), scripts.busy.to_string()),
+        ("script_queue".to_owned(), scripts.queued.to_string()),
+    ];
+    for function in scripts.functions {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let name: String =
+            function.name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
+        stats.push((format!("script_{name}_calls"), function.calls.to_string()));
+        stats.push((format!("script_{name}_failures"), function.failures.to_string()));
+        stats.push((format!("script_{name}_us"), function.time.as_micros().to_string()));
+    }
     stats
 }
 
@@ -154,8 +171,10 @@ pub(crate) fn uptime_seconds(shared: &Shared) -> f64 {
 pub(crate) struct Process {
     /// Average number of runnable processes over 5 minutes.
     load_average: f64,
-    virtual_bytes: u64,
-    resident_bytes: u64,
+    pub(crate) virtual_bytes: u64,
+    pub(crate) resident_bytes: u64,
+    /// Time at which the process started, in seconds since 1970.
+    pub(crate) started_s: f64,
     pub(crate) user_seconds: f64,
     pub(crate) system_seconds: f64,
 }
@@ -174,11 +193,15 @@ impl Process {
         let field = |number: usize| -> u64 {
             fields.get(number - 3).and_then(|field| field.parse().ok()).unwrap_or(0)
         };
+        let boot = read("/proc/stat");
+        let boot = boot.lines().find_map(|line| line.strip_prefix("btime "));
+        let booted_s: f64 = boot.and_then(|seconds| seconds.trim().parse().ok()).unwrap_or(0.0);
         let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
         Self {
             load_average: load_average.unwrap_or(0.0),
             virtual_bytes: field(23),
             resident_bytes: field(24) * rustix::param::page_size() as u64,
+            started_s: booted_s + field(22) as f64 / ticks_per_second,
             user_seconds: field(14) as f64 / ticks_per_second,
             system_seconds: field(15) as f64 / ticks_per_second,
         }
@@ -194,6 +217,9 @@ mod tests {
         let process = Process::now();
         assert!(process.resident_bytes > 100 << 10);
         assert!(process.virtual_bytes > process.resident_bytes);
+        let age_s = seconds_since_1970() - process.started_s;
+        // The time of the boot is in whole seconds, and the clock may have been set since.
+        assert!((-10.0..86_400.0).contains(&age_s), "{age_s}");
     }
 
     #[test]

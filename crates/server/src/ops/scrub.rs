@@ -169,6 +169,12 @@ impl Scrub {
         ]
     }
 
+    /// Returns the number of runs that were begun, and of the damaged places in the last.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.run, state.checked.damages)
+    }
+
     /// Runs the thread until the server stops.
     pub(crate) fn run_thread(
         &self,

@@ -4,6 +4,7 @@
 //! an event loop.
 
 use crate::ScriptRecords;
+use crate::shared::FunctionStatistics;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,16 +84,3 @@ impl Periodic {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ExtensionError(pub String);
-
-/// Statistics of a function.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FunctionStatistics {
-    /// Name of the function.
-    pub name: String,
-    /// Number of calls that have ended.
-    pub calls: u64,
-    /// Number of these calls that failed.
-    pub failures: u64,
-    /// Time of all these calls together.
-    pub time: Duration,
-}

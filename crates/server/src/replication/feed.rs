@@ -1,7 +1,7 @@
 //! Feed: the update log for one replica, without the entries that come from the replica or its own
 //! sources.
 
-use super::replica::Replica;
+use super::replica::{Amount, Replica};
 use super::sender::Failure;
 use crate::update_log::{LogOffset, Reader, Tail, UpdateLog};
 use wire::update_log::{Entry, Message};
@@ -16,12 +16,12 @@ pub(super) struct Feed<'l> {
     log: &'l UpdateLog,
     reader: Reader,
     replica: u32,
-    /// Entries read minus entries written to the log since it was opened; wraps.
-    read_less_written: u64,
+    /// Entries read minus entries written to the log since it was opened.
+    read_less_written: Amount,
     /// Time stamp of the last entry read, in microseconds since 1970.
     read_us: u64,
-    /// Number of operations sent.
-    sent: u64,
+    /// Operations sent. Records of a copy have no bytes of the log.
+    sent: Amount,
 }
 
 impl<'l> Feed<'l> {
@@ -32,7 +32,7 @@ impl<'l> Feed<'l> {
         from_us: u64,
     ) -> Result<Option<Self>, Failure> {
         let reader = Reader::open(log.folder(), from_us)?;
-        Ok(reader.map(|reader| Self::new(log, reader, replica, 0, from_us - 1)))
+        Ok(reader.map(|reader| Self::new(log, reader, replica, Amount::default(), from_us - 1)))
     }
 
     /// Returns a feed from a time stamp on after counting all of its entries, which may take
@@ -45,14 +45,14 @@ impl<'l> Feed<'l> {
     ) -> Result<Option<Self>, Failure> {
         let tail = log.tail();
         let Some(mut counting) = Reader::open(log.folder(), from_us)? else { return Ok(None) };
-        let mut backlog = 0_u64;
-        while counting.next(Some(tail.end))?.is_some() {
-            backlog += 1;
-            go_on(backlog)?;
+        let mut backlog = Amount::default();
+        while let Some(entry) = counting.next(Some(tail.end))? {
+            backlog = backlog.plus(Amount::of(&entry));
+            go_on(backlog.operations)?;
         }
         let mut feed = Self::of(log, replica, from_us)?;
         if let Some(feed) = &mut feed {
-            feed.read_less_written = tail.entries.wrapping_sub(backlog);
+            feed.read_less_written = Amount::up_to(tail).minus(backlog);
         }
         Ok(feed)
     }
@@ -60,17 +60,17 @@ impl<'l> Feed<'l> {
     /// Returns a feed from the end of the log on, as of a moment when all entries were in the file.
     pub(super) fn at(log: &'l UpdateLog, replica: u32, tail: Tail) -> Result<Self, Failure> {
         let reader = Reader::open_at(log.folder(), tail.end, 0)?;
-        Ok(Self::new(log, reader, replica, tail.entries, tail.timestamp_us))
+        Ok(Self::new(log, reader, replica, Amount::up_to(tail), tail.timestamp_us))
     }
 
     fn new(
         log: &'l UpdateLog,
         reader: Reader,
         replica: u32,
-        read_less_written: u64,
+        read_less_written: Amount,
         read_us: u64,
     ) -> Self {
-        Self { log, reader, replica, read_less_written, read_us, sent: 0 }
+        Self { log, reader, replica, read_less_written, read_us, sent: Amount::default() }
     }
 
     /// Returns the time stamp of the last entry read, in microseconds since 1970.
@@ -81,15 +81,16 @@ impl<'l> Feed<'l> {
     /// Returns the next message for the replica before `end`.
     pub(super) fn next(&mut self, end: LogOffset) -> Result<Option<Message<'_>>, Failure> {
         // A return from within the loop would borrow the reader until the end of the function.
-        loop {
+        let amount = loop {
             let Some(entry) = self.reader.next(Some(end))? else { return Ok(None) };
-            self.read_less_written = self.read_less_written.wrapping_add(1);
+            let amount = Amount::of(&entry);
+            self.read_less_written = self.read_less_written.plus(amount);
             self.read_us = entry.timestamp_us;
             if is_for(&entry, self.replica) {
-                break;
+                break amount;
             }
-        }
-        self.sent += 1;
+        };
+        self.sent = self.sent.plus(amount);
         let message = self.reader.last().map(|entry| Message::Update {
             timestamp_us: entry.timestamp_us,
             origin: entry.origin.into(),
@@ -100,12 +101,12 @@ impl<'l> Feed<'l> {
 
     /// Counts operations that were sent without being in a log.
     pub(super) fn count_records(&mut self, operations: u64) {
-        self.sent += operations;
+        self.sent = self.sent.plus(Amount { operations, bytes: 0 });
     }
 
     /// Returns the number of log entries that were not read yet.
     pub(super) fn remaining(&self) -> u64 {
-        self.log.tail().entries.wrapping_sub(self.read_less_written)
+        Amount::up_to(self.log.tail()).minus(self.read_less_written).operations
     }
 
     /// Reports the progress of the feed for `stat`.

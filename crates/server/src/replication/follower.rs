@@ -214,12 +214,15 @@ impl Follower {
         (executed_us, self.progress.replica_progress.lag().map_or(delay_seconds, |lag| lag.seconds))
     }
 
-    /// Returns names and values for `stat`.
-    pub(super) fn stats(&self) -> Vec<(String, String)> {
-        let mut stats = Vec::new();
-        let mut stat = |name: &str, value: String| stats.push((name.to_owned(), value));
+    /// Returns the number of operations that are not executed yet, if the master sends it.
+    pub(crate) fn lag_operations(&self) -> Option<u64> {
+        self.progress.replica_progress.lag().map(|lag| lag.operations)
+    }
+
+    /// Returns the state as `stat` shows it.
+    pub(crate) fn state(&self) -> &'static str {
         let state = *self.state.lock();
-        let name = match state {
+        match state {
             // An interrupted copy is incomplete, so the state is shown before the copy continues,
             // too.
             State::Connecting if position::is_seeding(&self.position) => "seeding",
@@ -227,8 +230,15 @@ impl Follower {
             State::Following => "following",
             State::Seeding { .. } => "seeding",
             State::Stopped => "stopped",
-        };
-        stat("replication_state", name.to_owned());
+        }
+    }
+
+    /// Returns names and values for `stat`.
+    pub(super) fn stats(&self) -> Vec<(String, String)> {
+        let mut stats = Vec::new();
+        let mut stat = |name: &str, value: String| stats.push((name.to_owned(), value));
+        stat("replication_state", self.state().to_owned());
+        let state = *self.state.lock();
         if let State::Seeding { done, total } = state {
             stat("replication_seeded", done.to_string());
             stat("replication_seeding", total.to_string());

@@ -37,7 +37,9 @@ pub(crate) use semi_sync::SemiSync;
 use crate::ops::served::Served;
 use crate::update_log::UpdateLog;
 use follower::Follower;
+use replica::Lag;
 use sender::Senders;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tls::Stream;
@@ -138,6 +140,12 @@ impl Replication {
         if let Some(semi_sync) = &self.semi_sync {
             semi_sync.watch(|| self.senders.durable_us().len(), is_stopping);
         }
+    }
+
+    /// Returns the lags of the connected replicas that acknowledge, by their ids.
+    pub(crate) fn lags(&self) -> BTreeMap<u32, Lag> {
+        let log = self.served.update_log.as_ref();
+        log.map_or_else(BTreeMap::new, |log| self.senders.lags(log.tail()))
     }
 
     /// Returns names and values for `stat`.

@@ -3,8 +3,10 @@
 use super::sender::Failure;
 use crate::update_log::{Tail, now_us};
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire::replication::Acknowledgement;
+use wire::update_log::{ENTRY_HEADER_BYTES, Entry};
 
 /// Content that is being sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +23,43 @@ pub(super) enum Phase {
     },
 }
 
+/// Amount of log entries; differences wrap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Amount {
+    pub(super) operations: u64,
+    pub(super) bytes: u64,
+}
+
+impl Amount {
+    /// Returns the amount of one entry.
+    pub(super) fn of(entry: &Entry<'_>) -> Self {
+        Self { operations: 1, bytes: (ENTRY_HEADER_BYTES + entry.body.len()) as u64 }
+    }
+
+    /// Returns the amount written to a log since it was opened.
+    pub(super) fn up_to(tail: Tail) -> Self {
+        Self { operations: tail.entries, bytes: tail.bytes }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            operations: self.operations.wrapping_add(other.operations),
+            bytes: self.bytes.wrapping_add(other.bytes),
+        }
+    }
+
+    pub(super) fn minus(self, other: Self) -> Self {
+        Self {
+            operations: self.operations.wrapping_sub(other.operations),
+            bytes: self.bytes.wrapping_sub(other.bytes),
+        }
+    }
+}
+
+/// Most reports whose acknowledgement is awaited. Further ones are joined to the last, so the lag
+/// in bytes is exact again once the replica has acknowledged that.
+const REPORTS_MAX: usize = 256;
+
 /// A replica, and its progress.
 #[derive(Debug)]
 pub(super) struct Replica {
@@ -35,13 +74,17 @@ pub(super) struct Replica {
     announced_us: AtomicU64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Known {
     phase: Phase,
-    /// Entries read for it minus entries written to the log; wraps.
-    read_less_written: u64,
-    /// Number of operations sent to it.
-    sent: u64,
+    /// Entries read for it minus entries written to the log.
+    read_less_written: Amount,
+    /// Operations sent to it.
+    sent: Amount,
+    /// Values of `sent` in the past that are not acknowledged, in order.
+    reports: VecDeque<Amount>,
+    /// Value of `sent` in the past that is acknowledged.
+    confirmed: Amount,
     /// Time stamp of the last entry read for it.
     sent_us: u64,
     acknowledged: Acknowledgement,
@@ -51,9 +94,11 @@ struct Known {
 
 /// Lag of a replica.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Lag {
-    operations: u64,
-    seconds: f64,
+pub(crate) struct Lag {
+    pub(crate) operations: u64,
+    /// Length of their entries in the log.
+    pub(crate) bytes: u64,
+    pub(crate) seconds: f64,
 }
 
 impl Replica {
@@ -72,8 +117,14 @@ impl Replica {
     }
 
     /// Sets the operations and the time stamp sent, and the entries read beyond those written.
-    pub(super) fn sent(&self, sent: u64, sent_us: u64, read_less_written: u64) {
+    pub(super) fn sent(&self, sent: Amount, sent_us: u64, read_less_written: Amount) {
         let mut known = self.known.lock();
+        if sent != known.sent {
+            if known.reports.len() >= REPORTS_MAX {
+                known.reports.pop_back();
+            }
+            known.reports.push_back(sent);
+        }
         known.sent = sent;
         known.sent_us = sent_us;
         known.read_less_written = read_less_written;
@@ -92,6 +143,12 @@ impl Replica {
         }
         let mut known = self.known.lock();
         known.acknowledged = acknowledged;
+        while let Some(report) = known.reports.front().copied()
+            && report.operations <= acknowledged.executed
+        {
+            known.reports.pop_front();
+            known.confirmed = report;
+        }
         if known.lag_operations(tail) == 0 {
             known.caught_up_us = now_us();
         }
@@ -105,9 +162,14 @@ impl Replica {
         if known.phase == Phase::Streaming { known.acknowledged.durable_us } else { 0 }
     }
 
+    /// Returns the lag, or `None` if the replica does not acknowledge.
+    pub(super) fn lag(&self, tail: Tail) -> Option<Lag> {
+        self.acknowledges.then(|| self.known.lock().lag(tail, now_us()))
+    }
+
     /// Returns a line for `stat`.
     pub(super) fn describe(&self, tail: Tail) -> String {
-        let known = *self.known.lock();
+        let known = self.known.lock();
         let Self { address, .. } = self;
         let state = match known.phase {
             Phase::Streaming => "state=streaming".to_owned(),
@@ -119,7 +181,7 @@ impl Replica {
             let sent_us = known.sent_us;
             return format!("address={address} {state} sent_us={sent_us}");
         }
-        let Lag { operations, seconds } = known.lag(tail, now_us());
+        let Lag { operations, seconds, .. } = known.lag(tail, now_us());
         let Acknowledgement { executed_us, durable_us, .. } = known.acknowledged;
         format!(
             "address={address} {state} lag_operations={operations} lag_seconds={seconds:.6} \
@@ -130,15 +192,21 @@ impl Replica {
 
 impl Known {
     fn lag_operations(&self, tail: Tail) -> u64 {
-        let unread = tail.entries.wrapping_sub(self.read_less_written);
-        unread.saturating_add(self.sent).saturating_sub(self.acknowledged.executed)
+        let unread = Amount::up_to(tail).minus(self.read_less_written).operations;
+        unread.saturating_add(self.sent.operations).saturating_sub(self.acknowledged.executed)
+    }
+
+    fn lag_bytes(&self, tail: Tail) -> u64 {
+        let unread = Amount::up_to(tail).minus(self.read_less_written).bytes;
+        unread.saturating_add(self.sent.minus(self.confirmed).bytes)
     }
 
     fn lag(&self, tail: Tail, now_us: u64) -> Lag {
         let operations = self.lag_operations(tail);
         let known_us = self.acknowledged.executed_us.max(self.caught_up_us);
         let behind_us = if operations == 0 { 0 } else { now_us.saturating_sub(known_us) };
-        Lag { operations, seconds: behind_us as f64 / 1e6 }
+        let bytes = if operations == 0 { 0 } else { self.lag_bytes(tail) };
+        Lag { operations, bytes, seconds: behind_us as f64 / 1e6 }
     }
 }
 
@@ -146,25 +214,56 @@ impl Known {
 mod tests {
     use super::*;
 
+    /// Bytes of an entry in these tests.
+    const BYTES: u64 = 100;
+
+    fn amount(operations: u64) -> Amount {
+        Amount { operations, bytes: operations.wrapping_mul(BYTES) }
+    }
+
     fn tail(entries: u64) -> Tail {
-        Tail { entries, ..Tail::default() }
+        Tail { entries, bytes: entries * BYTES, ..Tail::default() }
+    }
+
+    fn lag(operations: u64, seconds: f64) -> Lag {
+        Lag { operations, bytes: operations * BYTES, seconds }
     }
 
     #[test]
     fn the_lag_counts_unread_entries_and_sent_operations_that_were_not_executed() {
         // Five entries were present before the log was opened.
-        let mut known = Known { read_less_written: 0u64.wrapping_sub(5), ..Known::default() };
-        assert_eq!(known.lag_operations(tail(10)), 15);
+        let replica = Replica::new(2, "host:1".into(), true);
+        let behind = || replica.known.lock().lag_operations(tail(10));
+        replica.sent(amount(0), 0, amount(0).minus(amount(5)));
+        assert_eq!(behind(), 15);
         // All entries are read, and three of them were not for this replica.
-        known.read_less_written = 10;
-        known.sent = 12;
-        assert_eq!(known.lag_operations(tail(10)), 12);
-        known.acknowledged =
-            Acknowledgement { executed: 12, executed_us: 50, ..known.acknowledged };
-        assert_eq!(known.lag(tail(10), 1_000_050), Lag { operations: 0, seconds: 0.0 });
-        assert_eq!(known.lag(tail(11), 1_000_050), Lag { operations: 1, seconds: 1.0 });
+        replica.announce(50);
+        replica.sent(amount(7), 40, amount(5));
+        replica.sent(amount(12), 50, amount(10));
+        assert_eq!(behind(), 12);
+        let mut acknowledged =
+            Acknowledgement { executed: 8, executed_us: 50, ..Acknowledgement::default() };
+        replica.acknowledge(acknowledged, tail(10)).expect("it was sent");
+        // The last report has five operations, and one of them is executed.
+        assert_eq!(replica.known.lock().lag(tail(10), 50).bytes, 5 * BYTES);
+        acknowledged.executed = 12;
+        replica.acknowledge(acknowledged, tail(11)).expect("it was sent");
+        let mut known = replica.known.lock();
+        assert_eq!(known.lag(tail(10), 1_000_050), lag(0, 0.0));
+        assert_eq!(known.lag(tail(11), 1_000_050), lag(1, 1.0));
         known.caught_up_us = 500_050;
-        assert_eq!(known.lag(tail(11), 1_000_050), Lag { operations: 1, seconds: 0.5 });
+        assert_eq!(known.lag(tail(11), 1_000_050), lag(1, 0.5));
+    }
+
+    #[test]
+    fn reports_over_the_limit_are_joined() {
+        for reports in [REPORTS_MAX, REPORTS_MAX + 1] {
+            let replica = Replica::new(2, "host:1".into(), true);
+            (1..=reports as u64).for_each(|sent| replica.sent(amount(sent), sent, amount(sent)));
+            let mut known = replica.known.lock();
+            assert_eq!(known.reports.len(), REPORTS_MAX);
+            assert_eq!(known.reports.pop_back(), Some(amount(reports as u64)));
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use super::Replication;
 use super::feed::Feed;
 use super::link;
-use super::replica::Replica;
+use super::replica::{Lag, Replica};
 use super::whole::WholeMessages;
 use super::{HEARTBEAT, ReplicaRequest};
 use crate::update_log::{Tail, UpdateLog};
@@ -127,6 +127,13 @@ impl Senders {
             served.map(|Sender { replica, .. }| (replica.id, replica.describe(tail))).collect();
         lines.sort();
         lines.into_iter().map(|(id, text)| (format!("replica_{id}"), text)).collect()
+    }
+
+    /// Returns the lags of the replicas that acknowledge, by their ids.
+    pub(super) fn lags(&self, tail: Tail) -> BTreeMap<u32, Lag> {
+        let threads = self.threads.lock();
+        let served = threads.iter().filter(|sender| !sender.thread.is_finished());
+        served.filter_map(|Sender { replica, .. }| Some((replica.id, replica.lag(tail)?))).collect()
     }
 
     /// Returns the durable time stamps of the replicas that acknowledge and have a complete copy,

@@ -36,7 +36,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::fcntl_dupfd_cloexec;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tls::{Session, Stream};
 
 /// State of a server.
@@ -85,8 +85,31 @@ pub(crate) struct Shared {
 
 /// Stats of the functions that clients call.
 pub(crate) trait ScriptStats: Send + Sync {
-    /// Returns names and values.
-    fn stats(&self) -> Vec<(String, String)>;
+    /// Returns the present figures.
+    fn figures(&self) -> ScriptFigures;
+}
+
+/// Figures of the functions that clients call, and of the threads that call them.
+#[derive(Debug, Default)]
+pub(crate) struct ScriptFigures {
+    pub(crate) threads: usize,
+    pub(crate) busy: usize,
+    /// Number of calls that wait for a thread.
+    pub(crate) queued: usize,
+    pub(crate) functions: Vec<FunctionStatistics>,
+}
+
+/// Statistics of a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FunctionStatistics {
+    /// Name of the function.
+    pub name: String,
+    /// Number of calls that have ended.
+    pub calls: u64,
+    /// Number of these calls that failed.
+    pub failures: u64,
+    /// Time of all these calls together.
+    pub time: Duration,
 }
 
 /// Scheduler for removing all records at a later time.

@@ -36,6 +36,11 @@ impl UpdateLog {
         self.failure.lock().as_ref().is_some_and(|failed| is_full(failed.kind))
     }
 
+    /// Returns why the log refuses changes at present, if it does.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.failure.lock().as_ref().map(|failure| failure.refusal().to_string())
+    }
+
     pub(super) fn fail(&self, error: &Error) {
         let mut failure = self.failure.lock();
         if failure.is_none() {

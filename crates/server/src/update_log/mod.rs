@@ -154,6 +154,8 @@ pub(crate) struct Tail {
     pub(crate) end: LogOffset,
     /// Number of entries written since the log was opened.
     pub(crate) entries: u64,
+    /// Their length, in bytes.
+    pub(crate) bytes: u64,
     /// Time stamp of the last entry, in microseconds since 1970; 0 without any.
     pub(crate) timestamp_us: u64,
 }
@@ -235,6 +237,7 @@ impl UpdateLog {
             tail: Mutex::new(Tail {
                 end: files.end(),
                 entries: 0,
+                bytes: 0,
                 timestamp_us: last_timestamp_us,
             }),
             grown: Condvar::new(),
@@ -509,6 +512,7 @@ impl UpdateLog {
             let mut tail = self.tail.lock();
             tail.end = files.end();
             tail.entries += count;
+            tail.bytes += written;
             if is_whole {
                 tail.timestamp_us = timestamp_us;
             }

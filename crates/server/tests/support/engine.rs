@@ -240,6 +240,11 @@ impl Engine for ManualEngine {
         Err(Error::NotSupported("copies".into()))
     }
 
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        let is_full = self.state.lock().unwrap().full;
+        is_full.then(|| ("write_refusal", "the disk is full".to_owned())).into_iter().collect()
+    }
+
     fn durability(&self) -> Durability {
         self.durability
     }

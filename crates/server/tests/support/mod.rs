@@ -9,6 +9,7 @@ mod calls;
 mod client;
 mod engine;
 mod late_store;
+mod monitored;
 mod packets;
 mod replicas;
 mod users;
@@ -17,6 +18,7 @@ pub(crate) use calls::{MISC_FAILURE, list, misc, request};
 pub(crate) use client::Client;
 pub(crate) use engine::ManualEngine;
 pub(crate) use late_store::{ABLE, DROPPED, HELD, LateStore, UNAVAILABLE, UNKNOWN};
+pub(crate) use monitored::{Monitored, NAME};
 pub(crate) use packets::{Packet, Response};
 pub(crate) use replicas::{
     following, is_following, logged, logging, master, records, set, set_master, start_master, stat,

@@ -296,9 +296,11 @@ impl EventLoop {
         {
             self.state.pending_replies.pop_front();
             if let Some(connection) = self.connections.get_mut(token)
-                && connection.pending_reply.is_some_and(|pending| pending.point == point)
+                && let Some(pending) = connection.pending_reply.filter(|held| held.point == point)
             {
                 connection.pending_reply = None;
+                let wait = self.state.now.saturating_duration_since(pending.since);
+                self.state.counters.acknowledgement.add(wait, 1);
                 // No input was read meanwhile, so a timeout counts from now on.
                 connection.request = None;
                 self.state.flush_and_resume(token, connection);

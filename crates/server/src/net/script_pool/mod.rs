@@ -20,8 +20,8 @@ use crate::net::worker_pool::{self, RequestTask};
 use crate::ops::budget::Charge;
 use crate::protocol::extension::{Extension, ExtensionSettings};
 use crate::protocol::script_call::{ScriptCall, ScriptLock, ScriptTask};
-use crate::shared::ScriptStats;
 use crate::shared::script_locks::lock_of;
+use crate::shared::{ScriptFigures, ScriptStats};
 use crate::{ExtensionError, ScriptRecords};
 use locks::{Lock, LockQueue};
 use parking_lot::{Condvar, Mutex};
@@ -280,27 +280,17 @@ impl std::fmt::Debug for ScriptPool {
 }
 
 impl ScriptStats for ScriptPool {
-    fn stats(&self) -> Vec<(String, String)> {
-        let Some(Installed { extension, .. }) = self.installed.get() else { return Vec::new() };
+    fn figures(&self) -> ScriptFigures {
+        let Some(Installed { extension, .. }) = self.installed.get() else {
+            return ScriptFigures::default();
+        };
         let (idle, queued) = {
             let state = self.state.lock();
             (state.idle, state.jobs.len())
         };
-        let busy = self.threads().saturating_sub(idle);
-        let mut stats = vec![
-            ("script_threads".to_owned(), self.threads().to_string()),
-            ("script_threads_busy".to_owned(), busy.to_string()),
-            ("script_queue".to_owned(), queued.to_string()),
-        ];
-        for function in extension.statistics() {
-            let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-            let name: String =
-                function.name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
-            stats.push((format!("script_{name}_calls"), function.calls.to_string()));
-            stats.push((format!("script_{name}_failures"), function.failures.to_string()));
-            stats.push((format!("script_{name}_us"), function.time.as_micros().to_string()));
-        }
-        stats
+        let threads = self.threads();
+        let busy = threads.saturating_sub(idle);
+        ScriptFigures { threads, busy, queued, functions: extension.statistics() }
     }
 }
 

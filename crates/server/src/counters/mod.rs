@@ -3,9 +3,19 @@
 //! Thread model: each thread that executes requests has a set of its own and is the only one to
 //! write it. So a count is a plain load and store. Readers add up the sets.
 
+mod histogram;
+
+pub(crate) use histogram::{Histogram, HistogramTotal};
+
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Adds to a number that no other thread writes.
+#[inline]
+fn add_owned(cell: &AtomicU64, amount: u64) {
+    cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+}
 
 macro_rules! counts {
     ($($name:ident $label:literal,)*) => {
@@ -85,13 +95,21 @@ counts! {
     TlsFailure "tls_failures",
 }
 
-/// Counts of one thread.
+/// Counts of one thread, on cache lines of its own.
 #[derive(Debug)]
-pub(crate) struct Counters([AtomicU64; Count::ALL.len()]);
+#[repr(align(128))]
+pub(crate) struct Counters {
+    counts: [AtomicU64; Count::ALL.len()],
+    /// Times for which replies waited until their changes were durable or replicated.
+    pub(crate) acknowledgement: Histogram,
+}
 
 impl Default for Counters {
     fn default() -> Self {
-        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+        Self {
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            acknowledgement: Histogram::default(),
+        }
     }
 }
 
@@ -105,13 +123,12 @@ impl Counters {
     /// Adds `amount` to a count. Only the thread that owns the set may call this.
     #[inline]
     pub(crate) fn add(&self, what: Count, amount: u64) {
-        let cell = &self.0[what as usize];
-        cell.store(cell.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
+        add_owned(&self.counts[what as usize], amount);
     }
 
     /// Returns the value of a count.
     pub(crate) fn value(&self, what: Count) -> u64 {
-        self.0[what as usize].load(Ordering::Relaxed)
+        self.counts[what as usize].load(Ordering::Relaxed)
     }
 }
 
@@ -140,6 +157,15 @@ impl AllCounters {
     pub(crate) fn total_since_reset(&self, what: Count) -> u64 {
         let before = self.totals_at_reset.lock().get(what as usize).copied().unwrap_or(0);
         self.total(what).saturating_sub(before)
+    }
+
+    /// Returns the sum of a histogram over all threads. `of` returns that of a thread.
+    pub(crate) fn histogram(&self, of: impl Fn(&Counters) -> &Histogram) -> HistogramTotal {
+        let mut total = HistogramTotal::default();
+        for counters in self.counters.lock().iter() {
+            of(counters).add_to(&mut total);
+        }
+        total
     }
 
     /// Resets the counts of memcached's `stats`.

@@ -1,0 +1,78 @@
+//! Monitoring of a process: metrics of all its databases, readiness, and how a reload changes it.
+
+use crate::process::{Server, fail, wait_for};
+use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+/// Returns the address that follows this text in a line of the log.
+fn address_after(server: &Server, text: &str) -> String {
+    wait_for(text, || {
+        let log = server.log();
+        let line = log.lines().find_map(|line| Some(line.split_once(text)?.1.to_owned()));
+        line.map(|rest| rest.trim().to_owned())
+    })
+}
+
+fn get(stream: &mut (impl Read + Write), path: &str) -> String {
+    stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).expect("to send");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("a response");
+    response
+}
+
+fn ask(address: &str, path: &str) -> String {
+    get(&mut TcpStream::connect(address).expect("a connection"), path)
+}
+
+#[test]
+fn the_metrics_of_a_process_have_the_names_of_its_databases() {
+    let text = "admin = \"127.0.0.1:0\"\n\
+        [[database]]\nname = \"one.tch\"\nport = PORT\n\
+        [[database]]\nname = \"two.tcb#bnum=10\"\nport = OTHER\n";
+    let mut server = Server::configured(text, &[]);
+    let address = address_after(&server, "serving metrics on ");
+    server.exchange("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+    let metrics = ask(&address, "/metrics");
+    assert!(metrics.contains("\ntyrant_records{database=\"one.tch\"} 1\n"), "{metrics}");
+    assert!(metrics.contains("\ntyrant_records{database=\"two.tcb\"} 0\n"), "{metrics}");
+    assert!(ask(&address, "/health").ends_with("\r\n\r\nhealthy\n"));
+    assert!(ask(&address, "/ready").ends_with("\r\n\r\nready\n"));
+    assert!(server.end(Signal::TERM).success());
+    TcpStream::connect(&address).expect_err("the listener has ended");
+}
+
+#[test]
+fn the_admin_listener_may_be_a_unix_socket_and_is_off_by_default() {
+    let server = Server::tyrant("casket.tch", &["--admin", "./admin.sock"]);
+    let path = server.folder.path().join("admin.sock");
+    let mut stream = std::os::unix::net::UnixStream::connect(path).expect("a connection");
+    assert!(get(&mut stream, "/ready").ends_with("\r\n\r\nready\n"));
+    let server = Server::tyrant("casket.tch", &[]);
+    assert!(!server.log().contains("metrics"), "{}", server.log());
+}
+
+#[test]
+fn a_reload_changes_the_limit_of_the_lag() {
+    let text = "database = \"casket.tch\"\nport = PORT\nadmin = \"127.0.0.1:0\"\nserver-id = 2\n\
+        master = \"127.0.0.1:OTHER\"\n";
+    let server = Server::configured(text, &[]);
+    let address = address_after(&server, "serving metrics on ");
+    assert!(ask(&address, "/ready").starts_with("HTTP/1.1 200 OK\r\n"));
+    let path = server.folder.path().join("tyrant.toml");
+    let text = std::fs::read_to_string(&path).expect("the file");
+    std::fs::write(&path, format!("{text}ready-lag-max = 5\n")).expect("to write");
+    server.signal(Signal::HUP);
+    let reply = wait_for("the new limit", || {
+        Some(ask(&address, "/ready")).filter(|reply| reply.starts_with("HTTP/1.1 503"))
+    });
+    assert!(reply.contains("casket.tch: it has received nothing from its master 127.0.0.1:"));
+}
+
+#[test]
+fn an_admin_listener_that_cannot_be_bound_is_an_error() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let error = fail("tyrant", &["serve", "*", "--port", "0", "--admin", &address]);
+    assert!(error.contains(&format!("admin: cannot listen on {address}")), "{error}");
+}

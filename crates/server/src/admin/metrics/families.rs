@@ -1,0 +1,197 @@
+//! Metric families: names, types, labels and meanings of all metrics, each defined once.
+
+/// Type of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl Kind {
+    /// Returns the name of the type in the exposition formats.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// A family of samples that differ in their labels.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Family {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) labels: &'static [&'static str],
+    help: &'static str,
+}
+
+impl Family {
+    /// Returns the meaning, one sentence without a line end.
+    pub(super) fn help(&self) -> &'static str {
+        self.help.trim()
+    }
+}
+
+macro_rules! families {
+    ($(
+        $(#[doc = $help:literal])+
+        $id:ident: $kind:ident $name:literal [$($label:literal),*];
+    )+) => {
+        /// A metric, by its family.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Metric {
+            $( $(#[doc = $help])+ $id, )+
+        }
+
+        impl Metric {
+            /// All families, in the order in which they are shown.
+            pub(super) const ALL: &[Family] = &[$( Family {
+                name: $name,
+                kind: Kind::$kind,
+                labels: &[$($label),*],
+                help: concat!($($help),+),
+            }, )+];
+
+            /// Returns the family.
+            pub(super) fn family(self) -> &'static Family {
+                &Self::ALL[self as usize]
+            }
+        }
+    };
+}
+
+families! {
+    /// Version of the server; the value is 1.
+    BuildInfo: Gauge "tyrant_build_info" ["version"];
+    /// Time at which the process started, in seconds since 1970.
+    ProcessStart: Gauge "process_start_time_seconds" [];
+    /// CPU time of the process.
+    ProcessCpu: Counter "process_cpu_seconds_total" [];
+    /// Resident memory of the process, with the mapped parts of databases.
+    ProcessResident: Gauge "process_resident_memory_bytes" [];
+    /// Virtual memory of the process.
+    ProcessVirtual: Gauge "process_virtual_memory_bytes" [];
+    /// Open files of the process.
+    ProcessFiles: Gauge "process_open_fds" [];
+    /// Limit of the open files.
+    ProcessFilesMax: Gauge "process_max_fds" [];
+
+    /// Whether the server is ready for clients, as `/ready` answers.
+    Ready: Gauge "tyrant_ready" [];
+    /// Whether clients may write: no replica, no refusal by the disk or by missing replicas.
+    Writable: Gauge "tyrant_writable" ["database"];
+
+    /// Gets of one key, by whether there was a record.
+    Lookups: Counter "tyrant_lookups_total" ["database", "result"];
+    /// Requests over a limit, or not understood.
+    RequestsRefused: Counter "tyrant_requests_refused_total" ["database"];
+    /// Requests that a thread of the worker pool executed, because they could wait.
+    RequestsPooled: Counter "tyrant_requests_pooled_total" ["database"];
+    /// Time for which replies waited until their changes were durable or replicated.
+    AcknowledgementWait: Histogram "tyrant_acknowledgement_wait_seconds" ["database"];
+    /// Bytes received from clients.
+    ReceivedBytes: Counter "tyrant_received_bytes_total" ["database"];
+    /// Bytes sent to clients.
+    SentBytes: Counter "tyrant_sent_bytes_total" ["database"];
+
+    /// Open connections of clients.
+    Connections: Gauge "tyrant_connections" ["database"];
+    /// Limit of the open connections.
+    ConnectionsMax: Gauge "tyrant_connections_max" ["database"];
+    /// Connections accepted.
+    ConnectionsAccepted: Counter "tyrant_connections_accepted_total" ["database"];
+    /// Connections closed at once, because the limit was reached.
+    ConnectionsRejected: Counter "tyrant_connections_rejected_total" ["database"];
+    /// Connections closed because a time limit was over.
+    ConnectionsTimedOut: Counter "tyrant_connection_timeouts_total" ["database"];
+    /// Share of its time that an event loop was awake, 0 to 1.
+    LoopBusy: Gauge "tyrant_loop_busy_ratio" ["database", "loop"];
+    /// Handshakes of TLS, by their end.
+    TlsHandshakes: Counter "tyrant_tls_handshakes_total" ["database", "result"];
+    /// Logins, by their end; refused is one that came too soon after failures.
+    Logins: Counter "tyrant_logins_total" ["database", "result"];
+
+    /// Records. Expired ones count until they are removed.
+    Records: Gauge "tyrant_records" ["database"];
+    /// Size of the database, on disk or in memory.
+    DatabaseBytes: Gauge "tyrant_database_bytes" ["database"];
+    /// Limit of the size from which records are evicted; 0 is none.
+    DatabaseBytesMax: Gauge "tyrant_database_max_bytes" ["database"];
+    /// Records evicted to keep to the limit of the size.
+    Evictions: Counter "tyrant_evictions_total" ["database"];
+    /// Expired records, by how they were found: by a read, or by the search for them.
+    Expirations: Counter "tyrant_expirations_total" ["database", "found_by"];
+    /// Records read from the file by a thread that may wait for the disk.
+    ColdReads: Counter "tyrant_cold_reads_total" ["database"];
+    /// Memory in use, by its owner.
+    MemoryBytes: Gauge "tyrant_memory_bytes" ["database", "owner"];
+    /// Limit of the memory, by its owner.
+    MemoryBytesMax: Gauge "tyrant_memory_max_bytes" ["database", "owner"];
+    /// Values that are being received into files.
+    SpoolBytes: Gauge "tyrant_spool_bytes" ["database"];
+
+    /// Size of the segments of the log.
+    LogBytes: Gauge "tyrant_log_bytes" ["database"];
+    /// Part of them that compaction can give back.
+    LogDeadBytes: Gauge "tyrant_log_dead_bytes" ["database"];
+    /// Segments of the log.
+    LogSegments: Gauge "tyrant_log_segments" ["database"];
+    /// Syncs that made the log durable.
+    Syncs: Counter "tyrant_syncs_total" ["database"];
+    /// Time of these syncs.
+    SyncSeconds: Counter "tyrant_sync_seconds_total" ["database"];
+    /// Checkpoints of the index written.
+    Checkpoints: Counter "tyrant_checkpoints_total" ["database"];
+    /// Time of these checkpoints.
+    CheckpointSeconds: Counter "tyrant_checkpoint_seconds_total" ["database"];
+    /// Segments compacted.
+    Compactions: Counter "tyrant_compactions_total" ["database"];
+    /// Time of these compactions.
+    CompactionSeconds: Counter "tyrant_compaction_seconds_total" ["database"];
+    /// Size of the compacted segments.
+    CompactedBytes: Counter "tyrant_compacted_bytes_total" ["database"];
+    /// Bytes of records that compaction has moved.
+    MovedBytes: Counter "tyrant_moved_bytes_total" ["database"];
+
+    /// Damaged places that the last opening found, or an earlier one has set aside.
+    Damages: Gauge "tyrant_damages" ["database"];
+    /// Segments with damage.
+    DamagedSegments: Gauge "tyrant_damaged_segments" ["database"];
+    /// Reads that met a damaged record.
+    DamagedReads: Counter "tyrant_damaged_reads_total" ["database"];
+    /// Verifications of all checksums begun.
+    Scrubs: Counter "tyrant_scrubs_total" ["database"];
+    /// Damaged places that the present or the last verification found.
+    ScrubDamages: Gauge "tyrant_scrub_damages" ["database"];
+
+    /// Connected replicas.
+    Replicas: Gauge "tyrant_replicas" ["database"];
+    /// Operations that a connected replica has not acknowledged.
+    ReplicaLagOperations: Gauge "tyrant_replica_lag_operations" ["database", "replica"];
+    /// Length of the log entries that a connected replica has not acknowledged.
+    ReplicaLagBytes: Gauge "tyrant_replica_lag_bytes" ["database", "replica"];
+    /// Time since a connected replica had everything.
+    ReplicaLagSeconds: Gauge "tyrant_replica_lag_seconds" ["database", "replica"];
+    /// Whether the server follows its master (1), or is connecting to it or seeding itself (0).
+    Following: Gauge "tyrant_replication_following" ["database", "master"];
+    /// Operations of its master that the server has not executed.
+    LagOperations: Gauge "tyrant_replication_lag_operations" ["database", "master"];
+    /// Time since the server had everything from its master.
+    LagSeconds: Gauge "tyrant_replication_lag_seconds" ["database", "master"];
+
+    /// Threads that call functions of the script.
+    ScriptThreads: Gauge "tyrant_script_threads" ["database"];
+    /// Threads that are calling one.
+    ScriptThreadsBusy: Gauge "tyrant_script_threads_busy" ["database"];
+    /// Calls that wait for a thread.
+    ScriptQueue: Gauge "tyrant_script_queue" ["database"];
+    /// Calls of a function of the script.
+    ScriptCalls: Counter "tyrant_script_calls_total" ["database", "function"];
+    /// Calls that failed.
+    ScriptFailures: Counter "tyrant_script_failures_total" ["database", "function"];
+    /// Time of the calls.
+    ScriptSeconds: Counter "tyrant_script_seconds_total" ["database", "function"];
+}

@@ -1,0 +1,193 @@
+//! Exchange: one request and one response on a blocking socket, within a time and a size.
+
+use super::MONITOR_HEAD_BYTES_MAX;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+use wire::Parse;
+use wire::http::{Method, Status, head, reply};
+
+/// Longest time in which a client closes after its response, so that what it has sent beyond its
+/// request does not destroy the response.
+const LINGER_MAX: Duration = Duration::from_secs(1);
+
+/// Most bytes that are read and ignored meanwhile.
+const LINGER_BYTES_MAX: usize = 64 << 10;
+
+/// Response to a request.
+pub(super) struct Response {
+    pub(super) status: Status,
+    pub(super) content_type: &'static str,
+    pub(super) body: Vec<u8>,
+}
+
+impl Response {
+    /// Returns a response of a text and a line feed.
+    pub(super) fn text(status: Status, text: &str) -> Self {
+        let content_type = "text/plain; charset=utf-8";
+        Self { status, content_type, body: format!("{text}\n").into_bytes() }
+    }
+
+    fn write(&self, has_body: bool) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.body.len() + 256);
+        reply::open_headers(&mut bytes, self.status, self.content_type, self.body.len() as u64);
+        reply::no_sniffing(&mut bytes);
+        reply::header(&mut bytes, "Cache-Control", "no-store");
+        reply::header(&mut bytes, "Connection", "close");
+        reply::end_of_headers(&mut bytes);
+        if has_body {
+            bytes.extend_from_slice(&self.body);
+        }
+        bytes
+    }
+}
+
+/// Reason why a request is not answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Refusal {
+    TooMany,
+    TooLong,
+    Invalid,
+    Method,
+}
+
+impl Refusal {
+    fn response(self) -> Response {
+        let (status, text) = match self {
+            Self::TooMany => (Status::ServiceUnavailable, "too many connections, try again"),
+            Self::TooLong => (Status::RequestHeaderFieldsTooLarge, "the head is too long"),
+            Self::Invalid => (Status::BadRequest, "not a request of HTTP/1.1"),
+            Self::Method => (Status::MethodNotAllowed, "only GET and HEAD"),
+        };
+        Response::text(status, text)
+    }
+}
+
+/// Sends a refusal, and closes.
+pub(super) fn refuse(mut socket: &TcpStream, refusal: Refusal) {
+    // The connection is closed whether or not the client reads it.
+    let _ = socket.set_nonblocking(true);
+    let _ = socket.write(&refusal.response().write(true));
+}
+
+/// Receives a request, and sends the response that `answer` gives for its path and its `Accept`
+/// header.
+pub(super) fn respond(
+    mut socket: &TcpStream,
+    until: Instant,
+    answer: impl FnOnce(&[u8], &[u8]) -> Response,
+) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    let response = loop {
+        match head(&bytes) {
+            Parse::Complete(head, _) if matches!(head.method, Method::Get | Method::Head) => {
+                let path = head.target.split(|byte| *byte == b'?').next().unwrap_or_default();
+                let accept = head.list("accept").unwrap_or_default();
+                break answer(path, &accept).write(head.method == Method::Get);
+            }
+            Parse::Complete(..) => break Refusal::Method.response().write(true),
+            Parse::Invalid(_) => break Refusal::Invalid.response().write(true),
+            Parse::Incomplete(_) if bytes.len() >= MONITOR_HEAD_BYTES_MAX => {
+                break Refusal::TooLong.response().write(true);
+            }
+            Parse::Incomplete(_) => {}
+        }
+        let mut part = [0; 4096];
+        let wanted = part.len().min(MONITOR_HEAD_BYTES_MAX - bytes.len());
+        let read = read_before(socket, &mut part[..wanted], until)?;
+        if read == 0 {
+            return Ok(());
+        }
+        bytes.extend_from_slice(&part[..read]);
+    };
+    let mut rest = &response[..];
+    while !rest.is_empty() {
+        socket.set_write_timeout(Some(left(until)?))?;
+        let sent = socket.write(rest)?;
+        rest = &rest[sent..];
+    }
+    socket.shutdown(Shutdown::Write)?;
+    let until = until.min(Instant::now() + LINGER_MAX);
+    let (mut ignored, mut part) = (0, [0; 4096]);
+    while ignored < LINGER_BYTES_MAX {
+        match read_before(socket, &mut part, until)? {
+            0 => break,
+            read => ignored += read,
+        }
+    }
+    Ok(())
+}
+
+fn read_before(mut socket: &TcpStream, part: &mut [u8], until: Instant) -> io::Result<usize> {
+    socket.set_read_timeout(Some(left(until)?))?;
+    socket.read(part)
+}
+
+/// Returns the time until `until`, or an error if it is over.
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let client = TcpStream::connect(listener.local_addr().expect("an address"));
+        (client.expect("a connection"), listener.accept().expect("a connection").0)
+    }
+
+    /// Returns the status of the response to `request`.
+    fn status(request: &[u8]) -> String {
+        let (mut client, server) = pair();
+        let until = Instant::now() + Duration::from_secs(60);
+        std::thread::scope(|scope| {
+            let ended =
+                scope.spawn(|| respond(&server, until, |_, _| Response::text(Status::Ok, "ok")));
+            client.write_all(request).expect("a reader");
+            let mut bytes = vec![0; 12];
+            client.read_exact(&mut bytes).expect("a response");
+            drop(client);
+            let _ = ended.join().expect("no panic");
+            String::from_utf8(bytes).expect("text")
+        })
+    }
+
+    #[test]
+    fn only_requests_of_the_right_form_are_answered() {
+        for (request, expected) in [
+            ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 200"),
+            ("HEAD /metrics?a=b HTTP/1.0\r\n\r\n", "HTTP/1.1 200"),
+            ("POST / HTTP/1.1\r\n\r\n", "HTTP/1.1 405"),
+            ("get a\r\n", "HTTP/1.1 400"),
+            ("\x16\x03\x01\0\x05", "HTTP/1.1 400"),
+        ] {
+            assert_eq!(status(request.as_bytes()), expected, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn a_head_over_the_limit_is_refused() {
+        let request = |bytes: usize| {
+            let (start, end) = ("GET / HTTP/1.1\r\nA: ", "\r\n\r\n");
+            let value = "a".repeat(bytes - start.len() - end.len());
+            [start, &value, end].concat()
+        };
+        for bytes in [MONITOR_HEAD_BYTES_MAX - 1, MONITOR_HEAD_BYTES_MAX] {
+            assert_eq!(status(request(bytes).as_bytes()), "HTTP/1.1 200", "{bytes}");
+        }
+        let status = status(request(MONITOR_HEAD_BYTES_MAX + 1).as_bytes());
+        assert_eq!(status, "HTTP/1.1 431");
+    }
+
+    #[test]
+    fn a_client_that_is_late_is_not_waited_for() {
+        let (_client, server) = pair();
+        let until = Instant::now() + Duration::from_millis(10);
+        let ended = respond(&server, until, |_, _| Response::text(Status::Ok, "ok"));
+        assert!(ended.is_err());
+    }
+}

@@ -1,0 +1,265 @@
+//! Monitor: an HTTP listener of its own for metrics, health and readiness, without a login.
+//!
+//! Thread model: one thread accepts, and each connection has a thread until its one response is
+//! sent, [`MONITOR_CONNECTIONS_MAX`] at most. None of them is an event loop, so the monitor answers
+//! while all loops are busy, and also before the databases are open.
+
+mod exchange;
+mod readiness;
+
+use crate::admin::metrics::{Format, Metric, Samples, collect, collect_process, families};
+use crate::net::listener::{Beginning, Listener};
+use crate::ops::stop_signal::StopSignal;
+use crate::server::Handle;
+use crate::{Endpoint, Error, Result};
+use exchange::{Refusal, Response, respond};
+use parking_lot::{Mutex, RwLock};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::OwnedFd;
+use rustix::io::{Errno, ioctl_fionbio};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+use wire::http::Status;
+
+pub use readiness::ReadinessLimits;
+
+/// Most connections at the same time. Further ones are closed with an error.
+pub const MONITOR_CONNECTIONS_MAX: usize = 16;
+
+/// Longest time from the beginning of a connection to the end of its response.
+pub const MONITOR_EXCHANGE_MAX: Duration = Duration::from_secs(10);
+
+/// Longest head of a request, in bytes.
+pub const MONITOR_HEAD_BYTES_MAX: usize = 8 << 10;
+
+/// Longest time in which an event loop goes round, if it is healthy.
+const HEALTH_WAIT: Duration = Duration::from_secs(5);
+
+/// Pause after `accept` has failed for lack of a resource such as descriptors.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
+
+/// Databases and limits that the responses are about.
+struct State {
+    stop: StopSignal,
+    limits: Mutex<ReadinessLimits>,
+    /// Handles of the servers, by the names of their databases.
+    /// A response about the servers holds the lock: it may be the last owner of a database, which
+    /// must be closed when the monitor ends.
+    servers: RwLock<Vec<(String, Handle)>>,
+    /// Step of the start, until all servers are there.
+    starting: Mutex<Option<String>>,
+    connections: AtomicUsize,
+}
+
+/// Listener for metrics, health and readiness, until it is dropped.
+pub struct Monitor {
+    state: Arc<State>,
+    addresses: Vec<SocketAddr>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Monitor {
+    /// Listens on `endpoint`, and answers from now on. The process counts as starting until
+    /// [`Monitor::set_started`].
+    pub fn start(endpoint: &Endpoint, limits: ReadinessLimits) -> Result<Self> {
+        let listeners = Listener::bind(endpoint, Beginning::Plain)?;
+        let addresses = listeners.iter().filter_map(Listener::local_address).collect();
+        let state = Arc::new(State {
+            stop: StopSignal::new().map_err(Error::system("make an eventfd"))?,
+            limits: Mutex::new(limits),
+            servers: RwLock::default(),
+            starting: Mutex::new(Some("the process is starting".to_owned())),
+            connections: AtomicUsize::new(0),
+        });
+        let served = Arc::clone(&state);
+        let accept = move || accept(&served, &listeners);
+        let thread = Builder::new().name("admin".into()).spawn(accept);
+        let thread = thread.map_err(Error::system("start a thread"))?;
+        Ok(Self { state, addresses, thread: Some(thread) })
+    }
+
+    /// Returns the addresses that the monitor is bound to, without Unix sockets.
+    pub fn local_addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Sets what `/ready` says until [`Monitor::set_started`].
+    pub fn set_starting(&self, step: impl Into<String>) {
+        *self.state.starting.lock() = Some(step.into());
+    }
+
+    /// Adds a server. `name` is that of its database in the labels of the metrics.
+    pub fn add(&self, name: impl Into<String>, handle: Handle) {
+        self.state.servers.write().push((name.into(), handle));
+    }
+
+    /// Ends the start of the process: all servers are added.
+    pub fn set_started(&self) {
+        *self.state.starting.lock() = None;
+    }
+
+    /// Changes the limits of readiness.
+    pub fn set_limits(&self, limits: ReadinessLimits) {
+        *self.state.limits.lock() = limits;
+    }
+
+    /// Returns names, types, labels and meanings of all metrics.
+    pub fn metrics() -> Vec<[String; 4]> {
+        families().collect()
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.state.stop.set();
+        if let Some(thread) = self.thread.take() {
+            // The panic was already printed.
+            let _ = thread.join();
+        }
+        self.state.servers.write().clear();
+    }
+}
+
+/// Accepts connections until the monitor is dropped.
+fn accept(state: &Arc<State>, listeners: &[Listener]) {
+    let mut watched: Vec<PollFd<'_>> = listeners
+        .iter()
+        .map(|listener| PollFd::new(listener, PollFlags::IN))
+        .chain([PollFd::new(&state.stop, PollFlags::IN)])
+        .collect();
+    while !state.stop.is_set() {
+        match poll(&mut watched, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => {
+                tracing::error!("the admin listener ends, it cannot wait for connections: {error}");
+                return;
+            }
+        }
+        for (listener, watched) in listeners.iter().zip(&watched) {
+            if watched.revents().is_empty() {
+                continue;
+            }
+            match listener.accept() {
+                Ok(socket) => begin(state, socket),
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    tracing::error!("cannot accept an admin connection: too many open files");
+                    std::thread::sleep(SHORTAGE_PAUSE);
+                }
+                // The client is gone already.
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Serves a connection on a thread of its own, or refuses it.
+fn begin(state: &Arc<State>, socket: OwnedFd) {
+    let until = Instant::now() + MONITOR_EXCHANGE_MAX;
+    if ioctl_fionbio(&socket, false).is_err() {
+        return;
+    }
+    // The socket is only read and written, which works on any kind of it.
+    let socket = TcpStream::from(socket);
+    let place = Place::new(Arc::clone(state));
+    if place.number > MONITOR_CONNECTIONS_MAX {
+        exchange::refuse(&socket, Refusal::TooMany);
+        return;
+    }
+    let serve = move || {
+        let _ended = respond(&socket, until, |path, accept| place.state.answer(path, accept));
+    };
+    if let Err(error) = Builder::new().name("admin-connection".into()).spawn(serve) {
+        tracing::error!("cannot serve an admin connection: {error}");
+    }
+}
+
+/// Place of a connection among those at the same time.
+struct Place {
+    state: Arc<State>,
+    number: usize,
+}
+
+impl Place {
+    fn new(state: Arc<State>) -> Self {
+        let number = state.connections.fetch_add(1, Ordering::SeqCst) + 1;
+        Self { state, number }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.state.connections.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl State {
+    /// Returns the response to a GET.
+    fn answer(&self, path: &[u8], accept: &[u8]) -> Response {
+        match path {
+            b"/" => Response::text(
+                Status::Ok,
+                "/metrics  Prometheus or OpenMetrics\n/health   whether the process makes progress\n\
+                 /ready    whether clients should be sent here",
+            ),
+            b"/metrics" => {
+                let format = Format::preferred(accept);
+                let body = self.samples().text(format).into_bytes();
+                Response { status: Status::Ok, content_type: format.content_type(), body }
+            }
+            b"/health" => verdict("healthy", self.unhealthy()),
+            b"/ready" => verdict("ready", self.unready()),
+            _ => Response::text(Status::NotFound, "there are /metrics, /health and /ready"),
+        }
+    }
+
+    fn samples(&self) -> Samples {
+        let mut samples = Samples::new();
+        collect_process(&mut samples);
+        let is_ready = u8::from(self.unready().is_empty());
+        samples.add(Metric::Ready, &[], f64::from(is_ready));
+        for (name, handle) in self.servers.read().iter() {
+            handle.with_shared(|shared| collect(shared, name, &mut samples));
+        }
+        samples
+    }
+
+    /// Returns the databases whose event loops do not go round.
+    fn unhealthy(&self) -> Vec<String> {
+        let until = Instant::now() + HEALTH_WAIT;
+        let mut reasons = Vec::new();
+        for (name, handle) in self.servers.read().iter() {
+            let left = until.saturating_duration_since(Instant::now());
+            if !handle.responds_within(left) {
+                let seconds = HEALTH_WAIT.as_secs();
+                reasons.push(format!("{name}: an event loop has not moved for {seconds} s"));
+            }
+        }
+        reasons
+    }
+
+    /// Returns why clients should not be sent here.
+    fn unready(&self) -> Vec<String> {
+        let mut reasons: Vec<String> = self.starting.lock().iter().cloned().collect();
+        let limits = *self.limits.lock();
+        for (name, handle) in self.servers.read().iter() {
+            let found = handle.with_shared(|shared| readiness::reasons(shared, limits));
+            let found = found.unwrap_or_else(|| vec!["the server has ended".to_owned()]);
+            reasons.extend(found.into_iter().map(|reason| format!("{name}: {reason}")));
+        }
+        reasons
+    }
+}
+
+/// Returns a response that names what is true, or why it is not.
+fn verdict(what: &str, reasons: Vec<String>) -> Response {
+    match reasons.is_empty() {
+        true => Response::text(Status::Ok, what),
+        false => Response::text(
+            Status::ServiceUnavailable,
+            &format!("not {what}:\n{}", reasons.join("\n")),
+        ),
+    }
+}

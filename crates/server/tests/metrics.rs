@@ -1,0 +1,373 @@
+//! Metrics: each changes when that happens which it counts. The monitor answers whatever the event
+//! loops do, and to no more than so many clients.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use cabinet::{Database, Durability};
+use server::{Config, MONITOR_CONNECTIONS_MAX, MONITOR_EXCHANGE_MAX, Monitor, ReadinessLimits};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+use support::{
+    ManualEngine, Monitored, config, following, hash, is_following, memory, named, request, set,
+    start, start_engine, start_master, start_with, stat, tree, wait_until, wait_until_equal,
+};
+use wire::binary::Request;
+
+#[test]
+fn requests_change_the_counts_of_lookups_bytes_connections_and_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(hash(folder.path()));
+    let metrics = Monitored::new(&server);
+    let bytes = metrics.value("tyrant_database_bytes", &[]);
+    assert!(bytes > 0.0);
+    let (set, reply) = (b"set k 0 0 3\r\nabc\r\n", b"STORED\r\n");
+    let mut client = server.connect();
+    client.exchange(set, reply);
+    client.exchange(b"get k\r\n", b"VALUE k 0 3\r\nabc\r\nEND\r\n");
+    client.exchange(b"get k no\r\n", b"VALUE k 0 3\r\nabc\r\nEND\r\n");
+    for (name, labels, expected) in [
+        ("tyrant_lookups_total", &[("result", "hit")][..], 2),
+        ("tyrant_lookups_total", &[("result", "miss")], 1),
+        ("tyrant_received_bytes_total", &[("database", support::NAME)], set.len() + 7 + 10),
+        ("tyrant_sent_bytes_total", &[], reply.len() + 2 * 23),
+        ("tyrant_connections", &[], 1),
+        ("tyrant_connections_max", &[], 65_536),
+        ("tyrant_connections_accepted_total", &[], 1),
+        ("tyrant_records", &[], 1),
+        ("tyrant_requests_pooled_total", &[], 0),
+        ("tyrant_requests_refused_total", &[], 0),
+        ("tyrant_writable", &[], 1),
+        ("tyrant_ready", &[], 1),
+        ("tyrant_replicas", &[], 0),
+    ] {
+        assert_eq!(metrics.value(name, labels), expected as f64, "{name} {labels:?}");
+    }
+    // A list of keys is read by the pool.
+    client.exchange(request(&Request::KeysWithPrefix { prefix: b"k", max: 9 }), {
+        b"\0\0\0\0\x01\0\0\0\x01k"
+    });
+    assert_eq!(metrics.value("tyrant_requests_pooled_total", &[]), 1.0);
+    let endless = b"get ".repeat(wire::limits::LINE_BYTES_MAX);
+    client.exchange(&endless[..wire::limits::LINE_BYTES_MAX], b"CLIENT_ERROR line too long\r\n");
+    assert_eq!(metrics.value("tyrant_requests_refused_total", &[]), 1.0);
+    drop(client);
+    metrics.await_value("tyrant_connections", &[], |open| open == 0.0);
+}
+
+#[test]
+fn refused_and_late_connections_are_counted() {
+    let limited =
+        Config { connections_max: 1, idle_timeout: Some(Duration::from_millis(1)), ..config() };
+    let server = start_with(limited, memory());
+    let metrics = Monitored::new(&server);
+    wait_until(|| {
+        let (_first, mut second) = (server.connect(), server.connect());
+        second.read_to_end();
+        metrics.value("tyrant_connections_rejected_total", &[]) > 0.0
+    });
+    wait_until(|| {
+        server.connect().read_to_end();
+        metrics.value("tyrant_connection_timeouts_total", &[]) > 0.0
+    });
+}
+
+#[test]
+fn durable_changes_count_their_syncs_and_the_wait_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(named(folder.path(), "casket.tch#durability=always"));
+    let metrics = Monitored::new(&server);
+    assert_eq!(metrics.value("tyrant_acknowledgement_wait_seconds_count", &[]), 0.0);
+    set(&server, "k", "v");
+    let labels = &[("database", support::NAME)];
+    assert!(metrics.value("tyrant_syncs_total", labels) >= 1.0);
+    assert!(metrics.value("tyrant_sync_seconds_total", labels) > 0.0);
+    assert_eq!(metrics.value("tyrant_acknowledgement_wait_seconds_count", labels), 1.0);
+    let last = [("le", "+Inf")];
+    assert_eq!(metrics.value("tyrant_acknowledgement_wait_seconds_bucket", &last), 1.0);
+    assert!(metrics.value("tyrant_acknowledgement_wait_seconds_sum", labels) > 0.0);
+}
+
+#[test]
+fn the_log_counts_its_segments_compactions_and_checkpoints() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = cabinet::Options::default();
+    options.segment_bytes = Some(64 << 10);
+    let database = Database::open_with(folder.path().join("casket.tch"), &options).unwrap();
+    let server = start(database.clone());
+    let metrics = Monitored::new(&server);
+    let before = metrics.value("tyrant_log_bytes", &[]);
+    for number in 0..3000_u32 {
+        // Every tenth record stays, and has to be moved.
+        let key = if number % 10 == 0 { number } else { 1 };
+        database.put(&key.to_le_bytes(), &[b'v'; 200]).unwrap();
+    }
+    assert!(metrics.value("tyrant_log_segments", &[]) > 1.0);
+    assert!(metrics.value("tyrant_log_bytes", &[]) > before);
+    server.connect().exchange(request(&Request::Optimize { parameters: b"" }), b"\0");
+    for name in ["compactions", "compaction_seconds", "compacted_bytes", "moved_bytes"] {
+        metrics.await_value(&format!("tyrant_{name}_total"), &[], |count| count > 0.0);
+    }
+    assert!(metrics.value("tyrant_log_dead_bytes", &[]) < 600_000.0);
+}
+
+#[test]
+fn a_tree_counts_its_checkpoints() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = cabinet::Options::default();
+    options.segment_bytes = Some(64 << 10);
+    let database = Database::open_with(folder.path().join("casket.tcb"), &options).unwrap();
+    let server = start(database.clone());
+    let metrics = Monitored::new(&server);
+    let mut number = 0_u32;
+    wait_until(|| {
+        for _ in 0..1000 {
+            number += 1;
+            database.put(&number.to_be_bytes(), &[b'v'; 200]).unwrap();
+        }
+        metrics.value("tyrant_checkpoints_total", &[]) > 0.0
+    });
+    assert!(metrics.value("tyrant_checkpoint_seconds_total", &[]) > 0.0);
+}
+
+#[test]
+fn memory_has_its_owners() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |open: fn(&Path) -> Database, owner: &str| {
+        let database = open(folder.path());
+        for number in 0..1000_u32 {
+            database.put(&number.to_be_bytes(), &[b'v'; 100]).unwrap();
+        }
+        let server = start(database);
+        let metrics = Monitored::new(&server);
+        metrics.value("tyrant_memory_bytes", &[("owner", owner)])
+    };
+    assert!(of(hash, "index") > 0.0);
+    assert!(of(tree, "cache") > 0.0);
+    assert!(of(tree, "directory") > 0.0);
+
+    let server = start(memory());
+    let metrics = Monitored::new(&server);
+    let buffers = [("owner", "buffers")];
+    assert!(metrics.value("tyrant_memory_max_bytes", &buffers) > 0.0);
+    let mut client = server.connect();
+    client.send(b"set k 0 0 100000\r\nbegun");
+    metrics.await_value("tyrant_memory_bytes", &buffers, |bytes| bytes > 0.0);
+}
+
+#[test]
+fn evictions_and_expired_records_are_counted() {
+    let server = start(Database::open("*#capnum=10").unwrap());
+    let metrics = Monitored::new(&server);
+    for number in 0..100 {
+        set(&server, &number.to_string(), "v");
+    }
+    metrics.await_value("tyrant_evictions_total", &[], |evicted| evicted >= 50.0);
+    server.connect().exchange(b"set e 0 1 1\r\nv\r\n", b"STORED\r\n");
+    wait_until(|| {
+        let mut client = server.connect();
+        client.send(b"get e\r\n");
+        client.read_until(b"END\r\n") == b"END\r\n"
+    });
+    metrics.await_value("tyrant_expirations_total", &[], |expired| expired >= 1.0);
+}
+
+#[test]
+fn a_replica_and_its_master_show_the_lag() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let (primary, records) = start_master(folders[0].path());
+    set(&primary, "a", "1");
+    let copy = hash(folders[1].path());
+    let mut settings = following(2, folders[1].path(), primary.address);
+    settings.following.is_writable = false;
+    let replica = start_with(settings, copy.clone());
+    let metrics = [Monitored::new(&primary), Monitored::new(&replica)];
+    wait_until_equal(&records, &copy);
+    wait_until(|| is_following(&replica));
+    assert_eq!(metrics[0].value("tyrant_replicas", &[]), 1.0);
+    for name in ["operations", "bytes", "seconds"] {
+        let name = format!("tyrant_replica_lag_{name}");
+        metrics[0].await_value(&name, &[("replica", "2")], |lag| lag == 0.0);
+    }
+    let master = primary.address.to_string();
+    let labels = [("master", &master[..])];
+    metrics[1].await_value("tyrant_replication_following", &labels, |is| is == 1.0);
+    metrics[1].await_value("tyrant_replication_lag_operations", &labels, |lag| lag == 0.0);
+    metrics[1].await_value("tyrant_replication_lag_seconds", &labels, |lag| lag < 1000.0);
+    assert_eq!(metrics[1].value("tyrant_writable", &[]), 0.0);
+    metrics[1].expect("/ready", "200 OK");
+
+    // Without its master the replica falls behind, and is not ready from the limit on.
+    drop(primary);
+    metrics[1].await_value("tyrant_replication_following", &labels, |is| is == 0.0);
+    metrics[1].expect("/ready", "200 OK");
+    metrics[1].monitor.set_limits(ReadinessLimits { lag_max: Some(Duration::from_nanos(1)) });
+    let is_late = |(head, body): (String, String)| {
+        head.starts_with("HTTP/1.1 503") && body.contains(&format!("behind its master {master}"))
+    };
+    wait_until(|| is_late(metrics[1].get("/ready", "")));
+    assert_eq!(stat(&replica, "mport"), Some(master.split(':').next_back().unwrap().to_owned()));
+}
+
+#[test]
+fn a_replica_whose_master_holds_back_is_behind_by_operations_and_bytes() {
+    use std::io::Read;
+    let folder = tempfile::tempdir().unwrap();
+    let (primary, _) = start_master(folder.path());
+    let metrics = Monitored::new(&primary);
+    // A replica that executes nothing: it only begins to follow.
+    let mut idle = primary.connect();
+    idle.send(&request(&Request::Follow { timestamp_us: 1, server_id: 7, options: 0, port: 0 }));
+    idle.stream.read_exact(&mut [0]).unwrap();
+    set(&primary, "k", "value");
+    set(&primary, "l", "value");
+    let labels = [("replica", "7")];
+    metrics.await_value("tyrant_replica_lag_operations", &labels, |lag| lag == 2.0);
+    metrics.await_value("tyrant_replica_lag_bytes", &labels, |lag| lag > 2.0 * 17.0);
+    metrics.await_value("tyrant_replica_lag_seconds", &labels, |lag| lag > 0.0);
+}
+
+#[test]
+fn a_server_is_not_ready_before_it_is_open_nor_while_it_refuses_changes_or_stops() {
+    let metrics = Monitored::starting();
+    metrics.monitor.set_starting("the database casket.tch is opening");
+    let body = metrics.expect("/ready", "503");
+    assert_eq!(body, "not ready:\nthe database casket.tch is opening\n");
+    metrics.expect("/health", "200 OK");
+    assert_eq!(metrics.value("tyrant_ready", &[]), 0.0);
+
+    let engine = ManualEngine::new("casket.tch", Durability::None);
+    let server = start_engine(&engine);
+    metrics.monitor.add("casket.tch", server.handle.clone());
+    metrics.monitor.set_started();
+    assert_eq!(metrics.expect("/ready", "200 OK"), "ready\n");
+    engine.set_full(true);
+    let body = metrics.expect("/ready", "503");
+    assert_eq!(body, "not ready:\ncasket.tch: changes are refused: the disk is full\n");
+    assert_eq!(metrics.value("tyrant_writable", &[]), 0.0);
+    assert_eq!(metrics.value("tyrant_ready", &[]), 0.0);
+    engine.set_full(false);
+    metrics.expect("/ready", "200 OK");
+
+    // A request that has begun to arrive is waited for.
+    let mut client = server.connect();
+    client.send(b"set k 0 0 3\r\nab");
+    server.pass();
+    server.begin_stop();
+    let body = metrics.expect("/ready", "503");
+    assert!(body.starts_with("not ready:\ncasket.tch: the server "), "{body}");
+    drop(client);
+    drop(server);
+    let body = metrics.expect("/ready", "503");
+    assert_eq!(body, "not ready:\ncasket.tch: the server has ended\n");
+}
+
+#[test]
+fn the_process_shows_its_version_and_resources() {
+    let metrics = Monitored::starting();
+    let version = [("version", env!("CARGO_PKG_VERSION"))];
+    assert_eq!(metrics.value("tyrant_build_info", &version), 1.0);
+    for name in [
+        "process_start_time_seconds",
+        "process_resident_memory_bytes",
+        "process_virtual_memory_bytes",
+        "process_max_fds",
+    ] {
+        assert!(metrics.value(name, &[]) > 0.0, "{name}");
+    }
+    let mut files = Vec::new();
+    let before = metrics.value("process_open_fds", &[]);
+    // Other tests of this process close files meanwhile.
+    wait_until(|| {
+        files.push(std::fs::File::open("/dev/null").unwrap());
+        metrics.value("process_open_fds", &[]) > before
+    });
+    let before = metrics.value("process_cpu_seconds_total", &[]);
+    wait_until(|| metrics.value("process_cpu_seconds_total", &[]) > before);
+}
+
+#[test]
+fn the_monitor_answers_as_many_clients_as_its_limit_and_refuses_more() {
+    let metrics = Monitored::starting();
+    let mut waiting: Vec<_> = (0..MONITOR_CONNECTIONS_MAX).map(|_| metrics.connect()).collect();
+    // Connections are accepted in their order.
+    let mut refused = metrics.connect();
+    let reply = String::from_utf8(refused.read_to_end()).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{reply}");
+    let mut last = waiting.pop().unwrap();
+    last.send(b"GET /health HTTP/1.1\r\n\r\n");
+    assert!(last.read_to_end().starts_with(b"HTTP/1.1 200 OK\r\n"));
+    drop((last, waiting));
+    wait_until(|| metrics.get("/metrics", "").0.starts_with("HTTP/1.1 200 OK"));
+    assert!(MONITOR_EXCHANGE_MAX < support::WAIT_MAX, "late clients would not be waited for");
+}
+
+#[test]
+fn a_client_that_sends_nothing_loses_its_connection() {
+    let metrics = Monitored::starting();
+    metrics.connect().expect_close();
+}
+
+#[test]
+fn other_paths_and_methods_are_refused() {
+    let metrics = Monitored::starting();
+    metrics.expect("/", "200 OK");
+    metrics.expect("/metrics?a=b", "200 OK");
+    metrics.expect("/other", "404 Not Found");
+    let mut client = metrics.connect();
+    client.send(b"HEAD /health HTTP/1.1\r\n\r\n");
+    let reply = String::from_utf8(client.read_to_end()).unwrap();
+    assert!(reply.contains("\r\nContent-Length: 8\r\n") && reply.ends_with("\r\n\r\n"), "{reply}");
+    let mut client = metrics.connect();
+    client.send(b"POST /health HTTP/1.1\r\nContent-Length: 0\r\n\r\n");
+    assert!(client.read_to_end().starts_with(b"HTTP/1.1 405 "));
+}
+
+#[test]
+fn clients_get_the_format_that_they_accept() {
+    let metrics = Monitored::starting();
+    let (head, body) = metrics.get("/metrics", "");
+    assert!(head.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+    assert!(!body.contains("# EOF"));
+    let accept = "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3\r\n";
+    let (head, body) = metrics.get("/metrics", accept);
+    let media = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert!(head.contains(&format!("\r\nContent-Type: {media}\r\n")), "{head}");
+    assert!(body.ends_with("# EOF\n"));
+    assert!(body.contains("\n# TYPE tyrant_lookups counter\n"));
+}
+
+/// Name, type, labels and meaning of a metric.
+type Row = [String; 4];
+
+/// Returns the rows of the table of the metrics in `docs/monitoring.md`.
+fn documented() -> Vec<Row> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/monitoring.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let rows = page.lines().filter_map(|line| {
+        let cells: Vec<&str> = line.strip_prefix("| `")?.split('|').map(str::trim).collect();
+        let [name, kind, labels, meaning, ""] = cells[..] else { return None };
+        let name = name.strip_suffix('`')?;
+        Some([name.into(), kind.into(), labels.replace('`', ""), meaning.into()])
+    });
+    rows.collect()
+}
+
+#[test]
+fn the_page_about_monitoring_lists_what_is_served() {
+    assert_eq!(documented(), Monitor::metrics());
+    let text = Monitored::starting().scrape();
+    let served: BTreeSet<(String, String)> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
+        .map(|(name, kind)| (name.to_owned(), kind.to_owned()))
+        .collect();
+    let listed: BTreeSet<(String, String)> =
+        documented().into_iter().map(|[name, kind, ..]| (name, kind)).collect();
+    assert_eq!(served, listed);
+    for [name, _, _, help] in documented() {
+        assert!(text.contains(&format!("# HELP {name} {help}\n")), "{name}");
+    }
+}

@@ -42,6 +42,7 @@ impl Settings {
         set(&mut config.connections_max, self.connections_max.map(|count| count.0));
         config.timeout = self.timeout.and_then(Seconds::unless_zero);
         config.idle_timeout = self.idle_timeout.and_then(Seconds::unless_zero);
+        config.slow_log_threshold = self.slow_log_threshold.and_then(Seconds::unless_zero);
         set(&mut config.stop_wait, self.stop_timeout.map(|time| time.0));
         self.configure_sizes(&mut config)?;
         self.configure_tls(&mut config)?;

@@ -99,9 +99,11 @@ settings! {
     }
 
     "Monitoring" {
-        /// Serve /metrics, /health and /ready over HTTP on this address or Unix socket, to everyone
-        /// who reaches it
+        /// Serve /metrics, /health, /ready and /slow over HTTP on this address or Unix socket, to
+        /// everyone who reaches it
         admin: Listen = Setting::unset("HOST:PORT", "\"127.0.0.1:9178\"", "none").of_process();
+        /// Log requests that take at least S seconds, with the beginning of their keys; 0 is none
+        slow_log_threshold: Seconds = Setting::new("S", "0").live();
         /// With admin: fail /ready while this server is further behind its master, in seconds; 0 is
         /// no limit
         ready_lag_max: Seconds = Setting::new("S", "0").of_process().live();

@@ -100,6 +100,8 @@ pub struct Config {
     /// Longest time in which connections finish their requests and take the replies when the server
     /// stops.
     pub stop_wait: Duration,
+    /// Time from which a request is noted in the slow log, if any is.
+    pub slow_log_threshold: Option<Duration>,
     /// Commands that are refused.
     pub mask: CommandMask,
     /// Rules that the memcached protocol follows.
@@ -212,6 +214,7 @@ impl Config {
             pool_threads: 16,
             pool_queue_max: 1024,
             stop_wait: Duration::from_secs(1),
+            slow_log_threshold: None,
             mask: CommandMask::NONE,
             dialect: Dialect::Memcached,
             ignores_expiry: false,

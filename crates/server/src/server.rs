@@ -84,13 +84,14 @@ impl Handle {
     }
 
     /// Takes those settings from `config` that change while the server runs: `connections_max`,
-    /// `timeout`, `idle_timeout`, `stop_wait`, `mask`, `scrub_interval` and
+    /// `timeout`, `idle_timeout`, `stop_wait`, `slow_log_threshold`, `mask`, `scrub_interval` and
     /// `scrub_bytes_per_second`, and the users, if there are users before and after. All others
     /// stay as they are. Clients whose user is removed, or has another password or token, have to
     /// log in again.
     pub fn reload(&self, config: &Config) {
         if let Some(hub) = self.hub.upgrade() {
             hub.shared.live.set(config);
+            hub.shared.slow_log.set_threshold(config.slow_log_threshold);
             if let (Some(present), Some(users)) = (&hub.shared.users, &config.users) {
                 present.replace(Arc::clone(users));
             }
@@ -237,6 +238,7 @@ impl Server {
         hub.pool.stop();
         hub.logins.stop();
         hub.scripts.stop();
+        shared.slow_log.stop();
         shared.replication.stop_following();
         let result = pool.into_iter().map(join).fold(served, Result::and);
         if let Some(log) = &shared.served.update_log {
@@ -325,6 +327,7 @@ fn start(
         })?);
         Ok(())
     };
+    begin("slow-log", |shared| shared.slow_log.write())?;
     begin("scrub", |shared| {
         let live = &shared.live;
         let schedule = || (live.scrub_interval(), live.scrub_bytes_per_second());

@@ -312,6 +312,16 @@ fn a_server_verifies_its_database_on_schedule() {
     server.await_stat_value("scrubs", |scrubs| scrubs > 1);
     server.await_stat_value("scrub_damages", |damages| damages == 1);
     assert_eq!(server.stat_value("damaged_segments"), 1);
+    let metrics = support::Monitored::new(&server);
+    for name in ["tyrant_damaged_segments", "tyrant_scrub_damages"] {
+        metrics.await_value(name, &[], |damaged| damaged == 1.0);
+    }
+    assert!(metrics.value("tyrant_scrubs_total", &[]) > 1.0);
+    let before = metrics.value("tyrant_damaged_reads_total", &[]);
+    server.connect().exchange(request(&Request::Get { key: b"good" }), b"\0\0\0\0\tc\0another");
+    assert_eq!(metrics.value("tyrant_damaged_reads_total", &[]), before);
+    expect_close(&server, &request(&Request::Get { key: b"bad" }));
+    assert!(metrics.value("tyrant_damaged_reads_total", &[]) > before);
     let scrub_interval = None;
     let (_folder, server) = damaged_with(Config { scrub_interval, ..config() }, hash);
     assert_eq!(server.stat_value("scrubs"), 0);

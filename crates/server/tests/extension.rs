@@ -556,6 +556,14 @@ fn stats_have_the_calls_of_each_function() {
     assert_eq!(stats(&server, "script_a_b__failures"), 1);
     assert_eq!(stat(&server, "script_a_b__us").unwrap(), "12");
     assert_eq!(stat(&server, "script_threads").unwrap(), "4");
+    let metrics = support::Monitored::new(&server);
+    for (name, value) in [("calls", 3.0), ("failures", 1.0), ("seconds", 12e-6)] {
+        let name = format!("tyrant_script_{name}_total");
+        assert_eq!(metrics.value(&name, &[("database", support::NAME)]), value, "{name}");
+    }
+    assert_eq!(metrics.value("tyrant_script_threads", &[]), 4.0);
+    assert_eq!(metrics.value("tyrant_script_queue", &[]), 0.0);
+    metrics.await_value("tyrant_script_threads_busy", &[], |busy| busy == 0.0);
 }
 
 #[test]

@@ -57,6 +57,143 @@ fn requests_change_the_counts_of_lookups_bytes_connections_and_records() {
     metrics.await_value("tyrant_connections", &[], |open| open == 0.0);
 }
 
+/// Returns the sum of the counts of a histogram.
+fn times(metrics: &Monitored, protocol: &str, class: &str) -> Option<f64> {
+    let labels = [("protocol", protocol), ("class", class)];
+    metrics.find("tyrant_request_duration_seconds_count", &labels)
+}
+
+#[test]
+fn each_request_is_counted_and_timed_by_its_protocol_and_command() {
+    let server = start(memory());
+    let metrics = Monitored::new(&server);
+    let noop = b"\x80\x0a\0\0\0\0\0\0\0\0\0\0noop\0\0\0\0\0\0\0\0";
+    let replied = b"\x81\x0a\0\0\0\0\0\0\0\0\0\0noop\0\0\0\0\0\0\0\0";
+    let mut client = server.connect();
+    client.exchange(b"set a 0 0 1\r\nv\r\nadd b 0 0 1\r\nv\r\nget a\r\n", {
+        b"STORED\r\nSTORED\r\nVALUE a 0 1\r\nv\r\nEND\r\n"
+    });
+    client.exchange(b"mg a v\r\ncas a 0 0 1 999\r\nw\r\n", b"VA 1\r\nv\r\nEXISTS\r\n");
+    client.exchange(request(&Request::Put { key: b"c", value: b"v" }), b"\0");
+    client.exchange(request(&Request::KeysWithPrefix { prefix: b"c", max: 9 }), {
+        b"\0\0\0\0\x01\0\0\0\x01c"
+    });
+    client.exchange(noop, replied);
+    client.expect_value("/a", "v");
+    for (protocol, command, class, in_class) in [
+        ("memcached", "set", "write", 3.0),
+        ("memcached", "add", "write", 3.0),
+        ("memcached", "cas", "write", 3.0),
+        ("memcached", "get", "read", 2.0),
+        ("memcached", "mg", "read", 2.0),
+        ("tokyo_tyrant", "put", "write", 1.0),
+        ("tokyo_tyrant", "fwmkeys", "list", 1.0),
+        ("memcached_binary", "other", "other", 1.0),
+        ("http", "get", "read", 1.0),
+    ] {
+        let labels = [("protocol", protocol), ("command", command)];
+        assert_eq!(metrics.value("tyrant_requests_total", &labels), 1.0, "{labels:?}");
+        assert_eq!(times(&metrics, protocol, class), Some(in_class), "{protocol} {class}");
+    }
+    assert_eq!(metrics.value("tyrant_requests_total", &[]), 9.0);
+    assert!(metrics.value("tyrant_request_duration_seconds_sum", &[]) > 0.0);
+    assert_eq!(times(&metrics, "http", "write"), None);
+}
+
+#[test]
+fn a_value_that_comes_and_goes_in_pieces_is_one_request_each_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(hash(folder.path()));
+    let metrics = Monitored::new(&server);
+    let value = vec![b'v'; 5 << 20];
+    let mut client = server.connect();
+    client.send(format!("PUT /k HTTP/1.1\r\nContent-Length: {}\r\n\r\n", value.len()).as_bytes());
+    client.send(&value);
+    client.read_until(b"\r\n\r\n");
+    client.expect(b"Created\n");
+    client.send(b"GET /k HTTP/1.1\r\n\r\n");
+    client.expect_response("200 OK", &value);
+    for command in ["put", "get"] {
+        let labels = [("protocol", "http"), ("command", command)];
+        metrics.await_value("tyrant_requests_total", &labels, |count| count == 1.0);
+    }
+    metrics.await_value("tyrant_requests_total", &[], |count| count == 2.0);
+}
+
+/// Returns the last slow request, with its keys and values.
+fn last_slow(metrics: &Monitored) -> Option<serde_json::Value> {
+    let lines = metrics.expect("/slow", "200 OK");
+    lines.lines().next().map(|line| serde_json::from_str(line).unwrap())
+}
+
+#[test]
+fn a_slow_request_is_shown_with_its_key_its_client_and_where_its_time_went() {
+    let engine = ManualEngine::new("casket.tch", Durability::Always);
+    let threshold = Duration::from_millis(50);
+    let settings = Config { slow_log_threshold: Some(threshold), ..config() };
+    let server = start_with(settings.clone(), Database::from_engine(engine.clone()));
+    let metrics = Monitored::new(&server);
+    let mut client = server.connect();
+    let own = client.stream.local_addr().unwrap().to_string();
+
+    // A change that is not durable for a while.
+    client.send(b"set key 0 0 5\r\nvalue\r\n");
+    server.pass();
+    std::thread::sleep(threshold);
+    engine.make_durable();
+    client.expect(b"STORED\r\n");
+    wait_until(|| last_slow(&metrics).is_some_and(|slow| slow["command"] == "none"));
+    let slow = last_slow(&metrics).unwrap();
+    assert_eq!(slow["client"], own.as_str());
+    assert_eq!(slow["acknowledgement_seconds"], slow["seconds"]);
+    assert!(slow["seconds"].as_f64().unwrap() >= threshold.as_secs_f64(), "{slow}");
+
+    // A record that the disk does not return for a while.
+    engine.cool(b"key");
+    engine.set_stalled(true);
+    client.send(b"get key\r\n");
+    wait_until(|| engine.waiting() == 1);
+    std::thread::sleep(threshold);
+    engine.set_stalled(false);
+    client.expect(b"VALUE key 0 5\r\nvalue\r\nEND\r\n");
+    wait_until(|| last_slow(&metrics).is_some_and(|slow| slow["command"] == "get"));
+    let slow = last_slow(&metrics).unwrap();
+    for (name, expected) in [
+        ("database", support::NAME.into()),
+        ("protocol", "memcached".into()),
+        ("key", "key".into()),
+        ("key_bytes", 3.into()),
+        ("client", own.as_str().into()),
+        ("requests", 1.into()),
+        ("request_bytes", 9.into()),
+        ("reply_bytes", 27.into()),
+    ] {
+        let expected: serde_json::Value = expected;
+        assert_eq!(slow[name], expected, "{name} of {slow}");
+    }
+    let seconds = |name: &str| slow[name].as_f64().unwrap();
+    assert!(seconds("wait_seconds") >= threshold.as_secs_f64() / 2.0, "{slow}");
+    assert!(seconds("cpu_seconds") < seconds("wait_seconds"), "{slow}");
+    assert!(metrics.value("tyrant_slow_requests_total", &[]) >= 2.0);
+    assert_eq!(metrics.value("tyrant_slow_lost_total", &[]), 0.0);
+
+    // From no threshold on, nothing is slow.
+    server.handle.reload(&Config { slow_log_threshold: None, ..settings.clone() });
+    let count = metrics.value("tyrant_slow_requests_total", &[]);
+    client.exchange(b"get key\r\n", b"VALUE key 0 5\r\nvalue\r\nEND\r\n");
+    assert_eq!(metrics.value("tyrant_slow_requests_total", &[]), count);
+
+    // From the shortest one on, everything is, also a pipeline on an event loop.
+    let shortest = Some(Duration::from_nanos(1));
+    server.handle.reload(&Config { slow_log_threshold: shortest, ..settings });
+    let long = "k".repeat(100);
+    client.exchange(format!("get {long}\r\nget b\r\n"), b"END\r\nEND\r\n");
+    wait_until(|| last_slow(&metrics).is_some_and(|slow| slow["requests"] == 2));
+    let slow = last_slow(&metrics).unwrap();
+    assert_eq!(slow["key"], format!("{}...", "k".repeat(64)));
+    assert_eq!((&slow["key_bytes"], &slow["reply_bytes"]), (&100.into(), &10.into()));
+}
+
 #[test]
 fn refused_and_late_connections_are_counted() {
     let limited =

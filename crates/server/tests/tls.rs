@@ -210,6 +210,9 @@ fn a_handshake_that_is_cut_off_or_continued_with_garbage_costs_only_its_connecti
     server.await_stat_value("curr_connections", |open| open == 1);
     server.await_stat_value("buffer_bytes", |bytes| bytes < 1000);
     Secure::connect(&server, &trusting(&authority, None)).exchange(b"get a\r\n", b"END\r\n");
+    let metrics = support::Monitored::new(&server);
+    let handshakes = |result| metrics.value("tyrant_tls_handshakes_total", &[("result", result)]);
+    assert_eq!((handshakes("success"), handshakes("failure")), (1.0, f64::from(failures as u32)));
 }
 
 #[test]

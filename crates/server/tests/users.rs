@@ -212,6 +212,10 @@ fn failed_logins_are_counted() {
     client.send(b"stats\r\n");
     let text = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
     assert!(text.contains("STAT auth_cmds 2\r\n") && text.contains("STAT auth_errors 1\r\n"));
+    let metrics = support::Monitored::new(&server);
+    for (result, count) in [("success", 1.0), ("failure", 1.0), ("refused", 0.0)] {
+        assert_eq!(metrics.value("tyrant_logins_total", &[("result", result)]), count, "{result}");
+    }
 }
 
 #[test]

@@ -4,12 +4,15 @@
 //! write it. So a count is a plain load and store. Readers add up the sets.
 
 mod histogram;
+mod requests;
 
 pub(crate) use histogram::{Histogram, HistogramTotal};
+pub(crate) use requests::{RequestBatch, RequestKind, SLOTS, labels_of};
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Adds to a number that no other thread writes.
 #[inline]
@@ -100,6 +103,10 @@ counts! {
 #[repr(align(128))]
 pub(crate) struct Counters {
     counts: [AtomicU64; Count::ALL.len()],
+    /// Number of requests of each kind.
+    requests: [AtomicU64; requests::KINDS],
+    /// Times of requests, by [`RequestKind::slot`].
+    pub(crate) durations: [Histogram; SLOTS],
     /// Times for which replies waited until their changes were durable or replicated.
     pub(crate) acknowledgement: Histogram,
 }
@@ -108,6 +115,8 @@ impl Default for Counters {
     fn default() -> Self {
         Self {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            requests: std::array::from_fn(|_| AtomicU64::new(0)),
+            durations: std::array::from_fn(|_| Histogram::default()),
             acknowledgement: Histogram::default(),
         }
     }
@@ -124,6 +133,19 @@ impl Counters {
     #[inline]
     pub(crate) fn add(&self, what: Count, amount: u64) {
         add_owned(&self.counts[what as usize], amount);
+    }
+
+    /// Counts an executed request. Only the thread that owns the set may call this.
+    #[inline]
+    pub(crate) fn count_request(&self, kind: RequestKind) {
+        add_owned(&self.requests[kind as usize], 1);
+    }
+
+    /// Counts the time of requests that were answered together. Only the thread that owns the set
+    /// may call this.
+    #[inline]
+    pub(crate) fn time(&self, batch: &RequestBatch, time: Duration) {
+        batch.for_each(|slot, count| self.durations[slot].add(time, count.into()));
     }
 
     /// Returns the value of a count.
@@ -157,6 +179,13 @@ impl AllCounters {
     pub(crate) fn total_since_reset(&self, what: Count) -> u64 {
         let before = self.totals_at_reset.lock().get(what as usize).copied().unwrap_or(0);
         self.total(what).saturating_sub(before)
+    }
+
+    /// Returns the number of requests of a kind over all threads.
+    pub(crate) fn requests(&self, kind: RequestKind) -> u64 {
+        let of =
+            |counters: &Arc<Counters>| counters.requests[kind as usize].load(Ordering::Relaxed);
+        self.counters.lock().iter().map(of).sum()
     }
 
     /// Returns the sum of a histogram over all threads. `of` returns that of a thread.

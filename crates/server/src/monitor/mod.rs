@@ -202,7 +202,8 @@ impl State {
             b"/" => Response::text(
                 Status::Ok,
                 "/metrics  Prometheus or OpenMetrics\n/health   whether the process makes progress\n\
-                 /ready    whether clients should be sent here",
+                 /ready    whether clients should be sent here\n\
+                 /slow     the last slow requests",
             ),
             b"/metrics" => {
                 let format = Format::preferred(accept);
@@ -211,7 +212,11 @@ impl State {
             }
             b"/health" => verdict("healthy", self.unhealthy()),
             b"/ready" => verdict("ready", self.unready()),
-            _ => Response::text(Status::NotFound, "there are /metrics, /health and /ready"),
+            b"/slow" => {
+                let content_type = "application/x-ndjson";
+                Response { status: Status::Ok, content_type, body: self.slow_requests() }
+            }
+            _ => Response::text(Status::NotFound, "there are /metrics, /health, /ready and /slow"),
         }
     }
 
@@ -224,6 +229,19 @@ impl State {
             handle.with_shared(|shared| collect(shared, name, &mut samples));
         }
         samples
+    }
+
+    /// Returns the last slow requests of each database, as lines of JSON.
+    fn slow_requests(&self) -> Vec<u8> {
+        let mut lines = String::new();
+        for (name, handle) in self.servers.read().iter() {
+            let last = handle.with_shared(|shared| shared.slow_log.last()).unwrap_or_default();
+            for slow in last {
+                lines.push_str(&slow.json(name));
+                lines.push('\n');
+            }
+        }
+        lines.into_bytes()
     }
 
     /// Returns the databases whose event loops do not go round.

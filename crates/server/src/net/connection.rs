@@ -19,7 +19,7 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::net::{Shutdown, getpeername, shutdown};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tls::Session as TlsSession;
 
 /// State of a connection: whether its next request may be executed.
@@ -78,8 +78,8 @@ pub(crate) struct Connection {
     pub(crate) request: Option<Pace>,
     /// Pace of the replies that the client has to take.
     pub(crate) reply: Option<Pace>,
-    /// Time since which a request waits for the server, in milliseconds since the server started.
-    waits_since_ms: u64,
+    /// Time since which a request waits for the server.
+    waits_since: Instant,
     /// The request in the pool is a part of an upload.
     is_uploading: bool,
     /// The request in the pool is the next piece of a large reply.
@@ -119,7 +119,7 @@ impl Connection {
             moved_at_s: 0,
             request: None,
             reply: None,
-            waits_since_ms: 0,
+            waits_since: shared.started,
             is_uploading: false,
             is_downloading: false,
             activity: 0,
@@ -237,21 +237,23 @@ impl Connection {
     }
 
     /// Stops the client's clock: the server has to act.
-    pub(crate) fn begin_wait(&mut self, now_ms: u64) {
-        self.waits_since_ms = now_ms;
+    pub(crate) fn begin_wait(&mut self, now: Instant) {
+        self.waits_since = now;
         self.is_uploading = self.session.http.is_receiving();
         self.is_downloading = self.session.http.is_sending();
     }
 
-    /// Starts the client's clock again.
-    pub(crate) fn end_wait(&mut self, now_ms: u64) {
-        let waited_ms = now_ms.saturating_sub(self.waits_since_ms);
+    /// Starts the client's clock again. Returns the time for which it stood still.
+    pub(crate) fn end_wait(&mut self, now: Instant) -> Duration {
+        let waited = now.saturating_duration_since(self.waits_since);
+        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         if let Some(request) = &mut self.request {
             request.extend(waited_ms);
         }
         if let Some(reply) = self.reply.as_mut().filter(|_| self.is_downloading) {
             reply.extend(waited_ms);
         }
+        waited
     }
 
     /// Returns whether the connection can be closed: nothing is expected from the client or to be

@@ -8,7 +8,7 @@ use crate::counters::Counters;
 use crate::net::hub::Hub;
 use crate::net::mailbox::Message;
 use crate::net::pending_reply::FirstAcknowledgement;
-use crate::net::pooled_reply::PooledReply;
+use crate::net::pooled_reply::{PooledReply, Stopwatch};
 use crate::net::script_pool::{ScriptJob, ScriptWork};
 use crate::net::slab::Token;
 use crate::ops::budget::Charge;
@@ -16,6 +16,7 @@ use crate::protocol::refusal::Refusal;
 use crate::protocol::session::Session;
 use crate::protocol::{self, Context, Next, Step};
 use crate::shared::Scheduler;
+use crate::shared::slow_log::SlowRequest;
 use cabinet::LogPosition;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -51,6 +52,7 @@ pub(crate) struct RequestTask {
     pub(crate) descriptor: i32,
     /// Charge for the bytes of the request.
     pub(crate) charge: Charge,
+    pub(crate) submitted: Instant,
 }
 
 /// Result of a request.
@@ -177,7 +179,8 @@ pub(crate) fn execute(
     scratch: &mut Vec<u8>,
 ) {
     let shared = &*hub.shared;
-    let RequestTask { token, request, mut session, descriptor, charge } = task;
+    let RequestTask { token, request, mut session, descriptor, charge, submitted } = task;
+    let stopwatch = Stopwatch::begin(&shared.slow_log, submitted);
     scratch.reserve(REPLY_CAPACITY_BYTES);
     // Bytes of a body do not tell the protocol.
     let is_upload = session.http.is_receiving();
@@ -194,7 +197,7 @@ pub(crate) fn execute(
     let step = protocol::step(&mut context, &request, scratch);
     if let Some(lock) = context.session.awaited_lock.take() {
         // A script thread continues. This one must not wait for scripts.
-        let task = RequestTask { token, request, session, descriptor, charge };
+        let task = RequestTask { token, request, session, descriptor, charge, submitted };
         let task = ScriptWork::Request(Box::new(task), lock);
         hub.scripts.force_place();
         hub.scripts.submit(&mut vec![ScriptJob { event_loop, task }]);
@@ -229,9 +232,13 @@ pub(crate) fn execute(
         // allowed.
         Step::Incomplete { .. } | Step::Blocked { .. } => Next::Close,
     };
+    let slow = stopwatch.end(output.len(), || {
+        let slow = protocol::describe(shared.config.dialect, session.kind, &request);
+        SlowRequest { request_bytes: request.len(), ..slow }
+    });
     drop((request, charge));
     let session = *session;
-    let reply = PooledReply { output, charge: reply_charge, next, acknowledgement };
+    let reply = PooledReply { output, charge: reply_charge, next, slow, acknowledgement };
     let completion = Completion { session, reply };
     hub.mailboxes[event_loop].post(Message::Completion(token, completion));
 }

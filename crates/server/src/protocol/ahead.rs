@@ -110,7 +110,7 @@ impl<'i> Decoded<'i> {
     }
 }
 
-fn memcached_key<'a>(request: &memcached::Request<'a>) -> Option<&'a [u8]> {
+pub(super) fn memcached_key<'a>(request: &memcached::Request<'a>) -> Option<&'a [u8]> {
     match request {
         memcached::Request::Store(store) => Some(store.key),
         memcached::Request::Get { keys, .. } => {
@@ -127,7 +127,9 @@ fn memcached_key<'a>(request: &memcached::Request<'a>) -> Option<&'a [u8]> {
     }
 }
 
-fn memcached_binary_key<'a>(request: &memcached_binary::Request<'a>) -> Option<&'a [u8]> {
+pub(super) fn memcached_binary_key<'a>(
+    request: &memcached_binary::Request<'a>,
+) -> Option<&'a [u8]> {
     use memcached_binary::Command as C;
     match request.command {
         C::Get { key, .. }
@@ -142,7 +144,7 @@ fn memcached_binary_key<'a>(request: &memcached_binary::Request<'a>) -> Option<&
     }
 }
 
-fn binary_key<'a>(request: &binary::Request<'a>) -> Option<&'a [u8]> {
+pub(super) fn binary_key<'a>(request: &binary::Request<'a>) -> Option<&'a [u8]> {
     match request {
         binary::Request::Put { key, .. }
         | binary::Request::PutKeep { key, .. }

@@ -10,6 +10,7 @@ mod ahead;
 mod authentication;
 pub(crate) mod extension;
 mod http;
+mod kinds;
 mod memcached;
 pub(crate) mod records;
 pub(crate) mod refusal;
@@ -21,6 +22,7 @@ mod tokyo_tyrant;
 
 pub(crate) use ahead::Ahead;
 pub(crate) use http::Exchange as HttpExchange;
+pub(crate) use kinds::describe;
 
 use crate::counters::{Count, Counters};
 use crate::ops::acknowledgement::RefusalReason;

@@ -3,6 +3,7 @@
 use super::HttpExchange;
 use super::script_call::ScriptCall;
 use crate::access::logins::{Attempt, Peer, Verdict};
+use crate::counters::RequestKind;
 use crate::ops::failure::{Failure, is_read_failure};
 use crate::ops::iterator::Cursor;
 use crate::ops::remote::Answers;
@@ -11,6 +12,8 @@ use cabinet::Error;
 /// State of a connection in addition to its bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
+    /// Kind of the present request, until it is counted.
+    pub(crate) kind: RequestKind,
     /// Kind of the last failure, for `misc error`.
     pub(crate) last_failure: Option<Failure>,
     /// Text of the last failure, if there is more to it than its kind.

@@ -3,6 +3,7 @@
 pub(crate) mod live;
 pub(crate) mod loop_load;
 pub(crate) mod script_locks;
+pub(crate) mod slow_log;
 pub(crate) mod upgrade;
 
 use crate::access::certificates::Certificates;
@@ -34,6 +35,7 @@ use cabinet::{Database, Durability};
 use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
 use rustix::io::fcntl_dupfd_cloexec;
+use slow_log::SlowLog;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -76,6 +78,7 @@ pub(crate) struct Shared {
     pub(crate) cas_numbers: Arc<CasNumbers>,
     pub(crate) started: Instant,
     pub(crate) counters: AllCounters,
+    pub(crate) slow_log: SlowLog,
     /// Scheduler for removing all records later, set once the server runs.
     pub(crate) scheduler: OnceLock<Arc<dyn Scheduler>>,
     /// Stats of the extension, set if there is one.
@@ -202,6 +205,7 @@ impl Shared {
             cas_numbers: Arc::default(),
             started: Instant::now(),
             counters: AllCounters::default(),
+            slow_log: SlowLog::new(config.slow_log_threshold),
             live: Live::new(&config),
             config,
             served,

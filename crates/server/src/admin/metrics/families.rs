@@ -84,6 +84,14 @@ families! {
     /// Whether clients may write: no replica, no refusal by the disk or by missing replicas.
     Writable: Gauge "tyrant_writable" ["database"];
 
+    /// Requests executed, by their protocol and its own name of the command.
+    Requests: Counter "tyrant_requests_total" ["database", "protocol", "command"];
+    /// Time from the arrival of a request to its reply, without a wait for its acknowledgement.
+    RequestDuration: Histogram "tyrant_request_duration_seconds" ["database", "protocol", "class"];
+    /// Requests over the threshold of the slow log.
+    SlowRequests: Counter "tyrant_slow_requests_total" ["database"];
+    /// Slow requests that are not in the log, because it was not written fast enough.
+    SlowRequestsLost: Counter "tyrant_slow_lost_total" ["database"];
     /// Gets of one key, by whether there was a record.
     Lookups: Counter "tyrant_lookups_total" ["database", "result"];
     /// Requests over a limit, or not understood.

@@ -10,7 +10,7 @@ pub(crate) use exposition::{Format, Samples};
 pub(crate) use families::Metric;
 
 use super::server_stats::{Process, VERSION};
-use crate::counters::Count;
+use crate::counters::{Count, RequestKind, SLOTS, labels_of};
 use crate::shared::{ScriptFigures, Shared};
 use std::sync::Weak;
 use std::time::Instant;
@@ -118,6 +118,21 @@ pub(crate) fn collect(shared: &Shared, name: &str, samples: &mut Samples) {
         let busy = f64::from(load.busy_percent(now_ms)) / 100.0;
         samples.add(Metric::LoopBusy, &[name, &number.to_string()], busy);
     }
+    for kind in &RequestKind::ALL[1..] {
+        let labels = [name, kind.protocol(), kind.command()];
+        samples.add(Metric::Requests, &labels, shared.counters.requests(*kind) as f64);
+    }
+    for slot in 0..SLOTS {
+        let times = shared.counters.histogram(|own| &own.durations[slot]);
+        // Most servers serve one or two protocols.
+        if times.count() > 0 {
+            let (protocol, class) = labels_of(slot);
+            samples.add_histogram(Metric::RequestDuration, &[name, protocol, class], times);
+        }
+    }
+    let (slow, lost) = shared.slow_log.totals();
+    samples.add(Metric::SlowRequests, &[name], slow as f64);
+    samples.add(Metric::SlowRequestsLost, &[name], lost as f64);
     let waits = shared.counters.histogram(|own| &own.acknowledgement);
     samples.add_histogram(Metric::AcknowledgementWait, &[name], waits);
     collect_replication(shared, name, samples);

@@ -248,7 +248,7 @@ mod tests {
         let mut request = &b"GET /key HTTP/1.1\r\n\r\n"[..];
         for piece in 0..PIECES {
             let mut output = Vec::new();
-            connection.begin_wait(state.now_ms());
+            connection.begin_wait(state.now);
             let mut context = Context {
                 shared: &state.shared,
                 database: &state.shared.served.database,
@@ -263,7 +263,7 @@ mod tests {
             assert!(matches!(step, Step::Executed { .. }), "{step:?}");
             request = b"";
             state.now += Duration::from_secs(seconds);
-            connection.end_wait(state.now_ms());
+            connection.end_wait(state.now);
             let bytes = output.len();
             state.deliver(&mut connection, &mut output);
             state.now += Duration::from_secs(seconds);

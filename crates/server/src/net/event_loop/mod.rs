@@ -11,7 +11,7 @@ mod deliver;
 mod records;
 mod serve;
 
-use crate::counters::{Count, Counters};
+use crate::counters::{Count, Counters, RequestKind};
 use crate::net::balance::{Balance, Handover, Meter, Verdict};
 use crate::net::connection::{Connection, Stage};
 use crate::net::hub::Hub;
@@ -22,6 +22,7 @@ use crate::net::transport::Transport;
 use crate::ops::acknowledgement::AcknowledgementPoint;
 use crate::replication::OnTimeout;
 use crate::shared::Shared;
+use crate::shared::slow_log::SlowRequest;
 use crate::{Error, Result};
 use cabinet::LogPosition;
 use rustix::buffer::spare_capacity;
@@ -96,7 +97,10 @@ struct LoopState {
     store_requests: u64,
     meter: Meter,
     balance: Balance,
+    /// Time at which the loop woke up.
     now: Instant,
+    /// Time at which requests were last answered since then.
+    clock: Instant,
     ticked_at_s: u64,
     stop_at: Option<Instant>,
 }
@@ -134,6 +138,7 @@ impl EventLoop {
             meter: Meter::new(now),
             balance: Balance::default(),
             now,
+            clock: now,
             ticked_at_s: 0,
             stop_at: None,
         };
@@ -150,6 +155,7 @@ impl EventLoop {
                 Err(error) => return Err(Error::system("wait for events")(error)),
             }
             self.state.now = Instant::now();
+            self.state.clock = self.state.now;
             self.state.meter.wakes(self.state.now);
             let mut woken = false;
             for event in events.drain(..) {
@@ -238,7 +244,7 @@ impl EventLoop {
                 && connection.stage == Stage::Parked
             {
                 connection.stage = Stage::Open;
-                connection.end_wait(self.state.now_ms());
+                connection.end_wait(self.state.now);
                 self.state.resume(token, connection);
                 self.update_or_close(token);
             }
@@ -301,6 +307,12 @@ impl EventLoop {
                 connection.pending_reply = None;
                 let wait = self.state.now.saturating_duration_since(pending.since);
                 self.state.counters.acknowledgement.add(wait, 1);
+                if self.state.shared.slow_log.is_slow(wait) {
+                    let slow = SlowRequest::new(RequestKind::None, b"");
+                    let client = connection.address();
+                    let slow = SlowRequest { client, acknowledgement: wait, ..slow };
+                    self.state.shared.slow_log.add(slow);
+                }
                 // No input was read meanwhile, so a timeout counts from now on.
                 connection.request = None;
                 self.state.flush_and_resume(token, connection);

@@ -3,7 +3,7 @@
 use super::deliver::out_of_memory;
 use super::{BUFFER_BYTES, LoopState};
 use crate::access::logins::Verdict;
-use crate::counters::Count;
+use crate::counters::{Count, RequestBatch, RequestKind};
 use crate::net::connection::{Connection, Stage};
 use crate::net::hub::Hub;
 use crate::net::mailbox::Message;
@@ -21,12 +21,14 @@ use crate::protocol::refusal::Refusal;
 use crate::protocol::reparse::Reparse;
 use crate::protocol::script_call::ScriptCall;
 use crate::protocol::{self, Ahead, Context, Next, Step};
+use crate::shared::slow_log::SlowRequest;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Incomplete requests shorter than this many bytes are kept without spare capacity.
 const SHORT_INPUT_BYTES: usize = BUFFER_BYTES / 2;
@@ -37,10 +39,12 @@ fn request_task(
     connection: &mut Connection,
     request: &[u8],
     charge: Charge,
+    submitted: Instant,
 ) -> RequestTask {
     let request = request.to_vec();
     let session = Box::new(std::mem::take(&mut connection.session));
-    RequestTask { token, request, session, descriptor: connection.descriptor(), charge }
+    let descriptor = connection.descriptor();
+    RequestTask { token, request, session, descriptor, charge, submitted }
 }
 
 /// Number of calls of a round that are submitted before it ends.
@@ -170,6 +174,7 @@ impl LoopState {
         let descriptor = connection.descriptor();
         let room = self.shared.config.output_bytes_max.saturating_sub(connection.unsent_bytes());
         let mut consumed = 0;
+        let mut executed = RequestBatch::default();
         let mut ahead: Option<Ahead<'_>> = None;
         connection.needed = 0;
         connection.reparse = Reparse::default();
@@ -212,7 +217,14 @@ impl LoopState {
             match step {
                 Step::Executed { bytes, next } => {
                     consumed += bytes;
-                    is_answered |= !context.session.http.is_under_way();
+                    if !context.session.http.is_under_way() {
+                        is_answered = true;
+                        let kind = std::mem::take(&mut context.session.kind);
+                        if kind != RequestKind::None {
+                            self.counters.count_request(kind);
+                            executed.add(kind);
+                        }
+                    }
                     match next {
                         Next::GoOn => {}
                         Next::CloseIfQuiet if consumed < input.len() => {}
@@ -247,6 +259,15 @@ impl LoopState {
             }
         };
         let mutated = context.mutated;
+        if !executed.is_empty() {
+            let began = std::mem::replace(&mut self.clock, Instant::now());
+            let time = self.clock.saturating_duration_since(self.now);
+            self.counters.time(&executed, time);
+            if self.shared.slow_log.is_slow(time) {
+                let sizes = (consumed, output.len());
+                self.note_slow(connection, &executed, &input[..consumed], sizes, began);
+            }
+        }
         if is_answered {
             // The pace of an incomplete request begins with this read.
             connection.request = None;
@@ -311,7 +332,7 @@ impl LoopState {
                     hub.mailboxes[number].post(Message::Answer(token, request_number, answer));
                 }
             };
-            connection.begin_wait(self.now_ms());
+            connection.begin_wait(self.now);
             connection.stage = Stage::Pooled;
             if !remote.submit(request, &self.shared.served.budget, deliver) {
                 let answer = Err(RefusalReason::TooMany);
@@ -321,7 +342,7 @@ impl LoopState {
         }
         if let Some(attempt) = connection.session.attempt.take() {
             // The request stays in the input here, too.
-            connection.begin_wait(self.now_ms());
+            connection.begin_wait(self.now);
             connection.stage = Stage::Pooled;
             self.hub.logins.submit(&self.hub, self.number, token, attempt);
             return consumed;
@@ -335,6 +356,26 @@ impl LoopState {
             self.pool(token, connection, request)
         };
         if is_placed { consumed + bytes } else { consumed }
+    }
+
+    /// Adds requests that were executed together to the slow log.
+    #[cold]
+    fn note_slow(
+        &self,
+        connection: &Connection,
+        executed: &RequestBatch,
+        input: &[u8],
+        (request_bytes, reply_bytes): (usize, usize),
+        began: Instant,
+    ) {
+        // An event loop does not wait, so its time is taken for CPU time.
+        let cpu = self.clock.saturating_duration_since(began);
+        let queue = began.saturating_duration_since(self.now);
+        let (client, requests) = (connection.address(), executed.requests());
+        let first = protocol::describe(self.shared.config.dialect, RequestKind::None, input);
+        let slow =
+            SlowRequest { client, requests, request_bytes, reply_bytes, queue, cpu, ..first };
+        self.shared.slow_log.add(slow);
     }
 
     /// Submits a call to the script threads at the end of the round. Returns whether their queue
@@ -354,13 +395,13 @@ impl LoopState {
             out_of_memory(connection);
             return false;
         }
-        connection.begin_wait(self.now_ms());
+        connection.begin_wait(self.now);
         if !has_place {
             self.park(token, connection, |hub| hub.scripts.has_place());
             return false;
         }
         connection.stage = Stage::Pooled;
-        self.push_call(ScriptWork::Call { token, call, charge });
+        self.push_call(ScriptWork::Call { token, call, charge, submitted: self.now });
         true
     }
 
@@ -377,12 +418,12 @@ impl LoopState {
             out_of_memory(connection);
             return false;
         }
-        connection.begin_wait(self.now_ms());
+        connection.begin_wait(self.now);
         if !self.hub.scripts.take_place() {
             self.park(token, connection, |hub| hub.scripts.has_place());
             return false;
         }
-        let task = request_task(token, connection, request, charge);
+        let task = request_task(token, connection, request, charge, self.now);
         connection.stage = Stage::Pooled;
         self.push_call(ScriptWork::Request(Box::new(task), lock));
         true
@@ -427,10 +468,10 @@ impl LoopState {
             out_of_memory(connection);
             return false;
         }
-        connection.begin_wait(self.now_ms());
+        connection.begin_wait(self.now);
         let job = Job {
             event_loop: self.number,
-            task: Task::Execute(request_task(token, connection, request, charge)),
+            task: Task::Execute(request_task(token, connection, request, charge, self.now)),
         };
         match self.hub.pool.submit(job) {
             Ok(()) => {
@@ -460,7 +501,7 @@ impl LoopState {
         let answers = connection.session.answers.as_mut();
         let Some(answers) = answers.filter(|answers| answers.awaits(number)) else { return };
         answers.add(answer, &self.shared.served.budget);
-        connection.end_wait(self.now_ms());
+        connection.end_wait(self.now);
         connection.stage = Stage::Open;
         self.resume(token, connection);
     }
@@ -473,7 +514,7 @@ impl LoopState {
         verdict: Box<Verdict>,
     ) {
         connection.session.verdict = Some(verdict);
-        connection.end_wait(self.now_ms());
+        connection.end_wait(self.now);
         connection.stage = Stage::Open;
         self.resume(token, connection);
     }
@@ -506,8 +547,18 @@ impl LoopState {
     }
 
     fn end_pooled(&mut self, token: Token, connection: &mut Connection, reply: PooledReply) {
-        let PooledReply { mut output, charge, next, acknowledgement } = reply;
-        connection.end_wait(self.now_ms());
+        let PooledReply { mut output, charge, next, slow, acknowledgement } = reply;
+        let time = connection.end_wait(self.now);
+        if let Some(slow) = slow {
+            self.shared.slow_log.add(SlowRequest { client: connection.address(), ..*slow });
+        }
+        if connection.session.call.is_none() && !connection.session.http.is_under_way() {
+            let kind = std::mem::take(&mut connection.session.kind);
+            if kind != RequestKind::None {
+                self.counters.count_request(kind);
+                self.counters.durations[kind.slot()].add(time, 1);
+            }
+        }
         if !connection.session.http.is_receiving() {
             connection.request = None;
         }

@@ -10,17 +10,18 @@
 mod locks;
 mod timer;
 
-use crate::counters::Counters;
+use crate::counters::{Counters, RequestKind};
 use crate::net::hub::Hub;
 use crate::net::mailbox::Message;
 use crate::net::pending_reply::FirstAcknowledgement;
-use crate::net::pooled_reply::PooledReply;
+use crate::net::pooled_reply::{PooledReply, Stopwatch};
 use crate::net::slab::Token;
 use crate::net::worker_pool::{self, RequestTask};
 use crate::ops::budget::Charge;
 use crate::protocol::extension::{Extension, ExtensionSettings};
 use crate::protocol::script_call::{ScriptCall, ScriptLock, ScriptTask};
 use crate::shared::script_locks::lock_of;
+use crate::shared::slow_log::SlowRequest;
 use crate::shared::{ScriptFigures, ScriptStats};
 use crate::{ExtensionError, ScriptRecords};
 use locks::{Lock, LockQueue};
@@ -28,6 +29,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 pub(crate) use timer::run_timer;
 
 /// Length of a result, in bytes, from which it counts against the memory of all connections.
@@ -51,6 +53,7 @@ pub(crate) enum ScriptWork {
         call: Box<ScriptCall>,
         /// Charge for the bytes of the call.
         charge: Charge,
+        submitted: Instant,
     },
     /// Execute a request that had to wait for this script lock.
     Request(Box<RequestTask>, usize),
@@ -357,14 +360,22 @@ impl Worker<'_> {
                 self.hub.scripts.give_back_place();
                 self.hub.wake_parked();
                 match task {
-                    ScriptWork::Call { token, call, charge } => {
+                    ScriptWork::Call { token, call, charge, submitted } => {
+                        let log = &self.hub.shared.slow_log;
+                        let stopwatch = Stopwatch::begin(log, submitted);
                         let locks = &self.hub.shared.script_locks;
                         let held = match lock {
                             Lock::None => None,
                             Lock::Record(lock) => Some(locks.hold(Some(lock))),
                             Lock::All => Some(locks.hold(None)),
                         };
-                        let completion = self.call(&call);
+                        let mut completion = self.call(&call);
+                        let reply = &mut completion.reply;
+                        reply.slow = stopwatch.end(reply.output.len(), || {
+                            let request_bytes = call.bytes();
+                            let slow = SlowRequest::new(RequestKind::TyrantExt, call.key());
+                            SlowRequest { request_bytes, ..slow }
+                        });
                         drop((held, call, charge));
                         let message = Message::Called(token, completion);
                         self.hub.mailboxes[event_loop].post(message);
@@ -415,7 +426,8 @@ impl Worker<'_> {
             // A change that is not in the log must not be acknowledged.
             let mut output = Vec::new();
             let next = call.refuse(shared.log_failure(), &mut output);
-            let reply = PooledReply { output, charge: None, next, acknowledgement: None };
+            let reply =
+                PooledReply { output, charge: None, next, slow: None, acknowledgement: None };
             CallCompletion { reply, failure: None }
         } else {
             let mut completion = self.encode(call, result);
@@ -445,7 +457,7 @@ impl Worker<'_> {
                 (next, None, Some(reason.as_deref().unwrap_or(NO_RESULT).into()))
             }
         };
-        let reply = PooledReply { output, charge, next, acknowledgement: None };
+        let reply = PooledReply { output, charge, next, slow: None, acknowledgement: None };
         CallCompletion { reply, failure }
     }
 

@@ -20,6 +20,7 @@ use crate::ops::failure::Failure;
 use crate::ops::media_types;
 use crate::ops::operation::Operation;
 use crate::ops::reserved::is_reserved;
+use crate::protocol::kinds;
 use crate::protocol::script_call::{Form, ScriptCall, ScriptLock};
 use crate::store::strings;
 use cabinet::Error;
@@ -55,6 +56,7 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
     match within_limit(context, parsed) {
         Parse::Complete(request, bytes) => {
             context.session.http = Exchange::default();
+            context.session.kind = kinds::of_http(request.method);
             let start = output.len();
             let result = execute(context, &request, output).map(|next| match next {
                 Next::GoOn if !request.keep_alive && !context.session.http.is_sending() => {

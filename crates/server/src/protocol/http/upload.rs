@@ -8,6 +8,7 @@ use crate::counters::Count;
 use crate::ops::command_mask::Protocol;
 use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::spool::Spool;
+use crate::protocol::kinds;
 use crate::protocol::refusal::Refusal;
 use crate::protocol::{Context, Halt, Next, Step};
 use std::io::ErrorKind;
@@ -62,6 +63,7 @@ pub(super) fn begin(
     // The parse state of this request does not apply to the next one.
     let transfer = Some(Box::new(Transfer::Upload(upload)));
     context.session.http = Exchange { transfer, ..Exchange::default() };
+    context.session.kind = kinds::of_http(head.method);
     Some(Step::Executed { bytes: length, next: Next::GoOn })
 }
 

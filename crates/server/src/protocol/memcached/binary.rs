@@ -9,6 +9,7 @@ use crate::ops::conditional::{Action, Counting, Presence, Write, Written};
 use crate::ops::execute::{Outcome, Reply};
 use crate::ops::number;
 use crate::ops::operation::Operation;
+use crate::protocol::kinds;
 use crate::protocol::refusal::Refusal;
 use crate::protocol::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_limit};
 use cabinet::{Entry, Error};
@@ -42,6 +43,7 @@ pub(in crate::protocol) fn carry_out(
     bytes: usize,
     output: &mut Vec<u8>,
 ) -> Step {
+    context.session.kind = kinds::of_memcached_binary(&request.command);
     let start = output.len();
     let result = execute(context, request, output);
     let refusal = Refusal::MemcachedBinary(request.echo);

@@ -20,6 +20,7 @@ use crate::ops::hits::Hit;
 use crate::ops::number::Arithmetic;
 use crate::ops::operation::{KeyList, Operation};
 use crate::ops::touch::Touch;
+use crate::protocol::kinds;
 use crate::shared::Shared;
 use cabinet::{Entry, Error};
 use std::time::Instant;
@@ -52,6 +53,7 @@ pub(super) fn perform(
     bytes: usize,
     output: &mut Vec<u8>,
 ) -> Step {
+    context.session.kind = kinds::of_memcached(&request);
     let start = output.len();
     let is_silent = || command(&request).is_some_and(|(_, noreply)| noreply);
     let refusal = match context.shared.remote {

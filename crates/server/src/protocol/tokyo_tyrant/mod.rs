@@ -13,6 +13,7 @@ use crate::ops::decode::{Sender, decode};
 use crate::ops::execute::{Outcome, Reply};
 use crate::ops::failure::Failure;
 use crate::ops::operation::Operation;
+use crate::protocol::kinds;
 use crate::protocol::script_call::{Form, ScriptCall, ScriptLock};
 use crate::replication::{self, Extended, ReplicaRequest};
 use functions::Call;
@@ -54,6 +55,7 @@ pub(super) fn perform(
     output: &mut Vec<u8>,
 ) -> Step {
     let start = output.len();
+    context.session.kind = kinds::of_binary(&request);
     let is_misc = matches!(request, Request::Misc { .. });
     let is_closing = has_no_word_for_failure(&request);
     context.session.has_read_failure = false;

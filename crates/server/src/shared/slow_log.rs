@@ -1,0 +1,270 @@
+//! Slow log: requests that took longer than a threshold.
+//!
+//! Thread model: event loops and pools put requests into a ring of a fixed size, and never wait for
+//! the log, which may be on a slow disk. A thread of its own writes the lines. If it falls behind
+//! by more than the ring, the oldest lines are lost and counted.
+
+use crate::counters::RequestKind;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Requests that the ring keeps.
+pub(crate) const SLOW_REQUESTS_MAX: usize = 128;
+
+/// Longest part of a key that is kept, in bytes.
+pub(crate) const SLOW_KEY_BYTES_MAX: usize = 64;
+
+/// Threshold if no request is slow.
+const NEVER: u64 = u64::MAX;
+
+/// A slow request, and where its time went.
+#[derive(Clone, Debug)]
+pub(crate) struct SlowRequest {
+    pub(crate) ended: SystemTime,
+    pub(crate) kind: RequestKind,
+    /// Beginning of the key, at most [`SLOW_KEY_BYTES_MAX`] bytes.
+    pub(crate) key: Box<[u8]>,
+    /// Length of the whole key, in bytes.
+    pub(crate) key_bytes: usize,
+    pub(crate) client: Option<SocketAddr>,
+    /// Number of requests that arrived and were answered together; the first is described.
+    pub(crate) requests: u32,
+    pub(crate) request_bytes: usize,
+    pub(crate) reply_bytes: usize,
+    /// Time before its execution began.
+    pub(crate) queue: Duration,
+    /// CPU time of its execution.
+    pub(crate) cpu: Duration,
+    /// Time for which its execution waited: for the disk, for locks, or for the CPU.
+    pub(crate) wait: Duration,
+    /// Time for which its reply waited until the change was durable or replicated.
+    pub(crate) acknowledgement: Duration,
+}
+
+impl SlowRequest {
+    /// Returns a request that has just ended, without times.
+    pub(crate) fn new(kind: RequestKind, key: &[u8]) -> Self {
+        Self {
+            ended: SystemTime::now(),
+            kind,
+            key: key[..key.len().min(SLOW_KEY_BYTES_MAX)].into(),
+            key_bytes: key.len(),
+            client: None,
+            requests: 1,
+            request_bytes: 0,
+            reply_bytes: 0,
+            queue: Duration::ZERO,
+            cpu: Duration::ZERO,
+            wait: Duration::ZERO,
+            acknowledgement: Duration::ZERO,
+        }
+    }
+
+    /// Returns all of its time.
+    pub(crate) fn total(&self) -> Duration {
+        self.queue + self.cpu + self.wait + self.acknowledgement
+    }
+
+    /// Returns the beginning of the key as text, with `...` if it is longer.
+    fn shown_key(&self) -> String {
+        let dots = if self.key_bytes > self.key.len() { "..." } else { "" };
+        format!("{}{dots}", self.key.escape_ascii())
+    }
+
+    fn shown_client(&self) -> String {
+        self.client.map_or_else(|| "unix".to_owned(), |client| client.to_string())
+    }
+
+    /// Returns the request to a database as a line of JSON.
+    pub(crate) fn json(&self, database: &str) -> String {
+        let at = self.ended.duration_since(UNIX_EPOCH).unwrap_or_default();
+        serde_json::json!({
+            "database": database,
+            "time": at.as_secs_f64(),
+            "protocol": self.kind.protocol(),
+            "command": self.kind.command(),
+            "key": self.shown_key(),
+            "key_bytes": self.key_bytes,
+            "client": self.shown_client(),
+            "requests": self.requests,
+            "request_bytes": self.request_bytes,
+            "reply_bytes": self.reply_bytes,
+            "seconds": self.total().as_secs_f64(),
+            "queue_seconds": self.queue.as_secs_f64(),
+            "cpu_seconds": self.cpu.as_secs_f64(),
+            "wait_seconds": self.wait.as_secs_f64(),
+            "acknowledgement_seconds": self.acknowledgement.as_secs_f64(),
+        })
+        .to_string()
+    }
+
+    fn log(&self) {
+        tracing::warn!(
+            target: "slow",
+            protocol = self.kind.protocol(),
+            command = self.kind.command(),
+            key = self.shown_key(),
+            key_bytes = self.key_bytes,
+            client = self.shown_client(),
+            requests = self.requests,
+            request_bytes = self.request_bytes,
+            reply_bytes = self.reply_bytes,
+            seconds = self.total().as_secs_f64(),
+            queue_seconds = self.queue.as_secs_f64(),
+            cpu_seconds = self.cpu.as_secs_f64(),
+            wait_seconds = self.wait.as_secs_f64(),
+            acknowledgement_seconds = self.acknowledgement.as_secs_f64(),
+            "slow request"
+        );
+    }
+}
+
+/// The slow requests of a server.
+#[derive(Debug)]
+pub(crate) struct SlowLog {
+    threshold_ns: AtomicU64,
+    state: Mutex<State>,
+    added: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ring: VecDeque<SlowRequest>,
+    /// Number of requests at the end of the ring that are not written.
+    unwritten: usize,
+    total: u64,
+    lost: u64,
+    stopping: bool,
+}
+
+impl SlowLog {
+    pub(crate) fn new(threshold: Option<Duration>) -> Self {
+        let log = Self {
+            threshold_ns: AtomicU64::new(NEVER),
+            state: Mutex::default(),
+            added: Condvar::new(),
+        };
+        log.set_threshold(threshold);
+        log
+    }
+
+    /// Sets the time from which requests are slow, if any are.
+    pub(crate) fn set_threshold(&self, threshold: Option<Duration>) {
+        let ns = threshold.map(|time| u64::try_from(time.as_nanos()).unwrap_or(NEVER));
+        self.threshold_ns.store(ns.unwrap_or(NEVER), Ordering::Relaxed);
+    }
+
+    /// Returns whether any request can be slow.
+    pub(crate) fn is_on(&self) -> bool {
+        self.threshold_ns.load(Ordering::Relaxed) != NEVER
+    }
+
+    /// Returns whether a request of this time is slow.
+    #[inline]
+    pub(crate) fn is_slow(&self, time: Duration) -> bool {
+        let ns = self.threshold_ns.load(Ordering::Relaxed);
+        ns != NEVER && time.as_nanos() >= u128::from(ns)
+    }
+
+    /// Adds a request. The thread that writes it does not hold the lock meanwhile.
+    #[cold]
+    pub(crate) fn add(&self, request: SlowRequest) {
+        let mut state = self.state.lock();
+        if state.ring.len() >= SLOW_REQUESTS_MAX {
+            state.ring.pop_front();
+            if state.unwritten >= SLOW_REQUESTS_MAX {
+                state.unwritten -= 1;
+                state.lost += 1;
+            }
+        }
+        state.ring.push_back(request);
+        state.unwritten += 1;
+        state.total += 1;
+        drop(state);
+        self.added.notify_one();
+    }
+
+    /// Returns the requests in the ring, the last one first.
+    pub(crate) fn last(&self) -> Vec<SlowRequest> {
+        self.state.lock().ring.iter().rev().cloned().collect()
+    }
+
+    /// Returns the number of slow requests, and of those that were not written.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.total, state.lost)
+    }
+
+    /// Writes requests to the log until [`SlowLog::stop`], and what is left then.
+    pub(crate) fn write(&self) {
+        loop {
+            let mut state = self.state.lock();
+            while state.unwritten == 0 {
+                if state.stopping {
+                    return;
+                }
+                self.added.wait(&mut state);
+            }
+            let first = state.ring.len() - state.unwritten;
+            let requests: Vec<SlowRequest> = state.ring.iter().skip(first).cloned().collect();
+            state.unwritten = 0;
+            drop(state);
+            requests.iter().for_each(SlowRequest::log);
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.state.lock().stopping = true;
+        self.added.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(key: &[u8]) -> SlowRequest {
+        SlowRequest::new(RequestKind::TextGet, key)
+    }
+
+    #[test]
+    fn a_ring_keeps_the_last_requests_and_counts_those_that_were_not_written() {
+        for requests in [SLOW_REQUESTS_MAX - 1, SLOW_REQUESTS_MAX, SLOW_REQUESTS_MAX + 1] {
+            let log = SlowLog::new(None);
+            (0..requests).for_each(|number| log.add(request(number.to_string().as_bytes())));
+            let last = log.last();
+            assert_eq!(last.len(), requests.min(SLOW_REQUESTS_MAX));
+            assert_eq!(&*last[0].key, (requests - 1).to_string().as_bytes());
+            let lost = requests.saturating_sub(SLOW_REQUESTS_MAX);
+            assert_eq!(log.totals(), (requests as u64, lost as u64));
+            log.stop();
+            log.write();
+            (0..SLOW_REQUESTS_MAX).for_each(|_| log.add(request(b"")));
+            assert_eq!(log.totals().1, lost as u64);
+        }
+    }
+
+    #[test]
+    fn a_request_is_slow_from_the_threshold_on() {
+        let log = SlowLog::new(None);
+        assert!(!log.is_on() && !log.is_slow(Duration::MAX));
+        log.set_threshold(Some(Duration::from_nanos(2)));
+        assert!(log.is_on() && !log.is_slow(Duration::from_nanos(1)));
+        assert!(log.is_slow(Duration::from_nanos(2)));
+    }
+
+    #[test]
+    fn a_line_has_the_beginning_of_the_key_as_text() {
+        for bytes in [SLOW_KEY_BYTES_MAX - 1, SLOW_KEY_BYTES_MAX, SLOW_KEY_BYTES_MAX + 1] {
+            let shown = request(&vec![b'k'; bytes]).shown_key();
+            let kept = "k".repeat(bytes.min(SLOW_KEY_BYTES_MAX));
+            let dots = if bytes > SLOW_KEY_BYTES_MAX { "..." } else { "" };
+            assert_eq!(shown, kept + dots);
+        }
+        let line = request(b"a\"\n\xff").json("d");
+        assert!(line.contains(r#""key":"a\\\"\\n\\xff","key_bytes":4"#), "{line}");
+    }
+}

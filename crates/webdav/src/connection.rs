@@ -1,7 +1,7 @@
 //! Connections taken over from the server, as hyper reads and writes them.
 
 use crate::heads::Heads;
-use crate::transport::Transport;
+use crate::transport::{Transport, Unread};
 use crate::work::Work;
 use server::{BudgetedBytes, Pace};
 use std::io;
@@ -34,9 +34,8 @@ pub(crate) struct Connection {
     /// Bytes of `received` that were checked.
     checked: usize,
     heads: Heads,
-    /// Checked bytes that the library may read, and how many it has read.
-    passed: Vec<u8>,
-    taken: usize,
+    /// Checked bytes that the library may read.
+    passed: Unread,
     timer: RequestTimer,
 }
 
@@ -153,9 +152,9 @@ impl Connection {
         work: Work,
     ) -> Self {
         let bytes = received.as_ref().map_or(0, |received| received.len());
-        let (heads, passed) = (Heads::new(), Vec::new());
+        let (heads, passed) = (Heads::new(), Unread::default());
         let timer = RequestTimer::new(limits, work, bytes);
-        Self { stream, received, checked: 0, heads, passed, taken: 0, timer }
+        Self { stream, received, checked: 0, heads, passed, timer }
     }
 
     fn check<T>(
@@ -189,12 +188,12 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        while self.passed.is_empty() {
+        while self.passed.bytes.is_empty() {
             let Self { stream, received, checked, heads, passed, .. } = &mut *self;
             if let Some(all) = received {
                 let rest = &all[*checked..];
                 let bytes = rest.len().min(READ_BYTES);
-                heads.pass(&rest[..bytes], passed)?;
+                heads.pass(&rest[..bytes], &mut passed.bytes)?;
                 *checked += bytes;
                 if bytes == rest.len() {
                     *received = None;
@@ -213,17 +212,9 @@ impl AsyncRead for Connection {
                 return Poll::Ready(Ok(()));
             }
             let Self { heads, passed, .. } = &mut *self;
-            heads.pass(bytes.filled(), passed)?;
+            heads.pass(bytes.filled(), &mut passed.bytes)?;
         }
-        let rest = &self.passed[self.taken..];
-        let bytes = rest.len().min(buffer.remaining());
-        buffer.put_slice(&rest[..bytes]);
-        let is_all = bytes == rest.len();
-        self.taken += bytes;
-        if is_all {
-            self.passed.clear();
-            self.taken = 0;
-        }
+        self.passed.give(buffer);
         Poll::Ready(Ok(()))
     }
 }

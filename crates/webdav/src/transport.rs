@@ -30,14 +30,34 @@ pub(crate) struct Transport {
 #[derive(Debug)]
 struct Tls {
     session: Box<TlsSession>,
-    /// Decrypted bytes, and how many of them were read.
-    plain: Vec<u8>,
+    /// Decrypted bytes.
+    plain: Unread,
+}
+
+/// Bytes that were received, and how many of them were read.
+#[derive(Debug, Default)]
+pub(crate) struct Unread {
+    pub(crate) bytes: Vec<u8>,
     taken: usize,
+}
+
+impl Unread {
+    /// Moves as many bytes as fit into `buffer`.
+    pub(crate) fn give(&mut self, buffer: &mut ReadBuf<'_>) {
+        let rest = &self.bytes[self.taken..];
+        let bytes = rest.len().min(buffer.remaining());
+        buffer.put_slice(&rest[..bytes]);
+        self.taken += bytes;
+        if self.taken == self.bytes.len() {
+            self.bytes.clear();
+            self.taken = 0;
+        }
+    }
 }
 
 impl Transport {
     pub(crate) fn new(stream: TcpStream, session: Option<Box<TlsSession>>) -> Self {
-        let tls = session.map(|session| Tls { session, plain: Vec::new(), taken: 0 });
+        let tls = session.map(|session| Tls { session, plain: Unread::default() });
         Self { stream, tls }
     }
 }
@@ -55,7 +75,7 @@ impl Tls {
             let received = buffer.filled().len();
             let kept = self.session.resume(records);
             records.copy_within(INCOMING_BYTES_MAX..INCOMING_BYTES_MAX + received, kept);
-            self.session.open(&mut records[..kept + received], &mut self.plain)?;
+            self.session.open(&mut records[..kept + received], &mut self.plain.bytes)?;
             Poll::Ready(Ok(received))
         })
     }
@@ -107,17 +127,14 @@ impl AsyncRead for Transport {
         let Some(tls) = tls else {
             return Pin::new(stream).poll_read(context, buffer);
         };
-        while tls.taken == tls.plain.len() {
-            tls.plain = Vec::new();
-            tls.taken = 0;
+        while tls.plain.bytes.is_empty() {
+            // A connection at rest owns no buffer.
+            tls.plain = Unread::default();
             if tls.session.has_ended() || ready!(tls.poll_receive(stream, context))? == 0 {
                 return Poll::Ready(Ok(()));
             }
         }
-        let rest = &tls.plain[tls.taken..];
-        let bytes = rest.len().min(buffer.remaining());
-        buffer.put_slice(&rest[..bytes]);
-        tls.taken += bytes;
+        tls.plain.give(buffer);
         Poll::Ready(Ok(()))
     }
 }

@@ -184,16 +184,7 @@ pub(crate) fn execute(
     scratch.reserve(REPLY_CAPACITY_BYTES);
     // Bytes of a body do not tell the protocol.
     let is_upload = session.http.is_receiving();
-    let mut context = Context {
-        shared,
-        database: &shared.served.database,
-        may_block: true,
-        counters,
-        session: &mut session,
-        descriptor,
-        mutated: false,
-        charge: None,
-    };
+    let mut context = Context::new(shared, true, counters, &mut session, descriptor);
     let step = protocol::step(&mut context, &request, scratch);
     if let Some(lock) = context.session.awaited_lock.take() {
         // A script thread continues. This one must not wait for scripts.

@@ -98,6 +98,12 @@ impl Command {
     pub(crate) fn name(self) -> &'static str {
         NAMES[self as usize]
     }
+
+    /// Returns whether the command is one of `allread`.
+    #[inline]
+    pub(crate) fn is_read(self) -> bool {
+        class(self) == 1 << ALL_READ
+    }
 }
 
 const ALL_READ: u8 = 30;
@@ -178,6 +184,7 @@ impl fmt::Display for UnknownName {
 
 impl std::error::Error for UnknownName {}
 
+#[inline]
 fn class(command: Command) -> u64 {
     use Command as C;
     match command {

@@ -316,8 +316,7 @@ pub(crate) fn execute(
         Operation::GetPart { key, start, length } => {
             let limit = &mut executor.limit;
             let found = store.read(key, |entry| {
-                let part = entry.value.get(*start..).filter(|part| !part.is_empty());
-                let part = part.map(|part| &part[..part.len().min(*length)]);
+                let part = part_of(entry.value, *start, *length);
                 part.map(|part| limit.append(reply, part.len(), |reply| reply.element(part)))
             })?;
             return match found {
@@ -410,6 +409,12 @@ pub(crate) fn execute(
         Operation::Defragment | Operation::ClearCache => {}
     }
     Ok(Outcome::Done)
+}
+
+/// Returns at most `length` bytes of a value from byte `start` on, unless it ends before.
+pub(super) fn part_of(value: &[u8], start: usize, length: usize) -> Option<&[u8]> {
+    let part = value.get(start..).filter(|part| !part.is_empty())?;
+    Some(&part[..part.len().min(length)])
 }
 
 /// Returns the outcome of a lookup, whose record was appended to the reply.

@@ -245,46 +245,11 @@ impl<'a> Operation<'a> {
     }
 
     /// Returns whether the operation changes no record and no setting.
+    #[inline]
     pub(crate) fn is_read(&self) -> bool {
         match self {
-            Self::Get { .. }
-            | Self::Open { .. }
-            | Self::GetAll { .. }
-            | Self::GetRow { .. }
-            | Self::GetPart { .. }
-            | Self::GetMany { .. }
-            | Self::GetList { .. }
-            | Self::ValueSize { .. }
-            | Self::CountValues { .. }
-            | Self::IterBegin { .. }
-            | Self::IterKey
-            | Self::IterRecord
-            | Self::KeysWithPrefix { .. }
-            | Self::KeysFrom { .. }
-            | Self::KeyPage { .. }
-            | Self::Records
-            | Self::Match { .. }
-            | Self::Range { .. }
-            | Self::Count
-            | Self::Defragment
-            | Self::ClearCache => true,
-            Self::Search(request) => !request.out,
-            Self::Touch { touch, .. } => touch.is_read(),
-            Self::Write(_)
-            | Self::AppendShift { .. }
-            | Self::PutDuplicate { .. }
-            | Self::RemoveAll { .. }
-            | Self::PutRow { .. }
-            | Self::PutList { .. }
-            | Self::RemoveList { .. }
-            | Self::NameMediaType { .. }
-            | Self::AddInt { .. }
-            | Self::AddDouble { .. }
-            | Self::SetIndices { .. }
-            | Self::GenerateUid
-            | Self::Sync
-            | Self::Retune { .. }
-            | Self::Clear => false,
+            Self::Defragment => true,
+            _ => self.access().is_none_or(Command::is_read),
         }
     }
 
@@ -326,6 +291,7 @@ impl<'a> Operation<'a> {
 
     /// Returns the command that does the same, by which a mask refuses the operation, or `None` if
     /// there is none.
+    #[inline]
     pub(crate) fn access(&self) -> Option<Command> {
         Some(match self {
             Self::Write(write) => match write.action {

@@ -8,7 +8,7 @@
 use super::cas_numbers::CasNumbers;
 use super::conditional::{Action, Comparison, Precondition, Write, Written};
 use super::entity_tag::EntityTags;
-use super::execute::{Number, Outcome, Reply, ReplyLimit, TooLong};
+use super::execute::{Number, Outcome, Reply, ReplyLimit, TooLong, part_of};
 use super::media_types;
 use super::operation::Operation;
 use super::served::Served;
@@ -602,32 +602,27 @@ fn encode_record(
     let key = operation.key().unwrap_or_default();
     let found = answer.found.as_ref().map(|found| found.entry(key));
     let shows_values = reply.shows_values();
-    let mut show = |bytes, append: &mut dyn FnMut(&mut _)| -> Result<(), TooLong> {
-        limit.append(reply, bytes, append)
-    };
     match (operation, found) {
         _ if answer.outcome != Outcome::Done => return Ok(Some(answer.outcome)),
         (Operation::Touch { touch, .. }, found) => {
             let made = Entry { key, value: b"", meta: Meta::NONE, version: answer.written.version };
             let (entry, touched) = (found.unwrap_or(made), answer.touched);
             let touched = touched.unwrap_or(Touched { wins: false, is_new: false });
-            let shown_bytes = if touch.shows_value { entry.value.len() } else { 0 };
-            show(shown_bytes, &mut |reply| Reply::touched(reply, &entry, touched))?;
+            touch.show(&entry, touched, limit, reply)?;
         }
         (Operation::Get { .. }, Some(entry)) => {
-            show(entry.value.len(), &mut |reply| Reply::value(reply, &entry))?;
+            limit.append(reply, entry.value.len(), |reply| reply.value(&entry))?;
         }
         (Operation::Open { .. }, Some(entry)) => {
             let media_type = media_types::known_name(entry.meta.flags);
             let media_type = media_type.as_deref().unwrap_or(media_types::UNKNOWN);
             let bytes = if shows_values { entry.value.len() } else { 0 };
-            show(bytes, &mut |reply| Reply::typed(reply, &entry, media_type))?;
+            limit.append(reply, bytes, |reply| reply.typed(&entry, media_type))?;
         }
         (Operation::GetPart { start, length, .. }, Some(entry)) => {
-            let part = entry.value.get(*start..).filter(|part| !part.is_empty());
+            let part = part_of(entry.value, *start, *length);
             let Some(part) = part else { return Ok(Some(Outcome::NoPart)) };
-            let part = &part[..part.len().min(*length)];
-            show(part.len(), &mut |reply| Reply::element(reply, part))?;
+            limit.append(reply, part.len(), |reply| reply.element(part))?;
         }
         (Operation::ValueSize { .. }, Some(entry)) => {
             reply.number(Number::Size(entry.value.len()));

@@ -91,7 +91,8 @@ impl Touch {
         (Change::Put(value.to_vec(), Meta { expires_at_ms, ..*meta }), touched)
     }
 
-    fn show<R: Reply>(
+    /// Appends a record as it was before the touch.
+    pub(super) fn show<R: Reply>(
         &self,
         record: &Entry<'_>,
         touched: Touched,

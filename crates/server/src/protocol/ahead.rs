@@ -189,17 +189,8 @@ mod tests {
         let user = Arc::clone(users.find(b"ann").expect("a user"));
         let config = Config { users: Some(users.into()), ..Config::default() };
         let shared = Shared::for_test(config, Database::open("*").expect("a database"));
-        let mut session = Session::default();
-        let mut context = Context {
-            shared: &shared,
-            database: &shared.served.nonblocking,
-            may_block: false,
-            counters: &Counters::default(),
-            session: &mut session,
-            descriptor: 0,
-            mutated: false,
-            charge: None,
-        };
+        let (counters, mut session) = (Counters::default(), Session::default());
+        let mut context = Context::new(&shared, false, &counters, &mut session, 0);
         let decoded = |context: &mut Context<'_>| {
             let mut ahead = Ahead::new();
             ahead.decode(context, b"get a\r\nget b\r\nGET /c HTTP/1.1\r\n\r\n");

@@ -33,6 +33,7 @@ use crate::ops::failure::Failure;
 use crate::ops::iterator::Iterators;
 use crate::ops::operation::Operation;
 use crate::ops::remote::{self, Remote, StoreAnswer, StoreRequest};
+use crate::ops::served::Served;
 use crate::protocol::refusal::Refusal;
 use crate::protocol::script_call::ScriptCall;
 use crate::protocol::session::Session;
@@ -179,6 +180,21 @@ fn dispatch(
 }
 
 impl<'a> Context<'a> {
+    /// Returns the context of a request on a thread that may wait, or not.
+    #[inline(always)]
+    pub(crate) fn new(
+        shared: &'a Shared,
+        may_block: bool,
+        counters: &'a Counters,
+        session: &'a mut Session,
+        descriptor: i32,
+    ) -> Self {
+        let Served { database, nonblocking, .. } = &*shared.served;
+        let database = if may_block { database } else { nonblocking };
+        let (mutated, charge) = (false, None);
+        Self { shared, database, may_block, counters, session, descriptor, mutated, charge }
+    }
+
     /// Returns whether any command is masked.
     #[inline]
     fn has_mask(&self) -> bool {
@@ -220,11 +236,7 @@ impl<'a> Context<'a> {
     ) -> Result<Result<Outcome, Error>, Halt> {
         let shared = self.shared;
         let mut waited = None;
-        let mut limit = ReplyLimit {
-            bytes_max: shared.config.reply_bytes_max,
-            budget: &shared.served.budget,
-            charge: &mut self.charge,
-        };
+        let mut limit = shared.limit(&mut self.charge);
         let answers = self.session.answers.get_or_insert_default();
         let answer = match answers.next() {
             Some(answer) => answer,
@@ -334,11 +346,7 @@ impl<'a> Context<'a> {
     /// Returns the limits of this request's reply.
     #[inline]
     fn limit(&mut self) -> ReplyLimit<'_> {
-        ReplyLimit {
-            bytes_max: self.shared.config.reply_bytes_max,
-            budget: &self.shared.served.budget,
-            charge: &mut self.charge,
-        }
+        self.shared.limit(&mut self.charge)
     }
 
     /// Ends the request if its reply has become too long.
@@ -401,25 +409,20 @@ fn finish(
     refusal: Refusal,
     too_long: impl FnOnce(&mut Vec<u8>),
 ) -> Step {
-    match result {
-        Ok(next) => Step::Executed { bytes, next },
-        Err(Halt::Blocked) => {
-            output.truncate(start);
-            Step::Blocked { bytes }
-        }
-        Err(Halt::Called) => {
-            output.truncate(start);
-            Step::Called { bytes }
-        }
-        Err(Halt::TooLong) => {
-            output.truncate(start);
+    let halt = match result {
+        Ok(next) => return Step::Executed { bytes, next },
+        Err(halt) => halt,
+    };
+    output.truncate(start);
+    match halt {
+        Halt::Blocked => Step::Blocked { bytes },
+        Halt::Called => Step::Called { bytes },
+        Halt::TooLong => {
             too_long(output);
             Step::Executed { bytes, next: Next::GoOn }
         }
-        Err(Halt::Refused(reason)) => {
-            output.truncate(start);
-            let next = refusal.write_or_close(reason, output);
-            Step::Executed { bytes, next }
+        Halt::Refused(reason) => {
+            Step::Executed { bytes, next: refusal.write_or_close(reason, output) }
         }
     }
 }

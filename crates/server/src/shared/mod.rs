@@ -231,6 +231,13 @@ impl Shared {
         }
     }
 
+    /// Returns the limits of a reply.
+    #[inline(always)]
+    pub(crate) fn limit<'a>(&'a self, charge: &'a mut Option<Charge>) -> ReplyLimit<'a> {
+        let (bytes_max, budget) = (self.config.reply_bytes_max, &self.served.budget);
+        ReplyLimit { bytes_max, budget, charge }
+    }
+
     /// Returns the context of operations in `store`, which is a handle on this server's database.
     #[inline(always)]
     pub(crate) fn executor<'a>(
@@ -240,11 +247,7 @@ impl Shared {
         charge: &'a mut Option<Charge>,
         iterators: Option<Iterators<'a>>,
     ) -> Executor<'a> {
-        let limit = ReplyLimit {
-            bytes_max: self.config.reply_bytes_max,
-            budget: &self.served.budget,
-            charge,
-        };
+        let limit = self.limit(charge);
         let (cas_numbers, entity_tags) = (&self.cas_numbers, self.entity_tags);
         Executor { store, may_wait, limit, cas_numbers, entity_tags, iterators, has_changed: false }
     }

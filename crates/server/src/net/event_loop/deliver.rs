@@ -249,16 +249,8 @@ mod tests {
         for piece in 0..PIECES {
             let mut output = Vec::new();
             connection.begin_wait(state.now);
-            let mut context = Context {
-                shared: &state.shared,
-                database: &state.shared.served.database,
-                may_block: true,
-                counters: &state.counters,
-                session: &mut connection.session,
-                descriptor: 0,
-                mutated: false,
-                charge: None,
-            };
+            let mut context =
+                Context::new(&state.shared, true, &state.counters, &mut connection.session, 0);
             let step = protocol::step(&mut context, request, &mut output);
             assert!(matches!(step, Step::Executed { .. }), "{step:?}");
             request = b"";

@@ -178,16 +178,8 @@ impl LoopState {
         let mut ahead: Option<Ahead<'_>> = None;
         connection.needed = 0;
         connection.reparse = Reparse::default();
-        let mut context = Context {
-            shared: &self.shared,
-            database: &self.shared.served.nonblocking,
-            may_block: false,
-            counters: &self.counters,
-            session: &mut connection.session,
-            descriptor,
-            mutated: false,
-            charge: None,
-        };
+        let mut context =
+            Context::new(&self.shared, false, &self.counters, &mut connection.session, descriptor);
         let mut replicate = None;
         let mut upgrades = false;
         let mut acknowledgement = None;

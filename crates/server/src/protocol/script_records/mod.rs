@@ -331,18 +331,10 @@ impl ScriptRecords {
         if state.transaction.is_some() {
             return Err(transaction::not_within("misc"));
         }
-        let served = &self.shared.served;
-        let database = if is_logged { &served.database } else { served.unlogged(true) };
-        let mut context = Context {
-            shared: &self.shared,
-            database,
-            may_block: true,
-            counters: &self.counters,
-            session: &mut state.session,
-            descriptor: 0,
-            mutated: false,
-            charge: None,
-        };
+        let mut context = Context::new(&self.shared, true, &self.counters, &mut state.session, 0);
+        if !is_logged {
+            context.database = self.shared.served.unlogged(true);
+        }
         let call = Call::new(&context, Function::from_name(name), arguments.strings());
         let mut reply = Collected::default();
         let done = call.run(&mut context, &mut reply);

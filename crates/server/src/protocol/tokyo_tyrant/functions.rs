@@ -252,16 +252,13 @@ mod tests {
         may_block: bool,
         run: impl FnOnce(&mut Context<'_>) -> T,
     ) -> T {
-        run(&mut Context {
+        run(&mut Context::new(
             shared,
-            database: if may_block { &shared.served.database } else { &shared.served.nonblocking },
             may_block,
-            counters: &shared.counters.add_thread(),
-            session: &mut Session::default(),
-            descriptor: 0,
-            mutated: false,
-            charge: None,
-        })
+            &shared.counters.add_thread(),
+            &mut Session::default(),
+            0,
+        ))
     }
 
     /// Calls a function on an event loop, or on a thread that may wait.

@@ -376,16 +376,7 @@ mod tests {
         let mut session = Session::default();
         let mut output = Vec::new();
         let mut execute = |input: &[u8]| {
-            let mut context = Context {
-                shared: &shared,
-                database: &shared.served.database,
-                may_block: true,
-                counters: &counters,
-                session: &mut session,
-                descriptor: 0,
-                mutated: false,
-                charge: None,
-            };
+            let mut context = Context::new(&shared, true, &counters, &mut session, 0);
             step(&mut context, input, &mut output)
         };
         let whole = *b"\xc8\x31\0\0\0\x02\0\0\0\x03one\0\0\0\x03two";

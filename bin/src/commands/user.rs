@@ -50,6 +50,14 @@ enum Action {
         #[arg(value_name = "NAME")]
         name: String,
     },
+    /// Replace the rights of a user
+    Rights {
+        /// Name
+        #[arg(value_name = "NAME")]
+        name: String,
+        #[command(flatten)]
+        rights: Rights,
+    },
     /// Convert a file of lines name:password, the form of earlier versions
     Convert,
 }
@@ -62,6 +70,16 @@ struct Add {
     /// Set no password: the user logs in with a token or a client certificate
     #[arg(long)]
     no_password: bool,
+    #[command(flatten)]
+    rights: Rights,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+struct Rights {
+    /// Give these rights: read, write, admin and scripts, or read:PREFIX for keys with a prefix
+    #[arg(long, value_name = "RIGHTS", value_delimiter = ',', default_value = "read,write")]
+    rights: Vec<String>,
 }
 
 impl User {
@@ -74,6 +92,10 @@ impl User {
                 let password = password::read_new(&user.name)?;
                 user.password = Some(hash_password(password.as_bytes(), PasswordCost::DEFAULT)?);
                 Ok(())
+            }),
+            Action::Rights { name, rights } => self.change(name, |user| {
+                user.rights.clone_from(&rights.rights);
+                user.flaw().map_or(Ok(()), |flaw| bail!("the user {flaw}"))
             }),
             Action::Token { name } => {
                 let token = new_token()?;
@@ -110,6 +132,7 @@ impl User {
             bail!("{}: the file has {USERS_MAX} users, which is the most", self.users.display());
         }
         let mut user = UserEntry { name: add.name.clone(), ..UserEntry::default() };
+        user.rights.clone_from(&add.rights.rights);
         if let Some(flaw) = user.flaw() {
             bail!("the user {flaw}");
         }
@@ -146,6 +169,7 @@ impl User {
                     ("name", user.name.into()),
                     ("password", password.into()),
                     ("token", token.into()),
+                    ("rights", user.rights.into()),
                 ];
                 write_json(&object(members), &mut output)?;
                 continue;
@@ -156,7 +180,7 @@ impl User {
                 (false, true) => "token",
                 (false, false) => "certificate",
             };
-            writeln!(output, "{}\t{login}", user.name)?;
+            writeln!(output, "{}\t{login}\t{}", user.name, user.rights.join(","))?;
         }
         Ok(())
     }

@@ -5,10 +5,16 @@ use rustix::process::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Adds a user to a file.
+/// Adds a user to a file, who may read and write.
 pub(crate) fn add(file: &Path, name: &str, password: &str) {
+    add_with(file, name, password, "read,write");
+}
+
+/// Adds a user with rights to a file.
+pub(crate) fn add_with(file: &Path, name: &str, password: &str, rights: &str) {
     let file = file.to_str().expect("a path");
-    let output = feed("tyrant", &["user", "add", name, "--users", file], password);
+    let arguments = ["user", "add", name, "--users", file, "--rights", rights];
+    let output = feed("tyrant", &arguments, password);
     assert!(output.status.success(), "{output:?}");
     assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
 }
@@ -27,10 +33,13 @@ fn users_are_added_changed_listed_and_removed() {
     };
     add(&path, "ann", "secret\n");
     add(&path, "bob", "other");
-    succeed("tyrant", &user(&["add", "carl", "--no-password"]));
+    succeed("tyrant", &user(&["add", "carl", "--no-password", "--rights", "read:a:,scripts"]));
     assert_eq!(mode(&path), 0o600);
     let listed = succeed("tyrant", &user(&["list"]));
-    assert_eq!(listed, "ann\tpassword\nbob\tpassword\ncarl\tcertificate\n");
+    assert_eq!(
+        listed,
+        "ann\tpassword\tread,write\nbob\tpassword\tread,write\ncarl\tcertificate\tread:a:,scripts\n"
+    );
     let before = std::fs::read_to_string(&path).expect("the file");
     assert!(before.contains("$argon2id$v=19$m=19456,t=2,p=1$"), "{before}");
     assert!(!before.contains("secret") && !before.contains("other"), "{before}");
@@ -39,6 +48,8 @@ fn users_are_added_changed_listed_and_removed() {
         (&["add", "a:b"], "x", "a colon"),
         (&["add", "dora"], "", "the password is empty"),
         (&["add", "dora"], &"x".repeat(256), "longer than 255 bytes"),
+        (&["add", "dora", "--rights", "reads"], "x", "none of read, write, admin"),
+        (&["rights", "ann", "--rights", "admin:a"], "", "about the server as a whole"),
         (&["passwd", "dora"], "x", "there is no user dora"),
         (&["token", "dora"], "", "there is no user dora"),
         (&["remove", "ann", "dora"], "", "there is no user dora"),
@@ -55,11 +66,12 @@ fn users_are_added_changed_listed_and_removed() {
     assert_eq!(token.trim().len(), 64);
     assert!(feed("tyrant", &user(&["passwd", "ann"]), "new").status.success());
     succeed("tyrant", &user(&["remove", "bob"]));
+    succeed("tyrant", &user(&["rights", "ann", "--rights", "read"]));
     let listed = succeed("tyrant", &user(&["list", "--json"]));
     assert_eq!(
         listed,
-        "{\"name\":\"ann\",\"password\":true,\"token\":false}\n\
-         {\"name\":\"carl\",\"password\":false,\"token\":true}\n"
+        "{\"name\":\"ann\",\"password\":true,\"token\":false,\"rights\":[\"read\"]}\n\
+         {\"name\":\"carl\",\"password\":false,\"token\":true,\"rights\":[\"read:a:\",\"scripts\"]}\n"
     );
     let after = std::fs::read_to_string(&path).expect("the file");
     assert!(!after.contains(token.trim()), "{after}");
@@ -105,7 +117,8 @@ fn a_server_with_users_refuses_others_and_reads_the_file_again() {
     assert!(failed.contains("\tWARN\tlogin failed: 127.0.0.1:"), "{failed}");
     // An invalid file changes nothing.
     let valid = std::fs::read_to_string(&path).expect("the file");
-    std::fs::write(&path, "[[user]]\nname = \"ann\"\npassword = \"secret\"\n").expect("a file");
+    std::fs::write(&path, "[[user]]\nname = \"ann\"\npassword = \"secret\"\nrights = []\n")
+        .expect("a file");
     server.signal(Signal::HUP);
     crate::process::wait_for("the reload", || server.log().contains("reload failed").then_some(()));
     log_in("ann", "secret", "STORED\r\n");

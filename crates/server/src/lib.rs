@@ -58,6 +58,7 @@ pub use ops::remote::{
     Capabilities, Completion, Decision, FoundRecord, RecordAnswer, RecordRequest, RemoteStore,
     StoreAnswer, StoreFailure, StoreRequest,
 };
+pub use ops::rights::{RIGHTS_MAX, Right, RightError, Rights};
 pub use ops::scrub::{CHECK_BYTES_PER_SECOND, SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
 pub use protocol::extension::{
     Extension, ExtensionError, ExtensionSettings, Periodic, SCRIPT_QUEUE_MAX, SCRIPT_THREADS,

@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use support::{
     Client, Running, WAIT_MAX, config, following, hash, list, logged, logging, memory, misc,
-    request, run, stat, users, wait_until, wait_until_equal,
+    request, run, stat, users, users_with, wait_until, wait_until_equal,
 };
 use wire::binary::Request;
 
@@ -586,4 +586,28 @@ fn users_call_functions_after_their_login() {
     assert_eq!(status, b"HTTP/1.1 200 OK\r\n");
     assert!(client.read_until(b"k\tv\n").ends_with(b"\r\n\r\nk\tv\n"));
     server.connect().exchange(ext("echo", 0, "k", "v"), b"\x01");
+}
+
+#[test]
+fn a_function_has_the_rights_of_its_caller() {
+    let rights: &[&str] = &["scripts:a:", "scripts:b:", "read:a:", "write:a:"];
+    let listed = [("alice", rights), ("bob", &["read", "write"]), ("carl", &["scripts"])];
+    let config = Config { users: Some(users_with(&listed)), ..config() };
+    let database = memory();
+    let (server, _) = start(config, settings(1), &database);
+    let log_in = |name: &str| {
+        let mut client = server.connect();
+        client.exchange(misc("login", &[name, "secret"]), b"\0\0\0\0\0");
+        client
+    };
+    let mut alice = log_in("alice");
+    alice.exchange(ext("echo", 0, "b:k", "v"), b"\0\0\0\0\x06b:k\tv\n");
+    alice.exchange(ext("put", 0, "a:k", "v"), b"\0\0\0\0\x02ok");
+    // The function may be called with the key, but not store it.
+    alice.exchange(ext("put", 0, "b:k", "v"), b"\x01");
+    alice.exchange(ext("echo", 0, "c:k", "v"), b"\x01");
+    alice.exchange(misc("reload", &[]), b"\0\0\0\0\0");
+    log_in("bob").exchange(ext("echo", 0, "a:k", "v"), b"\x01");
+    log_in("carl").exchange(ext("put", 0, "a:c", "v"), b"\x01");
+    assert!(database.get(b"b:k").unwrap().is_none() && database.get(b"a:c").unwrap().is_none());
 }

@@ -255,6 +255,7 @@ fn http_takes_tokens() {
     let entry = UserEntry {
         name: "ann".into(),
         token: Some(hash_token(token.as_bytes())),
+        rights: vec!["read".into()],
         ..UserEntry::default()
     };
     let users = Some(Arc::new(Users::of(UserFile { users: vec![entry] })));

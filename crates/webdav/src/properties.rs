@@ -19,6 +19,7 @@ fn name(key: &[u8]) -> Vec<u8> {
 
 /// Returns all properties of the file or folder at a key.
 pub(crate) fn all(records: &Records, key: &[u8]) -> Result<Vec<DavProp>, Failure> {
+    records.check_read(key)?;
     Ok(records.own(&name(key))?.map_or_else(Vec::new, |stored| decode(&stored)))
 }
 
@@ -28,6 +29,7 @@ pub(crate) fn patch(
     key: &[u8],
     patch: &[(bool, DavProp)],
 ) -> Result<Vec<(StatusCode, DavProp)>, Failure> {
+    records.check_write(key)?;
     let status = records.change_own(&name(key), |stored| {
         let mut properties = stored.map_or_else(Vec::new, decode);
         for (sets, property) in patch {
@@ -49,6 +51,8 @@ pub(crate) fn patch(
 
 /// Copies the properties of one key to another.
 pub(crate) fn copy(records: &Records, from: &[u8], to: &[u8]) -> Result<(), Failure> {
+    records.check_read(from)?;
+    records.check_write(to)?;
     let properties = records.own(&name(from))?;
     if properties.is_some() || records.own(&name(to))?.is_some() {
         records.change_own(&name(to), |_| (properties.clone(), ()))?;
@@ -58,6 +62,7 @@ pub(crate) fn copy(records: &Records, from: &[u8], to: &[u8]) -> Result<(), Fail
 
 /// Removes all properties of a key.
 pub(crate) fn remove(records: &Records, key: &[u8]) -> Result<(), Failure> {
+    records.check_write(key)?;
     if records.own(&name(key))?.is_some() {
         records.change_own(&name(key), |_| (None, ()))?;
     }

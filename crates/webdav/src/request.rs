@@ -6,7 +6,7 @@ use crate::work::Work;
 use dav_server::fs::{FsError, FsResult};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::{Method, StatusCode};
-use server::{Facts, Records, RecordsError, Saying};
+use server::{Facts, Records, RecordsError, Saying, User};
 use std::sync::{Arc, OnceLock};
 
 /// The context of a request: its headers about the value, and its outcome.
@@ -17,6 +17,8 @@ pub(crate) struct Request(Arc<State>);
 struct State {
     saying: Saying,
     work: Work,
+    /// User of the request, on a server with users.
+    user: Option<Arc<User>>,
     /// Everything below the folder of a recursive listing.
     tree: OnceLock<Tree>,
     /// The file sent in the response.
@@ -26,7 +28,12 @@ struct State {
 }
 
 impl Request {
-    pub(crate) fn new(method: &Method, headers: &HeaderMap, work: &Work) -> Self {
+    pub(crate) fn new(
+        method: &Method,
+        headers: &HeaderMap,
+        work: &Work,
+        user: Option<Arc<User>>,
+    ) -> Self {
         let header = |name: HeaderName| headers.get(name).map(|value| value.as_bytes().to_vec());
         // A list may span several header lines.
         let list = |name: HeaderName| {
@@ -41,7 +48,7 @@ impl Request {
             matching: list(IF_MATCH),
             none_matching: list(IF_NONE_MATCH),
         };
-        Self(Arc::new(State { saying, work: work.clone(), ..State::default() }))
+        Self(Arc::new(State { saying, work: work.clone(), user, ..State::default() }))
     }
 
     pub(crate) fn saying(&self) -> &Saying {
@@ -76,7 +83,11 @@ impl Request {
         records: &Arc<Records>,
         operation: impl FnOnce(&Records) -> Result<T, Failure> + Send + 'static,
     ) -> FsResult<T> {
-        let (records, under_way) = (Arc::clone(records), self.0.work.begin());
+        let records = match &self.0.user {
+            Some(user) => Arc::new(records.limited_to(user)),
+            None => Arc::clone(records),
+        };
+        let under_way = self.0.work.begin();
         let operation = move || {
             let done = operation(&records);
             drop(under_way);

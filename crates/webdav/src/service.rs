@@ -227,9 +227,10 @@ async fn answer(
     let method = request.method().clone();
     let headers = request.headers_mut();
     let authorization = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+    let mut user = None;
     if state.records.has_users() {
         match log_in(state, peer, authorization).await {
-            Login::User(_) => {}
+            Login::User(found) => user = Some(found),
             Login::Denied => return challenge(),
             Login::TooSoon { wait_s } => return retry_later(wait_s),
         }
@@ -242,7 +243,10 @@ async fn answer(
     if method.as_str() == "PROPFIND" && !headers.contains_key(DEPTH) {
         headers.insert(DEPTH, HeaderValue::from_static("1"));
     }
-    let facts = Request::new(&method, headers, work);
+    let facts = Request::new(&method, headers, work, user);
+    if let Some(refusal) = check_lock(state, &request, &facts).await {
+        return refusal;
+    }
     if let Some(refusal) = check_folder(state, &mut request, &facts).await {
         return refusal;
     }
@@ -303,6 +307,21 @@ fn finite_depth() -> Response<Body> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml; charset=utf-8"));
     headers.insert(CONTENT_LENGTH, FINITE_DEPTH.len().into());
     response
+}
+
+/// Refuses to lock or unlock a file that the user may not change. The library knows no users.
+async fn check_lock(
+    state: &State,
+    request: &hyper::Request<Incoming>,
+    facts: &Request,
+) -> Option<Response<Body>> {
+    if !matches!(request.method().as_str(), "LOCK" | "UNLOCK") {
+        return None;
+    }
+    let path = DavPath::new(request.uri().path()).ok()?;
+    let key = file_key(&path).to_vec();
+    let checked = facts.wait(&state.records, move |records| Ok(records.check_write(&key)?)).await;
+    checked.is_err().then(|| refusal(StatusCode::FORBIDDEN))
 }
 
 /// Returns the refusal for a folder with too many entries, which the library would show as empty.

@@ -6,7 +6,7 @@ mod support;
 
 use cabinet::Database;
 use server::{CommandMask, Config, update_log};
-use support::{Client, Running, config, start, start_with, users};
+use support::{Client, Running, config, start, start_with, users, users_with};
 
 /// Opens a database of each kind that can have paths as keys.
 fn databases(folder: &std::path::Path) -> Vec<Database> {
@@ -411,4 +411,57 @@ fn every_request_must_authenticate() {
         assert!(Client::header(&head, "www-authenticate").unwrap().starts_with("Basic "));
         client.expect_close();
     }
+}
+
+#[test]
+fn a_user_reaches_the_files_of_his_rights_only() {
+    let rights: &[&str] = &["read:docs/", "write:docs/"];
+    let users = users_with(&[("Aladdin", rights), ("root", &["read", "write"])]);
+    let config = Config { users: Some(users), ..config() };
+    let server = start_with(config, Database::open("+").unwrap());
+    // base64 of NAME:secret
+    let (user, root) = ("QWxhZGRpbjpzZWNyZXQ=", "cm9vdDpzZWNyZXQ=");
+    let status = |user: &str, request: &str, headers: &str, body: &str, expected: u16| {
+        let headers = format!("Authorization: Basic {user}\r\n{headers}");
+        server.connect().status(request, &headers, body, expected);
+    };
+    let destination = |path: &str| format!("Host: a\r\nDestination: http://a{path}\r\n");
+    status(root, "MKCOL /docs/", "", "", 201);
+    status(root, "MKCOL /other/", "", "", 201);
+    status(root, "PUT /other/a", "", "a", 201);
+    status(user, "PUT /docs/a", "", "a", 201);
+    status(user, "GET /docs/a", "", "", 200);
+    status(user, "PROPFIND /docs/", "Depth: 1\r\n", "", 207);
+    status(user, "MKCOL /docs/b/", "", "", 201);
+    status(user, "COPY /docs/a", &destination("/docs/c"), "", 201);
+    let patch = "<D:propertyupdate xmlns:D=\"DAV:\"><D:set><D:prop><x xmlns=\"y\">1</x></D:prop>\
+                 </D:set></D:propertyupdate>";
+    let lock = "<D:lockinfo xmlns:D=\"DAV:\"><D:lockscope><D:exclusive/></D:lockscope>\
+                <D:locktype><D:write/></D:locktype></D:lockinfo>";
+    status(user, "PROPPATCH /docs/a", "", patch, 207);
+    for (request, headers, body) in [
+        ("GET /other/a", "", ""),
+        ("PUT /other/a", "", "b"),
+        ("PUT /other/b", "", "b"),
+        ("DELETE /other/a", "", ""),
+        ("MKCOL /mine/", "", ""),
+        ("PROPFIND /other/", "Depth: 1\r\n", ""),
+        ("PROPPATCH /other/a", "", patch),
+        ("LOCK /other/a", "", lock),
+        ("COPY /other/a", &destination("/docs/d"), ""),
+        ("MOVE /other/a", &destination("/docs/d"), ""),
+    ] {
+        status(user, request, headers, body, 403);
+    }
+    // The parent folder is none of his.
+    status(user, "COPY /docs/a", &destination("/other/c"), "", 409);
+    status(root, "GET /other/c", "", "", 404);
+    status(root, "GET /other/a", "", "", 200);
+    status(root, "GET /docs/d", "", "", 404);
+    // The library shows a folder that cannot be listed as empty.
+    let headers = format!("Authorization: Basic {user}\r\nDepth: 1\r\n");
+    let (head, listed) = server.connect().request("PROPFIND /", &headers, "");
+    assert!(head.starts_with("HTTP/1.1 207 ") || head.starts_with("HTTP/1.1 403 "), "{head}");
+    let listed = String::from_utf8(listed).unwrap();
+    assert!(!listed.contains("other") && !listed.contains("docs"), "{listed}");
 }

@@ -4,11 +4,13 @@
 //! [[user]]
 //! name = "ann"
 //! password = "$argon2id$v=19$m=19456,t=2,p=1$..."
+//! rights = ["read", "write:session:"]
 //! ```
 //!
 //! A change writes a new file and renames it, so a reader sees the old users or the new ones.
 
 use super::password::{HashError, PasswordCost, flaw, hash_password, is_token_hash};
+use crate::ops::rights::{Right, Rights};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -56,6 +58,8 @@ pub struct UserEntry {
     /// Hash of the token, as [`super::password::hash_token`] makes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
+    /// Rights: `read`, `write`, `admin` and `scripts`, or `read:PREFIX`.
+    pub rights: Vec<String>,
 }
 
 /// Error in a file of users. No message shows a password or a hash.
@@ -214,14 +218,15 @@ impl UserFile {
 }
 
 impl UserEntry {
-    /// Returns a user with a password.
+    /// Returns a user with a password and all rights.
     pub fn with_password(
         name: &str,
         password: &[u8],
         cost: PasswordCost,
     ) -> Result<Self, HashError> {
         let password = Some(hash_password(password, cost)?);
-        Ok(Self { name: name.to_owned(), password, ..Self::default() })
+        let rights = Right::ALL.map(|right| right.name().to_owned()).to_vec();
+        Ok(Self { name: name.to_owned(), password, token: None, rights })
     }
 
     /// Returns why the user is invalid, if it is.
@@ -243,7 +248,8 @@ impl UserEntry {
                 "has a token that is no hash; set it with tyrant user token {name}"
             ));
         }
-        None
+        let rights = Rights::parse(&self.rights).err();
+        rights.map(|(text, error)| format!("has a right {text:?} that {error}"))
     }
 }
 
@@ -354,13 +360,18 @@ mod tests {
         for (text, place) in [
             ("\n[[user]]\nname = \"ann\"\nsecret = \"secret\"\n".to_owned(), "line 4"),
             ("[[user]]\nname = \"secret\n".to_owned(), "line 2"),
-            ("[[user]]\nname = \"ann\"\npassword = \"secret\"\n".to_owned(), "user 1"),
-            (format!("{user}[[user]]\nname = \"bob\"\ntoken = \"secret\"\n"), "user 2"),
+            ("[[user]]\nname = \"ann\"\npassword = \"secret\"\nrights = []\n".to_owned(), "user 1"),
+            (
+                format!("{user}[[user]]\nname = \"bob\"\ntoken = \"secret\"\nrights = []\n"),
+                "user 2",
+            ),
             (format!("{user}{user}"), "user 2"),
-            ("[[user]]\nname = \"\"\n".to_owned(), "user 1"),
-            (format!("[[user]]\nname = \"{long}\"\n"), "user 1"),
-            ("[[user]]\nname = \"a:b\"\n".to_owned(), "user 1"),
-            ("[[user]]\nname = \"a b\"\n".to_owned(), "user 1"),
+            ("[[user]]\nname = \"\"\nrights = []\n".to_owned(), "user 1"),
+            (format!("[[user]]\nname = \"{long}\"\nrights = []\n"), "user 1"),
+            ("[[user]]\nname = \"a:b\"\nrights = []\n".to_owned(), "user 1"),
+            ("[[user]]\nname = \"a b\"\nrights = []\n".to_owned(), "user 1"),
+            (format!("{user}[[user]]\nname = \"bob\"\nrights = [\"reads\"]\n"), "user 2"),
+            (format!("{user}[[user]]\nname = \"bob\"\n"), "line 5"),
         ] {
             let error = read(&text, 0o600).expect_err(&text).to_string();
             let is_secret = error.contains("\"secret\"") || error.contains("secret\n");

@@ -2,6 +2,7 @@
 
 use super::password::{Digested, digest, hash_token, verify};
 use super::user_file::{UserEntry, UserFile, UsersError};
+use crate::ops::rights::Rights;
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
 use std::fmt;
@@ -27,6 +28,8 @@ pub struct User {
     name: Box<str>,
     password: Option<Box<str>>,
     token: Option<Box<str>>,
+    /// Rights, unless the user has all.
+    rights: Option<Arc<Rights>>,
     /// Keyed hash of the password, once it has been verified.
     verified: OnceLock<Digested>,
 }
@@ -37,8 +40,17 @@ impl User {
             name: entry.name.into(),
             password: entry.password.map(Into::into),
             token: entry.token.map(Into::into),
+            // The file was checked; an invalid right would be none.
+            rights: Some(Rights::parse(&entry.rights).unwrap_or_default())
+                .filter(|rights| !rights.are_all())
+                .map(Arc::new),
             verified: OnceLock::new(),
         }
+    }
+
+    /// Returns the rights, unless the user has all.
+    pub(crate) fn rights(&self) -> Option<&Arc<Rights>> {
+        self.rights.as_ref()
     }
 
     /// Returns the name.

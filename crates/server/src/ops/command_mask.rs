@@ -4,6 +4,7 @@
 //! Tyrant, `allwrite` covers every command that can remove or rewrite records. So it also covers
 //! `optimize`, which may lower a cap, `restore` and `setmst`.
 
+use crate::ops::rights::Right;
 use std::fmt;
 use std::str::FromStr;
 
@@ -94,6 +95,17 @@ pub enum Protocol {
 }
 
 impl Command {
+    /// Returns the rights for all keys that a request about the server needs. Those of operations
+    /// on records are in [`crate::ops::operation::Operation::need`].
+    pub(crate) fn rights(self) -> &'static [Right] {
+        match self {
+            Self::Copy | Self::Restore | Self::SetMaster | Self::Optimize => &[Right::Admin],
+            // A replica receives every record, and its acknowledgements count.
+            Self::Replicate => &[Right::Read, Right::Admin],
+            _ => &[],
+        }
+    }
+
     /// Returns the name by which a mask refuses the command.
     pub(crate) fn name(self) -> &'static str {
         NAMES[self as usize]

@@ -8,6 +8,7 @@ use super::conditional::{Comparison, Writer, Written};
 use super::entity_tag::EntityTags;
 use super::iterator::{Iterators, Place};
 use super::operation::{KeyList, Operation};
+use super::rights::{Right, Rights};
 use super::touch::Touched;
 use super::{lists, media_types, open, pages, rows, scans, touch};
 use crate::ops::budget::{Budget, Charge};
@@ -184,6 +185,8 @@ pub(crate) enum Stop {
     TooLong,
     /// The database has failed, or refuses the operation.
     Failed(Error),
+    /// The user lacks this right, at least for a key of the operation. It has changed nothing.
+    Forbidden(Right),
 }
 
 impl From<Error> for Stop {
@@ -253,6 +256,8 @@ pub(crate) struct Executor<'a> {
     pub(crate) entity_tags: EntityTags,
     /// The iterators that the client may use; a log has none.
     pub(crate) iterators: Option<Iterators<'a>>,
+    /// Rights of the client, unless it has all; a log has.
+    pub(crate) rights: Option<&'a Rights>,
     /// Whether an operation that reads, or one of several steps that failed, has made a change.
     pub(crate) has_changed: bool,
 }
@@ -288,6 +293,11 @@ pub(crate) fn execute(
     operation: &Operation<'_>,
     reply: &mut impl Reply,
 ) -> Result<Outcome, Stop> {
+    if let Some(rights) = executor.rights
+        && let Some(right) = rights.missing(operation)
+    {
+        return Err(Stop::Forbidden(right));
+    }
     if operation.needs_pool() {
         executor.wait()?;
     }

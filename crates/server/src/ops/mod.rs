@@ -23,6 +23,7 @@ pub(crate) mod prefetch;
 pub(crate) mod remote;
 pub(crate) mod replay;
 pub(crate) mod reserved;
+pub(crate) mod rights;
 mod rows;
 pub(crate) mod scans;
 pub(crate) mod scrub;

@@ -6,6 +6,7 @@
 
 use super::conditional::{Action, Presence, Write};
 use super::decode::Sender;
+use super::rights::{Need, Reach, Right};
 use super::touch::Touch;
 use crate::ops::command_mask::Command;
 use crate::store::RowMode;
@@ -287,6 +288,59 @@ impl<'a> Operation<'a> {
             | Self::Clear => true,
             _ => false,
         }
+    }
+
+    /// Returns the rights that a user needs for the operation.
+    pub(crate) fn need(&self) -> [Option<Need<'a>>; 2] {
+        use Right::{Admin, Read, Write};
+        let keys = || Reach::Keys(self.keys());
+        let (right, reach) = match self {
+            Self::Get { .. }
+            | Self::Open { .. }
+            | Self::GetAll { .. }
+            | Self::GetRow { .. }
+            | Self::GetPart { .. }
+            | Self::GetMany { .. }
+            | Self::GetList { .. }
+            | Self::ValueSize { .. }
+            | Self::CountValues { .. } => (Read, keys()),
+            Self::Touch { touch, .. } if touch.is_read() => (Read, keys()),
+            // It changes the record, and returns it.
+            Self::Touch { touch, key } if touch.shows_value => {
+                return [Read, Write].map(|right| Some(Need::of_key(right, key)));
+            }
+            Self::Touch { .. }
+            | Self::Write(_)
+            | Self::AppendShift { .. }
+            | Self::PutDuplicate { .. }
+            | Self::RemoveAll { .. }
+            | Self::PutRow { .. }
+            | Self::PutList { .. }
+            | Self::RemoveList { .. }
+            | Self::AddInt { .. }
+            | Self::AddDouble { .. } => (Write, keys()),
+            Self::KeysWithPrefix { prefix, .. }
+            | Self::KeysFrom { prefix, .. }
+            | Self::KeyPage { prefix, .. } => (Read, Reach::Prefix(prefix)),
+            Self::IterBegin { .. }
+            | Self::IterKey
+            | Self::IterRecord
+            | Self::Records
+            | Self::Match { .. }
+            | Self::Range { .. } => (Read, Reach::All),
+            Self::Search(request) if request.out => {
+                return [Read, Write].map(|right| Some(Need::of_all(right)));
+            }
+            Self::Search(_) => (Read, Reach::All),
+            Self::Sync | Self::Clear => (Write, Reach::All),
+            Self::NameMediaType { .. } | Self::GenerateUid => (Write, Reach::Any),
+            Self::SetIndices { .. } | Self::Retune { .. } | Self::Defragment | Self::ClearCache => {
+                (Admin, Reach::All)
+            }
+            // The status shows it too.
+            Self::Count => return [None, None],
+        };
+        [Some(Need { right, reach }), None]
     }
 
     /// Returns the command that does the same, by which a mask refuses the operation, or `None` if

@@ -97,6 +97,7 @@ impl<'a> Replayer<'a> {
             cas_numbers: &self.cas_numbers,
             entity_tags: self.entity_tags,
             iterators: None,
+            rights: None,
             has_changed: false,
         };
         let mut number = None;
@@ -106,7 +107,7 @@ impl<'a> Replayer<'a> {
             Ok(outcome) => Ok(outcome == Outcome::Done),
             // No client reads a long result.
             Err(Stop::TooLong) => Ok(true),
-            Err(Stop::Blocked) => Err(Error::WouldBlock),
+            Err(Stop::Blocked | Stop::Forbidden(_)) => Err(Error::WouldBlock),
             // Every copy of the data fails alike.
             Err(Stop::Failed(error)) if Failure::from(&error).is_of_the_data() => Ok(false),
             Err(Stop::Failed(error)) => Err(error),

@@ -36,8 +36,15 @@ impl Context<'_> {
     #[inline]
     pub(super) fn stays_authenticated(&mut self) -> bool {
         let Some(users) = &self.shared.users else { return true };
-        self.session.peer.get_or_insert_default().renew(users);
+        self.begin(users);
         self.has_user()
+    }
+
+    /// Begins a request of the connection's user, whose rights may have changed.
+    fn begin(&mut self, users: &CurrentUsers) {
+        let peer = self.session.peer.get_or_insert_default();
+        peer.renew(users);
+        self.session.rights = peer.user().and_then(|user| user.rights().cloned());
     }
 
     fn has_user(&self) -> bool {
@@ -92,7 +99,7 @@ pub(super) fn step(
     output: &mut Vec<u8>,
 ) -> Step {
     let protocol = wire::sniff(input);
-    context.session.peer.get_or_insert_default().renew(users);
+    context.begin(users);
     let may_go_on = match protocol {
         Some(Protocol::Http) => match head(input) {
             Parse::Complete(head, _) => return step_http(context, users, &head, input, output),
@@ -144,7 +151,10 @@ fn step_http(
         Err(_) => return Step::Blocked { bytes: input.len() },
     };
     let step = match &login {
-        Login::User(_) => dispatch(context, Some(Protocol::Http), input, output),
+        Login::User(user) => {
+            context.session.rights = user.rights().cloned();
+            dispatch(context, Some(Protocol::Http), input, output)
+        }
         refused => challenge(context, head, refused, input, output),
     };
     // Other requests are parsed again.

@@ -33,9 +33,10 @@ use crate::ops::failure::Failure;
 use crate::ops::iterator::Iterators;
 use crate::ops::operation::Operation;
 use crate::ops::remote::{self, Remote, StoreAnswer, StoreRequest};
+use crate::ops::rights::{Need, Right};
 use crate::ops::served::Served;
 use crate::protocol::refusal::Refusal;
-use crate::protocol::script_call::ScriptCall;
+use crate::protocol::script_call::{ScriptCall, ScriptTask};
 use crate::protocol::session::Session;
 use crate::replication::ReplicaRequest;
 use crate::shared::Shared;
@@ -119,6 +120,8 @@ enum Halt {
     TooLong,
     /// The store outside of this process has not answered.
     Refused(RefusalReason),
+    /// The user lacks a right.
+    Forbidden,
 }
 
 impl Halt {
@@ -210,6 +213,7 @@ impl<'a> Context<'a> {
     ) -> Result<Result<Outcome, Error>, Halt> {
         let shared = self.shared;
         if let Some(remote) = &shared.remote {
+            self.permit(operation)?;
             // The copy keeps the operation itself out of memory.
             return self.execute_remotely(remote, &operation.clone(), reply);
         }
@@ -219,7 +223,8 @@ impl<'a> Context<'a> {
             may_wait: self.may_block,
         };
         let (store, charge) = (self.database, &mut self.charge);
-        let mut executor = shared.executor(store, self.may_block, charge, Some(iterators));
+        let rights = self.session.rights.as_deref();
+        let mut executor = shared.executor(store, self.may_block, charge, Some(iterators), rights);
         let result = execute(&mut executor, operation, reply);
         self.mutated |= executor.has_changed;
         self.conclude(operation, result)
@@ -283,6 +288,7 @@ impl<'a> Context<'a> {
             }
             Err(Stop::Blocked) => Err(Halt::Blocked),
             Err(Stop::TooLong) => Err(Halt::TooLong),
+            Err(Stop::Forbidden(right)) => Err(self.forbid(operation.name(), right)),
             // A failed operation of one step has changed nothing, so its reply need not wait.
             Err(Stop::Failed(error)) => {
                 self.note_failure(operation.name(), &error);
@@ -331,8 +337,48 @@ impl<'a> Context<'a> {
         self.shared.live.mask().refuses(command, protocol)
     }
 
+    /// Ends the request if its user lacks a right that an operation needs. The executor checks it
+    /// too.
+    #[inline]
+    fn permit(&mut self, operation: &Operation<'_>) -> Result<(), Halt> {
+        let missing = self.session.rights.as_ref().and_then(|rights| rights.missing(operation));
+        missing.map_or(Ok(()), |right| Err(self.forbid(operation.name(), right)))
+    }
+
+    /// Returns whether the user may change the record under a key.
+    #[inline]
+    fn may_write(&self, key: &[u8]) -> bool {
+        let rights = self.session.rights.as_ref();
+        rights.is_none_or(|rights| rights.missing(&Operation::remove(key)).is_none())
+    }
+
+    /// Ends the request if its user lacks a right that a request about the server needs.
+    fn permit_command(&mut self, command: Command) -> Result<(), Halt> {
+        command.rights().iter().try_for_each(|right| self.require(command, Need::of_all(*right)))
+    }
+
+    fn require(&mut self, command: Command, need: Need<'_>) -> Result<(), Halt> {
+        let missing = self.session.rights.as_ref().and_then(|rights| rights.lacks(need));
+        missing.map_or(Ok(()), |right| Err(self.forbid(command.name(), right)))
+    }
+
+    /// Remembers that the user lacks a right.
+    #[cold]
+    fn forbid(&mut self, operation: &'static str, right: Right) -> Halt {
+        let reason = format!("the user lacks the right {right}, or has it for other keys only");
+        self.refuse_because(operation, reason);
+        Halt::Forbidden
+    }
+
     /// Leaves a call to a script thread.
-    fn call<T>(&mut self, call: ScriptCall) -> Result<T, Halt> {
+    fn call<T>(&mut self, mut call: ScriptCall) -> Result<T, Halt> {
+        match call.task {
+            ScriptTask::Function => {
+                self.require(Command::Ext, Need::of_key(Right::Scripts, call.key()))?;
+            }
+            ScriptTask::Reload => self.permit_command(Command::Optimize)?,
+        }
+        call.rights.clone_from(&self.session.rights);
         self.session.call = Some(Box::new(call));
         Err(Halt::Called)
     }
@@ -424,6 +470,8 @@ fn finish(
         Halt::Refused(reason) => {
             Step::Executed { bytes, next: refusal.write_or_close(reason, output) }
         }
+        // Each protocol has its own reply to it, which is made before.
+        Halt::Forbidden => Step::Executed { bytes, next: Next::Close },
     }
 }
 

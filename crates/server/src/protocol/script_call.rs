@@ -4,8 +4,10 @@
 //! reply.
 
 use crate::ops::acknowledgement::RefusalReason;
+use crate::ops::rights::Rights;
 use crate::protocol::Next;
 use crate::protocol::refusal::Refusal;
+use std::sync::Arc;
 use wire::binary::reply as binary;
 use wire::http::{Head, Status, reply as http};
 
@@ -44,6 +46,8 @@ pub(crate) enum ScriptTask {
 pub(crate) struct ScriptCall {
     pub(crate) task: ScriptTask,
     pub(crate) lock: ScriptLock,
+    /// Rights of the client, unless it has all.
+    pub(crate) rights: Option<Arc<Rights>>,
     /// Name, key and value, without anything between them.
     text: Vec<u8>,
     name_bytes: usize,
@@ -82,7 +86,8 @@ impl ScriptCall {
     ) -> Self {
         let text = [name, key, value].concat();
         let task = ScriptTask::Function;
-        Self { task, lock, text, name_bytes: name.len(), key_bytes: key.len(), form }
+        let rights = None;
+        Self { task, lock, rights, text, name_bytes: name.len(), key_bytes: key.len(), form }
     }
 
     /// Returns the request to load the functions again.

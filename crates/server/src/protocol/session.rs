@@ -7,7 +7,9 @@ use crate::counters::RequestKind;
 use crate::ops::failure::{Failure, is_read_failure};
 use crate::ops::iterator::Cursor;
 use crate::ops::remote::Answers;
+use crate::ops::rights::Rights;
 use cabinet::Error;
+use std::sync::Arc;
 
 /// State of a connection in addition to its bytes.
 #[derive(Debug, Default)]
@@ -30,6 +32,8 @@ pub(crate) struct Session {
     pub(crate) binary: wire::binary::Progress,
     /// Peer of the connection, on a server with users.
     pub(crate) peer: Option<Box<Peer>>,
+    /// Rights of the user of the present request, unless he has all.
+    pub(crate) rights: Option<Arc<Rights>>,
     /// Attempt to log in that has to be checked on a thread that may wait.
     pub(crate) attempt: Option<Box<Attempt>>,
     /// Verdict on the attempt of the present request.

@@ -19,6 +19,7 @@ use crate::ops::failure::LastFailure;
 use crate::ops::hits::Hits;
 use crate::ops::iterator::{Cursor, Iterators};
 use crate::ops::remote::Remote;
+use crate::ops::rights::Rights;
 use crate::ops::scrub::Scrub;
 use crate::ops::served::{Served, ServedSettings};
 use crate::ops::stop_signal::StopSignal;
@@ -238,7 +239,8 @@ impl Shared {
         ReplyLimit { bytes_max, budget, charge }
     }
 
-    /// Returns the context of operations in `store`, which is a handle on this server's database.
+    /// Returns the context of operations of a client with these rights in `store`, which is a
+    /// handle on this server's database. Without rights the client has all.
     #[inline(always)]
     pub(crate) fn executor<'a>(
         &'a self,
@@ -246,10 +248,21 @@ impl Shared {
         may_wait: bool,
         charge: &'a mut Option<Charge>,
         iterators: Option<Iterators<'a>>,
+        rights: Option<&'a Rights>,
     ) -> Executor<'a> {
         let limit = self.limit(charge);
         let (cas_numbers, entity_tags) = (&self.cas_numbers, self.entity_tags);
-        Executor { store, may_wait, limit, cas_numbers, entity_tags, iterators, has_changed: false }
+        let has_changed = false;
+        Executor {
+            store,
+            may_wait,
+            limit,
+            cas_numbers,
+            entity_tags,
+            iterators,
+            rights,
+            has_changed,
+        }
     }
 
     /// Serves the client of this socket as a replica from now on.

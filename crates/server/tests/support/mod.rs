@@ -24,7 +24,7 @@ pub(crate) use replicas::{
     following, is_following, logged, logging, master, records, set, set_master, start_master, stat,
     take_replica, wait_until_equal,
 };
-pub(crate) use users::users;
+pub(crate) use users::{users, users_with};
 
 use cabinet::{Database, Options};
 use server::{ClientPaths, Config, Endpoint, Handle, Server};

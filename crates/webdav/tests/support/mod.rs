@@ -10,7 +10,7 @@ mod client;
 mod users;
 
 pub(crate) use client::Client;
-pub(crate) use users::users;
+pub(crate) use users::{users, users_with};
 
 use cabinet::Database;
 use server::{Config, Endpoint, Handle, Server};

@@ -415,6 +415,7 @@ impl Worker<'_> {
     fn call(&self, call: &ScriptCall) -> CallCompletion {
         let shared = &*self.hub.shared;
         let extension = &self.installed.extension;
+        self.records.begin_call(call.rights.clone());
         let result = match call.task {
             ScriptTask::Function => {
                 extension.call(&self.records, call.name(), call.key(), call.value())

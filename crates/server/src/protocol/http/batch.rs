@@ -75,6 +75,7 @@ pub(super) fn batch(
                 let room = REPLY_BYTES_MAX.saturating_sub(answers.len());
                 let done = match perform(context, &line, room) {
                     Err(Halt::Refused(reason)) => Err(reason.text()),
+                    Err(Halt::Forbidden) => Err("forbidden"),
                     done => done?,
                 };
                 match done {

@@ -58,7 +58,13 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
             context.session.http = Exchange::default();
             context.session.kind = kinds::of_http(request.method);
             let start = output.len();
-            let result = execute(context, &request, output).map(|next| match next {
+            let mut result = execute(context, &request, output);
+            if result == Err(Halt::Forbidden) {
+                output.truncate(start);
+                forbid(&request, output);
+                result = Ok(Next::GoOn);
+            }
+            let result = result.map(|next| match next {
                 Next::GoOn if !request.keep_alive && !context.session.http.is_sending() => {
                     Next::Close
                 }
@@ -231,11 +237,7 @@ fn execute(
         }
     };
     if context.refuses(command, Protocol::Http) {
-        if request.method == Method::Head {
-            reply::bare(output, Status::Forbidden);
-        } else {
-            reply::message(output, Status::Forbidden);
-        }
+        forbid(request, output);
         return Ok(Next::GoOn);
     }
     match (request.method, list) {
@@ -249,6 +251,15 @@ fn execute(
         (Method::Options | Method::Dav | Method::Other, _) => options(context, output),
     }
     Ok(Next::GoOn)
+}
+
+/// Appends the reply to a forbidden request.
+fn forbid(head: &Head<'_>, output: &mut Vec<u8>) {
+    if head.method == Method::Head {
+        reply::bare(output, Status::Forbidden);
+    } else {
+        reply::message(output, Status::Forbidden);
+    }
 }
 
 /// Appends the status of a write. On a read-only server the reason is its body.

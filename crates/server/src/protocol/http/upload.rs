@@ -6,11 +6,14 @@
 use super::{Exchange, Transfer, announce, refusal, write};
 use crate::counters::Count;
 use crate::ops::command_mask::Protocol;
+use crate::ops::conditional::Presence;
 use crate::ops::long::LONG_BYTES_MIN;
+use crate::ops::operation::Operation;
 use crate::ops::spool::Spool;
 use crate::protocol::kinds;
 use crate::protocol::refusal::Refusal;
 use crate::protocol::{Context, Halt, Next, Step};
+use std::borrow::Cow;
 use std::io::ErrorKind;
 use wire::Parse;
 use wire::http::{BodyLength, Head, Method, RestOfBody, Status, head, reply};
@@ -41,7 +44,7 @@ pub(super) fn begin(
     let spool = Spool::new(context.database, &shared.served.spool_budget)?;
     let begun = match spool {
         _ if context.refuses(write::put_command(&head), Protocol::Http) => Err(Status::Forbidden),
-        _ if let Err(status) = write::put_key(context, &head) => Err(status),
+        _ if let Err(status) = permitted_key(context, &head) => Err(status),
         _ if matches!(head.body, BodyLength::Bytes(bytes) if bytes > max) => {
             Err(Status::PayloadTooLarge)
         }
@@ -65,6 +68,14 @@ pub(super) fn begin(
     context.session.http = Exchange { transfer, ..Exchange::default() };
     context.session.kind = kinds::of_http(head.method);
     Some(Step::Executed { bytes: length, next: Next::GoOn })
+}
+
+/// Returns the key of a PUT whose user may store it, or the status that refuses it.
+fn permitted_key<'a>(context: &mut Context<'_>, head: &Head<'a>) -> Result<Cow<'a, [u8]>, Status> {
+    let key = write::put_key(context, head)?;
+    let permitted = context.permit(&Operation::put(&key, b"", Presence::Any));
+    permitted.map_err(|_| Status::Forbidden)?;
+    Ok(key)
 }
 
 /// Writes the received part of the body, and stores the value once the body is complete.
@@ -130,6 +141,12 @@ fn store(context: &mut Context<'_>, upload: Upload, bytes: usize, output: &mut V
                 Err(Halt::Refused(reason)) => {
                     output.truncate(start);
                     Step::Executed { bytes, next: Refusal::Http.write_or_close(reason, output) }
+                }
+                Err(Halt::Forbidden) => {
+                    output.truncate(start);
+                    reply::message(output, Status::Forbidden);
+                    announce(&head, output, start);
+                    Step::Executed { bytes, next: next(&head) }
                 }
                 // A thread that may wait is never blocked, and a message is never too long.
                 Err(_) => Step::Executed { bytes, next: Next::Close },

@@ -2,6 +2,7 @@
 
 use super::{Context, Halt, Next, expiry, failure, is_plain, item_bytes};
 use crate::counters::Count;
+use crate::ops::command_mask::Command;
 use crate::ops::execute::{NoReply, Reply};
 use crate::ops::operation::Operation;
 use crate::shared::Shared;
@@ -26,6 +27,7 @@ pub(super) fn flush_all(context: &mut Context<'_>, delay: i64) -> Result<Result<
         ..=0 => 0,
         _ => expiry::expires_at_ms(delay).saturating_sub(expiry::now_ms() + 1000),
     };
+    context.permit(&Operation::Clear)?;
     if wait_ms > 0 {
         let gate = context.local("delayed removal").and_then(|_| context.shared.served.gate.pass());
         if let Err(error) = context.attempt("do_mc_flushall", gate)? {
@@ -67,12 +69,17 @@ pub(super) fn cap_memory(
 }
 
 /// Executes `shutdown`.
-pub(super) fn shut_down(context: &Context<'_>, argument: &[u8], output: &mut Vec<u8>) -> Next {
+pub(super) fn shut_down(
+    context: &mut Context<'_>,
+    argument: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<Next, Halt> {
+    context.permit_command(Command::Optimize)?;
     if !context.shared.config.shutdown_command {
         output.extend_from_slice(b"SERVER_ERROR: shutdown not enabled\r\n");
-        return Next::GoOn;
+        return Ok(Next::GoOn);
     }
-    match argument {
+    Ok(match argument {
         b"" | b"graceful" => {
             tracing::info!("stopping on request of a client");
             context.shared.served.stop.set();
@@ -82,7 +89,7 @@ pub(super) fn shut_down(context: &Context<'_>, argument: &[u8], output: &mut Vec
             reply::client_error(output, "invalid shutdown mode");
             Next::GoOn
         }
-    }
+    })
 }
 
 /// Executes `lru_crawler`. There is no crawler: its settings are accepted, and its lists are

@@ -45,7 +45,12 @@ pub(in crate::protocol) fn carry_out(
 ) -> Step {
     context.session.kind = kinds::of_memcached_binary(&request.command);
     let start = output.len();
-    let result = execute(context, request, output);
+    let mut result = execute(context, request, output);
+    if result == Err(Halt::Forbidden) {
+        output.truncate(start);
+        reply::failure_with(output, request.echo, Status::NotAuthenticated, "forbidden");
+        result = Ok(Next::GoOn);
+    }
     let refusal = Refusal::MemcachedBinary(request.echo);
     finish(output, start, bytes, result, refusal, |output| {
         let message = "Out of memory writing get response";

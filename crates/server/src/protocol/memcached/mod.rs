@@ -55,13 +55,19 @@ pub(super) fn perform(
 ) -> Step {
     context.session.kind = kinds::of_memcached(&request);
     let start = output.len();
-    let is_silent = || command(&request).is_some_and(|(_, noreply)| noreply);
+    let is_checked = context.shared.remote.is_some() || context.session.rights.is_some();
+    let noreply = is_checked && command(&request).is_some_and(|(_, noreply)| noreply);
     let refusal = match context.shared.remote {
         // The client would take an error for the reply to its next request.
-        Some(_) if is_silent() => Refusal::Bytes(b""),
+        Some(_) if noreply => Refusal::Bytes(b""),
         _ => Refusal::Memcached,
     };
-    let result = execute(context, request, output);
+    let mut result = execute(context, request, output);
+    if result == Err(Halt::Forbidden) {
+        output.truncate(start);
+        answer(output, reply::FORBIDDEN, noreply);
+        result = Ok(Next::GoOn);
+    }
     finish(output, start, bytes, result, refusal, |output| {
         reply::server_error(output, "out of memory writing get response");
     })
@@ -147,7 +153,7 @@ fn execute(
         Request::Crawler { command, argument } => {
             admin::crawl(context, command, argument, output)?;
         }
-        Request::Shutdown { argument } => return Ok(admin::shut_down(context, argument, output)),
+        Request::Shutdown { argument } => return admin::shut_down(context, argument, output),
         Request::Version => {
             context.counters.count(Count::Stat);
             reply::version(output, server_stats::memcached_version(context.shared));

@@ -15,10 +15,11 @@ use crate::ops::execute::{Lend, NoReply, Number, Outcome, Reply, Stop, execute};
 use crate::ops::long::{LONG_BYTES_MIN, PIECE_BYTES};
 use crate::ops::operation::Operation;
 use crate::ops::reserved::{PREFIX, is_reserved};
+use crate::ops::rights::Rights;
 use crate::protocol::records::draft::{Base, Draft};
 use crate::protocol::records::value::{Kept, Value};
 use crate::shared::Shared;
-use crate::{Config, Login, Peer};
+use crate::{Config, Login, Peer, User};
 use cabinet::{Entry, Error, LongValue, Meta, Order, Version};
 use parking_lot::Mutex;
 use std::borrow::Cow;
@@ -37,7 +38,7 @@ pub enum RecordsError {
     /// The database has failed, or refused the operation.
     #[error(transparent)]
     Database(#[from] cabinet::Error),
-    /// The command is masked.
+    /// The command is masked, or the user lacks a right.
     #[error("forbidden")]
     Masked,
     /// The record does not meet the precondition.
@@ -111,13 +112,36 @@ impl Saying {
 pub struct Records {
     shared: Arc<Shared>,
     /// Counters, which only one thread may change at a time.
-    counters: Mutex<Arc<Counters>>,
+    counters: Arc<Mutex<Arc<Counters>>>,
+    /// Rights of the client, unless it has all.
+    rights: Option<Arc<Rights>>,
 }
 
 impl Records {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let counters = Mutex::new(shared.counters.add_thread());
-        Self { shared, counters }
+        let counters = Arc::new(Mutex::new(shared.counters.add_thread()));
+        Self { shared, counters, rights: None }
+    }
+
+    /// Returns the records as far as a user has rights.
+    pub fn limited_to(&self, user: &User) -> Self {
+        let (shared, counters) = (Arc::clone(&self.shared), Arc::clone(&self.counters));
+        Self { shared, counters, rights: user.rights().cloned() }
+    }
+
+    /// Fails if the client may not change the record under a key.
+    pub fn check_write(&self, key: &[u8]) -> Result<()> {
+        self.check(&Operation::remove(key))
+    }
+
+    /// Fails if the client may not read the record under a key.
+    pub fn check_read(&self, key: &[u8]) -> Result<()> {
+        self.check(&Operation::Get { key })
+    }
+
+    fn check(&self, operation: &Operation<'_>) -> Result<()> {
+        let missing = self.rights.as_ref().and_then(|rights| rights.missing(operation));
+        missing.map_or(Ok(()), |_| Err(RecordsError::Masked))
     }
 
     /// Returns the settings of the server.
@@ -240,7 +264,7 @@ impl Records {
             if let Some((_, version)) = found {
                 write.precondition = Precondition::Version(version);
             }
-            let written = self.execute(&Operation::Write(write), &mut NoReply)?;
+            let written = self.execute_own(&Operation::Write(write), &mut NoReply)?;
             if written == Outcome::Done || value.is_none() && written == Outcome::NoRecord {
                 self.commit()?;
                 return Ok(answer);
@@ -431,13 +455,28 @@ impl Records {
         Ok(())
     }
 
-    /// Executes an operation on this thread, which may wait.
+    /// Executes an operation of the client on this thread, which may wait.
     fn execute(&self, operation: &Operation<'_>, reply: &mut impl Reply) -> Result<Outcome> {
+        self.execute_with(self.rights.as_deref(), operation, reply)
+    }
+
+    /// Executes an operation on a record of the front end, to which no user has rights.
+    fn execute_own(&self, operation: &Operation<'_>, reply: &mut impl Reply) -> Result<Outcome> {
+        self.execute_with(None, operation, reply)
+    }
+
+    fn execute_with(
+        &self,
+        rights: Option<&Rights>,
+        operation: &Operation<'_>,
+        reply: &mut impl Reply,
+    ) -> Result<Outcome> {
         let store = &self.shared.served.database;
         let mut charge = None;
-        let mut executor = self.shared.executor(store, true, &mut charge, None);
+        let mut executor = self.shared.executor(store, true, &mut charge, None, rights);
         execute(&mut executor, operation, reply).map_err(|stop| match stop {
             Stop::Failed(error) => error.into(),
+            Stop::Forbidden(_) => RecordsError::Masked,
             Stop::TooLong | Stop::Blocked => RecordsError::TooLong,
         })
     }
@@ -457,12 +496,12 @@ impl Records {
         Ok(opened.found)
     }
 
-    /// Returns the value and the version of a short record.
+    /// Returns the value and the version of a short record of the front end.
     fn read(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>> {
         let mut found = None;
         let mut lend =
             Lend(|entry: &Entry<'_>| found = Some((entry.value.to_vec(), entry.version)));
-        self.execute(&Operation::Get { key }, &mut lend)?;
+        self.execute_own(&Operation::Get { key }, &mut lend)?;
         Ok(found)
     }
 

@@ -1,7 +1,8 @@
 //! Script records: the operations that a function of an extension can call.
 //!
 //! Each one is an operation of the executor, as if a client had sent it: it passes the write gate,
-//! is logged and replicated, and has the limits of replies. Only the command mask does not apply,
+//! is logged and replicated, and has the limits of replies. It has the rights of the user who calls
+//! the function. Only the command mask does not apply,
 //! as in Tokyo Tyrant: it limits the requests of clients, among them `ext` itself.
 //!
 //! All methods may wait for the disk. Changes are durable as soon as the reply to the call is sent.
@@ -16,6 +17,7 @@ use crate::ops::expiry::{expires_after, unmarked};
 use crate::ops::failure::Failure;
 use crate::ops::iterator::Iterators;
 use crate::ops::operation::Operation;
+use crate::ops::rights::Rights;
 use crate::ops::scans;
 use crate::protocol::session::Session;
 use crate::protocol::tokyo_tyrant::functions::{Call, last_failure};
@@ -54,6 +56,9 @@ impl From<Stop> for ScriptError {
             // These threads may wait.
             Stop::Blocked => Self::Database(Error::WouldBlock),
             Stop::TooLong => Self::TooLong,
+            Stop::Forbidden(right) => Self::Invalid(
+                format!("the caller lacks the right {right}, or has it for other keys only").into(),
+            ),
             Stop::Failed(Error::NotSupported(reason)) => Self::Invalid(reason.into()),
             Stop::Failed(error) => Self::Database(error),
         }
@@ -127,7 +132,9 @@ impl ScriptRecords {
     /// the transaction nor the iterator of the call.
     pub fn helper(&self) -> Arc<Self> {
         let counters = Arc::new(Counters::default());
-        Arc::new(Self::new(Arc::clone(&self.shared), counters, self.thread, self.threads))
+        let helper = Self::new(Arc::clone(&self.shared), counters, self.thread, self.threads);
+        helper.begin_call(self.state.lock().session.rights.clone());
+        Arc::new(helper)
     }
 
     /// Ends the work of a helper: its changes and counts are those of the present call.
@@ -137,6 +144,12 @@ impl ScriptRecords {
         }
         let has_changed = helper.end_call();
         self.state.lock().has_changed |= has_changed;
+    }
+
+    /// Begins a call for a client with these rights, which limit the operations of the function.
+    /// Without rights the client has all.
+    pub(crate) fn begin_call(&self, rights: Option<Arc<Rights>>) {
+        self.state.lock().session.rights = rights;
     }
 
     /// Ends a call, and abandons its transaction. Returns whether records have changed. Only a
@@ -348,6 +361,7 @@ impl ScriptRecords {
             }
             Ok(false) => Err(ScriptError::Invalid(reason.into())),
             Err(Halt::TooLong) => Err(ScriptError::TooLong),
+            Err(Halt::Forbidden) => Err(ScriptError::Invalid(reason.into())),
             Err(Halt::Called) => {
                 state.session.call = None;
                 Err(ScriptError::Invalid("a function cannot load the functions again".into()))
@@ -360,6 +374,10 @@ impl ScriptRecords {
     /// Calls `visit` with all records until it breaks. `visit` may call other operations: a record
     /// that exists from beginning to end is visited once, others may be visited.
     pub fn for_each(&self, visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+        let rights = self.lock()?.session.rights.clone();
+        if let Some(right) = rights.and_then(|rights| rights.missing(&Operation::Records)) {
+            return Err(Stop::Forbidden(right).into());
+        }
         Ok(scans::for_each(self.database(), visit)?)
     }
 
@@ -391,7 +409,8 @@ impl ScriptRecords {
             may_wait: true,
         };
         let mut charge = None;
-        let mut executor = self.shared.executor(store, true, &mut charge, Some(iterators));
+        let rights = state.session.rights.as_deref();
+        let mut executor = self.shared.executor(store, true, &mut charge, Some(iterators), rights);
         let result = execute(&mut executor, operation, reply);
         let has_changed = executor.has_changed || result.is_ok() && operation.changes_records();
         state.has_changed |= has_changed && state.transaction.is_none();

@@ -124,6 +124,9 @@ impl<'a> Call<'a> {
         context: &mut Context<'_>,
         reply: &mut impl Reply,
     ) -> Result<bool, Halt> {
+        if let Some(command) = self.access() {
+            context.permit_command(command)?;
+        }
         let arguments: Vec<&[u8]> = self.arguments.iter().collect();
         match (self.function, &arguments[..]) {
             (Function::Error, _) => reply.element(last_failure(context).as_bytes()),

@@ -59,7 +59,12 @@ pub(super) fn perform(
     let is_misc = matches!(request, Request::Misc { .. });
     let is_closing = has_no_word_for_failure(&request);
     context.session.has_read_failure = false;
+    let limited = context.session.rights.is_some().then(|| forbidden_command(&request));
     let mut result = execute(context, request, output);
+    if result == Err(Halt::Forbidden) {
+        output.truncate(start);
+        result = Ok(refuse(context, limited.unwrap_or(Command::Misc), output));
+    }
     if context.session.has_read_failure && is_closing && matches!(result, Ok(Next::GoOn)) {
         output.truncate(start);
         result = Ok(Next::Close);
@@ -95,7 +100,7 @@ fn execute(
         let call = Call::new(context, function, arguments);
         let is_refused = context.refuses(Command::Misc, Protocol::Binary);
         if is_refused || call.is_refused(context, Protocol::Binary) {
-            return Ok(refuse(context, Command::Misc, output));
+            return Ok(mask(context, Command::Misc, output));
         }
         return call_function(context, &call, options, output);
     }
@@ -103,7 +108,7 @@ fn execute(
     if context.has_mask() {
         let command = command(&request, operation.as_ref().ok());
         if context.refuses(command, Protocol::Binary) {
-            return Ok(refuse(context, command, output));
+            return Ok(mask(context, command, output));
         }
     }
     match operation {
@@ -181,6 +186,7 @@ fn administer(
     request: &Request<'_>,
     output: &mut Vec<u8>,
 ) -> Result<Next, Halt> {
+    context.permit_command(command(request, None))?;
     let done = match *request {
         Request::Copy { path } => {
             context.wait()?;
@@ -327,10 +333,28 @@ fn log_in(
     Ok(if let Login::TooSoon { .. } = login { Next::Refuse } else { Next::GoOn })
 }
 
+/// Returns the command whose form the reply to a forbidden request has.
+fn forbidden_command(request: &Request<'_>) -> Command {
+    match request {
+        Request::GetMany(_) => Command::GetMany,
+        Request::KeysWithPrefix { .. } => Command::KeysWithPrefix,
+        Request::Misc { .. } => Command::Misc,
+        Request::PutNoReply { .. } => Command::PutNoReply,
+        Request::Replicate { .. } | Request::Follow { .. } => Command::Replicate,
+        // The others have a status.
+        _ => Command::Get,
+    }
+}
+
 /// Appends the reply to a masked command.
+fn mask(context: &mut Context<'_>, command: Command, output: &mut Vec<u8>) -> Next {
+    context.refuse_because(command.name(), format!("the server masks {}", command.name()));
+    refuse(context, command, output)
+}
+
+/// Appends the reply to a refused command.
 fn refuse(context: &mut Context<'_>, command: Command, output: &mut Vec<u8>) -> Next {
     use Command as C;
-    context.refuse_because(command.name(), format!("the server masks {}", command.name()));
     match command {
         C::PutNoReply => {}
         C::Replicate => return Next::Close,

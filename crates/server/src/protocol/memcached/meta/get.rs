@@ -27,7 +27,7 @@ pub(super) fn get(
     // Few clients request it.
     let wants_hit = { meta.flags }.any(|(flag, _)| matches!(flag, b'h' | b'l'));
     let hit = if wants_hit { shared.hits.find(key) } else { None };
-    let touch = touch(context, meta);
+    let touch = touch(context, key, meta);
     let mut shown = Shown { shared, meta, key, hit, is_new: false, start, output: &mut *output };
     let done = context.execute(&Operation::Touch { key, touch }, &mut shown);
     let done = done.inspect_err(|halt| halt.count(context.counters, Count::Get))?;
@@ -61,10 +61,10 @@ pub(super) fn get(
 }
 
 /// Returns the effect of the flags, which they have in their order.
-fn touch(context: &Context<'_>, meta: &Meta<'_>) -> Touch {
+fn touch(context: &Context<'_>, key: &[u8], meta: &Meta<'_>) -> Touch {
     let mut create = None;
     let mut expires_at_ms = None;
-    let is_allowed = !context.refuses(Command::Put, Protocol::Memcached);
+    let is_allowed = !context.refuses(Command::Put, Protocol::Memcached) && context.may_write(key);
     let mut claim = Claim::Stale { is_allowed };
     let shows_value = meta.wants_value;
     if meta.exptime.or(meta.vivify).or(meta.recache).is_none() {

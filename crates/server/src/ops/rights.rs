@@ -1,0 +1,294 @@
+//! Rights: the operations that a user may execute, and the keys that these may be about.
+//!
+//! An operation names what it needs ([`Operation::need`]), and [`super::execute()`] checks it for
+//! every protocol. A right is for all keys, or for those with one of some prefixes. An operation on
+//! a list of keys needs it for each of them. One on the keys with a prefix needs it for a prefix of
+//! that prefix. One that may reach any key, such as an iterator, needs it for all keys.
+
+use super::operation::{Operation, OperationKeys};
+use std::fmt;
+use std::str::FromStr;
+
+/// Most rights of a user, each with a prefix.
+pub const RIGHTS_MAX: usize = 256;
+
+/// Kind of a right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// Read records.
+    Read,
+    /// Store and remove records.
+    Write,
+    /// Administer the server.
+    Admin,
+    /// Call functions of the extension.
+    Scripts,
+}
+
+impl Right {
+    /// Every right.
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Admin, Self::Scripts];
+
+    /// Returns the name in a file of users.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Admin => "admin",
+            Self::Scripts => "scripts",
+        }
+    }
+}
+
+/// Keys for which a right is needed.
+pub(crate) enum Reach<'a> {
+    /// Each of these.
+    Keys(OperationKeys<'a>),
+    /// All with this prefix.
+    Prefix(&'a [u8]),
+    /// All.
+    All,
+    /// Any: the operation is about no key.
+    Any,
+}
+
+/// A right that an operation needs.
+pub(crate) struct Need<'a> {
+    pub(crate) right: Right,
+    pub(crate) reach: Reach<'a>,
+}
+
+impl<'a> Need<'a> {
+    /// Returns the need of a right for one key.
+    pub(crate) fn of_key(right: Right, key: &'a [u8]) -> Self {
+        Self { right, reach: Reach::Keys(OperationKeys::One(Some(key))) }
+    }
+
+    /// Returns the need of a right for all keys.
+    pub(crate) fn of_all(right: Right) -> Self {
+        Self { right, reach: Reach::All }
+    }
+}
+
+/// Keys for which a user has a right.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Grant {
+    #[default]
+    None,
+    /// Those with one of these prefixes.
+    Prefixes(Vec<Box<[u8]>>),
+    All,
+}
+
+impl Grant {
+    fn has(&self, key: &[u8]) -> bool {
+        match self {
+            Self::None => false,
+            Self::Prefixes(prefixes) => prefixes.iter().any(|prefix| key.starts_with(prefix)),
+            Self::All => true,
+        }
+    }
+}
+
+/// Rights of a user.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rights([Grant; Right::ALL.len()]);
+
+/// A text that is no right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RightError {
+    /// There is no such right.
+    #[error("is none of read, write, admin and scripts")]
+    Unknown,
+    /// The prefix is empty.
+    #[error("has an empty prefix; leave out the colon")]
+    EmptyPrefix,
+    /// The right is about the server.
+    #[error("has a prefix, but admin is about the server as a whole")]
+    AdminPrefix,
+    /// The user has too many.
+    #[error("is one more than {RIGHTS_MAX}")]
+    TooMany,
+}
+
+/// A right and the prefix of its keys, if it is not for all.
+struct Granted<'a>(Right, Option<&'a str>);
+
+impl<'a> Granted<'a> {
+    fn parse(text: &'a str) -> Result<Self, RightError> {
+        let (name, prefix) = match text.split_once(':') {
+            Some((name, prefix)) => (name, Some(prefix)),
+            None => (text, None),
+        };
+        let right = Right::ALL.into_iter().find(|right| right.name() == name);
+        match (right.ok_or(RightError::Unknown)?, prefix) {
+            (_, Some("")) => Err(RightError::EmptyPrefix),
+            (Right::Admin, Some(_)) => Err(RightError::AdminPrefix),
+            (right, prefix) => Ok(Self(right, prefix)),
+        }
+    }
+}
+
+/// Parses one right: `read`, or `read:PREFIX`.
+impl FromStr for Rights {
+    type Err = RightError;
+
+    fn from_str(text: &str) -> Result<Self, RightError> {
+        let mut rights = Self::default();
+        rights.add(Granted::parse(text)?);
+        Ok(rights)
+    }
+}
+
+impl Rights {
+    /// Returns the rights of these texts, or the first that is invalid.
+    pub fn parse<T: AsRef<str>>(texts: &[T]) -> Result<Self, (&str, RightError)> {
+        let mut rights = Self::default();
+        for (index, text) in texts.iter().map(AsRef::as_ref).enumerate() {
+            if index >= RIGHTS_MAX {
+                return Err((text, RightError::TooMany));
+            }
+            rights.add(Granted::parse(text).map_err(|error| (text, error))?);
+        }
+        Ok(rights)
+    }
+
+    fn add(&mut self, Granted(right, prefix): Granted<'_>) {
+        let grant = &mut self.0[right as usize];
+        match (&mut *grant, prefix) {
+            (Grant::All, _) => {}
+            (_, None) => *grant = Grant::All,
+            (Grant::None, Some(prefix)) => *grant = Grant::Prefixes(vec![prefix.as_bytes().into()]),
+            (Grant::Prefixes(prefixes), Some(prefix)) => prefixes.push(prefix.as_bytes().into()),
+        }
+    }
+
+    /// Returns whether nothing is refused.
+    pub(crate) fn are_all(&self) -> bool {
+        self.0.iter().all(|grant| *grant == Grant::All)
+    }
+
+    /// Returns the right that an operation needs and that is missing, if one is.
+    #[cold]
+    pub(crate) fn missing(&self, operation: &Operation<'_>) -> Option<Right> {
+        let [first, second] = operation.need();
+        [first, second].into_iter().flatten().find_map(|need| self.lacks(need))
+    }
+
+    /// Returns the right of a need if it is missing.
+    pub(crate) fn lacks(&self, need: Need<'_>) -> Option<Right> {
+        let grant = &self.0[need.right as usize];
+        let has = match need.reach {
+            _ if *grant == Grant::All => true,
+            Reach::All => false,
+            Reach::Any => *grant != Grant::None,
+            Reach::Prefix(prefix) => grant.has(prefix),
+            Reach::Keys(mut keys) => *grant != Grant::None && keys.all(|key| grant.has(key)),
+        };
+        (!has).then_some(need.right)
+    }
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::conditional::Presence;
+    use crate::ops::touch::Touch;
+    use crate::store::strings;
+
+    fn rights(texts: &[&str]) -> Rights {
+        Rights::parse(texts).expect("rights")
+    }
+
+    #[test]
+    fn texts_are_rights_or_tell_their_flaw() {
+        for (text, error) in [
+            ("", RightError::Unknown),
+            ("reads", RightError::Unknown),
+            ("Read", RightError::Unknown),
+            (":a", RightError::Unknown),
+            ("read:", RightError::EmptyPrefix),
+            ("admin:a", RightError::AdminPrefix),
+        ] {
+            assert_eq!(Rights::parse(&["write", text]), Err((text, error)));
+            assert_eq!(text.parse::<Rights>(), Err(error));
+        }
+        assert!(rights(&["read", "write", "admin", "scripts"]).are_all());
+        assert!(!rights(&["read", "write:a", "admin", "scripts"]).are_all());
+        assert_eq!(rights(&["read:a", "read"]), rights(&["read", "read:a"]));
+        let many: Vec<String> = (0..=RIGHTS_MAX).map(|number| format!("read:{number}")).collect();
+        assert!(Rights::parse(&many[1..]).is_ok());
+        let last = many[RIGHTS_MAX].as_str();
+        assert_eq!(Rights::parse(&many), Err((last, RightError::TooMany)));
+    }
+
+    #[test]
+    fn a_key_needs_a_prefix_and_a_list_one_for_each() {
+        let limited = rights(&["read:a:", "read:b:", "write:a:"]);
+        let get = |key: &'static [u8]| limited.missing(&Operation::Get { key });
+        assert_eq!((get(b"a:1"), get(b"b:"), get(b"a")), (None, None, Some(Right::Read)));
+        let put = |key: &'static [u8]| limited.missing(&Operation::put(key, b"", Presence::Any));
+        assert_eq!((put(b"a:1"), put(b"b:1")), (None, Some(Right::Write)));
+        let list = |keys: &[&[u8]]| {
+            let keys = strings(keys).expect("keys");
+            limited.missing(&Operation::GetList { keys: keys.strings(), every_value: false })
+        };
+        assert_eq!(list(&[b"a:1", b"b:1"]), None);
+        assert_eq!(list(&[b"a:1", b"c:1"]), Some(Right::Read));
+        assert_eq!(list(&[]), None);
+        let pairs = strings(&[b"a:1", b"x", b"b:1", b"x"]).expect("pairs");
+        let put = Operation::PutList { pairs: pairs.strings(), adds: false, rows: None };
+        assert_eq!(limited.missing(&put), Some(Right::Write));
+    }
+
+    #[test]
+    fn a_range_needs_a_prefix_within_or_the_right_for_all_keys() {
+        let limited = rights(&["read:a:", "write:a:"]);
+        let prefix =
+            |prefix: &'static [u8]| limited.missing(&Operation::KeysWithPrefix { prefix, max: 1 });
+        assert_eq!((prefix(b"a:1"), prefix(b"a:"), prefix(b"a")), (None, None, Some(Right::Read)));
+        let read = [
+            Operation::IterBegin { from: Some(b"a:1") },
+            Operation::IterKey,
+            Operation::IterRecord,
+            Operation::Records,
+            Operation::Match { pattern: b"^a:", max: 1 },
+            Operation::Range { begin: Some(b"a:1"), max: 1, end: Some(b"a:2") },
+            Operation::KeyPage { prefix: b"", after: Some(b"a:1"), max: 1 },
+        ];
+        for operation in &read {
+            assert_eq!(limited.missing(operation), Some(Right::Read), "{operation:?}");
+            assert_eq!(rights(&["read"]).missing(operation), None, "{operation:?}");
+        }
+        for operation in &[Operation::Clear, Operation::Sync] {
+            assert_eq!(limited.missing(operation), Some(Right::Write), "{operation:?}");
+            assert_eq!(rights(&["write"]).missing(operation), None, "{operation:?}");
+        }
+        assert_eq!(limited.missing(&Operation::Retune { tuning: b"" }), Some(Right::Admin));
+        assert_eq!(limited.missing(&Operation::Count), None);
+        assert_eq!(limited.missing(&Operation::GenerateUid), None);
+        assert_eq!(rights(&["read"]).missing(&Operation::GenerateUid), Some(Right::Write));
+    }
+
+    #[test]
+    fn a_read_that_changes_its_record_needs_both_rights() {
+        let touch = Touch { expires_at_ms: Some(0), shows_value: true, ..Touch::default() };
+        let operation = Operation::Touch { key: b"a", touch };
+        assert_eq!(rights(&["write"]).missing(&operation), Some(Right::Read));
+        assert_eq!(rights(&["read"]).missing(&operation), Some(Right::Write));
+        assert_eq!(rights(&["read", "write"]).missing(&operation), None);
+        let hidden = Touch { expires_at_ms: Some(0), ..Touch::default() };
+        assert_eq!(
+            rights(&["write"]).missing(&Operation::Touch { key: b"a", touch: hidden }),
+            None
+        );
+        let read = Touch { shows_value: true, ..Touch::default() };
+        assert_eq!(rights(&["read"]).missing(&Operation::Touch { key: b"a", touch: read }), None);
+    }
+}

@@ -1,0 +1,278 @@
+//! Rights of users: every protocol refuses an operation without its right, or on other keys.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+mod support;
+
+use cabinet::Database;
+use server::Config;
+use support::{
+    Client, MISC_FAILURE, Packet, Running, config, list, memory_tree, misc, records, request,
+    start_with, users_with,
+};
+use wire::binary::Request;
+
+/// Users: one with all rights, one who reads, one with a prefix, one with none.
+const USERS: &[(&str, &[&str])] = &[
+    ("root", &["read", "write", "admin", "scripts"]),
+    ("reader", &["read"]),
+    ("ann", &["read:a:", "write:a:"]),
+    ("nobody", &[]),
+];
+
+const FORBIDDEN: &str = "CLIENT_ERROR forbidden\r\n";
+
+const OK: &[u8] = b"\0";
+const FAILED: &[u8] = b"\x01";
+
+fn start() -> (Running, Database) {
+    let database = memory_tree();
+    for (key, value) in [("a:1", "v"), ("a:n", "5"), ("b:1", "w")] {
+        database.put(key.as_bytes(), value.as_bytes()).unwrap();
+    }
+    let config = Config { users: Some(users_with(USERS)), shutdown_command: true, ..config() };
+    (start_with(config, database.clone()), database)
+}
+
+/// Connects, and logs in over Tokyo Tyrant's protocol, which the other protocols but HTTP share.
+fn log_in(server: &Running, name: &str) -> Client {
+    let mut client = server.connect();
+    client.exchange(misc("login", &[name, "secret"]), b"\0\0\0\0\0");
+    client
+}
+
+#[test]
+fn memcached_refuses_other_keys_and_missing_rights() {
+    let (server, database) = start();
+    let before = records(&database);
+    let mut client = log_in(&server, "ann");
+    for line in [
+        "get b:1",
+        "get a:1 b:1",
+        "gets b:1",
+        "gat 0 a:1 b:1",
+        "set b:1 0 0 1\r\nx",
+        "add b:2 0 0 1\r\nx",
+        "append b:1 0 0 1\r\nx",
+        "delete b:1",
+        "incr b:1 1",
+        "touch b:1 1",
+        "mg b:1 v",
+        "ms b:1 1\r\nx",
+        "md b:1",
+        "ma b:1",
+        "me b:1",
+        "flush_all",
+        "flush_all 10",
+        "cache_memlimit 64",
+        "lru_crawler metadump all",
+        "lru_crawler mgdump all",
+        "shutdown",
+    ] {
+        client.exchange(format!("{line}\r\n"), FORBIDDEN);
+    }
+    // Without a reply there is no refusal either.
+    client.exchange("set b:1 0 0 1 noreply\r\nx\r\nget a:1\r\n", "VALUE a:1 0 1\r\nv\r\nEND\r\n");
+    assert_eq!(records(&database), before);
+    client.exchange("set a:2 0 0 1\r\nx\r\n", "STORED\r\n");
+    client.exchange("incr a:n 1\r\n", "6\r\n");
+    client.exchange("version\r\n", "VERSION ");
+    let mut reader = log_in(&server, "reader");
+    reader.exchange("get a:1 b:1\r\n", "VALUE a:1 0 1\r\nv\r\nVALUE b:1 0 1\r\nw\r\nEND\r\n");
+    reader.exchange("set a:1 0 0 1\r\nx\r\n", FORBIDDEN);
+    reader.exchange("gat 0 a:1\r\n", FORBIDDEN);
+    log_in(&server, "nobody").exchange("get a:1\r\n", FORBIDDEN);
+    log_in(&server, "root").exchange("flush_all\r\n", "OK\r\n");
+}
+
+#[test]
+fn memcacheds_binary_protocol_refuses_other_keys_and_missing_rights() {
+    let (server, _) = start();
+    let ask = |client: &mut Client, opcode: u8, extras: &[u8], key: &[u8], value: &[u8]| {
+        let response = client.ask(&Packet { opcode, extras, key, value, ..Packet::default() });
+        (response.status, String::from_utf8_lossy(&response.value).into_owned())
+    };
+    let forbidden = (0x20, "forbidden".to_owned());
+    let mut client = log_in(&server, "ann");
+    assert_eq!(ask(&mut client, 0x00, b"", b"b:1", b""), forbidden);
+    assert_eq!(ask(&mut client, 0x01, &[0; 8], b"b:1", b"x"), forbidden);
+    assert_eq!(ask(&mut client, 0x04, b"", b"b:1", b""), forbidden);
+    assert_eq!(ask(&mut client, 0x08, b"", b"", b""), forbidden);
+    assert_eq!(ask(&mut client, 0x00, b"", b"a:1", b""), (0, "v".into()));
+    assert_eq!(ask(&mut client, 0x01, &[0; 8], b"a:1", b"x").0, 0);
+    let mut reader = log_in(&server, "reader");
+    assert_eq!(ask(&mut reader, 0x00, b"", b"b:1", b""), (0, "w".into()));
+    assert_eq!(ask(&mut reader, 0x01, &[0; 8], b"a:1", b"x"), forbidden);
+}
+
+#[test]
+fn tokyo_tyrants_protocol_refuses_other_keys_and_missing_rights() {
+    let (server, database) = start();
+    let before = records(&database);
+    let mut client = log_in(&server, "ann");
+    let (key, value): (&[u8], &[u8]) = (b"b:1", b"x");
+    for refused in [
+        Request::Get { key },
+        Request::Put { key, value },
+        Request::PutKeep { key: b"b:2", value },
+        Request::PutCat { key, value },
+        Request::Out { key },
+        Request::ValueSize { key },
+        Request::IterInit,
+        Request::IterNext,
+        Request::Sync,
+        Request::Vanish,
+        Request::Optimize { parameters: b"" },
+        Request::Copy { path: b"x" },
+        Request::Restore { path: b"x", timestamp_us: 0, options: 0 },
+        Request::SetMaster { host: b"h", port: 1, timestamp_us: 0, options: 0 },
+        Request::Ext { name: b"f", options: 0, key, value },
+    ] {
+        client.exchange(request(&refused), FAILED);
+    }
+    let none = list(&[]);
+    client.exchange(request(&Request::KeysWithPrefix { prefix: b"b:", max: -1 }), &none);
+    client.exchange(request(&Request::KeysWithPrefix { prefix: b"a", max: -1 }), &none);
+    for (name, arguments) in [
+        ("get", &["b:1"][..]),
+        ("getlist", &["a:1", "b:1"]),
+        ("putlist", &["a:1", "x", "b:1", "x"]),
+        ("outlist", &["b:1"]),
+        ("range", &["a:", "1", "b"]),
+        ("regex", &["^a:"]),
+        ("iterinit", &[]),
+        ("vanish", &[]),
+        ("sync", &[]),
+        ("optimize", &[]),
+        ("check", &["start"]),
+        ("reload", &[]),
+        ("promote", &[]),
+    ] {
+        client.exchange(misc(name, arguments), &none);
+    }
+    // The reason is told.
+    client.exchange(misc("get", &["b:1"]), &none);
+    client.send(&misc("error", &[]));
+    let text = client.read_until(b"keys only");
+    assert!(String::from_utf8_lossy(&text).contains("lacks the right read"));
+    assert_eq!(records(&database), before);
+    let mut client = log_in(&server, "ann");
+    client.exchange(request(&Request::Put { key: b"a:2", value }), OK);
+    let keys = request(&Request::KeysWithPrefix { prefix: b"a:", max: -1 });
+    client.exchange(keys, b"\0\0\0\0\x03\0\0\0\x03a:1\0\0\0\x03a:2\0\0\0\x03a:n");
+    client.exchange(misc("putlist", &["a:1", "x", "a:3", "x"]), b"\0\0\0\0\0");
+    for name in ["reader", "ann"] {
+        // A replica needs the rights to read and to administer.
+        let mut client = log_in(&server, name);
+        client.send(&request(&Request::Replicate { timestamp_us: 1, server_id: 2 }));
+        client.expect_close();
+    }
+    let mut reader = log_in(&server, "reader");
+    reader.exchange(request(&Request::Get { key: b"b:1" }), b"\0\0\0\0\x01w");
+    reader.exchange(request(&Request::IterInit), OK);
+    reader.exchange(request(&Request::Put { key: b"b:1", value }), FAILED);
+    reader.exchange(request(&Request::Vanish), FAILED);
+    log_in(&server, "root").exchange(request(&Request::Vanish), OK);
+    assert_eq!(MISC_FAILURE.len(), 5);
+}
+
+#[test]
+fn http_refuses_other_keys_and_missing_rights() {
+    let (server, database) = start();
+    let before = records(&database);
+    // base64 of NAME:secret
+    let (ann, reader) = ("YW5uOnNlY3JldA==", "cmVhZGVyOnNlY3JldA==");
+    let mut client = server.connect();
+    // The user of the connection does not matter, each request has its own.
+    client.exchange(misc("login", &["root", "secret"]), b"\0\0\0\0\0");
+    let mut ask = |user: &str, request: &str, body: &str| {
+        let (line, headers) = request.split_once('\n').unwrap_or((request, ""));
+        let length = body.len();
+        client.send(
+            format!(
+                "{line} HTTP/1.1\r\nAuthorization: Basic {user}\r\n{headers}\
+                 Content-Length: {length}\r\n\r\n{body}"
+            )
+            .as_bytes(),
+        );
+        let head = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
+        let length = head
+            .split("Content-Length: ")
+            .nth(1)
+            .map_or("0", |rest| rest.split("\r\n").next().unwrap());
+        let length: usize = length.parse().unwrap();
+        let is_head = request.starts_with("HEAD");
+        let mut body = vec![0; if is_head { 0 } else { length }];
+        std::io::Read::read_exact(&mut client.stream, &mut body).unwrap();
+        (head[9..12].to_owned(), String::from_utf8(body).unwrap())
+    };
+    let misc_of = |name: &str| format!("POST /\nX-TT-MNAME: {name}\r\n");
+    for (request, body) in [
+        ("GET /b:1", ""),
+        ("HEAD /b:1", ""),
+        ("PUT /b:1", "x"),
+        ("PUT /b:1\nX-TT-PDMODE: 2\r\n", "x"),
+        ("DELETE /b:1", ""),
+        ("GET /?list\nAccept: application/json\r\n", ""),
+        ("GET /?list&prefix=a\nAccept: application/json\r\n", ""),
+        ("POST /b:1\nX-TT-XNAME: f\r\n", ""),
+        (&misc_of("get"), "key=b:1"),
+        (&misc_of("vanish"), ""),
+    ] {
+        let expected = if request.contains("XNAME") { "500" } else { "403" };
+        assert_eq!(ask(ann, request, body).0, expected, "{request}");
+    }
+    let lines = "{\"get\":\"a:1\"}\n{\"get\":\"b:1\"}\n{\"put\":\"b:1\",\"value\":\"x\"}\n";
+    let (status, body) = ask(ann, "POST /\nContent-Type: application/x-ndjson\r\n", lines);
+    assert_eq!(status, "200", "{body}");
+    assert_eq!(body.matches("\"error\":\"forbidden\"").count(), 2, "{body}");
+    assert!(body.contains("\"value\":\"v\""), "{body}");
+    // A large value is refused before it is received.
+    let large = "x".repeat(1 << 20);
+    assert_eq!(records(&database), before);
+    assert_eq!(ask(ann, "GET /a:1", ""), ("200".into(), "v".into()));
+    assert_eq!(ask(ann, "PUT /a:1", "x").0, "201");
+    assert_eq!(ask(ann, "GET /?list&prefix=a:\nAccept: application/json\r\n", "").0, "200");
+    assert_eq!(ask(reader, "GET /b:1", ""), ("200".into(), "w".into()));
+    assert_eq!(ask(reader, "PUT /b:1", "x").0, "403");
+    assert_eq!(ask(reader, "GET /?list\nAccept: application/json\r\n", "").0, "200");
+    assert_eq!(ask(reader, "PUT /b:1", &large).0, "403");
+}
+
+#[test]
+fn the_user_of_an_http_request_is_not_that_of_the_requests_after_it() {
+    let (server, _) = start();
+    let get = "GET /b:1 HTTP/1.1\r\nAuthorization: Basic cm9vdDpzZWNyZXQ=\r\n\r\n";
+    let mut client = log_in(&server, "ann");
+    // All in one packet, so that they are decoded ahead.
+    let forbidden = FORBIDDEN.repeat(4);
+    client.send(format!("{get}{}{get}", "get b:1\r\n".repeat(4)).as_bytes());
+    assert!(client.read_until(b"\r\n\r\nw").starts_with(b"HTTP/1.1 200 "));
+    client.expect(forbidden.as_bytes());
+    assert!(client.read_until(b"\r\n\r\nw").starts_with(b"HTTP/1.1 200 "));
+}
+
+#[test]
+fn a_reload_changes_the_rights_of_present_connections() {
+    let (server, _) = start();
+    let mut client = log_in(&server, "reader");
+    client.exchange("set a:1 0 0 1\r\nx\r\n", FORBIDDEN);
+    // The hashes of the file stay the same.
+    let users = |rights: &str| {
+        let mut entry =
+            server::UserEntry::with_password("reader", b"secret", server::PasswordCost::MIN);
+        entry.as_mut().unwrap().rights = vec![rights.into()];
+        entry.unwrap()
+    };
+    let entry = users("write");
+    let file = |entry: server::UserEntry| {
+        let users = std::sync::Arc::new(server::Users::of(server::UserFile { users: vec![entry] }));
+        server.handle.reload(&Config { users: Some(users), ..config() });
+    };
+    file(entry.clone());
+    let mut client = log_in(&server, "reader");
+    client.exchange("set a:1 0 0 1\r\nx\r\n", "STORED\r\n");
+    file(server::UserEntry { rights: vec!["read".into()], ..entry });
+    client.exchange("set a:1 0 0 1\r\nx\r\n", FORBIDDEN);
+    client.exchange("get a:1\r\n", "VALUE a:1 0 1\r\nx\r\nEND\r\n");
+}

@@ -15,6 +15,7 @@ mod full_disk;
 mod fuzz;
 mod languages;
 mod memcached;
+mod metrics;
 mod package;
 mod programs;
 mod random;
@@ -103,6 +104,8 @@ enum Command {
     },
     /// Run third-party WebDAV clients against the server: litmus, cadaver, curl.
     Webdav(Build),
+    /// Check the metrics and the alert rules with the tools of Prometheus.
+    Metrics(Build),
     /// Run each fuzz target for a while.
     Fuzz {
         /// Set the duration of each, in seconds.
@@ -154,6 +157,7 @@ fn main() -> Result<()> {
         Command::Chaos { seconds, seed, build } => chaos::run(build.profile(), seconds, seed),
         Command::Faults { seed, rounds, build } => faults::run(build.profile(), seed, rounds),
         Command::Webdav(build) => webdav::run_all(build.profile()),
+        Command::Metrics(build) => metrics::run_all(build.profile()),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
         Command::Package(build) => package::build_and_try(build.profile()),
         Command::Docs => docs::run(),
@@ -172,6 +176,7 @@ fn test() -> Result<()> {
     cargo(&["test", "--workspace"])?;
     clients::run_all(Profile::Debug)?;
     webdav::run_all(Profile::Debug)?;
+    metrics::run_all(Profile::Debug)?;
     differential::run(Profile::Debug, differential::SEED, differential::CONVERSATIONS)?;
     crash::run(Profile::Debug, SHORT_CRASH_ROUNDS)?;
     faults::run_short(Profile::Debug)?;

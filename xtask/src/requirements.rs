@@ -13,6 +13,7 @@ const PROGRAMS: &[(&[&str], &str)] = &[
     (&["litmus", "--version"], "litmus"),
     (&["sh", "-c", "command -v cadaver"], "cadaver"),
     (&["python3", "-c", "import ensurepip, venv"], "python3-venv"),
+    (&["promtool", "--version"], "prometheus"),
     (&["ip", "-V"], "iproute2"),
     (&["sh", "-c", "command -v nutcracker"], "nutcracker"),
     (&["sh", "-c", "command -v memccapable"], "libmemcached-tools"),
@@ -25,7 +26,8 @@ const PROGRAMS: &[(&[&str], &str)] = &[
 ];
 
 /// Python packages of the client tests, at the versions that the tests were written for.
-const PYTHON_PACKAGES: &[&str] = &["pylibmc==1.6.3", "pymemcache==4.0.0"];
+const PYTHON_PACKAGES: &[&str] =
+    &["prometheus-client==0.22.1", "pylibmc==1.6.3", "pymemcache==4.0.0"];
 
 /// Installs the missing programs as root on a Debian system; elsewhere lists them.
 pub(crate) fn install_programs() -> Result<()> {

@@ -508,3 +508,72 @@ fn the_page_about_monitoring_lists_what_is_served() {
         assert!(text.contains(&format!("# HELP {name} {help}\n")), "{name}");
     }
 }
+
+/// Returns the metrics that a text of PromQL names, each with the labels that it selects by.
+fn named_metrics(query: &str) -> Vec<(String, Vec<String>)> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut found = Vec::new();
+    let mut rest = query;
+    while let Some(start) = ["tyrant_", "process_"].iter().filter_map(|name| rest.find(name)).min()
+    {
+        let length = rest[start..].find(|c| !is_word(c)).unwrap_or(rest.len() - start);
+        let name = &rest[start..start + length];
+        rest = &rest[start + length..];
+        let selector = rest.strip_prefix('{').and_then(|rest| rest.split('}').next());
+        let labels = selector.unwrap_or_default().split(',');
+        let labels = labels.filter_map(|matcher| matcher.split(['=', '!']).next());
+        let labels = labels.map(str::trim).filter(|label| !label.is_empty());
+        found.push((name.to_owned(), labels.map(str::to_owned).collect()));
+    }
+    found
+}
+
+/// Asserts that all metrics of a query are served, with the labels that it selects by. Returns
+/// their number.
+fn assert_served(query: &str) -> usize {
+    let metrics = Monitor::metrics();
+    let named = named_metrics(query);
+    for (name, labels) in &named {
+        let series = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+        let served = metrics.iter().find(|[served, kind, ..]| {
+            served == name || kind == "histogram" && series == Some(served)
+        });
+        let served = served.unwrap_or_else(|| panic!("no metric {name}, in {query}"));
+        for label in labels {
+            let is_scraped = matches!(&label[..], "instance" | "job" | "le");
+            let has = served[2].split(", ").any(|own| own == label);
+            assert!(is_scraped || has, "no label {label} of {name}, in {query}");
+        }
+    }
+    named.len()
+}
+
+#[test]
+fn the_dashboard_and_the_alerts_use_metrics_that_are_served() {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/prometheus");
+    let read = |name: &str| std::fs::read_to_string(packaging.join(name)).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_str(&read("dashboard.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    let queries: Vec<&str> = targets.map(|target| target["expr"].as_str().unwrap()).collect();
+    assert!(queries.len() > 30);
+    for query in queries {
+        assert!(assert_served(query) > 0, "{query}");
+    }
+    for variable in dashboard["templating"]["list"].as_array().unwrap() {
+        assert_served(variable["definition"].as_str().unwrap_or_default());
+    }
+
+    let alerts = read("alerts.yaml");
+    let rules: Vec<&str> = alerts.split("- alert: ").skip(1).collect();
+    for rule in &rules {
+        let query = rule.split("expr:").nth(1).unwrap().split("labels:").next().unwrap();
+        assert!(query.contains("up{") || assert_served(query) > 0, "{rule}");
+    }
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/monitoring.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    for rule in rules {
+        let name = rule.lines().next().unwrap();
+        assert!(page.contains(&format!("| `{name}` |")), "{name} is not in the page");
+    }
+}

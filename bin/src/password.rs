@@ -21,6 +21,16 @@ pub(crate) fn read_new(user: &str) -> Result<String> {
     check(password)
 }
 
+/// Reads the password of a user from the terminal, which does not show it. Fails without a
+/// terminal: the standard input belongs to the command.
+pub(crate) fn read(user: &str) -> Result<String> {
+    let input = stdin();
+    if !input.is_terminal() {
+        bail!("there is no terminal on which the password can be typed");
+    }
+    check(ask(&input, &format!("Password of {user}: "))?)
+}
+
 fn check(password: String) -> Result<String> {
     if password.is_empty() {
         bail!("the password is empty; type it, or give it as the first line of the standard input");

@@ -19,7 +19,7 @@ pub(super) struct Backup {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Back up the database of a server, or one that is not served; only new files are copied
-    Create(Create),
+    Create(Box<Create>),
     /// Print the backups, one per line
     List(List),
     /// Verify every checksum of backups

@@ -2,18 +2,20 @@
 
 mod explain;
 mod identify;
+mod login;
 mod need;
 
 pub(crate) use need::Need;
 
 use anyhow::{Context, Result, anyhow, bail};
 use cabinet::name::Kind;
-use client::{Address, Client, Error, Settings, TlsSettings};
+use client::{Address, Client, Credentials, Error, Settings, TlsSettings};
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Environment variable with the address of the server.
@@ -57,6 +59,17 @@ pub(crate) struct ServerArgument {
     /// With TLS: the key of that certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// Log in as this user, with the password of TYRANT_PASSWORD, or one that is typed
+    /// [env: TYRANT_USER]
+    #[arg(long, value_name = "NAME", conflicts_with = "credentials")]
+    user: Option<String>,
+    /// Log in with the name and the password in this file, a line name:password
+    /// [env: TYRANT_CREDENTIALS]
+    #[arg(long, value_name = "FILE")]
+    credentials: Option<PathBuf>,
+    /// The login, once it is known.
+    #[arg(skip)]
+    login: OnceLock<Option<Credentials>>,
 }
 
 impl ServerArgument {
@@ -81,7 +94,14 @@ impl ServerArgument {
             identity,
         };
         let tls = is_used.then(|| tls.read()).transpose()?;
-        Ok(Settings { tls, ..Settings::default() })
+        let login = match self.login.get() {
+            Some(login) => login.clone(),
+            None => {
+                let login = login::find(self.user.as_deref(), self.credentials.as_deref())?;
+                self.login.get_or_init(|| login).clone()
+            }
+        };
+        Ok(Settings { tls, login, ..Settings::default() })
     }
 
     /// Returns whether the command line names a server.
@@ -158,16 +178,24 @@ impl Server {
         patience: Duration,
     ) -> Result<Option<(Client, String)>> {
         let settings = Settings { read_timeout: Some(patience), ..settings.clone() };
-        let client = Client::connect_with(parsed.clone(), settings)
-            .map_err(|error| cannot_connect(address, &error))?;
+        let user = settings.login.as_ref().map(|login| login.name().to_owned());
+        let client = Client::connect_with(parsed.clone(), settings).map_err(|error| {
+            match (&error, user) {
+                (Error::LoginRefused, Some(user)) => anyhow!(
+                    "the server at {address} refused the login of {user}: the name or the password is \
+                     wrong, too many logins have failed, or it has no users (--users)"
+                ),
+                _ => cannot_connect(address, &error),
+            }
+        })?;
         let cause = match client.stat() {
             Ok(stat) => {
                 return Ok(Some((client, String::from_utf8_lossy(&stat).into_owned())));
             }
             // The status has no other reason to fail.
             Err(Error::Miscellaneous) => bail!(
-                "the server at {address} requires a user (--users), and this program cannot log in; \
-                 --open-tokyo-tyrant lets it in"
+                "the server at {address} requires a user: name one with --user, --credentials or \
+                 TYRANT_USER"
             ),
             Err(Error::Receive(cause) | Error::Send(cause)) => cause,
             Err(error) => return Err(error.into()),
@@ -261,9 +289,11 @@ pub(crate) fn address(host: &[u8], port: i32) -> Result<Address> {
     Ok((host, port).into())
 }
 
-/// Connects to a server without a read timeout, for Tokyo Tyrant's command lines.
+/// Connects to a server without a read timeout, for Tokyo Tyrant's command lines. The environment
+/// may name a user.
 pub(crate) fn open(address: Address) -> Result<Client> {
-    let settings = Settings { read_timeout: None, ..Settings::default() };
+    let login = login::find(None, None)?;
+    let settings = Settings { read_timeout: None, login, ..Settings::default() };
     Ok(Client::connect_with(address, settings)?)
 }
 

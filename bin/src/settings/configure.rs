@@ -285,7 +285,11 @@ impl Settings {
             },
             compresses: self.seed_compressed.unwrap_or_default(),
             tls: self.master_tls()?,
+            credentials: self.master_credentials.clone(),
         };
+        if let Some(path) = &self.master_credentials {
+            client::Credentials::read(path).map_err(invalid("master-credentials"))?;
+        }
         if self.semi_sync.is_some() && self.update_log.is_none() {
             return Err(requires("semi-sync", "update-log"));
         }

@@ -187,6 +187,9 @@ settings! {
     "Replication" {
         /// Follow this server; requires server-id
         master: Server = Setting::unset("HOST:PORT", "\"10.0.0.1:1978\"", "none");
+        /// Log in at masters with the name and the password in this file (a line name:password),
+        /// which is read for each connection
+        master_credentials: PathBuf = Setting::unset("FILE", "\"master\"", "no login");
         /// Connect to masters with TLS, and verify them by the authorities of the system or those
         /// of master-tls-ca
         master_tls: bool = Setting::switch();

@@ -189,6 +189,12 @@ impl Server {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
+    /// Returns the command line, as other users of the machine see it.
+    pub(crate) fn command_line(&self) -> String {
+        let path = format!("/proc/{}/cmdline", self.child.id());
+        String::from_utf8(std::fs::read(path).expect("a command line")).expect("UTF-8")
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().try_into().expect("a process id"));
         kill_process(pid.expect("a process id"), signal).expect("to signal the server");

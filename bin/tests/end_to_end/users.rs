@@ -141,3 +141,110 @@ fn a_server_with_users_refuses_others_and_reads_the_file_again() {
     let error = fail("tyrant", &["reload", "--server", &server.address()]);
     assert!(error.contains("must have 1 to 1024 users"), "{error}");
 }
+
+#[test]
+fn the_tools_log_in_by_option_file_and_environment() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (users, file) = (folder.path().join("users"), folder.path().join("credentials"));
+    add_with(&users, "ann", "secret", "read:a:,write:a:");
+    let server = Server::tyrant("+", &["--users", users.to_str().expect("a path")]);
+    let address = server.address();
+    let at = ["--server", &address];
+    let run = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tyrant"));
+        command.args(arguments).args(at).envs(variables.iter().copied());
+        let output = command.stdin(std::process::Stdio::null()).output().expect("an end");
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let in_environment = [("TYRANT_USER", "ann"), ("TYRANT_PASSWORD", "secret")];
+    assert_eq!(run(&["put", "a:1", "v"], &in_environment).0, Some(0));
+    let (code, value, _) = run(&["get", "a:1", "--user", "ann"], &in_environment[1..]);
+    assert_eq!((code, value.as_str()), (Some(0), "v\n"));
+    std::fs::write(&file, "ann:secret\n").expect("a file");
+    let file = file.to_str().expect("a path");
+    let named = ["get", "a:1", "--credentials", file];
+    std::fs::set_permissions(file, PermissionsExt::from_mode(0o644)).expect("its permissions");
+    let (code, _, error) = run(&named, &[]);
+    assert!(code == Some(1) && error.contains("chmod 600"), "{error}");
+    std::fs::set_permissions(file, PermissionsExt::from_mode(0o600)).expect("its permissions");
+    assert_eq!(run(&named, &[]).1, "v\n");
+    // The option comes before the environment.
+    assert_eq!(run(&named, &[("TYRANT_USER", "bob"), ("TYRANT_PASSWORD", "x")]).1, "v\n");
+    assert_eq!(run(&["get", "a:1"], &[("TYRANT_CREDENTIALS", file)]).1, "v\n");
+    for (arguments, variables, expected) in [
+        (&["get", "a:1"][..], &[][..], "requires a user: name one with --user"),
+        (&["get", "a:1", "--user", "ann"], &[], "with --credentials or TYRANT_PASSWORD"),
+        (&["get", "b:1"], &in_environment, "lacks the right read"),
+        (&["put", "b:1", "v"], &in_environment, "lacks the right write"),
+        (&["vanish"], &in_environment, "lacks the right write"),
+        (&["copy", "x"], &in_environment, "lacks the right admin"),
+        (
+            &["get", "a:1"],
+            &[("TYRANT_USER", "ann"), ("TYRANT_PASSWORD", "hidden")],
+            "refused the login of ann",
+        ),
+    ] {
+        let (code, output, error) = run(arguments, variables);
+        assert_eq!(code, Some(1), "{arguments:?}: {output}{error}");
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+        assert!(!error.contains("secret") && !error.contains("hidden"), "{error}");
+    }
+    let log = server.log();
+    assert!(!log.contains("secret") && !log.contains("hidden"), "{log}");
+}
+
+#[test]
+fn replicas_and_backups_log_in_and_show_no_secret() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let text = |name: &str| path(name).to_str().expect("a path").to_owned();
+    add_with(&path("users"), "reader", "hidden", "read");
+    add_with(&path("users"), "copier", "secret", "read,write,admin");
+    for (name, line) in [("right", "copier:secret\n"), ("reader", "reader:hidden\n")] {
+        std::fs::write(path(name), line).expect("a file");
+        let mode = PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(path(name), mode).expect("its permissions");
+    }
+    let users = text("users");
+    let options =
+        ["--users", &users, "--server-id", "1", "--update-log", "ulog", "--copy-dir", "."];
+    let master = Server::tyrant("casket.tch", &options);
+    let address = master.address();
+    let (right, reader) = (text("right"), text("reader"));
+    let put = ["put", "k", "v", "--server", &address, "--credentials", &right];
+    succeed("tyrant", &put);
+    // A user who only reads is no replica.
+    let start = |credentials: &str| {
+        let options =
+            ["--server-id", "2", "--master", &address, "--master-credentials", credentials];
+        Server::tyrant("casket.tch", &options)
+    };
+    let refused = start(&reader);
+    let lost = format!("replicating from {address}: ");
+    crate::process::wait_for("the refusal", || refused.log().contains(&lost).then_some(()));
+    refused.exchange("get k\r\n", "END\r\n");
+    let replica = start(&right);
+    crate::process::wait_for("the copy", || {
+        let get = ["get", "k", "--server", &replica.address()];
+        (crate::process::run("tyrant", &get).stdout == b"v\n").then_some(())
+    });
+    let repository = text("backups");
+    let create = ["backup", "create", &repository, "--server", &address, "--credentials"];
+    let error = fail("tyrant", &[&create[..], &[&reader]].concat());
+    assert!(error.contains("lacks the right admin"), "{error}");
+    succeed("tyrant", &[&create[..], &[&right]].concat());
+    for server in [&master, &replica, &refused] {
+        for shown in [server.log(), server.command_line()] {
+            assert!(!shown.contains("secret") && !shown.contains("hidden"), "{shown}");
+        }
+    }
+    let config = text("tyrant.toml");
+    let lines = format!("master-credentials = {right:?}\nusers = {users:?}\n");
+    std::fs::write(&config, lines).expect("a file");
+    let shown = succeed("tyrant", &["config", "--check", &config]);
+    assert!(!shown.contains("secret"), "{shown}");
+    std::fs::write(&right, "secret").expect("a file");
+    let error = fail("tyrant", &["config", "--check", &config]);
+    assert!(error.contains("name:password") && !error.contains(": secret"), "{error}");
+}

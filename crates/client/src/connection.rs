@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Address, Error, Result, Settings};
+use crate::{Address, Credentials, Error, Result, Settings};
 
 /// Memory that each element of a list takes beside its own bytes. It counts towards the limit of a
 /// response.
@@ -203,7 +203,7 @@ pub(crate) enum Stream {
 
 impl Stream {
     pub(crate) fn open(address: &Address, settings: &Settings) -> Result<Self> {
-        let stream = match address {
+        let mut stream = match address {
             Address::Tcp { host, port } => {
                 let socket = connect(host, *port, settings)?;
                 match &settings.tls {
@@ -221,7 +221,29 @@ impl Stream {
             }
         };
         stream.configure(settings).map_err(Error::ConnectionRefused)?;
+        if let Some(login) = &settings.login {
+            // The hash of a password takes long.
+            let patience = Some(settings.connect_timeout);
+            stream.set_read_timeout(patience).map_err(Error::ConnectionRefused)?;
+            stream.log_in(login)?;
+            stream.set_read_timeout(settings.read_timeout).map_err(Error::ConnectionRefused)?;
+        }
         Ok(stream)
+    }
+
+    /// Logs in on a new connection.
+    fn log_in(&mut self, login: &Credentials) -> Result<()> {
+        self.write_all(&login.request()?).map_err(|error| Error::Send(named(error)))?;
+        let mut response = [0; 5];
+        self.read_exact(&mut response).map_err(|error| Error::Receive(named(error)))?;
+        match response {
+            [wire::binary::reply::OK, 0, 0, 0, 0] => Ok(()),
+            [wire::binary::reply::FAILURE, 0, 0, 0, 0] => Err(Error::LoginRefused),
+            _ => {
+                let what = format!("the reply begins with \"{}\"", response.escape_ascii());
+                Err(Error::Receive(io::Error::new(ErrorKind::InvalidData, what)))
+            }
+        }
     }
 
     /// Returns another handle of the same socket.

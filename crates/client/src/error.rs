@@ -22,6 +22,9 @@ pub enum Error {
     /// speak TLS.
     #[error("TLS handshake failed")]
     Handshake(#[source] io::Error),
+    /// The server refused the name and the password, or has no users.
+    #[error("login refused")]
+    LoginRefused,
     /// Sending the request failed.
     #[error("send error")]
     Send(#[source] io::Error),
@@ -50,7 +53,7 @@ impl Error {
         match self {
             Error::InvalidOperation | Error::BadSearch(_) => 1,
             Error::HostNotFound(_) => 2,
-            Error::ConnectionRefused(_) | Error::Handshake(_) => 3,
+            Error::ConnectionRefused(_) | Error::Handshake(_) | Error::LoginRefused => 3,
             Error::Send(_) => 4,
             Error::Receive(_) => 5,
             Error::ExistingRecord => 6,
@@ -73,6 +76,7 @@ mod tests {
             (Error::HostNotFound(io()), 2, "host not found"),
             (Error::ConnectionRefused(io()), 3, "connection refused"),
             (Error::Handshake(io()), 3, "TLS handshake failed"),
+            (Error::LoginRefused, 3, "login refused"),
             (Error::Send(io()), 4, "send error"),
             (Error::Receive(io()), 5, "recv error"),
             (Error::ExistingRecord, 6, "existing record"),

@@ -26,6 +26,7 @@
 mod address;
 mod client;
 mod connection;
+mod credentials;
 mod error;
 mod frames;
 mod functions;
@@ -39,6 +40,7 @@ mod updates;
 
 pub use address::Address;
 pub use client::{Client, LOCK_ALL, LOCK_RECORD, Pair};
+pub use credentials::{CREDENTIAL_BYTES_MAX, Credentials, CredentialsError};
 pub use error::{Error, Result};
 pub use functions::CheckState;
 pub use pipeline::{Pipeline, Reply};

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use tls::ClientConfig;
 
+use crate::Credentials;
 use crate::limits::RESPONSE_BYTES_MAX;
 
 /// Timeouts and the memory limit of a client, and how it connects.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Longest wait for a connection, per address that a host name resolves to. Connecting to a
+    /// Longest wait for a connection, per address that a host name resolves to, and for the reply
+    /// to a login. Connecting to a
     /// Unix socket does not wait.
     pub connect_timeout: Duration,
     /// Longest wait for the next bytes of a response; `None` waits until the connection ends.
@@ -20,6 +22,8 @@ pub struct Settings {
     pub response_bytes_max: usize,
     /// How TCP connections use TLS; `None` is without it. Connections to a Unix socket never do.
     pub tls: Option<ClientConfig>,
+    /// User of the connection; `None` does not log in.
+    pub login: Option<Credentials>,
 }
 
 impl Default for Settings {
@@ -31,6 +35,7 @@ impl Default for Settings {
             write_timeout: Some(Duration::from_secs(60)),
             response_bytes_max: RESPONSE_BYTES_MAX,
             tls: None,
+            login: None,
         }
     }
 }

@@ -62,6 +62,9 @@ pub struct Following {
     /// How masters are connected to with TLS; `None` is without it. The files are read for each
     /// connection.
     pub tls: Option<tls::ClientSettings>,
+    /// File with the user and the password for the master, see [`client::Credentials::read`]. It is
+    /// read for each connection.
+    pub credentials: Option<PathBuf>,
 }
 
 /// Condition under which a replica becomes a copy of its master. Requires a master of this project.
@@ -88,6 +91,7 @@ impl Default for Following {
             seeding: Seeding::default(),
             compresses: false,
             tls: None,
+            credentials: None,
         }
     }
 }
@@ -115,6 +119,7 @@ pub(crate) struct Follower {
     pub(super) seeding: Seeding,
     pub(super) compresses: bool,
     pub(super) tls: Option<tls::ClientSettings>,
+    pub(super) credentials: Option<PathBuf>,
     pub(super) state: Mutex<State>,
     pub(super) progress: Progress,
     /// Write gate, closed while a master is followed, unless clients may write anyway.
@@ -189,6 +194,7 @@ impl Follower {
             seeding: following.seeding,
             compresses: following.compresses,
             tls: following.tls.clone(),
+            credentials: following.credentials.clone(),
             state: Mutex::default(),
             progress: Progress::default(),
             gate: Arc::clone(gate),

@@ -9,7 +9,7 @@ use super::replica_progress::ReplicaProgress;
 use crate::ops::replay::Replayer;
 use crate::ops::served::Served;
 use crate::update_log::name_of;
-use client::{Address, ReplicaLink, Settings, SubscribeRequest};
+use client::{Address, Credentials, ReplicaLink, Settings, SubscribeRequest};
 use std::sync::atomic::Ordering;
 use std::thread::Builder;
 use std::time::Duration;
@@ -89,8 +89,10 @@ impl ReplicaSession<'_> {
             Ok(tls) => tls,
             Err(error) => return Err(End::Lost(format!("cannot use TLS: {error}"))),
         };
+        let login = self.follower.credentials.as_deref().map(Credentials::read).transpose();
         let settings = Settings {
             tls,
+            login: login.map_err(|error| End::Lost(error.to_string()))?,
             connect_timeout: CONNECT_TIMEOUT,
             read_timeout: Some(TOKYO_TYRANT_SILENCE_MAX),
             ..Settings::default()

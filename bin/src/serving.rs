@@ -1,6 +1,6 @@
 //! Server process: log, pid file, signals, and the messages at start and stop.
 
-use crate::logging::{Log, Verbosity, system};
+use crate::logging::{Log, LogFormat, Verbosity, system};
 use crate::pid_file::PidFile;
 use crate::reload::Reloader;
 use crate::scripting::Script;
@@ -32,6 +32,8 @@ pub(crate) struct Process {
     pub log: Option<PathBuf>,
     /// Verbosity of the log.
     pub verbosity: Verbosity,
+    /// Format of the lines of the log.
+    pub log_format: LogFormat,
     /// File for the process id.
     pub pid: Option<PathBuf>,
     /// Listener for metrics, health and readiness, if there is one.
@@ -91,6 +93,7 @@ impl Process {
             readiness: first.readiness_limits(),
             log: first.log,
             verbosity: first.log_level.unwrap_or_default(),
+            log_format: first.log_format.unwrap_or_default(),
             admin: first.admin.map(|listen| listen.0),
             pid: first.pid,
             notices: Vec::new(),
@@ -102,7 +105,7 @@ impl Process {
     /// be bound.
     pub(crate) fn run(&self) -> Result<()> {
         let log = Log::open(self.log.as_deref()).context("cannot open the log")?;
-        log.install(self.verbosity);
+        log.install(self.verbosity, self.log_format);
         let process = std::process::id();
         system(format_args!("--------- logging started [{process}] --------"));
         let result = self.run_logged(&log);

@@ -12,7 +12,7 @@ mod value;
 pub(crate) use file::{Launch, Loaded};
 pub(crate) use reference::{defaults_file, markdown};
 
-use crate::logging::Verbosity;
+use crate::logging::{LogFormat, Verbosity};
 use definition::{Setting, settings};
 use std::path::PathBuf;
 use value::{Bytes, Commands, Count, Every, Expiry, Listen, Many, Rate, Seconds, Seed, Server};
@@ -94,6 +94,8 @@ settings! {
             .of_process();
         /// Set the verbosity of the log
         log_level: Verbosity = Setting::new("LEVEL", "\"info\"").of_process().live();
+        /// Write the lines of the log as text, or as objects of JSON
+        log_format: LogFormat = Setting::new("FORMAT", "\"text\"").of_process();
         /// Write the process id to this file while serving
         pid: PathBuf = Setting::unset("PATH", "\"tyrant.pid\"", "none").of_process();
     }

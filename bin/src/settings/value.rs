@@ -1,7 +1,7 @@
 //! Values of settings: one type for each form, read alike from the command line, the environment
 //! and a configuration file.
 
-use crate::logging::Verbosity;
+use crate::logging::{LogFormat, Verbosity};
 use crate::scripting::periodic;
 use crate::sizes;
 use clap::builder::{BoolishValueParser, EnumValueParser};
@@ -370,7 +370,7 @@ macro_rules! words {
     )* };
 }
 
-words!(Verbosity Expiry Seed TimeoutAction);
+words!(Verbosity LogFormat Expiry Seed TimeoutAction);
 
 fn word_of<T: ValueEnum>(word: &str) -> Result<T, String> {
     T::from_str(word, false).map_err(|_| format!("{word:?} is not {}", words_of::<T>()))

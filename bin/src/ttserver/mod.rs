@@ -2,6 +2,7 @@
 
 mod options;
 
+use crate::logging::LogFormat;
 use crate::pid_file::PidFile;
 use crate::scripting::Script;
 use crate::serving::{Process, Service};
@@ -121,6 +122,7 @@ fn process(options: &Options) -> Result<Process> {
         databases: vec![Service { database, import: None, config, webdav: false, script }],
         log: options.log.clone().or_else(daemon_log),
         verbosity: options.verbosity,
+        log_format: LogFormat::Text,
         pid: options.pid.clone().or_else(default_pid),
         admin: None,
         readiness: ReadinessLimits::default(),

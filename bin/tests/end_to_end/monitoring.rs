@@ -76,3 +76,55 @@ fn an_admin_listener_that_cannot_be_bound_is_an_error() {
     let error = fail("tyrant", &["serve", "*", "--port", "0", "--admin", &address]);
     assert!(error.contains(&format!("admin: cannot listen on {address}")), "{error}");
 }
+
+#[test]
+fn the_log_has_slow_requests_as_text_or_as_json() {
+    for (format, expected) in [
+        (
+            "text",
+            "\tWARN\tslow request protocol=\"memcached\" command=\"set\" key=\"k\" key_bytes=1 ",
+        ),
+        ("json", "\"message\":\"slow request\",\"protocol\":\"memcached\",\"command\":\"set\""),
+    ] {
+        let options = ["--slow-log-threshold", "0.000001", "--log-format", format];
+        let server = Server::tyrant("casket.tch", &options);
+        server.exchange("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+        let line = wait_for("the slow request", || {
+            let log = server.log();
+            log.lines().find(|line| line.contains("set")).map(str::to_owned)
+        });
+        assert!(line.contains(expected), "{line}");
+        if format == "json" {
+            let log = server.log();
+            let lines = log.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+            let lines: Vec<serde_json::Value> = lines.collect();
+            assert!(lines.iter().all(|line| line["time"].is_string() && line["level"].is_string()));
+            assert!(lines.iter().any(|line| line["level"] == "system"));
+        }
+    }
+}
+
+#[test]
+fn lines_to_the_journal_begin_with_their_priority() {
+    use std::os::unix::fs::MetadataExt;
+    use std::process::{Command, Stdio};
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("journal");
+    let file = std::fs::File::create(&path).expect("a file");
+    let metadata = file.metadata().expect("its metadata");
+    let stream = format!("{}:{}", metadata.dev(), metadata.ino());
+    let mut server = Command::new(crate::process::path("tyrant"))
+        .args(["serve", "*", "--port", "0"])
+        .env("JOURNAL_STREAM", stream)
+        .stdin(Stdio::null())
+        .stdout(file)
+        .spawn()
+        .expect("the program starts");
+    let log = wait_for("the start", || {
+        let log = std::fs::read_to_string(&path).expect("the file");
+        log.contains("serving").then_some(log)
+    });
+    server.kill().expect("to kill the server");
+    server.wait().expect("its end");
+    assert!(log.lines().all(|line| line.starts_with("<5>") || line.starts_with("<6>")), "{log}");
+}

@@ -141,6 +141,11 @@ impl Connection {
         address_of(&self.socket)
     }
 
+    /// Returns the address of the client as the log shows it.
+    pub(crate) fn client(&self) -> String {
+        self.address().map_or_else(|| "a Unix socket".to_owned(), |address| address.to_string())
+    }
+
     /// Returns the number of bytes that are not sent yet.
     pub(crate) fn unsent_bytes(&self) -> usize {
         self.unsealed_bytes() + self.transport.unsent_bytes()

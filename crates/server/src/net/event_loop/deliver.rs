@@ -109,7 +109,8 @@ impl LoopState {
         match connection.watch(&self.epoll, token) {
             Ok(()) => true,
             Err(error) => {
-                tracing::error!("cannot watch a connection, which is closed: {error}");
+                let client = connection.client();
+                tracing::error!("cannot watch the connection of {client}, it is closed: {error}");
                 false
             }
         }

@@ -102,7 +102,8 @@ impl LoopState {
                 self.begin_handshake(connection);
             }
             Err(error) => {
-                tracing::error!("cannot begin a TLS session: {error}");
+                let client = connection.client();
+                tracing::error!("cannot begin a TLS session with {client}: {error}");
                 connection.broken = true;
             }
         }

@@ -2,16 +2,29 @@
 --
 -- count_words() returns a line for each word: the word, a tabulator, the number. The mapper runs in
 -- states of its own, so it and the reducer are global functions, and share nothing but records.
+-- Each state counts its words itself, and emits the counts in the end, or when they are many.
 
-function map_words(key, value, emit)
-  local counts = {}
-  for word in value:lower():gmatch("%w+") do
-    counts[word] = (counts[word] or 0) + 1
-  end
+local WORDS_MAX = 100000
+local counts, words = {}, 0
+
+function emit_counts(emit)
   for word, count in pairs(counts) do
     emit(word, count)
   end
-  return true
+  counts, words = {}, 0
+end
+
+function map_words(key, value, emit)
+  for word in value:lower():gmatch("%w+") do
+    local count = counts[word]
+    if not count then
+      words = words + 1
+    end
+    counts[word] = (count or 0) + 1
+  end
+  if words > WORDS_MAX then
+    emit_counts(emit)
+  end
 end
 
 function sum_counts(word, counts)
@@ -22,9 +35,13 @@ function sum_counts(word, counts)
   return sum
 end
 
+local function count_all()
+  return tyrant.map_reduce{map = "map_words", finish = "emit_counts", reduce = "sum_counts"}
+end
+
 function count_words()
   local lines = {}
-  for word, count in pairs(tyrant.map_reduce{map = "map_words", reduce = "sum_counts"}) do
+  for word, count in pairs(count_all()) do
     lines[#lines + 1] = string.format("%s\t%d", word, count)
   end
   table.sort(lines)

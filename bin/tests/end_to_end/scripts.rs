@@ -42,6 +42,33 @@ function too_much()
   while true do parts[#parts + 1] = string.rep("x", 100000) .. #parts end
 end
 
+function await(key)
+  while not _get(key) do end
+  return "it came"
+end
+
+function await_in_pcall(key)
+  while not pcall(function() while true do assert(not _get(key)) end end) do
+    if _get(key) then return "it came" end
+  end
+end
+
+function await_asleep(key)
+  while not _get(key) do _sleep(0.001) end
+  return "it came"
+end
+
+function await_in_a_transaction(key)
+  while not tyrant.transaction(function() return tyrant.get(key) end) do end
+  return "it came"
+end
+
+function await_a_lock(key)
+  _lock("awaited")
+  while not _get(key) do end
+  return "it came"
+end
+
 function own_server(key)
   return os and os.execute and "has programs" or "has none"
 end
@@ -189,4 +216,37 @@ fn a_script_with_an_error_is_reported_before_the_server_serves() {
     assert_eq!(run("tyrant", &["ext"]).status.code(), Some(2));
     let error = fail("tyrant", &["serve", &database, "--script-programs", "--port", "0"]);
     assert!(error.contains("script-programs") && error.contains("requires script"), "{error}");
+}
+
+#[test]
+fn a_call_that_waits_holds_up_no_request_of_its_event_loop() {
+    let options = ["--threads", "1", "--script-threads", "1", "--script-time-max", "600"];
+    let options = [&options[..], &["--script-instructions-max", "0"]].concat();
+    for database in ["*", "casket.tch"] {
+        let (_folder, path) = script(SCRIPT);
+        let given = [&["--script", path.to_str().expect("a path")][..], &options].concat();
+        let server = Server::tyrant(database, &given);
+        let functions =
+            ["await", "await_in_pcall", "await_asleep", "await_in_a_transaction", "await_a_lock"];
+        // Each round, a call of each function leaves the loop or is on a thread from the beginning.
+        for round in 0..3 {
+            for function in functions {
+                let key = format!("{function}{round}");
+                let mut caller = server.connect();
+                let head = format!("POST /{key} HTTP/1.1\r\nX-TT-XNAME: {function}\r\n");
+                let request = format!("{head}Content-Length: 0\r\n\r\n");
+                caller.write_all(request.as_bytes()).expect("a request");
+                server.exchange("get k\r\n", "END\r\n");
+                let stored = format!("set {key} 0 0 1\r\nv\r\n");
+                server.exchange(&stored, "STORED\r\n");
+                let mut reply = vec![0; 400];
+                let mut length = 0;
+                while !reply[..length].ends_with(b"it came") {
+                    let received = caller.read(&mut reply[length..]).expect("a reply");
+                    assert!(received > 0, "{function}: {}", reply[..length].escape_ascii());
+                    length += received;
+                }
+            }
+        }
+    }
 }

@@ -1,6 +1,6 @@
 -- Functions of Lua that are safe only in Lua itself: they call others, and must let the deadline of
 -- a call pass. Functions that a script could replace are in locals here.
-local settle, inspect, check, search, count_coroutine = ...
+local settle, inspect, check, search, count_coroutine, gmatch, find = ...
 local pcall, xpcall, error, type = pcall, xpcall, error, type
 local create, resume, wrap = coroutine.create, coroutine.resume, coroutine.wrap
 local sort, concat, insert, remove = table.sort, table.concat, table.insert, table.remove
@@ -51,7 +51,15 @@ function coroutine.wrap(f)
   end
 end
 
+-- Searches for a single class, repeated or not, never go back, so those in C are safe and quicker.
+local function is_linear(pattern)
+  return find(pattern, "^%%[acdlpsuwxzACDLPSUWXZ]%+?$") or find(pattern, "^%[%^?[%w%s_,;:=/]+%]%+?$")
+end
+
 function string.gmatch(text, pattern)
+  if type(text) == "string" and type(pattern) == "string" and is_linear(pattern) then
+    return gmatch(text, pattern)
+  end
   local position = 0
   local function step(next, ...)
     if next then position = next end

@@ -35,9 +35,9 @@ impl CallClock {
         }
     }
 
-    /// Begins a call with a limit of time, and of instructions.
-    pub(crate) fn start(&self, time: Duration, instructions: u64) {
-        let deadline = self.now().saturating_add(nanoseconds(time));
+    /// Begins a call at `now`, with a limit of time, and of instructions.
+    pub(crate) fn start(&self, now: Instant, time: Duration, instructions: u64) {
+        let deadline = self.nanoseconds_at(now).saturating_add(nanoseconds(time));
         self.deadline_nanoseconds.store(deadline, Ordering::Relaxed);
         self.allow_instructions(instructions);
         self.exceeded.store(0, Ordering::Relaxed);
@@ -49,8 +49,8 @@ impl CallClock {
     }
 
     /// Counts instructions. Fails as [`Self::check`], and if fewer are left.
-    pub(crate) fn count(&self, instructions: u64) -> Result<(), Exceeded> {
-        self.check()?;
+    pub(crate) fn count(&self, now: Instant, instructions: u64) -> Result<(), Exceeded> {
+        self.check(now)?;
         let left = self.instructions_left.load(Ordering::Relaxed);
         match left.checked_sub(instructions) {
             Some(left) => {
@@ -62,9 +62,11 @@ impl CallClock {
     }
 
     /// Fails from the deadline on, or from the last instruction on, until the next call begins.
-    pub(crate) fn check(&self) -> Result<(), Exceeded> {
+    pub(crate) fn check(&self, now: Instant) -> Result<(), Exceeded> {
         match self.exceeded.load(Ordering::Relaxed) {
-            0 if self.now() < self.deadline_nanoseconds.load(Ordering::Relaxed) => Ok(()),
+            0 if self.nanoseconds_at(now) < self.deadline_nanoseconds.load(Ordering::Relaxed) => {
+                Ok(())
+            }
             2 => Err(Exceeded::Instructions),
             _ => Err(self.exceed(Exceeded::Time)),
         }
@@ -83,7 +85,7 @@ impl CallClock {
     /// Returns the time until the deadline.
     pub(crate) fn remaining(&self) -> Duration {
         let deadline = self.deadline_nanoseconds.load(Ordering::Relaxed);
-        Duration::from_nanos(deadline.saturating_sub(self.now()))
+        Duration::from_nanos(deadline.saturating_sub(self.nanoseconds_at(Instant::now())))
     }
 
     /// Returns the deadline, if the system's clock can show it.
@@ -92,8 +94,8 @@ impl CallClock {
         self.epoch.checked_add(Duration::from_nanos(deadline))
     }
 
-    fn now(&self) -> u64 {
-        nanoseconds(self.epoch.elapsed())
+    fn nanoseconds_at(&self, now: Instant) -> u64 {
+        nanoseconds(now.saturating_duration_since(self.epoch))
     }
 }
 
@@ -108,26 +110,26 @@ mod tests {
     #[test]
     fn a_call_takes_as_many_instructions_as_allowed_and_no_more() {
         let clock = CallClock::new();
-        clock.start(Duration::MAX, 2000);
-        assert_eq!(clock.count(1000), Ok(()));
-        assert_eq!(clock.count(1000), Ok(()));
-        assert_eq!(clock.check(), Ok(()));
-        assert_eq!(clock.count(1), Err(Exceeded::Instructions));
+        clock.start(Instant::now(), Duration::MAX, 2000);
+        assert_eq!(clock.count(Instant::now(), 1000), Ok(()));
+        assert_eq!(clock.count(Instant::now(), 1000), Ok(()));
+        assert_eq!(clock.check(Instant::now()), Ok(()));
+        assert_eq!(clock.count(Instant::now(), 1), Err(Exceeded::Instructions));
         assert!(clock.is_over());
-        assert_eq!(clock.check(), Err(Exceeded::Instructions));
-        clock.start(Duration::MAX, 1);
+        assert_eq!(clock.check(Instant::now()), Err(Exceeded::Instructions));
+        clock.start(Instant::now(), Duration::MAX, 1);
         assert!(!clock.is_over());
-        assert_eq!(clock.count(1), Ok(()));
+        assert_eq!(clock.count(Instant::now(), 1), Ok(()));
     }
 
     #[test]
     fn a_call_that_is_late_stays_so_until_the_next_one() {
         let clock = CallClock::new();
-        clock.start(Duration::ZERO, u64::MAX);
-        assert_eq!(clock.count(1), Err(Exceeded::Time));
-        assert_eq!(clock.check(), Err(Exceeded::Time));
+        clock.start(Instant::now(), Duration::ZERO, u64::MAX);
+        assert_eq!(clock.count(Instant::now(), 1), Err(Exceeded::Time));
+        assert_eq!(clock.check(Instant::now()), Err(Exceeded::Time));
         assert_eq!(clock.remaining(), Duration::ZERO);
-        clock.start(Duration::from_secs(3600), u64::MAX);
-        assert_eq!(clock.check(), Ok(()));
+        clock.start(Instant::now(), Duration::from_secs(3600), u64::MAX);
+        assert_eq!(clock.check(Instant::now()), Ok(()));
     }
 }

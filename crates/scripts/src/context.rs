@@ -1,14 +1,14 @@
 //! Context of the functions of a state: its limits, its records, and what all states share.
 
 use crate::clock::{CallClock, Exceeded};
-use crate::limits::{CALLBACK_LEVELS_MAX, Limits};
+use crate::limits::{CALLBACK_LEVELS_MAX, LOOP_TEXT_BYTES_MAX, Limits};
 use crate::shared::Shared;
 use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti};
 use parking_lot::Mutex;
 use server::ScriptRecords;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Context of the functions of one state.
 pub(crate) struct Context {
@@ -54,9 +54,9 @@ impl Context {
     }
 
     /// Begins a call.
-    pub(crate) fn start(&self) {
+    pub(crate) fn start(&self, now: Instant) {
         let limits = self.limits();
-        self.clock.start(limits.call_time, limits.call_instructions);
+        self.clock.start(now, limits.call_time, limits.call_instructions);
         self.callback_level.store(0, Ordering::Relaxed);
     }
 
@@ -72,18 +72,22 @@ impl Context {
 
     /// Fails if the call has exceeded a limit.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.clock.check().map_err(Error::external)
+        self.clock.check(Instant::now()).map_err(Error::external)
     }
 
     /// Counts instructions of the call. Fails if it has none left, or no time.
     pub(crate) fn count_instructions(&self, instructions: u32) -> Result<(), Error> {
-        self.clock.count(instructions.into()).map_err(Error::external)
+        let now = Instant::now();
+        self.records.leave_loop_if_late(now);
+        self.clock.count(now, instructions.into()).map_err(Error::external)
     }
 
     /// Begins a function of ours. Fails if the call has no time left.
     pub(crate) fn begin_function(&self) -> Result<(), Error> {
         self.copied_bytes.store(0, Ordering::Relaxed);
-        self.check()
+        let now = Instant::now();
+        self.records.leave_loop_if_late(now);
+        self.clock.check(now).map_err(Error::external)
     }
 
     /// Counts bytes that a function copies out of the state. Fails if they are more than a state
@@ -95,6 +99,9 @@ impl Context {
 
     /// Fails if a state cannot have a string of this length.
     pub(crate) fn check_bytes(&self, bytes: usize) -> Result<(), Error> {
+        if bytes > LOOP_TEXT_BYTES_MAX {
+            self.records.leave_loop();
+        }
         if bytes > self.limits().state_bytes {
             return Err(Error::MemoryError("not enough memory".into()));
         }
@@ -123,7 +130,9 @@ impl Context {
         let remaining = self.clock.remaining();
         std::thread::sleep(duration.min(remaining));
         if duration > remaining {
-            return Err(Error::external(self.clock.check().err().unwrap_or(Exceeded::Time)));
+            return Err(Error::external(
+                self.clock.check(Instant::now()).err().unwrap_or(Exceeded::Time),
+            ));
         }
         Ok(())
     }

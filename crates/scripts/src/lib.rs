@@ -12,9 +12,9 @@
 //! # Ok::<(), scripts::Failure>(())
 //! ```
 //!
-//! Each script thread of the server has a Lua state of its own. Limits hold for each call and each
-//! state: time by a hook that the interpreter calls, memory by its allocator. Functions of Lua's
-//! library that could run long in C are replaced.
+//! Each script thread and each event loop of the server has a Lua state of its own. Limits hold for
+//! each call and each state: time by a hook that the interpreter calls, memory by its allocator.
+//! Functions of Lua's library that could run long in C are replaced.
 
 #![forbid(unsafe_code)]
 

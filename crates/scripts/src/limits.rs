@@ -42,6 +42,13 @@ pub const CALLBACK_LEVELS_MAX: usize = 50;
 /// Script threads.
 pub const THREADS_MAX: usize = 1024;
 
+/// Longest text that is made on an event loop, in bytes.
+pub(crate) const LOOP_TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// Memory of a state up to which it runs on an event loop, in bytes: to collect its garbage takes
+/// less than a millisecond.
+pub(crate) const LOOP_STATE_BYTES_MAX: usize = 1 << 20;
+
 /// Instructions between two looks at the clock.
 pub(crate) const INSTRUCTIONS_PER_CHECK: u32 = 1000;
 

@@ -4,8 +4,10 @@
 //! backtracks would hold a thread for ever. The results and the error messages are those of Lua
 //! 5.1. As there, a pattern ends at its first zero byte; `%z` stands for a zero byte.
 
-use crate::clock::{CallClock, Exceeded};
+use crate::clock::Exceeded;
+use crate::context::Context;
 use crate::limits::PATTERN_LEVELS_MAX;
+use std::time::Instant;
 
 /// Captures of a pattern.
 const CAPTURES_MAX: usize = 32;
@@ -32,19 +34,21 @@ type Result<T> = std::result::Result<T, PatternError>;
 /// compare a byte with a set takes as many as the set has bytes.
 pub(crate) struct Steps<'c> {
     left: u64,
-    clock: &'c CallClock,
+    context: &'c Context,
 }
 
 impl<'c> Steps<'c> {
-    pub(crate) fn new(max: u64, clock: &'c CallClock) -> Self {
-        Self { left: max, clock }
+    pub(crate) fn new(context: &'c Context) -> Self {
+        Self { left: context.limits().pattern_steps, context }
     }
 
     fn take(&mut self, steps: u64) -> Result<()> {
         let before = self.left;
         self.left = before.checked_sub(steps).ok_or(PatternError::Steps)?;
         if before / STEPS_PER_CHECK != self.left / STEPS_PER_CHECK {
-            self.clock.check()?;
+            let now = Instant::now();
+            self.context.records.leave_loop_if_late(now);
+            self.context.clock.check(now)?;
         }
         Ok(())
     }

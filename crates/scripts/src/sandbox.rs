@@ -42,9 +42,11 @@ pub(crate) fn new_state(context: &Arc<Context>) -> Result<Lua> {
         protect_files(&globals, allowed)?;
     }
     let installer = Installer { lua: &lua, table: globals.clone(), context: Arc::clone(context) };
+    let string: Table = globals.raw_get("string")?;
+    let (gmatch, find): (Value, Value) = (string.raw_get("gmatch")?, string.raw_get("find")?);
     functions::install(&installer)?;
     modern::install(&installer)?;
-    bootstrap(&lua, &installer)?;
+    bootstrap(&lua, &installer, (gmatch, find))?;
     set_globals(&globals, context)?;
     // A whole collection each time, so that garbage never exceeds the share above. The
     // incremental collector lags behind when strings are long.
@@ -61,15 +63,16 @@ pub(crate) fn new_state(context: &Arc<Context>) -> Result<Lua> {
     Ok(lua)
 }
 
-fn bootstrap(lua: &Lua, installer: &Installer<'_>) -> Result<()> {
+/// Executes the code in Lua, with Lua's own functions `gmatch` and `find`.
+fn bootstrap(lua: &Lua, installer: &Installer<'_>, (gmatch, find): (Value, Value)) -> Result<()> {
     let helpers = installer.into(lua.create_table()?);
     helpers.add_unchecked("settle", functions::settle)?;
     helpers.add_unchecked("inspect", functions::inspect)?;
     // Each function of ours looks at the clock; this one does nothing else.
-    helpers.add("check", |_, _, ()| Ok(()))?;
-    helpers.add("search", functions::gmatch_step)?;
+    helpers.add_short("check", |_, _, ()| Ok(()))?;
+    helpers.add_short("search", functions::gmatch_step)?;
     // As many instructions as a coroutine can take before its first hook.
-    helpers.add("count_coroutine", |_, context, ()| {
+    helpers.add_short("count_coroutine", |_, context, ()| {
         context.count_instructions(INSTRUCTIONS_PER_CHECK)
     })?;
     let helper = |name: &str| helpers.table.raw_get::<Value>(name);
@@ -79,6 +82,8 @@ fn bootstrap(lua: &Lua, installer: &Installer<'_>) -> Result<()> {
         helper("check")?,
         helper("search")?,
         helper("count_coroutine")?,
+        gmatch,
+        find,
     );
     lua.load(BOOTSTRAP).set_name("=bootstrap").call::<()>(arguments)
 }

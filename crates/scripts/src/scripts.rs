@@ -1,13 +1,13 @@
 //! The extension of a server: a script, and a state of it for each script thread.
 
 use crate::error::Failure;
-use crate::limits::{Limits, THREADS_MAX};
-use crate::shared::{Allowed, Mapper, Mappers, Shared};
+use crate::limits::{LOOP_TEXT_BYTES_MAX, Limits, THREADS_MAX};
+use crate::shared::{Allowed, MapFunctions, Mapper, Shared, States};
 use crate::source::{Code, Source};
 use crate::state::State;
 use crate::statistics::Statistics;
 use parking_lot::Mutex;
-use server::{Extension, ExtensionError, FunctionStatistics, ScriptRecords};
+use server::{Extension, ExtensionError, FunctionStatistics, SCRIPT_LOOPS_MAX, ScriptRecords};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,10 +26,12 @@ pub struct Scripts {
     generation: AtomicU64,
     /// Held by a reload, so that no two have the same generation.
     reloading: Mutex<()>,
-    threads: Box<[OnceLock<ScriptThread>]>,
+    threads: Arc<Threads>,
 }
 
-/// A script thread, which alone locks its state.
+type Threads = [OnceLock<ScriptThread>];
+
+/// A script thread or an event loop. Another locks its state only while it has no call.
 struct ScriptThread {
     state: Mutex<Option<State>>,
     has_ended: AtomicBool,
@@ -47,16 +49,15 @@ impl Scripts {
         let shared = Arc::new(Shared::new(limits, allowed));
         let generation = AtomicU64::new(code.generation);
         let code = Arc::new(Mutex::new(Arc::new(code)));
-        let mappers = StateMappers { shared: Arc::downgrade(&shared), code: Arc::clone(&code) };
-        let _ = shared.mappers.set(Box::new(mappers));
-        Ok(Self {
-            source,
-            shared,
-            generation,
-            reloading: Mutex::new(()),
-            code,
-            threads: (0..THREADS_MAX).map(|_| OnceLock::new()).collect(),
-        })
+        let threads = THREADS_MAX + SCRIPT_LOOPS_MAX;
+        let threads: Arc<Threads> = (0..threads).map(|_| OnceLock::new()).collect();
+        let states = AllStates {
+            shared: Arc::downgrade(&shared),
+            code: Arc::clone(&code),
+            threads: Arc::clone(&threads),
+        };
+        let _ = shared.states.set(Box::new(states));
+        Ok(Self { source, shared, generation, reloading: Mutex::new(()), code, threads })
     }
 
     /// Returns the thread of these records.
@@ -97,18 +98,31 @@ impl Scripts {
     }
 }
 
-/// Makes states for `tyrant.map_reduce`.
-struct StateMappers {
+/// All states, and what makes them.
+struct AllStates {
     /// Weak, since it owns this.
     shared: Weak<Shared>,
     code: Arc<Mutex<Arc<Code>>>,
+    threads: Arc<Threads>,
 }
 
-impl Mappers for StateMappers {
-    fn make(
+impl States for AllStates {
+    fn evaluate_in_idle(&self, records: &ScriptRecords) {
+        for thread in self.threads.iter().filter_map(OnceLock::get) {
+            if let Some(mut slot) = thread.state.try_lock()
+                && let Some(state) = &mut *slot
+            {
+                records.lend_rights(state.records());
+                state.evaluate_waiting();
+                records.absorb(state.records());
+            }
+        }
+    }
+
+    fn make_mapper(
         &self,
         records: &Arc<ScriptRecords>,
-        function: &str,
+        functions: &MapFunctions,
         folder: &Path,
         time: Duration,
     ) -> std::result::Result<Box<dyn Mapper>, String> {
@@ -116,7 +130,7 @@ impl Mappers for StateMappers {
         let code = Arc::clone(&self.code.lock());
         let sorter = shared.sorter(folder.to_path_buf());
         let mapper = State::new(&shared, records, &Arc::default(), &code)
-            .and_then(|state| state.into_mapper(function, sorter, time));
+            .and_then(|state| state.into_mapper(functions, sorter, time));
         match mapper {
             Ok(mapper) => Ok(Box::new(mapper)),
             Err(failure) => Err(failure.message),
@@ -166,20 +180,31 @@ impl Extension for Scripts {
             return Err(ExtensionError("names that begin with _ are internal".into()));
         }
         let thread = self.thread(records)?;
-        let mut slot = thread.state.lock();
+        let mut slot = thread.state.try_lock().unwrap_or_else(|| {
+            records.leave_loop();
+            thread.state.lock()
+        });
         let generation = self.generation.load(Ordering::Acquire);
         if slot.as_ref().is_none_or(|state| state.generation() != generation) {
+            records.leave_loop();
             let code = Arc::clone(&self.code.lock());
             self.renew(records, thread, &mut slot, &code);
         }
         let Some(state) = &mut *slot else {
             return Err(ExtensionError("the script could not be loaded, see the log".into()));
         };
-        if self.shared.evaluations.is_any() {
+        if records.is_on_loop() && state.is_large()
+            || key.len().saturating_add(value.len()) > LOOP_TEXT_BYTES_MAX
+        {
+            records.leave_loop();
+        }
+        if self.shared.evaluations.has(records.thread()) {
+            records.leave_loop();
             state.evaluate_waiting();
         }
         let result = state.call(name, key, value);
         if let Err(failure) = &result {
+            records.leave_loop();
             log(failure);
             if state.is_full() {
                 tracing::warn!(
@@ -203,6 +228,10 @@ impl Extension for Scripts {
         drop(reloading);
         replace(records, &mut thread.state.lock(), Some(state));
         Ok(())
+    }
+
+    fn runs_on_loops(&self) -> bool {
+        true
     }
 
     fn statistics(&self) -> Vec<FunctionStatistics> {

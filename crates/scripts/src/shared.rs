@@ -29,19 +29,31 @@ pub(crate) struct Shared {
     pub(crate) locks: NamedLocks,
     pub(crate) evaluations: Evaluations,
     pub(crate) sort_disk: Arc<SortDisk>,
-    pub(crate) mappers: OnceLock<Box<dyn Mappers>>,
+    pub(crate) states: OnceLock<Box<dyn States>>,
 }
 
-/// Makes the mappers of `tyrant.map_reduce`, which have states of their own.
-pub(crate) trait Mappers: Send + Sync {
-    /// Makes a mapper that calls a global function, and ends after a time.
-    fn make(
+/// The states of a script, for functions of one of them.
+pub(crate) trait States: Send + Sync {
+    /// Executes the code of `_eval` that is left in states without a call, in the name of the call
+    /// with these records.
+    fn evaluate_in_idle(&self, records: &ScriptRecords);
+
+    /// Makes a mapper of `tyrant.map_reduce`, which has a state of its own, and ends after a time.
+    fn make_mapper(
         &self,
         records: &Arc<ScriptRecords>,
-        function: &str,
+        functions: &MapFunctions,
         folder: &Path,
         time: Duration,
     ) -> Result<Box<dyn Mapper>, String>;
+}
+
+/// Names of the global functions that a mapper calls.
+pub(crate) struct MapFunctions {
+    /// Called with each record.
+    pub(crate) map: String,
+    /// Called after the last record.
+    pub(crate) finish: Option<String>,
 }
 
 /// A mapper of one thread.
@@ -58,8 +70,8 @@ impl Shared {
         let stash = Stash::new(limits.stash_bytes);
         let evaluations = Evaluations::default();
         let sort_disk = Arc::new(SortDisk::new(limits.sort_disk_bytes));
-        let (locks, mappers) = (NamedLocks::default(), OnceLock::new());
-        Self { limits, allowed, stash, locks, evaluations, sort_disk, mappers }
+        let (locks, states) = (NamedLocks::default(), OnceLock::new());
+        Self { limits, allowed, stash, locks, evaluations, sort_disk, states }
     }
 
     /// Returns a sorter with files in a folder.
@@ -113,8 +125,14 @@ impl Evaluations {
     }
 
     /// Returns whether there is code that a state has not yet executed.
-    pub(crate) fn is_any(&self) -> bool {
+    fn is_any(&self) -> bool {
         self.is_any.load(Ordering::Acquire)
+    }
+
+    /// Returns whether there is code for the state of a thread.
+    pub(crate) fn has(&self, thread: usize) -> bool {
+        let is_own = |(other, queue): &(usize, Queue)| *other == thread && !queue.codes.is_empty();
+        self.is_any() && self.queues.lock().iter().any(is_own)
     }
 
     /// Takes the next code for the state of a thread.

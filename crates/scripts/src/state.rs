@@ -3,9 +3,9 @@
 use crate::context::Context;
 use crate::error::{self, Failure};
 use crate::functions;
-use crate::limits::FUNCTIONS_MAX;
+use crate::limits::{FUNCTIONS_MAX, LOOP_STATE_BYTES_MAX};
 use crate::sandbox::new_state;
-use crate::shared::{Mapper, Shared};
+use crate::shared::{MapFunctions, Mapper, Shared};
 use crate::sorter::Sorter;
 use crate::source::Code;
 use crate::statistics::{CallStatistics, Statistics};
@@ -85,7 +85,7 @@ impl State {
         }
         let Known { name, statistics } = &self.known[name];
         let start = Instant::now();
-        let result = self.run(|| {
+        let result = self.run_from(start, || {
             let function = function(&self.globals, name)?;
             let arguments = (self.lua.create_string(key)?, self.lua.create_string(value)?);
             text(&self.lua, function.call::<Value>(arguments)?)
@@ -119,27 +119,38 @@ impl State {
         }
     }
 
+    /// Returns the records of the state.
+    pub(crate) fn records(&self) -> &ScriptRecords {
+        &self.context.records
+    }
+
+    /// Returns whether the state is too large for an event loop.
+    pub(crate) fn is_large(&self) -> bool {
+        self.lua.used_memory() > LOOP_STATE_BYTES_MAX
+    }
+
     /// Returns whether the state has so little memory left that a call would fail.
     pub(crate) fn is_full(&self) -> bool {
         let is_over = || self.lua.used_memory() > self.context.limits().state_bytes / 2;
         is_over() && (self.lua.gc_collect().is_err() || is_over())
     }
 
-    /// Makes a mapper that calls a global function, and ends after a time.
+    /// Makes a mapper that calls global functions, and ends after a time.
     pub(crate) fn into_mapper(
         self,
-        name: &str,
+        functions: &MapFunctions,
         sorter: Sorter,
         time: Duration,
     ) -> Result<StateMapper> {
         let sorter = Arc::new(Mutex::new(Some(sorter)));
-        let (function, emit) = self.run(|| {
-            let name = self.lua.create_string(name)?;
-            Ok((function(&self.globals, &name)?, functions::emit_into(&self.lua, &sorter)?))
+        let named = |name: &str| function(&self.globals, &self.lua.create_string(name)?);
+        let (map, finish, emit) = self.run(|| {
+            let finish = functions.finish.as_deref().map(named).transpose()?;
+            Ok((named(&functions.map)?, finish, functions::emit_into(&self.lua, &sorter)?))
         })?;
-        self.context.clock.start(time, u64::MAX);
+        self.context.clock.start(Instant::now(), time, u64::MAX);
         self.context.may_map_reduce.store(false, Ordering::Relaxed);
-        Ok(StateMapper { function, emit, sorter, state: self })
+        Ok(StateMapper { map, finish, emit, sorter, state: self })
     }
 
     /// Prepares a function to be called.
@@ -162,7 +173,12 @@ impl State {
 
     /// Runs a part of the script within the limits of a call.
     fn run<T>(&self, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
-        self.context.start();
+        self.run_from(Instant::now(), part)
+    }
+
+    /// Runs a part of the script that begins now.
+    fn run_from<T>(&self, now: Instant, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
+        self.context.start(now);
         let result = cabinet::with_deadline(self.context.clock.deadline(), part);
         self.context.end();
         result.map_err(|error| Failure::new(&error))
@@ -171,31 +187,45 @@ impl State {
 
 /// A state that maps records.
 pub(crate) struct StateMapper {
-    function: Function,
+    map: Function,
+    finish: Option<Function>,
     emit: Function,
     sorter: Arc<Mutex<Option<Sorter>>>,
     state: State,
 }
 
-impl Mapper for StateMapper {
-    fn map(&mut self, key: &[u8], value: &[u8]) -> std::result::Result<(), String> {
+impl StateMapper {
+    /// Calls a function of the script within the limits of a call.
+    fn call(&self, call: impl FnOnce(&Lua) -> mlua::Result<()>) -> std::result::Result<(), String> {
         let State { lua, context, .. } = &self.state;
         context.clock.allow_instructions(context.limits().call_instructions);
-        let call = || {
-            let arguments = (lua.create_string(key)?, lua.create_string(value)?, &self.emit);
-            self.function.call::<()>(arguments)
-        };
-        let result = cabinet::with_deadline(context.clock.deadline(), call);
+        let result = cabinet::with_deadline(context.clock.deadline(), || call(lua));
         result.map_err(|error| error::message(&error))
+    }
+}
+
+impl Mapper for StateMapper {
+    fn map(&mut self, key: &[u8], value: &[u8]) -> std::result::Result<(), String> {
+        self.call(|lua| {
+            let arguments = (lua.create_string(key)?, lua.create_string(value)?, &self.emit);
+            self.map.call(arguments)
+        })
     }
 
     fn finish(self: Box<Self>) -> std::result::Result<Sorter, String> {
+        if let Some(finish) = &self.finish {
+            self.call(|_| finish.call(&self.emit))?;
+        }
         let sorter = self.sorter.lock().take();
         sorter.ok_or_else(|| "cannot sort through temporary files".to_string())
     }
 }
 
 fn function(globals: &Table, name: &LuaString) -> mlua::Result<Function> {
+    if let Value::Function(function) = globals.raw_get(name)? {
+        return Ok(function);
+    }
+    // A metatable may have it.
     match globals.get::<Value>(name)? {
         Value::Function(function) => Ok(function),
         _ => Err(missing(name)),

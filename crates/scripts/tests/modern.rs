@@ -132,8 +132,13 @@ fn time_random_log_and_version() {
 
 const WORDS: &str = "
 function words(key, value, emit) for word in value:gmatch('%a+') do emit(word, key) end end
+local own = 0
+function count(key, value) own = own + 1 end
+function counted(emit) emit('all', own) end
+function sum(key, counts) local sum = 0 for _, n in ipairs(counts) do sum = sum + n end return sum end
 function number(word, keys) return #keys end
 function fails(key, value) if key == '500' then error('no') end end
+function fails_in_the_end(emit) error('no') end
 function endless(key, value) while true do end end
 function writes(key, value) _put('w' .. key, value) end
 ";
@@ -150,6 +155,15 @@ fn map_reduce_runs_functions_by_their_names_on_several_threads() {
                 ("for i = 1, 1000 do _put(i, i % 3 == 0 and 'fizz buzz' or 'buzz') end", ""),
                 ("tyrant.map_reduce{map = 'words', reduce = 'number'}", "{buzz=1000,fizz=333}"),
                 ("#tyrant.map_reduce{map = 'words', threads = 1}.fizz", "333"),
+                (
+                    "tyrant.map_reduce{map = 'count', finish = 'counted', reduce = 'sum'}",
+                    "{all=1000}",
+                ),
+                ("(pcall(tyrant.map_reduce, {map = 'count', finish = 'none'}))", "false"),
+                (
+                    "(pcall(tyrant.map_reduce, {map = 'count', finish = 'fails_in_the_end'}))",
+                    "false",
+                ),
                 ("(pcall(tyrant.map_reduce, {map = 'fails'}))", "false"),
                 ("(pcall(tyrant.map_reduce, {map = 'none'}))", "false"),
                 ("(pcall(tyrant.map_reduce, {map = 'words', reduce = 'none'}))", "false"),

@@ -228,7 +228,11 @@ impl Server {
         for mailbox in hub.mailboxes.iter() {
             mailbox.wake();
         }
-        let served = loops.into_iter().map(join).fold(accepted, Result::and);
+        let mut served = loops.into_iter().map(join).fold(accepted, Result::and);
+        // A thread that has taken over a loop was added before the one ended that had it.
+        while let Some(successor) = take_successor(&hub) {
+            served = served.and(join(successor));
+        }
         if let Some(upgrade) = shared.upgrade.write().take() {
             upgrade.stop();
         }
@@ -272,12 +276,10 @@ fn start(
 ) -> Result<()> {
     let shared = &hub.shared;
     for number in 0..hub.mailboxes.len() {
-        let event_loop = EventLoop::new(number, Arc::clone(hub))?;
-        let guard = StopOnDrop(handle.clone());
-        loops.push(spawn(format!("loop-{number}"), move || {
-            let _guard = guard;
-            event_loop.run()
-        })?);
+        let event_loop = Box::new(EventLoop::new(number, Arc::clone(hub))?);
+        let handle = handle.clone();
+        let stop = Arc::new(move || handle.stop());
+        loops.push(spawn(format!("loop-{number}"), move || event_loop.run(stop))?);
     }
     for number in 0..shared.config.pool_threads.max(1) {
         let hub = Arc::clone(hub);
@@ -360,6 +362,10 @@ fn spawn(
     life: impl FnOnce() -> Result<()> + Send + 'static,
 ) -> Result<JoinHandle<Result<()>>> {
     Builder::new().name(name).spawn(life).map_err(Error::system("start a thread"))
+}
+
+fn take_successor(hub: &Hub) -> Option<JoinHandle<Result<()>>> {
+    hub.successors.lock().pop()
 }
 
 fn join(thread: JoinHandle<Result<()>>) -> Result<()> {

@@ -11,4 +11,5 @@ pub mod protocol;
 pub mod server;
 pub mod slice;
 pub mod suite;
+pub mod words;
 pub mod workload;

@@ -5,7 +5,7 @@ use mlua::{LuaString, Result};
 
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     type Arguments = (LuaString, f64, Option<f64>, End);
-    installer.add("_bit", |_, _, (name, left, right, _): Arguments| {
+    installer.add_short("_bit", |_, _, (name, left, right, _): Arguments| {
         let left = bits(left);
         let right = bits(right.unwrap_or(0.0));
         Ok(match &*name.as_bytes() {

@@ -5,7 +5,7 @@ use md5::{Digest, Md5};
 use mlua::{LuaString, Result, Value};
 
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
-    installer.add("_hash", |lua, _, (name, text): (LuaString, LuaString)| {
+    installer.add_short("_hash", |lua, _, (name, text): (LuaString, LuaString)| {
         let text = text.as_bytes();
         Ok(match &*name.as_bytes() {
             b"md5" => {

@@ -37,8 +37,26 @@ pub(crate) struct Installer<'l> {
 }
 
 impl Installer<'_> {
-    /// Adds a function, which fails if the call has no time left.
+    /// Adds a function that may take long or wait, so not on an event loop. It fails if the call
+    /// has no time left.
     pub(crate) fn add<A, R>(
+        &self,
+        name: &str,
+        function: impl Fn(&Lua, &Context, A) -> Result<R> + Send + 'static,
+    ) -> Result<()>
+    where
+        A: FromLuaMulti,
+        R: IntoLuaMulti,
+    {
+        self.add_short(name, move |lua, context, arguments| {
+            context.records.leave_loop();
+            function(lua, context, arguments)
+        })
+    }
+
+    /// Adds a function that takes some microseconds, or leaves the event loop itself. It fails if
+    /// the call has no time left.
+    pub(crate) fn add_short<A, R>(
         &self,
         name: &str,
         function: impl Fn(&Lua, &Context, A) -> Result<R> + Send + 'static,

@@ -5,8 +5,8 @@ use crate::context::Context;
 use mlua::{Lua, LuaString, Result, Table, Value, Variadic};
 
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
-    installer.add("_pack", pack)?;
-    installer.add("_unpack", unpack)
+    installer.add_short("_pack", pack)?;
+    installer.add_short("_unpack", unpack)
 }
 
 /// A kind of number: its letter in the format.

@@ -13,23 +13,23 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     type Key = (LuaString, End);
     type Record = (LuaString, LuaString, End);
     type Sum = (LuaString, f64, End);
-    installer.add("_put", |_, context, (key, value, _): Record| {
+    installer.add_short("_put", |_, context, (key, value, _): Record| {
         Ok(context.records.put(&key.as_bytes(), &value.as_bytes(), None).is_ok())
     })?;
-    installer.add("_putkeep", |_, context, (key, value, _): Record| {
+    installer.add_short("_putkeep", |_, context, (key, value, _): Record| {
         Ok(context.records.put_keep(&key.as_bytes(), &value.as_bytes()).unwrap_or(false))
     })?;
-    installer.add("_putcat", |_, context, (key, value, _): Record| {
+    installer.add_short("_putcat", |_, context, (key, value, _): Record| {
         Ok(context.records.append(&key.as_bytes(), &value.as_bytes()).is_ok())
     })?;
-    installer.add("_out", |_, context, (key, _): Key| {
+    installer.add_short("_out", |_, context, (key, _): Key| {
         Ok(context.records.remove(&key.as_bytes()).unwrap_or(false))
     })?;
-    installer.add("_get", |lua, context, (key, _): Key| {
+    installer.add_short("_get", |lua, context, (key, _): Key| {
         let value = context.records.get(&key.as_bytes(), |value| lua.create_string(value));
         value.ok().flatten().transpose()
     })?;
-    installer.add("_vsiz", |_, context, (key, _): Key| {
+    installer.add_short("_vsiz", |_, context, (key, _): Key| {
         let size = context.records.value_size(&key.as_bytes()).ok().flatten();
         Ok(size.map_or(-1, |size| size as i64))
     })?;
@@ -45,16 +45,16 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
         context.check()?;
         array(lua, &keys.unwrap_or_default())
     })?;
-    installer.add("_addint", |_, context, (key, addend, _): Sum| {
+    installer.add_short("_addint", |_, context, (key, addend, _): Sum| {
         // The first cast saturates, the second cuts.
         let addend = (addend as i64) as i32;
         Ok(context.records.add_int(&key.as_bytes(), addend).ok())
     })?;
-    installer.add("_adddouble", |_, context, (key, addend, _): Sum| {
+    installer.add_short("_adddouble", |_, context, (key, addend, _): Sum| {
         Ok(context.records.add_double(&key.as_bytes(), addend).ok())
     })?;
     installer.add("_vanish", |_, context, _: End| Ok(context.records.clear().is_ok()))?;
-    installer.add("_rnum", |_, context, _: End| Ok(context.records.count()))?;
+    installer.add_short("_rnum", |_, context, _: End| Ok(context.records.count()))?;
     installer.add("_size", |_, context, _: End| Ok(context.records.size_bytes()))?;
     installer.add("_misc", misc)?;
     installer.add("_foreach", for_each)?;

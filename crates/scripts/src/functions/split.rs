@@ -4,7 +4,7 @@ use super::Installer;
 use mlua::{LuaString, Result};
 
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
-    installer.add("_split", |lua, _, (text, delimiters): (LuaString, Option<LuaString>)| {
+    installer.add_short("_split", |lua, _, (text, delimiters): (LuaString, Option<LuaString>)| {
         let text = text.as_bytes();
         let mut is_delimiter = [false; 256];
         match &delimiters {

@@ -12,13 +12,24 @@ const NAME: &str = "=_eval";
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     installer.add("_eval", |lua, context, code: LuaString| {
         let code = code.as_bytes();
-        if !context.shared.evaluations.add(context.records.thread(), &code) {
+        let evaluations = &context.shared.evaluations;
+        let add = || evaluations.add(context.records.thread(), &code);
+        if !(add() || evaluate_in_idle_states(context) && add()) {
             let message =
                 "_eval: another state has much code left to execute, call _eval less often";
             return Err(failed(message));
         }
         evaluate(lua, context, &code)?;
         Ok(true)
+    })
+}
+
+/// Executes the code that states without a call have left. Returns whether it did.
+fn evaluate_in_idle_states(context: &Context) -> bool {
+    let states = context.shared.states.get();
+    states.is_some_and(|states| {
+        states.evaluate_in_idle(&context.records);
+        true
     })
 }
 

@@ -7,12 +7,12 @@ use memchr::memmem;
 use mlua::{Function, Lua, LuaString, MultiValue, Result, Table, Value};
 
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
-    installer.add("find", |lua, context, arguments| find(lua, context, arguments, true))?;
-    installer.add("match", |lua, context, (text, pattern, from)| {
+    installer.add_short("find", |lua, context, arguments| find(lua, context, arguments, true))?;
+    installer.add_short("match", |lua, context, (text, pattern, from)| {
         find(lua, context, (text, pattern, from, Value::Nil), false)
     })?;
-    installer.add("gsub", gsub)?;
-    installer.add("rep", repeat)
+    installer.add_short("gsub", gsub)?;
+    installer.add_short("rep", repeat)
 }
 
 type FindArguments = (LuaString, LuaString, Option<f64>, Value);
@@ -39,7 +39,7 @@ fn find(
         }
         return Ok(results);
     }
-    let mut steps = Steps::new(context.limits().pattern_steps, &context.clock);
+    let mut steps = Steps::new(context);
     let (is_anchored, pattern) = split_anchor(&pattern);
     let mut matcher = Matcher::new(&text, pattern, &mut steps);
     let Some((start, end)) = matcher.search(start, is_anchored).map_err(failed)? else {
@@ -92,7 +92,7 @@ pub(crate) fn gmatch_step(
     if from > text.len() {
         return Ok(results);
     }
-    let mut steps = Steps::new(context.limits().pattern_steps, &context.clock);
+    let mut steps = Steps::new(context);
     let mut matcher = Matcher::new(&text, &pattern, &mut steps);
     if let Some((start, end)) = matcher.search(from, false).map_err(failed)? {
         let next = if end == start { end + 1 } else { end };
@@ -130,7 +130,7 @@ fn gsub(
     let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
     let max = max.map_or(i64::MAX, |max| max as i64);
     let (is_anchored, pattern) = split_anchor(&pattern);
-    let mut steps = Steps::new(context.limits().pattern_steps, &context.clock);
+    let mut steps = Steps::new(context);
     let mut result = Vec::new();
     let mut at = 0;
     let mut count = 0;

@@ -20,7 +20,7 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
         }
         Ok(())
     })?;
-    installer.add("_time", |_, _, _: End| Ok(now()))?;
+    installer.add_short("_time", |_, _, _: End| Ok(now()))?;
     installer.add("_sleep", |_, context, (seconds, _): (f64, End)| {
         // A number that is no duration is longer than any call.
         let duration = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);

@@ -6,7 +6,7 @@
 
 use crate::context::Context;
 use crate::functions::{Installer, failed, reduce_groups, temporary_folder, visit_records};
-use crate::shared::Mappers;
+use crate::shared::{MapFunctions, States};
 use crate::sorter::{Merged, Sorter};
 use mlua::{Function, Lua, Result, Table, Value};
 use parking_lot::Mutex;
@@ -37,7 +37,7 @@ fn map_reduce(lua: &Lua, context: &Context, options: Table) -> Result<Table> {
              function that clients call",
         ));
     }
-    let map: String = options.get("map")?;
+    let map = MapFunctions { map: options.get("map")?, finish: options.get("finish")? };
     let threads_max = context.limits().map_threads.max(1);
     let threads = options.get::<Option<usize>>("threads")?.unwrap_or(threads_max);
     let threads = threads.clamp(1, threads_max);
@@ -62,8 +62,13 @@ fn map_reduce(lua: &Lua, context: &Context, options: Table) -> Result<Table> {
 }
 
 /// Maps all records. Returns what was emitted, in one part for each thread.
-fn map_all(lua: &Lua, context: &Context, map: &str, threads: usize) -> Result<Vec<Sorter>> {
-    let mappers = context.shared.mappers.get().ok_or_else(|| failed("there is no script"))?;
+fn map_all(
+    lua: &Lua,
+    context: &Context,
+    map: &MapFunctions,
+    threads: usize,
+) -> Result<Vec<Sorter>> {
+    let states = context.shared.states.get().ok_or_else(|| failed("there is no script"))?;
     let folder = temporary_folder(lua);
     let remaining = context.clock.remaining();
     let (sender, receiver) = mpsc::sync_channel(threads);
@@ -75,7 +80,7 @@ fn map_all(lua: &Lua, context: &Context, map: &str, threads: usize) -> Result<Ve
             let records = context.records.helper();
             helpers.push(Arc::clone(&records));
             let (receiver, folder) = (&receiver, &folder);
-            let work = move || map_batches(&**mappers, records, map, folder, remaining, receiver);
+            let work = move || map_batches(&**states, records, map, folder, remaining, receiver);
             running.push(thread::Builder::new().spawn_scoped(scope, work).map_err(failed)?);
         }
         let sent = send_all(context, &sender);
@@ -120,15 +125,15 @@ fn send_all(context: &Context, sender: &SyncSender<Batch>) -> Result<()> {
 
 /// Maps the records of batches. After a failure it takes what is still sent.
 fn map_batches(
-    mappers: &dyn Mappers,
+    states: &dyn States,
     records: Arc<ScriptRecords>,
-    map: &str,
+    map: &MapFunctions,
     folder: &Path,
     time: Duration,
     receiver: &Mutex<Receiver<Batch>>,
 ) -> std::result::Result<Sorter, String> {
     let mapped = || {
-        let mut mapper = mappers.make(&records, map, folder, time)?;
+        let mut mapper = states.make_mapper(&records, map, folder, time)?;
         loop {
             let batch = receiver.lock().recv();
             let Ok(batch) = batch else { return mapper.finish() };

@@ -12,26 +12,29 @@ const RANGE_RECORDS: usize = 1000;
 
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     type Change = (LuaString, LuaString, Option<Table>);
-    installer.add("get", get)?;
-    installer.add("put", |_, context, (key, value, options): Change| {
+    installer.add_short("get", get)?;
+    installer.add_short("put", |_, context, (key, value, options): Change| {
         let expires_in = expires_in(options.as_ref())?;
         context.records.put(&key.as_bytes(), &value.as_bytes(), expires_in).map_err(failed)
     })?;
-    installer.add("put_new", |_, context, (key, value, options): Change| {
+    installer.add_short("put_new", |_, context, (key, value, options): Change| {
         put_if(context, &key, &value, None, options.as_ref())
     })?;
     type Swap = (LuaString, LuaString, LuaString, Option<Table>);
-    installer.add("compare_and_swap", |_, context, (key, value, version, options): Swap| {
-        let version = version_of(&version)?;
-        put_if(context, &key, &value, Some(version), options.as_ref())
-    })?;
-    installer.add("append", |_, context, (key, value): (LuaString, LuaString)| {
+    installer.add_short(
+        "compare_and_swap",
+        |_, context, (key, value, version, options): Swap| {
+            let version = version_of(&version)?;
+            put_if(context, &key, &value, Some(version), options.as_ref())
+        },
+    )?;
+    installer.add_short("append", |_, context, (key, value): (LuaString, LuaString)| {
         context.records.append(&key.as_bytes(), &value.as_bytes()).map_err(failed)
     })?;
-    installer.add("remove", |_, context, key: LuaString| {
+    installer.add_short("remove", |_, context, key: LuaString| {
         context.records.remove(&key.as_bytes()).map_err(failed)
     })?;
-    installer.add("count", |_, context, ()| Ok(context.records.count()))?;
+    installer.add_short("count", |_, context, ()| Ok(context.records.count()))?;
     installer.add("size", |_, context, ()| Ok(context.records.size_bytes()))?;
     installer.add("keys", |lua, context, (prefix, max): (LuaString, Option<usize>)| {
         let max = max.unwrap_or(usize::MAX);

@@ -8,11 +8,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     installer.table.raw_set("version", env!("CARGO_PKG_VERSION"))?;
-    installer.add("time", |_, _, ()| {
+    installer.add_short("time", |_, _, ()| {
         Ok(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64())
     })?;
     // The keys of each hasher differ, from random ones on; 53 bits fill a number of Lua.
-    installer.add("random", |_, _, ()| {
+    installer.add_short("random", |_, _, ()| {
         let bits = RandomState::new().hash_one(0) >> 11;
         Ok(bits as f64 / (1u64 << 53) as f64)
     })?;

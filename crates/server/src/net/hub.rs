@@ -8,8 +8,10 @@ use crate::shared::Shared;
 use crate::shared::loop_load::LoopLoad;
 use crate::{Config, Error, Result};
 use cabinet::Database;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 
 /// Mailboxes of the event loops and the pools of a server.
 pub(crate) struct Hub {
@@ -18,6 +20,8 @@ pub(crate) struct Hub {
     pub(crate) pool: Arc<WorkerPool>,
     pub(crate) scripts: Arc<ScriptPool>,
     pub(crate) logins: LoginPool,
+    /// Threads that have taken over an event loop.
+    pub(crate) successors: Mutex<Vec<JoinHandle<Result<()>>>>,
 }
 
 impl Hub {
@@ -31,8 +35,9 @@ impl Hub {
         let pool = Arc::new(WorkerPool::new(config.pool_queue_max));
         let shared = Shared::new(config, database, loads, wake_pending(&mailboxes))?;
         let _ = shared.scheduler.set(Arc::clone(&pool) as _);
-        let (scripts, logins) = (Arc::new(ScriptPool::new()), LoginPool::default());
-        Ok(Arc::new(Self { shared, mailboxes, pool, scripts, logins }))
+        let (scripts, logins) = (Arc::new(ScriptPool::new(mailboxes.len())), LoginPool::default());
+        let successors = Mutex::default();
+        Ok(Arc::new(Self { shared, mailboxes, pool, scripts, logins, successors }))
     }
 
     /// Wakes the event loops with parked connections: a queue has a place.

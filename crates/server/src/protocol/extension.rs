@@ -1,7 +1,7 @@
 //! Extension: functions that clients and the server's clock call, with access to the records.
 //!
-//! The functions are in a crate of its own. The server calls them on threads of their own, never on
-//! an event loop.
+//! The functions are in a crate of its own. The server calls them on threads of their own, or on
+//! its event loops if they can leave those before they wait.
 
 use crate::ScriptRecords;
 use crate::shared::FunctionStatistics;
@@ -39,9 +39,20 @@ pub trait Extension: Send + Sync {
     /// calling functions meanwhile: they change to the new ones with their next call.
     fn reload(&self, records: &Arc<ScriptRecords>) -> Result<(), ExtensionError>;
 
+    /// Returns whether the event loops may call functions themselves, which takes less time than
+    /// a script thread does. Such a call must not wait: see [`ScriptRecords::leave_loop`]. Each
+    /// event loop then has [`ScriptRecords`] of its own, with a number after those of the threads.
+    /// Script threads call [`Self::begin`], [`Self::end`] with them.
+    fn runs_on_loops(&self) -> bool {
+        false
+    }
+
     /// Returns the statistics of the functions that were called.
     fn statistics(&self) -> Vec<FunctionStatistics>;
 }
+
+/// Event loops that call functions themselves, at most.
+pub const SCRIPT_LOOPS_MAX: usize = 256;
 
 /// Settings of the threads that call functions.
 #[derive(Clone, Debug)]

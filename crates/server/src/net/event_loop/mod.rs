@@ -7,6 +7,7 @@
 //! Thread model: a connection belongs to one loop at a time, and only that loop's thread touches
 //! it. Other threads post messages to the loop's [`Mailbox`].
 
+mod calls;
 mod deliver;
 mod records;
 mod serve;
@@ -145,40 +146,42 @@ impl EventLoop {
         Ok(Self { connections: Slab::default(), state })
     }
 
-    /// Serves the connections until the server stops.
-    pub(crate) fn run(mut self) -> Result<()> {
-        let mut events: Vec<Event> = Vec::with_capacity(EVENTS_MAX);
-        loop {
-            let timeout = self.state.timeout(self.connections.len());
-            match epoll::wait(&self.state.epoll, spare_capacity(&mut events), timeout) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(Error::system("wait for events")(error)),
-            }
-            self.state.now = Instant::now();
-            self.state.clock = self.state.now;
-            self.state.meter.wakes(self.state.now);
-            let mut woken = false;
-            for event in events.drain(..) {
-                match event.data.u64() {
-                    WAKER => woken = true,
-                    token => self.ready(token, event.flags),
-                }
-            }
-            if woken {
-                self.read_mailbox();
-            }
-            if timeout.is_some() {
-                self.expire_pending();
-                self.tick();
-            }
-            self.state.submit_calls();
-            if self.state.stop_at.is_some() && self.has_stopped() {
-                return Ok(());
-            }
-            if let Some(percent) = self.state.meter.sleeps(Instant::now()) {
-                self.balance(percent);
+    /// Waits for events, and handles them. Calls of functions remain to be made.
+    fn handle_events(&mut self, events: &mut Vec<Event>) -> Result<()> {
+        let timeout = self.state.timeout(self.connections.len());
+        match epoll::wait(&self.state.epoll, spare_capacity(events), timeout) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(Error::system("wait for events")(error)),
+        }
+        self.state.now = Instant::now();
+        self.state.clock = self.state.now;
+        self.state.meter.wakes(self.state.now);
+        let mut woken = false;
+        for event in events.drain(..) {
+            match event.data.u64() {
+                WAKER => woken = true,
+                token => self.ready(token, event.flags),
             }
         }
+        if woken {
+            self.read_mailbox();
+        }
+        if timeout.is_some() {
+            self.expire_pending();
+            self.tick();
+        }
+        Ok(())
+    }
+
+    /// Ends a round. Returns whether the loop has ended.
+    fn end_round(&mut self) -> bool {
+        if self.state.stop_at.is_some() && self.has_stopped() {
+            return true;
+        }
+        if let Some(percent) = self.state.meter.sleeps(Instant::now()) {
+            self.balance(percent);
+        }
+        false
     }
 
     fn ready(&mut self, token: Token, flags: EventFlags) {

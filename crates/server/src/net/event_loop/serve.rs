@@ -47,9 +47,6 @@ fn request_task(
     RequestTask { token, request, session, descriptor, charge, submitted }
 }
 
-/// Number of calls of a round that are submitted before it ends.
-const CALLS_MAX: usize = 32;
-
 impl LoopState {
     /// Handles events of a socket.
     pub(super) fn ready(&mut self, token: Token, connection: &mut Connection, flags: EventFlags) {
@@ -423,9 +420,6 @@ impl LoopState {
 
     fn push_call(&mut self, task: ScriptWork) {
         self.calls.push(ScriptJob { event_loop: self.number, task });
-        if self.calls.len() >= CALLS_MAX {
-            self.submit_calls();
-        }
     }
 
     /// Submits the calls of this round to the script threads.

@@ -6,8 +6,11 @@
 //! Thread model: thread 0 begins first and ends last. An event loop collects the calls of a round,
 //! and submits them at once. At most one thread is being woken at a time: a thread that takes a job
 //! wakes another if there are more jobs, so that short calls wake few threads.
+//!
+//! An event loop calls functions itself as long as they are short: see [`loop_caller`].
 
 mod locks;
+mod loop_caller;
 mod timer;
 
 use crate::counters::{Counters, RequestKind};
@@ -23,8 +26,9 @@ use crate::protocol::script_call::{ScriptCall, ScriptLock, ScriptTask};
 use crate::shared::script_locks::lock_of;
 use crate::shared::slow_log::SlowRequest;
 use crate::shared::{ScriptFigures, ScriptStats};
-use crate::{ExtensionError, ScriptRecords};
+use crate::{ExtensionError, Periodic, ScriptRecords};
 use locks::{Lock, LockQueue};
+use loop_caller::LoopCaller;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,6 +71,20 @@ pub(crate) struct CallCompletion {
     pub(crate) failure: Option<Box<str>>,
 }
 
+impl ScriptJob {
+    /// Returns the lock that the job takes.
+    fn lock(&self) -> Lock {
+        match &self.task {
+            ScriptWork::Request(_, lock) => Lock::Record(*lock),
+            ScriptWork::Call { call, .. } => match call.lock {
+                ScriptLock::None => Lock::None,
+                ScriptLock::Record => Lock::Record(lock_of(call.key())),
+                ScriptLock::All => Lock::All,
+            },
+        }
+    }
+}
+
 /// Extension of a server, and its settings.
 struct Installed {
     extension: Arc<dyn Extension>,
@@ -82,6 +100,8 @@ pub(crate) struct ScriptPool {
     changed: Condvar,
     /// Number of calls that the queue has, or that loops are about to submit.
     places: AtomicUsize,
+    /// Callers of the event loops.
+    loops: Box<[Mutex<Option<LoopCaller>>]>,
 }
 
 #[derive(Debug, Default)]
@@ -128,8 +148,9 @@ impl State {
 }
 
 impl ScriptPool {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(loops: usize) -> Self {
         Self {
+            loops: (0..loops).map(|_| Mutex::default()).collect(),
             installed: OnceLock::new(),
             state: Mutex::default(),
             filled: Condvar::new(),
@@ -187,15 +208,7 @@ impl ScriptPool {
     pub(crate) fn submit(&self, jobs: &mut Vec<ScriptJob>) {
         let mut state = self.state.lock();
         for job in jobs.drain(..) {
-            let lock = match &job.task {
-                ScriptWork::Request(_, lock) => Lock::Record(*lock),
-                ScriptWork::Call { call, .. } => match call.lock {
-                    ScriptLock::None => Lock::None,
-                    ScriptLock::Record => Lock::Record(lock_of(call.key())),
-                    ScriptLock::All => Lock::All,
-                },
-            };
-            state.jobs.push(lock, job);
+            state.jobs.push(job.lock(), job);
         }
         self.wake_one(&mut state);
     }
@@ -319,102 +332,122 @@ impl Drop for Live {
 pub(crate) fn work(hub: &Hub, thread: usize, _live: Live) {
     let pool = &*hub.scripts;
     let Some(installed) = pool.installed.get() else { return };
-    let counters = hub.shared.counters.add_thread();
-    let shared = Arc::clone(&hub.shared);
-    let records = ScriptRecords::new(shared, Arc::clone(&counters), thread, pool.threads());
-    let mut worker =
-        Worker { hub, installed, counters, records: Arc::new(records), scratch: Vec::new() };
-    let has_begun = pool.begin(thread, || {
-        installed.extension.begin(&worker.records);
-        worker.end_call();
-    });
-    if !has_begun {
+    let mut worker = Worker::new(hub, installed, thread);
+    if !pool.begin(thread, || worker.begin(hub)) {
         return;
     }
+    pool.begin_loops(hub, thread);
     let mut released = Lock::None;
     while let Some(work) = pool.take(released) {
-        released = worker.run(work);
+        released = worker.run(hub, work);
     }
     pool.end(thread, || {
-        installed.extension.end(&worker.records);
-        worker.end_call();
+        pool.end_loops(hub, thread);
+        worker.end(hub);
     });
 }
 
-/// A script thread.
-struct Worker<'h> {
-    hub: &'h Hub,
-    installed: &'h Installed,
+/// A script thread, or an event loop that calls functions itself.
+struct Worker {
+    extension: Arc<dyn Extension>,
     counters: Arc<Counters>,
     records: Arc<ScriptRecords>,
     /// Buffer in which replies to requests are made.
     scratch: Vec<u8>,
 }
 
-impl Worker<'_> {
+impl Worker {
+    /// Makes the worker with this number.
+    fn new(hub: &Hub, installed: &Installed, number: usize) -> Self {
+        let counters = hub.shared.counters.add_thread();
+        let threads = hub.scripts.threads();
+        let shared = Arc::clone(&hub.shared);
+        let records = ScriptRecords::new(shared, Arc::clone(&counters), number, threads);
+        let extension = Arc::clone(&installed.extension);
+        Self { extension, counters, records: Arc::new(records), scratch: Vec::new() }
+    }
+
+    fn begin(&self, hub: &Hub) {
+        self.extension.begin(&self.records);
+        self.end_call(hub);
+    }
+
+    fn end(&self, hub: &Hub) {
+        self.extension.end(&self.records);
+        self.end_call(hub);
+    }
+
     /// Returns the lock to release.
-    fn run(&mut self, work: Work) -> Lock {
-        let extension = &self.installed.extension;
+    fn run(&mut self, hub: &Hub, work: Work) -> Lock {
+        let extension = &self.extension;
         match work {
             Work::Job(ScriptJob { event_loop, task }, lock) => {
-                self.hub.scripts.give_back_place();
-                self.hub.wake_parked();
+                hub.scripts.give_back_place();
+                hub.wake_parked();
                 match task {
                     ScriptWork::Call { token, call, charge, submitted } => {
-                        let log = &self.hub.shared.slow_log;
-                        let stopwatch = Stopwatch::begin(log, submitted);
-                        let locks = &self.hub.shared.script_locks;
+                        let locks = &hub.shared.script_locks;
                         let held = match lock {
                             Lock::None => None,
                             Lock::Record(lock) => Some(locks.hold(Some(lock))),
                             Lock::All => Some(locks.hold(None)),
                         };
-                        let mut completion = self.call(&call);
-                        let reply = &mut completion.reply;
-                        reply.slow = stopwatch.end(reply.output.len(), || {
-                            let request_bytes = call.bytes();
-                            let slow = SlowRequest::new(RequestKind::TyrantExt, call.key());
-                            SlowRequest { request_bytes, ..slow }
-                        });
+                        let completion = self.call_timed(hub, &call, submitted);
                         drop((held, call, charge));
                         let message = Message::Called(token, completion);
-                        self.hub.mailboxes[event_loop].post(message);
+                        hub.mailboxes[event_loop].post(message);
                     }
                     ScriptWork::Request(task, _) => {
                         let (counters, scratch) = (&self.counters, &mut self.scratch);
-                        worker_pool::execute(self.hub, counters, event_loop, *task, scratch);
+                        worker_pool::execute(hub, counters, event_loop, *task, scratch);
                     }
                 }
                 return lock;
             }
             Work::Periodic(number) => {
-                let name = &self.installed.settings.periodic[number].function;
-                // The extension has logged a failure.
-                let _ = extension.call(&self.records, name.as_bytes(), b"", b"");
-                self.end_call();
-                self.hub.scripts.end_periodic(number);
+                let installed = hub.scripts.installed.get();
+                let periodic = installed.and_then(|found| found.settings.periodic.get(number));
+                if let Some(Periodic { function, .. }) = periodic {
+                    // The extension has logged a failure.
+                    let _ = extension.call(&self.records, function.as_bytes(), b"", b"");
+                }
+                self.end_call(hub);
+                hub.scripts.end_periodic(number);
             }
             Work::Reload => {
                 // The extension has logged a failure.
                 let _ = extension.reload(&self.records);
-                self.end_call();
+                self.end_call(hub);
             }
         }
         Lock::None
     }
 
     /// Ends a call without a client. Its changes are in the update log afterwards.
-    fn end_call(&self) {
+    fn end_call(&self, hub: &Hub) {
         if self.records.end_call() {
             // A failure is logged there, and reported to later changes.
-            self.hub.shared.served.flush_update_log();
+            hub.shared.served.flush_update_log();
         }
     }
 
+    /// Calls the function for a client, and notes whether it took long since it was submitted.
+    fn call_timed(&self, hub: &Hub, call: &ScriptCall, submitted: Instant) -> CallCompletion {
+        let stopwatch = Stopwatch::begin(&hub.shared.slow_log, submitted);
+        let mut completion = self.call(hub, call);
+        let reply = &mut completion.reply;
+        reply.slow = stopwatch.end(reply.output.len(), || {
+            let request_bytes = call.bytes();
+            let slow = SlowRequest::new(RequestKind::TyrantExt, call.key());
+            SlowRequest { request_bytes, ..slow }
+        });
+        completion
+    }
+
     /// Calls the function for a client. Returns the reply.
-    fn call(&self, call: &ScriptCall) -> CallCompletion {
-        let shared = &*self.hub.shared;
-        let extension = &self.installed.extension;
+    fn call(&self, hub: &Hub, call: &ScriptCall) -> CallCompletion {
+        let shared = &*hub.shared;
+        let extension = &self.extension;
         self.records.begin_call(call.rights.clone());
         let result = match call.task {
             ScriptTask::Function => {
@@ -431,7 +464,7 @@ impl Worker<'_> {
                 PooledReply { output, charge: None, next, slow: None, acknowledgement: None };
             CallCompletion { reply, failure: None }
         } else {
-            let mut completion = self.encode(call, result);
+            let mut completion = encode(hub, call, result);
             completion.reply.acknowledgement = has_changed.then(|| {
                 let refusal = call.refusal();
                 (shared.acknowledgement_point(), FirstAcknowledgement { at: 0, refusal })
@@ -439,43 +472,42 @@ impl Worker<'_> {
             completion
         }
     }
+}
 
-    fn encode(
-        &self,
-        call: &ScriptCall,
-        result: Result<Option<Vec<u8>>, ExtensionError>,
-    ) -> CallCompletion {
-        let mut output = Vec::new();
-        let charged = match result {
-            Ok(Some(result)) => self.charge(&result).map(|charge| (result, charge)).map_err(Some),
-            Ok(None) => Err(None),
-            Err(ExtensionError(reason)) => Err(Some(reason)),
-        };
-        let (next, charge, failure) = match charged {
-            Ok((result, charge)) => (call.succeed(&result, &mut output), charge, None),
-            Err(reason) => {
-                let next = call.fail(reason.as_deref(), &mut output);
-                (next, None, Some(reason.as_deref().unwrap_or(NO_RESULT).into()))
-            }
-        };
-        let reply = PooledReply { output, charge, next, slow: None, acknowledgement: None };
-        CallCompletion { reply, failure }
-    }
+/// Returns the reply to a call.
+fn encode(
+    hub: &Hub,
+    call: &ScriptCall,
+    result: Result<Option<Vec<u8>>, ExtensionError>,
+) -> CallCompletion {
+    let mut output = Vec::new();
+    let charged = match result {
+        Ok(Some(result)) => {
+            charge_result(hub, &result).map(|charge| (result, charge)).map_err(Some)
+        }
+        Ok(None) => Err(None),
+        Err(ExtensionError(reason)) => Err(Some(reason)),
+    };
+    let (next, charge, failure) = match charged {
+        Ok((result, charge)) => (call.succeed(&result, &mut output), charge, None),
+        Err(reason) => {
+            let next = call.fail(reason.as_deref(), &mut output);
+            (next, None, Some(reason.as_deref().unwrap_or(NO_RESULT).into()))
+        }
+    };
+    let reply = PooledReply { output, charge, next, slow: None, acknowledgement: None };
+    CallCompletion { reply, failure }
+}
 
-    /// Charges the budget for a long result.
-    fn charge(&self, result: &[u8]) -> Result<Option<Charge>, String> {
-        let max = self.hub.shared.config.reply_bytes_max;
-        if result.len() > max {
-            return Err(format!("the result has {} bytes, a reply at most {max}", result.len()));
-        }
-        if result.len() < COUNTED_RESULT_BYTES {
-            return Ok(None);
-        }
-        let mut charge = Charge::none(&self.hub.shared.served.budget);
-        if charge.set(result.len()) {
-            Ok(Some(charge))
-        } else {
-            Err("no memory for the result".into())
-        }
+/// Charges the budget for a long result.
+fn charge_result(hub: &Hub, result: &[u8]) -> Result<Option<Charge>, String> {
+    let max = hub.shared.config.reply_bytes_max;
+    if result.len() > max {
+        return Err(format!("the result has {} bytes, a reply at most {max}", result.len()));
     }
+    if result.len() < COUNTED_RESULT_BYTES {
+        return Ok(None);
+    }
+    let mut charge = Charge::none(&hub.shared.served.budget);
+    if charge.set(result.len()) { Ok(Some(charge)) } else { Err("no memory for the result".into()) }
 }

@@ -28,8 +28,15 @@ use cabinet::{Entry, Error, Meta, Version};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use wire::binary::Function;
+
+/// Longest time of a call on an event loop. A call that takes longer leaves it.
+const LOOP_TIME: Duration = Duration::from_micros(50);
+
+/// Hands an event loop to another thread, which serves its connections from then on.
+pub(crate) type Leave = Arc<dyn Fn() + Send + Sync>;
 
 /// Reason why an operation of a function failed.
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +103,11 @@ pub struct ScriptRecords {
     thread: usize,
     threads: usize,
     state: Mutex<CallState>,
+    /// Whether the present call runs on an event loop.
+    is_on_loop: AtomicBool,
+    /// Time at which it began, in nanoseconds since the server started.
+    began_ns: AtomicU64,
+    leave: Mutex<Option<Leave>>,
 }
 
 /// State of the present call.
@@ -115,7 +127,75 @@ impl ScriptRecords {
         thread: usize,
         threads: usize,
     ) -> Self {
-        Self { shared, counters, thread, threads, state: Mutex::default() }
+        Self {
+            shared,
+            counters,
+            thread,
+            threads,
+            state: Mutex::default(),
+            is_on_loop: AtomicBool::new(false),
+            began_ns: AtomicU64::new(0),
+            leave: Mutex::default(),
+        }
+    }
+
+    /// Begins a call on an event loop. `leave` hands over the loop.
+    pub(crate) fn begin_on_loop(&self, now: Instant, leave: &Leave) {
+        *self.leave.lock() = Some(Arc::clone(leave));
+        self.began_ns.store(self.nanoseconds_at(now), Ordering::Relaxed);
+        self.is_on_loop.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends a call on an event loop. Returns whether it has not left the loop.
+    pub(crate) fn end_on_loop(&self) -> bool {
+        *self.leave.lock() = None;
+        self.is_on_loop.swap(false, Ordering::Relaxed)
+    }
+
+    fn nanoseconds_at(&self, now: Instant) -> u64 {
+        let elapsed = now.saturating_duration_since(self.shared.started);
+        u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns whether the call runs on an event loop, where nothing may wait.
+    pub fn is_on_loop(&self) -> bool {
+        self.is_on_loop.load(Ordering::Relaxed)
+    }
+
+    /// Leaves the event loop, if the call runs on one: another thread serves its connections from
+    /// now on. An extension that [runs on event loops](crate::Extension::runs_on_loops) calls this
+    /// before anything that may wait or take long. Operations on records do so themselves.
+    pub fn leave_loop(&self) {
+        if self.is_on_loop()
+            && let Some(leave) = self.leave.lock().take()
+        {
+            leave();
+            self.is_on_loop.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Leaves the event loop if the call has run on it for long at `now`. An extension that runs on
+    /// event loops calls this every few microseconds.
+    pub fn leave_loop_if_late(&self, now: Instant) {
+        if self.is_on_loop() {
+            let began_ns = self.began_ns.load(Ordering::Relaxed);
+            let ran_ns = self.nanoseconds_at(now).saturating_sub(began_ns);
+            if u128::from(ran_ns) >= LOOP_TIME.as_nanos() {
+                self.leave_loop();
+            }
+        }
+    }
+
+    /// Limits the operations of other records to those that this call may do.
+    pub fn lend_rights(&self, other: &Self) {
+        let rights = self.state.lock().session.rights.clone();
+        other.begin_call(rights);
+    }
+
+    /// Takes over the changes of other records, which this call has made in their name.
+    pub fn absorb(&self, other: &Self) {
+        let has_changed = other.end_call();
+        self.state.lock().has_changed |= has_changed;
     }
 
     /// Returns the number of the script thread, from 0 on.
@@ -142,8 +222,7 @@ impl ScriptRecords {
         for &count in Count::ALL {
             self.counters.add(count, helper.counters.value(count));
         }
-        let has_changed = helper.end_call();
-        self.state.lock().has_changed |= has_changed;
+        self.absorb(helper);
     }
 
     /// Begins a call for a client with these rights, which limit the operations of the function.
@@ -338,6 +417,7 @@ impl ScriptRecords {
         arguments: &[&[u8]],
         is_logged: bool,
     ) -> Result<Option<Vec<Vec<u8>>>> {
+        self.leave_loop();
         let too_long = || ScriptError::Invalid("an argument is too long".into());
         let arguments = strings(arguments).ok_or_else(too_long)?;
         let mut state = self.lock()?;
@@ -374,6 +454,7 @@ impl ScriptRecords {
     /// Calls `visit` with all records until it breaks. `visit` may call other operations: a record
     /// that exists from beginning to end is visited once, others may be visited.
     pub fn for_each(&self, visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+        self.leave_loop();
         let rights = self.lock()?.session.rights.clone();
         if let Some(right) = rights.and_then(|rights| rights.missing(&Operation::Records)) {
             return Err(Stop::Forbidden(right).into());
@@ -395,7 +476,24 @@ impl ScriptRecords {
     }
 
     fn execute_into(&self, operation: &Operation<'_>, reply: &mut impl Reply) -> Result<Outcome> {
+        if !is_short(operation) {
+            self.leave_loop();
+        }
         let state = &mut *self.lock()?;
+        if self.is_on_loop() && state.transaction.is_none() {
+            let store = &self.shared.served.nonblocking;
+            let mut charge = None;
+            let rights = state.session.rights.as_deref();
+            let mut executor = self.shared.executor(store, false, &mut charge, None, rights);
+            let result = execute(&mut executor, operation, reply);
+            if !matches!(result, Err(Stop::Blocked)) {
+                state.has_changed |=
+                    executor.has_changed || result.is_ok() && operation.changes_records();
+                self.count_operation(operation, &result);
+                return Ok(result?);
+            }
+            self.leave_loop();
+        }
         let store = match &state.transaction {
             None => self.database(),
             Some(transaction) => {
@@ -462,6 +560,18 @@ impl std::fmt::Debug for ScriptRecords {
             .field("thread", &self.thread)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns whether an operation is one that an event loop executes unless it would have to wait.
+fn is_short(operation: &Operation<'_>) -> bool {
+    matches!(
+        operation,
+        Operation::Get { .. }
+            | Operation::ValueSize { .. }
+            | Operation::Write(_)
+            | Operation::AddInt { .. }
+            | Operation::AddDouble { .. }
+    )
 }
 
 /// Returns the count of a command.

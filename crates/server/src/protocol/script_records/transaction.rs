@@ -10,6 +10,7 @@ impl ScriptRecords {
     /// Begins a transaction. Reads and changes of single records belong to it until it ends, and
     /// other clients do not see the changes. Fails within another transaction.
     pub fn begin_transaction(&self) -> Result<()> {
+        self.leave_loop();
         let mut state = self.lock()?;
         if state.transaction.is_some() {
             return Err(not_within("a transaction"));

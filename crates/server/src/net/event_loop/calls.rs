@@ -1,0 +1,119 @@
+//! Calls of functions, which an event loop makes itself at the end of a round.
+//!
+//! Meanwhile the loop stays in its place, which belongs to no thread. A call that leaves the loop
+//! starts a thread, which takes the loop out of its place and serves its connections. The thread of
+//! the call posts the reply to the loop, and ends.
+
+use super::{EVENTS_MAX, EventLoop};
+use crate::Result;
+use crate::net::hub::Hub;
+use crate::net::mailbox::Message;
+use crate::protocol::script_records::Leave;
+use parking_lot::Mutex;
+use rustix::event::epoll::Event;
+use std::sync::Arc;
+use std::thread::Builder;
+
+/// Rounds of calls after one wait for events: the requests of a pipeline call one after the other.
+const ROUNDS_MAX: usize = 16;
+
+/// Place of a loop while its thread calls functions.
+type Place = Mutex<Option<Box<EventLoop>>>;
+
+/// Stops the server.
+pub(crate) type Stop = Arc<dyn Fn() + Send + Sync>;
+
+/// Guard of a thread that has a loop: stops the server when the thread ends, even by a panic.
+struct StopOnDrop(Option<Stop>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        if let Some(stop) = &self.0 {
+            stop();
+        }
+    }
+}
+
+impl EventLoop {
+    /// Serves the connections until the server stops, or another thread has taken over the loop.
+    /// Calls `stop` when the loop ends.
+    pub(crate) fn run(self: Box<Self>, stop: Stop) -> Result<()> {
+        let mut guard = StopOnDrop(Some(Arc::clone(&stop)));
+        let place = Arc::new(Place::default());
+        let leave = leave(&place, &self.state.hub, self.state.number, stop);
+        let mut events: Vec<Event> = Vec::with_capacity(EVENTS_MAX);
+        let mut event_loop = self;
+        loop {
+            event_loop.handle_events(&mut events)?;
+            for _ in 0..ROUNDS_MAX {
+                if event_loop.state.calls.is_empty() {
+                    break;
+                }
+                match event_loop.call_functions(&place, &leave) {
+                    Some(own) => event_loop = own,
+                    None => {
+                        guard.0 = None;
+                        return Ok(());
+                    }
+                }
+            }
+            event_loop.state.submit_calls();
+            if event_loop.end_round() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes the calls of the round. Returns the loop, unless another thread has taken it over.
+    fn call_functions(mut self: Box<Self>, place: &Place, leave: &Leave) -> Option<Box<Self>> {
+        let (hub, number) = (Arc::clone(&self.state.hub), self.state.number);
+        let mut jobs = std::mem::take(&mut self.state.calls);
+        let Some(mut caller) = hub.scripts.caller(number) else {
+            hub.scripts.submit(&mut jobs);
+            self.state.calls = jobs;
+            return Some(self);
+        };
+        *place.lock() = Some(self);
+        let completions = caller.call(&hub, &mut jobs, leave);
+        drop(caller);
+        let own = place.lock().take();
+        if !jobs.is_empty() {
+            hub.scripts.submit(&mut jobs);
+        }
+        let Some(mut own) = own else {
+            for (token, completion) in completions {
+                hub.mailboxes[number].post(Message::Called(token, completion));
+            }
+            return None;
+        };
+        for (token, completion) in completions {
+            own.complete(token, |state, connection| {
+                state.complete_call(token, connection, completion);
+            });
+        }
+        Some(own)
+    }
+}
+
+/// Returns a function that starts a thread which takes over the loop in a place.
+fn leave(place: &Arc<Place>, hub: &Arc<Hub>, number: usize, stop: Stop) -> Leave {
+    // The hub's threads are joined before it is dropped.
+    let (place, hub) = (Arc::clone(place), Arc::downgrade(hub));
+    Arc::new(move || {
+        let Some(hub) = hub.upgrade() else { return };
+        let (place, stop) = (Arc::clone(&place), Arc::clone(&stop));
+        let successor = move || {
+            let event_loop = place.lock().take();
+            event_loop.map_or(Ok(()), |event_loop| event_loop.run(stop))
+        };
+        match Builder::new().name(format!("loop-{number}")).spawn(successor) {
+            Ok(thread) => {
+                let mut successors = hub.successors.lock();
+                successors.retain(|thread| !thread.is_finished());
+                successors.push(thread);
+            }
+            // The loop stays, and waits for the call.
+            Err(error) => tracing::error!("cannot start a thread for an event loop: {error}"),
+        }
+    })
+}

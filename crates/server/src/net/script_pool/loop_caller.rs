@@ -1,0 +1,224 @@
+//! Loop caller: calls short functions on an event loop.
+//!
+//! To wake a script thread, and the event loop again, takes longer than most functions. So an event
+//! loop calls a function itself, in a state of its own. A call that would wait, or takes longer
+//! than some microseconds, leaves the loop: another thread takes over the loop and all connections,
+//! and this one goes on with the call. Functions that have left the loop are called on script
+//! threads for a while. So no request waits for a function, and few calls take two wake-ups.
+//!
+//! The script threads begin and end the states of the loops, each those of some loops.
+
+use super::{ScriptJob, ScriptPool, ScriptWork, Worker};
+use crate::SCRIPT_LOOPS_MAX;
+use crate::net::hub::Hub;
+use crate::net::script_pool::CallCompletion;
+use crate::net::script_pool::locks::Lock;
+use crate::net::slab::Token;
+use crate::protocol::script_call::ScriptTask;
+use crate::protocol::script_records::Leave;
+use parking_lot::{MappedMutexGuard, MutexGuard};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Time after which a loop calls no further function in a round.
+const ROUND_TIME: Duration = Duration::from_micros(500);
+
+/// Calls of a function on script threads after one that has left a loop: at first, and at most. The
+/// number doubles each time, since every call may leave its loop, and falls with the calls that do
+/// not: a thread that has lost its processor for a moment is late too.
+const CALLS_ON_THREADS_MIN: u32 = 8;
+const CALLS_ON_THREADS_MAX: u32 = 4096;
+
+/// Functions at most that are known to have left a loop.
+const FUNCTIONS_MAX: usize = 1000;
+
+/// Calls functions on an event loop.
+pub(crate) struct LoopCaller {
+    worker: Worker,
+    /// Functions that have left the loop.
+    long: HashMap<Vec<u8>, Long>,
+}
+
+/// A function that has left the loop.
+#[derive(Debug, Default)]
+struct Long {
+    /// Number of calls that are left for the script threads.
+    left: u32,
+    /// Number of calls that were for them after it had left the loop.
+    penalty: u32,
+}
+
+impl ScriptPool {
+    /// Returns the number of event loops that call functions.
+    pub(super) fn loops_that_call(&self) -> usize {
+        let does = self.installed.get().is_some_and(|found| found.extension.runs_on_loops());
+        if does { self.loops.len().min(SCRIPT_LOOPS_MAX) } else { 0 }
+    }
+
+    /// Returns the numbers of the loops that a script thread begins and ends.
+    fn loops_of(&self, thread: usize) -> impl Iterator<Item = usize> + use<> {
+        (thread..self.loops_that_call()).step_by(self.threads().max(1))
+    }
+
+    /// Makes the callers of some event loops.
+    pub(super) fn begin_loops(&self, hub: &Hub, thread: usize) {
+        let Some(installed) = self.installed.get() else { return };
+        for number in self.loops_of(thread) {
+            let worker = Worker::new(hub, installed, self.threads() + number);
+            worker.begin(hub);
+            *self.loops[number].lock() = Some(LoopCaller { worker, long: HashMap::new() });
+        }
+    }
+
+    /// Ends the callers of some event loops, which have ended.
+    pub(super) fn end_loops(&self, hub: &Hub, thread: usize) {
+        for number in self.loops_of(thread) {
+            if let Some(caller) = self.loops[number].lock().take() {
+                caller.worker.end(hub);
+            }
+        }
+    }
+
+    /// Returns the caller of an event loop, unless there is none or a call that has left the loop
+    /// has it.
+    pub(crate) fn caller(&self, event_loop: usize) -> Option<MappedMutexGuard<'_, LoopCaller>> {
+        let guard = self.loops.get(event_loop)?.try_lock()?;
+        MutexGuard::try_map(guard, Option::as_mut).ok()
+    }
+}
+
+impl LoopCaller {
+    /// Returns whether the loop itself does a job, as far as is known.
+    fn takes(&mut self, job: &ScriptJob) -> bool {
+        let ScriptWork::Call { call, .. } = &job.task else { return false };
+        if call.task != ScriptTask::Function || job.lock() != Lock::None {
+            return false;
+        }
+        let long = if self.long.is_empty() { None } else { self.long.get_mut(call.name()) };
+        match long {
+            Some(Long { left, .. }) if *left > 0 => {
+                *left -= 1;
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// Notes whether a call of a function has stayed on the loop.
+    fn note(&mut self, name: &[u8], has_stayed: bool) {
+        if has_stayed {
+            if !self.long.is_empty()
+                && let Some(long) = self.long.get_mut(name)
+            {
+                long.penalty -= 1;
+                if long.penalty == 0 {
+                    self.long.remove(name);
+                }
+            }
+            return;
+        }
+        if self.long.len() == FUNCTIONS_MAX {
+            self.long.clear();
+        }
+        let long = self.long.entry(name.to_vec()).or_default();
+        long.penalty = (long.penalty * 2).clamp(CALLS_ON_THREADS_MIN, CALLS_ON_THREADS_MAX);
+        long.left = long.penalty;
+    }
+
+    /// Calls functions, until one has left the loop by `leave`. Returns the replies. Afterwards
+    /// `jobs` has those that are left for the script threads.
+    pub(crate) fn call(
+        &mut self,
+        hub: &Hub,
+        jobs: &mut Vec<ScriptJob>,
+        leave: &Leave,
+    ) -> Vec<(Token, CallCompletion)> {
+        let began = Instant::now();
+        let mut completions = Vec::with_capacity(jobs.len());
+        let mut others = Vec::new();
+        let mut is_on_loop = true;
+        for job in jobs.drain(..) {
+            let now = Instant::now();
+            if !is_on_loop || now.duration_since(began) >= ROUND_TIME || !self.takes(&job) {
+                others.push(job);
+                continue;
+            }
+            let ScriptWork::Call { token, call, charge, submitted } = job.task else { continue };
+            hub.scripts.give_back_place();
+            self.worker.records.begin_on_loop(now, leave);
+            let completion = self.worker.call_timed(hub, &call, submitted);
+            is_on_loop = self.worker.records.end_on_loop();
+            self.note(call.name(), is_on_loop);
+            drop((call, charge));
+            completions.push((token, completion));
+        }
+        hub.wake_parked();
+        *jobs = others;
+        completions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::hub::Hub;
+    use crate::{Config, Extension, ExtensionError, FunctionStatistics, ScriptRecords};
+    use cabinet::Database;
+    use std::sync::Arc;
+
+    struct Nothing;
+
+    impl Extension for Nothing {
+        fn begin(&self, _: &Arc<ScriptRecords>) {}
+
+        fn end(&self, _: &Arc<ScriptRecords>) {}
+
+        fn has(&self, _: &[u8]) -> bool {
+            true
+        }
+
+        fn call(
+            &self,
+            _: &Arc<ScriptRecords>,
+            _: &[u8],
+            _: &[u8],
+            _: &[u8],
+        ) -> Result<Option<Vec<u8>>, ExtensionError> {
+            Ok(None)
+        }
+
+        fn reload(&self, _: &Arc<ScriptRecords>) -> Result<(), ExtensionError> {
+            Ok(())
+        }
+
+        fn statistics(&self) -> Vec<FunctionStatistics> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn a_function_that_leaves_the_loop_is_called_on_threads_the_longer_the_more_often_it_does() {
+        let database = Database::open("*").expect("a database");
+        let hub = Hub::new(Config::default(), database).expect("a server's state");
+        hub.scripts.install(Arc::new(Nothing), crate::ExtensionSettings::default());
+        let installed = hub.scripts.installed.get().expect("an extension");
+        let worker = Worker::new(&hub, installed, 0);
+        let mut caller = LoopCaller { worker, long: HashMap::new() };
+        let mut left = Vec::new();
+        for _ in 0..12 {
+            caller.note(b"long", false);
+            left.push(caller.long[&b"long"[..]].left);
+        }
+        assert_eq!(left[..4], [8, 16, 32, 64]);
+        assert_eq!(left[9..], [4096; 3]);
+        for _ in 0..4096 {
+            assert!(!caller.long.is_empty());
+            caller.note(b"long", true);
+        }
+        assert!(caller.long.is_empty());
+        for name in 0..=FUNCTIONS_MAX {
+            caller.note(name.to_string().as_bytes(), false);
+        }
+        assert_eq!(caller.long.len(), 1);
+    }
+}

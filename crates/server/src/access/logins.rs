@@ -259,7 +259,15 @@ impl Logins {
         verdict: Option<Box<Verdict>>,
     ) -> Result<Login, Attempt> {
         if let Some(verdict) = verdict.filter(|one| one.attempt.is_of((name, password))) {
-            return Ok(verdict.login);
+            // A reload may have removed or changed the user while the password was verified.
+            match verdict.login {
+                Login::User(user) => {
+                    if let Some(present) = users.renew(&user) {
+                        return Ok(Login::User(Arc::clone(present)));
+                    }
+                }
+                refused => return Ok(refused),
+            }
         }
         let now = Instant::now();
         let address = peer.address;
@@ -452,6 +460,7 @@ fn wait_after(failures: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::password::PasswordCost;
     use crate::access::user_file::{UserEntry, UserFile};
 
     fn address(text: &str) -> Option<SocketAddr> {
@@ -541,6 +550,42 @@ mod tests {
             Some(user())
         });
         assert_eq!(login, Login::User(user()));
+    }
+
+    #[test]
+    fn a_verdict_from_before_a_reload_logs_in_no_user_who_was_removed_or_changed() {
+        let entry = |name: &str, password: &str| {
+            UserEntry::with_password(name, password.as_bytes(), PasswordCost::MIN).expect("a user")
+        };
+        let of = |users: &[UserEntry]| Arc::new(Users::of(UserFile { users: users.to_vec() }));
+        let (ann, bob, eve) = (entry("ann", "a"), entry("bob", "b"), entry("eve", "e"));
+        let current = CurrentUsers::new(of(&[ann.clone(), bob, eve]));
+        let logins = Logins::new();
+        // (Name and password in the form of Basic, whether the login is valid after the reload.)
+        let clients = [("YW5uOmE=", true), ("Ym9iOmI=", false), ("ZXZlOmU=", false)];
+        let attempted = clients.map(|(credentials, stays)| {
+            let (mut peer, header) = (Peer::new(address(A)), format!("Basic {credentials}"));
+            let check = logins.check_header(&current, &mut peer, Some(header.as_bytes()), None);
+            let attempt = check.expect_err("an attempt");
+            let login = logins.check(&current.load(), &attempt);
+            assert!(matches!(login, Login::User(_)), "{credentials}");
+            (peer, header, Box::new(Verdict { attempt, login }), stays)
+        });
+        current.replace(of(&[ann, entry("bob", "another")]));
+        for (mut peer, header, verdict, stays) in attempted {
+            let header = Some(header.as_bytes());
+            match logins.check_header(&current, &mut peer, header, Some(verdict)) {
+                Ok(Login::User(user)) => {
+                    assert!(stays && user.name() == "ann");
+                    assert!(current.load().find(b"ann").is_some_and(|ann| Arc::ptr_eq(ann, &user)));
+                }
+                Err(attempt) => {
+                    assert!(!stays && peer.admitted.is_none());
+                    assert_eq!(logins.check(&current.load(), &attempt), Login::Denied);
+                }
+                Ok(refused) => panic!("{refused:?}"),
+            }
+        }
     }
 
     #[test]

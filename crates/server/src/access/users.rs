@@ -4,6 +4,7 @@ use super::password::{Digested, digest, hash_token, verify};
 use super::user_file::{UserEntry, UserFile, UsersError};
 use crate::ops::rights::Rights;
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ pub struct Users {
     decoy: Option<Box<str>>,
     /// File that they were read from.
     path: Option<PathBuf>,
+    /// Number of this reading of a file in this process, or 0 if they are not from a file.
+    reading: u64,
 }
 
 /// A user of a server.
@@ -69,8 +72,12 @@ impl PartialEq for User {
 impl Users {
     /// Reads a file of users, see [`UserFile::read`].
     pub fn read(path: &Path) -> Result<Self, UsersError> {
-        let path_of = |users| Self { path: Some(path.to_owned()), ..users };
-        UserFile::read(path).map(Self::of).map(path_of)
+        // Readings take turns, so a higher number has a later state of the file.
+        static READINGS: Mutex<u64> = Mutex::new(0);
+        let mut readings = READINGS.lock();
+        let file = UserFile::read(path)?;
+        *readings += 1;
+        Ok(Self { path: Some(path.to_owned()), reading: *readings, ..Self::of(file) })
     }
 
     /// Returns the users of a file.
@@ -81,6 +88,7 @@ impl Users {
         Self {
             decoy,
             path: None,
+            reading: 0,
             tokens: users.iter().filter_map(of_token).collect(),
             users: users.into_iter().map(|user| (user.name.as_bytes().into(), user)).collect(),
         }
@@ -131,6 +139,12 @@ impl Users {
         Some(user)
     }
 
+    /// Returns the present state of a user who has logged in, unless he is removed or has another
+    /// password or token.
+    pub(crate) fn renew(&self, user: &User) -> Option<&Arc<User>> {
+        self.find(user.name.as_bytes()).filter(|found| ***found == *user)
+    }
+
     /// Takes over the passwords that were verified, from users before a reload.
     fn remember(&self, before: &Self) {
         for (name, user) in &self.users {
@@ -147,13 +161,19 @@ impl Users {
 /// The present users of a server.
 pub(crate) struct CurrentUsers {
     users: ArcSwap<Users>,
+    /// Locked during a replacement.
+    replacing: Mutex<()>,
     /// Number of replacements.
     generation: AtomicU64,
 }
 
 impl CurrentUsers {
     pub(crate) fn new(users: Arc<Users>) -> Self {
-        Self { users: ArcSwap::new(users), generation: AtomicU64::new(0) }
+        Self {
+            users: ArcSwap::new(users),
+            replacing: Mutex::new(()),
+            generation: AtomicU64::new(0),
+        }
     }
 
     /// Returns the users.
@@ -167,9 +187,15 @@ impl CurrentUsers {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Replaces the users.
+    /// Replaces the users. Nothing happens if the present ones are from a later reading of a file:
+    /// two reloads may end in another order than they have read it.
     pub(crate) fn replace(&self, users: Arc<Users>) {
-        users.remember(&self.users.load());
+        let _replacing = self.replacing.lock();
+        let present = self.users.load();
+        if (1..present.reading).contains(&users.reading) {
+            return;
+        }
+        users.remember(&present);
         self.users.store(users);
         self.generation.fetch_add(1, Ordering::Release);
     }
@@ -186,8 +212,7 @@ impl CurrentUsers {
     /// Returns the present state of a user who has logged in, unless he is removed or has another
     /// password or token.
     pub(crate) fn renew(&self, user: &User) -> Option<Arc<User>> {
-        let users = self.users.load();
-        users.find(user.name.as_bytes()).filter(|found| ***found == *user).cloned()
+        self.users.load().renew(user).cloned()
     }
 }
 
@@ -255,6 +280,30 @@ mod tests {
         assert_eq!(name(users.of_token(b"token")), Some("bob"));
         assert!(users.of_token(b"token ").is_none() && users.of_token(b"").is_none());
         assert!(users.of_token(hash_token(b"token").as_bytes()).is_none());
+    }
+
+    #[test]
+    fn users_of_an_earlier_reading_do_not_replace_those_of_a_later_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("users");
+        let read = |entries: &[UserEntry]| {
+            UserFile { users: entries.to_vec() }.write(&path).expect("a file");
+            Arc::new(Users::read(&path).expect("the users"))
+        };
+        let (ann, eve) = (entry("ann", "x"), entry("eve", "y"));
+        let current = CurrentUsers::new(read(&[ann.clone(), eve.clone()]));
+        let (earlier, later) = (read(&[ann.clone(), eve.clone()]), read(&[ann]));
+        current.replace(later);
+        let generation = current.generation();
+        current.replace(earlier);
+        assert!(current.load().find(b"eve").is_none());
+        assert_eq!(current.generation(), generation);
+        // Users that are not from a file have no such order.
+        current.replace(Arc::new(users(std::slice::from_ref(&eve))));
+        assert!(current.load().find(b"eve").is_some());
+        UserFile { users: vec![entry("bob", "z")] }.write(&path).expect("a file");
+        current.replace(Arc::new(Users::read(&path).expect("the users")));
+        assert!(current.reload().expect("a reload") && current.load().find(b"bob").is_some());
     }
 
     #[test]

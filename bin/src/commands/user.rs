@@ -8,7 +8,8 @@ use crate::password;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use server::{
-    PasswordCost, USERS_MAX, UserEntry, UserFile, UsersError, hash_password, hash_token, new_token,
+    PasswordCost, USERS_MAX, UserEntry, UserFile, UserFileLock, UsersError, hash_password,
+    hash_token, new_token,
 };
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
@@ -88,11 +89,14 @@ impl User {
             Action::Add(add) => self.add(add),
             Action::Remove { names } => self.remove(names),
             Action::List { form } => self.list(*form),
-            Action::Passwd { name } => self.change(name, |user| {
-                let password = password::read_new(&user.name)?;
-                user.password = Some(hash_password(password.as_bytes(), PasswordCost::DEFAULT)?);
-                Ok(())
-            }),
+            Action::Passwd { name } => {
+                self.read()?.find(name).ok_or_else(|| self.unknown(name))?;
+                let password = Some(new_password(name)?);
+                self.change(name, |user| {
+                    user.password = password;
+                    Ok(())
+                })
+            }
             Action::Rights { name, rights } => self.change(name, |user| {
                 user.rights.clone_from(&rights.rights);
                 user.flaw().map_or(Ok(()), |flaw| bail!("the user {flaw}"))
@@ -123,41 +127,62 @@ impl User {
         }
     }
 
+    /// Reads the file, changes it and writes it. Other commands that change it wait meanwhile, so
+    /// `change` must not wait for anything.
+    fn replace(
+        &self,
+        read: impl FnOnce(&Self) -> Result<UserFile>,
+        change: impl FnOnce(&mut UserFile) -> Result<()>,
+    ) -> Result<()> {
+        let lock = UserFileLock::take(&self.users)?;
+        let mut file = read(self)?;
+        change(&mut file)?;
+        Ok(lock.replace(&file)?)
+    }
+
     fn add(&self, add: &Add) -> Result<()> {
-        let mut file = self.read_if_present()?;
-        if file.find(&add.name).is_some() {
-            bail!("{}: there is a user {} already", self.users.display(), add.name);
-        }
-        if file.users.len() >= USERS_MAX {
-            bail!("{}: the file has {USERS_MAX} users, which is the most", self.users.display());
-        }
+        self.check_room(&mut self.read_if_present()?, &add.name)?;
         let mut user = UserEntry { name: add.name.clone(), ..UserEntry::default() };
         user.rights.clone_from(&add.rights.rights);
         if let Some(flaw) = user.flaw() {
             bail!("the user {flaw}");
         }
         if !add.no_password {
-            let password = password::read_new(&add.name)?;
-            user.password = Some(hash_password(password.as_bytes(), PasswordCost::DEFAULT)?);
+            user.password = Some(new_password(&add.name)?);
         }
-        file.users.push(user);
-        Ok(file.write(&self.users)?)
+        self.replace(Self::read_if_present, |file| {
+            self.check_room(file, &add.name)?;
+            file.users.push(user);
+            Ok(())
+        })
+    }
+
+    /// Fails if the file has a user of this name, or the most users that it may have.
+    fn check_room(&self, file: &mut UserFile, name: &str) -> Result<()> {
+        if file.find(name).is_some() {
+            bail!("{}: there is a user {name} already", self.users.display());
+        }
+        if file.users.len() >= USERS_MAX {
+            bail!("{}: the file has {USERS_MAX} users, which is the most", self.users.display());
+        }
+        Ok(())
     }
 
     fn remove(&self, names: &[String]) -> Result<()> {
-        let mut file = self.read()?;
-        if let Some(unknown) = names.iter().find(|name| file.find(name).is_none()) {
-            return Err(self.unknown(unknown));
-        }
-        file.users.retain(|user| !names.contains(&user.name));
-        if file.users.is_empty() {
-            bail!(
-                "{}: the last user stays, as a server needs one; to serve every client, start the \
-                 server without users",
-                self.users.display()
-            );
-        }
-        Ok(file.write(&self.users)?)
+        self.replace(Self::read, |file| {
+            if let Some(unknown) = names.iter().find(|name| file.find(name).is_none()) {
+                return Err(self.unknown(unknown));
+            }
+            file.users.retain(|user| !names.contains(&user.name));
+            if file.users.is_empty() {
+                bail!(
+                    "{}: the last user stays, as a server needs one; to serve every client, start \
+                     the server without users",
+                    self.users.display()
+                );
+            }
+            Ok(())
+        })
     }
 
     fn list(&self, form: AsJson) -> Result<()> {
@@ -186,9 +211,7 @@ impl User {
     }
 
     fn change(&self, name: &str, change: impl FnOnce(&mut UserEntry) -> Result<()>) -> Result<()> {
-        let mut file = self.read()?;
-        change(file.find(name).ok_or_else(|| self.unknown(name))?)?;
-        Ok(file.write(&self.users)?)
+        self.replace(Self::read, |file| change(file.find(name).ok_or_else(|| self.unknown(name))?))
     }
 
     fn unknown(&self, name: &str) -> anyhow::Error {
@@ -199,12 +222,31 @@ impl User {
         if UserFile::read(&self.users).is_ok() {
             bail!("{}: it has the present form already", self.users.display());
         }
-        let users = UserFile::read_clear_text(&self.users)?;
+        let lines = UserFile::read_clear_text(&self.users)?;
+        // Hashes take long, so everything else is checked first.
+        let unhashed =
+            |(name, _): &(String, String)| UserEntry { name: name.clone(), ..UserEntry::default() };
+        UserFile { users: lines.iter().map(unhashed).collect() }.check(&self.users)?;
+        for (name, password) in &lines {
+            if let Some(flaw) = password::flaw(password) {
+                bail!("{}: the password of {name} {flaw}; change the line", self.users.display());
+            }
+        }
         let entry = |(name, password): &(String, String)| {
             let entry = UserEntry::with_password(name, password.as_bytes(), PasswordCost::DEFAULT);
             entry.with_context(|| format!("user {name}"))
         };
-        let users = users.iter().map(entry).collect::<Result<_>>()?;
-        Ok(UserFile { users }.write(&self.users)?)
+        let users = lines.iter().map(entry).collect::<Result<_>>()?;
+        let lock = UserFileLock::take(&self.users)?;
+        if UserFile::read_clear_text(&self.users)? != lines {
+            bail!("{}: it has changed meanwhile; convert it again", self.users.display());
+        }
+        Ok(lock.replace(&UserFile { users })?)
     }
+}
+
+/// Reads a new password of a user. Returns its hash.
+fn new_password(name: &str) -> Result<String> {
+    let password = password::read_new(name)?;
+    Ok(hash_password(password.as_bytes(), PasswordCost::DEFAULT)?)
 }

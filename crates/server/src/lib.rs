@@ -40,7 +40,8 @@ pub use access::client_paths::ClientPaths;
 pub use access::logins::{Login, Peer};
 pub use access::password::{HashError, PasswordCost, hash_password, hash_token, new_token};
 pub use access::user_file::{
-    CREDENTIAL_BYTES_MAX, USER_FILE_BYTES_MAX, USERS_MAX, UserEntry, UserFile, UsersError,
+    CREDENTIAL_BYTES_MAX, USER_FILE_BYTES_MAX, USERS_MAX, UserEntry, UserFile, UserFileLock,
+    UsersError,
 };
 pub use access::users::{User, Users};
 pub use config::{

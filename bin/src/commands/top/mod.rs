@@ -5,6 +5,7 @@ mod screen;
 
 use crate::output::write_json;
 use crate::remote::{Server, ServerArgument};
+use crate::signals::Handling;
 use anyhow::{Result, ensure};
 use client::Settings;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -97,6 +98,7 @@ impl Top {
     /// Shows the figures until the user or a signal ends it. A server that stopped is awaited.
     fn show(&self, source: &mut Source) -> Result<()> {
         let is_ended = Arc::new(AtomicBool::new(false));
+        let _handling = Handling::begin()?;
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&is_ended))?;
         }

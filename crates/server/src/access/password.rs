@@ -3,8 +3,8 @@
 //! An Argon2id hash with [`PasswordCost::DEFAULT`] takes tens of milliseconds of a core and 19 MiB.
 //! It is never computed on an event loop: [`super::logins`] has threads of its own for it.
 
-use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
-use argon2::{Algorithm, Argon2, Params, Version};
+use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, Salt, SaltString};
+use argon2::{Algorithm, Argon2, MIN_SALT_LEN, Params, Version};
 use blake2::digest::consts::U32;
 use blake2::digest::{Digest, Mac};
 use blake2::{Blake2b, Blake2bMac};
@@ -95,11 +95,17 @@ pub(super) fn flaw(hash: &str) -> Option<&'static str> {
         lanes: params.p_cost(),
     });
     match cost {
-        Ok(cost) if cost.is_within_limits() && parsed.hash.is_some() && parsed.salt.is_some() => {
+        Ok(cost) if cost.is_within_limits() && parsed.hash.is_some() && has_valid_salt(&parsed) => {
             None
         }
-        _ => Some("has a hash whose cost is beyond the limits, or without salt"),
+        _ => Some("has a hash whose cost is beyond the limits, or without a salt of 8 bytes"),
     }
+}
+
+/// Returns whether Argon2 accepts the salt. With another, it computes no hash.
+fn has_valid_salt(hash: &PasswordHash<'_>) -> bool {
+    let Some(salt) = hash.salt else { return false };
+    salt.decode_b64(&mut [0; Salt::MAX_LENGTH]).is_ok_and(|salt| salt.len() >= MIN_SALT_LEN)
 }
 
 /// Returns whether a password has this hash. Takes as long as the hash costs.
@@ -167,6 +173,24 @@ mod tests {
         for text in ["", "secret", "$argon2id$", cut] {
             assert!(flaw(text).is_some(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_salt_that_argon2_refuses_is_a_flaw() {
+        let hash = hash_password(b"secret", PasswordCost::MIN).expect("a hash");
+        let salt = hash.split('$').nth(4).expect("a salt");
+        for bytes in 3..=MIN_SALT_LEN {
+            let short = SaltString::encode_b64(&vec![1; bytes]).expect("a salt");
+            let replaced = hash.replace(salt, short.as_str());
+            assert_eq!(flaw(&replaced).is_some(), bytes < MIN_SALT_LEN, "{replaced}");
+        }
+        let longest = SaltString::encode_b64(&[1; 48]).expect("a salt");
+        assert_eq!(flaw(&hash.replace(salt, longest.as_str())), None);
+        let params = Params::new(8, 1, 1, None).expect("a cost");
+        let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+        let shortest = SaltString::encode_b64(&[1; MIN_SALT_LEN]).expect("a salt");
+        let hash = argon2.hash_password(b"secret", &shortest).expect("a hash").to_string();
+        assert!(flaw(&hash).is_none() && verify(&hash, b"secret"));
     }
 
     #[test]

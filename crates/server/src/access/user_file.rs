@@ -7,14 +7,18 @@
 //! rights = ["read", "write:session:"]
 //! ```
 //!
-//! A change writes a new file and renames it, so a reader sees the old users or the new ones.
+//! A change writes a new file and renames it, so a reader sees the old users or the new ones. The
+//! new file has one name and is locked (`flock`) from before the users are read, so that changes
+//! take turns. One that a killed process has left is used again.
 
 use super::password::{HashError, PasswordCost, flaw, hash_password, is_token_hash};
 use crate::ops::rights::{Right, Rights};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::process::{getegid, geteuid};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
@@ -36,6 +40,13 @@ const NEW_MODE: u32 = 0o600;
 /// First lines of a file that is written.
 const HEAD: &str = "# Users of a tyrant server. Change them with \"tyrant user\"; \
                     \"tyrant reload\" puts them into effect.\n\n";
+
+/// End of the name of the new file, after that of the file which it replaces.
+const NEW_SUFFIX: &str = ".tyrant-new";
+
+/// Defect of a line that is not TOML, or has another key or type.
+const INVALID_LINE: &str = "it must be TOML: [[user]] with the texts name, password and token, and \
+                            the list rights; write it with tyrant user";
 
 /// Users of a file, in its order.
 #[derive(Clone, Default, Deserialize, Serialize)]
@@ -132,7 +143,9 @@ impl UserFile {
             }
             let at = error.span().map_or(0, |span| span.start).min(text.len());
             let line = 1 + text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count();
-            let what = error.message().to_owned();
+            // The other messages may show values.
+            let message = Some(error.message()).filter(|text| text.starts_with("missing field"));
+            let what = message.unwrap_or(INVALID_LINE).to_owned();
             UsersError::Line { path: path.to_owned(), line, what }
         })?;
         parsed.check(path)?;
@@ -150,45 +163,9 @@ impl UserFile {
         })
     }
 
-    /// Writes the file: a new one in its place, with its owner and permissions, or with those of
-    /// the process and the mode 0600.
+    /// Writes the file, see [`UserFileLock::replace`].
     pub fn write(&self, path: &Path) -> Result<(), UsersError> {
-        self.check(path)?;
-        // A link stays one.
-        let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.new", std::process::id()));
-        let new = path.with_file_name(name);
-        let written = self.write_new(path, &new);
-        if written.is_err() {
-            // It may not exist.
-            let _ = std::fs::remove_file(&new);
-        }
-        written.map_err(|source| UsersError::Write { path: path.to_owned(), source })
-    }
-
-    fn write_new(&self, path: &Path, new: &Path) -> std::io::Result<()> {
-        let present = match std::fs::metadata(path) {
-            Ok(present) => Some(present),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
-        };
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(NEW_MODE).open(new)?;
-        if let Some(present) = present {
-            let own = file.metadata()?;
-            if (present.uid(), present.gid()) != (own.uid(), own.gid()) {
-                fchown(&file, Some(present.uid()), Some(present.gid()))?;
-            }
-            let mode = present.mode() & 0o777 & !FORBIDDEN_MODE;
-            file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode))?;
-        }
-        let text = toml::to_string(self).map_err(std::io::Error::other)?;
-        file.write_all(HEAD.as_bytes())?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(new, path)?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        UserFileLock::take(path)?.replace(self)
     }
 
     /// Returns the user of a name.
@@ -196,7 +173,8 @@ impl UserFile {
         self.users.iter_mut().find(|user| user.name == name)
     }
 
-    fn check(&self, path: &Path) -> Result<(), UsersError> {
+    /// Checks the users as [`UserFile::read`] does. `path` is the file of the error.
+    pub fn check(&self, path: &Path) -> Result<(), UsersError> {
         if !(1..=USERS_MAX).contains(&self.users.len()) {
             return Err(UsersError::Count(path.to_owned()));
         }
@@ -214,6 +192,104 @@ impl UserFile {
             }
         }
         Ok(())
+    }
+}
+
+/// Turn to change a file of users. Others who change it wait until this is dropped.
+#[derive(Debug)]
+pub struct UserFileLock {
+    path: PathBuf,
+    /// The new file, which is locked, and its path. Removed when dropped, unless it was renamed.
+    new: (File, PathBuf),
+    folder: File,
+    is_renamed: bool,
+}
+
+impl UserFileLock {
+    /// Waits for the turn to change a file, which may not exist yet.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be written beside it, or it is a link to no file.
+    pub fn take(path: &Path) -> Result<Self, UsersError> {
+        Self::open(path).map_err(|source| UsersError::Write { path: path.to_owned(), source })
+    }
+
+    fn open(path: &Path) -> std::io::Result<Self> {
+        // A link stays one.
+        let path = match std::fs::canonicalize(path) {
+            Ok(path) => path,
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            Err(_) if std::fs::symlink_metadata(path).is_ok() => {
+                let what = "it is a link to no file; remove it or make the file";
+                return Err(std::io::Error::new(ErrorKind::NotFound, what));
+            }
+            Err(_) => path.to_owned(),
+        };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = File::open(folder.unwrap_or(Path::new(".")))?;
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(NEW_SUFFIX);
+        let new = path.with_file_name(name);
+        loop {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(false).mode(NEW_MODE);
+            let file = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(&new)?;
+            flock(&file, FlockOperation::LockExclusive)?;
+            let identity = |file: Metadata| (file.dev(), file.ino());
+            match std::fs::symlink_metadata(&new).map(identity) {
+                Ok(found) if found == identity(file.metadata()?) => {
+                    return Ok(Self { path, new: (file, new), folder, is_renamed: false });
+                }
+                // The lock's owner before has renamed or removed the file.
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes the file: a new one in its place, with its owner and permissions, or with those of
+    /// the process and the mode 0600.
+    pub fn replace(mut self, users: &UserFile) -> Result<(), UsersError> {
+        users.check(&self.path)?;
+        let written = self.write(users);
+        written.map_err(|source| UsersError::Write { path: self.path.clone(), source })
+    }
+
+    fn write(&mut self, users: &UserFile) -> std::io::Result<()> {
+        let (file, new) = &mut self.new;
+        let (owner, mode) = match std::fs::metadata(&self.path) {
+            Ok(present) => {
+                ((present.uid(), present.gid()), present.mode() & 0o777 & !FORBIDDEN_MODE)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                ((geteuid().as_raw(), getegid().as_raw()), NEW_MODE)
+            }
+            Err(error) => return Err(error),
+        };
+        let own = file.metadata()?;
+        if owner != (own.uid(), own.gid()) {
+            fchown(&*file, Some(owner.0), Some(owner.1))?;
+        }
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode))?;
+        file.set_len(0)?;
+        let text = toml::to_string(users).map_err(std::io::Error::other)?;
+        file.write_all(HEAD.as_bytes())?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&*new, &self.path)?;
+        self.is_renamed = true;
+        self.folder.sync_all()
+    }
+}
+
+impl Drop for UserFileLock {
+    fn drop(&mut self) {
+        if !self.is_renamed {
+            // One that stays is used again.
+            let _ = std::fs::remove_file(&self.new.1);
+        }
     }
 }
 
@@ -264,9 +340,8 @@ fn read_text(path: &Path) -> Result<String, UsersError> {
     if text.len() as u64 > USER_FILE_BYTES_MAX {
         return Err(UsersError::Count(path.to_owned()));
     }
-    String::from_utf8(text).map_err(|error| {
-        io(std::io::Error::new(std::io::ErrorKind::InvalidData, error.utf8_error()))
-    })
+    String::from_utf8(text)
+        .map_err(|error| io(std::io::Error::new(ErrorKind::InvalidData, error.utf8_error())))
 }
 
 /// Returns the names and passwords of a text whose lines are all `name:password` or empty.
@@ -336,6 +411,47 @@ mod tests {
     }
 
     #[test]
+    fn changes_take_turns_and_none_is_lost() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = &folder.path().join("users");
+        UserFile { users: vec![entry("ann")] }.write(path).expect("a file");
+        // A process was killed: what it left is neither in the way nor in the file.
+        let left = folder.path().join(format!("users{NEW_SUFFIX}"));
+        write(&left, "left ".repeat(1 << 10)).expect("a file");
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                scope.spawn(move || {
+                    for number in 0..8 {
+                        let lock = UserFileLock::take(path).expect("the lock");
+                        let mut file = UserFile::read(path).expect("the users");
+                        file.users.push(entry(&format!("u{thread}.{number}")));
+                        if number % 2 == 0 {
+                            lock.replace(&file).expect("a file");
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(UserFile::read(path).expect("the users").users.len(), 1 + 8 * 4);
+        assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 1);
+    }
+
+    #[test]
+    fn a_link_stays_one_and_is_refused_if_it_leads_to_no_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, link) = (folder.path().join("users"), folder.path().join("link"));
+        std::os::unix::fs::symlink(&path, &link).expect("a link");
+        let file = UserFile { users: vec![entry("ann")] };
+        let error = file.write(&link).expect_err("a link to no file").to_string();
+        assert!(error.contains("it is a link to no file"), "{error}");
+        assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 1);
+        file.write(&path).expect("a file");
+        UserFile { users: vec![entry("ann"), entry("bob")] }.write(&link).expect("a file");
+        assert!(std::fs::symlink_metadata(&link).expect("the link").is_symlink());
+        assert_eq!(UserFile::read(&path).expect("the users").users.len(), 2);
+    }
+
+    #[test]
     fn a_file_that_others_may_read_or_change_is_refused() {
         let text = toml::to_string(&UserFile { users: vec![entry("ann")] }).expect("a text");
         for mode in [0o600, 0o400, 0o640, 0o440] {
@@ -371,10 +487,15 @@ mod tests {
             ("[[user]]\nname = \"a:b\"\nrights = []\n".to_owned(), "user 1"),
             ("[[user]]\nname = \"a b\"\nrights = []\n".to_owned(), "user 1"),
             (format!("{user}[[user]]\nname = \"bob\"\nrights = [\"reads\"]\n"), "user 2"),
-            (format!("{user}[[user]]\nname = \"bob\"\n"), "line 5"),
+            (format!("{user}[[user]]\nname = \"bob\"\n"), "missing field `rights`"),
+            ("\n[[user]]\nname = \"ann\"\npassword = 12345678\n".to_owned(), "line 4"),
+            ("[[user]]\nname = \"ann\"\nrights = \"12345678\"\n".to_owned(), "line 3"),
+            ("[[user]]\ntoken = 12345678x\n".to_owned(), "line 2"),
+            ("12345678 = 1\n".to_owned(), "line 1"),
         ] {
             let error = read(&text, 0o600).expect_err(&text).to_string();
-            let is_secret = error.contains("\"secret\"") || error.contains("secret\n");
+            let is_secret = ["\"secret\"", "secret\n", "12345678"].map(|one| error.contains(one));
+            let is_secret = is_secret.contains(&true);
             assert!(error.contains(place) && !is_secret, "{error}");
         }
     }

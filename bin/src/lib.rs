@@ -12,6 +12,7 @@ mod logging;
 mod output;
 mod password;
 mod pid_file;
+mod privileges;
 mod reload;
 mod remote;
 mod scripting;

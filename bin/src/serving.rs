@@ -7,7 +7,7 @@ use crate::scripting::Script;
 use crate::settings::{Launch, Loaded, Settings};
 use crate::systemd::{self, Manager, Watchdog};
 use crate::transfer::import_once::import_if_legacy;
-use crate::{daemon, signals};
+use crate::{daemon, privileges, signals};
 use anyhow::{Context, Result};
 use cabinet::name::Specification;
 use cabinet::{Clock, Database};
@@ -28,6 +28,8 @@ const ONLY_THIS_MACHINE: &str =
 pub(crate) struct Process {
     /// Databases to serve, at least one.
     pub databases: Vec<Service>,
+    /// User of the system to become before anything else, if one is named.
+    pub run_as: Option<String>,
     /// File for the log; without one, the standard output.
     pub log: Option<PathBuf>,
     /// Verbosity of the log.
@@ -91,6 +93,7 @@ impl Process {
         Ok(Self {
             databases: databases.iter().cloned().zip(configs).map(service).collect(),
             readiness: first.readiness_limits(),
+            run_as: first.run_as,
             log: first.log,
             verbosity: first.log_level.unwrap_or_default(),
             log_format: first.log_format.unwrap_or_default(),
@@ -104,6 +107,10 @@ impl Process {
     /// Serves until SIGTERM or SIGINT. Fails if a database cannot be opened or an endpoint cannot
     /// be bound.
     pub(crate) fn run(&self) -> Result<()> {
+        if let Some(user) = &self.run_as {
+            // Files that are made from now on belong to that user.
+            privileges::drop_to(user)?;
+        }
         let log = Log::open(self.log.as_deref()).context("cannot open the log")?;
         log.install(self.verbosity, self.log_format);
         let process = std::process::id();

@@ -44,6 +44,10 @@ impl Settings {
         config.idle_timeout = self.idle_timeout.and_then(Seconds::unless_zero);
         config.slow_log_threshold = self.slow_log_threshold.and_then(Seconds::unless_zero);
         set(&mut config.stop_wait, self.stop_timeout.map(|time| time.0));
+        if self.socket_mode.is_some() && self.unix.is_none() {
+            return Err(requires("socket-mode", "unix"));
+        }
+        config.socket_mode = self.socket_mode.map(|mode| mode.0);
         self.configure_sizes(&mut config)?;
         self.configure_tls(&mut config)?;
         config.shutdown_command = self.shutdown_command.unwrap_or_default();

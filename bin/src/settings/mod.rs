@@ -16,7 +16,7 @@ use crate::logging::{LogFormat, Verbosity};
 use definition::{Setting, settings};
 use std::path::PathBuf;
 use value::{Bytes, Commands, Count, Every, Expiry, Listen, Many, Rate, Seconds, Seed, Server};
-use value::{TimeoutAction, Value};
+use value::{SocketMode, TimeoutAction, Value};
 
 settings! {
     /// Database, with optional tuning: casket.tch#opts=l; * is in memory
@@ -39,6 +39,8 @@ settings! {
         port: u16 = Setting::new("PORT", "1978").of_one_database();
         /// Listen on a Unix socket at this path; without a host, on nothing else
         unix: PathBuf = Setting::unset("PATH", "\"tyrant.sock\"", "none").of_one_database();
+        /// With unix: set these permission bits of the socket's file, in octal digits
+        socket_mode: SocketMode = Setting::unset("MODE", "\"0660\"", "those of the umask");
     }
 
     "TLS" {
@@ -96,6 +98,8 @@ settings! {
         log_level: Verbosity = Setting::new("LEVEL", "\"info\"").of_process().live();
         /// Write the lines of the log as text, or as objects of JSON
         log_format: LogFormat = Setting::new("FORMAT", "\"text\"").of_process();
+        /// Become this user of the system at the start, before any file is opened; requires root
+        run_as: String = Setting::unset("USER", "\"tyrant\"", "no change").of_process();
         /// Write the process id to this file while serving
         pid: PathBuf = Setting::unset("PATH", "\"tyrant.pid\"", "none").of_process();
     }

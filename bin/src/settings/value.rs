@@ -142,6 +142,7 @@ values! {
     Rate: Number | Text, "a number of bytes per second", |rate| rate.0.to_string();
     Seconds: Number, "a number of seconds", |seconds| seconds.0.as_secs_f64().to_string();
     Listen: Text, "HOST:PORT or a path", |listen| quoted(&listen.0.to_string());
+    SocketMode: Text, "permission bits such as \"0660\"", |mode| quoted(&format!("{:04o}", mode.0));
     Server: Text, "HOST:PORT", |server| quoted(&format!("{}:{}", server.0.host, server.0.port));
 }
 
@@ -314,6 +315,22 @@ impl FromStr for Every {
 impl fmt::Display for Every {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}={}", self.0.function, self.0.every.as_secs_f64())
+    }
+}
+
+/// Permission bits of a socket's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SocketMode(pub(crate) u32);
+
+impl FromStr for SocketMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits =
+            (3..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+        let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
+        mode.map(Self)
+            .ok_or_else(|| format!("{text:?} is no mode; write 3 or 4 octal digits, as 0660"))
     }
 }
 

@@ -119,6 +119,7 @@ fn process(options: &Options) -> Result<Process> {
     let database = options.database.clone();
     let script = options.script.as_deref().map(|script| script_of(options, script));
     Ok(Process {
+        run_as: None,
         databases: vec![Service { database, import: None, config, webdav: false, script }],
         log: options.log.clone().or_else(daemon_log),
         verbosity: options.verbosity,

@@ -120,11 +120,16 @@ pub(crate) struct Server {
 impl Server {
     /// Starts `tyrant serve` on `database`, with further options, on the loopback interface.
     pub(crate) fn tyrant(database: &str, options: &[&str]) -> Self {
+        Self::tyrant_in(tempfile::tempdir().expect("a folder"), database, options)
+    }
+
+    /// Does the same in this folder.
+    pub(crate) fn tyrant_in(folder: TempDir, database: &str, options: &[&str]) -> Self {
         let port = free_port();
         let mut arguments = words(&["serve", database, "--port", &port.to_string()]);
         arguments.extend(words(&["--host", "127.0.0.1", "--log", "log"]));
         arguments.extend(words(options));
-        Self::start("tyrant", arguments, port)
+        Self::start_in(folder, "tyrant", arguments, port)
     }
 
     /// Starts `ttserver` on `database`, with further options, on the loopback interface.

@@ -1,6 +1,6 @@
 //! Users: the file that `tyrant user` writes, and a server that requires them.
 
-use crate::process::{self, Server, fail, feed, succeed, wait_for};
+use crate::process::{self, Server, fail, feed, run, succeed, wait_for};
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
@@ -276,7 +276,7 @@ fn the_tools_log_in_by_option_file_and_environment() {
     let server = Server::tyrant("+", &["--users", users.to_str().expect("a path")]);
     let address = server.address();
     let at = ["--server", &address];
-    let run = |arguments: &[&str], variables: &[(&str, &str)]| {
+    let run_with = |arguments: &[&str], variables: &[(&str, &str)]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tyrant"));
         command.args(arguments).args(at).envs(variables.iter().copied());
         let output = command.stdin(std::process::Stdio::null()).output().expect("an end");
@@ -284,20 +284,20 @@ fn the_tools_log_in_by_option_file_and_environment() {
         (output.status.code(), text(output.stdout), text(output.stderr))
     };
     let in_environment = [("TYRANT_USER", "ann"), ("TYRANT_PASSWORD", "secret")];
-    assert_eq!(run(&["put", "a:1", "v"], &in_environment).0, Some(0));
-    let (code, value, _) = run(&["get", "a:1", "--user", "ann"], &in_environment[1..]);
+    assert_eq!(run_with(&["put", "a:1", "v"], &in_environment).0, Some(0));
+    let (code, value, _) = run_with(&["get", "a:1", "--user", "ann"], &in_environment[1..]);
     assert_eq!((code, value.as_str()), (Some(0), "v\n"));
     std::fs::write(&file, "ann:secret\n").expect("a file");
     let file = file.to_str().expect("a path");
     let named = ["get", "a:1", "--credentials", file];
     std::fs::set_permissions(file, PermissionsExt::from_mode(0o644)).expect("its permissions");
-    let (code, _, error) = run(&named, &[]);
+    let (code, _, error) = run_with(&named, &[]);
     assert!(code == Some(1) && error.contains("chmod 600"), "{error}");
     std::fs::set_permissions(file, PermissionsExt::from_mode(0o600)).expect("its permissions");
-    assert_eq!(run(&named, &[]).1, "v\n");
+    assert_eq!(run_with(&named, &[]).1, "v\n");
     // The option comes before the environment.
-    assert_eq!(run(&named, &[("TYRANT_USER", "bob"), ("TYRANT_PASSWORD", "x")]).1, "v\n");
-    assert_eq!(run(&["get", "a:1"], &[("TYRANT_CREDENTIALS", file)]).1, "v\n");
+    assert_eq!(run_with(&named, &[("TYRANT_USER", "bob"), ("TYRANT_PASSWORD", "x")]).1, "v\n");
+    assert_eq!(run_with(&["get", "a:1"], &[("TYRANT_CREDENTIALS", file)]).1, "v\n");
     for (arguments, variables, expected) in [
         (&["get", "a:1"][..], &[][..], "requires a user: name one with --user"),
         (&["get", "a:1", "--user", "ann"], &[], "with --credentials or TYRANT_PASSWORD"),
@@ -311,7 +311,7 @@ fn the_tools_log_in_by_option_file_and_environment() {
             "refused the login of ann",
         ),
     ] {
-        let (code, output, error) = run(arguments, variables);
+        let (code, output, error) = run_with(arguments, variables);
         assert_eq!(code, Some(1), "{arguments:?}: {output}{error}");
         assert!(error.contains(expected), "{arguments:?}: {error}");
         assert!(!error.contains("secret") && !error.contains("hidden"), "{error}");
@@ -327,7 +327,9 @@ fn replicas_and_backups_log_in_and_show_no_secret() {
     let text = |name: &str| path(name).to_str().expect("a path").to_owned();
     add_with(&path("users"), "reader", "hidden", "read");
     add_with(&path("users"), "copier", "secret", "read,write,admin");
-    for (name, line) in [("right", "copier:secret\n"), ("reader", "reader:hidden\n")] {
+    for (name, line) in
+        [("right", "copier:secret\n"), ("reader", "reader:hidden\n"), ("wrong", "copier:hidden\n")]
+    {
         std::fs::write(path(name), line).expect("a file");
         let mode = PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(path(name), mode).expect("its permissions");
@@ -350,6 +352,13 @@ fn replicas_and_backups_log_in_and_show_no_secret() {
     let lost = format!("replicating from {address}: ");
     crate::process::wait_for("the refusal", || refused.log().contains(&lost).then_some(()));
     refused.exchange("get k\r\n", "END\r\n");
+    let wrong = start(&text("wrong"));
+    crate::process::wait_for("a failed login", || {
+        wrong.log().contains("login refused").then_some(())
+    });
+    // Further failures would make the logins of this address wait.
+    let mut shown = vec![wrong.log(), wrong.command_line()];
+    drop(wrong);
     let replica = start(&right);
     crate::process::wait_for("the copy", || {
         let get = ["get", "k", "--server", &replica.address()];
@@ -361,9 +370,10 @@ fn replicas_and_backups_log_in_and_show_no_secret() {
     assert!(error.contains("lacks the right admin"), "{error}");
     succeed("tyrant", &[&create[..], &[&right]].concat());
     for server in [&master, &replica, &refused] {
-        for shown in [server.log(), server.command_line()] {
-            assert!(!shown.contains("secret") && !shown.contains("hidden"), "{shown}");
-        }
+        shown.extend([server.log(), server.command_line()]);
+    }
+    for shown in shown {
+        assert!(!shown.contains("secret") && !shown.contains("hidden"), "{shown}");
     }
     let config = text("tyrant.toml");
     let lines = format!("master-credentials = {right:?}\nusers = {users:?}\n");
@@ -373,4 +383,38 @@ fn replicas_and_backups_log_in_and_show_no_secret() {
     std::fs::write(&right, "secret").expect("a file");
     let error = fail("tyrant", &["config", "--check", &config]);
     assert!(error.contains("name:password") && !error.contains(": secret"), "{error}");
+}
+
+#[test]
+fn a_unix_socket_has_its_mode_and_a_server_started_as_root_becomes_its_user() {
+    let output = run("tyrant", &["serve", "--unix", "s", "--socket-mode", "0778", "*"]);
+    assert!(String::from_utf8(output.stderr).expect("UTF-8").contains("octal digits"));
+    let error = fail("tyrant", &["serve", "--socket-mode", "0600", "*"]);
+    assert!(error.contains("socket-mode: requires unix"), "{error}");
+    let is_root = rustix::process::geteuid().is_root();
+    let user = if is_root { "nobody-of-this-name" } else { "nobody" };
+    let error = fail("tyrant", &["serve", "--run-as", user, "*"]);
+    let reason = if is_root { "there is no user nobody-of-this-name" } else { "requires root" };
+    assert!(error.contains(reason), "{error}");
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).expect("its mode");
+    let mut options = vec!["--unix", "socket", "--socket-mode", "0640", "--pid", "pid"];
+    if is_root {
+        options.extend(["--run-as", "nobody"]);
+    }
+    let server = Server::tyrant_in(folder, "casket.tch", &options);
+    let path = |name: &str| server.folder.path().join(name);
+    assert_eq!(mode(&path("socket")), 0o640);
+    server.exchange("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+    let process = std::fs::read_to_string(path("pid")).expect("a pid file");
+    let threads = std::fs::read_dir(format!("/proc/{}/task", process.trim())).expect("threads");
+    for thread in threads {
+        let status = thread.expect("a thread").path().join("status");
+        let status = std::fs::read_to_string(status).expect("its state");
+        let ids =
+            status.lines().filter(|line| line.starts_with("Uid:") || line.starts_with("Gid:"));
+        for line in ids {
+            assert!(!line.split_whitespace().any(|id| id == "0"), "{line}");
+        }
+    }
 }

@@ -67,6 +67,8 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Config {
     /// Addresses to listen on; at least one, unless there are some for TLS.
     pub listen: Vec<Endpoint>,
+    /// Permission bits of the files of Unix sockets; `None` leaves those of the process.
+    pub socket_mode: Option<u32>,
     /// Settings of TLS, if clients may use it.
     pub tls: Option<TlsSettings>,
     /// Most event loops, a thread each. Loops after the first work only under load.
@@ -200,6 +202,7 @@ impl Config {
         };
         Self {
             listen: vec![Endpoint::Loopback { port: 1978 }],
+            socket_mode: None,
             tls: None,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             connections_max: 65_536,

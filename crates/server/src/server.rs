@@ -122,7 +122,7 @@ impl Server {
         let tls = config.tls.iter().flat_map(|tls| &tls.listen);
         let mut listeners = Vec::new();
         for (endpoint, beginning) in open.chain(tls.map(|endpoint| (endpoint, Beginning::Tls))) {
-            listeners.extend(Listener::bind(endpoint, beginning)?);
+            listeners.extend(Listener::bind(endpoint, beginning, config.socket_mode)?);
         }
         Self::with_listeners(config, database, listeners)
     }

@@ -65,7 +65,7 @@ impl Monitor {
     /// Listens on `endpoint`, and answers from now on. The process counts as starting until
     /// [`Monitor::set_started`].
     pub fn start(endpoint: &Endpoint, limits: ReadinessLimits) -> Result<Self> {
-        let listeners = Listener::bind(endpoint, Beginning::Plain)?;
+        let listeners = Listener::bind(endpoint, Beginning::Plain, None)?;
         let addresses = listeners.iter().filter_map(Listener::local_address).collect();
         let state = Arc::new(State {
             stop: StopSignal::new().map_err(Error::system("make an eventfd"))?,

@@ -2,6 +2,7 @@
 
 use crate::{Endpoint, Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, chmod};
 use rustix::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -34,9 +35,13 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Listens on every address of `endpoint`. Connections to a Unix socket begin without TLS,
-    /// unless it is required.
-    pub(crate) fn bind(endpoint: &Endpoint, beginning: Beginning) -> Result<Vec<Self>> {
-        let mut listeners = Self::bind_plain(endpoint)?;
+    /// unless it is required. The file of a Unix socket gets the permission bits `mode`, if any.
+    pub(crate) fn bind(
+        endpoint: &Endpoint,
+        beginning: Beginning,
+        mode: Option<u32>,
+    ) -> Result<Vec<Self>> {
+        let mut listeners = Self::bind_plain(endpoint, mode)?;
         for listener in &mut listeners {
             let is_unix = listener.file.is_some() && beginning == Beginning::Either;
             listener.beginning = if is_unix { Beginning::Plain } else { beginning };
@@ -44,11 +49,11 @@ impl Listener {
         Ok(listeners)
     }
 
-    fn bind_plain(endpoint: &Endpoint) -> Result<Vec<Self>> {
+    fn bind_plain(endpoint: &Endpoint, mode: Option<u32>) -> Result<Vec<Self>> {
         let failed =
             |source: Errno| Error::Listen { endpoint: endpoint.clone(), source: source.into() };
         match endpoint {
-            Endpoint::Unix(path) => Ok(vec![Self::bind_unix(path).map_err(failed)?]),
+            Endpoint::Unix(path) => Ok(vec![Self::bind_unix(path, mode).map_err(failed)?]),
             Endpoint::Loopback { port } => Self::bind_loopback(*port).map_err(failed),
             Endpoint::Tcp { host: None, port } => {
                 // One socket serves both families, unless the system has no IPv6.
@@ -103,7 +108,7 @@ impl Listener {
         Ok(Self { socket, beginning: Beginning::Plain, file: None })
     }
 
-    fn bind_unix(path: &Path) -> rustix::io::Result<Self> {
+    fn bind_unix(path: &Path, mode: Option<u32>) -> rustix::io::Result<Self> {
         let address = SocketAddrUnix::new(path)?;
         let socket = open(AddressFamily::UNIX)?;
         match net::bind(&socket, &address) {
@@ -113,6 +118,10 @@ impl Listener {
                 net::bind(&socket, &address)?;
             }
             result => result?,
+        }
+        if let Some(mode) = mode {
+            // No client can connect before the socket listens.
+            chmod(path, Mode::from_raw_mode(mode))?;
         }
         net::listen(&socket, BACKLOG)?;
         Ok(Self { socket, beginning: Beginning::Plain, file: Some(path.to_path_buf()) })

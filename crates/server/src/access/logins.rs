@@ -12,8 +12,8 @@
 //! [`VERIFICATIONS_MAX`] passwords at a time. A password that was verified once is recognised at
 //! once.
 //!
-//! Lock order: the table and the number of verifications have a lock each. No other lock is taken
-//! under them.
+//! Lock order: the table and the turns to verify a password have a lock each. No other lock is
+//! taken under them.
 
 use crate::access::log_limit::LogLimit;
 use crate::access::user_file::CREDENTIAL_BYTES_MAX;
@@ -156,6 +156,16 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
+    /// Returns whether both come from one IPv4 address, from one IPv6 network of 48 bits, which a
+    /// client may have as a whole, or over Unix sockets.
+    pub(crate) fn has_network_of(&self, other: &Self) -> bool {
+        let network = |attempt: &Self| match Source::of(attempt.address) {
+            Source::V6(network) => Source::V6(network >> 16),
+            source => source,
+        };
+        network(self) == network(other)
+    }
+
     fn is_of(&self, (name, password): (&[u8], &[u8])) -> bool {
         *self.name == *name && self.password.ct_eq(password).into()
     }
@@ -217,10 +227,19 @@ pub(crate) struct Logins {
     started: Instant,
     /// Time until which any failure counts, in milliseconds since `started`.
     counts_until_ms: AtomicU64,
+    turns: Mutex<Turns>,
+    /// Notified when a turn begins or ends.
+    turned: Condvar,
+}
+
+/// Turns to verify a password, in the order in which the threads have asked for them.
+#[derive(Debug, Default)]
+struct Turns {
     /// Number of passwords that are being verified.
-    verifying: Mutex<usize>,
-    /// Notified when one has been verified.
-    ended: Condvar,
+    verifying: usize,
+    /// Number of turns that were asked for, and of those that have begun.
+    asked: u64,
+    begun: u64,
 }
 
 /// Turn to verify a password, until it is dropped.
@@ -228,8 +247,8 @@ struct Turn<'a>(&'a Logins);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        *self.0.verifying.lock() -= 1;
-        self.0.ended.notify_one();
+        self.0.turns.lock().verifying -= 1;
+        self.0.turned.notify_all();
     }
 }
 
@@ -242,8 +261,8 @@ impl Logins {
             hasher: RandomState::new(),
             started: Instant::now(),
             counts_until_ms: AtomicU64::new(0),
-            verifying: Mutex::new(0),
-            ended: Condvar::new(),
+            turns: Mutex::default(),
+            turned: Condvar::new(),
         }
     }
 
@@ -327,13 +346,19 @@ impl Logins {
         self.attempt(peer.address, "HTTP", Instant::now(), || users.of_token(token).cloned())
     }
 
-    /// Waits until fewer than [`VERIFICATIONS_MAX`] passwords are being verified.
+    /// Waits until fewer than [`VERIFICATIONS_MAX`] passwords are being verified, and the threads
+    /// that asked before have had their turn.
     fn await_turn(&self) -> Turn<'_> {
-        let mut verifying = self.verifying.lock();
-        while *verifying >= VERIFICATIONS_MAX {
-            self.ended.wait(&mut verifying);
+        let mut turns = self.turns.lock();
+        let number = turns.asked;
+        turns.asked += 1;
+        while turns.begun != number || turns.verifying >= VERIFICATIONS_MAX {
+            self.turned.wait(&mut turns);
         }
-        *verifying += 1;
+        turns.begun += 1;
+        turns.verifying += 1;
+        drop(turns);
+        self.turned.notify_all();
         Turn(self)
     }
 
@@ -586,6 +611,33 @@ mod tests {
                 Ok(refused) => panic!("{refused:?}"),
             }
         }
+    }
+
+    #[test]
+    fn passwords_are_verified_in_the_order_of_their_attempts() {
+        let logins = &Logins::new();
+        let mut turns: Vec<_> = (0..VERIFICATIONS_MAX).map(|_| logins.await_turn()).collect();
+        let order = &Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let asked = logins.turns.lock().asked;
+                scope.spawn(move || {
+                    let _turn = logins.await_turn();
+                    order.lock().push(number);
+                });
+                // It has asked once it waits or has its turn.
+                while logins.turns.lock().asked == asked {
+                    std::thread::yield_now();
+                }
+            }
+            // A thread that asks again at once comes last.
+            turns.truncate(1);
+            drop(logins.await_turn());
+            order.lock().push(8);
+        });
+        assert_eq!(*order.lock(), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        drop(turns);
+        assert_eq!(logins.turns.lock().verifying, 0);
     }
 
     #[test]

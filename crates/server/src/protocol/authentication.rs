@@ -11,7 +11,7 @@
 
 use super::{Context, Halt, Next, Step, dispatch};
 use crate::access::logins::{Attempt, Login};
-use crate::access::users::{CurrentUsers, Users};
+use crate::access::users::CurrentUsers;
 use crate::counters::Count;
 use crate::protocol::reparse::UNAUTHENTICATED_BYTES_MAX;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Context<'_> {
                 let logins = &self.shared.logins;
                 match logins.check_at_once(&users, peer, protocol, credentials, verdict) {
                     Ok(login) => login,
-                    Err(attempt) => self.verify(&users, attempt)?,
+                    Err(attempt) => self.verify(attempt)?,
                 }
             }
             _ => Login::Denied,
@@ -81,10 +81,12 @@ impl Context<'_> {
         Ok(login)
     }
 
-    /// Verifies the password of an attempt on a thread that may wait, or leaves it to one.
-    fn verify(&mut self, users: &Users, attempt: Attempt) -> Result<Login, Halt> {
+    /// Leaves the password of an attempt to a thread that may wait. The worker pool is none: its
+    /// requests were admitted before, so a reload has changed the user, and the client has to try
+    /// again.
+    fn verify(&mut self, attempt: Attempt) -> Result<Login, Halt> {
         if self.may_block {
-            return Ok(self.shared.logins.check(users, &attempt));
+            return Ok(Login::TooSoon { wait_s: 1 });
         }
         self.session.attempt = Some(Box::new(attempt));
         Err(Halt::Blocked)
@@ -146,7 +148,7 @@ fn step_http(
     let (header, verdict) = (head.header("Authorization"), context.session.verdict.take());
     let peer = context.session.peer.get_or_insert_default();
     let checked = context.shared.logins.check_header(users, peer, header, verdict);
-    let login = match checked.or_else(|attempt| context.verify(&users.load(), attempt)) {
+    let login = match checked.or_else(|attempt| context.verify(attempt)) {
         Ok(login) => login,
         Err(_) => return Step::Blocked { bytes: input.len() },
     };
@@ -231,4 +233,45 @@ fn challenge(
         _ => http::reply::challenge(output, is_head),
     }
     Step::Executed { bytes: input.len(), next: Next::Refuse }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use crate::access::password::PasswordCost;
+    use crate::access::user_file::{UserEntry, UserFile};
+    use crate::access::users::Users;
+    use crate::counters::Counters;
+    use crate::protocol::session::Session;
+    use crate::shared::Shared;
+    use cabinet::Database;
+
+    #[test]
+    fn the_worker_pool_verifies_no_password_of_a_user_whom_a_reload_has_changed() {
+        let users = |password: &[u8]| {
+            let entry = UserEntry::with_password("ann", password, PasswordCost::MIN);
+            Arc::new(Users::of(UserFile { users: vec![entry.expect("a user")] }))
+        };
+        let before = users(b"secret");
+        assert!(before.verify(b"ann", b"secret").is_some());
+        let config = Config { users: Some(before), ..Config::default() };
+        let shared = Shared::for_test(config, Database::open("*").expect("a database"));
+        let (counters, mut session) = (Counters::default(), Session::default());
+        let mut execute = |may_block| {
+            let mut context = Context::new(&shared, may_block, &counters, &mut session, 0);
+            let (mut output, users) = (Vec::new(), shared.users.as_ref().expect("users"));
+            let get = b"GET /k HTTP/1.1\r\nAuthorization: Basic YW5uOnNlY3JldA==\r\n\r\n";
+            let step = step(&mut context, users, get, &mut output);
+            let reply = String::from_utf8_lossy(&output).lines().next().map(str::to_owned);
+            (matches!(step, Step::Blocked { .. }), reply, session.attempt.take().is_some())
+        };
+        let reply = |text: &str| Some(format!("HTTP/1.1 {text}"));
+        assert_eq!(execute(false), (false, reply("404 Not Found"), false));
+        assert_eq!(execute(true), (false, reply("404 Not Found"), false));
+        // The same password has another hash.
+        shared.users.as_ref().expect("users").replace(users(b"secret"));
+        assert_eq!(execute(true), (false, reply("429 Too Many Requests"), false));
+        assert_eq!(execute(false), (true, None, true));
+    }
 }

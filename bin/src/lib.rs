@@ -27,6 +27,11 @@ pub mod ttserver;
 pub mod ttulmgr;
 mod updates;
 
+/// musl's own allocator has one lock for all threads.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The version of the programs.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -113,7 +113,13 @@ enum Command {
         seconds: u32,
     },
     /// Build the Debian package; install, upgrade and remove it in a clean root (needs root).
-    Package(Build),
+    Package {
+        /// Build archives of programs without libraries for x86-64 and ARM64 instead.
+        #[arg(long = "static", conflicts_with = "debug")]
+        is_static: bool,
+        #[command(flatten)]
+        build: Build,
+    },
     /// Write the generated parts of the pages, after a change of the settings.
     Docs,
     /// Check the source: widths, citations, words, and which module and crate uses which.
@@ -159,7 +165,8 @@ fn main() -> Result<()> {
         Command::Webdav(build) => webdav::run_all(build.profile()),
         Command::Metrics(build) => metrics::run_all(build.profile()),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
-        Command::Package(build) => package::build_and_try(build.profile()),
+        Command::Package { is_static: true, .. } => package::build_and_try_static(),
+        Command::Package { build, .. } => package::build_and_try(build.profile()),
         Command::Docs => docs::run(),
         Command::Tidy => tidy::run(&command_names()),
     }

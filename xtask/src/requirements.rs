@@ -43,9 +43,14 @@ pub(crate) fn install_programs() -> Result<()> {
         bail!("the tests need these programs (named as Debian packages): {}", missing.join(" "));
     }
     run(Command::new("apt-get").args(["update", "--quiet"]))?;
+    install_packages(&missing)
+}
+
+/// Installs Debian packages, as root.
+pub(crate) fn install_packages(names: &[&str]) -> Result<()> {
     run(Command::new("apt-get")
         .args(["install", "--yes", "--quiet", "--no-install-recommends"])
-        .args(missing)
+        .args(names)
         .env("DEBIAN_FRONTEND", "noninteractive"))
 }
 

@@ -1,6 +1,7 @@
 //! Clean root: a minimal Debian in a folder, in which packages are tried with `chroot`.
 
 use crate::programs::{free_port, run, run_quietly, succeeds, target_folder};
+use crate::requirements::install_packages;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -65,9 +66,7 @@ fn archive() -> Result<PathBuf> {
         return Ok(archive);
     }
     if !succeeds(&["sh", "-c", "command -v debootstrap"]) {
-        run(Command::new("apt-get")
-            .args(["install", "--yes", "--quiet", "--no-install-recommends", "debootstrap"])
-            .env("DEBIAN_FRONTEND", "noninteractive"))?;
+        install_packages(&["debootstrap"])?;
     }
     let release = fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
     let release = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));

@@ -1,7 +1,8 @@
-//! Debian package: builds it from `packaging/`, and tries it in a clean root: installation, a
+//! Packages. The Debian one is built from `packaging/` and tried in a clean root: installation, a
 //! server with records, an upgrade, the removal.
 
 mod clean_root;
+mod static_programs;
 
 use crate::programs::{Profile, build, run, run_quietly, target_folder, workspace};
 use crate::requirements::is_root;
@@ -31,6 +32,11 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("zsh", "usr/share/zsh/vendor-completions/_tyrant"),
     ("fish", "usr/share/fish/vendor_completions.d/tyrant.fish"),
 ];
+
+/// Builds and tries the programs without libraries, for each architecture.
+pub(crate) fn build_and_try_static() -> Result<()> {
+    static_programs::build_and_try()
+}
 
 /// Builds the package, and tries it in a clean root unless this process may not.
 pub(crate) fn build_and_try(profile: Profile) -> Result<()> {

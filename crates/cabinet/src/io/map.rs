@@ -11,6 +11,7 @@
 use memmap2::{MmapOptions, MmapRaw};
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -55,6 +56,44 @@ impl Map {
         raw.advise(memmap2::Advice::Random)?;
         let map = Self::new(raw, written.min(length), 0);
         map.0.appender_taken.store(true, Ordering::Release);
+        Ok(map)
+    }
+
+    /// Maps the first `written` bytes of a file, which is only open for reading, and from there on
+    /// memory. So appends do not reach the file.
+    pub(super) fn of_file_before_memory(
+        file: &fs::File,
+        capacity: usize,
+        written: usize,
+    ) -> io::Result<Self> {
+        let written = written.min(capacity);
+        // The page in which appends begin is memory.
+        let mapped = written - written % rustix::param::page_size();
+        let mut tail = vec![0; written - mapped];
+        file.read_exact_at(&mut tail, mapped as u64)?;
+        let map = Self::of_memory(&[], capacity)?;
+        let address = map.0.raw.as_mut_ptr();
+        if mapped > 0 {
+            // SAFETY: the range consists of whole pages of a mapping that this map owns and that
+            // nobody has seen yet.
+            unsafe {
+                rustix::mm::mmap(
+                    address.cast(),
+                    mapped,
+                    rustix::mm::ProtFlags::READ,
+                    rustix::mm::MapFlags::SHARED | rustix::mm::MapFlags::FIXED,
+                    file,
+                    0,
+                )?;
+                // A refusal costs speed only.
+                let _ = rustix::mm::madvise(address.cast(), mapped, rustix::mm::Advice::Random);
+            }
+        }
+        // SAFETY: the mapping is at least `written` bytes long, its pages from `mapped` on are
+        // memory that nobody has seen yet, and the vector lies elsewhere.
+        unsafe { std::ptr::copy_nonoverlapping(tail.as_ptr(), address.add(mapped), tail.len()) };
+        map.0.written.store(written, Ordering::Release);
+        map.set_backed(written);
         Ok(map)
     }
 

@@ -5,8 +5,9 @@
 //! shows them, and is gone with it. So one recovery serves both, and the files stay byte for byte
 //! what they were, also on a file system that is read-only.
 //!
-//! A file that is only read costs no memory beyond its mapping. One that is changed, or mapped for
-//! more than it has, is copied into memory first: of a log that is the last segment.
+//! A file that is only read costs no memory beyond its mapping, also one that is appended to, as a
+//! log's last segment is: only what is appended is in memory. One that is changed elsewhere is
+//! copied into memory first.
 
 use super::file_lock::FileLock;
 use super::{File, Map, Open, RealStorage, Storage, directory_of};
@@ -42,9 +43,10 @@ impl State {
         if self.removed.contains(path) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let base = fs::File::open(path)?;
-        let bytes = base.metadata()?.len();
-        let file = Arc::new(OverlayFile { image: Mutex::new(Image::File { base, bytes }) });
+        let file = fs::File::open(path)?;
+        let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        let image = Image::new(Base::File { file, bytes });
+        let file = Arc::new(OverlayFile { image: Mutex::new(image) });
         self.files.insert(path.to_owned(), Arc::clone(&file));
         Ok(file)
     }
@@ -92,7 +94,7 @@ impl Storage for OverlayStorage {
         match found {
             Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let image = Image::Memory { contents: Vec::new(), map: None, allocated: 0 };
+                let image = Image::new(Base::Memory(Vec::new()));
                 let file = Arc::new(OverlayFile { image: Mutex::new(image) });
                 state.insert(path, Arc::clone(&file));
                 Ok(file)
@@ -161,80 +163,93 @@ struct OverlayFile {
     image: Mutex<Image>,
 }
 
-enum Image {
-    /// As it is on the disk.
-    File { base: fs::File, bytes: u64 },
+/// Contents of a file: its base, and over that the map.
+struct Image {
+    base: Base,
+    map: Option<Map>,
+    /// Length that was allocated, in bytes. What neither base nor map has reads as zeros.
+    allocated: usize,
+}
+
+enum Base {
+    /// The first bytes of a file on the disk.
+    File { file: fs::File, bytes: usize },
     /// Changed, or new.
-    Memory {
-        /// Bytes written other than through the map.
-        contents: Vec<u8>,
-        map: Option<Map>,
-        allocated: usize,
-    },
+    Memory(Vec<u8>),
 }
 
-fn length_of(contents: &[u8], map: Option<&Map>, allocated: usize) -> usize {
-    contents.len().max(map.map_or(0, Map::written)).max(allocated)
-}
-
-/// All bytes of a file in memory.
-fn whole(contents: &[u8], map: Option<&Map>, allocated: usize) -> Vec<u8> {
-    let mut bytes = contents.to_vec();
-    bytes.resize(length_of(contents, map, allocated), 0);
-    let mapped = map.and_then(|map| map.get(0, map.written())).unwrap_or_default();
-    bytes[..mapped.len()].copy_from_slice(mapped);
-    bytes
-}
-
-impl Image {
+impl Base {
     fn length(&self) -> usize {
         match self {
-            Self::File { bytes, .. } => usize::try_from(*bytes).unwrap_or(usize::MAX),
-            Self::Memory { contents, map, allocated } => {
-                length_of(contents, map.as_ref(), *allocated)
-            }
+            Self::File { bytes, .. } => *bytes,
+            Self::Memory(contents) => contents.len(),
         }
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let (contents, map, allocated) = match self {
-            Self::File { base, .. } => return read_file(base, buffer, offset),
-            Self::Memory { contents, map, allocated } => (contents, map.as_ref(), *allocated),
-        };
-        let length = length_of(contents, map, allocated);
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(length);
-        let buffer_bytes = buffer.len().min(length - start);
-        let buffer = &mut buffer[..buffer_bytes];
-        buffer.fill(0);
-        let mapped = map.and_then(|map| map.get(0, map.written())).unwrap_or_default();
-        for bytes in [&contents[..], mapped] {
-            let bytes = bytes.get(start..).unwrap_or_default();
-            let count = bytes.len().min(buffer.len());
-            buffer[..count].copy_from_slice(&bytes[..count]);
+    /// Cuts it if it is longer.
+    fn truncate(&mut self, length: usize) {
+        match self {
+            Self::File { bytes, .. } => *bytes = length.min(*bytes),
+            Self::Memory(contents) => contents.truncate(length),
         }
-        Ok(buffer_bytes)
+    }
+
+    /// Reads the bytes that it has into the beginning of the buffer.
+    fn read_at(&self, buffer: &mut [u8], start: usize) -> io::Result<()> {
+        let count = self.length().saturating_sub(start).min(buffer.len());
+        let buffer = &mut buffer[..count];
+        match self {
+            Self::File { file, .. } => read_file(file, buffer, start as u64).map(drop),
+            Self::Memory(contents) => {
+                buffer.copy_from_slice(contents.get(start..start + count).unwrap_or_default());
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Image {
+    fn new(base: Base) -> Self {
+        Self { base, map: None, allocated: 0 }
+    }
+
+    fn mapped_bytes(&self) -> usize {
+        self.map.as_ref().map_or(0, Map::written)
+    }
+
+    fn length(&self) -> usize {
+        self.base.length().max(self.mapped_bytes()).max(self.allocated)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let length = self.length();
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(length);
+        let count = buffer.len().min(length - start);
+        let buffer = &mut buffer[..count];
+        buffer.fill(0);
+        let end = self.mapped_bytes().clamp(start, start + count);
+        let (mapped, rest) = buffer.split_at_mut(end - start);
+        if let Some(bytes) = self.map.as_ref().and_then(|map| map.get(start, end)) {
+            mapped.copy_from_slice(bytes);
+        }
+        self.base.read_at(rest, end)?;
+        Ok(count)
     }
 
     /// The bytes in memory, to be changed. A map that was made of them keeps what it had.
     fn contents(&mut self) -> io::Result<&mut Vec<u8>> {
-        let bytes = match self {
-            Self::File { base, bytes } => {
-                let mut contents = vec![0; usize::try_from(*bytes).map_err(io::Error::other)?];
-                let count = read_file(base, &mut contents, 0)?;
-                contents.truncate(count);
-                contents
+        if !matches!((&self.base, &self.map), (Base::Memory(_), None)) {
+            let mut contents = vec![0; self.length()];
+            self.read_at(&mut contents, 0)?;
+            *self = Self::new(Base::Memory(contents));
+        }
+        let length = self.length();
+        match &mut self.base {
+            Base::Memory(contents) => {
+                contents.resize(length, 0);
+                Ok(contents)
             }
-            Self::Memory { contents, map: None, allocated } => {
-                let allocated = (*allocated).max(contents.len());
-                contents.resize(allocated, 0);
-                std::mem::take(contents)
-            }
-            Self::Memory { contents, map, allocated } => whole(contents, map.as_ref(), *allocated),
-        };
-        *self = Self::Memory { contents: bytes, map: None, allocated: 0 };
-        match self {
-            Self::Memory { contents, .. } => Ok(contents),
-            Self::File { .. } => Err(io::ErrorKind::Other.into()),
+            Base::File { .. } => Err(io::ErrorKind::Other.into()),
         }
     }
 }
@@ -267,10 +282,11 @@ impl File for OverlayFile {
     }
 
     fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        match &*self.image.lock() {
+        let image = self.image.lock();
+        match image.base {
             // A caller that must not wait asks somebody who may.
-            Image::File { .. } => Err(io::ErrorKind::WouldBlock.into()),
-            image => image.read_at(buffer, offset),
+            Base::File { .. } => Err(io::ErrorKind::WouldBlock.into()),
+            Base::Memory(_) => image.read_at(buffer, offset),
         }
     }
 
@@ -288,9 +304,8 @@ impl File for OverlayFile {
 
     fn allocate(&self, map: &Map, length: u64) -> io::Result<()> {
         let bytes = usize::try_from(length).map_err(io::Error::other)?;
-        if let Image::Memory { allocated, .. } = &mut *self.image.lock() {
-            *allocated = bytes.max(*allocated);
-        }
+        let mut image = self.image.lock();
+        image.allocated = bytes.max(image.allocated);
         map.set_backed(bytes);
         Ok(())
     }
@@ -298,9 +313,12 @@ impl File for OverlayFile {
     fn truncate(&self, length: u64) -> io::Result<()> {
         let bytes = usize::try_from(length).map_err(io::Error::other)?;
         let mut image = self.image.lock();
-        if image.length() != bytes {
-            image.contents()?.resize(bytes, 0);
+        if bytes < image.mapped_bytes() {
+            image.contents()?.truncate(bytes);
+            return Ok(());
         }
+        image.base.truncate(bytes);
+        image.allocated = bytes;
         Ok(())
     }
 
@@ -312,18 +330,23 @@ impl File for OverlayFile {
 
     fn map(&self, capacity: usize, written: usize) -> io::Result<Map> {
         let mut image = self.image.lock();
-        if let Image::File { base, .. } = &*image
-            && capacity <= image.length()
-        {
-            return Map::of_file_to_read(base, capacity, written);
+        let length = image.length();
+        if image.map.is_some() {
+            // The bytes of that map become the base of this one.
+            image.contents()?;
         }
-        let contents = image.contents()?;
-        let bytes = &contents[..written.min(contents.len())];
-        let mapped = Map::of_memory(bytes, capacity)?;
-        if let Image::Memory { map, allocated, contents } = &mut *image {
-            *allocated = contents.len();
-            *map = Some(mapped.clone());
-        }
+        let written = written.min(length);
+        let mapped = match &image.base {
+            Base::File { file, .. } if capacity <= length => {
+                return Map::of_file_to_read(file, capacity, written);
+            }
+            Base::File { file, bytes } if written <= *bytes => {
+                Map::of_file_before_memory(file, capacity, written)?
+            }
+            _ => Map::of_memory(&image.contents()?[..written], capacity)?,
+        };
+        image.allocated = length;
+        image.map = Some(mapped.clone());
         Ok(mapped)
     }
 }
@@ -371,6 +394,41 @@ mod tests {
         assert_eq!(fs::read(path("b")).unwrap(), b"bbbb");
         assert_eq!(RealStorage.list(folder.path()).unwrap().len(), 2);
         assert!(storage.create_dir(&path("d")).is_err());
+    }
+
+    #[test]
+    fn appends_after_a_part_of_a_file_do_not_reach_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let old: Vec<u8> = (0..20_000_u32).map(|number| (number % 251) as u8).collect();
+        fs::write(&path, &old).unwrap();
+        for written in [0, 10, 4096, 9000, 20_000] {
+            let storage = OverlayStorage::new();
+            let file = storage.open(&path, Open::Existing).unwrap();
+            let map = file.map(1 << 20, written).unwrap();
+            assert_eq!(map.get(0, written), Some(&old[..written]));
+            file.allocate(&map, 30_000).unwrap();
+            let mut appender = Appender::of(&map).unwrap();
+            assert!(appender.append(&[&[0xee; 5000]], 5000));
+            drop(appender);
+            let mut expected = old.clone();
+            expected.resize(30_000, 0);
+            expected[written..written + 5000].fill(0xee);
+            let mut bytes = vec![0xff; 40_000];
+            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 30_000);
+            assert!(bytes[..30_000] == expected);
+            assert_eq!(map.get(0, written + 5000), Some(&expected[..written + 5000]));
+            // Appended bytes stay when the file is cut behind them, and go with a cut before them.
+            file.give_back(&map, 0).unwrap();
+            assert_eq!(file.length().unwrap(), written as u64 + 5000);
+            file.truncate(written as u64 / 2).unwrap();
+            file.write_at(b"new", written as u64).unwrap();
+            expected[written / 2..].fill(0);
+            expected[written..written + 3].copy_from_slice(b"new");
+            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), written + 3);
+            assert!(bytes[..written + 3] == expected[..written + 3]);
+        }
+        assert!(fs::read(&path).unwrap() == old);
     }
 
     #[test]

@@ -1,20 +1,29 @@
 //! Clean root: a minimal Debian in a folder, in which packages are tried with `chroot`.
 
-use crate::programs::{free_port, run, run_quietly, succeeds, target_folder};
+use crate::programs::{free_port, run, run_quietly, succeeds, target_folder, workspace};
 use crate::requirements::install_packages;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// Longest wait for a message of the server.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Packages of the clean root.
+/// Packages of the clean root beside those of every Debian.
+const PACKAGES: &str = "openssl,procps";
+
+/// Heading of the README's commands that set up a server.
+const SET_UP: &str = "## From a package to an encrypted server with users and metrics";
+
+const PASSWORD: &str = "of the package's test";
+
+/// Source of the packages.
 const MIRROR: &str = "http://deb.debian.org/debian";
 
 const CONFIGURATION: &str = "etc/tyrant/tyrant.toml";
@@ -52,6 +61,36 @@ pub(super) fn try_packages(package: &Path, upgrade: &Path) -> Result<()> {
     let database = root.path.join("var/lib/tyrant/casket.tch/manifest");
     ensure!(database.exists(), "the purge removed the database");
     println!("package: installed, served, upgraded with its records, removed, purged");
+
+    root.set_up_by_readme(package)?;
+    let (port, admin) = (free_port()?, free_port()?);
+    root.set_port(port)?;
+    root.configure("127.0.0.1:9178", &format!("127.0.0.1:{admin}"))?;
+    let server = root.start()?;
+    let record = format!("https://localhost:{port}/key");
+    let certificate = root.path.join("var/lib/tyrant/server.pem");
+    let curl = |arguments: &[&str]| {
+        let mut command = Command::new("curl");
+        command.args(["--silent", "--max-time", "60", "--write-out", "%{http_code}"]);
+        let output = command.arg("--cacert").arg(&certificate).args(arguments).output();
+        let output = output.context("cannot run curl, install it")?;
+        Ok::<_, anyhow::Error>(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let user = format!("ann:{PASSWORD}");
+    for (arguments, expected) in [
+        (&["-u", &user, "-X", "PUT", "--data", "value", &record][..], "201"),
+        (&["-u", &user, &record], "value200"),
+        (&["-u", "ann:wrong", "--output", "/dev/null", &record], "401"),
+        (&["--output", "/dev/null", &record], "401"),
+        (&["--output", "/dev/null", &record.replace("https:", "http:")], "000"),
+    ] {
+        let answer = curl(arguments)?;
+        ensure!(answer == expected, "curl {arguments:?} printed {answer}, not {expected}");
+    }
+    let metrics = curl(&[&format!("http://127.0.0.1:{admin}/metrics")])?;
+    ensure!(metrics.contains("\ntyrant_") && metrics.ends_with("200"), "metrics: {metrics}");
+    server.stop()?;
+    println!("package: set up by the commands of the README: encryption, a user, metrics");
     Ok(())
 }
 
@@ -61,7 +100,7 @@ fn address(port: u16) -> String {
 
 /// Returns an archive of a minimal Debian of this machine's release, which is made once.
 fn archive() -> Result<PathBuf> {
-    let archive = target_folder().join("clean-root.tar");
+    let archive = target_folder().join(format!("clean-root-{PACKAGES}.tar"));
     if archive.exists() {
         return Ok(archive);
     }
@@ -76,7 +115,8 @@ fn archive() -> Result<PathBuf> {
     let folder = tempfile::tempdir_in(target_folder()).context("no temporary folder")?;
     let root = folder.path().join("root");
     let mut command = Command::new("debootstrap");
-    run(command.args(["--variant=minbase", "--include=procps", release]).arg(&root).arg(MIRROR))?;
+    command.args(["--variant=minbase", "--include", PACKAGES, release]).arg(&root).arg(MIRROR);
+    run(&mut command)?;
     run(Command::new("tar").arg("-cf").arg(&unfinished).arg("-C").arg(&root).arg("."))?;
     fs::rename(unfinished, &archive).context("the archive of the clean root")?;
     Ok(archive)
@@ -136,11 +176,44 @@ impl Root {
         Ok(())
     }
 
+    /// Runs the commands of the README that install a package and set up its server, but the one
+    /// that restarts it.
+    fn set_up_by_readme(&self, package: &Path) -> Result<()> {
+        let readme = fs::read_to_string(workspace().join("README.md")).context("the README")?;
+        let section = readme.split_once(SET_UP).context("the README has no set-up")?.1;
+        let block = section.split_once("```sh\n").and_then(|(_, rest)| rest.split_once("\n```"));
+        let commands: Vec<_> = block.context("the set-up has no commands")?.0.lines().collect();
+        let [install, commands @ .., restart] = &commands[..] else { bail!("no commands") };
+        ensure!(commands.len() == 3, "the set-up does not have five commands");
+        ensure!(*restart == "systemctl restart tyrant", "the set-up does not restart the server");
+        let name = install.rsplit_once("./").context("the set-up installs no file")?.1;
+        fs::copy(package, self.path.join("root").join(name)).context("cannot copy the package")?;
+        for command in std::iter::once(install).chain(commands) {
+            println!("# {command}");
+            let mut child = Command::new("chroot")
+                .arg(&self.path)
+                .args(["sh", "-c", &format!("cd /root && {command}")])
+                .stdin(Stdio::piped())
+                .spawn()
+                .context("cannot run chroot")?;
+            // A command that asks for nothing may have ended already.
+            let asked = child.stdin.take().map(|mut input| writeln!(input, "{PASSWORD}"));
+            let status = child.wait().context("cannot wait for a command")?;
+            ensure!(status.success(), "{command} ended with {status}, its input with {asked:?}");
+        }
+        Ok(())
+    }
+
     fn set_port(&self, port: u16) -> Result<()> {
+        self.configure("port = 1978", &format!("port = {port}"))
+    }
+
+    /// Replaces a part of the configuration.
+    fn configure(&self, old: &str, new: &str) -> Result<()> {
         let path = self.path.join(CONFIGURATION);
         let text = fs::read_to_string(&path).context("the configuration")?;
-        fs::write(&path, text.replace("port = 1978", &format!("port = {port}")))
-            .context("the configuration")
+        ensure!(text.contains(old), "the configuration lacks {old}");
+        fs::write(&path, text.replace(old, new)).context("the configuration")
     }
 
     /// Starts the server as the unit does, and waits until it is ready.

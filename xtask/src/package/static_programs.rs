@@ -8,11 +8,12 @@ use super::{PROGRAMS, text};
 use crate::programs::{free_port, run, succeeds, target_folder, workspace};
 use crate::requirements::{install_packages, is_root, prepared};
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -78,19 +79,36 @@ fn try_image(image: &Path) -> Result<()> {
     let build = ["bud", "--isolation", "chroot", "-t", "tyrant", "-f", text(&file)?];
     run(buildah(&build).arg(image))?;
     let container = line(buildah(&["from", "localhost/tyrant"]))?;
-    let root = PathBuf::from(line(buildah(&["mount", &container]))?);
-    let port = free_port()?.to_string();
-    let serve = ["run", "--isolation", "chroot", &container, "--", "/usr/bin/tyrant", "serve"];
-    let mut command = buildah(&serve);
-    command.args(["--host", "127.0.0.1", "--port", &port, "/var/lib/tyrant/casket.tch"]);
-    let mut server = Server(command.spawn().context("cannot start the container")?);
-    let mut client = server.connect(port.parse().context("the port")?)?;
+    let folder = storage.path().join("state");
+    fs::create_dir(&folder).context("the folder of the database")?;
+    chown(&folder, Some(USER), Some(USER)).context("the folder of the database")?;
+    let port = free_port()?;
+    let volume = format!("{}:/var/lib/tyrant", text(&folder)?);
+    let mut command = buildah(&["run", "--isolation", "chroot", "--volume", &volume, &container]);
+    command.args([
+        "--",
+        "/usr/bin/tyrant",
+        "serve",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        &port.to_string(),
+        "/var/lib/tyrant/casket.tch",
+    ]);
+    let mut server = Server::start(&mut command)?;
+    let mut client = server.connect(port)?;
     ask(&mut client, "set key 0 0 5\r\nvalue\r\n", &["STORED"])?;
     ask(&mut client, "get key\r\n", &["VALUE key 0 5", "value", "END"])?;
-    let database = fs::metadata(root.join("var/lib/tyrant/casket.tch"));
+    let database = fs::metadata(folder.join("casket.tch"));
     let owner = database.context("no database in the container")?.uid();
     ensure!(owner == USER, "the server of the container runs as the user {owner}");
-    ensure!(server.end(Signal::TERM)?, "the container did not end well");
+    // The program that runs the container reports the signal, not how the server has ended.
+    server.end(Signal::TERM)?;
+    let deadline = Instant::now() + PATIENCE;
+    while TcpStream::connect(("127.0.0.1", port)).is_ok() {
+        ensure!(Instant::now() < deadline, "the server of the container does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     println!("package: image built, served as the user {USER}");
     Ok(())
 }
@@ -181,7 +199,7 @@ fn try_server(archive: &Path, architecture: &str) -> Result<()> {
         let mut command = Command::new("chroot");
         command.arg(root).args(&emulator).args(["/tyrant", "serve", "/casket.tch"]);
         command.args(["--host", "127.0.0.1", "--port", &port.to_string(), "--log", "/log"]);
-        Ok(Server(command.spawn().context("cannot start the server")?))
+        Server::start(&mut command)
     };
     let mut server = start()?;
     let mut client = server.connect(port)?;
@@ -219,10 +237,14 @@ fn ask(client: &mut TcpStream, request: &str, expected: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A running server, killed when dropped.
+/// A running server, killed when dropped. It has a process group, with the programs that run it.
 struct Server(Child);
 
 impl Server {
+    fn start(command: &mut Command) -> Result<Self> {
+        Ok(Self(command.process_group(0).spawn().context("cannot start the server")?))
+    }
+
     /// Connects once the server accepts connections.
     fn connect(&mut self, port: u16) -> Result<TcpStream> {
         let deadline = Instant::now() + PATIENCE;
@@ -240,7 +262,7 @@ impl Server {
 
     /// Ends the server with a signal. Returns whether it reported success.
     fn end(&mut self, signal: Signal) -> Result<bool> {
-        kill_process(Pid::from_child(&self.0), signal).context("cannot signal the server")?;
+        kill_process_group(Pid::from_child(&self.0), signal).context("cannot signal the server")?;
         Ok(self.0.wait().context("cannot wait for the server")?.success())
     }
 }
@@ -248,7 +270,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        if let Ok(None) = self.0.try_wait() {
+            let _ = self.end(Signal::KILL);
+        }
     }
 }

@@ -58,10 +58,11 @@ impl Reloader {
             handle.reload(&config);
             running.take_live(&databases[number]);
         }
-        if let Some(verbosity) = self.running.first().and_then(|settings| settings.log_level) {
+        // Settings of the process are the same in all databases of the file.
+        if let Some(verbosity) = databases.first().and_then(|settings| settings.log_level) {
             log.set_verbosity(verbosity);
         }
-        if let (Some(monitor), Some(settings)) = (&self.monitor, self.running.first()) {
+        if let (Some(monitor), Some(settings)) = (&self.monitor, databases.first()) {
             monitor.set_limits(settings.readiness_limits());
         }
         if changes == 0 {

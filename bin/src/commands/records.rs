@@ -107,12 +107,15 @@ impl Run for Put {
         super::rows::expect_columns(server, &value)?;
         if let Some(seconds) = self.expire {
             server.put_expiring(&key, &value, seconds)?;
+            server.confirm("put")?;
         } else if self.append {
             server.put_cat(&key, &value)?;
         } else if self.duplicate {
             server.put_duplicate(&key, &value)?;
+            server.confirm("put")?;
         } else if self.duplicate_front {
             server.put_duplicate_front(&key, &value)?;
+            server.confirm("put")?;
         } else if !self.keep {
             server.put(&key, &value)?;
         } else if !server.put_keep(&key, &value)? {
@@ -142,7 +145,7 @@ impl Run for Touch {
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         let key = self.form.read(&self.key)?;
         if server.touch(&key, self.seconds)? {
-            return Ok(());
+            return server.confirm("touch");
         }
         // The protocol has one reply for all failures.
         Err(match server.value_size(&key)? {
@@ -185,10 +188,14 @@ impl Run for Incr {
         let key = self.form.read(&self.key)?;
         let initial = self.initial.map(|number| (number, self.expire));
         let Some(sum) = server.increment(&key, self.addend, initial)? else {
-            return Err(server.failure(format_args!(
-                "the key {} has no record, which --initial would make, or one that is no number",
-                quoted(&key)
-            )));
+            // The protocol has one reply for all failures.
+            return Err(match initial {
+                None if server.value_size(&key)?.is_none() => server.failure(format_args!(
+                    "the key {} has no record; --initial makes one",
+                    quoted(&key)
+                )),
+                _ => client::Error::Miscellaneous.into(),
+            });
         };
         Ok(writeln!(output, "{sum}")?)
     }

@@ -10,7 +10,7 @@ const SUCCESS: &str = "0";
 const INVALID: &str = "2";
 const NO_PERMISSION: &str = "4";
 /// Part of the reason of a refusal by the mask.
-const MASKS: &str = "the server masks ";
+const MASKS_MISC: &str = "the server masks misc";
 const DAMAGED: [&str; 2] = ["6", "13"];
 
 impl Server {
@@ -83,7 +83,7 @@ impl Server {
             return Err(self.failure(format_args!("the server refuses {command}: it masks misc")));
         }
         match self.last_failure() {
-            Some((code, reason)) if code == NO_PERMISSION && reason.contains(MASKS) => {
+            Some((code, reason)) if code == NO_PERMISSION && reason.contains(MASKS_MISC) => {
                 Err(self.failure(format_args!("the server refuses {command}: {reason}")))
             }
             _ => Ok(()),

@@ -1,6 +1,7 @@
 //! Errors of `tyrant` on a server: which server, what failed, what to do.
 
 use crate::process::{Server, fail, free_port};
+use crate::tyrant::converse;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 
@@ -66,6 +67,14 @@ fn a_masked_function_is_no_success() {
     }
     let server = Server::tyrant("casket.tct", &["--mask", "misc"]);
     refuse(&server.address(), "set-index n LEX", &["refuses set-index: it masks misc"]);
+    let server = Server::tyrant("casket.tcb", &["--mask", "misc"]);
+    for line in ["put --expire 9 a b", "put --duplicate a b", "touch a 9"] {
+        let name = line.split(' ').next().expect("a name");
+        refuse(&server.address(), line, &[&format!("refuses {name}: it masks misc")]);
+    }
+    // Another masked command, which every command of the tool tries, is no matter.
+    let server = Server::tyrant("casket.tct", &["--mask", "stat"]);
+    converse(&server, &[("put-row a n=v", Some("")), ("get-row a", Some("a\tn\tv\n"))]);
 }
 
 #[test]

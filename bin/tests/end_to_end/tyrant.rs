@@ -191,6 +191,7 @@ fn records_expire_and_numbers_are_added_to() {
                 ("touch 1 0", Some("")),
                 ("get 1", Some("kept\n")),
                 ("incr 1", None),
+                ("misc incr 1 1", None),
                 ("touch 1 -1", Some("")),
                 ("get 1", None),
                 ("touch 1 60", None),
@@ -219,7 +220,7 @@ fn records_expire_and_numbers_are_added_to() {
     converse(&table, &[("put --expire 9 a b", None), ("incr a", None), ("misc touch a 9", None)]);
     let server = Server::tyrant("*", &["--expiry", "ignore"]);
     converse(&server, &[("put a 1", Some("")), ("incr a", Some("2\n")), ("get a", Some("2\n"))]);
-    for line in ["put --expire 9 a b", "touch a 9"] {
+    for line in ["put --expire 9 a b", "touch a 9", "incr b --initial 1 --expire 9"] {
         let mut arguments: Vec<_> = line.split(' ').collect();
         let address = server.address();
         arguments.extend(["--server", &address]);

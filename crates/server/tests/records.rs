@@ -31,6 +31,22 @@ fn a_value_stored_during_a_move_is_moved_too() {
 }
 
 #[test]
+fn a_record_of_the_front_end_that_is_made_while_none_is_to_be_removed_stays() {
+    let server = Server::bind(config(), memory()).unwrap();
+    let (records, other) = (server.records(), server.records());
+    let mut is_first = true;
+    let keep = records.change_own(b"name", |stored| {
+        if std::mem::take(&mut is_first) {
+            assert_eq!(stored, None);
+            other.change_own(b"name", |_| (Some(b"value".to_vec()), ())).unwrap();
+        }
+        (None, ())
+    });
+    keep.unwrap();
+    assert_eq!(records.own(b"name").unwrap().as_deref(), Some(&b"value"[..]));
+}
+
+#[test]
 fn a_write_of_a_part_fails_if_the_value_changed_meanwhile() {
     let database = memory();
     let records = records(&database);

@@ -168,10 +168,14 @@ impl<'a> Cursor<'a> {
                     self.next = next.map(Position::Key);
                 }
                 (Position::Key(key), Some(engine)) if self.singles > 0 => {
+                    self.view.check_deadline()?;
                     self.singles -= 1;
                     self.fill_one(engine, key)?;
                 }
-                _ => self.fill_many(&position)?,
+                _ => {
+                    self.view.check_deadline()?;
+                    self.fill_many(&position)?;
+                }
             }
         }
         Ok(())
@@ -272,6 +276,7 @@ impl<'a> BackCursor<'a> {
                 deadline::check()?;
                 self.end = self.view.step_back(&end, &self.range, &mut self.step)?;
             } else {
+                self.view.check_deadline()?;
                 self.fill_one(&end)?;
             }
             self.left = self.step.len();

@@ -404,7 +404,7 @@ pub(crate) fn execute(
             return scans::keys_from(executor, prefix, from, reply);
         }
         Operation::KeyPage { prefix, after, max } => {
-            pages::page(store, prefix, *after, *max, reply)?;
+            pages::page(store, &mut executor.limit, prefix, *after, *max, reply)?;
         }
         Operation::Records => return scans::records(executor, reply),
         Operation::Match { pattern, max } => {

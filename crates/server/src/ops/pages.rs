@@ -1,22 +1,24 @@
 //! Pages of keys: some keys that begin with a prefix, and the key after which the next page begins.
 
-use super::execute::Reply;
+use super::execute::{Reply, ReplyLimit, Stop};
 use super::reserved::is_reserved;
 use crate::store::view::View;
-use cabinet::{Order, Position, Result};
+use cabinet::{Order, Position};
 
 /// Most keys that are visited for a page. The page ends early if few of them have the prefix.
 const VISITED_MAX: usize = 100_000;
 
 /// Appends a page in the order of the database. Trees have the order of bytes. Hash databases have
-/// an order without meaning that stays the same. Reserved keys are skipped.
+/// an order without meaning that stays the same. Reserved keys are skipped. A page ends before
+/// `max` keys if the reply is full.
 pub(super) fn page(
     store: &View,
+    limit: &mut ReplyLimit<'_>,
     prefix: &[u8],
     after: Option<&[u8]>,
     max: usize,
     reply: &mut impl Reply,
-) -> Result<()> {
+) -> Result<(), Stop> {
     let is_sorted = store.order() == Some(Order::Lexical);
     let mut position = match after {
         Some(after) if !is_sorted || after >= prefix => store.position_of(after),
@@ -50,7 +52,11 @@ pub(super) fn page(
             visited += 1;
             if key.starts_with(prefix) && !is_reserved(&key) {
                 found += 1;
-                reply.element(&key);
+                limit.append(reply, key.len(), |reply| reply.element(&key))?;
+                if reply.is_full() {
+                    reply.next_page(&key);
+                    return Ok(());
+                }
             }
             last = key;
         }
@@ -64,6 +70,7 @@ pub(super) fn page(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::budget::Budget;
     use cabinet::Database;
     use std::collections::BTreeSet;
 
@@ -71,6 +78,7 @@ mod tests {
     struct Page {
         keys: Vec<Vec<u8>>,
         next: Option<Vec<u8>>,
+        keys_max: Option<usize>,
     }
 
     impl Reply for Page {
@@ -81,12 +89,36 @@ mod tests {
         fn next_page(&mut self, after: &[u8]) {
             self.next = Some(after.to_vec());
         }
+
+        fn is_full(&self) -> bool {
+            self.keys_max.is_some_and(|most| self.keys.len() >= most)
+        }
     }
 
     fn page_of(store: &View, prefix: &[u8], after: Option<&[u8]>, max: usize) -> Page {
         let mut found = Page::default();
-        page(store, prefix, after, max, &mut found).expect("a page");
+        fill(store, prefix, after, max, &mut found);
         found
+    }
+
+    fn fill(store: &View, prefix: &[u8], after: Option<&[u8]>, max: usize, found: &mut Page) {
+        let (budget, charge) = (&Budget::new(usize::MAX), &mut None);
+        let mut limit = ReplyLimit { bytes_max: usize::MAX, budget, charge };
+        page(store, &mut limit, prefix, after, max, found).expect("a page");
+    }
+
+    #[test]
+    fn a_page_ends_where_the_reply_is_full() {
+        let database = Database::open("+").expect("a database");
+        for key in [b"a", b"b", b"c", b"d"] {
+            database.put(key, b"").expect("stored");
+        }
+        let database = View::from(database);
+        let mut first = Page { keys_max: Some(3), ..Page::default() };
+        fill(&database, b"", None, 100, &mut first);
+        assert_eq!(first.keys, [b"a", b"b", b"c"]);
+        assert_eq!(first.next.as_deref(), Some(&b"c"[..]));
+        assert_eq!(page_of(&database, b"", first.next.as_deref(), 100).keys, [b"d"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::changes::{Changes, Merged};
 use super::physical;
 use crate::table::cursor::{KeyRange, Step};
 use crate::table::keys;
-use crate::{Engine, Error, Position, Result, Seek, Wait};
+use crate::{Engine, Error, Position, Result, Seek, Wait, deadline};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -38,6 +38,11 @@ impl<'a> View<'a> {
     /// Whether what lies at a key is an entry, to be stepped through here.
     pub(in crate::table) fn has_entries_at(&self, key: &[u8]) -> bool {
         self.runs.is_some() && key.first() == Some(&keys::ENTRIES)
+    }
+
+    /// Fails if the time of the query is over; the table's own scans are not ended.
+    pub(in crate::table) fn check_deadline(&self) -> Result<()> {
+        if self.runs.is_some() { deadline::check() } else { Ok(()) }
     }
 
     /// Adds the next few entries of a range to a step; answers where the one behind begins.

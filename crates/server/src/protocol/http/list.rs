@@ -11,6 +11,9 @@ use wire::http::{Head, Method, Status, decode, reply};
 /// Most keys of a page.
 const KEYS_MAX: usize = 10_000;
 
+/// Bytes of keys after which a page ends.
+const PAGE_BYTES_MAX: usize = 1 << 20;
+
 /// Keys of a page if the client does not set a limit.
 const KEYS_DEFAULT: usize = 1000;
 
@@ -55,7 +58,7 @@ pub(super) fn list(
     let mut page = Page::default();
     match context.execute(&operation, &mut page)? {
         Ok(_) => {
-            let Page { keys, next } = page;
+            let Page { keys, next, .. } = page;
             let body = json!({ "keys": keys, "next": next }).to_string();
             context.check_length(body.len())?;
             reply::document(output, json::JSON, body.as_bytes());
@@ -69,6 +72,8 @@ pub(super) fn list(
 #[derive(Default)]
 struct Page {
     keys: Vec<Value>,
+    /// Length of the keys.
+    bytes: usize,
     /// Key after which the next page begins, unless this is the last page.
     next: Option<Value>,
 }
@@ -76,6 +81,15 @@ struct Page {
 impl Reply for Page {
     fn element(&mut self, key: &[u8]) {
         self.keys.push(json::from_bytes(key));
+        self.bytes += key.len();
+    }
+
+    fn len(&self) -> usize {
+        self.bytes
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes >= PAGE_BYTES_MAX
     }
 
     fn next_page(&mut self, after: &[u8]) {

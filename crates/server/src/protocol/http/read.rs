@@ -239,6 +239,8 @@ pub(super) fn send_piece(
         // The reply can only show that it is incomplete, by closing the connection.
         tracing::error!("do_http_get: {error}");
         output.truncate(start);
+        // So the end of the stream is not announced as that of the reply.
+        context.session.http.transfer = Some(Box::new(Transfer::Download(download)));
         return Next::Close;
     }
     download.position += bytes;

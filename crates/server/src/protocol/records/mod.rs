@@ -255,6 +255,11 @@ impl Records {
         for _ in 0..ATTEMPTS_MAX {
             let found = self.read(&key)?;
             let (value, answer) = change(found.as_ref().map(|(value, _)| &value[..]));
+            if found.is_none() && value.is_none() {
+                // A removal now could remove a record that another client has made meanwhile.
+                self.commit()?;
+                return Ok(answer);
+            }
             let presence = if found.is_some() { Presence::Present } else { Presence::Absent };
             let action = match &value {
                 Some(value) => Action::put(presence, &value[..], Meta::NONE),

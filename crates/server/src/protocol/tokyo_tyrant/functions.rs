@@ -3,7 +3,7 @@
 use crate::access::users::CurrentUsers;
 use crate::counters::Count;
 use crate::ops::command_mask::{Command, Protocol};
-use crate::ops::conditional::Written;
+use crate::ops::conditional::{Action, Write, Written};
 use crate::ops::decode::{NoOperation, Sender, decode_function};
 use crate::ops::execute::{NoReply, Outcome, Reply};
 use crate::ops::failure::Failure;
@@ -88,15 +88,17 @@ impl<'a> Call<'a> {
         context: &mut Context<'_>,
         reply: &mut impl Reply,
     ) -> Result<bool, Halt> {
-        let sets_expiry = matches!(self.function, Function::PutExpiring | Function::Touch);
         let done = match &self.operation {
-            Ok(_) if sets_expiry && context.shared.config.ignores_expiry => {
+            Ok(_) if self.sets_expiry() && context.shared.config.ignores_expiry => {
                 context.fail_because("misc", "this server ignores expiry (--expiry)");
                 false
             }
             Ok(operation) if self.function == Function::Increment => {
                 let mut written = Written::default();
                 let outcome = context.execute(operation, &mut written)?;
+                if matches!(outcome, Ok(Outcome::NotNumeric)) {
+                    context.fail_because("misc", "the record is no number of 64 bits");
+                }
                 reply.element(written.number.to_string().as_bytes());
                 matches!(outcome, Ok(Outcome::Done))
             }
@@ -116,6 +118,16 @@ impl<'a> Call<'a> {
         };
         context.counters.count(Count::Misc);
         Ok(done)
+    }
+
+    /// Returns whether the call gives a record an expiry.
+    fn sets_expiry(&self) -> bool {
+        match &self.operation {
+            Ok(Operation::Write(Write { action: Action::Count(counting), .. })) => {
+                counting.create.is_some_and(|(_, expires_at_ms)| expires_at_ms != 0)
+            }
+            _ => matches!(self.function, Function::PutExpiring | Function::Touch),
+        }
     }
 
     /// Calls a function that is about the server.

@@ -5,10 +5,12 @@
 mod support;
 
 use cabinet::Database;
-use server::Config;
+use server::{Config, PasswordCost, UserEntry, UserFile, Users};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use support::{
-    Client, MISC_FAILURE, Packet, Running, config, list, memory_tree, misc, records, request,
-    start_with, users_with,
+    Client, MISC_FAILURE, Packet, Running, config, following, list, logging, memory, memory_tree,
+    misc, records, request, start_with, users_with, wait_until,
 };
 use wire::binary::Request;
 
@@ -259,20 +261,64 @@ fn a_reload_changes_the_rights_of_present_connections() {
     client.exchange("set a:1 0 0 1\r\nx\r\n", FORBIDDEN);
     // The hashes of the file stay the same.
     let users = |rights: &str| {
-        let mut entry =
-            server::UserEntry::with_password("reader", b"secret", server::PasswordCost::MIN);
+        let mut entry = UserEntry::with_password("reader", b"secret", PasswordCost::MIN);
         entry.as_mut().unwrap().rights = vec![rights.into()];
         entry.unwrap()
     };
     let entry = users("write");
-    let file = |entry: server::UserEntry| {
-        let users = std::sync::Arc::new(server::Users::of(server::UserFile { users: vec![entry] }));
+    let file = |entry: UserEntry| {
+        let users = Arc::new(Users::of(UserFile { users: vec![entry] }));
         server.handle.reload(&Config { users: Some(users), ..config() });
     };
     file(entry.clone());
     let mut client = log_in(&server, "reader");
     client.exchange("set a:1 0 0 1\r\nx\r\n", "STORED\r\n");
-    file(server::UserEntry { rights: vec!["read".into()], ..entry });
+    file(UserEntry { rights: vec!["read".into()], ..entry });
     client.exchange("set a:1 0 0 1\r\nx\r\n", FORBIDDEN);
     client.exchange("get a:1\r\n", "VALUE a:1 0 1\r\nx\r\nEND\r\n");
+}
+
+#[test]
+fn a_reload_ends_the_streams_to_replicas_whose_user_may_not_be_one_any_more() {
+    let entry = |name: &str| UserEntry::with_password(name, b"secret", PasswordCost::MIN).unwrap();
+    let (root, writer) = (entry("root"), entry("writer"));
+    let lesser = UserEntry { rights: vec!["read".into()], ..root.clone() };
+    let credentials = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&credentials, "root:secret\n").unwrap();
+    std::fs::set_permissions(&credentials, PermissionsExt::from_mode(0o600)).unwrap();
+    // The user is removed, or lacks a right.
+    for after in [vec![writer.clone()], vec![writer.clone(), lesser]] {
+        let users =
+            |users: &[UserEntry]| Some(Users::of(UserFile { users: users.to_vec() }).into());
+        let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let present = users(&[writer.clone(), root.clone()]);
+        let config = Config { users: present.clone(), ..logging(1, folders[0].path()) };
+        let master = start_with(config.clone(), memory());
+        // One replica of Tokyo Tyrant, and one of this project.
+        let mut stream = log_in(&master, "root");
+        stream.send(&request(&Request::Replicate { timestamp_us: 1, server_id: 99 }));
+        let mut following = following(2, folders[1].path(), master.address);
+        following.following.credentials = Some(credentials.path().to_owned());
+        let copy = memory();
+        let _replica = start_with(following, copy.clone());
+        // A reload that changes nothing ends none.
+        master.handle.reload(&config);
+        let mut writer = log_in(&master, "writer");
+        writer.exchange("set k 0 0 6\r\nbefore\r\n", "STORED\r\n");
+        stream.read_until(b"before");
+        wait_until(|| copy.get(b"k").unwrap().is_some());
+        let replicas = |client: &mut Client| {
+            client.send(&request(&Request::Stat));
+            let length = client.read(5);
+            let length = u32::from_be_bytes(length[1..].try_into().unwrap()) as usize;
+            String::from_utf8(client.read(length)).unwrap().matches("replica_").count()
+        };
+        assert_eq!(replicas(&mut writer), 2);
+        master.handle.reload(&Config { users: users(&after), ..config });
+        // It fails if the stream does not end.
+        stream.read_to_end();
+        wait_until(|| replicas(&mut writer) == 0);
+        writer.exchange("set after 0 0 1\r\nx\r\n", "STORED\r\n");
+        assert!(copy.get(b"after").unwrap().is_none());
+    }
 }

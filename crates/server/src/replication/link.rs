@@ -10,7 +10,7 @@ use super::initial_sync_sender::seed;
 use super::pulse::Pulse;
 use super::replica::{Phase, Replica};
 use super::sender::{CHUNK_BYTES, Failure, REST, retained_id};
-use super::{Extended, HEARTBEAT, ReplicaRequest, SILENCE_MAX};
+use super::{Extended, HEARTBEAT, IsAdmitted, ReplicaRequest, SILENCE_MAX};
 use crate::update_log::{Error, RootLines, UpdateLog, now_us};
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,9 +33,8 @@ pub(super) fn send(
     replication: &Replication,
     log: &UpdateLog,
     stream: &Stream,
-    request: ReplicaRequest,
-    extended: Extended,
-    replica: &Replica,
+    (request, extended, replica): (ReplicaRequest, Extended, &Replica),
+    is_admitted: &IsAdmitted,
 ) -> Result<(), Failure> {
     stream.socket().set_read_timeout(Some(SILENCE_MAX))?;
     // Position at which the replica begins, which is 1 if it has nothing.
@@ -57,8 +56,16 @@ pub(super) fn send(
             heard
         })?;
         let (outlet, is_disconnected) = (Outlet::new(&pulse, replica), &is_disconnected);
-        let mut link =
-            Link { replication, log, request, replica, is_disconnected, outlet, roots: None };
+        let mut link = Link {
+            replication,
+            log,
+            request,
+            replica,
+            is_admitted,
+            is_disconnected,
+            outlet,
+            roots: None,
+        };
         let sent = link.serve(extended, resume.as_ref());
         let _ = stream.shut_down();
         let heard = listening.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -116,6 +123,7 @@ pub(super) struct Link<'l> {
     pub(super) log: &'l UpdateLog,
     pub(super) request: ReplicaRequest,
     pub(super) replica: &'l Replica,
+    is_admitted: &'l IsAdmitted,
     is_disconnected: &'l AtomicBool,
     pub(super) outlet: Outlet<'l>,
     /// Roots of the log, for a replica that requests them.
@@ -315,9 +323,12 @@ impl<'l> Link<'l> {
         }
     }
 
-    /// Returns whether the replica has disconnected, or the server stops.
+    /// Returns whether the replica has disconnected or is not admitted any more, or the server
+    /// stops.
     pub(super) fn is_over(&self) -> bool {
-        self.replication.served.is_stopping() || self.is_disconnected.load(Ordering::SeqCst)
+        self.replication.served.is_stopping()
+            || self.is_disconnected.load(Ordering::SeqCst)
+            || !(self.is_admitted)()
     }
 
     /// Sends the entries before `end`, which are in the files. Calls `before` with the time stamp
@@ -343,6 +354,9 @@ impl<'l> Link<'l> {
             })?;
             if self.outlet.is_full() {
                 self.outlet.flush()?;
+                if !(self.is_admitted)() {
+                    return Err(Failure::NotAdmitted);
+                }
             }
         }
         Ok(())

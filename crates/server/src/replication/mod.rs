@@ -55,6 +55,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(4);
 /// replay.
 const CHECK: u32 = 1;
 
+/// Returns whether a replica may go on: a reload may remove its user, or take his rights.
+pub(crate) type IsAdmitted = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// Request of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplicaRequest {
@@ -112,8 +115,13 @@ impl Replication {
     }
 
     /// Serves a replica on a thread of its own.
-    pub(crate) fn serve(self: &Arc<Self>, stream: Stream, request: ReplicaRequest) {
-        if let Err(error) = self.senders.serve(self, stream, request) {
+    pub(crate) fn serve(
+        self: &Arc<Self>,
+        stream: Stream,
+        request: ReplicaRequest,
+        is_admitted: IsAdmitted,
+    ) {
+        if let Err(error) = self.senders.serve(self, stream, request, is_admitted) {
             tracing::error!("cannot serve replica {}: {error}", request.replica);
         }
     }

@@ -10,7 +10,7 @@ use super::feed::Feed;
 use super::link;
 use super::replica::{Lag, Replica};
 use super::whole::WholeMessages;
-use super::{HEARTBEAT, ReplicaRequest};
+use super::{HEARTBEAT, IsAdmitted, ReplicaRequest};
 use crate::update_log::{Tail, UpdateLog};
 use parking_lot::Mutex;
 use rustix::net::sockopt::set_tcp_user_timeout;
@@ -55,6 +55,7 @@ impl Senders {
         replication: &Arc<Replication>,
         stream: Stream,
         request: ReplicaRequest,
+        is_admitted: IsAdmitted,
     ) -> std::io::Result<()> {
         let ReplicaRequest { replica, from_us, extended } = request;
         let Some(log) = &replication.served.update_log else {
@@ -99,10 +100,12 @@ impl Senders {
             );
             let sent = match extended {
                 Some(extended) => {
-                    link::send(&replication, &log, &sending, request, extended, &served)
+                    let followed = (request, extended, &*served);
+                    link::send(&replication, &log, &sending, followed, &is_admitted)
                 }
-                None => send(&replication, &log, &sending, request, &served),
+                None => send(&replication, &log, &sending, request, &served, &is_admitted),
             };
+            let sent = if is_admitted() { sent } else { Err(Failure::NotAdmitted) };
             match sent {
                 Ok(()) => tracing::info!("replica {replica}: disconnected"),
                 Err(error) => tracing::warn!("replica {replica}: disconnected: {error}"),
@@ -193,6 +196,8 @@ pub(super) enum Failure {
         "its time stamp {at_us} is later than the clock of this server: it belongs to another log"
     )]
     Ahead { at_us: u64 },
+    #[error("its user was removed, has another password or token, or lacks a right")]
+    NotAdmitted,
     #[error("it has executed operations that this server lacks")]
     ReplicaIsAhead,
     #[error("it has executed operations that this server has yet to receive")]
@@ -210,6 +215,7 @@ fn send(
     stream: &Stream,
     ReplicaRequest { replica, from_us, .. }: ReplicaRequest,
     known: &Replica,
+    is_admitted: &IsAdmitted,
 ) -> Result<(), Failure> {
     let mut seen = log.end();
     let mut feed = Feed::of(log, replica, from_us)?;
@@ -221,7 +227,7 @@ fn send(
         output.extend_from_slice(&replication.served.settings.server_id.to_be_bytes())
     });
     push(&mut output, &Message::NoOperation);
-    while !replication.served.is_stopping() {
+    while !replication.served.is_stopping() && is_admitted() {
         let Some(feed) = &mut feed else {
             // The folder of the log was emptied while the server runs.
             return Ok(());
@@ -230,6 +236,9 @@ fn send(
             push(&mut output, &message);
             if output.len() >= CHUNK_BYTES {
                 output.flush()?;
+                if !is_admitted() {
+                    return Ok(());
+                }
             }
         }
         output.flush()?;

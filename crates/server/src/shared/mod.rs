@@ -8,22 +8,23 @@ pub(crate) mod upgrade;
 
 use crate::access::certificates::Certificates;
 use crate::access::logins::{Logins, Peer};
-use crate::access::users::CurrentUsers;
+use crate::access::users::{CurrentUsers, User};
 use crate::counters::AllCounters;
 use crate::ops::acknowledgement::{AcknowledgementPoint, RefusalReason};
 use crate::ops::budget::Charge;
 use crate::ops::cas_numbers::CasNumbers;
+use crate::ops::command_mask::Command;
 use crate::ops::entity_tag::EntityTags;
 use crate::ops::execute::{Executor, ReplyLimit};
 use crate::ops::failure::LastFailure;
 use crate::ops::hits::Hits;
 use crate::ops::iterator::{Cursor, Iterators};
 use crate::ops::remote::Remote;
-use crate::ops::rights::Rights;
+use crate::ops::rights::{Need, Rights};
 use crate::ops::scrub::Scrub;
 use crate::ops::served::{Served, ServedSettings};
 use crate::ops::stop_signal::StopSignal;
-use crate::replication::{ReplicaRequest, Replication, SemiSync};
+use crate::replication::{IsAdmitted, ReplicaRequest, Replication, SemiSync};
 use crate::shared::live::Live;
 use crate::shared::loop_load::LoopLoad;
 use crate::shared::script_locks::ScriptLocks;
@@ -68,7 +69,7 @@ pub(crate) struct Shared {
     /// Certificates, if clients may use TLS.
     pub(crate) certificates: Option<Certificates>,
     /// Users that may log in; `None` admits every client.
-    pub(crate) users: Option<CurrentUsers>,
+    pub(crate) users: Option<Arc<CurrentUsers>>,
     /// Logins, on a server with users.
     pub(crate) logins: Logins,
     /// Iterator of the connections that have not started one of their own.
@@ -197,7 +198,7 @@ impl Shared {
             certificates,
             script_locks: ScriptLocks::default(),
             entity_tags: EntityTags::new(served.kind),
-            users: config.users.clone().map(CurrentUsers::new),
+            users: config.users.clone().map(|users| Arc::new(CurrentUsers::new(users))),
             logins: Logins::new(),
             cursor: Mutex::default(),
             last_failure: LastFailure::default(),
@@ -265,15 +266,35 @@ impl Shared {
         }
     }
 
-    /// Serves the client of this socket as a replica from now on.
+    /// Serves the client of this socket as a replica from now on, as long as its user may.
     pub(crate) fn hand_to_replica(
         &self,
         socket: &OwnedFd,
         session: Option<Box<Session>>,
+        user: Option<&Arc<User>>,
         request: ReplicaRequest,
     ) {
+        let is_admitted: IsAdmitted = match (&self.users, user) {
+            (Some(users), Some(user)) => {
+                let (users, user) = (Arc::clone(users), Arc::clone(user));
+                Box::new(move || {
+                    let has = |user: &User, right| {
+                        let need = Need::of_all(right);
+                        user.rights().is_none_or(|rights| rights.lacks(need).is_none())
+                    };
+                    users.renew(&user).is_some_and(|user| {
+                        Command::Replicate.rights().iter().all(|right| has(&user, *right))
+                    })
+                })
+            }
+            // Tokyo Tyrant's protocol is open to all.
+            _ => Box::new(|| true),
+        };
         match fcntl_dupfd_cloexec(socket, 0) {
-            Ok(socket) => self.replication.serve(Stream::new(socket.into(), session), request),
+            Ok(socket) => {
+                let stream = Stream::new(socket.into(), session);
+                self.replication.serve(stream, request, is_admitted)
+            }
             Err(error) => tracing::error!("cannot serve replica {}: {error}", request.replica),
         }
     }

@@ -293,7 +293,9 @@ impl LoopState {
                 );
             } else {
                 let session = connection.transport.take_session();
-                self.shared.hand_to_replica(connection.socket(), session, request);
+                let peer = connection.session.peer.as_ref();
+                let user = peer.and_then(|peer| peer.user());
+                self.shared.hand_to_replica(connection.socket(), session, user, request);
             }
         }
         if let Some(acknowledgement) = acknowledgement

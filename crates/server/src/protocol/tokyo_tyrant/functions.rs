@@ -1,6 +1,5 @@
 //! The functions of `misc`, called through Tokyo Tyrant's binary protocol and through HTTP.
 
-use crate::access::users::CurrentUsers;
 use crate::counters::Count;
 use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::conditional::{Action, Write, Written};
@@ -176,7 +175,7 @@ impl<'a> Call<'a> {
 /// to read, and it was valid.
 fn reload(context: &mut Context<'_>) -> Result<bool, Halt> {
     context.wait()?;
-    let reloaded = context.shared.users.as_ref().map_or(Ok(false), CurrentUsers::reload);
+    let reloaded = context.shared.users.as_ref().map_or(Ok(false), |users| users.reload());
     match reloaded {
         Err(error) => {
             tracing::error!("the users stay as they were: {error}");

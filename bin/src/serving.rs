@@ -190,8 +190,17 @@ impl Process {
             daemon::ready()?;
         }
         if let Some(monitor) = &monitor {
+            let mut names: Vec<String> = Vec::new();
             for (bound, handle) in bound.iter().zip(&handles) {
-                monitor.add(bound.database.path().display().to_string(), handle.clone());
+                let path = bound.database.path().display().to_string();
+                // Databases in memory may have the same name; their samples must not.
+                let like = names.iter().filter(|name| name.split(" (").next() == Some(&path));
+                let name = match like.count() {
+                    0 => path,
+                    others => format!("{path} ({})", others + 1),
+                };
+                monitor.add(name.clone(), handle.clone());
+                names.push(name);
             }
             monitor.set_started();
         }

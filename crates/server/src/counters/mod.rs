@@ -160,6 +160,22 @@ pub(crate) struct AllCounters {
     counters: Mutex<Vec<Arc<Counters>>>,
     /// All counts at the last reset.
     totals_at_reset: Mutex<Vec<u64>>,
+    pub(crate) shown: Shown,
+}
+
+/// Differences of counts as they were shown last. The counts of a difference are not read at the
+/// same time, so without this it could fall.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    pub(crate) hits: AtomicU64,
+    pub(crate) logins: AtomicU64,
+}
+
+impl Shown {
+    /// Returns a difference, or the last one if that was greater.
+    pub(crate) fn risen(last: &AtomicU64, difference: u64) -> u64 {
+        last.fetch_max(difference, Ordering::Relaxed).max(difference)
+    }
 }
 
 impl AllCounters {

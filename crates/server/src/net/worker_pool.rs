@@ -224,7 +224,8 @@ pub(crate) fn execute(
         Step::Incomplete { .. } | Step::Blocked { .. } => Next::Close,
     };
     let slow = stopwatch.end(output.len(), || {
-        let slow = protocol::describe(shared.config.dialect, session.kind, &request);
+        let input = if is_upload { &[][..] } else { &request[..] };
+        let slow = protocol::describe(shared.config.dialect, session.kind, input);
         SlowRequest { request_bytes: request.len(), ..slow }
     });
     drop((request, charge));

@@ -84,19 +84,19 @@ families! {
     /// Whether clients may write: no replica, no refusal by the disk or by missing replicas.
     Writable: Gauge "tyrant_writable" ["database"];
 
-    /// Requests executed, by their protocol and its own name of the command.
+    /// Requests executed, by their protocol and its own name of the command, without WebDAV's.
     Requests: Counter "tyrant_requests_total" ["database", "protocol", "command"];
     /// Time from the arrival of a request to its reply, without a wait for its acknowledgement.
     RequestDuration: Histogram "tyrant_request_duration_seconds" ["database", "protocol", "class"];
-    /// Requests over the threshold of the slow log.
+    /// Entries of the slow log; requests that were executed together are one.
     SlowRequests: Counter "tyrant_slow_requests_total" ["database"];
     /// Slow requests that are not in the log, because it was not written fast enough.
     SlowRequestsLost: Counter "tyrant_slow_lost_total" ["database"];
-    /// Gets of one key, by whether there was a record.
+    /// Gets of one key, by whether there was a record; one that failed counts as a hit.
     Lookups: Counter "tyrant_lookups_total" ["database", "result"];
-    /// Requests over a limit, or not understood.
+    /// Requests refused over a limit or without a login, and HTTP that was not understood.
     RequestsRefused: Counter "tyrant_requests_refused_total" ["database"];
-    /// Requests that a thread of the worker pool executed, because they could wait.
+    /// Steps of requests that the worker pool executed; a long value takes several.
     RequestsPooled: Counter "tyrant_requests_pooled_total" ["database"];
     /// Time for which replies waited until their changes were durable or replicated.
     AcknowledgementWait: Histogram "tyrant_acknowledgement_wait_seconds" ["database"];
@@ -119,7 +119,7 @@ families! {
     LoopBusy: Gauge "tyrant_loop_busy_ratio" ["database", "loop"];
     /// Handshakes of TLS, by their end.
     TlsHandshakes: Counter "tyrant_tls_handshakes_total" ["database", "result"];
-    /// Logins, by their end; refused is one that came too soon after failures.
+    /// Attempts to log in, one for each HTTP request; refused is one too soon after failures.
     Logins: Counter "tyrant_logins_total" ["database", "result"];
 
     /// Records. Expired ones count until they are removed.

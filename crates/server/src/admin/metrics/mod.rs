@@ -10,7 +10,7 @@ pub(crate) use exposition::{Format, Samples};
 pub(crate) use families::Metric;
 
 use super::server_stats::{Process, VERSION};
-use crate::counters::{Count, RequestKind, SLOTS, labels_of};
+use crate::counters::{Count, RequestKind, SLOTS, Shown, labels_of};
 use crate::shared::{ScriptFigures, Shared};
 use std::sync::Weak;
 use std::time::Instant;
@@ -83,13 +83,13 @@ pub(crate) fn collect(shared: &Shared, name: &str, samples: &mut Samples) {
         samples.add(metric, &with(more), value);
     };
     let hits = total(Count::Get).saturating_sub(total(Count::GetMiss));
-    add(Metric::Lookups, &["hit"], hits as f64);
+    add(Metric::Lookups, &["hit"], Shown::risen(&shared.counters.shown.hits, hits) as f64);
     for (metric, count, more) in COUNTS {
         add(*metric, more, total(*count) as f64);
     }
     let failed = total(Count::AuthenticationError) + total(Count::LoginTooSoon);
     let logins = total(Count::Authentication).saturating_sub(failed);
-    add(Metric::Logins, &["success"], logins as f64);
+    add(Metric::Logins, &["success"], Shown::risen(&shared.counters.shown.logins, logins) as f64);
     add(Metric::Connections, &[], shared.connections() as f64);
     add(Metric::ConnectionsMax, &[], shared.live.connections_max() as f64);
 

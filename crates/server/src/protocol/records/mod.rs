@@ -219,7 +219,10 @@ impl Records {
             let has_room = value.len() < LONG_BYTES_MIN || charge.set(value.len());
             whole = has_room.then(|| value.to_vec());
         })?;
-        let Some(Found { base, long }) = found else { return Ok(None) };
+        let Some(Found { base, long }) = found else {
+            self.counters.lock().count(Count::GetMiss);
+            return Ok(None);
+        };
         let kept = match long {
             Some(long) => Kept::Long(long),
             None => Kept::Whole(whole.ok_or(RecordsError::NoRoom)?, charge),

@@ -108,9 +108,12 @@ struct AllStates {
 
 impl States for AllStates {
     fn evaluate_in_idle(&self, records: &ScriptRecords) {
+        let generation = self.code.lock().generation;
         for thread in self.threads.iter().filter_map(OnceLock::get) {
-            if let Some(mut slot) = thread.state.try_lock()
-                && let Some(state) = &mut *slot
+            if let Some(slot) = thread.state.try_lock()
+                && let Some(state) = &*slot
+                && state.generation() == generation
+                && let Some(_turn) = state.records().try_turn()
             {
                 records.lend_rights(state.records());
                 state.evaluate_waiting();
@@ -231,7 +234,8 @@ impl Extension for Scripts {
     }
 
     fn runs_on_loops(&self) -> bool {
-        true
+        // Files and programs are read and run by functions that cannot leave a loop.
+        !self.shared.allowed.files && !self.shared.allowed.programs
     }
 
     fn statistics(&self) -> Vec<FunctionStatistics> {

@@ -288,6 +288,113 @@ fn a_lock_of_a_record_holds_up_no_other_call() {
     assert_eq!(sums, (6..14).collect::<Vec<_>>());
 }
 
+/// Steps of functions that event loops call.
+#[derive(Default)]
+struct Steps {
+    /// `hold` has begun, on the loop.
+    is_held: bool,
+    /// `hold` may end.
+    is_released: bool,
+    /// `open` was called.
+    is_open: bool,
+}
+
+/// Functions that event loops call: `hold` keeps its loop, and `wait` leaves it until `open`.
+#[derive(Default)]
+struct OnLoops {
+    steps: Mutex<Steps>,
+    changed: Condvar,
+}
+
+impl OnLoops {
+    fn set(&self, change: impl Fn(&mut Steps)) {
+        change(&mut self.steps.lock().unwrap());
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, is_over: impl Fn(&Steps) -> bool) {
+        let steps = self.steps.lock().unwrap();
+        let waited = self.changed.wait_timeout_while(steps, WAIT_MAX, |steps| !is_over(steps));
+        assert!(!waited.unwrap().1.timed_out());
+    }
+}
+
+impl Extension for OnLoops {
+    fn begin(&self, _: &Arc<ScriptRecords>) {}
+
+    fn end(&self, _: &Arc<ScriptRecords>) {}
+
+    fn has(&self, _: &[u8]) -> bool {
+        true
+    }
+
+    fn call(
+        &self,
+        records: &Arc<ScriptRecords>,
+        name: &[u8],
+        _: &[u8],
+        _: &[u8],
+    ) -> Result<Option<Vec<u8>>, ExtensionError> {
+        match name {
+            b"where" => {
+                let place: &[u8] = if records.is_on_loop() { b"loop" } else { b"pool" };
+                return Ok(Some(place.to_vec()));
+            }
+            b"hold" => {
+                self.set(|steps| steps.is_held = true);
+                self.wait(|steps| steps.is_released);
+            }
+            b"wait" => {
+                records.leave_loop();
+                self.wait(|steps| steps.is_open);
+            }
+            b"open" => self.set(|steps| steps.is_open = true),
+            _ => {}
+        }
+        Ok(Some(name.to_vec()))
+    }
+
+    fn reload(&self, _: &Arc<ScriptRecords>) -> Result<(), ExtensionError> {
+        Ok(())
+    }
+
+    fn runs_on_loops(&self) -> bool {
+        true
+    }
+
+    fn statistics(&self) -> Vec<FunctionStatistics> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_call_that_leaves_its_loop_takes_no_other_call_of_the_round_with_it() {
+    let functions = Arc::new(OnLoops::default());
+    let server = Server::bind(Config { threads: 1, ..config() }, memory()).unwrap();
+    assert!(server.set_extension(Arc::<OnLoops>::clone(&functions), settings(2)));
+    let server = run(server);
+    let names = ["hold", "first", "wait", "open", "last"];
+    let mut clients = names.map(|name| (name, server.connect()));
+    for (_, client) in &mut clients {
+        // The loop cannot call functions from its beginning on.
+        wait_until(|| {
+            client.send(&ext("where", 0, "", ""));
+            client.read(result("loop").len()) == result("loop")
+        });
+    }
+    for (name, client) in &mut clients {
+        client.send(&ext(name, 0, "", ""));
+        if *name == "hold" {
+            functions.wait(|steps| steps.is_held);
+        }
+    }
+    // The loop finds the other calls at the same time.
+    functions.set(|steps| steps.is_released = true);
+    for (name, client) in &mut clients {
+        client.expect(result(name));
+    }
+}
+
 #[test]
 fn writes_of_memcached_that_change_a_value_wait_for_a_locked_call_on_it_and_others_do_not() {
     for (options, other) in [(RECORD, "other"), (ALL, "k")] {

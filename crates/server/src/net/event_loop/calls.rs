@@ -1,18 +1,21 @@
 //! Calls of functions, which an event loop makes itself at the end of a round.
 //!
 //! Meanwhile the loop stays in its place, which belongs to no thread. A call that leaves the loop
-//! starts a thread, which takes the loop out of its place and serves its connections. The thread of
-//! the call posts the reply to the loop, and ends.
+//! starts a thread, which takes the loop out of its place and serves its connections. It leaves the
+//! further calls of the round to the script threads. The thread of the call posts the reply to the
+//! loop, and ends.
 
 use super::{EVENTS_MAX, EventLoop};
 use crate::Result;
 use crate::net::hub::Hub;
 use crate::net::mailbox::Message;
+use crate::net::script_pool::ROUND_TIME;
 use crate::protocol::script_records::Leave;
 use parking_lot::Mutex;
 use rustix::event::epoll::Event;
 use std::sync::Arc;
 use std::thread::Builder;
+use std::time::Instant;
 
 /// Rounds of calls after one wait for events: the requests of a pipeline call one after the other.
 const ROUNDS_MAX: usize = 16;
@@ -43,6 +46,8 @@ impl EventLoop {
         let leave = leave(&place, &self.state.hub, self.state.number, stop);
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS_MAX);
         let mut event_loop = self;
+        // A call has left the loop, and these were to follow it.
+        event_loop.state.hub.scripts.submit(&mut event_loop.state.own_calls);
         loop {
             event_loop.handle_events(&mut events)?;
             for _ in 0..ROUNDS_MAX {
@@ -67,31 +72,39 @@ impl EventLoop {
     /// Makes the calls of the round. Returns the loop, unless another thread has taken it over.
     fn call_functions(mut self: Box<Self>, place: &Place, leave: &Leave) -> Option<Box<Self>> {
         let (hub, number) = (Arc::clone(&self.state.hub), self.state.number);
-        let mut jobs = std::mem::take(&mut self.state.calls);
         let Some(mut caller) = hub.scripts.caller(number) else {
-            hub.scripts.submit(&mut jobs);
-            self.state.calls = jobs;
+            hub.scripts.submit(&mut self.state.calls);
             return Some(self);
         };
-        *place.lock() = Some(self);
-        let completions = caller.call(&hub, &mut jobs, leave);
-        drop(caller);
-        let own = place.lock().take();
-        if !jobs.is_empty() {
-            hub.scripts.submit(&mut jobs);
-        }
-        let Some(mut own) = own else {
-            for (token, completion) in completions {
-                hub.mailboxes[number].post(Message::Called(token, completion));
+        let state = &mut self.state;
+        caller.choose(&mut state.calls, &mut state.own_calls);
+        hub.scripts.submit(&mut state.calls);
+        let began = Instant::now();
+        while began.elapsed() < ROUND_TIME
+            && let Some(job) = self.state.own_calls.pop()
+        {
+            *place.lock() = Some(self);
+            let called = caller.call(&hub, job, leave);
+            let own = place.lock().take();
+            match (own, called) {
+                (Some(own), None) => self = own,
+                (Some(own), Some((token, completion))) => {
+                    self = own;
+                    self.state.now = Instant::now();
+                    self.complete(token, |state, connection| {
+                        state.complete_call(token, connection, completion);
+                    });
+                }
+                (None, called) => {
+                    if let Some((token, completion)) = called {
+                        hub.mailboxes[number].post(Message::Called(token, completion));
+                    }
+                    return None;
+                }
             }
-            return None;
-        };
-        for (token, completion) in completions {
-            own.complete(token, |state, connection| {
-                state.complete_call(token, connection, completion);
-            });
         }
-        Some(own)
+        hub.scripts.submit(&mut self.state.own_calls);
+        Some(self)
     }
 }
 

@@ -92,6 +92,8 @@ struct LoopState {
     parked: Vec<Token>,
     /// Calls of this round, which are submitted together.
     calls: Vec<ScriptJob>,
+    /// Those of them that the loop itself is about to make.
+    own_calls: Vec<ScriptJob>,
     /// Number of connections in [`Stage::Lingering`].
     lingering: usize,
     /// Number of requests to the store outside of this process.
@@ -134,6 +136,7 @@ impl EventLoop {
             is_asking_log: false,
             parked: Vec::new(),
             calls: Vec::new(),
+            own_calls: Vec::new(),
             lingering: 0,
             store_requests: 0,
             meter: Meter::new(now),

@@ -15,13 +15,14 @@ use crate::net::script_pool::CallCompletion;
 use crate::net::script_pool::locks::Lock;
 use crate::net::slab::Token;
 use crate::protocol::script_call::ScriptTask;
-use crate::protocol::script_records::Leave;
+use crate::protocol::script_records::{LOOP_TIME, Leave};
 use parking_lot::{MappedMutexGuard, MutexGuard};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Time after which a loop calls no further function in a round.
-const ROUND_TIME: Duration = Duration::from_micros(500);
+pub(crate) const ROUND_TIME: Duration = Duration::from_micros(500);
 
 /// Calls of a function on script threads after one that has left a loop: at first, and at most. The
 /// number doubles each time, since every call may leave its loop, and falls with the calls that do
@@ -125,36 +126,33 @@ impl LoopCaller {
         long.left = long.penalty;
     }
 
-    /// Calls functions, until one has left the loop by `leave`. Returns the replies. Afterwards
-    /// `jobs` has those that are left for the script threads.
+    /// Moves the jobs that the loop itself does from `jobs` to `own`, the first one last.
+    pub(crate) fn choose(&mut self, jobs: &mut Vec<ScriptJob>, own: &mut Vec<ScriptJob>) {
+        own.extend(jobs.extract_if(.., |job| self.takes(job)));
+        own.reverse();
+    }
+
+    /// Calls a function, which may leave the loop by `leave`. Returns the reply; `None` if the job
+    /// is no call.
     pub(crate) fn call(
         &mut self,
         hub: &Hub,
-        jobs: &mut Vec<ScriptJob>,
+        job: ScriptJob,
         leave: &Leave,
-    ) -> Vec<(Token, CallCompletion)> {
-        let began = Instant::now();
-        let mut completions = Vec::with_capacity(jobs.len());
-        let mut others = Vec::new();
-        let mut is_on_loop = true;
-        for job in jobs.drain(..) {
-            let now = Instant::now();
-            if !is_on_loop || now.duration_since(began) >= ROUND_TIME || !self.takes(&job) {
-                others.push(job);
-                continue;
-            }
-            let ScriptWork::Call { token, call, charge, submitted } = job.task else { continue };
-            hub.scripts.give_back_place();
-            self.worker.records.begin_on_loop(now, leave);
-            let completion = self.worker.call_timed(hub, &call, submitted);
-            is_on_loop = self.worker.records.end_on_loop();
-            self.note(call.name(), is_on_loop);
-            drop((call, charge));
-            completions.push((token, completion));
-        }
+    ) -> Option<(Token, CallCompletion)> {
+        let ScriptWork::Call { token, call, charge, submitted } = job.task else { return None };
+        hub.scripts.give_back_place();
         hub.wake_parked();
-        *jobs = others;
-        completions
+        let records = Arc::clone(&self.worker.records);
+        let now = Instant::now();
+        records.begin_on_loop(now, leave);
+        let turn = records.turn();
+        let completion = self.worker.call_timed(hub, &call, submitted);
+        drop(turn);
+        let has_stayed = records.end_on_loop();
+        self.note(call.name(), has_stayed && now.elapsed() < LOOP_TIME);
+        drop((call, charge));
+        Some((token, completion))
     }
 }
 

@@ -29,6 +29,7 @@ use crate::shared::{ScriptFigures, ScriptStats};
 use crate::{ExtensionError, Periodic, ScriptRecords};
 use locks::{Lock, LockQueue};
 use loop_caller::LoopCaller;
+pub(crate) use loop_caller::ROUND_TIME;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -206,6 +207,9 @@ impl ScriptPool {
 
     /// Adds calls, each of which has a place.
     pub(crate) fn submit(&self, jobs: &mut Vec<ScriptJob>) {
+        if jobs.is_empty() {
+            return;
+        }
         let mut state = self.state.lock();
         for job in jobs.drain(..) {
             state.jobs.push(job.lock(), job);
@@ -379,6 +383,8 @@ impl Worker {
 
     /// Returns the lock to release.
     fn run(&mut self, hub: &Hub, work: Work) -> Lock {
+        let records = Arc::clone(&self.records);
+        let _turn = records.turn();
         let extension = &self.extension;
         match work {
             Work::Job(ScriptJob { event_loop, task }, lock) => {

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use wire::binary::Function;
 
 /// Longest time of a call on an event loop. A call that takes longer leaves it.
-const LOOP_TIME: Duration = Duration::from_micros(50);
+pub(crate) const LOOP_TIME: Duration = Duration::from_micros(50);
 
 /// Hands an event loop to another thread, which serves its connections from then on.
 pub(crate) type Leave = Arc<dyn Fn() + Send + Sync>;
@@ -108,6 +108,8 @@ pub struct ScriptRecords {
     /// Time at which it began, in nanoseconds since the server started.
     began_ns: AtomicU64,
     leave: Mutex<Option<Leave>>,
+    /// Held during each call, and while another thread executes something in its name.
+    turn: Mutex<()>,
 }
 
 /// State of the present call.
@@ -136,6 +138,7 @@ impl ScriptRecords {
             is_on_loop: AtomicBool::new(false),
             began_ns: AtomicU64::new(0),
             leave: Mutex::default(),
+            turn: Mutex::default(),
         }
     }
 
@@ -184,6 +187,20 @@ impl ScriptRecords {
                 self.leave_loop();
             }
         }
+    }
+
+    /// Waits until no other thread executes anything in the name of these records, and keeps others
+    /// from it. An event loop is left before it waits.
+    pub(crate) fn turn(&self) -> impl Drop + '_ {
+        self.turn.try_lock().unwrap_or_else(|| {
+            self.leave_loop();
+            self.turn.lock()
+        })
+    }
+
+    /// Does the same, unless a call has the turn.
+    pub fn try_turn(&self) -> Option<impl Drop + '_> {
+        self.turn.try_lock()
     }
 
     /// Limits the operations of other records to those that this call may do.

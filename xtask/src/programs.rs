@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest time until the server accepts connections, including its recovery.
@@ -177,10 +178,11 @@ impl Drop for Server {
     }
 }
 
-/// Returns an unused port below the range of clients' ports. A port in that range could connect to
-/// itself if it is tried before the server listens.
+/// Returns an unused port below the range of clients' ports, another one with each call. A port in
+/// that range could connect to itself if it is tried before the server listens.
 pub(crate) fn free_port() -> Result<u16> {
-    let first = std::process::id() % 20_000;
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed)) % 20_000;
     (0..20_000)
         .map(|tried| 10_000 + ((first + tried) % 20_000) as u16)
         .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())

@@ -78,7 +78,7 @@ pub(super) fn try_packages(package: &Path, upgrade: &Path) -> Result<()> {
     };
     let user = format!("ann:{PASSWORD}");
     for (arguments, expected) in [
-        (&["-u", &user, "-X", "PUT", "--data", "value", &record][..], "201"),
+        (&["-u", &user, "-X", "PUT", "--data", "value", &record][..], "Created\n201"),
         (&["-u", &user, &record], "value200"),
         (&["-u", "ann:wrong", "--output", "/dev/null", &record], "401"),
         (&["--output", "/dev/null", &record], "401"),

@@ -361,7 +361,11 @@ fn spawn(
     name: String,
     life: impl FnOnce() -> Result<()> + Send + 'static,
 ) -> Result<JoinHandle<Result<()>>> {
-    Builder::new().name(name).spawn(life).map_err(Error::system("start a thread"))
+    Builder::new()
+        .name(name)
+        .stack_size(crate::net::THREAD_STACK_BYTES)
+        .spawn(life)
+        .map_err(Error::system("start a thread"))
 }
 
 fn take_successor(hub: &Hub) -> Option<JoinHandle<Result<()>>> {

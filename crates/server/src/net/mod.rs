@@ -15,3 +15,6 @@ pub(crate) mod script_pool;
 pub(crate) mod slab;
 pub(crate) mod transport;
 pub(crate) mod worker_pool;
+
+/// Stack of each thread: functions of scripts call the server, which calls them back.
+pub(crate) const THREAD_STACK_BYTES: usize = 8 << 20;

@@ -7,6 +7,7 @@
 
 use super::{EVENTS_MAX, EventLoop};
 use crate::Result;
+use crate::net::THREAD_STACK_BYTES;
 use crate::net::hub::Hub;
 use crate::net::mailbox::Message;
 use crate::net::script_pool::ROUND_TIME;
@@ -119,7 +120,11 @@ fn leave(place: &Arc<Place>, hub: &Arc<Hub>, number: usize, stop: Stop) -> Leave
             let event_loop = place.lock().take();
             event_loop.map_or(Ok(()), |event_loop| event_loop.run(stop))
         };
-        match Builder::new().name(format!("loop-{number}")).spawn(successor) {
+        match Builder::new()
+            .name(format!("loop-{number}"))
+            .stack_size(THREAD_STACK_BYTES)
+            .spawn(successor)
+        {
             Ok(thread) => {
                 let mut successors = hub.successors.lock();
                 successors.retain(|thread| !thread.is_finished());

@@ -47,27 +47,41 @@ pub(crate) fn install_programs() -> Result<()> {
 }
 
 /// Installs Debian packages, as root.
-pub(crate) fn install_packages(names: &[&str]) -> Result<()> {
+fn install_packages(names: &[&str]) -> Result<()> {
     run(Command::new("apt-get")
         .args(["install", "--yes", "--quiet", "--no-install-recommends"])
         .args(names)
         .env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
-/// Returns a Python with the packages of the client tests, in a virtual environment below `target`.
+/// Installs a Debian package, as root, if this command fails.
+pub(crate) fn install_if_missing(command: &[&str], package: &str) -> Result<()> {
+    if succeeds(command) {
+        return Ok(());
+    }
+    install_packages(&[package])
+}
+
+/// Returns a Python with the packages of the client tests.
 pub(crate) fn python() -> Result<PathBuf> {
-    let folder = target_folder().join("python");
-    let python = folder.join("bin/python");
-    prepared(&folder, &PYTHON_PACKAGES.join("\n"), || {
+    Ok(python_programs("python", PYTHON_PACKAGES)?.join("python"))
+}
+
+/// Installs packages from PyPI in a virtual environment below `target`. Returns the folder of its
+/// programs.
+pub(crate) fn python_programs(environment: &str, packages: &[&str]) -> Result<PathBuf> {
+    let folder = target_folder().join(environment);
+    let programs = folder.join("bin");
+    prepared(&folder, &packages.join("\n"), || {
         let mut create = Command::new("python3");
         create.args(["-m", "venv", "--clear"]).arg(&folder);
-        let mut install = Command::new(&python);
+        let mut install = Command::new(programs.join("python"));
         install
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-            .args(PYTHON_PACKAGES);
+            .args(packages);
         Ok(vec![create, install])
     })?;
-    Ok(python)
+    Ok(programs)
 }
 
 /// Fills a folder with commands, unless they have already done so with the same `wanted`.

@@ -1,7 +1,7 @@
 //! Clean root: a minimal Debian in a folder, in which packages are tried with `chroot`.
 
 use crate::programs::{free_port, run, run_quietly, succeeds, target_folder, workspace};
-use crate::requirements::install_packages;
+use crate::requirements::install_if_missing;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -104,9 +104,7 @@ fn archive() -> Result<PathBuf> {
     if archive.exists() {
         return Ok(archive);
     }
-    if !succeeds(&["sh", "-c", "command -v debootstrap"]) {
-        install_packages(&["debootstrap"])?;
-    }
+    install_if_missing(&["sh", "-c", "command -v debootstrap"], "debootstrap")?;
     let release = fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
     let release = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
     let release = release.context("the release of this Debian has no name")?;

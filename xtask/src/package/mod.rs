@@ -59,11 +59,10 @@ fn package(programs: &Path, version: &str) -> Result<PathBuf> {
     let staging = tempfile::tempdir_in(&target).context("no temporary folder")?;
     let root = staging.path();
     fs::set_permissions(root, fs::Permissions::from_mode(0o755)).context("the staging folder")?;
+    let folder = root.join("usr/bin");
+    copy_programs(programs, &folder)?;
     for program in PROGRAMS {
-        let place = place(root, &format!("usr/bin/{program}"))?;
-        fs::copy(programs.join(program), &place)
-            .with_context(|| format!("cannot copy {program}"))?;
-        run_quietly(&["strip", "--strip-unneeded", text(&place)?])?;
+        run_quietly(&["strip", "--strip-unneeded", text(&folder.join(program))?])?;
     }
     for (file, path) in FILES {
         let from = workspace().join("packaging").join(file);
@@ -115,6 +114,16 @@ fn package(programs: &Path, version: &str) -> Result<PathBuf> {
     let mut command = Command::new("dpkg-deb");
     run(command.args(["--root-owner-group", "-Zxz", "-z1", "--build"]).arg(root).arg(&package))?;
     Ok(package)
+}
+
+/// Copies the programs to a folder.
+fn copy_programs(programs: &Path, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).context("the folder of the programs")?;
+    for program in PROGRAMS {
+        fs::copy(programs.join(program), folder.join(program))
+            .with_context(|| format!("cannot copy {program}"))?;
+    }
+    Ok(())
 }
 
 /// Returns the path of a file in a root, whose folder it creates.

@@ -4,9 +4,9 @@
 //! The libraries in C are compiled and everything is linked with Zig's compiler, which has musl for
 //! all architectures.
 
-use super::{PROGRAMS, text};
-use crate::programs::{free_port, run, succeeds, target_folder, workspace};
-use crate::requirements::{install_packages, is_root, prepared};
+use super::{copy_programs, text};
+use crate::programs::{free_port, run, target_folder, workspace};
+use crate::requirements::{install_if_missing, is_root, python_programs};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs;
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Builds an archive for each architecture, and tries its server unless this process may not.
 pub(super) fn build_and_try() -> Result<()> {
-    let compiler = compiler()?;
+    let compiler = python_programs("zig", &COMPILER)?;
     let image = target_folder().join("image");
     for (architecture, name) in ARCHITECTURES {
         let programs = build(&compiler, architecture)?;
@@ -52,21 +52,9 @@ pub(super) fn build_and_try() -> Result<()> {
     Ok(())
 }
 
-/// Copies the programs to a folder.
-fn copy_programs(programs: &Path, folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).context("the folder of the programs")?;
-    for program in PROGRAMS {
-        fs::copy(programs.join(program), folder.join(program))
-            .with_context(|| format!("cannot copy {program}"))?;
-    }
-    Ok(())
-}
-
 /// Builds the image of this architecture, and serves a record with it, without root.
 fn try_image(image: &Path) -> Result<()> {
-    if !succeeds(&["buildah", "--version"]) {
-        install_packages(&["buildah"])?;
-    }
+    install_if_missing(&["buildah", "--version"], "buildah")?;
     let storage = tempfile::tempdir_in(target_folder()).context("no temporary folder")?;
     let buildah = |arguments: &[&str]| {
         let mut command = Command::new("buildah");
@@ -119,20 +107,6 @@ fn line(mut command: Command) -> Result<String> {
     let error = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "buildah: {error}");
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
-/// Returns the folder of the programs of the compiler, which is installed if it is missing.
-fn compiler() -> Result<PathBuf> {
-    let folder = target_folder().join("zig");
-    prepared(&folder, &COMPILER.join("\n"), || {
-        let mut create = Command::new("python3");
-        create.args(["-m", "venv", "--clear"]).arg(&folder);
-        let mut install = Command::new(folder.join("bin/python"));
-        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        install.args(COMPILER);
-        Ok(vec![create, install])
-    })?;
-    Ok(folder.join("bin"))
 }
 
 fn target(architecture: &str) -> String {
@@ -217,9 +191,7 @@ fn try_server(archive: &Path, architecture: &str) -> Result<()> {
 fn emulator(root: &Path, architecture: &str) -> Result<String> {
     let name = format!("qemu-{architecture}-static");
     let path = Path::new("/usr/bin").join(&name);
-    if !succeeds(&[text(&path)?, "-version"]) {
-        install_packages(&["qemu-user-static"])?;
-    }
+    install_if_missing(&[text(&path)?, "-version"], "qemu-user-static")?;
     fs::copy(&path, root.join(&name)).with_context(|| format!("cannot copy {name}"))?;
     Ok(format!("/{name}"))
 }

@@ -5,6 +5,7 @@
 //! the source.
 
 mod backup;
+mod cassandra;
 mod chaos;
 mod clients;
 mod crash;
@@ -90,6 +91,9 @@ enum Command {
         #[command(flatten)]
         build: Build,
     },
+    /// Start and end nodes of Apache Cassandra on loopback, from Maven Central.
+    #[command(subcommand)]
+    Cassandra(cassandra::Action),
     /// Damage databases, kill, cut the power, fill the disk, take memory away (needs root), and
     /// check every response against the acknowledged writes.
     Faults {
@@ -161,6 +165,7 @@ fn main() -> Result<()> {
         Command::SmallMemory { records, build } => small_memory::run_with(build.profile(), records),
         Command::Backup { load, build } => backup::run(build.profile(), &load),
         Command::Chaos { seconds, seed, build } => chaos::run(build.profile(), seconds, seed),
+        Command::Cassandra(action) => cassandra::run(&action),
         Command::Faults { seed, rounds, build } => faults::run(build.profile(), seed, rounds),
         Command::Webdav(build) => webdav::run_all(build.profile()),
         Command::Metrics(build) => metrics::run_all(build.profile()),

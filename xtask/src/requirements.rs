@@ -25,13 +25,28 @@ const PROGRAMS: &[(&[&str], &str)] = &[
     (&["sh", "-c", "ls /usr/lib/*/faketime/libfaketimeMT.so.1"], "libfaketime"),
 ];
 
+/// The same for Apache Cassandra.
+const JAVA: &[(&[&str], &str)] = &[
+    (&["sh", "-c", "command -v mvn"], "maven"),
+    (&["sh", "-c", "command -v java"], "openjdk-17-jdk-headless"),
+];
+
 /// Python packages of the client tests, at the versions that the tests were written for.
 const PYTHON_PACKAGES: &[&str] =
     &["prometheus-client==0.22.1", "pylibmc==1.6.3", "pymemcache==4.0.0"];
 
 /// Installs the missing programs as root on a Debian system; elsewhere lists them.
 pub(crate) fn install_programs() -> Result<()> {
-    let missing: Vec<&str> = PROGRAMS
+    install(PROGRAMS)
+}
+
+/// Installs Java and Maven, if they are missing.
+pub(crate) fn install_java() -> Result<()> {
+    install(JAVA)
+}
+
+fn install(programs: &[(&[&str], &'static str)]) -> Result<()> {
+    let missing: Vec<&str> = programs
         .iter()
         .filter(|(command, _)| !succeeds(command))
         .map(|(_, package)| *package)

@@ -69,6 +69,15 @@ function await_a_lock(key)
   return "it came"
 end
 
+function nest()
+  string.gsub("x", "x", nest)
+end
+
+function nest_in_handlers()
+  xpcall(error, nest_in_handlers)
+  string.format()
+end
+
 function own_server(key)
   return os and os.execute and "has programs" or "has none"
 end
@@ -142,6 +151,18 @@ fn a_runaway_function_ends_at_its_limit_and_no_other_request_waits_for_it() {
         ext_error(&server, &[function]);
         assert_eq!(ext(&server, &["echo", "k", "v"]), "k\tv\n\n");
     }
+}
+
+#[test]
+fn functions_that_call_each_other_too_deeply_fail_on_event_loops_and_script_threads() {
+    let (_folder, _, server) = start(&[]);
+    for name in ["nest", "nest_in_handlers"] {
+        for options in [&[][..], &["--lock-record"]] {
+            ext_error(&server, &[options, &[name, "k"]].concat());
+        }
+    }
+    assert!(server.log().contains("stack overflow"));
+    assert_eq!(ext(&server, &["echo", "k", "v"]), "k\tv\n\n");
 }
 
 #[test]

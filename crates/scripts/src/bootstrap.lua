@@ -23,7 +23,11 @@ function _G.pcall(...)
 end
 
 function _G.xpcall(f, handler)
+  local handling = false
   return finish(xpcall(f, function(e)
+    -- Lua would call a handler that fails for its own errors, within each other.
+    if handling then return "error in error handling" end
+    handling = true
     local late, shown = inspect(e)
     -- After the deadline, hooks are off while the handler runs.
     if late then return e end

@@ -1,7 +1,7 @@
 //! Context of the functions of a state: its limits, its records, and what all states share.
 
 use crate::clock::{CallClock, Exceeded};
-use crate::limits::{CALLBACK_LEVELS_MAX, LOOP_TEXT_BYTES_MAX, Limits};
+use crate::limits::{CALL_STACK_BYTES_MAX, CALLBACK_LEVELS_MAX, LOOP_TEXT_BYTES_MAX, Limits};
 use crate::shared::Shared;
 use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti};
 use parking_lot::Mutex;
@@ -15,6 +15,8 @@ pub(crate) struct Context {
     pub(crate) shared: Arc<Shared>,
     pub(crate) records: Arc<ScriptRecords>,
     pub(crate) clock: CallClock,
+    /// Address in the thread's stack at which the call began.
+    stack_begin: AtomicUsize,
     /// Functions of ours that are calling functions of the script now.
     callback_level: AtomicUsize,
     /// Keys that the present call has locked by `_lock`.
@@ -44,6 +46,7 @@ impl Context {
             shared,
             records,
             clock: CallClock::new(),
+            stack_begin: AtomicUsize::new(0),
             callback_level: AtomicUsize::new(0),
             locked: Mutex::default(),
         }
@@ -57,7 +60,19 @@ impl Context {
     pub(crate) fn start(&self, now: Instant) {
         let limits = self.limits();
         self.clock.start(now, limits.call_time, limits.call_instructions);
+        self.stack_begin.store(stack_address(), Ordering::Relaxed);
         self.callback_level.store(0, Ordering::Relaxed);
+    }
+
+    /// Fails if the functions of the call take too much of the thread's stack.
+    pub(crate) fn check_stack(&self) -> Result<(), Error> {
+        let taken = self.stack_begin.load(Ordering::Relaxed).saturating_sub(stack_address());
+        if taken > CALL_STACK_BYTES_MAX {
+            return Err(Error::RuntimeError(
+                "stack overflow: functions call back too deeply".into(),
+            ));
+        }
+        Ok(())
     }
 
     /// Ends a call: its locks are released.
@@ -136,4 +151,11 @@ impl Context {
         }
         Ok(())
     }
+}
+
+/// Returns an address in the stack frame of the caller, or near it. Stacks grow downwards.
+#[inline(always)]
+fn stack_address() -> usize {
+    let local = 0u8;
+    std::hint::black_box(&raw const local).addr()
 }

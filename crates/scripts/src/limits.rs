@@ -39,6 +39,11 @@ pub const FUNCTIONS_MAX: usize = 1000;
 /// Functions of ours that call functions of the script, within each other.
 pub const CALLBACK_LEVELS_MAX: usize = 50;
 
+/// Stack that the functions of a call take until one of them calls a function of ours, in bytes. A
+/// deeper call of ours fails. The thread has several times as much: from there on, Lua's own limit
+/// of 200 calls in C holds, and functions of ours that do not call back.
+pub const CALL_STACK_BYTES_MAX: usize = 1 << 20;
+
 /// Script threads.
 pub const THREADS_MAX: usize = 1024;
 

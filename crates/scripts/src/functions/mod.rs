@@ -88,8 +88,10 @@ impl Installer<'_> {
         R: IntoLuaMulti,
     {
         let context = Arc::clone(&self.context);
-        let function =
-            self.lua.create_function(move |lua, arguments| function(lua, &context, arguments))?;
+        let function = self.lua.create_function(move |lua, arguments| {
+            context.check_stack()?;
+            function(lua, &context, arguments)
+        })?;
         self.table.raw_set(name, function)
     }
 

@@ -6,6 +6,7 @@
 
 use crate::context::Context;
 use crate::functions::{Installer, failed, reduce_groups, temporary_folder, visit_records};
+use crate::limits::CALL_STACK_BYTES_MAX;
 use crate::shared::{MapFunctions, States};
 use crate::sorter::{Merged, Sorter};
 use mlua::{Function, Lua, Result, Table, Value};
@@ -81,7 +82,12 @@ fn map_all(
             helpers.push(Arc::clone(&records));
             let (receiver, folder) = (&receiver, &folder);
             let work = move || map_batches(&**states, records, map, folder, remaining, receiver);
-            running.push(thread::Builder::new().spawn_scoped(scope, work).map_err(failed)?);
+            running.push(
+                thread::Builder::new()
+                    .stack_size(4 * CALL_STACK_BYTES_MAX)
+                    .spawn_scoped(scope, work)
+                    .map_err(failed)?,
+            );
         }
         let sent = send_all(context, &sender);
         // The threads end as soon as all batches are taken.

@@ -6,6 +6,8 @@
 
 mod backup;
 mod cassandra;
+#[path = "../../crates/tls/tests/support/mod.rs"]
+mod certificates;
 mod chaos;
 mod clients;
 mod crash;
@@ -23,6 +25,8 @@ mod random;
 mod requirements;
 mod small_memory;
 mod tidy;
+mod tls_connections;
+mod tls_scan;
 mod webdav;
 
 use anyhow::Result;
@@ -88,6 +92,9 @@ enum Command {
         /// Choose the faults by this seed; 0 takes a new one.
         #[arg(long, default_value_t = 0)]
         seed: u64,
+        /// Encrypt the replication, and require a user of replicas and clients.
+        #[arg(long)]
+        tls: bool,
         #[command(flatten)]
         build: Build,
     },
@@ -106,6 +113,16 @@ enum Command {
         #[command(flatten)]
         build: Build,
     },
+    /// Open many TLS connections, replace the certificates, and check that none is lost.
+    TlsConnections {
+        /// Set the number of connections.
+        #[arg(long, default_value_t = tls_connections::CONNECTIONS)]
+        connections: usize,
+        #[command(flatten)]
+        build: Build,
+    },
+    /// Look for weak protocols, suites and vulnerabilities of TLS with sslyze and openssl.
+    TlsScan(Build),
     /// Run third-party WebDAV clients against the server: litmus, cadaver, curl.
     Webdav(Build),
     /// Check the metrics and the alert rules with the tools of Prometheus.
@@ -150,6 +167,12 @@ const SHORT_CRASH_ROUNDS: u32 = 10;
 /// Seconds of the chaos test in `test`.
 const SHORT_CHAOS_SECONDS: u64 = 40;
 
+/// Seconds of the chaos test with TLS in `test`.
+const SHORT_TLS_CHAOS_SECONDS: u64 = 20;
+
+/// Connections of the test of TLS connections in `test`.
+const SHORT_TLS_CONNECTIONS: usize = 500;
+
 /// Records of the backup test in `test`; its own command uses more.
 const SHORT_BACKUP_RECORDS: u64 = 100_000;
 
@@ -164,9 +187,15 @@ fn main() -> Result<()> {
         Command::FullDisk { size_mib, build } => full_disk::run(build.profile(), size_mib),
         Command::SmallMemory { records, build } => small_memory::run_with(build.profile(), records),
         Command::Backup { load, build } => backup::run(build.profile(), &load),
-        Command::Chaos { seconds, seed, build } => chaos::run(build.profile(), seconds, seed),
         Command::Cassandra(action) => cassandra::run(&action),
+        Command::Chaos { seconds, seed, tls, build } => {
+            chaos::run(build.profile(), seconds, seed, tls)
+        }
         Command::Faults { seed, rounds, build } => faults::run(build.profile(), seed, rounds),
+        Command::TlsConnections { connections, build } => {
+            tls_connections::run(build.profile(), connections)
+        }
+        Command::TlsScan(build) => tls_scan::run_all(build.profile()),
         Command::Webdav(build) => webdav::run_all(build.profile()),
         Command::Metrics(build) => metrics::run_all(build.profile()),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
@@ -189,6 +218,8 @@ fn test() -> Result<()> {
     clients::run_all(Profile::Debug)?;
     webdav::run_all(Profile::Debug)?;
     metrics::run_all(Profile::Debug)?;
+    tls_scan::run_all(Profile::Debug)?;
+    tls_connections::run(Profile::Debug, SHORT_TLS_CONNECTIONS)?;
     differential::run(Profile::Debug, differential::SEED, differential::CONVERSATIONS)?;
     crash::run(Profile::Debug, SHORT_CRASH_ROUNDS)?;
     faults::run_short(Profile::Debug)?;
@@ -196,7 +227,8 @@ fn test() -> Result<()> {
     small_memory::run(Profile::Debug)?;
     let load = backup::Load { records: SHORT_BACKUP_RECORDS, rate: None, folder: None };
     backup::run(Profile::Debug, &load)?;
-    chaos::run(Profile::Debug, SHORT_CHAOS_SECONDS, 0)?;
+    chaos::run(Profile::Debug, SHORT_CHAOS_SECONDS, 0, false)?;
+    chaos::run(Profile::Debug, SHORT_TLS_CHAOS_SECONDS, 0, true)?;
     println!("all tests passed");
     Ok(())
 }

@@ -158,6 +158,13 @@ impl Server {
         Ok(())
     }
 
+    /// Sends SIGHUP, upon which the server reads its files again.
+    pub(crate) fn reload(&self) -> Result<()> {
+        let process = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(process, rustix::process::Signal::HUP)
+            .context("cannot signal the server")
+    }
+
     /// Sends SIGKILL, and waits until the server has exited.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.child.kill().context("cannot kill the server")?;

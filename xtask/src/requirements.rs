@@ -15,6 +15,7 @@ const PROGRAMS: &[(&[&str], &str)] = &[
     (&["python3", "-c", "import ensurepip, venv"], "python3-venv"),
     (&["promtool", "--version"], "prometheus"),
     (&["ip", "-V"], "iproute2"),
+    (&["openssl", "version"], "openssl"),
     (&["sh", "-c", "command -v nutcracker"], "nutcracker"),
     (&["sh", "-c", "command -v memccapable"], "libmemcached-tools"),
     (&["sh", "-c", "command -v go"], "golang-go"),
@@ -33,7 +34,7 @@ const JAVA: &[(&[&str], &str)] = &[
 
 /// Python packages of the client tests, at the versions that the tests were written for.
 const PYTHON_PACKAGES: &[&str] =
-    &["prometheus-client==0.22.1", "pylibmc==1.6.3", "pymemcache==4.0.0"];
+    &["prometheus-client==0.22.1", "pylibmc==1.6.3", "pymemcache==4.0.0", "sslyze==6.3.1"];
 
 /// Installs the missing programs as root on a Debian system; elsewhere lists them.
 pub(crate) fn install_programs() -> Result<()> {

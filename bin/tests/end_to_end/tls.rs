@@ -4,6 +4,7 @@
 pub(crate) mod certificates;
 
 use crate::process::{Server, exchange, fail, run, succeed, wait_for};
+use crate::users::add_with;
 use certificates::{Authority, Files};
 use rustix::process::Signal;
 use std::io::Write;
@@ -154,6 +155,61 @@ fn a_replica_seeds_itself_and_follows_over_tls_with_a_certificate_of_its_own() {
     wait_for("the copy", || holds("before"));
     put("after");
     wait_for("the change", || holds("after"));
+}
+
+#[test]
+fn a_replica_seeds_itself_and_follows_encrypted_and_logged_in_and_so_does_its_own_replica() {
+    let authority = Authority::new();
+    let (files, file) = (authority.server(&["127.0.0.1"]), authority.file());
+    let (users, credentials) =
+        (authority.folder().join("users"), authority.folder().join("credentials"));
+    add_with(&users, "copier", "secret", "read,write,admin");
+    std::fs::write(&credentials, "copier:secret\n").expect("a file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&credentials, mode).expect("its permissions");
+    let required = ["--users", text(&users), "--update-log", "ulog", "--tls-ca", text(&file)];
+    let (required, tools) = required.split_at(4);
+    let login = ["--credentials", text(&credentials)];
+    let master = serve("casket.tch", &files, &[required, &["--server-id", "1"]].concat());
+    let at = |server: &Server, arguments: &[&str]| {
+        let address = server.address();
+        run("tyrant", &[arguments, &["--server", &address], tools, &login].concat())
+    };
+    let put = |key: &str| {
+        let output = at(&master, &["put", key, "value"]);
+        assert!(output.status.success(), "{output:?}");
+    };
+    put("before");
+    let follow = |master: &Server, id: &str| {
+        let address = master.address();
+        let following = [
+            &["--server-id", id, "--master", &address, "--master-tls"][..],
+            &["--master-tls-ca", text(&file), "--master-credentials", text(&credentials)],
+        ];
+        serve("casket.tch", &files, &[required, &following.concat()].concat())
+    };
+    let replica = follow(&master, "2");
+    let last = follow(&replica, "3");
+    for (server, name) in [(&replica, "the replica"), (&last, "its replica")] {
+        let holds = |key: &str| at(server, &["get", key]).status.success().then_some(());
+        wait_for(&format!("the copy at {name}"), || holds("before"));
+    }
+    put("after");
+    for (server, name) in [(&replica, "the replica"), (&last, "its replica")] {
+        let holds = |key: &str| at(server, &["get", key]).status.success().then_some(());
+        wait_for(&format!("the change at {name}"), || holds("after"));
+    }
+    // Without a login, or without TLS, no replica gets anything.
+    let address = master.address();
+    for (settings, reason) in [
+        (&["--master-tls", "--master-tls-ca", text(&file)][..], "it may require TLS, or a login"),
+        (&["--master-credentials", text(&credentials)][..], "this port requires TLS"),
+    ] {
+        let common = ["--server-id", "4", "--master", &address];
+        let refused = Server::tyrant("casket.tch", &[&common, settings].concat());
+        wait_for(reason, || refused.log().contains(reason).then_some(()));
+        refused.exchange("get before\r\n", "END\r\n");
+    }
 }
 
 #[test]

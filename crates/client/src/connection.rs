@@ -101,9 +101,7 @@ impl Connection {
     fn foreign_reply(&self, status: u8) -> io::Error {
         let rest = self.stream.buffer();
         let rest = &rest[..rest.len().min(FOREIGN_BYTES_SHOWN)];
-        let begin = [&[status], rest].concat();
-        let what = format!("the reply begins with \"{}\"", begin.escape_ascii());
-        io::Error::new(ErrorKind::InvalidData, what)
+        foreign_reply(&[&[status], rest].concat())
     }
 
     /// Reads a response with `read` if the request succeeded.
@@ -240,8 +238,9 @@ impl Stream {
             [wire::binary::reply::OK, 0, 0, 0, 0] => Ok(()),
             [wire::binary::reply::FAILURE, 0, 0, 0, 0] => Err(Error::LoginRefused),
             _ => {
-                let what = format!("the reply begins with \"{}\"", response.escape_ascii());
-                Err(Error::Receive(io::Error::new(ErrorKind::InvalidData, what)))
+                let mut rest = [0; FOREIGN_BYTES_SHOWN];
+                let received = self.read(&mut rest).unwrap_or(0);
+                Err(Error::Receive(foreign_reply(&[&response, &rest[..received]].concat())))
             }
         }
     }
@@ -323,4 +322,9 @@ impl Write for Stream {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+/// Returns the error of a reply of another protocol, with the beginning of it.
+fn foreign_reply(begin: &[u8]) -> io::Error {
+    let what = format!("the reply begins with \"{}\"", begin.escape_ascii());
+    io::Error::new(ErrorKind::InvalidData, what)
 }

@@ -1,6 +1,6 @@
 //! Replica link: the connection of a replica to a master, which may be tyrant or Tokyo Tyrant.
 
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
 use wire::Parse;
@@ -233,7 +233,7 @@ fn is_extended(stream: &mut Stream) -> Result<bool> {
         &Request::Misc { function: Function::Replication, options: NOT_LOGGED, arguments },
     )?;
     let mut response = [0; 5];
-    stream.read_exact(&mut response).map_err(Error::Receive)?;
+    stream.read_exact(&mut response).map_err(|error| Error::Receive(unanswered(error)))?;
     if response != [reply::OK, 0, 0, 0, 1] {
         // Tokyo Tyrant has no such function, and a masked one returns no elements.
         return if response[1..] == [0; 4] { Ok(false) } else { Err(Error::InvalidOperation) };
@@ -243,6 +243,18 @@ fn is_extended(stream: &mut Stream) -> Result<bool> {
     let expected = [&(VERSION.len() as u32).to_be_bytes(), VERSION].concat();
     // Bytes after the version would be taken for the next message.
     if version[..] == expected[..] { Ok(true) } else { Err(Error::InvalidOperation) }
+}
+
+/// Adds to the error of a first request what its usual reason is.
+fn unanswered(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
+            let hint = "the master closed the connection before its first reply; it may require \
+                        TLS, or a login as a user with the rights admin and read; its log may tell";
+            io::Error::new(error.kind(), hint)
+        }
+        _ => error,
+    }
 }
 
 fn send(stream: &mut Stream, request: &Request<'_>) -> Result<()> {

@@ -1,8 +1,10 @@
 //! Hosts: each with a server, which can be killed and restarted with another clock.
 
 use super::network::{Network, address};
+use super::security::Security;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,6 +12,9 @@ use std::time::{Duration, Instant};
 
 /// Longest time until a server serves, including its recovery.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Longest silence of a server before it counts as hung.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The port of all servers.
 pub(super) const PORT: u16 = 1978;
@@ -23,7 +28,33 @@ pub(super) struct Host {
     folder: PathBuf,
     program: PathBuf,
     options: Vec<String>,
+    security: Option<Security>,
     child: Option<Child>,
+}
+
+/// Unix socket of a server, with the login that it requires.
+pub(super) struct Socket {
+    path: PathBuf,
+    login: Option<String>,
+}
+
+impl Socket {
+    /// Connects, and logs in if the server has users. Returns nothing if there is no server, or if
+    /// it ends meanwhile.
+    pub(super) fn connect(&self) -> Result<Option<BufReader<UnixStream>>> {
+        let Ok(stream) = UnixStream::connect(&self.path) else { return Ok(None) };
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        let mut stream = BufReader::new(stream);
+        let Some(login) = &self.login else { return Ok(Some(stream)) };
+        let mut line = String::new();
+        let sent = stream.get_mut().write_all(login.as_bytes());
+        if sent.and_then(|()| stream.read_line(&mut line)).is_err() || !line.ends_with('\n') {
+            return Ok(None);
+        }
+        ensure!(line == "STORED\r\n", "a server responded {line:?} to a login");
+        Ok(Some(stream))
+    }
 }
 
 /// Returns whether clocks can be skewed.
@@ -40,6 +71,7 @@ impl Host {
         database: &str,
         master: Option<&str>,
         further: &[&str],
+        security: Option<&Security>,
     ) -> Result<Self> {
         std::fs::create_dir(&folder)?;
         let id = number.to_string();
@@ -53,10 +85,13 @@ impl Host {
         .into_iter()
         .map(str::to_owned)
         .collect();
+        options.extend(security.into_iter().flat_map(Security::options));
         if let Some(master) = master {
             options.extend(["--master".to_owned(), master.to_owned()]);
+            options.extend(security.into_iter().flat_map(Security::options_of_replica));
         }
-        Ok(Self { number, folder, program: programs.join("tyrant"), options, child: None })
+        let (program, security) = (programs.join("tyrant"), security.cloned());
+        Ok(Self { number, folder, program, options, security, child: None })
     }
 
     /// Sets the master to follow from the next start on.
@@ -66,8 +101,10 @@ impl Host {
         }
     }
 
-    pub(super) fn socket(&self) -> PathBuf {
-        self.folder.join("socket")
+    /// Returns the socket, for clients that continue while the server is killed and restarted.
+    pub(super) fn socket(&self) -> Socket {
+        let login = self.security.as_ref().map(|_| Security::login());
+        Socket { path: self.folder.join("socket"), login }
     }
 
     /// Starts the server with its clock skewed by `skew_s` seconds, and waits until it serves.
@@ -82,7 +119,7 @@ impl Host {
         let child = command.stdin(Stdio::null()).stderr(errors).spawn();
         self.child = Some(child.context("cannot start a server")?);
         let deadline = Instant::now() + START_TIMEOUT;
-        while UnixStream::connect(self.socket()).is_err() {
+        while UnixStream::connect(self.folder.join("socket")).is_err() {
             if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().transpose())
             {
                 bail!("the server of host {} ended with {}", self.number, status?);
@@ -113,7 +150,11 @@ impl Host {
     /// Runs a command of `tyrant` that connects to the server. Returns its output.
     pub(super) fn run(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.program);
-        let output = command.args(arguments).arg("--server").arg(self.socket()).output()?;
+        command.args(arguments).arg("--server").arg(self.folder.join("socket"));
+        if self.security.is_some() {
+            command.envs(Security::environment());
+        }
+        let output = command.output()?;
         ensure!(
             output.status.success(),
             "host {}: {arguments:?}: {}",

@@ -1,10 +1,10 @@
 //! Load: clients that change records continuously, each its own records.
 
+use super::host::Socket;
 use crate::random::Random;
 use anyhow::{Context, Result, ensure};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -27,17 +27,14 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Pause before connecting again to a server that is down.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Longest silence of a server before it counts as hung.
-const TIMEOUT: Duration = Duration::from_secs(120);
-
 /// Changes records through a server's socket until `stop`, reconnecting after kills. Increments and
 /// appends reveal a change that was executed twice or not at all. Returns the number of
 /// acknowledged changes.
-pub(super) fn change(socket: &Path, name: &str, seed: u64, stop: &AtomicBool) -> Result<u64> {
+pub(super) fn change(socket: &Socket, name: &str, seed: u64, stop: &AtomicBool) -> Result<u64> {
     let mut random = Random(seed);
     let mut acknowledged = 0;
     while !stop.load(Ordering::Relaxed) {
-        if let Ok(stream) = UnixStream::connect(socket) {
+        if let Some(stream) = socket.connect()? {
             acknowledged += talk(stream, name, &mut random, stop)?;
         }
         std::thread::sleep(RETRY);
@@ -46,10 +43,12 @@ pub(super) fn change(socket: &Path, name: &str, seed: u64, stop: &AtomicBool) ->
 }
 
 /// Sends requests until the connection ends.
-fn talk(stream: UnixStream, name: &str, random: &mut Random, stop: &AtomicBool) -> Result<u64> {
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    let mut stream = BufReader::new(stream);
+fn talk(
+    mut stream: BufReader<UnixStream>,
+    name: &str,
+    random: &mut Random,
+    stop: &AtomicBool,
+) -> Result<u64> {
     let mut acknowledged = 0;
     while !stop.load(Ordering::Relaxed) {
         let requests: String = (0..DEPTH).map(|_| request(name, random)).collect();

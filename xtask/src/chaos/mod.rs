@@ -6,6 +6,7 @@ mod host;
 mod load;
 mod network;
 mod relay;
+mod security;
 mod takeover;
 
 use crate::programs::{Profile, build};
@@ -15,6 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use host::{Host, PORT};
 use network::{HUB, Link, Network, address};
 use relay::Relay;
+use security::Security;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -58,9 +60,9 @@ const EQUAL: [(u8, u8); 3] = [(1, 2), (1, 3), (4, 5)];
 /// Clients, each with the host that it writes to.
 const CLIENTS: [(&str, u8); 5] = [("a", 1), ("b", 1), ("c", 4), ("d", 5), ("e", 5)];
 
-/// Runs the test for `seconds`. A seed of 0 is replaced by the time. Without root it prints that it
-/// is skipped.
-pub(crate) fn run(profile: Profile, seconds: u64, seed: u64) -> Result<()> {
+/// Runs the test for `seconds`. A seed of 0 is replaced by the time. With `tls` the servers encrypt
+/// their replication, and require a user. Without root it prints that it is skipped.
+pub(crate) fn run(profile: Profile, seconds: u64, seed: u64, tls: bool) -> Result<()> {
     if !requirements::is_root() {
         println!("chaos: SKIPPED, network namespaces need root");
         return Ok(());
@@ -71,17 +73,22 @@ pub(crate) fn run(profile: Profile, seconds: u64, seed: u64) -> Result<()> {
         seed => seed,
     };
     let folder = tempfile::tempdir().context("no temporary folder")?;
-    println!("chaos: --seed {seed}, {seconds} s");
-    let result = Chaos::begin(&programs, folder.path(), seed).and_then(|mut chaos| {
+    let option = if tls { " --tls" } else { "" };
+    println!("chaos: --seed {seed}{option}, {seconds} s");
+    let security = tls.then(|| Security::create(&programs, folder.path(), takeover::OTHER));
+    let security = security.transpose()?;
+    let begun = Chaos::begin(&programs, folder.path(), seed, security.as_ref());
+    let result = begun.and_then(|mut chaos| {
         chaos.run(Duration::from_secs(seconds))?;
         let rounds = u32::try_from(seconds.div_ceil(SECONDS_OF_TAKEOVER))?;
         let Chaos { network, random, .. } = &mut chaos;
-        let stored = takeover::run(&programs, folder.path(), network, random, rounds)?;
+        let security = security.as_ref();
+        let stored = takeover::run(&programs, folder.path(), network, random, rounds, security)?;
         println!("chaos: {rounds} replicas took over, with all {stored} acknowledged records");
         Ok(())
     });
     result.map_err(|error| {
-        error.context(format!("chaos: --seed {seed}: files in {}", folder.keep().display()))
+        error.context(format!("chaos: --seed {seed}{option}: files in {}", folder.keep().display()))
     })
 }
 
@@ -114,7 +121,12 @@ enum Repair {
 }
 
 impl Chaos {
-    fn begin(programs: &Path, folder: &Path, seed: u64) -> Result<Self> {
+    fn begin(
+        programs: &Path,
+        folder: &Path,
+        seed: u64,
+        security: Option<&Security>,
+    ) -> Result<Self> {
         let network = Network::new(takeover::OTHER)?;
         let mut random = Random(seed);
         if !host::can_skew() {
@@ -136,8 +148,9 @@ impl Chaos {
             };
             let further: &[&str] = if number > 3 { &["--writable-replica"] } else { &[] };
             let folder = folder.join(number.to_string());
+            let master = master.as_deref();
             let mut host =
-                Host::new(number, folder, programs, database, master.as_deref(), further)?;
+                Host::new(number, folder, programs, database, master, further, security)?;
             host.start(&network, skew(&mut random))?;
             hosts.push(host);
         }

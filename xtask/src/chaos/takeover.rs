@@ -2,14 +2,14 @@
 //! replica must have every acknowledged change. Another replica, killed before, continues at the
 //! new master, which is killed in the meantime: it must execute nothing twice and miss nothing.
 
-use super::host::{Host, PORT};
+use super::host::{Host, PORT, Socket};
 use super::network::{Link, Network, address};
+use super::security::Security;
 use super::{skew, spread};
 use crate::random::Random;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::HashSet;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -44,13 +44,16 @@ pub(super) fn run(
     network: &Network,
     random: &mut Random,
     rounds: u32,
+    security: Option<&Security>,
 ) -> Result<usize> {
     let mut total = 0;
     for round in 0..rounds {
         let start =
             |number, master: Option<&str>, further: &[&str], random: &mut Random| -> Result<Host> {
                 let folder = folder.join(format!("takeover-{round}-{number}"));
-                let mut host = Host::new(number, folder, programs, "casket.tch", master, further)?;
+                let database = "casket.tch";
+                let mut host =
+                    Host::new(number, folder, programs, database, master, further, security)?;
                 host.start(network, skew(random))?;
                 Ok(host)
             };
@@ -62,8 +65,13 @@ pub(super) fn run(
         while_adding(&master.socket(), || other.kill())?;
         await_equal(&master, &replica)?;
         let socket = master.socket();
+        let begun = AtomicBool::new(false);
         let acknowledged = std::thread::scope(|scope| {
-            let load = scope.spawn(|| store(&socket));
+            let load = scope.spawn(|| store(&socket, &begun));
+            // A link that is bad from the beginning could let nothing through.
+            while !begun.load(Ordering::Relaxed) && !load.is_finished() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
             let mut left_ms = LOAD_MS_MAX / 5 + random.below(LOAD_MS_MAX * 4 / 5);
             while left_ms > 0 {
                 let ms = (1 + random.below(BAD_MS_MAX)).min(left_ms);
@@ -119,7 +127,7 @@ pub(super) fn run(
 
 /// Runs `act` while a client increments records. The client continues for a while afterwards,
 /// unless the server has been killed.
-fn while_adding(socket: &Path, act: impl FnOnce() -> Result<()>) -> Result<()> {
+fn while_adding(socket: &Socket, act: impl FnOnce() -> Result<()>) -> Result<()> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let adding = scope.spawn(|| add(socket, &stop));
@@ -137,9 +145,8 @@ fn while_adding(socket: &Path, act: impl FnOnce() -> Result<()>) -> Result<()> {
 }
 
 /// Increments records until `stop` is set or the server has been killed.
-fn add(socket: &Path, stop: &AtomicBool) -> Result<()> {
-    let stream = UnixStream::connect(socket).context("cannot connect")?;
-    let mut stream = BufReader::new(stream);
+fn add(socket: &Socket, stop: &AtomicBool) -> Result<()> {
+    let mut stream = socket.connect()?.context("cannot connect")?;
     let batch = |request: fn(u64) -> String| (0..SUMS).map(request).collect::<String>();
     let begin = batch(|key| format!("add sum{key} 0 0 1\r\n0\r\nadd text{key} 0 0 1\r\n0\r\n"));
     let more = batch(|key| format!("incr sum{key} 1\r\nappend text{key} 0 0 1\r\n+\r\n"));
@@ -185,10 +192,10 @@ fn await_equal(one: &Host, other: &Host) -> Result<()> {
     }
 }
 
-/// Stores numbered records until the server has been killed. Returns the acknowledged numbers.
-fn store(socket: &Path) -> Result<Vec<u64>> {
-    let stream = UnixStream::connect(socket).context("cannot connect")?;
-    let mut stream = BufReader::new(stream);
+/// Stores numbered records until the server has been killed. Sets `begun` once it has acknowledged
+/// some. Returns the acknowledged numbers.
+fn store(socket: &Socket, begun: &AtomicBool) -> Result<Vec<u64>> {
+    let mut stream = socket.connect()?.context("cannot connect")?;
     let mut acknowledged = Vec::new();
     let mut next = 0_u64;
     loop {
@@ -202,7 +209,10 @@ fn store(socket: &Path) -> Result<Vec<u64>> {
         for number in numbers {
             let mut line = String::new();
             match stream.read_line(&mut line) {
-                Ok(_) if line == "STORED\r\n" => acknowledged.push(number),
+                Ok(_) if line == "STORED\r\n" => {
+                    acknowledged.push(number);
+                    begun.store(true, Ordering::Relaxed);
+                }
                 // The replica did not acknowledge it in time.
                 Ok(_) if line.starts_with("SERVER_ERROR ") && line.ends_with("\r\n") => {}
                 Ok(_) if line.is_empty() || !line.ends_with('\n') => return Ok(acknowledged),

@@ -17,6 +17,9 @@ use std::time::Duration;
 /// Functions that the cases with scripts call.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/load/script.lua");
 
+/// Options of tyrant with TLS.
+const TLS_OPTIONS: &str = " --tls-cert {dir}/server.pem --tls-key {dir}/server.key";
+
 #[derive(Parser)]
 #[command(about, max_term_width = 100)]
 struct Arguments {
@@ -28,11 +31,13 @@ struct Arguments {
     only: String,
     /// Servers, the first is compared to the others: tyrant, tyrant-meta, tyrant-memcached-binary,
     /// tyrant-binary, memcached, memcached-meta, memcached-binary, redis, redis-durable,
-    /// tyrant-durable, tyrant-durable-binary, tyrant-scripts
+    /// tyrant-durable, tyrant-durable-binary, tyrant-scripts, tyrant-tls, tyrant-tls-memory,
+    /// memcached-tls, redis-tls
     #[arg(long, value_delimiter = ',')]
     servers: Vec<String>,
     /// A further server, as NAME:PROTOCOL=COMMAND with {port} and {dir}; PROTOCOL is memcached,
-    /// memcached-meta, memcached-binary, binary or redis. It comes before those of --servers
+    /// memcached-meta, memcached-binary, binary or redis, with +tls for TLS. It comes before those
+    /// of --servers
     #[arg(long = "server", value_name = "SERVER")]
     custom_servers: Vec<String>,
     /// Command that starts tyrant, with {port} and {dir}
@@ -94,6 +99,8 @@ enum Suite {
     Scripts,
     /// Puts that are acknowledged when they are on the disk, from 1 and 64 connections
     Durable,
+    /// Gets, sets, pipelines, 16-key gets and large values over TLS, from 1, 8 and 32 connections
+    Tls,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -114,6 +121,7 @@ impl Arguments {
             _ if !self.servers.is_empty() || !recipes.is_empty() => &[],
             Some(Suite::Scripts) => &["tyrant-scripts", "redis"],
             Some(Suite::Durable) => &["tyrant-durable", "tyrant", "redis-durable"],
+            Some(Suite::Tls) => &["tyrant-tls", "tyrant-tls-memory", "memcached-tls", "redis-tls"],
             _ => &["tyrant", "memcached", "redis"],
         };
         let names = self.servers.iter().map(String::as_str).chain(usual.iter().copied());
@@ -124,6 +132,14 @@ impl Arguments {
                 "memcached-binary" => Recipe::memcached(name, Protocol::MemcachedBinary),
                 "redis" => Recipe::redis(),
                 "redis-durable" => Recipe::redis_durable(),
+                "memcached-tls" => Recipe::memcached_tls(),
+                "redis-tls" => Recipe::redis_tls(),
+                "tyrant-tls" => self.tyrant(name, "memcached+tls", TLS_OPTIONS)?,
+                "tyrant-tls-memory" => {
+                    let mut recipe = self.tyrant(name, "memcached+tls", TLS_OPTIONS)?;
+                    recipe.command = recipe.command.replace("{dir}/casket.tch", "*");
+                    recipe
+                }
                 "tyrant" => self.tyrant(name, "memcached", "")?,
                 "tyrant-meta" => self.tyrant(name, "memcached-meta", "")?,
                 "tyrant-memcached-binary" => self.tyrant(name, "memcached-binary", "")?,
@@ -152,6 +168,7 @@ impl Arguments {
             Some(Suite::Issue) => suite::issue_cases(&sizes),
             Some(Suite::Scripts) => suite::script_cases(&sizes),
             Some(Suite::Durable) => suite::durable_cases(&sizes),
+            Some(Suite::Tls) => suite::tls_cases(&sizes),
             None => vec![self.own_case()?],
         };
         cases.retain(|case| case.name.contains(&self.only));

@@ -34,7 +34,7 @@ fn main() -> Result<()> {
         .tempdir_in(&parent)
         .with_context(|| format!("a folder in {}", parent.display()))?;
     let command = format!("{} --script {SCRIPT} --script-time-max 600", arguments.tyrant);
-    let tyrant = Recipe { name: "tyrant".into(), protocol: Protocol::Binary, command };
+    let tyrant = Recipe { name: "tyrant".into(), protocol: Protocol::Binary, tls: false, command };
     let start = |recipe: &Recipe| -> Result<(Server, u64)> {
         let server = Server::start(recipe, folder.path())?;
         words::fill(&server, arguments.records)?;

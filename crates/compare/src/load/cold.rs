@@ -225,8 +225,7 @@ impl Bench<'_> {
         seed: u64,
     ) -> Result<Tally> {
         let mut tally = Tally::new();
-        let protocol = self.server.recipe.protocol;
-        let mut driver = Driver::connect(self.server.address, protocol, connections)?;
+        let mut driver = Driver::connect(self.server, connections)?;
         let mut source = Source::new(workload, self.records, &self.server.created, seed);
         let Some(rate) = rate else {
             let limits = Limits { duration, operations: &AtomicU64::new(u64::MAX) };

@@ -2,9 +2,10 @@
 
 use super::protocol::{Expect as _, Kind, Protocol, Reply};
 use super::workload::Source;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
+use tls::{ClientSettings, INCOMING_BYTES_MAX, Session};
 
 /// Most bytes read at once; also what the buffer starts with.
 const READ_BYTES: usize = 64 * 1024;
@@ -17,11 +18,57 @@ struct Request {
     count: usize,
 }
 
+/// Session of a connection, and what it receives.
+#[derive(Debug)]
+struct Tls {
+    session: Session,
+    records: Vec<u8>,
+    plain: Vec<u8>,
+}
+
+impl Tls {
+    /// Performs the handshake. The certificate may be of anyone: the server is our own.
+    fn begin(mut stream: &TcpStream) -> io::Result<Self> {
+        let settings = ClientSettings { accepts_any_server: true, ..ClientSettings::default() };
+        let session = Session::client(&settings.read()?, "localhost")?;
+        let records = vec![0; INCOMING_BYTES_MAX + READ_BYTES];
+        let mut tls = Self { session, records, plain: Vec::new() };
+        loop {
+            tls.send(stream)?;
+            if !tls.session.is_handshaking() {
+                return Ok(tls);
+            }
+            if tls.receive(&mut stream)? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// Sends what the socket takes now.
+    fn send(&mut self, mut stream: &TcpStream) -> io::Result<()> {
+        while !self.session.unsent().is_empty() {
+            let sent = stream.write(self.session.unsent())?;
+            self.session.consume(sent);
+        }
+        Ok(())
+    }
+
+    /// Reads once, and decrypts what is complete. Returns the number of bytes read.
+    fn receive(&mut self, stream: &mut impl io::Read) -> io::Result<usize> {
+        let received = stream.read(&mut self.records[INCOMING_BYTES_MAX..])?;
+        let kept = self.session.resume(&mut self.records);
+        self.records.copy_within(INCOMING_BYTES_MAX..INCOMING_BYTES_MAX + received, kept);
+        self.session.open(&mut self.records[..kept + received], &mut self.plain)?;
+        Ok(received)
+    }
+}
+
 /// A connection. It sends requests in batches of the pipeline's depth and takes all their
 /// replies before it sends the next.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
+    tls: Option<Box<Tls>>,
     protocol: Protocol,
     output: Vec<u8>,
     output_sent: usize,
@@ -36,12 +83,14 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn open(address: SocketAddr, protocol: Protocol) -> io::Result<Self> {
+    pub(super) fn open(address: SocketAddr, protocol: Protocol, tls: bool) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
+        let tls = tls.then(|| Tls::begin(&stream).map(Box::new)).transpose()?;
         stream.set_nonblocking(true)?;
         Ok(Self {
             stream,
+            tls,
             protocol,
             output: Vec::new(),
             output_sent: 0,
@@ -93,16 +142,27 @@ impl Connection {
             self.requests.push(Request { kind, first, count: numbers.len() });
         }
         self.sent_at = now;
+        if let Some(tls) = &mut self.tls {
+            tls.session.seal(&self.output)?;
+            self.output_sent = self.output.len();
+        }
         self.flush()
     }
 
     /// Whether bytes wait for the socket to take them.
     pub(super) fn has_unsent(&self) -> bool {
         self.output_sent < self.output.len()
+            || self.tls.as_ref().is_some_and(|tls| !tls.session.unsent().is_empty())
     }
 
     /// Sends what the socket takes now.
     pub(super) fn flush(&mut self) -> io::Result<()> {
+        if let Some(tls) = &mut self.tls {
+            return match tls.send(&self.stream) {
+                Err(error) if is_temporary(&error) => Ok(()),
+                outcome => outcome,
+            };
+        }
         while self.has_unsent() {
             match self.stream.write(&self.output[self.output_sent..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -122,14 +182,10 @@ impl Connection {
         source: &Source<'_>,
         mut take: impl FnMut(Kind, usize, Reply),
     ) -> io::Result<()> {
-        if self.input_end == self.input.len() {
-            self.make_room();
-        }
-        match self.stream.read(&mut self.input[self.input_end..]) {
+        match self.read() {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => self.input_end += count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Ok(_) => {}
+            Err(error) if is_temporary(&error) => return Ok(()),
             Err(error) => return Err(error),
         }
         while self.input_start < self.input_end {
@@ -154,6 +210,27 @@ impl Connection {
         Ok(())
     }
 
+    /// Reads once. Returns the number of bytes, encrypted ones with TLS.
+    fn read(&mut self) -> io::Result<usize> {
+        if self.input_end == self.input.len() {
+            self.make_room();
+        }
+        let Some(tls) = &mut self.tls else {
+            let count = self.stream.read(&mut self.input[self.input_end..])?;
+            self.input_end += count;
+            return Ok(count);
+        };
+        let count = tls.receive(&mut self.stream)?;
+        let end = self.input_end + tls.plain.len();
+        if end > self.input.len() {
+            self.input.resize(end, 0);
+        }
+        self.input[self.input_end..end].copy_from_slice(&tls.plain);
+        self.input_end = end;
+        tls.plain.clear();
+        Ok(count)
+    }
+
     fn make_room(&mut self) {
         if self.input_start > 0 {
             self.input.copy_within(self.input_start..self.input_end, 0);
@@ -164,4 +241,9 @@ impl Connection {
             self.input.resize(self.input.len() * 2, 0);
         }
     }
+}
+
+/// Returns whether an error of a socket says only that nothing can be done now.
+fn is_temporary(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

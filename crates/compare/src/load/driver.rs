@@ -4,13 +4,13 @@
 //! batch, no allocation once its buffers have grown, one look at the clock a wake-up.
 
 use super::connection::Connection;
-use super::protocol::{Protocol, Reply};
+use super::protocol::Reply;
+use super::server::{Recipe, Server};
 use super::workload::Source;
 use hdrhistogram::Histogram;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use std::io;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -126,15 +126,12 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn connect(
-        address: SocketAddr,
-        protocol: Protocol,
-        connections: usize,
-    ) -> io::Result<Self> {
+    pub(super) fn connect(server: &Server, connections: usize) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut opened = Vec::with_capacity(connections);
         for place in 0..connections {
-            let connection = Connection::open(address, protocol)?;
+            let Recipe { protocol, tls, .. } = server.recipe;
+            let connection = Connection::open(server.address, protocol, tls)?;
             let data = epoll::EventData::new_u64(place as u64);
             epoll::add(&epoll, &connection.stream, data, epoll::EventFlags::IN)?;
             opened.push(Some(connection));

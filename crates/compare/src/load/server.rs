@@ -24,6 +24,9 @@ pub struct Recipe {
     pub name: String,
     /// Protocol that is spoken with it.
     pub protocol: Protocol,
+    /// Whether it is spoken over TLS. The folder of the server then has the files `server.pem` and
+    /// `server.key`.
+    pub tls: bool,
     /// Program and arguments, separated by spaces. `{port}` and `{dir}` are filled in; `""` is
     /// an empty argument.
     pub command: String,
@@ -36,6 +39,7 @@ impl Recipe {
         Self {
             name: name.into(),
             protocol,
+            tls: false,
             command: "memcached -t 2 -m 4096 -c 4096 -l 127.0.0.1 -p {port} -u root".into(),
         }
     }
@@ -46,10 +50,30 @@ impl Recipe {
         Self {
             name: "redis".into(),
             protocol: Protocol::Redis,
+            tls: false,
             command: "redis-server --save \"\" --appendonly no --bind 127.0.0.1 --port {port} \
                       --dir {dir}"
                 .into(),
         }
+    }
+
+    /// memcached with TLS.
+    #[must_use]
+    pub fn memcached_tls() -> Self {
+        let mut recipe = Self::memcached("memcached-tls", Protocol::Memcached);
+        recipe.tls = true;
+        recipe.command += " -Z -o ssl_chain_cert={dir}/server.pem,ssl_key={dir}/server.key";
+        recipe
+    }
+
+    /// Redis with TLS.
+    #[must_use]
+    pub fn redis_tls() -> Self {
+        let mut recipe = Self { name: "redis-tls".into(), tls: true, ..Self::redis() };
+        recipe.command = recipe.command.replace("--port", "--port 0 --tls-port");
+        recipe.command += " --tls-cert-file {dir}/server.pem --tls-key-file {dir}/server.key \
+                           --tls-ca-cert-file {dir}/server.pem --tls-auth-clients no";
+        recipe
     }
 
     /// Redis that acknowledges a write when it is on the disk.
@@ -58,22 +82,27 @@ impl Recipe {
         Self {
             name: "redis-durable".into(),
             protocol: Protocol::Redis,
+            tls: false,
             command: "redis-server --save \"\" --appendonly yes --appendfsync always \
                       --bind 127.0.0.1 --port {port} --dir {dir}"
                 .into(),
         }
     }
 
-    /// A recipe written `NAME:PROTOCOL=COMMAND`.
+    /// A recipe written `NAME:PROTOCOL=COMMAND`, with `+tls` after the protocol for TLS.
     pub fn parse(text: &str) -> Result<Self> {
         let (head, command) = text.split_once('=').context("a server is NAME:PROTOCOL=COMMAND")?;
         let (name, protocol) = head.split_once(':').context("a server is NAME:PROTOCOL=COMMAND")?;
+        let (protocol, tls) = match protocol.strip_suffix("+tls") {
+            Some(protocol) => (protocol, true),
+            None => (protocol, false),
+        };
         let Some(protocol) = Protocol::named(protocol) else {
             bail!(
                 "unknown protocol {protocol}: memcached, memcached-meta, memcached-binary, binary or redis"
             );
         };
-        Ok(Self { name: name.into(), protocol, command: command.into() })
+        Ok(Self { name: name.into(), protocol, tls, command: command.into() })
     }
 
     fn words(&self, port: u16, folder: &Path) -> Vec<String> {
@@ -116,6 +145,9 @@ impl Server {
             .prefix(&format!("load-{}-", recipe.name))
             .tempdir_in(parent)
             .with_context(|| format!("a folder for {}", recipe.name))?;
+        if recipe.tls {
+            certify(folder.path())?;
+        }
         let port = free_port()?;
         let words = recipe.words(port, folder.path());
         let (program, arguments) = words.split_first().context("an empty command")?;
@@ -211,6 +243,17 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Creates a certificate in a folder that is its own authority, and its key.
+fn certify(folder: &Path) -> Result<()> {
+    let mut command = Command::new("openssl");
+    command.args(["req", "-x509", "-nodes", "-newkey", "ec", "-days", "30", "-subj", "/CN=load"]);
+    command.args(["-pkeyopt", "ec_paramgen_curve:P-256", "-keyout", "server.key"]);
+    command.args(["-out", "server.pem"]).current_dir(folder).stderr(Stdio::null());
+    let status = command.status().context("cannot run openssl")?;
+    ensure!(status.success(), "openssl ended with {status}");
+    Ok(())
 }
 
 /// A port that nobody listens on now.

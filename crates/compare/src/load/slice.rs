@@ -80,7 +80,7 @@ pub fn run(server: &Server, case: &Case, effort: &Effort, records: &Records) -> 
     let mut drivers = Vec::new();
     for thread in 0..threads {
         let share = case.connections / threads + usize::from(thread < case.connections % threads);
-        drivers.push(Driver::connect(server.address, server.recipe.protocol, share)?);
+        drivers.push(Driver::connect(server, share)?);
     }
     // Each slice draws other records than the last, each thread others than its neighbour.
     let seed =
@@ -148,6 +148,6 @@ pub fn fill(server: &Server, space: Space, records: &Records) -> Result<Tally> {
     };
     let done = AtomicU64::new(0);
     let mut sources = [Source::new(&workload, records, &done, 0)];
-    let mut drivers = [Driver::connect(server.address, server.recipe.protocol, 4)?];
+    let mut drivers = [Driver::connect(server, 4)?];
     stretch(&mut drivers, &mut sources, Duration::from_secs(600), space.count)
 }

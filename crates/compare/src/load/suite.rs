@@ -102,6 +102,26 @@ pub fn script_cases(sizes: &Sizes) -> Vec<Case> {
     cases
 }
 
+/// The cases of TLS: single requests, pipelines, multi-gets and large values.
+#[must_use]
+pub fn tls_cases(sizes: &Sizes) -> Vec<Case> {
+    let set = Workload { read_share: 0.0, ..sizes.mixed() };
+    let get = Workload { read_share: 1.0, ..sizes.mixed() };
+    let large = |workload: &Workload| Workload { space: sizes.large(), ..workload.clone() };
+    let pipelined = |workload: &Workload| Workload { pipeline: 16, ..workload.clone() };
+    let mut cases = Vec::new();
+    for connections in [1, 8, 32] {
+        cases.push(case("get", get.clone(), connections));
+        cases.push(case("set", set.clone(), connections));
+        cases.push(case("get, pipeline 16", pipelined(&get), connections));
+        cases.push(case("set, pipeline 16", pipelined(&set), connections));
+        cases.push(case("16-key get", sizes.multi_get(), connections));
+        cases.push(case("large get", large(&get), connections));
+        cases.push(case("large set", large(&set), connections));
+    }
+    cases
+}
+
 /// Makes a server know the scripts that the cases call.
 fn load_scripts(server: &Server, cases: &[Case]) -> Result<()> {
     let scripts: Vec<Script> = cases.iter().filter_map(|case| case.workload.script).collect();

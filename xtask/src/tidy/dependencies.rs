@@ -13,9 +13,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("webdav", &["cabinet", "server", "tls", "wire"]),
     ("scripts", &["cabinet", "client", "server", "wire"]),
     ("kv", &["cabinet", "client", "scripts", "server", "tls", "webdav", "wire"]),
-    ("compare", &["cabinet"]),
+    ("compare", &["cabinet", "tls"]),
     ("fuzz", &["cabinet", "wire"]),
-    ("xtask", &[]),
+    ("xtask", &["tls"]),
 ];
 
 /// Prefix of the names of packages, which manifests and code name without it.

@@ -49,6 +49,11 @@
 //! understands Tokyo Cabinet's names, and reads its files (see [`legacy`]), but does not write
 //! them.
 
+/// The examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 mod batch;
 mod check;
 mod clock;
@@ -87,7 +92,7 @@ mod usable_memory;
 pub use batch::{Batch, BatchChange};
 pub use check::{Checked, Damage, Verified, check, check_on, check_those};
 pub use clock::{Clock, ManualClock};
-pub use database::{Database, Inclusion, ScanCursor, Swap};
+pub use database::{Database, Keys, Record, RecordEntry, Records, ScanCursor, Swap};
 pub use deadline::with_deadline;
 pub use engine::{
     Change, Cut, Durability, DurableListener, Engine, Entry, FullScan, LogPosition, Meta, Position,

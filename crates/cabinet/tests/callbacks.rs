@@ -2,8 +2,7 @@
 
 use cabinet::table::{IndexChange, IndexDescription, IndexKind, Query, Row, Table};
 use cabinet::{
-    Batch, Change, CursorPut, Database, Durability, Entry, Error, Inclusion, Meta, Position,
-    Result, Side,
+    Batch, Change, CursorPut, Database, Durability, Entry, Error, Meta, Position, Result, Side,
 };
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -103,7 +102,11 @@ fn operations<'o>(database: &'o Database, folder: &'o Path) -> Vec<Operation<'o>
         ("count", Box::new(move || database.count(b"1").map(drop))),
         ("remove_all", Box::new(move || database.remove_all(b"1").map(drop))),
         ("cursor", Box::new(move || database.cursor().map(drop))),
-        ("range", Box::new(move || database.range(None, None, 1, |_| GO_ON))),
+        ("range", Box::new(move || database.range::<&[u8]>(..).map(drop))),
+        ("iter", Box::new(move || database.iter().map(drop))),
+        ("keys", Box::new(move || database.keys().map(drop))),
+        ("prefix", Box::new(move || database.prefix(b"1").map(drop))),
+        ("entry", Box::new(move || database.entry(b"1").or_nothing().map(drop))),
         ("sync", Box::new(move || database.sync())),
         ("optimize", Box::new(move || database.optimize())),
         ("retune", Box::new(move || database.retune("capsiz=1"))),
@@ -164,6 +167,10 @@ fn callers<'c>(kind: &str, database: &'c Database, folder: &'c Path) -> Vec<Call
         ),
         ("for_each", Box::new(|call| database.for_each(|_| once(call)))),
         (
+            "entry",
+            Box::new(|call| database.entry(b"1").and_modify(|_| call()).or_nothing().map(drop)),
+        ),
+        (
             "for_each_key_with_prefix",
             Box::new(|call| database.for_each_key_with_prefix(b"1", |_| once(call))),
         ),
@@ -174,11 +181,6 @@ fn callers<'c>(kind: &str, database: &'c Database, folder: &'c Path) -> Vec<Call
             Box::new(|call| database.scan_keys(&database.position_of(b"9"), |_| call()).map(drop)),
         ),
     ];
-    if database.order().is_some() {
-        let from = Some((&b"1"[..], Inclusion::Included));
-        callers
-            .push(("range", Box::new(move |call| database.range(from, None, 1, |_| once(call)))));
-    }
     if kind == "a.tcb" {
         let read = |call: &mut dyn FnMut()| database.read_duplicate(b"1", 0, |_| call()).map(drop);
         callers.push(("read_duplicate", Box::new(read)));

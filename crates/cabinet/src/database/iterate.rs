@@ -1,0 +1,207 @@
+//! Iterators over records. Each step copies some records, a few hundred KiB at most unless values
+//! are longer, and holds no lock afterwards, so writers are not delayed.
+
+use super::{Database, ScanCursor};
+use crate::{Entry, Error, Meta, Order, Position, Result, Version, Wanted, deadline};
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::ops::{Bound, RangeBounds};
+
+/// A record, as an iterator returns it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The value.
+    pub value: Vec<u8>,
+    /// Flags and expiry.
+    pub meta: Meta,
+    /// Version of the record.
+    pub version: Version,
+}
+
+impl From<Entry<'_>> for Record {
+    fn from(entry: Entry<'_>) -> Self {
+        Self {
+            key: entry.key.to_vec(),
+            value: entry.value.to_vec(),
+            meta: entry.meta,
+            version: entry.version,
+        }
+    }
+}
+
+/// Iterator over records, see [`Database::iter`], [`Database::prefix`] and [`Database::range`].
+///
+/// A record that exists throughout is returned exactly once, another one at most once. An error
+/// ends the iteration.
+#[must_use = "an iterator does nothing unless it is used"]
+pub struct Records<'d> {
+    database: &'d Database,
+    source: Source<'d>,
+    limits: Limits,
+    ready: VecDeque<Record>,
+}
+
+/// Iterator over keys, see [`Database::keys`].
+///
+/// A key that exists throughout is returned exactly once; in a tree, once for each of its values.
+/// An error ends the iteration.
+#[must_use = "an iterator does nothing unless it is used"]
+pub struct Keys<'d> {
+    scan: Option<ScanCursor<'d>>,
+    ready: VecDeque<Vec<u8>>,
+}
+
+/// Remainder of an iteration.
+enum Source<'d> {
+    /// All records, in the order that is fastest.
+    Scan(ScanCursor<'d>),
+    /// Records from a position on, in the order of keys.
+    From(Position),
+    Ended,
+}
+
+/// Limits of an iteration.
+enum Limits {
+    None,
+    Prefix(Vec<u8>),
+    Bounds(Order, Bound<Vec<u8>>, Bound<Vec<u8>>),
+}
+
+impl Limits {
+    /// Returns whether a key is before the limits, within them, or after them.
+    fn side(&self, key: &[u8]) -> Ordering {
+        match self {
+            Self::None => Ordering::Equal,
+            Self::Prefix(prefix) if key.starts_with(prefix) => Ordering::Equal,
+            Self::Prefix(prefix) => key.cmp(prefix),
+            Self::Bounds(order, begin, end) => {
+                let is_before = match begin {
+                    Bound::Included(begin) => order.compare(key, begin).is_lt(),
+                    Bound::Excluded(begin) => order.compare(key, begin).is_le(),
+                    Bound::Unbounded => false,
+                };
+                let is_after = match end {
+                    Bound::Included(end) => order.compare(key, end).is_gt(),
+                    Bound::Excluded(end) => order.compare(key, end).is_ge(),
+                    Bound::Unbounded => false,
+                };
+                // Bounds in the wrong order have nothing between them: the iteration ends.
+                match (is_before, is_after) {
+                    (_, true) => Ordering::Greater,
+                    (true, false) => Ordering::Less,
+                    (false, false) => Ordering::Equal,
+                }
+            }
+        }
+    }
+}
+
+impl Records<'_> {
+    /// Reads the next records. After an error the source has ended.
+    fn fill(&mut self) -> Result<()> {
+        let mut is_past = false;
+        let take = |entry: Entry<'_>| match self.limits.side(entry.key) {
+            Ordering::Less => {}
+            Ordering::Equal => self.ready.push_back(entry.into()),
+            Ordering::Greater => is_past = true,
+        };
+        match std::mem::replace(&mut self.source, Source::Ended) {
+            Source::Scan(mut scan) => {
+                if scan.step(take)? {
+                    self.source = Source::Scan(scan);
+                }
+            }
+            Source::From(position) => {
+                deadline::check()?;
+                let next = self.database.scan(&position, take)?;
+                if let Some(next) = next.filter(|_| !is_past) {
+                    self.source = Source::From(next);
+                }
+            }
+            Source::Ended => {}
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for Records<'_> {
+    type Item = Result<Record>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(record) = self.ready.pop_front() {
+                return Some(Ok(record));
+            }
+            if matches!(self.source, Source::Ended) {
+                return None;
+            }
+            if let Err(error) = self.fill() {
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+impl Iterator for Keys<'_> {
+    type Item = Result<Vec<u8>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(key) = self.ready.pop_front() {
+                return Some(Ok(key));
+            }
+            let mut scan = self.scan.take()?;
+            match scan.step_keys(|key| self.ready.push_back(key.to_vec())) {
+                Ok(true) => self.scan = Some(scan),
+                Ok(false) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+impl Database {
+    /// Returns an iterator over all records, in the order that is fastest for the kind of
+    /// database; in a tree that is the order of keys.
+    pub fn iter(&self) -> Result<Records<'_>> {
+        Ok(self.records(Source::Scan(self.full_scan(Wanted::Records)?), Limits::None))
+    }
+
+    /// Returns an iterator over all keys, in the order of [`iter`](Self::iter).
+    pub fn keys(&self) -> Result<Keys<'_>> {
+        Ok(Keys { scan: Some(self.full_scan(Wanted::Keys)?), ready: VecDeque::new() })
+    }
+
+    /// Returns an iterator over the records whose keys begin with `prefix`. It reads all records
+    /// if keys are not in lexical order.
+    pub fn prefix(&self, prefix: &[u8]) -> Result<Records<'_>> {
+        let source = match self.order() {
+            Some(Order::Lexical) => Source::From(self.engine.position_of_prefix(prefix)),
+            _ => Source::Scan(self.full_scan(Wanted::Records)?),
+        };
+        self.enter()?;
+        Ok(self.records(source, Limits::Prefix(prefix.to_vec())))
+    }
+
+    /// Returns an iterator over the records with keys between two bounds, in the order of keys,
+    /// such as `range("a".."c")`. Fails with [`Error::NotSupported`] if the keys are in no order.
+    pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<Records<'_>> {
+        self.enter()?;
+        let order = self
+            .order()
+            .ok_or_else(|| Error::NotSupported("a range, where keys are in no order".into()))?;
+        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        let (begin, end) = (owned(bounds.start_bound()), owned(bounds.end_bound()));
+        let position = match &begin {
+            Bound::Included(key) | Bound::Excluded(key) => self.position_of(key),
+            Bound::Unbounded => Position::Start,
+        };
+        Ok(self.records(Source::From(position), Limits::Bounds(order, begin, end)))
+    }
+
+    fn records<'d>(&'d self, source: Source<'d>, limits: Limits) -> Records<'d> {
+        Records { database: self, source, limits, ready: VecDeque::new() }
+    }
+}

@@ -1,0 +1,149 @@
+//! The database as a whole: size, durability, copies, verification.
+
+use super::Database;
+use crate::name::{Kind, options_of};
+use crate::{
+    Cut, Damage, Durability, DurableListener, ExpiredKeys, GoOn, LogPosition, Result, Verified,
+    reentry,
+};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+impl Database {
+    /// Returns the number of records. Expired ones count until they are removed.
+    pub fn len(&self) -> u64 {
+        self.engine.len()
+    }
+
+    /// Returns whether there is no record.
+    pub fn is_empty(&self) -> bool {
+        self.engine.is_empty()
+    }
+
+    /// Returns the size on the disk in bytes; the size in memory of an on-memory database. In a
+    /// callback of an on-memory hash, its tables are not counted.
+    pub fn size_bytes(&self) -> u64 {
+        self.engine.size_bytes()
+    }
+
+    /// Returns the path of the database; `*` or `+` for the on-memory kinds.
+    pub fn path(&self) -> PathBuf {
+        self.engine.path()
+    }
+
+    /// Makes everything written so far durable.
+    pub fn sync(&self) -> Result<()> {
+        self.enter()?;
+        self.engine.sync()
+    }
+
+    /// Reclaims all dead space, and returns when that is done.
+    pub fn optimize(&self) -> Result<()> {
+        self.enter()?;
+        self.engine.optimize()
+    }
+
+    /// Applies tuning such as `width=100#limsiz=1g` (see [`crate::name`]), then reclaims all dead
+    /// space. If a cap on bytes is set, of a database on disk, records are evicted down to it in
+    /// the background instead. On-memory databases lose a cap that the tuning does not name.
+    /// Settings that an open database cannot change, and unknown ones, are ignored, as in Tokyo
+    /// Cabinet.
+    pub fn retune(&self, tuning: &str) -> Result<()> {
+        self.enter()?;
+        let path = self.path();
+        let Some(kind) = Kind::of_path(&path) else { return self.optimize() };
+        self.engine.retune(&options_of(kind, tuning))
+    }
+
+    /// Writes a consistent copy to `path`, which must not exist, without delaying writers.
+    pub fn copy_to(&self, path: &Path) -> Result<()> {
+        self.enter()?;
+        self.engine.copy_to(path)
+    }
+
+    /// As [`copy_to`](Self::copy_to), at a moment that `cut` chooses.
+    pub fn copy_at(&self, path: &Path, cut: &mut Cut<'_>) -> Result<()> {
+        self.enter()?;
+        self.engine.copy_at(path, &mut |take| self.call(|| cut(take)))
+    }
+
+    /// Verifies every checksum of the database's files while it is in use, and calls `report` with
+    /// each damaged place. It delays no other operation. [`crate::check`] does the same for a
+    /// database that is not open.
+    ///
+    /// `go_on` is called every 256 KiB, and every 0.1 s, with what was verified so far. It returns
+    /// the most bytes to read per second from then on, or `None` to stop. A segment in which damage
+    /// was found is never removed. Records that are appended meanwhile may be left out.
+    pub fn verify<'r>(
+        &self,
+        go_on: &'r mut GoOn<'r>,
+        report: &'r mut dyn FnMut(Damage),
+    ) -> Result<Verified> {
+        self.enter()?;
+        self.engine.verify(go_on, report)
+    }
+
+    /// Returns the durability with which the database was opened.
+    pub fn durability(&self) -> Durability {
+        self.engine.durability()
+    }
+
+    /// Returns whether there is a cap, above which records that were not used lately are evicted.
+    pub fn evicts(&self) -> bool {
+        self.engine.evicts()
+    }
+
+    /// Returns the end of the log. It is after each operation that has returned.
+    pub fn appended(&self) -> LogPosition {
+        self.engine.appended()
+    }
+
+    /// Returns the position before which everything is durable.
+    pub fn durable(&self) -> LogPosition {
+        self.engine.durable()
+    }
+
+    /// Blocks until `position` is durable. Fails as the sync did.
+    pub fn wait_durable(&self, position: LogPosition) -> Result<()> {
+        self.enter()?;
+        self.engine.wait_durable(position)
+    }
+
+    /// Sets a function that is called whenever the durable position moves, and when a sync fails.
+    pub fn on_durable(&self, listener: DurableListener) -> Result<()> {
+        self.enter()?;
+        let identity = self.identity;
+        self.engine.on_durable(Arc::new(move |position| {
+            reentry::lending(identity, || listener(position));
+        }));
+        Ok(())
+    }
+
+    /// Returns the damaged places that opening the database has found, and those that an earlier
+    /// opening has set aside. If there are any, records may be missing or have older values.
+    /// [`crate::check`] also finds damage in files that opening does not read.
+    pub fn damages(&self) -> Vec<Damage> {
+        self.engine.damages()
+    }
+
+    /// Returns names and figures for `stat`; none in a callback of this database.
+    pub fn figures(&self) -> Vec<(&'static str, String)> {
+        if reentry::is_within(self.identity) {
+            return Vec::new();
+        }
+        self.engine.figures()
+    }
+
+    /// Removes expired records of an engine that otherwise looks for them only while it writes.
+    pub fn find_expired(&self) {
+        if !reentry::is_within(self.identity) {
+            self.engine.find_expired();
+        }
+    }
+
+    /// Returns the keys of expired records that the caller is to remove, if the database was opened
+    /// with a clock that [hands over](crate::Clock::handing_over).
+    pub fn expired_keys(&self) -> Option<&ExpiredKeys> {
+        self.engine.expired_keys()
+    }
+}

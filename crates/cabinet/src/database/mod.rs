@@ -1,0 +1,159 @@
+//! A database and its operations, whichever its kind.
+//!
+//! The named operations are written here once, over the few that an [`Engine`] has:
+//!
+//! - [`read`]: single records;
+//! - [`write`]: changes of single records, and batches;
+//! - [`entry`]: a read-modify-write in steps, like that of a map;
+//! - [`counters`]: records that hold a number;
+//! - [`duplicates`]: several values of a key, cursors;
+//! - [`scan`]: all records, or those of a prefix or a pattern, passed to a function;
+//! - [`iterate`]: the same as iterators;
+//! - [`maintenance`]: size, durability, copies, verification.
+
+mod counters;
+mod duplicates;
+mod entry;
+mod iterate;
+mod maintenance;
+mod read;
+mod scan;
+mod write;
+
+pub use entry::RecordEntry;
+pub use iterate::{Keys, Record, Records};
+pub use scan::ScanCursor;
+pub use write::Swap;
+
+use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::table::Table;
+use crate::{Durability, Engine, Error, Numbered, Result, Wait, reentry};
+use std::sync::Arc;
+
+/// Handle of an open database. Clones share it; the database is closed when the last one is
+/// dropped.
+///
+/// Writes return when they are acknowledged, which depends on the database's [`Durability`], unless
+/// the handle is [deferred](Database::deferred).
+///
+/// # Groups of methods
+///
+/// - Single records: [`get`](Self::get), [`read`](Self::read), [`put`](Self::put),
+///   [`put_keep`](Self::put_keep), [`put_cat`](Self::put_cat), [`remove`](Self::remove),
+///   [`touch`](Self::touch).
+/// - Read-modify-write: [`modify`](Self::modify), [`entry`](Self::entry),
+///   [`compare_and_swap`](Self::compare_and_swap), [`add_int`](Self::add_int),
+///   [`transaction`](Self::transaction), [`write`](Self::write) of a [`Batch`](crate::Batch).
+/// - Many records: [`iter`](Self::iter), [`keys`](Self::keys), [`prefix`](Self::prefix),
+///   [`range`](Self::range) as iterators; [`for_each`](Self::for_each),
+///   [`keys_with_prefix`](Self::keys_with_prefix), [`find`](Self::find) with functions.
+/// - Trees: [`put_duplicate`](Self::put_duplicate), [`get_all`](Self::get_all),
+///   [`cursor`](Self::cursor).
+/// - The whole: [`sync`](Self::sync), [`copy_to`](Self::copy_to), [`verify`](Self::verify),
+///   [`optimize`](Self::optimize), [`len`](Self::len), [`size_bytes`](Self::size_bytes).
+///
+/// # Callbacks
+///
+/// Several operations pass records to a function of the caller, such as [`Database::read`],
+/// [`Database::modify`] and [`Database::for_each`]. Such a function must not call the database that
+/// called it, neither through this handle nor through a clone, [`Cursor`], [`Transaction`] or
+/// [`Table`] of it. Methods that return a [`Result`] fail there with [`Error::Reentrant`], and do
+/// nothing. The others may be called: [`Database::len`], [`Database::path`] and
+/// [`Database::appended`], for example. Other databases may be called too; two threads that do so
+/// in opposite orders may wait for each other. Visitors of the results of a query get copies and
+/// may do more, see [`Table::for_each_result`]. Between the steps of an iterator everything may be
+/// called.
+///
+/// [`Cursor`]: crate::Cursor
+/// [`Transaction`]: crate::Transaction
+#[derive(Clone)]
+pub struct Database {
+    engine: Arc<dyn Engine>,
+    /// Identity of the engine: its callbacks may not call this handle, see [`reentry`].
+    identity: usize,
+    wait: Wait,
+    deferred: bool,
+}
+
+impl Database {
+    /// Returns a handle of an engine.
+    pub fn from_engine(engine: Arc<dyn Engine>) -> Self {
+        let identity = engine.identity();
+        Self { engine, identity, wait: Wait::Block, deferred: false }
+    }
+
+    /// Returns a handle whose operations fail with [`Error::WouldBlock`] instead of waiting for a
+    /// read from the disk.
+    pub fn nonblocking(&self) -> Self {
+        Self { wait: Wait::Never, ..self.clone() }
+    }
+
+    /// Returns a handle whose operations wait for reads from the disk, as those of a new one do.
+    pub fn blocking(&self) -> Self {
+        Self { wait: Wait::Block, ..self.clone() }
+    }
+
+    /// Returns a handle whose writes return before they are durable. Its user reads
+    /// [`Database::appended`] after a write, and acknowledges the write once
+    /// [`Database::durable`] has reached that position.
+    pub fn deferred(&self) -> Self {
+        Self { deferred: true, ..self.clone() }
+    }
+
+    /// Returns the operations on ids, if this is a fixed-length database.
+    pub fn as_numbered(&self) -> Option<&dyn Numbered> {
+        self.engine.as_numbered()
+    }
+
+    pub(crate) fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
+    /// Returns the identity of the engine.
+    pub(crate) fn identity(&self) -> usize {
+        self.identity
+    }
+
+    /// Fails if this thread is in a callback of this database.
+    #[inline]
+    pub(crate) fn enter(&self) -> Result<()> {
+        reentry::check(self.identity)
+    }
+
+    /// Runs a function of the caller, from which this database may not be called.
+    #[inline]
+    fn call<T>(&self, callback: impl FnOnce() -> T) -> T {
+        reentry::lending(self.identity, callback)
+    }
+
+    pub(crate) fn wait(&self) -> Wait {
+        self.wait
+    }
+
+    /// Returns the operations on rows, if this is a table. They return before their changes are
+    /// durable, see [`Table::acknowledge`].
+    pub fn table(&self) -> Option<&Table> {
+        self.engine.as_table()
+    }
+
+    pub(crate) fn acknowledge(&self) -> Result<()> {
+        if self.deferred || self.engine.durability() != Durability::Always {
+            return Ok(());
+        }
+        self.engine.wait_durable(self.engine.appended())
+    }
+}
+
+fn check_key(key: &[u8]) -> Result<()> {
+    if key.len() > KEY_BYTES_MAX {
+        return Err(Error::KeyTooLong { bytes: key.len(), max: KEY_BYTES_MAX });
+    }
+    Ok(())
+}
+
+pub(crate) fn check_value(bytes: usize) -> Result<()> {
+    if bytes > VALUE_BYTES_MAX {
+        return Err(Error::ValueTooLong { bytes, max: VALUE_BYTES_MAX });
+    }
+    Ok(())
+}

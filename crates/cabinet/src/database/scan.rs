@@ -1,0 +1,193 @@
+//! All records, or those of a prefix or a pattern, passed to a function.
+
+use super::Database;
+use crate::{Entry, FullScan, Order, Ordered, Position, Result, Wanted, deadline};
+use std::ops::ControlFlow;
+
+/// Scan of all records in steps, see [`Database::full_scan`]. A record that exists throughout is
+/// visited exactly once. If a step fails, the scan ends.
+pub struct ScanCursor<'d> {
+    database: &'d Database,
+    scan: Box<dyn FullScan + 'd>,
+}
+
+impl ScanCursor<'_> {
+    /// Calls `visit` with some records, perhaps none. Returns whether there may be more.
+    pub fn step(&mut self, mut visit: impl FnMut(Entry<'_>)) -> Result<bool> {
+        self.database.enter()?;
+        deadline::check()?;
+        // Once per step: once per record, it was a seventh of the time of a scan.
+        self.database.call(|| self.scan.step(&mut visit))
+    }
+
+    /// Calls `visit` with some keys, perhaps none. Returns whether there may be more.
+    pub fn step_keys(&mut self, mut visit: impl FnMut(&[u8])) -> Result<bool> {
+        self.database.enter()?;
+        deadline::check()?;
+        self.database.call(|| self.scan.step_keys(&mut visit))
+    }
+}
+
+/// Filter of a scan for the keys with a prefix, each once.
+struct KeysWithPrefix<'p, V> {
+    prefix: &'p [u8],
+    /// The last key, if the scan meets a key once for each of its values.
+    previous: Option<Option<Vec<u8>>>,
+    /// A key without the prefix was met.
+    is_past: bool,
+    flow: ControlFlow<()>,
+    visit: V,
+}
+
+impl<V: FnMut(&[u8]) -> ControlFlow<()>> KeysWithPrefix<'_, V> {
+    fn take(&mut self, key: &[u8]) {
+        if !key.starts_with(self.prefix) {
+            self.is_past = true;
+        } else if self.flow.is_continue() {
+            if let Some(previous) = &mut self.previous {
+                if previous.as_deref() == Some(key) {
+                    return;
+                }
+                let previous = previous.get_or_insert_default();
+                previous.clear();
+                previous.extend_from_slice(key);
+            }
+            self.flow = (self.visit)(key);
+        }
+    }
+}
+
+impl Database {
+    /// Calls `visit` with each record until it breaks, in the order that is fastest for the kind
+    /// of database. A record that exists throughout is visited once. Writers are not delayed.
+    pub fn for_each(&self, mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()> {
+        let mut cursor = self.full_scan(Wanted::Records)?;
+        let mut flow = ControlFlow::Continue(());
+        while flow.is_continue()
+            && cursor.step(|entry| {
+                if flow.is_continue() {
+                    flow = visit(entry);
+                }
+            })?
+        {}
+        Ok(())
+    }
+
+    /// Begins a scan of all records in steps. It takes up to 8 bytes of memory for each record that
+    /// is changed before the scan has come to it, until it ends or is dropped.
+    pub fn full_scan(&self, wanted: Wanted) -> Result<ScanCursor<'_>> {
+        self.enter()?;
+        Ok(ScanCursor { database: self, scan: self.engine.full_scan(wanted)? })
+    }
+
+    /// Returns keys that begin with `prefix`, at most `max`; all of them if it is `None`.
+    pub fn keys_with_prefix(&self, prefix: &[u8], max: Option<usize>) -> Result<Vec<Vec<u8>>> {
+        let max = max.unwrap_or(usize::MAX);
+        let mut keys = Vec::new();
+        if max > 0 {
+            self.each_key_with_prefix(prefix, |key| {
+                keys.push(key.to_vec());
+                if keys.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+        }
+        Ok(keys)
+    }
+
+    /// Calls `visit` with each key that begins with `prefix` until it breaks.
+    pub fn for_each_key_with_prefix(
+        &self,
+        prefix: &[u8],
+        mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.each_key_with_prefix(prefix, |key| self.call(|| visit(key)))
+    }
+
+    fn each_key_with_prefix(
+        &self,
+        prefix: &[u8],
+        visit: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.enter()?;
+        deadline::check()?;
+        let mut keys = KeysWithPrefix {
+            prefix,
+            previous: self.has_duplicates().then_some(None),
+            is_past: false,
+            flow: ControlFlow::Continue(()),
+            visit,
+        };
+        let order = self.engine.as_ordered().map_or(Order::Lexical, Ordered::order);
+        let mut position = self.engine.position_of_prefix(prefix);
+        // In other orders, the keys with a prefix are not neighbours.
+        if order != Order::Lexical || position == Position::Start {
+            let mut scan = self.engine.full_scan(Wanted::Keys)?;
+            while keys.flow.is_continue() && scan.step_keys(&mut |key| keys.take(key))? {
+                deadline::check()?;
+            }
+            return Ok(());
+        }
+        // The first key without the prefix ends the range.
+        while keys.flow.is_continue()
+            && !keys.is_past
+            && let Some(next) = self.engine.scan_keys(&position, &mut |key| keys.take(key))?
+        {
+            deadline::check()?;
+            position = next;
+        }
+        Ok(())
+    }
+
+    /// Returns the keys and values of records whose key matches a POSIX extended regular
+    /// expression (a leading `*` ignores case), at most `max`; all of them if it is `None`.
+    pub fn find(&self, pattern: &[u8], max: Option<usize>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let max = max.unwrap_or(usize::MAX);
+        let mut found = Vec::new();
+        let mut take = |entry: Entry<'_>| {
+            if found.len() < max {
+                found.push((entry.key.to_vec(), entry.value.to_vec()));
+            }
+            if found.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        self.for_each_match(pattern, &mut take)?;
+        Ok(found)
+    }
+
+    /// Calls `visit` with each record whose key matches a POSIX extended regular expression (a
+    /// leading `*` ignores case) until it breaks.
+    pub fn for_each_match(
+        &self,
+        pattern: &[u8],
+        mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let pattern = crate::pattern::compile(pattern)?;
+        self.for_each(|entry| {
+            if pattern.is_match(entry.key) { visit(entry) } else { ControlFlow::Continue(()) }
+        })
+    }
+
+    /// Calls `visit` with some records from a position on. Returns the position after them, or
+    /// `None` at the end. See [`Engine::scan`](crate::Engine::scan).
+    pub fn scan(
+        &self,
+        from: &Position,
+        mut visit: impl FnMut(Entry<'_>),
+    ) -> Result<Option<Position>> {
+        self.enter()?;
+        self.call(|| self.engine.scan(from, &mut visit))
+    }
+
+    /// As [`scan`](Self::scan), for keys alone.
+    pub fn scan_keys(
+        &self,
+        from: &Position,
+        mut visit: impl FnMut(&[u8]),
+    ) -> Result<Option<Position>> {
+        self.enter()?;
+        self.call(|| self.engine.scan_keys(from, &mut visit))
+    }
+
+    /// Returns the position of a scan that begins at `key`.
+    pub fn position_of(&self, key: &[u8]) -> Position {
+        self.engine.position_of(key)
+    }
+}

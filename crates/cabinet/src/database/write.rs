@@ -1,0 +1,243 @@
+//! Changing records: put, append, remove, compare-and-swap, read-modify-write, batches.
+
+use super::{Database, check_key, check_value};
+use crate::limits::VALUE_BYTES_MAX;
+use crate::table::Row;
+use crate::{Batch, BatchChange, Change, Entry, Error, Meta, Result, Version};
+
+/// Outcome of [`Database::compare_and_swap`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swap {
+    /// The record was stored, with this version.
+    Stored(Version),
+    /// The record has another version.
+    Changed,
+    /// There is no such record.
+    Missing,
+}
+
+impl Database {
+    /// Stores a record in place of any that the key has. Returns its version.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<Version> {
+        self.put_with(key, value, Meta::NONE)
+    }
+
+    /// As [`put`](Self::put), with flags and expiry.
+    pub fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Version> {
+        self.enter()?;
+        check_key(key)?;
+        check_value(value.len())?;
+        let version = self.engine.put(key, value, meta, self.wait)?;
+        self.acknowledge()?;
+        Ok(version)
+    }
+
+    /// Stores a record if the key has none. Returns whether it did.
+    pub fn put_keep(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
+        self.update(key, |entry| match entry {
+            Some(_) => (Change::Keep, false),
+            None => (Change::Put(value.to_vec(), meta), true),
+        })
+    }
+
+    /// Stores a record if the key has one. Returns whether it did.
+    pub fn replace(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
+        self.update(key, |entry| match entry {
+            Some(_) => (Change::Put(value.to_vec(), meta), true),
+            None => (Change::Keep, false),
+        })
+    }
+
+    /// Appends to a value. Creates the record if there is none. In a table, adds the columns that
+    /// the row lacks.
+    pub fn put_cat(&self, key: &[u8], suffix: &[u8]) -> Result<()> {
+        if let Some(table) = self.engine.as_table() {
+            self.enter()?;
+            check_key(key)?;
+            table.cat(&table.key_to_put(key, self.wait)?, &Row::from_joined(suffix)?, self.wait)?;
+            return self.acknowledge();
+        }
+        self.put_shift(key, suffix, usize::MAX)
+    }
+
+    /// Appends to a value and keeps the last `width` bytes of the result. A new record is stored
+    /// whole, as Tokyo Cabinet does.
+    pub fn put_shift(&self, key: &[u8], suffix: &[u8], width: usize) -> Result<()> {
+        self.update(key, |entry| {
+            let Some(entry) = entry else {
+                return (Change::Put(suffix.to_vec(), Meta::NONE), Ok(()));
+            };
+            let whole = entry.value.len() + suffix.len();
+            let kept = whole.min(width);
+            if let Err(error) = check_value(kept) {
+                return (Change::Keep, Err(error));
+            }
+            (Change::Put(concat_tail(entry.value, suffix, kept), entry.meta), Ok(()))
+        })?
+    }
+
+    /// Appends to (with `front`, prepends to) the value of an existing record, which keeps its
+    /// flags and expiry. Returns whether there was one.
+    pub fn extend(&self, key: &[u8], part: &[u8], front: bool) -> Result<bool> {
+        self.update(key, |entry| {
+            let Some(entry) = entry else { return (Change::Keep, Ok(false)) };
+            if let Err(error) = check_value(entry.value.len() + part.len()) {
+                return (Change::Keep, Err(error));
+            }
+            let (first, second) = if front { (part, entry.value) } else { (entry.value, part) };
+            (Change::Put([first, second].concat(), entry.meta), Ok(true))
+        })?
+    }
+
+    /// Removes a record. Returns whether there was one. Hash and fixed-length databases also
+    /// remove a record that is damaged.
+    pub fn remove(&self, key: &[u8]) -> Result<bool> {
+        match self.update(key, |entry| (Change::Remove, entry.is_some())) {
+            Err(error @ Error::Corrupted { .. }) => {
+                if !self.engine.remove_damaged(key, self.wait)? {
+                    return Err(error);
+                }
+                self.acknowledge()?;
+                Ok(true)
+            }
+            removed => removed,
+        }
+    }
+
+    /// Stores a record if the key has one with this version.
+    pub fn compare_and_swap(
+        &self,
+        key: &[u8],
+        version: Version,
+        value: &[u8],
+        meta: Meta,
+    ) -> Result<Swap> {
+        self.enter()?;
+        check_value(value.len())?;
+        check_key(key)?;
+        let mut outcome = Swap::Missing;
+        let stored = self.engine.update(key, self.wait, &mut |entry| match entry {
+            None => {
+                outcome = Swap::Missing;
+                Change::Keep
+            }
+            Some(entry) if entry.version != version => {
+                outcome = Swap::Changed;
+                Change::Keep
+            }
+            Some(_) => {
+                outcome = Swap::Stored(0);
+                Change::Put(value.to_vec(), meta)
+            }
+        })?;
+        self.acknowledge()?;
+        Ok(if let Swap::Stored(_) = outcome { Swap::Stored(stored) } else { outcome })
+    }
+
+    /// Sets the expiry of a record, in milliseconds since the Unix epoch; 0 is never. Returns
+    /// whether there was a record.
+    pub fn touch(&self, key: &[u8], expires_at_ms: u64) -> Result<bool> {
+        self.update(key, |entry| match entry {
+            None => (Change::Keep, false),
+            Some(entry) => {
+                (Change::Put(entry.value.to_vec(), Meta { expires_at_ms, ..entry.meta }), true)
+            }
+        })
+    }
+
+    /// Changes a record atomically: `decide` gets the record, and returns the change and a result
+    /// of its own. It runs under the lock of the record, so the key has no other change meanwhile.
+    pub fn modify<T>(
+        &self,
+        key: &[u8],
+        decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+    ) -> Result<T> {
+        self.modify_versioned(key, decide).map(|(answer, _)| answer)
+    }
+
+    /// As [`Database::modify`], for a callback of this crate, which does not call the database.
+    pub(super) fn update<T>(
+        &self,
+        key: &[u8],
+        decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+    ) -> Result<T> {
+        self.update_versioned(key, decide).map(|(answer, _)| answer)
+    }
+
+    /// As [`Database::modify`]. Also returns the version of the record that was put; 0 if none was.
+    pub fn modify_versioned<T>(
+        &self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+    ) -> Result<(T, Version)> {
+        self.update_versioned(key, |entry| self.call(|| decide(entry)))
+    }
+
+    #[inline]
+    pub(super) fn update_versioned<T>(
+        &self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+    ) -> Result<(T, Version)> {
+        self.enter()?;
+        check_key(key)?;
+        let mut answer = None;
+        let mut over = None;
+        let version = self.engine.update(key, self.wait, &mut |entry| {
+            let (change, result) = decide(entry);
+            answer = Some(result);
+            match change {
+                Change::Put(value, _) if value.len() > VALUE_BYTES_MAX => {
+                    over = Some(value.len());
+                    Change::Keep
+                }
+                change => change,
+            }
+        })?;
+        if let Some(bytes) = over {
+            return Err(Error::ValueTooLong { bytes, max: VALUE_BYTES_MAX });
+        }
+        self.acknowledge()?;
+        // `update` calls its closure exactly once when it succeeds.
+        let answer = answer.ok_or_else(|| Error::NotSupported("update".into()))?;
+        Ok((answer, version))
+    }
+
+    /// Applies all changes of a batch, or none of them.
+    pub fn write(&self, batch: &Batch) -> Result<()> {
+        self.enter()?;
+        for (key, change) in &batch.changes {
+            check_key(key)?;
+            if let BatchChange::Put(value, _) = change {
+                check_value(value.len())?;
+            }
+        }
+        batch.check_length()?;
+        self.engine.write(batch)?;
+        self.acknowledge()
+    }
+
+    /// Removes all records.
+    pub fn clear(&self) -> Result<()> {
+        self.enter()?;
+        self.engine.clear()?;
+        self.acknowledge()
+    }
+
+    /// Removes the records of a key that have expired. Returns whether there were any. It is meant
+    /// for the keys that [`Database::expired_keys`] names.
+    pub fn remove_expired(&self, key: &[u8]) -> Result<bool> {
+        self.enter()?;
+        self.engine.remove_expired(key, self.wait)
+    }
+}
+
+/// Returns the last `kept` bytes of `first` followed by `second`.
+fn concat_tail(first: &[u8], second: &[u8], kept: usize) -> Vec<u8> {
+    let from_second = second.len().min(kept);
+    let from_first = kept - from_second;
+    let mut value = Vec::with_capacity(kept);
+    value.extend_from_slice(&first[first.len() - from_first..]);
+    value.extend_from_slice(&second[second.len() - from_second..]);
+    value
+}

@@ -5,6 +5,7 @@
 
 mod backup;
 mod bytes;
+mod cluster;
 pub mod commands;
 mod daemon;
 mod listing;

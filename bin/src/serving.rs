@@ -1,5 +1,6 @@
 //! Server process: log, pid file, signals, and the messages at start and stop.
 
+use crate::cluster::{self, Connected};
 use crate::logging::{Log, LogFormat, Verbosity, system};
 use crate::pid_file::PidFile;
 use crate::reload::Reloader;
@@ -191,8 +192,11 @@ impl Process {
         }
         if let Some(monitor) = &monitor {
             let mut names: Vec<String> = Vec::new();
-            for (bound, handle) in bound.iter().zip(&handles) {
-                let path = bound.database.path().display().to_string();
+            for ((service, bound), handle) in self.databases.iter().zip(&bound).zip(&handles) {
+                let path = match cluster::is_cluster_name(&service.database) {
+                    true => service.database.clone(),
+                    false => bound.database.path().display().to_string(),
+                };
                 // Databases in memory may have the same name; their samples must not.
                 let like = names.iter().filter(|name| name.split(" (").next() == Some(&path));
                 let name = match like.count() {
@@ -227,6 +231,9 @@ impl Service {
     /// Opens the database and binds its endpoints, or takes over sockets that are bound. `shares`
     /// databases share the memory.
     fn bind(&self, shares: u64, sockets: Vec<OwnedFd>) -> Result<Bound> {
+        if cluster::is_cluster_name(&self.database) {
+            return self.bind_cluster(sockets);
+        }
         let name = match &self.import {
             Some(import) => import_if_legacy(&self.database, import.into.as_deref())?,
             None => self.database.clone(),
@@ -234,16 +241,24 @@ impl Service {
         let database =
             self.open(&name, shares).with_context(|| format!("cannot open the database {name}"))?;
         let is_inherited = !sockets.is_empty();
-        let server = match is_inherited {
-            true => Server::inherit(self.config.clone(), database.clone(), sockets)?,
-            false => Server::bind(self.config.clone(), database.clone())?,
-        };
+        let server = bind(self.config.clone(), &database, sockets)?;
         if self.webdav {
             webdav::serve(&server).context("cannot serve WebDAV")?;
         }
         if let Some(script) = &self.script {
             script.install(&server)?;
         }
+        Ok(Bound { database, server, is_inherited })
+    }
+
+    /// Connects to the cluster that has the database. The database of the server itself is empty.
+    fn bind_cluster(&self, sockets: Vec<OwnedFd>) -> Result<Bound> {
+        let Connected { store, timeout } = cluster::connect(&self.database)?;
+        let database = Database::open_specification(&Specification::parse("*")?)?;
+        let remote = Some(store);
+        let config = server::Config { remote, remote_timeout: timeout, ..self.config.clone() };
+        let is_inherited = !sockets.is_empty();
+        let server = bind(config, &database, sockets)?;
         Ok(Bound { database, server, is_inherited })
     }
 
@@ -280,13 +295,20 @@ impl Service {
             false if is_default => ONLY_THIS_MACHINE,
             false => "",
         };
-        system(format_args!(
-            "serving {} ({} records) on {}{reach}",
-            database.path().display(),
-            database.len(),
-            endpoints.join(", ")
-        ));
+        let what = match cluster::is_cluster_name(&self.database) {
+            true => self.database.clone(),
+            false => format!("{} ({} records)", database.path().display(), database.len()),
+        };
+        system(format_args!("serving {what} on {}{reach}", endpoints.join(", ")));
     }
+}
+
+/// Binds a server to its endpoints, or to the sockets that it inherits.
+fn bind(config: server::Config, database: &Database, sockets: Vec<OwnedFd>) -> Result<Server> {
+    Ok(match sockets.is_empty() {
+        false => Server::inherit(config, database.clone(), sockets)?,
+        true => Server::bind(config, database.clone())?,
+    })
 }
 
 /// Serves all databases, each on a thread. If one server ends, all end.

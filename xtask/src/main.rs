@@ -38,7 +38,17 @@ use programs::{Profile, cargo};
 #[command(name = "cargo xtask")]
 enum Command {
     /// Install what the tests need and run all of them.
-    Test,
+    Test {
+        /// Start three nodes of Cassandra in place of one.
+        #[arg(long)]
+        cluster: bool,
+    },
+    /// Run the tests of databases in a cluster over nodes of Cassandra, which it starts.
+    ClusterTest {
+        /// Set the number of nodes.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=3))]
+        nodes: u8,
+    },
     /// Run third-party memcached, HTTP and Tokyo Tyrant clients against the server.
     Clients(Build),
     /// Kill the server under load many times, and check for lost writes.
@@ -178,7 +188,8 @@ const SHORT_BACKUP_RECORDS: u64 = 100_000;
 
 fn main() -> Result<()> {
     match Command::parse() {
-        Command::Test => test(),
+        Command::Test { cluster } => test(if cluster { 3 } else { 1 }),
+        Command::ClusterTest { nodes } => cassandra::test(nodes),
         Command::Clients(build) => clients::run_all(build.profile()),
         Command::Crash { rounds, build } => crash::run(build.profile(), rounds),
         Command::Memcached { seed, conversations, build } => {
@@ -212,9 +223,10 @@ fn command_names() -> Vec<String> {
     commands.get_subcommands().map(|command| command.get_name().to_string()).collect()
 }
 
-fn test() -> Result<()> {
+fn test(cassandra_nodes: u8) -> Result<()> {
     // The end-to-end tests and all suites below run the programs.
     cargo(&["test", "--workspace"])?;
+    cassandra::test(cassandra_nodes)?;
     clients::run_all(Profile::Debug)?;
     webdav::run_all(Profile::Debug)?;
     metrics::run_all(Profile::Debug)?;

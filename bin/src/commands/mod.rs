@@ -2,6 +2,7 @@
 
 mod backup;
 mod bench;
+mod cluster;
 mod config;
 mod csv;
 mod export;
@@ -70,6 +71,8 @@ enum Command {
     Shell(shell::Shell),
     /// Manage the file of users
     User(user::User),
+    /// Make and check databases in a cluster of Apache Cassandra
+    Cluster(cluster::Cluster),
     /// Run benchmarks on this machine
     Bench(bench::Bench),
     /// Print the completions of a shell
@@ -251,6 +254,7 @@ pub fn run() -> ExitCode {
         Some(Command::Top(top)) => top.run(),
         Some(Command::Shell(shell)) => shell.run(),
         Some(Command::User(user)) => user.run(),
+        Some(Command::Cluster(cluster)) => cluster.run(),
         Some(Command::Bench(bench)) => bench.run(),
         Some(Command::Completions(completions)) => completions.run(Arguments::command()),
         Some(Command::Man(man)) => man.run(Arguments::command()),

@@ -2,6 +2,7 @@
 
 use super::Settings;
 use super::value::{Bytes, Expiry, Seconds, Seed, TimeoutAction};
+use crate::cluster;
 use crate::scripting::Script;
 use cabinet::name::Specification;
 use scripts::limits::THREADS_MAX;
@@ -33,7 +34,10 @@ impl Settings {
     pub(super) fn configure(&self, shares: Shares) -> Result<Config, Invalid> {
         let mut config = Config { listen: self.endpoints(), ..Config::for_one_of(shares.0) };
         if let Some(name) = &self.database {
-            Specification::parse(name).map_err(invalid("database"))?;
+            match cluster::is_cluster_name(name) {
+                true => self.check_cluster(name)?,
+                false => drop(Specification::parse(name).map_err(invalid("database"))?),
+            }
         }
         if self.into.is_some() && self.import != Some(true) {
             return Err(requires("into", "import"));
@@ -308,6 +312,24 @@ impl Settings {
         Ok(())
     }
 
+    /// Fails if the name of a database in a cluster is wrong, or a setting needs a database of this
+    /// process.
+    fn check_cluster(&self, name: &str) -> Result<(), Invalid> {
+        cluster::check(name).map_err(invalid("database"))?;
+        let refused = [
+            ("import", self.import == Some(true)),
+            ("webdav", self.webdav == Some(true)),
+            ("update-log", self.update_log.is_some()),
+            ("master", self.master.is_some()),
+            ("script", self.script.is_some()),
+        ];
+        let refused = refused.into_iter().find(|(_, is_set)| *is_set);
+        refused.map_or(Ok(()), |(setting, _)| {
+            let what = "needs a database of this process, not one in a cluster".to_owned();
+            Err(Invalid { setting, what })
+        })
+    }
+
     /// Returns the limits beyond which the process is not ready.
     pub(crate) fn readiness_limits(&self) -> ReadinessLimits {
         ReadinessLimits { lag_max: self.ready_lag_max.and_then(Seconds::unless_zero) }
@@ -318,7 +340,7 @@ impl Settings {
         let files = |settings: &Self| {
             let name = settings.database.as_deref().unwrap_or_default();
             let database = name.split('#').next().unwrap_or_default();
-            let is_on_disk = !matches!(database, "*" | "+");
+            let is_on_disk = !matches!(database, "*" | "+") && !cluster::is_cluster_name(database);
             let position = settings.position_file.clone().filter(|_| settings.master.is_some());
             [
                 ("database", is_on_disk.then(|| PathBuf::from(database))),

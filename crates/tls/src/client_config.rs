@@ -54,6 +54,12 @@ impl ClientSettings {
 }
 
 impl ClientConfig {
+    /// Returns the configuration for libraries that run sessions of their own. The name of the
+    /// server is for these to check.
+    pub fn shared(&self) -> Arc<rustls::ClientConfig> {
+        Arc::clone(&self.config)
+    }
+
     /// Returns the name that the certificate of the server at `host` must have.
     pub(crate) fn server_name(&self, host: &str) -> Result<ServerName<'static>, Error> {
         self.server_name.clone().map_or_else(|| name(host), Ok)

@@ -6,7 +6,7 @@
 mod cql;
 mod files;
 
-use crate::programs::target_folder;
+use crate::programs::{target_folder, workspace};
 use anyhow::{Context, Result, bail, ensure};
 use files::Layout;
 use rustix::process::{Pid, Signal, kill_process};
@@ -68,6 +68,20 @@ pub(crate) fn run(action: &Action) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Starts nodes, and runs the tests that need them.
+pub(crate) fn test(nodes: u8) -> Result<()> {
+    let nodes = Nodes::start_new(nodes)?;
+    let contact_points = nodes.contact_points();
+    println!("$ TYRANT_CASSANDRA={contact_points} \\");
+    crate::programs::run(
+        Command::new(env!("CARGO"))
+            .args(["test", "--package", "tyrant-cluster", "--", "--ignored"])
+            .env("TYRANT_CASSANDRA", contact_points)
+            .env("TYRANT_CASSANDRA_REPLICATION", nodes.layout.count.to_string())
+            .current_dir(workspace()),
+    )
 }
 
 /// Nodes of a cluster. New ones are ended when dropped.

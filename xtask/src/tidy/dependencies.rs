@@ -12,8 +12,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("server", &["cabinet", "client", "tls", "wire"]),
     ("webdav", &["cabinet", "server", "tls", "wire"]),
     ("scripts", &["cabinet", "client", "server", "wire"]),
-    ("kv", &["cabinet", "client", "scripts", "server", "tls", "webdav", "wire"]),
     ("compare", &["cabinet", "tls"]),
+    ("cluster", &["cabinet", "server", "tls", "wire"]),
+    ("kv", &["cabinet", "client", "cluster", "scripts", "server", "tls", "webdav", "wire"]),
     ("fuzz", &["cabinet", "wire"]),
     ("xtask", &["tls"]),
 ];

@@ -17,6 +17,7 @@ const CRATES: &[(&str, Option<&str>)] = &[
     ("crates/scripts/src", None),
     ("crates/tls/src", None),
     ("crates/webdav/src", None),
+    ("crates/cluster/src", None),
     ("crates/cabinet/src", Some("options and errors name what the engines below them define")),
     ("crates/server/src", None),
     ("bin/src", None),

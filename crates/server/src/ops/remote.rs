@@ -6,7 +6,7 @@
 //! none is submitted twice. A worker of the pool waits for each answer.
 
 use super::cas_numbers::CasNumbers;
-use super::conditional::{Action, Comparison, Precondition, Write, Written};
+use super::conditional::{Action, Comparison, Precondition, Presence, Write, Written};
 use super::entity_tag::EntityTags;
 use super::execute::{Number, Outcome, Reply, ReplyLimit, TooLong, part_of};
 use super::media_types;
@@ -48,6 +48,9 @@ pub struct Capabilities {
     pub counts: bool,
     /// It removes all records at once.
     pub clears: bool,
+    /// It changes a record depending on what the record is. A store that does not can put records,
+    /// and remove them.
+    pub changes_conditionally: bool,
     /// Longest key, in bytes.
     pub key_bytes_max: usize,
     /// Longest value, in bytes.
@@ -213,6 +216,11 @@ impl RecordRequest {
         }
     }
 
+    /// Returns what is to be done, if that is the same for each record and for none.
+    pub fn decide_unread(&self) -> Option<Decision> {
+        self.wanted.is_put().then(|| self.decide(None))
+    }
+
     /// Returns what is to be done with the record, given as it is now. `None` stands for no record.
     pub fn decide(&self, record: Option<Entry<'_>>) -> Decision {
         let mut written = Written::default();
@@ -265,6 +273,35 @@ impl RecordRequest {
         });
         let answer = RecordAnswer { outcome, found, touched, written };
         Decision { change, answer, number, numbers: Arc::clone(&self.numbers) }
+    }
+}
+
+impl Wanted {
+    /// Returns whether a value is put, whatever the record is.
+    fn is_put(&self) -> bool {
+        let put =
+            |action: &Action<_>| matches!(action, Action::Put { presence: Presence::Any, .. });
+        matches!(
+            self,
+            Self::Write { action, precondition: Precondition::None, conditions: None, .. }
+                if put(action)
+        )
+    }
+
+    /// Returns whether the change of a record depends on the record.
+    fn is_conditional(&self) -> bool {
+        match self {
+            Self::Read => false,
+            Self::Touch(touch) => !touch.is_read(),
+            Self::Write {
+                action: Action::Remove,
+                precondition: Precondition::None,
+                conditions: None,
+                ..
+            } => false,
+            Self::Write { .. } => !self.is_put(),
+            Self::AddInt(_) => true,
+        }
     }
 }
 
@@ -442,6 +479,9 @@ impl Remote {
             Operation::KeyPage { .. } => return Err(lacks("pages of keys")),
             other => return Err(lacks(other.name())),
         };
+        if wanted.is_conditional() && !self.capabilities.changes_conditionally {
+            return Err(lacks("changes that depend on the record"));
+        }
         let key = operation.key().unwrap_or_default().to_vec();
         Ok(StoreRequest::Record(RecordRequest { key, wanted, numbers: Arc::clone(numbers), tags }))
     }

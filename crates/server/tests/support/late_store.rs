@@ -23,6 +23,7 @@ pub(crate) const ABLE: Capabilities = Capabilities {
     lists_keys: true,
     counts: true,
     clears: true,
+    changes_conditionally: true,
     key_bytes_max: 1000,
     value_bytes_max: 1 << 20,
 };

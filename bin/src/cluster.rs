@@ -1,0 +1,74 @@
+//! Databases in a cluster: their names, and the store that the server gets.
+
+use server::RemoteStore;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Returns whether a database is in a cluster.
+pub(crate) fn is_cluster_name(name: &str) -> bool {
+    name.starts_with("cassandra://")
+}
+
+/// A store that is connected to.
+pub(crate) struct Connected {
+    pub(crate) store: Arc<dyn RemoteStore>,
+    /// Longest wait for an answer.
+    pub(crate) timeout: Duration,
+}
+
+#[cfg(feature = "cluster")]
+mod connected {
+    use super::Connected;
+    use ::cluster::{ClusterStore, Name};
+    use anyhow::{Context, Result};
+
+    /// Checks the name of a database.
+    pub(crate) fn check(name: &str) -> Result<()> {
+        Name::parse(name)?;
+        Ok(())
+    }
+
+    /// Connects to a database.
+    pub(crate) fn connect(name: &str) -> Result<Connected> {
+        let name = Name::parse(name)?;
+        let store = ClusterStore::connect(&name).context("cannot use the cluster")?;
+        // The store itself answers in time; the server's wait is the last resort.
+        Ok(Connected { store, timeout: name.timeout * 2 })
+    }
+
+    /// Makes the keyspace and the tables of a database.
+    pub(crate) fn init(name: &str, replication: u8) -> Result<()> {
+        Ok(::cluster::init(&Name::parse(name)?, replication)?)
+    }
+
+    /// Returns the statements that make the keyspace and the tables.
+    pub(crate) fn statements(name: &str, replication: u8) -> Result<Vec<String>> {
+        Ok(::cluster::statements(&Name::parse(name)?, replication))
+    }
+}
+
+#[cfg(not(feature = "cluster"))]
+mod connected {
+    use super::Connected;
+    use anyhow::{Result, bail};
+
+    const WITHOUT: &str = "this program was built without the feature `cluster`";
+
+    pub(crate) fn check(_: &str) -> Result<()> {
+        bail!(WITHOUT)
+    }
+
+    pub(crate) fn connect(_: &str) -> Result<Connected> {
+        bail!(WITHOUT)
+    }
+
+    pub(crate) fn init(_: &str, _: u8) -> Result<()> {
+        bail!(WITHOUT)
+    }
+
+    pub(crate) fn statements(_: &str, _: u8) -> Result<Vec<String>> {
+        bail!(WITHOUT)
+    }
+}
+
+pub(crate) use connected::{check, connect, init, statements};

@@ -1,0 +1,61 @@
+//! Errors of connecting to a cluster and of its schema.
+
+use crate::name::NameError;
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Reason why a database in a cluster cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The name of the database is wrong.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A file with a password or a certificate cannot be read.
+    #[error("cannot read {path}: {source}")]
+    File {
+        /// Path of the file.
+        path: String,
+        /// Error of the system.
+        source: std::io::Error,
+    },
+    /// Certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] tls::Error),
+    /// The threads of the driver cannot be started.
+    #[error("cannot start the threads of the driver: {0}")]
+    Threads(std::io::Error),
+    /// No contact point leads to the cluster.
+    #[error("cannot connect to {contact_points}: {reason}")]
+    Connect {
+        /// Contact points of the name.
+        contact_points: String,
+        /// Reason that the driver gives.
+        reason: String,
+    },
+    /// A statement of the schema has failed.
+    #[error("the cluster has not executed {statement:?}: {reason}")]
+    Statement {
+        /// The statement.
+        statement: String,
+        /// Reason that the driver gives.
+        reason: String,
+    },
+    /// The keyspace has no database.
+    #[error("keyspace {keyspace} has no database: make it with `tyrant cluster init`")]
+    NotInitialized {
+        /// The keyspace.
+        keyspace: String,
+    },
+    /// The database is of another kind, mode or format.
+    #[error("keyspace {keyspace} has a database with {found}, and not with {wanted}")]
+    Mismatch {
+        /// The keyspace.
+        keyspace: String,
+        /// Kind, mode and format of the database.
+        found: String,
+        /// Kind, mode and format of the name.
+        wanted: String,
+    },
+}

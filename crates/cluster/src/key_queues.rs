@@ -1,0 +1,66 @@
+//! Queue of changes for each key. One task at a time makes the changes of a key, and all that came
+//! meanwhile in one step: so additions to a hot key cost one transaction for many.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+/// Changes under way, by key.
+#[derive(Debug)]
+pub(crate) struct KeyQueues<T> {
+    waiting: Mutex<HashMap<Vec<u8>, Vec<T>>>,
+}
+
+impl<T> Default for KeyQueues<T> {
+    fn default() -> Self {
+        Self { waiting: Mutex::default() }
+    }
+}
+
+impl<T> KeyQueues<T> {
+    /// Returns the change if the caller is to make it, with all that follow. Otherwise the task
+    /// that makes the changes of this key will.
+    pub(crate) fn enter(&self, key: &[u8], change: T) -> Option<T> {
+        match self.waiting.lock().entry(key.to_vec()) {
+            Entry::Occupied(mut queue) => {
+                queue.get_mut().push(change);
+                None
+            }
+            Entry::Vacant(queue) => {
+                queue.insert(Vec::new());
+                Some(change)
+            }
+        }
+    }
+
+    /// Returns the changes that have come meanwhile. If there are none, the next change of the key
+    /// is for its caller to make.
+    pub(crate) fn next(&self, key: &[u8]) -> Vec<T> {
+        let mut waiting = self.waiting.lock();
+        let changes = waiting.get_mut(key).map(std::mem::take).unwrap_or_default();
+        if changes.is_empty() {
+            waiting.remove(key);
+        }
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_of_a_key_wait_for_the_one_before_and_those_of_others_do_not() {
+        let queues = KeyQueues::default();
+        assert_eq!(queues.enter(b"a", 1), Some(1));
+        assert_eq!([queues.enter(b"a", 2), queues.enter(b"a", 3)], [None, None]);
+        assert_eq!(queues.enter(b"b", 4), Some(4));
+        assert_eq!(queues.next(b"a"), [2, 3]);
+        assert_eq!(queues.enter(b"a", 5), None);
+        assert_eq!(queues.next(b"a"), [5]);
+        assert!(queues.next(b"a").is_empty());
+        assert_eq!(queues.enter(b"a", 6), Some(6));
+        assert!(queues.next(b"b").is_empty());
+        assert_eq!(queues.waiting.lock().len(), 1);
+    }
+}

@@ -1,0 +1,33 @@
+//! Databases of the server in a cluster of Apache Cassandra: [`ClusterStore`] is a
+//! [`server::RemoteStore`] over the `scylla` driver.
+//!
+//! A name says which database is meant, and how it is reached:
+//! `cassandra://host1,host2:9042/keyspace#kind=tch#mode=strict`, see [`Name`]. A keyspace has one
+//! database. [`init`] makes its tables once; [`ClusterStore::connect`] checks that kind and mode
+//! are those of the name.
+//!
+//! In *strict* mode each change is a lightweight transaction under the condition of the version
+//! that was read, and gives the record a version that no other change has. So conditions, counters
+//! and compare-and-swap are exact with any number of servers over the same database, and after a
+//! timeout a serial read tells whether a change was made. In *plain* mode changes are quorum
+//! writes, which cost less; changes that depend on the record are refused. Strict and plain writes
+//! on one record would lose each other, so the mode is chosen once.
+//!
+//! The driver runs on threads of its own. The crate knows nothing of sockets and protocols of
+//! clients.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod key_queues;
+mod name;
+mod records;
+mod schema;
+mod session;
+mod store;
+mod version;
+
+pub use error::{Error, Result};
+pub use name::{Kind, Mode, Name, NameError, is_cluster_name};
+pub use schema::{REPLICATION_DEFAULT, statements};
+pub use store::{ClusterStore, init};

@@ -1,0 +1,295 @@
+//! Records of a hash database: reads, changes under a condition, scans.
+
+use crate::error::Result;
+use crate::name::{Mode, Name};
+use crate::session::{Cluster, Failure};
+use crate::version;
+use cabinet::{Entry, Meta};
+use scylla::response::query_result::QueryResult;
+use scylla::response::{PagingState, PagingStateResponse};
+use scylla::statement::Consistency;
+use scylla::statement::prepared::PreparedStatement;
+use scylla::value::{CqlValue, Row};
+use server::FoundRecord;
+use std::ops::ControlFlow;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// First byte of each key in the cluster.
+const KEY_PREFIX: u8 = 0;
+
+/// Longest key of a partition, in bytes.
+const PARTITION_KEY_BYTES_MAX: usize = 65_535;
+
+/// Longest key, in bytes.
+pub(crate) const KEY_BYTES_MAX: usize = PARTITION_KEY_BYTES_MAX - 1;
+
+/// Time by which cells outlive their record, so that clocks may differ, in seconds.
+const TTL_SLACK_SECONDS: u64 = 60;
+
+/// Longest time to live that the cluster is given, in seconds; Cassandra refuses much longer ones.
+/// Records that expire later do so nevertheless, and stay in the tables.
+const TTL_SECONDS_MAX: u64 = 5 * 365 * 24 * 60 * 60;
+
+/// Columns of a record.
+type Columns = (Vec<u8>, i64, i32, i64);
+
+/// A row of the table.
+#[derive(Debug)]
+pub(crate) struct Present {
+    version: i64,
+    /// The record, unless it has expired.
+    pub(crate) record: Option<FoundRecord>,
+}
+
+/// Condition of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// None: the row may be as it is.
+    Any,
+    /// The row has this version; without one, there is no row.
+    Version(Option<i64>),
+}
+
+/// Result of a change under a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Changed {
+    /// It was made.
+    Done,
+    /// It was not made, and will not be; the row may have another version.
+    Conflict,
+    /// It was not made, since the cluster is not available.
+    NotDone,
+    /// It may have been made, or may be made later.
+    Unknown,
+}
+
+/// Prepared statements on the table of records.
+#[derive(Debug)]
+pub(crate) struct Records {
+    mode: Mode,
+    get: PreparedStatement,
+    /// Sees each change that was made, also one that is not finished.
+    get_serially: PreparedStatement,
+    put_if: PreparedStatement,
+    put_any: PreparedStatement,
+    remove_if: PreparedStatement,
+    remove_any: PreparedStatement,
+    scan: PreparedStatement,
+    clear: PreparedStatement,
+}
+
+impl Records {
+    /// Prepares the statements.
+    pub(crate) async fn prepare(cluster: &Cluster, name: &Name) -> Result<Self> {
+        let table = format!("{}.records", name.keyspace);
+        let select = format!("SELECT v, ver, f, e FROM {table} WHERE k = ?");
+        let put =
+            format!("UPDATE {table} USING TTL ? SET v = ?, ver = ?, f = ?, e = ? WHERE k = ?");
+        let remove = format!("DELETE FROM {table} WHERE k = ?");
+        let mut get_serially = cluster.prepare(&select).await?;
+        get_serially.set_consistency(Consistency::Serial);
+        let (put_any, remove_any) = match name.mode {
+            Mode::Strict => (
+                cluster.prepare_conditional(&format!("{put} IF g = null")).await?,
+                cluster.prepare_conditional(&format!("{remove} IF g = null")).await?,
+            ),
+            Mode::Plain => (cluster.prepare(&put).await?, cluster.prepare(&remove).await?),
+        };
+        Ok(Self {
+            mode: name.mode,
+            get: cluster.prepare(&select).await?,
+            get_serially,
+            put_if: cluster.prepare_conditional(&format!("{put} IF ver = ?")).await?,
+            put_any,
+            remove_if: cluster.prepare_conditional(&format!("{remove} IF ver = ?")).await?,
+            remove_any,
+            scan: cluster.prepare(&format!("SELECT k, e FROM {table}")).await?,
+            clear: cluster.prepare(&format!("TRUNCATE {table}")).await?,
+        })
+    }
+
+    /// Reads a row; `None` stands for none.
+    pub(crate) async fn get(
+        &self,
+        cluster: &Cluster,
+        key: &[u8],
+    ) -> Result<Option<Present>, Failure> {
+        present(cluster.execute(&self.get, (prefixed(key),)).await?)
+    }
+
+    /// Puts a record, or removes it, if the condition is met. Returns the result, and the version
+    /// that a record which was put has.
+    pub(crate) async fn change(
+        &self,
+        cluster: &Cluster,
+        key: &[u8],
+        condition: Condition,
+        record: Option<&FoundRecord>,
+    ) -> Changed {
+        let own = prefixed(key);
+        let executed = match (record, condition) {
+            (Some(record), condition) => {
+                let Meta { flags, expires_at_ms } = record.meta;
+                let (value, version) = (&record.value, record.version.cast_signed());
+                let (flags, expiry) = (flags.cast_signed(), expires_at_ms.cast_signed());
+                let ttl = ttl_seconds(expires_at_ms, now_ms());
+                match condition {
+                    Condition::Any => {
+                        let values = (ttl, value, version, flags, expiry, own);
+                        cluster.execute(&self.put_any, values).await
+                    }
+                    Condition::Version(found) => {
+                        let values = (ttl, value, version, flags, expiry, own, found);
+                        cluster.execute(&self.put_if, values).await
+                    }
+                }
+            }
+            (None, Condition::Any) => cluster.execute(&self.remove_any, (own,)).await,
+            (None, Condition::Version(found)) => {
+                cluster.execute(&self.remove_if, (own, found)).await
+            }
+        };
+        match executed {
+            Ok(_) if self.mode == Mode::Plain => Changed::Done,
+            Ok(result) => match is_applied(result) {
+                Some(true) => Changed::Done,
+                Some(false) => Changed::Conflict,
+                None => Changed::Unknown,
+            },
+            Err(Failure::NotDone) => Changed::NotDone,
+            Err(_) if self.mode == Mode::Plain => Changed::Unknown,
+            Err(failure) => self.resolve(cluster, key, condition, record, failure).await,
+        }
+    }
+
+    /// Finds out whether a change was made whose statement has failed.
+    ///
+    /// A serial read finishes what a majority of the replicas has accepted. The own version tells
+    /// that the change was made. The old one tells that it was not; and it will not be if the node
+    /// that made it has given up. If there is a third one, another change has come after or before.
+    async fn resolve(
+        &self,
+        cluster: &Cluster,
+        key: &[u8],
+        condition: Condition,
+        record: Option<&FoundRecord>,
+        failure: Failure,
+    ) -> Changed {
+        let own = record.map(|record| record.version.cast_signed());
+        let read = cluster.execute(&self.get_serially, (prefixed(key),)).await;
+        let Ok(row) = read.and_then(present) else { return Changed::Unknown };
+        let found = row.map(|row| row.version);
+        match condition {
+            _ if own.is_some() && found == own => Changed::Done,
+            Condition::Version(old) if failure == Failure::GivenUp && found == old => {
+                Changed::Conflict
+            }
+            _ => Changed::Unknown,
+        }
+    }
+
+    /// Calls `visit` with each key, in the order of the cluster, until it breaks.
+    pub(crate) async fn scan(
+        &self,
+        cluster: &Cluster,
+        mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<(), Failure> {
+        let mut state = PagingState::start();
+        loop {
+            let (page, next) = cluster.page(&self.scan, state).await?;
+            let rows = page.into_rows_result().map_err(|_| Failure::Lost)?;
+            for row in rows.rows::<(Vec<u8>, i64)>().map_err(|_| Failure::Lost)? {
+                let (key, expiry) = row.map_err(|_| Failure::Lost)?;
+                let meta = Meta { flags: 0, expires_at_ms: expiry.cast_unsigned() };
+                let is_visited = !meta.is_expired(now_ms());
+                if is_visited && visit(key.get(1..).unwrap_or_default()).is_break() {
+                    return Ok(());
+                }
+            }
+            match next {
+                PagingStateResponse::HasMorePages { state: next } => state = next,
+                PagingStateResponse::NoMorePages => return Ok(()),
+            }
+        }
+    }
+
+    /// Removes all records. Needs all nodes.
+    pub(crate) async fn clear(&self, cluster: &Cluster) -> Result<(), Failure> {
+        cluster.execute(&self.clear, ()).await.map(drop)
+    }
+}
+
+impl Present {
+    /// Returns the condition that the row is still this one.
+    pub(crate) fn condition(row: Option<&Self>) -> Condition {
+        Condition::Version(row.map(|row| row.version))
+    }
+}
+
+/// Returns a new record with a version of its own.
+pub(crate) fn new_record(value: Vec<u8>, meta: Meta) -> FoundRecord {
+    FoundRecord { value, meta, version: version::fresh().cast_unsigned() }
+}
+
+/// Returns a record as the executor of the server sees it.
+pub(crate) fn entry<'a>(key: &'a [u8], record: &'a FoundRecord) -> Entry<'a> {
+    Entry { key, value: &record.value, meta: record.meta, version: record.version }
+}
+
+fn prefixed(key: &[u8]) -> Vec<u8> {
+    [&[KEY_PREFIX], key].concat()
+}
+
+fn present(result: QueryResult) -> Result<Option<Present>, Failure> {
+    let rows = result.into_rows_result().map_err(|_| Failure::Lost)?;
+    let row = rows.maybe_first_row::<Columns>().map_err(|_| Failure::Lost)?;
+    Ok(row.map(|(value, version, flags, expiry)| {
+        let meta = Meta { flags: flags.cast_unsigned(), expires_at_ms: expiry.cast_unsigned() };
+        let record = FoundRecord { value, meta, version: version.cast_unsigned() };
+        Present { version, record: (!meta.is_expired(now_ms())).then_some(record) }
+    }))
+}
+
+/// Returns whether the condition of a statement was met.
+fn is_applied(result: QueryResult) -> Option<bool> {
+    let rows = result.into_rows_result().ok()?;
+    match rows.first_row::<Row>().ok()?.columns.first()? {
+        Some(CqlValue::Boolean(is_applied)) => Some(*is_applied),
+        _ => None,
+    }
+}
+
+/// Returns the time to live of the cells of a record, in seconds; 0 is without end.
+fn ttl_seconds(expires_at_ms: u64, now_ms: u64) -> i32 {
+    let seconds = expires_at_ms.saturating_sub(now_ms).div_ceil(1000) + TTL_SLACK_SECONDS;
+    if expires_at_ms == 0 || seconds > TTL_SECONDS_MAX {
+        return 0;
+    }
+    i32::try_from(seconds).unwrap_or(0)
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_outlive_their_record_by_a_minute_unless_it_expires_in_years() {
+        for (expires_at_ms, seconds) in [
+            (0, 0),
+            (1, 60),
+            (10_000, 60),
+            (10_001, 61),
+            (10_000 + (TTL_SECONDS_MAX - 60) * 1000, TTL_SECONDS_MAX),
+            (10_001 + (TTL_SECONDS_MAX - 60) * 1000, 0),
+            (u64::MAX, 0),
+        ] {
+            let found = ttl_seconds(expires_at_ms, 10_000);
+            assert_eq!(u64::try_from(found), Ok(seconds), "{expires_at_ms}");
+        }
+    }
+}

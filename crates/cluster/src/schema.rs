@@ -1,0 +1,49 @@
+//! Tables of a database.
+//!
+//! `meta` has one row: kind, mode and format of the database. `records` has a row for each record:
+//!
+//! | column | content |
+//! | --- | --- |
+//! | `k` | byte 0 and the key, since Cassandra refuses an empty partition key |
+//! | `v` | the value |
+//! | `ver` | the version: a number above 0 that no other change has |
+//! | `f` | flags, 32 bits |
+//! | `e` | expiry in milliseconds since 1970, 0 for never; the bits of an unsigned number |
+//! | `g` | never set: `IF g = null` is a condition that each row meets |
+//!
+//! Readers decide by `e` whether a record has expired. The time to live of the cells, which ends
+//! later, removes it.
+
+use crate::name::Name;
+
+/// Default of the number of replicas of each record.
+pub const REPLICATION_DEFAULT: u8 = 3;
+
+/// Format of the tables.
+pub(crate) const FORMAT: i32 = 1;
+
+/// Returns the statements that make the keyspace and the tables of a database. Each one may be
+/// executed again.
+pub fn statements(name: &Name, replication: u8) -> Vec<String> {
+    let keyspace = &name.keyspace;
+    vec![
+        format!(
+            "CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = \
+             {{'class': 'NetworkTopologyStrategy', 'replication_factor': {replication}}}"
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {keyspace}.meta \
+             (id int PRIMARY KEY, kind text, mode text, format int)"
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {keyspace}.records \
+             (k blob PRIMARY KEY, v blob, ver bigint, f int, e bigint, g boolean)"
+        ),
+        format!(
+            "INSERT INTO {keyspace}.meta (id, kind, mode, format) \
+             VALUES (0, '{}', '{}', {FORMAT}) IF NOT EXISTS",
+            name.kind.name(),
+            name.mode.name()
+        ),
+    ]
+}

@@ -1,0 +1,177 @@
+//! Session of the driver: its settings, the bound of statements in flight, and what a failure says.
+
+use crate::error::{Error, Result};
+use crate::name::{Mode, Name};
+use scylla::client::execution_profile::ExecutionProfile;
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use scylla::deserialize::row::DeserializeRow;
+use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
+use scylla::policies::retry::FallthroughRetryPolicy;
+use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
+use scylla::policies::timestamp_generator::MonotonicTimestampGenerator;
+use scylla::response::query_result::QueryResult;
+use scylla::response::{PagingState, PagingStateResponse};
+use scylla::serialize::row::SerializeRow;
+use scylla::statement::prepared::PreparedStatement;
+use scylla::statement::{Consistency, SerialConsistency};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// Records of a page of a scan.
+const PAGE_RECORDS: i32 = 5000;
+
+/// Failure of a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// It was not executed, and will not be.
+    NotDone,
+    /// A node has executed it in part, and has given up.
+    GivenUp,
+    /// A node may be executing it still.
+    Lost,
+}
+
+/// Session with a cluster.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    session: Session,
+    in_flight: Semaphore,
+}
+
+impl Cluster {
+    /// Connects to a cluster.
+    pub(crate) async fn connect(name: &Name) -> Result<Self> {
+        let mut profile = ExecutionProfile::builder()
+            .consistency(Consistency::Quorum)
+            .serial_consistency(Some(SerialConsistency::Serial))
+            // Half of the time of a request is left to find out what a lost write has done.
+            .request_timeout(Some(name.timeout / 2));
+        if let Some(after) = name.speculative_after {
+            let policy =
+                SimpleSpeculativeExecutionPolicy { max_retry_count: 1, retry_interval: after };
+            profile = profile.speculative_execution_policy(Some(Arc::new(policy)));
+        }
+        let mut builder = SessionBuilder::new()
+            .known_nodes(&name.contact_points)
+            .connection_timeout(name.timeout)
+            .fetch_schema_metadata(false)
+            .default_execution_profile_handle(profile.build().into_handle());
+        if let Some(data_centre) = &name.data_centre {
+            builder = builder.prefer_datacenter(data_centre.clone());
+        }
+        if let Some((user, file)) = &name.login {
+            let password = std::fs::read_to_string(file)
+                .map_err(|source| Error::File { path: file.display().to_string(), source })?;
+            builder = builder.user(user, password.trim_end_matches(['\r', '\n']));
+        }
+        if let Some(tls) = &name.tls {
+            builder = builder.tls_context(Some(tls.read()?.shared()));
+        }
+        if name.mode == Mode::Plain {
+            // Clocks of nodes differ: with theirs, an older write could win.
+            builder = builder.timestamp_generator(Arc::new(MonotonicTimestampGenerator::new()));
+        }
+        let session = builder.build().await.map_err(|error| Error::Connect {
+            contact_points: name.contact_points.join(", "),
+            reason: error.to_string(),
+        })?;
+        Ok(Self { session, in_flight: Semaphore::new(name.in_flight_max) })
+    }
+
+    /// Returns the only row of a statement, or `None` if there is no row or no such table.
+    pub(crate) async fn find<R>(&self, statement: &str) -> Result<Option<R>>
+    where
+        R: for<'frame> DeserializeRow<'frame, 'frame>,
+    {
+        let rows = match self.session.query_unpaged(statement, ()).await {
+            Ok(result) => result.into_rows_result().ok(),
+            Err(ExecutionError::LastAttemptError(RequestAttemptError::DbError(
+                DbError::Invalid,
+                _,
+            ))) => None,
+            Err(error) => return Err(failed(statement, &error)),
+        };
+        Ok(rows.and_then(|rows| rows.maybe_first_row().ok().flatten()))
+    }
+
+    /// Executes a statement of the schema.
+    pub(crate) async fn define(&self, statement: &str) -> Result<()> {
+        let result = self.session.query_unpaged(statement, ()).await;
+        result.map(drop).map_err(|error| failed(statement, &error))
+    }
+
+    /// Prepares a statement that may be executed twice.
+    pub(crate) async fn prepare(&self, statement: &str) -> Result<PreparedStatement> {
+        let prepared = self.session.prepare(statement).await;
+        let mut prepared = prepared.map_err(|error| failed(statement, &error))?;
+        prepared.set_is_idempotent(true);
+        prepared.set_page_size(PAGE_RECORDS);
+        Ok(prepared)
+    }
+
+    /// Prepares a statement under a condition, which is sent once.
+    pub(crate) async fn prepare_conditional(&self, statement: &str) -> Result<PreparedStatement> {
+        let mut prepared = self.prepare(statement).await?;
+        prepared.set_is_idempotent(false);
+        prepared.set_retry_policy(Some(Arc::new(FallthroughRetryPolicy::new())));
+        Ok(prepared)
+    }
+
+    /// Executes a statement once there is room for it.
+    pub(crate) async fn execute(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<QueryResult, Failure> {
+        let _place = self.in_flight.acquire().await;
+        let result = self.session.execute_unpaged(statement, values).await;
+        result.map_err(|error| failure(&error))
+    }
+
+    /// Reads one page of a scan.
+    pub(crate) async fn page(
+        &self,
+        statement: &PreparedStatement,
+        from: PagingState,
+    ) -> Result<(QueryResult, PagingStateResponse), Failure> {
+        let _place = self.in_flight.acquire().await;
+        let result = self.session.execute_single_page(statement, (), from).await;
+        result.map_err(|error| failure(&error))
+    }
+}
+
+fn failed(statement: &str, error: &dyn std::fmt::Display) -> Error {
+    Error::Statement { statement: statement.to_owned(), reason: error.to_string() }
+}
+
+/// Returns what is known of a statement that has failed.
+fn failure(error: &ExecutionError) -> Failure {
+    tracing::debug!("the cluster has not executed a statement: {error}");
+    match error {
+        ExecutionError::BadQuery(_)
+        | ExecutionError::EmptyPlan
+        | ExecutionError::PrepareError(_)
+        | ExecutionError::ConnectionPoolError(_) => Failure::NotDone,
+        ExecutionError::LastAttemptError(error) => match error {
+            RequestAttemptError::SerializationError(_)
+            | RequestAttemptError::CqlRequestSerialization(_)
+            | RequestAttemptError::UnableToAllocStreamId => Failure::NotDone,
+            RequestAttemptError::DbError(error, _) => match error {
+                DbError::SyntaxError
+                | DbError::Invalid
+                | DbError::Unauthorized
+                | DbError::AuthenticationError
+                | DbError::ConfigError
+                | DbError::Unavailable { .. }
+                | DbError::IsBootstrapping
+                | DbError::ProtocolError
+                | DbError::Unprepared { .. } => Failure::NotDone,
+                // `Other` are the codes for transactions of later versions of the protocol.
+                _ => Failure::GivenUp,
+            },
+            _ => Failure::Lost,
+        },
+        _ => Failure::Lost,
+    }
+}

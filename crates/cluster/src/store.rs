@@ -1,0 +1,347 @@
+//! The store: requests of the server in, answers from the threads of the driver.
+
+use crate::error::{Error, Result};
+use crate::key_queues::KeyQueues;
+use crate::name::{Mode, Name};
+use crate::records::{Changed, Condition, KEY_BYTES_MAX, Present, Records, entry, new_record};
+use crate::schema;
+use crate::session::{Cluster, Failure};
+use cabinet::{Change, Version};
+use server::{
+    Capabilities, Completion, Decision, RecordRequest, RemoteStore, StoreAnswer, StoreFailure,
+    StoreRequest,
+};
+use std::mem;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// Threads of the driver.
+const THREADS: usize = 2;
+
+/// Records that one request reads at the same time.
+const READS_AT_ONCE: usize = 64;
+
+/// Changes of one key that are made in one step.
+const FOLD_MAX: usize = 1024;
+
+/// First and longest pause before a change that met another one is decided again.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
+
+/// Time for scans and for the removal of all records, as a multiple of the time of a request.
+const LONG_FACTOR: u32 = 12;
+
+type Answer = Result<StoreAnswer, StoreFailure>;
+
+/// A database in a cluster.
+#[derive(Debug)]
+pub struct ClusterStore {
+    shared: Arc<Shared>,
+    /// Taken when the store is dropped.
+    runtime: Option<Runtime>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    cluster: Cluster,
+    records: Records,
+    queues: KeyQueues<Waiting>,
+    name: Name,
+}
+
+/// A change that waits for its turn.
+#[derive(Debug)]
+struct Waiting {
+    request: RecordRequest,
+    reply: Reply,
+}
+
+/// Taker of an answer.
+#[derive(Debug)]
+struct Reply {
+    completion: Completion,
+    deadline: Instant,
+}
+
+impl ClusterStore {
+    /// Connects to a database that [`init`] has made.
+    pub fn connect(name: &Name) -> Result<Arc<Self>> {
+        let runtime = runtime()?;
+        let shared = runtime.block_on(async {
+            let cluster = Cluster::connect(name).await?;
+            check(&cluster, name).await?;
+            let records = Records::prepare(&cluster, name).await?;
+            let queues = KeyQueues::default();
+            Ok::<_, Error>(Shared { cluster, records, queues, name: name.clone() })
+        })?;
+        Ok(Arc::new(Self { shared: Arc::new(shared), runtime: Some(runtime) }))
+    }
+}
+
+impl Drop for ClusterStore {
+    fn drop(&mut self) {
+        // Requests under way are dropped, and so answered.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Makes the keyspace, the tables and the kind of a database, where they are missing.
+pub fn init(name: &Name, replication: u8) -> Result<()> {
+    runtime()?.block_on(async {
+        let cluster = Cluster::connect(name).await?;
+        for statement in schema::statements(name, replication) {
+            cluster.define(&statement).await?;
+        }
+        check(&cluster, name).await
+    })
+}
+
+fn runtime() -> Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(THREADS).thread_name("cluster").enable_all();
+    builder.build().map_err(Error::Threads)
+}
+
+/// Checks that the database is of the kind and mode of its name.
+async fn check(cluster: &Cluster, name: &Name) -> Result<()> {
+    let keyspace = name.keyspace.clone();
+    let statement = format!("SELECT kind, mode, format FROM {keyspace}.meta WHERE id = 0");
+    let Some((kind, mode, format)) = cluster.find::<(String, String, i32)>(&statement).await?
+    else {
+        return Err(Error::NotInitialized { keyspace });
+    };
+    let shown =
+        |kind: &str, mode: &str, format| format!("kind={kind}, mode={mode}, format {format}");
+    let found = shown(&kind, &mode, format);
+    let wanted = shown(name.kind.name(), name.mode.name(), schema::FORMAT);
+    if found == wanted { Ok(()) } else { Err(Error::Mismatch { keyspace, found, wanted }) }
+}
+
+impl RemoteStore for ClusterStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            lists_keys: true,
+            counts: true,
+            clears: true,
+            changes_conditionally: self.shared.name.mode == Mode::Strict,
+            key_bytes_max: KEY_BYTES_MAX,
+            value_bytes_max: self.shared.name.value_bytes_max,
+        }
+    }
+
+    fn submit(&self, request: StoreRequest, completion: Completion) {
+        let Some(runtime) = &self.runtime else { return };
+        let shared = Arc::clone(&self.shared);
+        let deadline = Instant::now() + shared.name.timeout;
+        match request {
+            StoreRequest::Record(request) if !request.is_read() => {
+                let key = request.key().to_vec();
+                let waiting = Waiting { request, reply: Reply { completion, deadline } };
+                if let Some(first) = self.shared.queues.enter(&key, waiting) {
+                    runtime.spawn(async move { shared.change_all(&key, first).await });
+                }
+            }
+            StoreRequest::Record(request) => {
+                let waiting = Waiting { request, reply: Reply { completion, deadline } };
+                runtime.spawn(async move {
+                    let key = waiting.request.key().to_vec();
+                    shared.change(&key, vec![waiting]).await;
+                });
+            }
+            request => {
+                let deadline = match request {
+                    StoreRequest::GetMany { .. } => deadline,
+                    _ => Instant::now() + shared.name.timeout * LONG_FACTOR,
+                };
+                let if_late = match request.is_read() {
+                    true => StoreFailure::Unavailable,
+                    false => StoreFailure::Unknown,
+                };
+                runtime.spawn(async move {
+                    let answer = timeout_at(deadline, shared.execute(request)).await;
+                    completion.complete(answer.unwrap_or(Err(if_late)));
+                });
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Executes a request that changes no single record.
+    async fn execute(self: Arc<Self>, request: StoreRequest) -> Answer {
+        match request {
+            StoreRequest::Record(_) => Err(StoreFailure::Unavailable),
+            StoreRequest::GetMany { keys } => Arc::clone(&self).get_many(keys).await,
+            StoreRequest::KeysWithPrefix { prefix, max } => {
+                let mut keys = Vec::new();
+                let visit = |key: &[u8]| {
+                    if keys.len() == max {
+                        return ControlFlow::Break(());
+                    }
+                    if key.starts_with(&prefix) {
+                        keys.push(key.to_vec());
+                    }
+                    ControlFlow::Continue(())
+                };
+                self.records.scan(&self.cluster, visit).await.map_err(of_read)?;
+                Ok(StoreAnswer::Keys(keys))
+            }
+            StoreRequest::Count => {
+                let mut count = 0;
+                let visit = |_: &[u8]| {
+                    count += 1;
+                    ControlFlow::Continue(())
+                };
+                self.records.scan(&self.cluster, visit).await.map_err(of_read)?;
+                Ok(StoreAnswer::Count(count))
+            }
+            StoreRequest::Clear => match self.records.clear(&self.cluster).await {
+                Ok(()) => Ok(StoreAnswer::Done),
+                Err(Failure::NotDone) => Err(StoreFailure::Unavailable),
+                Err(_) => Err(StoreFailure::Unknown),
+            },
+        }
+    }
+
+    async fn get_many(self: Arc<Self>, keys: Vec<Vec<u8>>) -> Answer {
+        let mut found = Vec::new();
+        found.resize_with(keys.len(), || None);
+        let mut reads = JoinSet::new();
+        let mut keys = keys.into_iter().enumerate();
+        loop {
+            while reads.len() < READS_AT_ONCE
+                && let Some((number, key)) = keys.next()
+            {
+                let shared = Arc::clone(&self);
+                let read = async move { shared.records.get(&shared.cluster, &key).await };
+                reads.spawn(async move { (number, read.await) });
+            }
+            let Some(read) = reads.join_next().await else { break };
+            let (number, row) = read.map_err(|_| StoreFailure::Unavailable)?;
+            found[number] = row.map_err(of_read)?.and_then(|row| row.record);
+        }
+        Ok(StoreAnswer::Records(found))
+    }
+
+    /// Makes a change, and all changes of its key that come meanwhile.
+    async fn change_all(&self, key: &[u8], first: Waiting) {
+        let mut waiting = vec![first];
+        while !waiting.is_empty() {
+            let rest = waiting.split_off(waiting.len().min(FOLD_MAX));
+            self.change(key, waiting).await;
+            waiting = rest;
+            if waiting.is_empty() {
+                waiting = self.queues.next(key);
+            }
+        }
+    }
+
+    /// Executes requests on one record one after the other, and writes the record once.
+    async fn change(&self, key: &[u8], waiting: Vec<Waiting>) {
+        let now = Instant::now();
+        let mut requests = Vec::with_capacity(waiting.len());
+        let mut replies = Vec::with_capacity(waiting.len());
+        let mut latest = now;
+        for Waiting { request, reply } in waiting {
+            if reply.deadline <= now {
+                // Nothing was done for one that has waited too long.
+                reply.completion.complete(Err(StoreFailure::Unavailable));
+                continue;
+            }
+            latest = latest.max(reply.deadline);
+            requests.push(request);
+            replies.push(reply.completion);
+        }
+        match self.decide(key, &requests, latest).await {
+            Ok(decisions) => {
+                for (reply, (decision, version)) in replies.into_iter().zip(decisions) {
+                    reply.complete(Ok(decision.answer(version)));
+                }
+            }
+            Err(failure) => {
+                for reply in replies {
+                    reply.complete(Err(failure));
+                }
+            }
+        }
+    }
+
+    /// Tries to execute requests until no other change comes between.
+    async fn decide(
+        &self,
+        key: &[u8],
+        requests: &[RecordRequest],
+        deadline: Instant,
+    ) -> Result<Vec<(Decision, Version)>, StoreFailure> {
+        let mut pause = PAUSES.0;
+        while !requests.is_empty() {
+            match self.try_to_decide(key, requests).await {
+                Ok(decisions) => return Ok(decisions),
+                Err(Changed::Unknown) => return Err(StoreFailure::Unknown),
+                Err(Changed::Conflict) if Instant::now() + pause < deadline => {
+                    sleep(pause).await;
+                    pause = PAUSES.1.min(pause * 2);
+                }
+                Err(_) => return Err(StoreFailure::Unavailable),
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Returns the decision on each request and the version that it gave to the record, once the
+    /// record is changed; or the reason why it was not.
+    async fn try_to_decide(
+        &self,
+        key: &[u8],
+        requests: &[RecordRequest],
+    ) -> Result<Vec<(Decision, Version)>, Changed> {
+        let is_put = requests.first().is_some_and(|first| first.decide_unread().is_some());
+        let (condition, mut record) = if is_put {
+            (Condition::Any, None)
+        } else {
+            let row = self.records.get(&self.cluster, key).await.map_err(|_| Changed::NotDone)?;
+            let condition = match self.name.mode {
+                Mode::Strict => Present::condition(row.as_ref()),
+                Mode::Plain => Condition::Any,
+            };
+            (condition, row.and_then(|row| row.record))
+        };
+        let was_there = record.is_some();
+        let mut changes = false;
+        let mut decisions = Vec::with_capacity(requests.len());
+        for request in requests {
+            let mut decision = request.decide(record.as_ref().map(|found| entry(key, found)));
+            let mut version = 0;
+            match mem::replace(&mut decision.change, Change::Keep) {
+                Change::Keep => {}
+                Change::Put(value, meta) => {
+                    version = record.insert(new_record(value, meta)).version;
+                    changes = true;
+                }
+                Change::Remove => {
+                    record = None;
+                    changes = true;
+                }
+            }
+            decisions.push((decision, version));
+        }
+        let is_absent = !is_put && !was_there && record.is_none();
+        if !changes || is_absent {
+            return Ok(decisions);
+        }
+        match self.records.change(&self.cluster, key, condition, record.as_ref()).await {
+            Changed::Done => Ok(decisions),
+            failed => Err(failed),
+        }
+    }
+}
+
+/// Returns the failure of a request that changes nothing.
+fn of_read(_: Failure) -> StoreFailure {
+    StoreFailure::Unavailable
+}

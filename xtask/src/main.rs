@@ -111,6 +111,14 @@ enum Command {
     /// Start and end nodes of Apache Cassandra on loopback, from Maven Central.
     #[command(subcommand)]
     Cassandra(cassandra::Action),
+    /// Kill nodes of Cassandra under the load of two servers, and check for lost writes.
+    CassandraChaos {
+        /// Set the number of writes to acknowledge in each phase.
+        #[arg(long, default_value_t = cassandra::chaos::WRITES)]
+        writes: usize,
+        #[command(flatten)]
+        build: Build,
+    },
     /// Damage databases, kill, cut the power, fill the disk, take memory away (needs root), and
     /// check every response against the acknowledged writes.
     Faults {
@@ -202,6 +210,9 @@ fn main() -> Result<()> {
         Command::Chaos { seconds, seed, tls, build } => {
             chaos::run(build.profile(), seconds, seed, tls)
         }
+        Command::CassandraChaos { writes, build } => {
+            cassandra::chaos::run_all(build.profile(), writes)
+        }
         Command::Faults { seed, rounds, build } => faults::run(build.profile(), seed, rounds),
         Command::TlsConnections { connections, build } => {
             tls_connections::run(build.profile(), connections)
@@ -227,6 +238,9 @@ fn test(cassandra_nodes: u8) -> Result<()> {
     // The end-to-end tests and all suites below run the programs.
     cargo(&["test", "--workspace"])?;
     cassandra::test(cassandra_nodes)?;
+    if cassandra_nodes > 1 {
+        cassandra::chaos::run_all(Profile::Debug, cassandra::chaos::WRITES)?;
+    }
     clients::run_all(Profile::Debug)?;
     webdav::run_all(Profile::Debug)?;
     metrics::run_all(Profile::Debug)?;

@@ -3,6 +3,7 @@
 //! The settings favour a quick start and little memory. A cluster of an operator needs others, see
 //! `files.rs`.
 
+pub(crate) mod chaos;
 mod cql;
 mod files;
 

@@ -1,0 +1,358 @@
+//! Kills of nodes under load: two servers over three nodes, one node killed and brought back, then
+//! another, then all at once; then two of three are down. No acknowledged write may be lost, and
+//! no failure may look like an answer.
+
+use super::Nodes;
+use crate::memcached::{self, Connection};
+use crate::programs::{Profile, Server, build, run};
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Default of the writes that are to be acknowledged in each phase.
+pub(crate) const WRITES: usize = 400;
+
+/// Longest time of a phase.
+const PHASE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Longest time until a request is refused when a majority of the nodes is down.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Interval of looking at the progress of the load.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Clients of each protocol and server.
+const CLIENTS: usize = 3;
+
+/// Counters that all clients of a protocol share.
+const COUNTERS: usize = 4;
+
+/// Keys of one request when all records are read.
+const KEYS_AT_ONCE: usize = 50;
+
+/// Bytes of Tokyo Tyrant's protocol.
+const MAGIC: u8 = 0xc8;
+const PUT: u8 = 0x10;
+const GET: u8 = 0x30;
+const ADD_INT: u8 = 0x60;
+
+/// Results of the load.
+#[derive(Default)]
+struct Told {
+    /// Keys whose values were acknowledged.
+    stored: Vec<String>,
+    /// Acknowledged additions to each counter, and those with an unknown outcome.
+    added: BTreeMap<String, (usize, usize)>,
+    unavailable: usize,
+    unknown: usize,
+    acknowledged: usize,
+    last: Option<Instant>,
+    longest_gap: Duration,
+}
+
+/// Outcome of one request.
+#[derive(Clone, Copy)]
+enum Outcome {
+    Done,
+    Unavailable,
+    Unknown,
+}
+
+impl Told {
+    fn note(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Done => {
+                let now = Instant::now();
+                let gap = self.last.map_or(Duration::ZERO, |last| now - last);
+                self.longest_gap = self.longest_gap.max(gap);
+                self.last = Some(now);
+                self.acknowledged += 1;
+            }
+            Outcome::Unavailable => self.unavailable += 1,
+            Outcome::Unknown => self.unknown += 1,
+        }
+    }
+
+    fn put(&mut self, key: String, outcome: Outcome) {
+        self.note(outcome);
+        if let Outcome::Done = outcome {
+            self.stored.push(key);
+        }
+    }
+
+    fn add(&mut self, counter: &str, outcome: Outcome) {
+        self.note(outcome);
+        let sums = self.added.entry(counter.to_owned()).or_default();
+        match outcome {
+            Outcome::Done => sums.0 += 1,
+            Outcome::Unknown => sums.1 += 1,
+            Outcome::Unavailable => {}
+        }
+    }
+}
+
+/// Kills nodes under load. Each phase lasts until `writes` writes more are acknowledged.
+pub(crate) fn run_all(profile: Profile, writes: usize) -> Result<()> {
+    let programs = build(profile)?;
+    let nodes = Nodes::start_new(3)?;
+    let folder = tempfile::tempdir().context("no temporary folder")?;
+    let name = format!("cassandra://{}/chaos", nodes.contact_points());
+    run(Command::new(programs.join("tyrant")).args(["cluster", "init", &name]))?;
+    let start = |log: &str| {
+        let log = folder.path().join(log);
+        Server::start_logging(&programs, Path::new(&name), &log)
+    };
+    let servers = [start("log-1")?, start("log-2")?];
+    let told = Mutex::new(Told::default());
+    let stops = AtomicBool::new(false);
+    for counter in 0..COUNTERS {
+        let set = Connection::open(servers[0].port)?.set(&format!("m-sum-{counter}"), b"0")?;
+        ensure!(set == "STORED", "{set}");
+    }
+    std::thread::scope(|scope| {
+        let mut clients = Vec::new();
+        for number in 0..CLIENTS * 2 {
+            let port = servers[number % 2].port;
+            let (told, stops) = (&told, &stops);
+            clients.push(scope.spawn(move || text_client(port, number, told, stops)));
+            clients.push(scope.spawn(move || binary_client(port, number, told, stops)));
+        }
+        let faults = faults(&nodes, &told, writes);
+        stops.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.join().map_err(|_| anyhow::anyhow!("a client has panicked"))??;
+        }
+        faults
+    })?;
+    let told = told.into_inner().context("a client has panicked")?;
+    println!(
+        "{} writes acknowledged, {} refused, {} with an unknown outcome",
+        told.acknowledged, told.unavailable, told.unknown
+    );
+    check_records(servers[1].port, &told)?;
+    check_refusals(&nodes, &servers)
+}
+
+/// Kills nodes and brings them back, one after the other.
+fn faults(nodes: &Nodes, told: &Mutex<Told>, writes: usize) -> Result<()> {
+    phase(told, writes, "all nodes", || Ok(()))?;
+    for node in [3, 1] {
+        phase(told, writes, &format!("node {node} killed"), || nodes.kill(node))?;
+        phase(told, writes, &format!("node {node} back"), || {
+            nodes.start(node)?;
+            nodes.wait_until_settled()
+        })?;
+    }
+    phase(told, writes, "all nodes killed and restarted", || {
+        for node in nodes.numbers() {
+            nodes.kill(node)?;
+        }
+        for node in nodes.numbers() {
+            nodes.spawn(node)?;
+        }
+        for node in nodes.numbers() {
+            nodes.wait_until_serving(node)?;
+        }
+        nodes.wait_until_settled()
+    })
+}
+
+/// Changes something under load, and waits until so many writes more are acknowledged.
+fn phase(
+    told: &Mutex<Told>,
+    writes: usize,
+    what: &str,
+    change: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let now = || told.lock().map_err(|_| anyhow::anyhow!("a client has panicked"));
+    now()?.longest_gap = Duration::ZERO;
+    change()?;
+    let first = now()?.acknowledged;
+    let deadline = Instant::now() + PHASE_TIMEOUT;
+    while now()?.acknowledged < first + writes {
+        ensure!(Instant::now() < deadline, "{what}: no further writes are acknowledged");
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+    let gap = now()?.longest_gap.as_secs_f64();
+    println!("{what}: longest gap without an acknowledgement {gap:.2} s");
+    Ok(())
+}
+
+/// Puts records and adds to counters through memcached's protocol.
+fn text_client(port: u16, number: usize, told: &Mutex<Told>, stops: &AtomicBool) -> Result<()> {
+    let mut connection = Connection::open(port)?;
+    for round in 0.. {
+        if stops.load(Ordering::Relaxed) {
+            break;
+        }
+        let (key, request, expected);
+        let is_addition = round % 4 == 0;
+        if is_addition {
+            key = format!("m-sum-{}", (number + round / 4) % COUNTERS);
+            request = format!("incr {key} 1\r\n").into_bytes();
+            expected = None;
+        } else {
+            key = format!("m-{number}-{round}");
+            request = memcached::set_request(&key, key.as_bytes());
+            expected = Some("STORED");
+        }
+        connection.send(&request)?;
+        let line = connection.line()?;
+        let is_done = expected.map_or(line.parse::<u64>().is_ok(), |expected| line == expected);
+        let outcome = match line.as_str() {
+            _ if is_done => Outcome::Done,
+            "SERVER_ERROR the store is unavailable: nothing was done" => Outcome::Unavailable,
+            "SERVER_ERROR the store has not answered: it is unknown what was done" => {
+                Outcome::Unknown
+            }
+            line => bail!("a failure that is no failure: {line}"),
+        };
+        let mut told = told.lock().map_err(|_| anyhow::anyhow!("another client has panicked"))?;
+        match is_addition {
+            true => told.add(&key, outcome),
+            false => told.put(key, outcome),
+        }
+    }
+    Ok(())
+}
+
+/// Puts records and adds to counters through Tokyo Tyrant's protocol.
+fn binary_client(port: u16, number: usize, told: &Mutex<Told>, stops: &AtomicBool) -> Result<()> {
+    let mut stream = connect(port)?;
+    for round in 0.. {
+        if stops.load(Ordering::Relaxed) {
+            break;
+        }
+        let is_addition = round % 4 == 0;
+        let key = match is_addition {
+            true => format!("b-sum-{}", (number + round / 4) % COUNTERS),
+            false => format!("b-{number}-{round}"),
+        };
+        let length = (key.len() as u32).to_be_bytes();
+        let (request, reply_bytes) = match is_addition {
+            true => ([&[MAGIC, ADD_INT][..], &length, &[0, 0, 0, 1], key.as_bytes()].concat(), 5),
+            false => {
+                let bytes = key.as_bytes();
+                ([&[MAGIC, PUT][..], &length, &length, bytes, bytes].concat(), 1)
+            }
+        };
+        stream.write_all(&request).context("cannot send")?;
+        let mut reply = vec![0; reply_bytes];
+        // A failure closes the connection, and does not say whether anything was done.
+        let outcome = match stream.read_exact(&mut reply) {
+            Ok(()) if reply[0] == 0 => Outcome::Done,
+            Ok(()) => bail!("{key} was refused"),
+            Err(_) => {
+                stream = connect(port)?;
+                Outcome::Unknown
+            }
+        };
+        let mut told = told.lock().map_err(|_| anyhow::anyhow!("another client has panicked"))?;
+        match is_addition {
+            true => told.add(&key, outcome),
+            false => told.put(key, outcome),
+        }
+    }
+    Ok(())
+}
+
+fn connect(port: u16) -> Result<TcpStream> {
+    let stream = TcpStream::connect(("127.0.0.1", port)).context("cannot connect")?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PHASE_TIMEOUT))?;
+    Ok(stream)
+}
+
+/// Compares the records with the acknowledged writes.
+fn check_records(port: u16, told: &Told) -> Result<()> {
+    let mut connection = Connection::open(port)?;
+    let mut lost = Vec::new();
+    for keys in told.stored.chunks(KEYS_AT_ONCE) {
+        connection.send(format!("get {}\r\n", keys.join(" ")).as_bytes())?;
+        let reply = String::from_utf8(connection.read_until(b"END\r\n")?)?;
+        let has =
+            |key: &&String| reply.contains(&format!("VALUE {key} 0 {}\r\n{key}\r\n", key.len()));
+        lost.extend(keys.iter().filter(|key| !has(key)));
+    }
+    ensure!(lost.is_empty(), "{} acknowledged writes are lost: {lost:?}", lost.len());
+    println!("{} acknowledged values are there", told.stored.len());
+    for (counter, (done, unknown)) in &told.added {
+        let value = connection.get(counter)?.with_context(|| format!("{counter} is lost"))?;
+        let sum = match counter.starts_with('m') {
+            true => String::from_utf8(value)?.trim_end().parse::<usize>()?,
+            false => u32::from_le_bytes(value.as_slice().try_into()?) as usize,
+        };
+        ensure!(
+            (*done..=done + unknown).contains(&sum),
+            "{counter} is {sum} after {done} acknowledged additions and {unknown} unknown ones"
+        );
+        println!("{counter}: {done} acknowledged, {unknown} unknown, sum {sum}");
+    }
+    Ok(())
+}
+
+/// Checks that with two of three nodes down each protocol is told of a failure.
+fn check_refusals(nodes: &Nodes, servers: &[Server]) -> Result<()> {
+    let mut connection = Connection::open(servers[0].port)?;
+    ensure!(connection.set("refused", b"old")? == "STORED", "cannot store a record");
+    nodes.kill(2)?;
+    nodes.kill(3)?;
+    let mut slowest = Duration::ZERO;
+    let mut took = |since: Instant| -> Result<()> {
+        let taken = since.elapsed();
+        slowest = slowest.max(taken);
+        ensure!(taken < REFUSAL_TIMEOUT, "a refusal took {taken:?}");
+        Ok(())
+    };
+    for _ in 0..3 {
+        for request in [
+            "set refused 0 0 1\r\nx\r\n",
+            "get refused\r\n",
+            "add new 0 0 1\r\nx\r\n",
+            "delete refused\r\n",
+        ] {
+            let since = Instant::now();
+            connection.send(request.as_bytes())?;
+            let line = connection.line()?;
+            ensure!(line.starts_with("SERVER_ERROR the store "), "{request:?}: {line}");
+            took(since)?;
+        }
+        let key = b"refused";
+        let length = (key.len() as u32).to_be_bytes();
+        for request in [
+            [&[MAGIC, GET][..], &length, key].concat(),
+            [&[MAGIC, PUT][..], &length, &length, key, key].concat(),
+        ] {
+            let since = Instant::now();
+            let mut stream = connect(servers[1].port)?;
+            stream.write_all(&request)?;
+            let mut reply = Vec::new();
+            stream.read_to_end(&mut reply).context("the connection is not closed")?;
+            ensure!(reply.is_empty(), "an answer of Tokyo Tyrant's protocol: {reply:?}");
+            took(since)?;
+        }
+        for method in ["GET", "DELETE"] {
+            let since = Instant::now();
+            let mut stream = connect(servers[1].port)?;
+            let head =
+                format!("{method} /refused HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+            stream.write_all(head.as_bytes())?;
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply)?;
+            let status = reply.get(9..12).unwrap_or_default();
+            ensure!(matches!(status, "503" | "504"), "{method}: {reply}");
+            took(since)?;
+        }
+    }
+    println!(
+        "two of three nodes down: each request is refused, the slowest after {:.2} s",
+        slowest.as_secs_f64()
+    );
+    Ok(())
+}

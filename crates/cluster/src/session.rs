@@ -15,7 +15,9 @@ use scylla::response::{PagingState, PagingStateResponse};
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::prepared::PreparedStatement;
 use scylla::statement::{Consistency, SerialConsistency};
+use server::StoreStatus;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Semaphore;
 
 /// Records of a page of a scan.
@@ -37,6 +39,9 @@ pub(crate) enum Failure {
 pub(crate) struct Cluster {
     session: Session,
     in_flight: Semaphore,
+    executed: AtomicU64,
+    refused: AtomicU64,
+    unknown: AtomicU64,
 }
 
 impl Cluster {
@@ -76,7 +81,40 @@ impl Cluster {
             contact_points: name.contact_points.join(", "),
             reason: error.to_string(),
         })?;
-        Ok(Self { session, in_flight: Semaphore::new(name.in_flight_max) })
+        let in_flight = Semaphore::new(name.in_flight_max);
+        let (executed, refused, unknown) = <(AtomicU64, AtomicU64, AtomicU64)>::default();
+        Ok(Self { session, in_flight, executed, refused, unknown })
+    }
+
+    /// Returns the state of the connections, and the counts of statements.
+    pub(crate) fn status(&self) -> StoreStatus {
+        let state = self.session.get_cluster_state();
+        let all = state.get_nodes_info();
+        let nodes = all.len();
+        let nodes_connected = all.iter().filter(|node| node.is_connected()).count();
+        let is_ready = nodes_connected * 2 > nodes;
+        let unready = || format!("of {nodes} nodes of the cluster {nodes_connected} are connected");
+        StoreStatus {
+            unready: (!is_ready).then(unready),
+            nodes,
+            nodes_connected,
+            statements: self.executed.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            unknown: self.unknown.load(Ordering::Relaxed),
+            ..StoreStatus::default()
+        }
+    }
+
+    /// Counts a statement.
+    fn count<T>(&self, result: Result<T, ExecutionError>) -> Result<T, Failure> {
+        let result = result.map_err(|error| failure(&error));
+        let counter = match result {
+            Ok(_) => &self.executed,
+            Err(Failure::NotDone) => &self.refused,
+            Err(Failure::GivenUp | Failure::Lost) => &self.unknown,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        result
     }
 
     /// Returns the only row of a statement, or `None` if there is no row or no such table.
@@ -125,8 +163,7 @@ impl Cluster {
         values: impl SerializeRow,
     ) -> Result<QueryResult, Failure> {
         let _place = self.in_flight.acquire().await;
-        let result = self.session.execute_unpaged(statement, values).await;
-        result.map_err(|error| failure(&error))
+        self.count(self.session.execute_unpaged(statement, values).await)
     }
 
     /// Reads one page of a scan.
@@ -136,8 +173,7 @@ impl Cluster {
         from: PagingState,
     ) -> Result<(QueryResult, PagingStateResponse), Failure> {
         let _place = self.in_flight.acquire().await;
-        let result = self.session.execute_single_page(statement, (), from).await;
-        result.map_err(|error| failure(&error))
+        self.count(self.session.execute_single_page(statement, (), from).await)
     }
 }
 

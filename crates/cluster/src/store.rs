@@ -9,11 +9,12 @@ use crate::session::{Cluster, Failure};
 use cabinet::{Change, Version};
 use server::{
     Capabilities, Completion, Decision, RecordRequest, RemoteStore, StoreAnswer, StoreFailure,
-    StoreRequest,
+    StoreRequest, StoreStatus,
 };
 use std::mem;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
@@ -50,6 +51,8 @@ struct Shared {
     records: Records,
     queues: KeyQueues<Waiting>,
     name: Name,
+    conflicts: AtomicU64,
+    folded: AtomicU64,
 }
 
 /// A change that waits for its turn.
@@ -75,7 +78,9 @@ impl ClusterStore {
             check(&cluster, name).await?;
             let records = Records::prepare(&cluster, name).await?;
             let queues = KeyQueues::default();
-            Ok::<_, Error>(Shared { cluster, records, queues, name: name.clone() })
+            let (conflicts, folded) = Default::default();
+            let name = name.clone();
+            Ok::<_, Error>(Shared { cluster, records, queues, name, conflicts, folded })
         })?;
         Ok(Arc::new(Self { shared: Arc::new(shared), runtime: Some(runtime) }))
     }
@@ -131,6 +136,14 @@ impl RemoteStore for ClusterStore {
             changes_conditionally: self.shared.name.mode == Mode::Strict,
             key_bytes_max: KEY_BYTES_MAX,
             value_bytes_max: self.shared.name.value_bytes_max,
+        }
+    }
+
+    fn status(&self) -> StoreStatus {
+        StoreStatus {
+            conflicts: self.shared.conflicts.load(Ordering::Relaxed),
+            folded: self.shared.folded.load(Ordering::Relaxed),
+            ..self.shared.cluster.status()
         }
     }
 
@@ -284,6 +297,7 @@ impl Shared {
                 Ok(decisions) => return Ok(decisions),
                 Err(Changed::Unknown) => return Err(StoreFailure::Unknown),
                 Err(Changed::Conflict) if Instant::now() + pause < deadline => {
+                    self.conflicts.fetch_add(1, Ordering::Relaxed);
                     sleep(pause).await;
                     pause = PAUSES.1.min(pause * 2);
                 }
@@ -335,7 +349,11 @@ impl Shared {
             return Ok(decisions);
         }
         match self.records.change(&self.cluster, key, condition, record.as_ref()).await {
-            Changed::Done => Ok(decisions),
+            Changed::Done => {
+                let others = decisions.len() as u64 - 1;
+                self.folded.fetch_add(others, Ordering::Relaxed);
+                Ok(decisions)
+            }
             failed => Err(failed),
         }
     }

@@ -11,7 +11,8 @@ mod suite;
 mod support;
 
 use cluster::{ClusterStore, Name};
-use server::Config;
+use server::{Config, RemoteStore};
+use std::sync::Arc;
 use support::{Client, Packet, Running, config, memory, request, start_with};
 use wire::binary::Request;
 
@@ -148,6 +149,23 @@ fn keys_and_values_of_any_bytes_and_up_to_their_limits_are_kept() {
     client.exchange(request(&Request::Put { key: b"k", value: &vec![0; 100_001] }), b"\x01");
     client.exchange(request(&Request::Get { key: b"k" }), b"\x01");
     client.exchange(request(&Request::Count), b"\0\0\0\0\0\0\0\0\x04");
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn the_status_counts_nodes_and_statements() {
+    let store = ClusterStore::connect(&make("status", "")).unwrap();
+    let nodes = std::env::var(CONTACT_POINTS).unwrap().split(',').count();
+    support::wait_until(|| store.status().nodes_connected == nodes);
+    let status = store.status();
+    assert_eq!((status.nodes, status.unready), (nodes, None));
+    assert_eq!((status.statements, status.refused, status.unknown), (0, 0, 0));
+    let remote = Some(Arc::<ClusterStore>::clone(&store) as _);
+    let server = start_with(Config { remote, ..config() }, memory());
+    server
+        .connect()
+        .exchange("set a 0 0 1\r\nv\r\nget a\r\n", "STORED\r\nVALUE a 0 1\r\nv\r\nEND\r\n");
+    assert_eq!(store.status().statements, 2);
 }
 
 /// Calls `test` with two servers over the same database.

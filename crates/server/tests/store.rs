@@ -6,13 +6,13 @@
 mod suite;
 mod support;
 
-use server::Config;
+use server::{Config, StoreStatus};
 use std::sync::Arc;
 use std::time::Duration;
 use suite::http;
 use support::{
-    ABLE, Client, DROPPED, HELD, LateStore, Packet, Running, UNAVAILABLE, UNKNOWN, config, hash,
-    memory, memory_tree, misc, request, start, start_with, tree,
+    ABLE, Client, DROPPED, HELD, LateStore, Monitored, Packet, Running, UNAVAILABLE, UNKNOWN,
+    config, hash, memory, memory_tree, misc, request, start, start_with, tree,
 };
 use wire::binary::Request;
 
@@ -195,6 +195,39 @@ fn requests_in_flight_are_limited_and_those_of_a_client_that_has_gone_end() {
     for _ in 0..10 {
         refused.exchange("get a\r\n", "END\r\n");
     }
+    store.stop();
+}
+
+#[test]
+fn metrics_and_readiness_follow_the_store() {
+    let (store, server) = start_late(ABLE, config());
+    let monitored = Monitored::new(&server);
+    monitored.expect("/ready", "200 OK");
+    let unready = Some("1 of 3 nodes is connected".to_owned());
+    let counts = StoreStatus { nodes: 3, nodes_connected: 1, ..StoreStatus::default() };
+    let (statements, refused, unknown, conflicts, folded) = (10, 20, 30, 40, 50);
+    let status = StoreStatus { unready, statements, refused, unknown, conflicts, folded, ..counts };
+    store.set_status(status);
+    assert!(monitored.expect("/ready", "503").contains("1 of 3 nodes is connected\n"));
+    for (name, labels, value) in [
+        ("tyrant_store_nodes", &[("state", "connected")][..], 1.0),
+        ("tyrant_store_nodes", &[("state", "unconnected")], 2.0),
+        ("tyrant_store_statements_total", &[("result", "executed")], 10.0),
+        ("tyrant_store_statements_total", &[("result", "refused")], 20.0),
+        ("tyrant_store_statements_total", &[("result", "unknown")], 30.0),
+        ("tyrant_store_conflicts_total", &[], 40.0),
+        ("tyrant_store_folded_total", &[], 50.0),
+        ("tyrant_store_requests", &[], 0.0),
+    ] {
+        assert_eq!(monitored.value(name, labels), value, "{name} {labels:?}");
+    }
+    // The database of the process is not the store.
+    assert_eq!(monitored.find("tyrant_records", &[]), None);
+    let mut client = server.connect();
+    client.send(format!("get {HELD}1\r\n").as_bytes());
+    monitored.await_value("tyrant_store_requests", &[], |requests| requests == 1.0);
+    store.release();
+    client.expect("END\r\n");
     store.stop();
 }
 

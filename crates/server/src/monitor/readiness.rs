@@ -20,6 +20,8 @@ pub(super) fn reasons(shared: &Shared, limits: ReadinessLimits) -> Vec<String> {
     if let Some(refusal) = write_refusal(shared) {
         reasons.push(format!("changes are refused: {refusal}"));
     }
+    let store = shared.remote.as_ref().map(|remote| remote.store.status());
+    reasons.extend(store.and_then(|status| status.unready));
     if let Some((master, follower)) = shared.replication.followed() {
         if follower.state() == "seeding" {
             reasons.push(format!("its copy of {master} is not complete"));

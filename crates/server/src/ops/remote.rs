@@ -37,6 +37,32 @@ pub trait RemoteStore: fmt::Debug + Send + Sync {
     /// Requests on one key that are submitted one after the other may take effect in any order:
     /// a client's next request is submitted once the one before is answered.
     fn submit(&self, request: StoreRequest, completion: Completion);
+
+    /// Returns the state of the store, for metrics and readiness.
+    fn status(&self) -> StoreStatus {
+        StoreStatus::default()
+    }
+}
+
+/// State of a store, and counts since its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreStatus {
+    /// Reason why clients should not be sent to this server, if there is one.
+    pub unready: Option<String>,
+    /// Nodes of the store that are known.
+    pub nodes: usize,
+    /// Nodes to which there is a connection.
+    pub nodes_connected: usize,
+    /// Statements that were executed.
+    pub statements: u64,
+    /// Statements that have failed and were not executed.
+    pub refused: u64,
+    /// Statements that have failed and may have been executed.
+    pub unknown: u64,
+    /// Changes that another change came before, so that they were decided again.
+    pub conflicts: u64,
+    /// Changes that were made in one step with another change of the same record.
+    pub folded: u64,
 }
 
 /// Abilities and limits of a store.
@@ -508,6 +534,11 @@ impl Remote {
         };
         self.store.submit(request, completion);
         true
+    }
+
+    /// Returns the number of requests that wait for an answer.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
     }
 
     /// Ends all waits for answers, when the time for the last requests is over.

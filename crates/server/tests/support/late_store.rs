@@ -3,7 +3,7 @@
 use cabinet::{Change, Entry, Meta};
 use server::{
     Capabilities, Completion, FoundRecord, RecordRequest, RemoteStore, StoreAnswer, StoreFailure,
-    StoreRequest,
+    StoreRequest, StoreStatus,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex};
@@ -44,6 +44,7 @@ struct State {
     /// Numbers of the requests on each key.
     requests: HashMap<Vec<u8>, usize>,
     random: u64,
+    status: StoreStatus,
     releases: bool,
     stops: bool,
 }
@@ -58,6 +59,11 @@ impl LateStore {
             std::thread::spawn(move || store.work());
         }
         store
+    }
+
+    /// Sets the state that is reported.
+    pub(crate) fn set_status(&self, status: StoreStatus) {
+        self.state.lock().unwrap().status = status;
     }
 
     /// Answers the requests on keys that are held.
@@ -107,6 +113,10 @@ impl LateStore {
 impl RemoteStore for LateStore {
     fn capabilities(&self) -> Capabilities {
         self.capabilities
+    }
+
+    fn status(&self) -> StoreStatus {
+        self.state.lock().unwrap().status.clone()
     }
 
     fn submit(&self, request: StoreRequest, completion: Completion) {

@@ -190,6 +190,17 @@ families! {
     /// Time since the server had everything from its master.
     LagSeconds: Gauge "tyrant_replication_lag_seconds" ["database", "master"];
 
+    /// Requests that wait for an answer of a store outside of this process.
+    StoreRequests: Gauge "tyrant_store_requests" ["database"];
+    /// Nodes of that store, by whether there is a connection.
+    StoreNodes: Gauge "tyrant_store_nodes" ["database", "state"];
+    /// Statements for that store: executed, failed and refused, or failed with an unknown outcome.
+    StoreStatements: Counter "tyrant_store_statements_total" ["database", "result"];
+    /// Changes in that store that another change came before, so that they were decided again.
+    StoreConflicts: Counter "tyrant_store_conflicts_total" ["database"];
+    /// Changes in that store that were made in one step with another change of the record.
+    StoreFolded: Counter "tyrant_store_folded_total" ["database"];
+
     /// Threads that call functions of the script.
     ScriptThreads: Gauge "tyrant_script_threads" ["database"];
     /// Threads that are calling one.

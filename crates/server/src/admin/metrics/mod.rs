@@ -11,6 +11,7 @@ pub(crate) use families::Metric;
 
 use super::server_stats::{Process, VERSION};
 use crate::counters::{Count, RequestKind, SLOTS, Shown, labels_of};
+use crate::ops::remote::StoreStatus;
 use crate::shared::{ScriptFigures, Shared};
 use std::sync::Weak;
 use std::time::Instant;
@@ -94,8 +95,10 @@ pub(crate) fn collect(shared: &Shared, name: &str, samples: &mut Samples) {
     add(Metric::ConnectionsMax, &[], shared.live.connections_max() as f64);
 
     let served = &shared.served;
-    add(Metric::Records, &[], served.database.len() as f64);
-    add(Metric::DatabaseBytes, &[], served.database.size_bytes() as f64);
+    if shared.remote.is_none() {
+        add(Metric::Records, &[], served.database.len() as f64);
+        add(Metric::DatabaseBytes, &[], served.database.size_bytes() as f64);
+    }
     add(Metric::MemoryBytes, &["buffers"], served.budget.used_bytes() as f64);
     add(Metric::MemoryBytesMax, &["buffers"], shared.config.buffer_bytes_max as f64);
     add(Metric::SpoolBytes, &[], served.spool_budget.used_bytes() as f64);
@@ -136,6 +139,10 @@ pub(crate) fn collect(shared: &Shared, name: &str, samples: &mut Samples) {
     let waits = shared.counters.histogram(|own| &own.acknowledgement);
     samples.add_histogram(Metric::AcknowledgementWait, &[name], waits);
     collect_replication(shared, name, samples);
+    if let Some(remote) = &shared.remote {
+        samples.add(Metric::StoreRequests, &[name], remote.in_flight() as f64);
+        collect_store(&remote.store.status(), name, samples);
+    }
     if let Some(scripts) = shared.scripts.get().and_then(Weak::upgrade) {
         collect_scripts(&scripts.figures(), name, samples);
     }
@@ -159,6 +166,19 @@ fn collect_replication(shared: &Shared, name: &str, samples: &mut Samples) {
             samples.add(Metric::LagOperations, &labels, operations as f64);
         }
     }
+}
+
+fn collect_store(status: &StoreStatus, name: &str, samples: &mut Samples) {
+    let unconnected = status.nodes.saturating_sub(status.nodes_connected);
+    samples.add(Metric::StoreNodes, &[name, "connected"], status.nodes_connected as f64);
+    samples.add(Metric::StoreNodes, &[name, "unconnected"], unconnected as f64);
+    for (result, count) in
+        [("executed", status.statements), ("refused", status.refused), ("unknown", status.unknown)]
+    {
+        samples.add(Metric::StoreStatements, &[name, result], count as f64);
+    }
+    samples.add(Metric::StoreConflicts, &[name], status.conflicts as f64);
+    samples.add(Metric::StoreFolded, &[name], status.folded as f64);
 }
 
 fn collect_scripts(scripts: &ScriptFigures, name: &str, samples: &mut Samples) {

@@ -200,6 +200,11 @@ impl Server {
         String::from_utf8(std::fs::read(path).expect("a command line")).expect("UTF-8")
     }
 
+    /// Returns the id of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().try_into().expect("a process id"));
         kill_process(pid.expect("a process id"), signal).expect("to signal the server");

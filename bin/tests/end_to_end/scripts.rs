@@ -2,6 +2,9 @@
 
 use crate::process::{Server, fail, run, succeed, wait_for};
 use rustix::process::Signal;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::DirEntry;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -163,6 +166,29 @@ fn functions_that_call_each_other_too_deeply_fail_on_event_loops_and_script_thre
     }
     assert!(server.log().contains("stack overflow"));
     assert_eq!(ext(&server, &["echo", "k", "v"]), "k\tv\n\n");
+}
+
+/// Returns the ids of the threads of a server that have an event loop, or had one.
+fn loop_threads(server: &Server) -> BTreeSet<OsString> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("threads");
+    let tasks = tasks.map(|task| task.expect("a thread"));
+    let is_loop = |task: &DirEntry| {
+        std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with("loop"))
+    };
+    tasks.filter(is_loop).map(|task| task.file_name()).collect()
+}
+
+#[test]
+fn calls_that_fail_start_no_threads() {
+    let (_folder, _, server) = start(&["--threads", "1"]);
+    assert_eq!(ext(&server, &["echo", "k", "v"]), "k\tv\n\n");
+    let threads = loop_threads(&server);
+    for name in ["missing", "fails", "nothing"] {
+        for _ in 0..3 {
+            ext_error(&server, &[name, "k"]);
+            assert_eq!(loop_threads(&server), threads, "{name}");
+        }
+    }
 }
 
 #[test]

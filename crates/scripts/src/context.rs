@@ -1,7 +1,9 @@
 //! Context of the functions of a state: its limits, its records, and what all states share.
 
 use crate::clock::{CallClock, Exceeded};
-use crate::limits::{CALL_STACK_BYTES_MAX, CALLBACK_LEVELS_MAX, LOOP_TEXT_BYTES_MAX, Limits};
+use crate::limits::{
+    CALL_STACK_BYTES_MAX, CALLBACK_LEVELS_MAX, LOOP_TEXT_BYTES_MAX, LOOP_VALUES_MAX, Limits,
+};
 use crate::shared::Shared;
 use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti};
 use parking_lot::Mutex;
@@ -23,6 +25,8 @@ pub(crate) struct Context {
     pub(crate) locked: Mutex<Vec<Vec<u8>>>,
     /// Number of this state among the owners of locks.
     pub(crate) owner: u64,
+    /// Whether code of `_eval` is executed in the name of a call of another state.
+    pub(crate) is_lent: AtomicBool,
     /// Bytes that the function of ours that was called last has copied out of the state.
     copied_bytes: AtomicUsize,
     /// Whether the script may begin `tyrant.map_reduce`: not while it is loaded, since each mapper
@@ -43,6 +47,7 @@ impl Context {
             owner,
             copied_bytes: AtomicUsize::new(0),
             may_map_reduce: AtomicBool::new(false),
+            is_lent: AtomicBool::new(false),
             shared,
             records,
             clock: CallClock::new(),
@@ -121,6 +126,13 @@ impl Context {
             return Err(Error::MemoryError("not enough memory".into()));
         }
         Ok(())
+    }
+
+    /// Leaves the event loop if as many values take long to make.
+    pub(crate) fn leave_loop_for_values(&self, values_max: usize) {
+        if values_max > LOOP_VALUES_MAX {
+            self.records.leave_loop();
+        }
     }
 
     /// Calls a function of the script from one of ours. Too many within each other fail, since each

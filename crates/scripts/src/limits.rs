@@ -50,6 +50,10 @@ pub const THREADS_MAX: usize = 1024;
 /// Longest text that is made on an event loop, in bytes.
 pub(crate) const LOOP_TEXT_BYTES_MAX: usize = 64 << 10;
 
+/// Bytes of a text of which a function makes many values on an event loop: one for each byte takes
+/// less than a millisecond.
+pub(crate) const LOOP_VALUES_MAX: usize = 2 << 10;
+
 /// Memory of a state up to which it runs on an event loop, in bytes: to collect its garbage takes
 /// less than a millisecond.
 pub(crate) const LOOP_STATE_BYTES_MAX: usize = 1 << 20;

@@ -116,7 +116,7 @@ impl States for AllStates {
                 && let Some(_turn) = state.records().try_turn()
             {
                 records.lend_rights(state.records());
-                state.evaluate_waiting();
+                state.evaluate_lent();
                 records.absorb(state.records());
             }
         }
@@ -207,7 +207,6 @@ impl Extension for Scripts {
         }
         let result = state.call(name, key, value);
         if let Err(failure) = &result {
-            records.leave_loop();
             log(failure);
             if state.is_full() {
                 tracing::warn!(

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::error::{self, Failure};
 use crate::functions;
-use crate::limits::{FUNCTIONS_MAX, LOOP_STATE_BYTES_MAX};
+use crate::limits::{FUNCTIONS_MAX, LOOP_STATE_BYTES_MAX, LOOP_TEXT_BYTES_MAX};
 use crate::sandbox::new_state;
 use crate::shared::{MapFunctions, Mapper, Shared};
 use crate::sorter::Sorter;
@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 
 type Result<T> = std::result::Result<T, Failure>;
 
+/// Whole numbers below this have all of their digits as text of Lua, `%.14g`.
+const WHOLE_DIGITS_MAX: u64 = 100_000_000_000_000;
+
 /// A function that has been called in this state.
 struct Known {
     name: LuaString,
@@ -30,7 +33,7 @@ pub(crate) struct State {
     lua: Lua,
     context: Arc<Context>,
     globals: Table,
-    known: HashMap<Vec<u8>, Known>,
+    known: HashMap<Vec<u8>, Arc<Known>>,
     /// Addresses of the functions that were global before the script was executed.
     own_functions: HashSet<usize>,
     statistics: Arc<Statistics>,
@@ -80,18 +83,30 @@ impl State {
         key: &[u8],
         value: &[u8],
     ) -> Result<Option<Vec<u8>>> {
-        if !self.known.contains_key(name) {
-            self.know(name)?;
-        }
-        let Known { name, statistics } = &self.known[name];
-        let start = Instant::now();
+        let known = match self.known.get(name) {
+            Some(known) => Arc::clone(known),
+            None => self.know(name)?,
+        };
+        let start = self.context.records.call_began();
         let result = self.run_from(start, || {
-            let function = function(&self.globals, name)?;
-            let arguments = (self.lua.create_string(key)?, self.lua.create_string(value)?);
-            text(&self.lua, function.call::<Value>(arguments)?)
+            let function = function(&self.globals, &known.name)?;
+            text(&self.lua, function.call::<Value>(self.arguments(key, value)?)?)
         });
-        statistics.add(start.elapsed(), result.is_err());
+        known.statistics.add(start.elapsed(), result.is_err());
         result
+    }
+
+    /// Returns a key and a value as texts of Lua.
+    fn arguments(&self, key: &[u8], value: &[u8]) -> mlua::Result<(LuaString, LuaString)> {
+        let create = || Ok((self.lua.create_string(key)?, self.lua.create_string(value)?));
+        if key.len().saturating_add(value.len()) > LOOP_TEXT_BYTES_MAX {
+            return create();
+        }
+        // With a limit of memory, each text would be made in a protected call of Lua.
+        let limit = self.lua.set_memory_limit(0)?;
+        let arguments = create();
+        self.lua.set_memory_limit(limit)?;
+        arguments
     }
 
     /// Calls a global function without arguments, if there is one.
@@ -119,6 +134,13 @@ impl State {
         }
     }
 
+    /// Does the same in the name of a call of another state.
+    pub(crate) fn evaluate_lent(&self) {
+        self.context.is_lent.store(true, Ordering::Relaxed);
+        self.evaluate_waiting();
+        self.context.is_lent.store(false, Ordering::Relaxed);
+    }
+
     /// Returns the records of the state.
     pub(crate) fn records(&self) -> &ScriptRecords {
         &self.context.records
@@ -132,7 +154,11 @@ impl State {
     /// Returns whether the state has so little memory left that a call would fail.
     pub(crate) fn is_full(&self) -> bool {
         let is_over = || self.lua.used_memory() > self.context.limits().state_bytes / 2;
-        is_over() && (self.lua.gc_collect().is_err() || is_over())
+        if !is_over() {
+            return false;
+        }
+        self.context.records.leave_loop();
+        self.lua.gc_collect().is_err() || is_over()
     }
 
     /// Makes a mapper that calls global functions, and ends after a time.
@@ -154,7 +180,7 @@ impl State {
     }
 
     /// Prepares a function to be called.
-    fn know(&mut self, name: &[u8]) -> Result<()> {
+    fn know(&mut self, name: &[u8]) -> Result<Arc<Known>> {
         let lua_name = self.run(|| {
             let lua_name = self.lua.create_string(name)?;
             let known = function(&self.globals, &lua_name)?;
@@ -167,8 +193,9 @@ impl State {
             self.known.clear();
         }
         let statistics = self.statistics.of(&String::from_utf8_lossy(name));
-        self.known.insert(name.to_vec(), Known { name: lua_name, statistics });
-        Ok(())
+        let known = Arc::new(Known { name: lua_name, statistics });
+        self.known.insert(name.to_vec(), Arc::clone(&known));
+        Ok(known)
     }
 
     /// Runs a part of the script within the limits of a call.
@@ -179,9 +206,18 @@ impl State {
     /// Runs a part of the script that begins now.
     fn run_from<T>(&self, now: Instant, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
         self.context.start(now);
+        let _end = EndCall(&self.context);
         let result = cabinet::with_deadline(self.context.clock.deadline(), part);
-        self.context.end();
         result.map_err(|error| Failure::new(&error))
+    }
+}
+
+/// Guard of a call: releases its locks, even after a panic.
+struct EndCall<'c>(&'c Context);
+
+impl Drop for EndCall<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 
@@ -256,6 +292,9 @@ fn text(lua: &Lua, value: Value) -> mlua::Result<Option<Vec<u8>>> {
     Ok(match value {
         Value::String(text) => Some(text.as_bytes().to_vec()),
         Value::Boolean(true) => Some(b"true".to_vec()),
+        Value::Integer(number) if number.unsigned_abs() < WHOLE_DIGITS_MAX => {
+            Some(number.to_string().into_bytes())
+        }
         value @ (Value::Integer(_) | Value::Number(_)) => {
             lua.coerce_string(value)?.map(|text| text.as_bytes().to_vec())
         }

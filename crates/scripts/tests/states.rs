@@ -53,6 +53,25 @@ fn each_thread_has_globals_of_its_own_and_all_share_the_stash_and_eval() {
 }
 
 #[test]
+fn code_that_is_executed_in_an_idle_state_executes_none_in_further_ones() {
+    let code = "
+        padding = '--' .. ('x'):rep(60000)
+        probe = \"if _thid == 2 then local ok, why = pcall(_eval, padding) _stashput('why', why) end\"
+        function fill() _eval(probe) for i = 1, 18 do _eval(padding) end return 'filled' end
+        function why() return _stashget('why') end";
+    let source = Source::Inline(code.into());
+    let scripts = Scripts::open(source, Limits::default(), Allowed::default()).unwrap();
+    let server = server();
+    let records: Vec<_> = (0..3).map(|thread| server.script_records(thread, 3)).collect();
+    for records in &records {
+        scripts.begin(records);
+    }
+    // The last call finds the queues full, and executes the code in the second state.
+    assert_eq!(text(&scripts, &records[0], "fill"), "filled");
+    assert!(text(&scripts, &records[0], "why").contains("another state has much code left"));
+}
+
+#[test]
 fn begin_and_end_are_called_in_the_first_state_only() {
     let code = "
         function _begin() _stashputcat('s', 'b' .. _thid) end
@@ -175,6 +194,8 @@ fn results_become_text() {
     let script = Script::new(
         "function nothing() end function no() return false end function yes() return true end
          function int() return 42 end function float() return 1.5 end function list() return {7, 8} end
+         function large() return 99999999999999 end function larger() return 1e14 end
+         function least() return -99999999999999 end function negative() return -1.5 end
          function lists() return {{}} end function empty() return '' end function f() return print end",
     );
     for (name, expected) in [
@@ -183,6 +204,10 @@ fn results_become_text() {
         ("yes", Some("true")),
         ("int", Some("42")),
         ("float", Some("1.5")),
+        ("large", Some("99999999999999")),
+        ("larger", Some("1e+14")),
+        ("least", Some("-99999999999999")),
+        ("negative", Some("-1.5")),
         ("list", Some("7")),
         ("lists", None),
         ("empty", Some("")),
@@ -319,14 +344,14 @@ proptest! {
         };
         let script = Script::with(
             "function run(key) f = f or print local code = loadstring(key) if code then code() end end",
-            limits.clone(),
+            limits,
             Allowed::default(),
             memory(),
         );
         for code in scripts {
             let _ = script.call("run", code.concat().as_bytes());
         }
-        let other = Script::with(EVALUATE, limits, Allowed::default(), memory());
+        let other = Script::new(EVALUATE);
         check(&other, &[("_put('a', 'b')", "true"), ("_get('a')", "\"b\"")]);
     }
 }

@@ -230,8 +230,8 @@ impl Server {
         }
         let mut served = loops.into_iter().map(join).fold(accepted, Result::and);
         // A thread that has taken over a loop was added before the one ended that had it.
-        while let Some(successor) = take_successor(&hub) {
-            served = served.and(join(successor));
+        while let Some(successor) = hub.join_successor() {
+            served = served.and(result_of(successor));
         }
         if let Some(upgrade) = shared.upgrade.write().take() {
             upgrade.stop();
@@ -368,11 +368,11 @@ fn spawn(
         .map_err(Error::system("start a thread"))
 }
 
-fn take_successor(hub: &Hub) -> Option<JoinHandle<Result<()>>> {
-    hub.successors.lock().pop()
+fn join(thread: JoinHandle<Result<()>>) -> Result<()> {
+    result_of(thread.join())
 }
 
-fn join(thread: JoinHandle<Result<()>>) -> Result<()> {
+fn result_of(joined: std::thread::Result<Result<()>>) -> Result<()> {
     // The panic has been printed already. Pass it on to the caller.
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

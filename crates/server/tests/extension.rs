@@ -349,6 +349,15 @@ impl Extension for OnLoops {
                 self.wait(|steps| steps.is_open);
             }
             b"open" => self.set(|steps| steps.is_open = true),
+            b"panic" => {
+                records.begin_transaction().unwrap();
+                panic!("a function panics");
+            }
+            b"panic on loop" => panic!("a function panics"),
+            b"big" => {
+                let length = records.get(b"big", <[u8]>::len).unwrap().unwrap();
+                return Ok(Some(length.to_string().into_bytes()));
+            }
             _ => {}
         }
         Ok(Some(name.to_vec()))
@@ -369,19 +378,9 @@ impl Extension for OnLoops {
 
 #[test]
 fn a_call_that_leaves_its_loop_takes_no_other_call_of_the_round_with_it() {
-    let functions = Arc::new(OnLoops::default());
-    let server = Server::bind(Config { threads: 1, ..config() }, memory()).unwrap();
-    assert!(server.set_extension(Arc::<OnLoops>::clone(&functions), settings(2)));
-    let server = run(server);
+    let (server, functions) = start_on_loop(config());
     let names = ["hold", "first", "wait", "open", "last"];
     let mut clients = names.map(|name| (name, server.connect()));
-    for (_, client) in &mut clients {
-        // The loop cannot call functions from its beginning on.
-        wait_until(|| {
-            client.send(&ext("where", 0, "", ""));
-            client.read(result("loop").len()) == result("loop")
-        });
-    }
     for (name, client) in &mut clients {
         client.send(&ext(name, 0, "", ""));
         if *name == "hold" {
@@ -393,6 +392,72 @@ fn a_call_that_leaves_its_loop_takes_no_other_call_of_the_round_with_it() {
     for (name, client) in &mut clients {
         client.expect(result(name));
     }
+}
+
+/// Starts a server with one loop, which calls functions.
+fn start_on_loop(config: Config) -> (Running, Arc<OnLoops>) {
+    let functions = Arc::new(OnLoops::default());
+    let server = Server::bind(Config { threads: 1, ..config }, memory()).unwrap();
+    assert!(server.set_extension(Arc::<OnLoops>::clone(&functions), settings(2)));
+    let server = run(server);
+    let mut client = server.connect();
+    // The loop cannot call functions from its beginning on.
+    wait_until(|| {
+        client.send(&ext("where", 0, "", ""));
+        client.read(result("loop").len()) == result("loop")
+    });
+    (server, functions)
+}
+
+#[test]
+fn a_function_that_panics_is_a_failed_call_and_ends_no_thread() {
+    let (server, _) = start_on_loop(config());
+    let mut other = server.connect();
+    let mut client = server.connect();
+    // More often than there are script threads.
+    for _ in 0..5 {
+        for (name, options) in [("panic on loop", 0), ("panic", 0), ("panic", RECORD)] {
+            client.send(&ext(name, options, "k", ""));
+            client.expect([1]);
+        }
+    }
+    for options in [0, RECORD] {
+        for client in [&mut client, &mut other] {
+            client.send(&ext("echo", options, "k", ""));
+            client.expect(result("echo"));
+        }
+    }
+}
+
+#[test]
+fn a_call_that_has_left_its_loop_counts_as_busy_until_it_ends() {
+    let (server, functions) = start_on_loop(config());
+    let mut clients = [server.connect(), server.connect()];
+    clients[0].send(&ext("wait", 0, "", ""));
+    wait_until(|| stats(&server, "script_threads_busy") == 1);
+    // The successor of the loop serves the others; a second call is on a script thread.
+    clients[1].send(&ext("wait", 0, "", ""));
+    wait_until(|| stats(&server, "script_threads_busy") == 2);
+    functions.set(|steps| steps.is_open = true);
+    for client in &mut clients {
+        client.expect(result("wait"));
+    }
+    wait_until(|| stats(&server, "script_threads_busy") == 0);
+}
+
+#[test]
+fn a_function_reads_a_record_that_is_longer_than_a_reply() {
+    let (server, _) = start_on_loop(Config { reply_bytes_max: 1 << 20, ..config() });
+    let mut client = server.connect();
+    let value = vec![b'v'; (1 << 20) + 1];
+    client.send(&request(&Request::Put { key: b"big", value: &value }));
+    client.expect([0]);
+    for options in [0, RECORD] {
+        client.send(&ext("big", options, "", ""));
+        client.expect(result(&value.len().to_string()));
+    }
+    client.send(&request(&Request::Get { key: b"big" }));
+    client.expect([1]);
 }
 
 #[test]

@@ -5,8 +5,9 @@ use md5::{Digest, Md5};
 use mlua::{LuaString, Result, Value};
 
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
-    installer.add_short("_hash", |lua, _, (name, text): (LuaString, LuaString)| {
+    installer.add_short("_hash", |lua, context, (name, text): (LuaString, LuaString)| {
         let text = text.as_bytes();
+        context.check_bytes(text.len())?;
         Ok(match &*name.as_bytes() {
             b"md5" => {
                 let digest = Md5::digest(&*text);

@@ -126,6 +126,7 @@ fn pack(
     context: &Context,
     (format, values): (LuaString, Variadic<Value>),
 ) -> Result<LuaString> {
+    context.leave_loop_for_values(format.as_bytes().len());
     let mut numbers = Vec::new();
     for value in values.iter() {
         append_numbers(lua, context, value, &mut numbers)?;
@@ -159,8 +160,9 @@ fn append_numbers(
     Ok(())
 }
 
-fn unpack(lua: &Lua, _: &Context, (format, text): (LuaString, LuaString)) -> Result<Table> {
+fn unpack(lua: &Lua, context: &Context, (format, text): (LuaString, LuaString)) -> Result<Table> {
     let text = text.as_bytes();
+    context.leave_loop_for_values(format.as_bytes().len().max(text.len()));
     let mut rest = &*text;
     let table = lua.create_table()?;
     for (kind, count) in parts(&format.as_bytes()) {

@@ -26,7 +26,10 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
         Ok(context.records.remove(&key.as_bytes()).unwrap_or(false))
     })?;
     installer.add_short("_get", |lua, context, (key, _): Key| {
-        let value = context.records.get(&key.as_bytes(), |value| lua.create_string(value));
+        let value = context.records.get(&key.as_bytes(), |value| {
+            context.check_bytes(value.len())?;
+            lua.create_string(value)
+        });
         value.ok().flatten().transpose()
     })?;
     installer.add_short("_vsiz", |_, context, (key, _): Key| {

@@ -4,23 +4,27 @@ use super::Installer;
 use mlua::{LuaString, Result};
 
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
-    installer.add_short("_split", |lua, _, (text, delimiters): (LuaString, Option<LuaString>)| {
-        let text = text.as_bytes();
-        let mut is_delimiter = [false; 256];
-        match &delimiters {
-            Some(delimiters) => {
-                delimiters
-                    .as_bytes()
-                    .iter()
-                    .for_each(|byte| is_delimiter[usize::from(*byte)] = true);
+    installer.add_short(
+        "_split",
+        |lua, context, (text, delimiters): (LuaString, Option<LuaString>)| {
+            let text = text.as_bytes();
+            context.leave_loop_for_values(text.len());
+            let mut is_delimiter = [false; 256];
+            match &delimiters {
+                Some(delimiters) => {
+                    delimiters
+                        .as_bytes()
+                        .iter()
+                        .for_each(|byte| is_delimiter[usize::from(*byte)] = true);
+                }
+                None => is_delimiter[0] = true,
             }
-            None => is_delimiter[0] = true,
-        }
-        let table = lua.create_table()?;
-        let pieces = text.split(|byte| is_delimiter[usize::from(*byte)]);
-        for piece in pieces {
-            table.raw_push(lua.create_string(piece)?)?;
-        }
-        Ok(table)
-    })
+            let table = lua.create_table()?;
+            let pieces = text.split(|byte| is_delimiter[usize::from(*byte)]);
+            for piece in pieces {
+                table.raw_push(lua.create_string(piece)?)?;
+            }
+            Ok(table)
+        },
+    )
 }

@@ -5,6 +5,7 @@ use super::{Installer, failed};
 use crate::context::Context;
 use crate::error;
 use mlua::{Lua, LuaString, Result};
+use std::sync::atomic::Ordering;
 
 /// Name of the code in messages.
 const NAME: &str = "=_eval";
@@ -24,9 +25,10 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     })
 }
 
-/// Executes the code that states without a call have left. Returns whether it did.
+/// Executes the code that states without a call have left. Returns whether it did. Code that is
+/// executed so does not do the same for further states.
 fn evaluate_in_idle_states(context: &Context) -> bool {
-    let states = context.shared.states.get();
+    let states = context.shared.states.get().filter(|_| !context.is_lent.load(Ordering::Relaxed));
     states.is_some_and(|states| {
         states.evaluate_in_idle(&context.records);
         true

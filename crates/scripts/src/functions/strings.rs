@@ -25,6 +25,7 @@ fn find(
     is_find: bool,
 ) -> Result<MultiValue> {
     let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
+    context.check_bytes(text.len())?;
     let start = offset(from.unwrap_or(1.0), text.len());
     let mut results = MultiValue::new();
     let is_plain =

@@ -47,6 +47,7 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
 /// Returns the value, the version, and the time of expiry in seconds since 1970, if there is one.
 fn get(lua: &Lua, context: &Context, key: LuaString) -> Result<MultiValue> {
     let record = context.records.get_record(&key.as_bytes(), |record| {
+        context.check_bytes(record.value.len())?;
         let value = lua.create_string(record.value)?;
         Ok::<_, mlua::Error>((value, record.version, record.expires_at_ms))
     });

@@ -11,7 +11,7 @@ use cabinet::Database;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 
 /// Mailboxes of the event loops and the pools of a server.
 pub(crate) struct Hub {
@@ -20,8 +20,15 @@ pub(crate) struct Hub {
     pub(crate) pool: Arc<WorkerPool>,
     pub(crate) scripts: Arc<ScriptPool>,
     pub(crate) logins: LoginPool,
-    /// Threads that have taken over an event loop.
-    pub(crate) successors: Mutex<Vec<JoinHandle<Result<()>>>>,
+    successors: Mutex<Successors>,
+}
+
+/// Threads that have taken over an event loop.
+#[derive(Default)]
+struct Successors {
+    running: Vec<JoinHandle<Result<()>>>,
+    /// Results of those that have failed or panicked.
+    failed: Vec<thread::Result<Result<()>>>,
 }
 
 impl Hub {
@@ -38,6 +45,26 @@ impl Hub {
         let (scripts, logins) = (Arc::new(ScriptPool::new(mailboxes.len())), LoginPool::default());
         let successors = Mutex::default();
         Ok(Arc::new(Self { shared, mailboxes, pool, scripts, logins, successors }))
+    }
+
+    /// Adds a thread that takes over an event loop, and joins those that have ended.
+    pub(crate) fn add_successor(&self, thread: JoinHandle<Result<()>>) {
+        let Successors { running, failed } = &mut *self.successors.lock();
+        let ended = running.extract_if(.., |thread| thread.is_finished());
+        failed.extend(ended.map(JoinHandle::join).filter(|result| !matches!(result, Ok(Ok(())))));
+        running.push(thread);
+    }
+
+    /// Returns the result of a thread that has taken over an event loop, when it has ended. Returns
+    /// `None` after the last one.
+    pub(crate) fn join_successor(&self) -> Option<thread::Result<Result<()>>> {
+        let mut successors = self.successors.lock();
+        if let Some(result) = successors.failed.pop() {
+            return Some(result);
+        }
+        let thread = successors.running.pop()?;
+        drop(successors);
+        Some(thread.join())
     }
 
     /// Wakes the event loops with parked connections: a queue has a place.

@@ -203,7 +203,7 @@ families! {
 
     /// Threads that call functions of the script.
     ScriptThreads: Gauge "tyrant_script_threads" ["database"];
-    /// Threads that are calling one.
+    /// Threads that are calling one, and calls that have left an event loop.
     ScriptThreadsBusy: Gauge "tyrant_script_threads_busy" ["database"];
     /// Calls that wait for a thread.
     ScriptQueue: Gauge "tyrant_script_queue" ["database"];

@@ -51,11 +51,12 @@ impl EventLoop {
         event_loop.state.hub.scripts.submit(&mut event_loop.state.own_calls);
         loop {
             event_loop.handle_events(&mut events)?;
+            let began = Instant::now();
             for _ in 0..ROUNDS_MAX {
                 if event_loop.state.calls.is_empty() {
                     break;
                 }
-                match event_loop.call_functions(&place, &leave) {
+                match event_loop.call_functions(began, &place, &leave) {
                     Some(own) => event_loop = own,
                     None => {
                         guard.0 = None;
@@ -70,8 +71,14 @@ impl EventLoop {
         }
     }
 
-    /// Makes the calls of the round. Returns the loop, unless another thread has taken it over.
-    fn call_functions(mut self: Box<Self>, place: &Place, leave: &Leave) -> Option<Box<Self>> {
+    /// Makes the calls of a round, until [`ROUND_TIME`] after `began`. Returns the loop, unless
+    /// another thread has taken it over.
+    fn call_functions(
+        mut self: Box<Self>,
+        began: Instant,
+        place: &Place,
+        leave: &Leave,
+    ) -> Option<Box<Self>> {
         let (hub, number) = (Arc::clone(&self.state.hub), self.state.number);
         let Some(mut caller) = hub.scripts.caller(number) else {
             hub.scripts.submit(&mut self.state.calls);
@@ -80,24 +87,26 @@ impl EventLoop {
         let state = &mut self.state;
         caller.choose(&mut state.calls, &mut state.own_calls);
         hub.scripts.submit(&mut state.calls);
-        let began = Instant::now();
-        while began.elapsed() < ROUND_TIME
+        caller.prefetch(&hub, &state.own_calls);
+        let mut now = Instant::now();
+        while now.duration_since(began) < ROUND_TIME
             && let Some(job) = self.state.own_calls.pop()
         {
             *place.lock() = Some(self);
-            let called = caller.call(&hub, job, leave);
+            let called = caller.call(&hub, job, now, leave);
             let own = place.lock().take();
             match (own, called) {
                 (Some(own), None) => self = own,
-                (Some(own), Some((token, completion))) => {
+                (Some(own), Some((token, completion, ended))) => {
                     self = own;
-                    self.state.now = Instant::now();
+                    now = ended;
+                    self.state.now = now;
                     self.complete(token, |state, connection| {
                         state.complete_call(token, connection, completion);
                     });
                 }
                 (None, called) => {
-                    if let Some((token, completion)) = called {
+                    if let Some((token, completion, _)) = called {
                         hub.mailboxes[number].post(Message::Called(token, completion));
                     }
                     return None;
@@ -116,6 +125,7 @@ fn leave(place: &Arc<Place>, hub: &Arc<Hub>, number: usize, stop: Stop) -> Leave
     Arc::new(move || {
         let Some(hub) = hub.upgrade() else { return };
         let (place, stop) = (Arc::clone(&place), Arc::clone(&stop));
+        hub.scripts.begin_left_call();
         let successor = move || {
             let event_loop = place.lock().take();
             event_loop.map_or(Ok(()), |event_loop| event_loop.run(stop))
@@ -125,11 +135,7 @@ fn leave(place: &Arc<Place>, hub: &Arc<Hub>, number: usize, stop: Stop) -> Leave
             .stack_size(THREAD_STACK_BYTES)
             .spawn(successor)
         {
-            Ok(thread) => {
-                let mut successors = hub.successors.lock();
-                successors.retain(|thread| !thread.is_finished());
-                successors.push(thread);
-            }
+            Ok(thread) => hub.add_successor(thread),
             // The loop stays, and waits for the call.
             Err(error) => tracing::error!("cannot start a thread for an event loop: {error}"),
         }

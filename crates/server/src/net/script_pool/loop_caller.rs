@@ -14,6 +14,7 @@ use crate::net::hub::Hub;
 use crate::net::script_pool::CallCompletion;
 use crate::net::script_pool::locks::Lock;
 use crate::net::slab::Token;
+use crate::ops::prefetch::KEYS_AHEAD_MAX;
 use crate::protocol::script_call::ScriptTask;
 use crate::protocol::script_records::{LOOP_TIME, Leave};
 use parking_lot::{MappedMutexGuard, MutexGuard};
@@ -132,27 +133,50 @@ impl LoopCaller {
         own.reverse();
     }
 
-    /// Calls a function, which may leave the loop by `leave`. Returns the reply; `None` if the job
-    /// is no call.
+    /// Prefetches the records of the next calls, if the last ones have used records. Their keys are
+    /// mostly those of records.
+    pub(crate) fn prefetch(&self, hub: &Hub, own: &[ScriptJob]) {
+        if own.len() < 2 || !self.worker.records.take_has_used_records() {
+            return;
+        }
+        let calls = own.iter().rev().filter_map(|job| match &job.task {
+            ScriptWork::Call { call, .. } => Some(call.key()),
+            ScriptWork::Request(..) => None,
+        });
+        let mut keys: [&[u8]; KEYS_AHEAD_MAX] = [b""; KEYS_AHEAD_MAX];
+        let mut count = 0;
+        for (slot, key) in keys.iter_mut().zip(calls) {
+            *slot = key;
+            count += 1;
+        }
+        hub.shared.served.nonblocking.prefetch(&keys[..count]);
+    }
+
+    /// Calls a function at `now`, which may leave the loop by `leave`. Returns the reply, and
+    /// the time afterwards; `None` if the job is no call.
     pub(crate) fn call(
         &mut self,
         hub: &Hub,
         job: ScriptJob,
+        now: Instant,
         leave: &Leave,
-    ) -> Option<(Token, CallCompletion)> {
+    ) -> Option<(Token, CallCompletion, Instant)> {
         let ScriptWork::Call { token, call, charge, submitted } = job.task else { return None };
         hub.scripts.give_back_place();
         hub.wake_parked();
         let records = Arc::clone(&self.worker.records);
-        let now = Instant::now();
         records.begin_on_loop(now, leave);
         let turn = records.turn();
         let completion = self.worker.call_timed(hub, &call, submitted);
         drop(turn);
         let has_stayed = records.end_on_loop();
-        self.note(call.name(), has_stayed && now.elapsed() < LOOP_TIME);
+        if !has_stayed {
+            hub.scripts.end_left_call();
+        }
+        let ended = Instant::now();
+        self.note(call.name(), has_stayed && ended.duration_since(now) < LOOP_TIME);
         drop((call, charge));
-        Some((token, completion))
+        Some((token, completion, ended))
     }
 }
 

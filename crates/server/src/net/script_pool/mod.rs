@@ -32,6 +32,7 @@ use loop_caller::LoopCaller;
 pub(crate) use loop_caller::ROUND_TIME;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -101,6 +102,8 @@ pub(crate) struct ScriptPool {
     changed: Condvar,
     /// Number of calls that the queue has, or that loops are about to submit.
     places: AtomicUsize,
+    /// Number of calls that have left their event loop.
+    left_loops: AtomicUsize,
     /// Callers of the event loops.
     loops: Box<[Mutex<Option<LoopCaller>>]>,
 }
@@ -157,6 +160,7 @@ impl ScriptPool {
             filled: Condvar::new(),
             changed: Condvar::new(),
             places: AtomicUsize::new(0),
+            left_loops: AtomicUsize::new(0),
         }
     }
 
@@ -203,6 +207,16 @@ impl ScriptPool {
     pub(crate) fn has_place(&self) -> bool {
         let max = self.installed.get().map_or(0, |installed| installed.settings.queue_max);
         self.places.load(Ordering::SeqCst) < max
+    }
+
+    /// Counts a call that leaves its event loop, until it ends.
+    pub(crate) fn begin_left_call(&self) {
+        self.left_loops.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts the end of such a call.
+    pub(crate) fn end_left_call(&self) {
+        self.left_loops.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Adds calls, each of which has a place.
@@ -309,7 +323,7 @@ impl ScriptStats for ScriptPool {
             (state.idle, state.jobs.len())
         };
         let threads = self.threads();
-        let busy = threads.saturating_sub(idle);
+        let busy = threads.saturating_sub(idle) + self.left_loops.load(Ordering::Relaxed);
         ScriptFigures { threads, busy, queued, functions: extension.statistics() }
     }
 }
@@ -372,12 +386,18 @@ impl Worker {
     }
 
     fn begin(&self, hub: &Hub) {
-        self.extension.begin(&self.records);
+        let _ = caught(|| {
+            self.extension.begin(&self.records);
+            Ok(())
+        });
         self.end_call(hub);
     }
 
     fn end(&self, hub: &Hub) {
-        self.extension.end(&self.records);
+        let _ = caught(|| {
+            self.extension.end(&self.records);
+            Ok(())
+        });
         self.end_call(hub);
     }
 
@@ -415,14 +435,14 @@ impl Worker {
                 let periodic = installed.and_then(|found| found.settings.periodic.get(number));
                 if let Some(Periodic { function, .. }) = periodic {
                     // The extension has logged a failure.
-                    let _ = extension.call(&self.records, function.as_bytes(), b"", b"");
+                    let _ = caught(|| extension.call(&self.records, function.as_bytes(), b"", b""));
                 }
                 self.end_call(hub);
                 hub.scripts.end_periodic(number);
             }
             Work::Reload => {
                 // The extension has logged a failure.
-                let _ = extension.reload(&self.records);
+                let _ = caught(|| extension.reload(&self.records));
                 self.end_call(hub);
             }
         }
@@ -455,12 +475,12 @@ impl Worker {
         let shared = &*hub.shared;
         let extension = &self.extension;
         self.records.begin_call(call.rights.clone());
-        let result = match call.task {
+        let result = caught(|| match call.task {
             ScriptTask::Function => {
                 extension.call(&self.records, call.name(), call.key(), call.value())
             }
             ScriptTask::Reload => extension.reload(&self.records).map(|()| Some(Vec::new())),
-        };
+        });
         let has_changed = self.records.end_call();
         if has_changed && !shared.served.flush_update_log() {
             // A change that is not in the log must not be acknowledged.
@@ -478,6 +498,14 @@ impl Worker {
             completion
         }
     }
+}
+
+/// Calls the extension. A panic in it is a failure of the call, since the thread serves others too.
+fn caught<T>(call: impl FnOnce() -> Result<T, ExtensionError>) -> Result<T, ExtensionError> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
+        // The panic itself has been printed already.
+        Err(ExtensionError("the function has panicked, see the log of the server".into()))
+    })
 }
 
 /// Returns the reply to a call.

@@ -12,7 +12,9 @@ mod transaction;
 use crate::counters::{Count, Counters};
 use crate::ops::command_mask::Command;
 use crate::ops::conditional::{Action, Precondition, Presence, Write, Written};
-use crate::ops::execute::{Collected, Lend, NoReply, Number, Outcome, Reply, Stop, execute};
+use crate::ops::execute::{
+    Collected, Lend, NoReply, Number, Outcome, Reply, ReplyLimit, Stop, execute,
+};
 use crate::ops::expiry::{expires_after, unmarked};
 use crate::ops::failure::Failure;
 use crate::ops::iterator::Iterators;
@@ -34,6 +36,9 @@ use wire::binary::Function;
 
 /// Longest time of a call on an event loop. A call that takes longer leaves it.
 pub(crate) const LOOP_TIME: Duration = Duration::from_micros(50);
+
+/// Longest value that a function writes on an event loop, in bytes.
+const LOOP_VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// Hands an event loop to another thread, which serves its connections from then on.
 pub(crate) type Leave = Arc<dyn Fn() + Send + Sync>;
@@ -108,6 +113,8 @@ pub struct ScriptRecords {
     /// Time at which it began, in nanoseconds since the server started.
     began_ns: AtomicU64,
     leave: Mutex<Option<Leave>>,
+    /// Whether a call has used a record.
+    has_used_records: AtomicBool,
     /// Held during each call, and while another thread executes something in its name.
     turn: Mutex<()>,
 }
@@ -138,6 +145,7 @@ impl ScriptRecords {
             is_on_loop: AtomicBool::new(false),
             began_ns: AtomicU64::new(0),
             leave: Mutex::default(),
+            has_used_records: AtomicBool::new(false),
             turn: Mutex::default(),
         }
     }
@@ -158,6 +166,20 @@ impl ScriptRecords {
     fn nanoseconds_at(&self, now: Instant) -> u64 {
         let elapsed = now.saturating_duration_since(self.shared.started);
         u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the time at which the present call began, or now if it runs on no event loop.
+    pub fn call_began(&self) -> Instant {
+        if self.is_on_loop() {
+            let began = Duration::from_nanos(self.began_ns.load(Ordering::Relaxed));
+            return self.shared.started + began;
+        }
+        Instant::now()
+    }
+
+    /// Returns whether one of the last calls has used a record, since this was asked last.
+    pub(crate) fn take_has_used_records(&self) -> bool {
+        self.has_used_records.swap(false, Ordering::Relaxed)
     }
 
     /// Returns whether the call runs on an event loop, where nothing may wait.
@@ -498,10 +520,12 @@ impl ScriptRecords {
         }
         let state = &mut *self.lock()?;
         if self.is_on_loop() && state.transaction.is_none() {
+            self.has_used_records.store(true, Ordering::Relaxed);
             let store = &self.shared.served.nonblocking;
             let mut charge = None;
             let rights = state.session.rights.as_deref();
             let mut executor = self.shared.executor(store, false, &mut charge, None, rights);
+            executor.limit.bytes_max = bytes_max(operation, &executor.limit);
             let result = execute(&mut executor, operation, reply);
             if !matches!(result, Err(Stop::Blocked)) {
                 state.has_changed |=
@@ -526,6 +550,7 @@ impl ScriptRecords {
         let mut charge = None;
         let rights = state.session.rights.as_deref();
         let mut executor = self.shared.executor(store, true, &mut charge, Some(iterators), rights);
+        executor.limit.bytes_max = bytes_max(operation, &executor.limit);
         let result = execute(&mut executor, operation, reply);
         let has_changed = executor.has_changed || result.is_ok() && operation.changes_records();
         state.has_changed |= has_changed && state.transaction.is_none();
@@ -579,16 +604,23 @@ impl std::fmt::Debug for ScriptRecords {
     }
 }
 
+/// Returns the most bytes that an operation may return. A value that is only lent to the function
+/// takes no memory here: the extension has a limit of its own.
+fn bytes_max(operation: &Operation<'_>, limit: &ReplyLimit<'_>) -> usize {
+    if matches!(operation, Operation::Get { .. }) { usize::MAX } else { limit.bytes_max }
+}
+
 /// Returns whether an operation is one that an event loop executes unless it would have to wait.
 fn is_short(operation: &Operation<'_>) -> bool {
-    matches!(
-        operation,
-        Operation::Get { .. }
-            | Operation::ValueSize { .. }
-            | Operation::Write(_)
-            | Operation::AddInt { .. }
-            | Operation::AddDouble { .. }
-    )
+    operation.value_bytes() <= LOOP_VALUE_BYTES_MAX
+        && matches!(
+            operation,
+            Operation::Get { .. }
+                | Operation::ValueSize { .. }
+                | Operation::Write(_)
+                | Operation::AddInt { .. }
+                | Operation::AddDouble { .. }
+        )
 }
 
 /// Returns the count of a command.

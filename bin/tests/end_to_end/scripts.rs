@@ -1,6 +1,6 @@
 //! Scripts: functions in Lua that clients call.
 
-use crate::process::{Server, fail, run, succeed, wait_for};
+use crate::process::{Server, fail, path, run, succeed, wait_for};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -79,6 +79,16 @@ end
 function nest_in_handlers()
   xpcall(error, nest_in_handlers)
   string.format()
+end
+
+function call_itself(depth, server)
+  _put("depth", depth)
+  local command = "%s ext --server %s call_itself %d %s"
+  return os.execute(command:format(_get("program"), server, depth + 1, server))
+end
+
+function execute(command)
+  return os.execute(command)
 end
 
 function own_server(key)
@@ -245,6 +255,46 @@ fn a_script_reaches_programs_only_if_that_is_allowed() {
     assert_eq!(ext(&server, &["own_server"]), "has none\n");
     let (_folder, _, server) = start(&["--script-programs"]);
     assert_eq!(ext(&server, &["own_server"]), "has programs\n");
+}
+
+#[test]
+fn a_script_that_calls_itself_over_the_network_for_ever_fails_and_harms_no_other_request() {
+    let options = ["--script-programs", "--script-threads", "2", "--script-time-max", "2"];
+    let (_folder, _, server) = start(&options);
+    let address = server.address();
+    succeed("tyrant", &["put", "--server", &address, "program", path("tyrant")]);
+    // The third call waits for a thread, and each thread for a further call.
+    let caller = std::thread::spawn({
+        let address = address.clone();
+        move || fail("tyrant", &["ext", "--server", &address, "call_itself", "1", &address])
+    });
+    wait_for("the second call", || {
+        let depth = run("tyrant", &["get", "--server", &address, "depth"]).stdout;
+        let depth = String::from_utf8(depth).expect("UTF-8").trim().parse::<u32>();
+        depth.is_ok_and(|depth| depth > 1).then_some(())
+    });
+    succeed("tyrant", &["put", "--server", &address, "k", "v"]);
+    assert!(caller.join().expect("a caller").contains("takes longer than its limit"));
+    // Without a program, the further calls fail.
+    succeed("tyrant", &["put", "--server", &address, "program", "false"]);
+    assert_eq!(ext(&server, &["echo", "k", "v"]), "k\tv\n\n");
+}
+
+#[test]
+fn a_program_is_ended_with_its_call_and_has_the_status_that_lua_returns() {
+    let options = ["--script-programs", "--script-time-max", "1"];
+    let (folder, _, server) = start(&options);
+    assert_eq!(ext(&server, &["execute", "exit 3"]), "768\n");
+    assert_eq!(ext(&server, &["execute", "kill -9 $$"]), "9\n");
+    let file = folder.path().join("id");
+    let command = format!("sh -c 'echo $$ > {0}.new; mv {0}.new {0}; sleep 600'", file.display());
+    assert!(ext_error(&server, &["execute", &command]).contains("takes longer than its limit"));
+    let id = std::fs::read_to_string(file).expect("the id of a program");
+    wait_for("the end of the program", || {
+        let path = format!("/proc/{}/status", id.trim());
+        let status = std::fs::read_to_string(path).unwrap_or_default();
+        (!status.contains("State:") || status.contains("State:\tZ")).then_some(())
+    });
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod files;
 mod hash;
 mod named_locks;
 mod pack;
+mod programs;
 mod records;
 mod search;
 mod split;

@@ -1,6 +1,6 @@
 //! `_log`, `_time` and `_sleep`, and what remains of Lua's `os`.
 
-use super::{End, Installer, failed};
+use super::{End, Installer, failed, programs};
 use crate::context::Context;
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 use mlua::{Lua, LuaString, Result, Table, Value};
@@ -39,9 +39,8 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
         }
     }
     if allowed.programs {
-        for name in ["execute", "getenv"] {
-            os.raw_set(name, libraries.raw_get::<Value>(name)?)?;
-        }
+        os.raw_set("getenv", libraries.raw_get::<Value>("getenv")?)?;
+        programs::install(&installer.into(os.clone()))?;
     }
     installer.into(os.clone()).add("date", date)?;
     installer.table.raw_set("os", os)

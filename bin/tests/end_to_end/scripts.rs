@@ -81,6 +81,18 @@ function nest_in_handlers()
   string.format()
 end
 
+function split(key)
+  return #_split(key)
+end
+
+function unpack_bytes(key)
+  return #_unpack("C*", key)
+end
+
+function pack(key)
+  return #_pack(key, 1)
+end
+
 function call_itself(depth, server)
   _put("depth", depth)
   local command = "%s ext --server %s call_itself %d %s"
@@ -198,6 +210,20 @@ fn calls_that_fail_start_no_threads() {
             ext_error(&server, &[name, "k"]);
             assert_eq!(loop_threads(&server), threads, "{name}");
         }
+    }
+}
+
+#[test]
+fn functions_that_make_many_values_of_a_long_text_leave_the_event_loop() {
+    let (_folder, _, server) = start(&["--threads", "1"]);
+    let text = "C".repeat(3000);
+    for (name, expected) in [("split", "1\n"), ("unpack_bytes", "3000\n"), ("pack", "1\n")] {
+        let threads = loop_threads(&server);
+        // Calls after one that has left are on script threads for a while.
+        wait_for("another thread with the loop", || {
+            assert_eq!(ext(&server, &[name, &text]), expected);
+            (loop_threads(&server) != threads).then_some(())
+        });
     }
 }
 

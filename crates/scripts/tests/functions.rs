@@ -3,6 +3,7 @@
 mod support;
 
 use scripts::{Allowed, Limits};
+use std::collections::BTreeSet;
 use support::{EVALUATE, Script, check, memory, memory_tree};
 
 fn script() -> Script {
@@ -16,6 +17,34 @@ fn ordered() -> Script {
 fn with_files() -> Script {
     let allowed = Allowed { files: true, programs: false };
     Script::with(EVALUATE, Limits::default(), allowed, memory())
+}
+
+/// Returns the names of functions and constants in the tables of `docs/lua.md`.
+fn documented() -> BTreeSet<&'static str> {
+    let page = include_str!("../../../docs/lua.md");
+    let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
+    let words = cells.flat_map(|cell| cell.split(['`', ' ', ',']));
+    let names = words.filter_map(|word| word.split(['(', '{']).next());
+    names.filter(|name| name.starts_with('_') || name.starts_with("tyrant.")).collect()
+}
+
+#[test]
+fn each_function_that_is_documented_is_present_and_each_that_is_present_is_documented() {
+    let script = with_files();
+    let documented = documented();
+    assert!(documented.len() > 60, "{documented:?}");
+    for name in &documented {
+        check(&script, &[(&format!("{name} ~= nil"), "true")]);
+    }
+    let listed = "(function() local names = {} for name in pairs(_G) do
+        if name:find('^_%l') then names[#names + 1] = name end end
+        for name in pairs(tyrant) do names[#names + 1] = 'tyrant.' .. name end
+        return table.concat(names, ' ') end)()";
+    let present = script.text("evaluate", listed);
+    for name in present.trim_matches('"').split(' ') {
+        let is_in_text = ["tyrant.null", "tyrant.array"].contains(&name);
+        assert!(documented.contains(name) || is_in_text, "{name}");
+    }
 }
 
 #[test]

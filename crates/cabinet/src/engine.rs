@@ -1,122 +1,24 @@
-//! The one trait every engine answers.
+//! The engine trait: one kind of database.
 //!
-//! It is small on purpose: a read, a blind write, an atomic read-modify-write, a resumable
-//! scan, and the care of the whole database. Everything with a name of its own (append, add,
-//! compare-and-swap, ...) is built on these once, in [`crate::Database`].
+//! It has a read, a blind write, an atomic read-modify-write, a resumable scan, and the care of the
+//! whole database. Operations with names of their own (append, add, compare-and-swap, ...) are
+//! built on these once, in [`crate::Database`].
 
 use crate::{
-    Batch, Damage, ExpiredKeys, GoOn, LongValue, Numbered, Options, Ordered, Result, Verified,
+    Batch, Change, Damage, Durability, DurableListener, Entry, ExpiredKeys, FullScan, GoOn,
+    LogPosition, LongValue, Meta, Numbered, Options, Ordered, Position, Result, Verified, Version,
+    Wanted,
 };
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-/// Number of a record's last change: unique within a database, rising with the changes of each
-/// key, never 0 for a record.
-pub type Version = u64;
-
-/// A place in an engine's log, in bytes appended since the database was opened. Engines
-/// without a log stay at 0, which is always durable.
-pub type LogPosition = u64;
-
-/// What a record carries beside its key and value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Meta {
-    /// Opaque to the database; memcached's client flags.
-    pub flags: u32,
-    /// Milliseconds since the Unix epoch at which the record ceases to exist; 0 is never.
-    pub expires_at_ms: u64,
-}
-
-impl Meta {
-    /// No flags, no expiry.
-    pub const NONE: Self = Self { flags: 0, expires_at_ms: 0 };
-
-    /// Whether the record has ceased to exist at `now_ms`.
-    pub fn is_expired(&self, now_ms: u64) -> bool {
-        self.expires_at_ms != 0 && self.expires_at_ms <= now_ms
-    }
-}
-
-/// A live record, lent to a visitor.
-#[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// The value, already decompressed.
-    pub value: &'a [u8],
-    /// Flags and expiry.
-    pub meta: Meta,
-    /// Number of its last change.
-    pub version: Version,
-}
-
-/// What an update makes of a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Leave it as it is.
-    Keep,
-    /// Store this value.
-    Put(Vec<u8>, Meta),
-    /// Remove it, if it exists.
-    Remove,
-}
-
-/// Whether an operation may wait: for the disk, and for the locks that others hold for long.
+/// Whether an operation may wait for the disk, and for locks that others hold for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Wait if need be.
+    /// It waits.
     Block,
-    /// Answer [`crate::Error::WouldBlock`] instead, having changed nothing.
+    /// It fails with [`crate::Error::WouldBlock`] instead, and has changed nothing.
     Never,
-}
-
-/// When a write counts as acknowledged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// When the operating system has it: survives the death of the process, not of the power.
-    #[default]
-    None,
-    /// As `None`, with at most this many milliseconds of writes at risk on power loss.
-    Interval(u64),
-    /// When it is on the disk. Concurrent writers share one sync.
-    Always,
-}
-
-/// Where a scan goes on. Positions stay good while others write: a record that exists for the
-/// whole of a scan is visited exactly once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Position {
-    /// At the beginning.
-    #[default]
-    Start,
-    /// In an engine ordered by hash: the next hash to visit.
-    Hash(u64),
-    /// In an engine ordered by key: the first key at or after this one.
-    Key(Vec<u8>),
-    /// In an engine of numbered records: the first id at or after this one.
-    Id(u64),
-}
-
-/// Parts of the records that a scan of all of them shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// Keys and values.
-    Records,
-    /// Keys alone.
-    Keys,
-}
-
-/// A scan of all records, in the order in which the engine reads them fastest. A record that exists
-/// throughout is visited exactly once, whatever is written meanwhile. Visitors must not call back
-/// into the engine. Where a step fails, the scan ends.
-pub trait FullScan {
-    /// Visits some records (none, where the next ones have expired or were removed). Returns
-    /// whether there may be more.
-    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool>;
-
-    /// As [`FullScan::step`], of keys only.
-    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
 }
 
 /// A scan of all records by the steps of [`Engine::scan`].
@@ -156,9 +58,6 @@ pub(crate) fn at_once(cut: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
     cut()?;
     Ok(true)
 }
-
-/// Called from a thread of the engine's own after each sync that moved the durable position.
-pub type DurableListener = Arc<dyn Fn(LogPosition) + Send + Sync>;
 
 /// One open database. All methods may be called from any thread at once.
 pub trait Engine: Send + Sync {

@@ -2,34 +2,10 @@
 //! are longer, and holds no lock afterwards, so writers are not delayed.
 
 use super::{Database, ScanCursor};
-use crate::{Entry, Error, Meta, Order, Position, Result, Version, Wanted, deadline};
+use crate::{Entry, Error, Order, Position, Record, Result, Wanted, deadline};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
-
-/// A record, as an iterator returns it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// The key.
-    pub key: Vec<u8>,
-    /// The value.
-    pub value: Vec<u8>,
-    /// Flags and expiry.
-    pub meta: Meta,
-    /// Version of the record.
-    pub version: Version,
-}
-
-impl From<Entry<'_>> for Record {
-    fn from(entry: Entry<'_>) -> Self {
-        Self {
-            key: entry.key.to_vec(),
-            value: entry.value.to_vec(),
-            meta: entry.meta,
-            version: entry.version,
-        }
-    }
-}
 
 /// Iterator over records, see [`Database::iter`], [`Database::prefix`] and [`Database::range`].
 ///

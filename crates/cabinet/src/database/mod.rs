@@ -21,7 +21,7 @@ mod scan;
 mod write;
 
 pub use entry::RecordEntry;
-pub use iterate::{Keys, Record, Records};
+pub use iterate::{Keys, Records};
 pub use scan::ScanCursor;
 pub use write::Swap;
 

@@ -5,7 +5,7 @@
 //! was appended before it began, and releases every writer of those. The others, which appended
 //! while it went on, are left asleep: they wait for the next one.
 
-use crate::engine::DurableListener;
+use crate::DurableListener;
 use crate::{Error, LogPosition, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

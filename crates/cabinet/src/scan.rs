@@ -1,0 +1,39 @@
+//! Scans: positions in an iteration over records, and scans of all of them.
+
+use crate::{Entry, Result};
+
+/// Position at which a scan continues. It stays valid while others write: a record that exists
+/// throughout a scan is visited exactly once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Position {
+    /// The beginning.
+    #[default]
+    Start,
+    /// In an engine ordered by hash: the next hash to visit.
+    Hash(u64),
+    /// In an engine ordered by key: the first key at or after this one.
+    Key(Vec<u8>),
+    /// In an engine of numbered records: the first id at or after this one.
+    Id(u64),
+}
+
+/// Parts of the records that a scan of all of them visits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Keys and values.
+    Records,
+    /// Keys alone.
+    Keys,
+}
+
+/// Scan of all records, in the order in which the engine reads them fastest. A record that exists
+/// throughout is visited exactly once, whatever is written meanwhile. Visitors must not call the
+/// engine. If a step fails, the scan ends.
+pub trait FullScan {
+    /// Calls `visit` with some records, or none if the next ones have expired or were removed.
+    /// Returns whether there may be more.
+    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool>;
+
+    /// As [`FullScan::step`], for keys alone.
+    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
+}

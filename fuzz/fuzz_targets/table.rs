@@ -5,7 +5,7 @@ mod tampered;
 
 use cabinet::io::Storage;
 use cabinet::table::{IndexChange, IndexKind, Operator, Query, Table};
-use cabinet::{Engine, Options, Result, TreeDatabase};
+use cabinet::{Database, Engine, Options, Result, TreeDatabase};
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 use std::sync::Arc;
@@ -36,6 +36,10 @@ impl Kind for Opened {
 
     fn engine(&self) -> Arc<dyn Engine> {
         Arc::clone(&self.table) as _
+    }
+
+    fn database(&self) -> Database {
+        Database::from(Arc::clone(&self.table))
     }
 
     fn tend(&self) -> Result<()> {

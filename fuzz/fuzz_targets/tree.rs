@@ -4,7 +4,7 @@
 mod tampered;
 
 use cabinet::io::Storage;
-use cabinet::{Cursor, Database, Engine, Options, Result, Side, TreeDatabase};
+use cabinet::{Cursor, Engine, Options, Result, Side, TreeDatabase};
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ impl Kind for Tree {
     crate::cover!(TreeDatabase);
 
     fn serve(&self) {
-        let database = Database::from_engine(self.engine());
+        let database = self.database();
         let _ = database.put_duplicate(b"1", b"second", Side::After);
         let _ = database.get_all(b"1");
         let Ok(mut cursor) = database.cursor() else { return };

@@ -1,5 +1,6 @@
 //! Checking a database's files.
 
+use crate::damage::{Checked, Damage};
 use crate::io::{RealStorage, Storage};
 use crate::log::check::Files;
 use crate::log::holes::Place;
@@ -9,55 +10,7 @@ use crate::log::{StoredKind, checkpoint};
 use crate::tree::listed_pages;
 use crate::{Error, Result};
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
-
-/// A place in a file that does not hold what it should.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// The file.
-    pub file: PathBuf,
-    /// Byte offset at which it begins.
-    pub offset: u64,
-    /// What was found.
-    pub what: String,
-}
-
-impl Damage {
-    /// What a hole in a log is, if it had been promised that there is none.
-    pub(crate) fn of(hole: &crate::log::holes::Hole) -> Self {
-        Self { file: hole.path.clone(), offset: hole.offset, what: hole.what.into() }
-    }
-}
-
-impl std::fmt::Display for Damage {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{} at byte {}: {}", self.file.display(), self.offset, self.what)
-    }
-}
-
-/// What [`check`] went through.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Checked {
-    /// Segments of the log.
-    pub segments: u64,
-    /// Records in them, dead ones included.
-    pub records: u64,
-    /// Bytes of those.
-    pub bytes: u64,
-    /// Bytes behind the last record that are none: what a crash left, and the next opening cuts.
-    pub torn_bytes: u64,
-    /// Places that were reported.
-    pub damages: u64,
-}
-
-/// What [`Database::verify`] went through.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
-    /// Segments, records and damage.
-    pub checked: Checked,
-    /// It was not stopped before the end.
-    pub is_complete: bool,
-}
+use std::path::Path;
 
 /// Verifies every checksum of the database in a directory, which nobody has open, and reports
 /// each place that is damaged. Changes nothing.

@@ -3,10 +3,21 @@
 //! A compressed value is the uncompressed length, in bytes, as a LEB128 number, followed by an
 //! LZ4 block or a Zstandard frame. Which of the two it is stands elsewhere in the record.
 
-use crate::Compression;
 use crate::limits::VALUE_BYTES_MAX;
 use std::cell::RefCell;
 use zstd::bulk::{Compressor, Decompressor};
+
+/// How values are stored. A value that does not shrink is stored as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// As they are.
+    #[default]
+    None,
+    /// LZ4 block format: fast.
+    Lz4,
+    /// Zstandard: small.
+    Zstd,
+}
 
 /// Shorter values are stored as they are: there is next to nothing to gain.
 const COMPRESS_BYTES_MIN: usize = 64;

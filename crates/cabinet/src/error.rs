@@ -150,5 +150,38 @@ pub enum Error {
     BadPattern(String),
     /// A database name or its tuning is wrong.
     #[error(transparent)]
-    Name(#[from] crate::name::NameError),
+    Name(#[from] NameError),
+}
+
+/// Keys of the tuning of a name, for the error that lists them.
+pub(crate) const TUNING_KEYS: &str = "mode, opts, compression, durability, dead, compaction, order, cache, capnum, \
+    capsiz, idx, memory, query_memory, bnum, apow, fpow, rcnum, xmsiz, dfunit, lmemb, nmemb, lcnum, ncnum, \
+    lsmax, width, limsiz, dbgfd";
+
+/// Reason why a name names no database.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// The path has no suffix that names a kind.
+    #[error(
+        "cannot tell the kind of database from the name {0:?}: it is *, +, or ends in .tch, \
+         .hdb, .tcb, .bdb, .tcf, .fdb, .tct or .tdb"
+    )]
+    UnknownKind(String),
+    /// A part behind a `#` is not of the form `key=value`.
+    #[error("tuning {0:?} is not of the form key=value")]
+    NotAPair(String),
+    /// There is no such tuning.
+    #[error("unknown tuning {0:?}: known are {TUNING_KEYS}")]
+    UnknownKey(String),
+    /// The value does not fit the key.
+    #[error("tuning {key}={value} is wrong: {key} takes {allowed}")]
+    BadValue {
+        /// The key.
+        key: String,
+        /// The value given.
+        value: String,
+        /// What would have been taken.
+        allowed: String,
+    },
 }

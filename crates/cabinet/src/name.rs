@@ -26,8 +26,10 @@
 //! that old names go on working, and listed in [`Specification::notices`]; so is what has no
 //! meaning for the kind of database at hand. Anything unknown is an error.
 
+pub use crate::error::NameError;
 use crate::limits::{CACHE_BYTES_MIN, CAPACITY_BYTES_MIN, FIXED_WIDTH_BYTES_MAX};
-use crate::table::{IndexChange, IndexDescription, IndexKind};
+
+use crate::column_index::{IndexChange, IndexDescription, IndexKind};
 use crate::{Compression, Durability, Options, Order};
 use std::path::{Path, PathBuf};
 
@@ -43,40 +45,7 @@ const IDLE_NUMBERS: &[&str] = &[
     "lsmax", "dbgfd",
 ];
 
-/// Every key, for the error that lists what would be allowed.
-const KEYS: &str = "mode, opts, compression, durability, dead, compaction, order, cache, capnum, \
-    capsiz, idx, memory, query_memory, bnum, apow, fpow, rcnum, xmsiz, dfunit, lmemb, nmemb, lcnum, ncnum, \
-    lsmax, width, limsiz, dbgfd";
-
 const NUMBER: &str = "a whole number, with k, m, g, t, p or e behind it for powers of 1024";
-
-/// Why a name does not say which database is meant, or how.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NameError {
-    /// The path has no suffix that names a kind.
-    #[error(
-        "cannot tell the kind of database from the name {0:?}: it is *, +, or ends in .tch, \
-         .hdb, .tcb, .bdb, .tcf, .fdb, .tct or .tdb"
-    )]
-    UnknownKind(String),
-    /// A part behind a `#` is not of the form `key=value`.
-    #[error("tuning {0:?} is not of the form key=value")]
-    NotAPair(String),
-    /// There is no such tuning.
-    #[error("unknown tuning {0:?}: known are {KEYS}")]
-    UnknownKey(String),
-    /// The value does not fit the key.
-    #[error("tuning {key}={value} is wrong: {key} takes {allowed}")]
-    BadValue {
-        /// The key.
-        key: String,
-        /// The value given.
-        value: String,
-        /// What would have been taken.
-        allowed: String,
-    },
-}
 
 /// Kinds of database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

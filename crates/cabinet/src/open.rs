@@ -49,7 +49,7 @@ fn open(kind: Kind, path: &Path, options: &Options) -> Result<Database> {
         Kind::Tree => Arc::new(TreeDatabase::open(path, options)?),
         Kind::Fixed => Arc::new(FixedDatabase::open(path, options)?),
         // It refuses writes itself: a wrapper would hide that it is a table.
-        Kind::Table => return Ok(Database::from_engine(Arc::new(Table::open(path, options)?))),
+        Kind::Table => return Ok(Database::from(Arc::new(Table::open(path, options)?))),
     };
     let engine = if options.read_only { Arc::new(ReadOnly::new(engine)) } else { engine };
     Ok(Database::from_engine(engine))

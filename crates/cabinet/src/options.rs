@@ -1,7 +1,7 @@
 //! How a database is opened.
 
-use crate::table::IndexDescription;
-use crate::{Clock, Durability, Order, UsableMemory};
+use crate::column_index::IndexDescription;
+use crate::{Clock, Compression, Durability, Order, UsableMemory};
 use std::ops::RangeInclusive;
 
 /// Share of the [usable memory](UsableMemory) that an on-memory database without a cap takes, in
@@ -79,18 +79,6 @@ pub struct Options {
     pub eager_lanes: bool,
     /// What tells the time, for expiry.
     pub clock: Clock,
-}
-
-/// How values are stored. A value that does not shrink is stored as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Compression {
-    /// As they are.
-    #[default]
-    None,
-    /// LZ4 block format: fast.
-    Lz4,
-    /// Zstandard: small.
-    Zstd,
 }
 
 impl Default for Options {

@@ -1,6 +1,6 @@
 //! An engine that refuses writes.
 
-use crate::ordered::{Ordered, PlaceChange, Seek, Side, ordered};
+use crate::engine::ordered::{Ordered, PlaceChange, Seek, Side, ordered};
 use crate::{
     Batch, Change, Engine, Entry, Error, FullScan, Meta, Numbered, Options, Order, Position,
     Result, Version, Wait, Wanted,
@@ -93,7 +93,7 @@ impl Engine for ReadOnly {
         Err(refused())
     }
 
-    crate::engine::delegate_storage!(engine);
+    crate::delegate::delegate_storage!(engine);
 
     fn as_ordered(&self) -> Option<&dyn Ordered> {
         self.engine.as_ordered().is_some().then_some(self)

@@ -1,12 +1,13 @@
 //! Saving what can be read of a damaged database.
 
-use crate::check::Damage;
 use crate::io::{FaultyStorage, RealStorage, Storage};
 use crate::log::StoredKind;
 use crate::log::record::{Kind, Record};
 use crate::log::remains::Remains;
 use crate::tree::{Signs, Target, TreeDatabase, order_of, rebuild};
-use crate::{Compression, Database, Entry, Error, Order, Result, Side, Wait, compress, name};
+use crate::{
+    Compression, Damage, Database, Entry, Error, Order, Result, Side, Wait, compress, name,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -20,7 +20,7 @@ fn options(durability: Durability) -> Options {
 
 fn try_open<E: OnDisk>(storage: &FaultyStorage, options: &Options) -> Result<(E, Database)> {
     let opened = E::open(Arc::new(storage.clone()), options)?;
-    let database = Database::from_engine(opened.engine());
+    let database = opened.database();
     Ok((opened, database))
 }
 
@@ -357,7 +357,7 @@ fn a_full_disk_takes_removals_and_then_puts<E: OnDisk>(removals_refused_max: usi
     options.leaf_bytes = Some(1 << 10);
     options.cache_bytes = Some(4 << 20);
     let engine = E::open(Arc::new(storage.clone()), &options).expect("the database opens");
-    let database = Database::from_engine(engine.engine());
+    let database = engine.database();
     storage.faults().space_bytes.store(4 << 20, Ordering::Relaxed);
     let mut stored = 0;
     let refused = loop {

@@ -41,7 +41,7 @@ fn options() -> Options {
 /// A capped database without threads of its own.
 fn open<E: OnDisk>(storage: &FaultyStorage, options: &Options) -> (E, Database) {
     let engine = E::open(Arc::new(storage.clone()), options).unwrap();
-    let database = Database::from_engine(engine.engine());
+    let database = engine.database();
     (engine, database)
 }
 
@@ -689,7 +689,7 @@ fn what_was_not_there_is_not_there_after_a_crash_while_a_segment_goes() {
     };
     let watched = Arc::new(Watched { storage, watch: Arc::new(watch) });
     let engine = Arc::<HashDatabase>::open(watched, &options()).unwrap();
-    let database = Database::from_engine(engine.engine());
+    let database = engine.database();
     assert!(running.set(database.clone()).is_ok());
     for number in 0..RECORDS {
         database.put(&key(number), &value(number)).unwrap();
@@ -737,7 +737,7 @@ fn a_sync_beside_an_eviction_covers_the_names_of_the_segments() {
     let mut options = options();
     options.durability = Durability::None;
     let engine = Arc::<HashDatabase>::open(watched, &options).unwrap();
-    let database = Database::from_engine(engine.engine());
+    let database = engine.database();
     for number in 0..RECORDS {
         database.put(&key(number), &value(number)).unwrap();
     }

@@ -5,7 +5,7 @@
 mod watched;
 
 use cabinet::io::{FaultyStorage, Open, Storage};
-use cabinet::{Cut, Damage, Database, Engine, Error, HashDatabase, Options};
+use cabinet::{Damage, Database, Engine, Error, HashDatabase, Options, SnapshotBarrier};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -57,7 +57,7 @@ fn of_two_copies_to_one_place_one_stays_and_the_other_is_refused() {
             copied.unwrap();
         });
         // It has found the place free, and lets the other one go ahead.
-        let cut: &mut Cut<'_> = &mut |cut| {
+        let cut: &mut SnapshotBarrier<'_> = &mut |cut| {
             is_late.store(true, Ordering::Release);
             assert!(started.elapsed() < DEADLINE);
             if !is_copied.load(Ordering::Acquire) {

@@ -36,7 +36,7 @@ fn open<E: OnDisk>(storage: &FaultyStorage) -> (E, Database) {
 
 fn open_with<E: OnDisk>(storage: &FaultyStorage, options: &Options) -> (E, Database) {
     let engine = E::open(Arc::new(storage.clone()), options).unwrap();
-    let database = Database::from_engine(engine.engine());
+    let database = engine.database();
     (engine, database)
 }
 

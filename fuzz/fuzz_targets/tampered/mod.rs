@@ -34,6 +34,10 @@ pub trait Kind: Sized {
 
     fn engine(&self) -> Arc<dyn Engine>;
 
+    fn database(&self) -> Database {
+        Database::from_engine(self.engine())
+    }
+
     fn tend(&self) -> cabinet::Result<()>;
 
     fn checkpoint(&self) -> cabinet::Result<()>;
@@ -206,7 +210,7 @@ fn try_open<K: Kind>(storage: &FaultyStorage) -> Result<(K, Database), Error> {
     options.compression = Compression::Lz4;
     options.leaf_bytes = Some(256);
     let kind = K::open(Arc::new(storage.clone()), &options)?;
-    let database = Database::from_engine(kind.engine());
+    let database = kind.database();
     Ok((kind, database))
 }
 

@@ -8,7 +8,7 @@ impl Database {
     /// there is none. Fails with [`Error::NotANumber`] if the value is not 4 bytes long. In a
     /// table, adds to the column [`crate::table::NUMBER_COLUMN`], as text.
     pub fn add_int(&self, key: &[u8], addend: i32) -> Result<i32> {
-        if self.engine.as_table().is_some() {
+        if self.table().is_some() {
             return Ok(self.add_double(key, f64::from(addend))? as i32);
         }
         self.add(key, move |number: Option<[u8; 4]>| {
@@ -21,7 +21,7 @@ impl Database {
     /// none. Fails with [`Error::NotANumber`] if the value is not 8 bytes long, or the sum is
     /// not a number. In a table, adds to the column [`crate::table::NUMBER_COLUMN`], as text.
     pub fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
-        if let Some(table) = self.engine.as_table() {
+        if let Some(table) = self.table() {
             self.enter()?;
             check_key(key)?;
             let sum = table.add(&table.key_to_put(key, self.wait)?, addend, self.wait)?;

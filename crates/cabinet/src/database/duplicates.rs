@@ -1,7 +1,7 @@
 //! Keys in order: several values of a key, and cursors.
 
 use super::{Database, check_key, check_value};
-use crate::ordered::ordered;
+use crate::engine::ordered::ordered;
 use crate::{Cursor, Entry, Meta, Order, Position, Result, Seek, Side, Version};
 
 impl Database {

@@ -3,8 +3,8 @@
 use super::Database;
 use crate::name::{Kind, options_of};
 use crate::{
-    Cut, Damage, Durability, DurableListener, ExpiredKeys, GoOn, LogPosition, Result, Verified,
-    reentry,
+    Damage, Durability, DurableListener, ExpiredKeys, GoOn, LogPosition, Result, SnapshotBarrier,
+    Verified, reentry,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Database {
     }
 
     /// As [`copy_to`](Self::copy_to), at a moment that `cut` chooses.
-    pub fn copy_at(&self, path: &Path, cut: &mut Cut<'_>) -> Result<()> {
+    pub fn copy_at(&self, path: &Path, cut: &mut SnapshotBarrier<'_>) -> Result<()> {
         self.enter()?;
         self.engine.copy_at(path, &mut |take| self.call(|| cut(take)))
     }

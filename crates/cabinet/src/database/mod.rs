@@ -12,6 +12,7 @@
 //! - [`maintenance`]: size, durability, copies, verification.
 
 mod counters;
+mod cursor;
 mod duplicates;
 mod entry;
 mod iterate;
@@ -20,6 +21,7 @@ mod read;
 mod scan;
 mod write;
 
+pub use cursor::{Cursor, CursorPut};
 pub use entry::RecordEntry;
 pub use iterate::{Keys, Records};
 pub use scan::ScanCursor;
@@ -69,17 +71,25 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Database {
     engine: Arc<dyn Engine>,
+    /// The engine, if it is a table.
+    table: Option<Arc<Table>>,
     /// Identity of the engine: its callbacks may not call this handle, see [`reentry`].
     identity: usize,
     wait: Wait,
     deferred: bool,
 }
 
+impl From<Arc<Table>> for Database {
+    fn from(table: Arc<Table>) -> Self {
+        Self { table: Some(Arc::clone(&table)), ..Self::from_engine(table) }
+    }
+}
+
 impl Database {
-    /// Returns a handle of an engine.
+    /// Returns a handle of an engine. [`Database::from`] makes one of a [`Table`].
     pub fn from_engine(engine: Arc<dyn Engine>) -> Self {
         let identity = engine.identity();
-        Self { engine, identity, wait: Wait::Block, deferred: false }
+        Self { engine, table: None, identity, wait: Wait::Block, deferred: false }
     }
 
     /// Returns a handle whose operations fail with [`Error::WouldBlock`] instead of waiting for a
@@ -133,7 +143,7 @@ impl Database {
     /// Returns the operations on rows, if this is a table. They return before their changes are
     /// durable, see [`Table::acknowledge`].
     pub fn table(&self) -> Option<&Table> {
-        self.engine.as_table()
+        self.table.as_deref()
     }
 
     pub(crate) fn acknowledge(&self) -> Result<()> {

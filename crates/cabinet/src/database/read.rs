@@ -70,7 +70,7 @@ impl Database {
     ) -> Result<Option<T>> {
         let missing = || Error::NotSupported("rows, in a database that is not a table".into());
         self.enter()?;
-        let table = self.engine.as_table().ok_or_else(missing)?;
+        let table = self.table().ok_or_else(missing)?;
         table.read_waiting(primary, self.wait, |row| self.call(|| visit(row)))
     }
 }

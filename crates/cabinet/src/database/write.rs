@@ -51,7 +51,7 @@ impl Database {
     /// Appends to a value. Creates the record if there is none. In a table, adds the columns that
     /// the row lacks.
     pub fn put_cat(&self, key: &[u8], suffix: &[u8]) -> Result<()> {
-        if let Some(table) = self.engine.as_table() {
+        if let Some(table) = self.table() {
             self.enter()?;
             check_key(key)?;
             table.cat(&table.key_to_put(key, self.wait)?, &Row::from_joined(suffix)?, self.wait)?;

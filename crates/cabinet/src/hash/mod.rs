@@ -80,7 +80,7 @@ fn position_at(shard: usize, tag: u32) -> u64 {
 impl HashDatabase {
     /// Opens the database in a directory, or creates it there.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
-        Self::open_on(crate::io::storage_of(options), path, options, !options.read_only)
+        Self::open_on(crate::io::storage(options.read_only), path, options, !options.read_only)
     }
 
     /// As `open`, on a storage of the caller's. Without the background threads the caller does

@@ -101,7 +101,7 @@ macro_rules! delegate_to_running {
             self.running.log.capacity().is_capped()
         }
 
-        crate::log::delegate_to_log!(running.log);
+        crate::delegate::delegate_to_log!(running.log);
     };
 }
 

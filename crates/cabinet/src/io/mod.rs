@@ -42,9 +42,9 @@ pub fn directory_of(path: &Path) -> &Path {
     parent.unwrap_or(Path::new("."))
 }
 
-/// The storage of a database that is opened with these options.
-pub(crate) fn storage_of(options: &crate::Options) -> Arc<dyn Storage> {
-    if options.read_only { Arc::new(OverlayStorage::new()) } else { Arc::new(RealStorage) }
+/// Returns the storage of a database that is opened by its path.
+pub(crate) fn storage(read_only: bool) -> Arc<dyn Storage> {
+    if read_only { Arc::new(OverlayStorage::new()) } else { Arc::new(RealStorage) }
 }
 
 /// Where files live.

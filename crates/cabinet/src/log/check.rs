@@ -162,7 +162,7 @@ impl<'s> Files<'s> {
                 },
                 &mut |hole| {
                     match hole.fate {
-                        Fate::Damaged => report(Damage::of(hole)),
+                        Fate::Damaged => report(hole.damage()),
                         Fate::Unfilled if hole.what == UNWRITTEN => {}
                         Fate::Unfilled | Fate::Torn | Fate::Lost => *torn_bytes += hole.bytes,
                     }

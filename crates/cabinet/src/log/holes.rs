@@ -17,6 +17,7 @@ use super::manifest::{Contents, State};
 use super::record::Record;
 use super::scan::{CUT, ScanError, Scanner, Stop, UNREADABLE, Visit};
 use super::segment::{MARGIN_BYTES, SEGMENT_HEADER_BYTES};
+use crate::Damage;
 use crate::io::{File, can_write_part, read_around};
 use std::io;
 use std::path::PathBuf;
@@ -55,6 +56,13 @@ pub(crate) struct Hole {
     pub(crate) what: &'static str,
     /// Records follow it in its segment, or in a later one.
     pub(crate) is_followed: bool,
+}
+
+impl Hole {
+    /// Returns the hole as damage, if the log had promised that there is none.
+    pub(crate) fn damage(&self) -> Damage {
+        Damage { file: self.path.clone(), offset: self.offset, what: self.what.into() }
+    }
 }
 
 /// What a segment is, for a walk through it.

@@ -400,7 +400,7 @@ impl Recovery {
                     is_stale = true;
                 }
                 Fate::Damaged => {
-                    let damage = Damage::of(hole);
+                    let damage = hole.damage();
                     report_damage(&damage);
                     self.damages.push(damage);
                     if !is_last {

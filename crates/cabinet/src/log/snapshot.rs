@@ -10,7 +10,7 @@ use super::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, segment_path}
 use super::survey::DAMAGED_INFIX;
 use super::{Log, checkpoint, error_at, manifest};
 use crate::io::{Appender, File, Open, directory_of};
-use crate::{Cut, Error, Result};
+use crate::{Error, Result, SnapshotBarrier};
 use parking_lot::MutexGuard;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ struct Source {
 impl Log {
     /// Makes a log at `path` that holds all that was appended before `cut` called what it is given,
     /// and nothing that was appended later.
-    pub(crate) fn snapshot(&self, path: &Path, cut: &mut Cut<'_>) -> Result<()> {
+    pub(crate) fn snapshot(&self, path: &Path, cut: &mut SnapshotBarrier<'_>) -> Result<()> {
         self.check_is_free(path)?;
         let (maintenance, sealed) = self.cut(cut)?;
         // Another copy may have been made there meanwhile.
@@ -62,7 +62,7 @@ impl Log {
     }
 
     /// Seals the active segment when `cut` says so. No segment goes before the guard does.
-    fn cut(&self, cut: &mut Cut<'_>) -> Result<(MutexGuard<'_, ()>, Sealed)> {
+    fn cut(&self, cut: &mut SnapshotBarrier<'_>) -> Result<(MutexGuard<'_, ()>, Sealed)> {
         loop {
             let maintenance = self.maintenance.lock();
             let mut sealed = None;

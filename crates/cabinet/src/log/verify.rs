@@ -11,7 +11,7 @@ use super::compact::NOTHING_WRITTEN;
 use super::scan::{ScanError, Scanner};
 use super::segment::{Segment, read_header};
 use super::{Log, error_at, manifest};
-use crate::check::{Damage, Verified};
+use crate::{Damage, Verified};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

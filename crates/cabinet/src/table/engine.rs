@@ -110,10 +110,6 @@ fn above(position: Option<Position>, rows: &KeyRange) -> Option<Position> {
 }
 
 impl Engine for Table {
-    fn as_table(&self) -> Option<&Table> {
-        Some(self)
-    }
-
     fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
         self.engine.read(&keys::row(key), wait, &mut |entry| {
             let value = RowView::new(entry.value).to_joined();
@@ -216,7 +212,7 @@ impl Engine for Table {
         self.clear_rows()
     }
 
-    crate::engine::delegate_storage!(engine);
+    crate::delegate::delegate_storage!(engine);
 
     fn figures(&self) -> Vec<(&'static str, String)> {
         let mut figures = self.engine.figures();

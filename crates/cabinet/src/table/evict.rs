@@ -13,7 +13,7 @@
 
 use super::write::RowChange;
 use super::{Table, keys};
-use crate::ordered::Eviction;
+use crate::engine::ordered::Eviction;
 use crate::tree::{bytes_kept, records_bytes_max};
 use crate::{Error, Ordered, Result, Version, Wait};
 

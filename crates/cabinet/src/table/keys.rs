@@ -1,12 +1,9 @@
 //! The key spaces of a table in its one ordered engine, and keys within them
 //! (`docs/formats/table.md`).
 
-use crate::limits::INDEXED_VALUE_BYTES_MAX;
+pub(super) use crate::table_keys::{ENTRIES, META, ROWS};
 
-/// Leading bytes of the key spaces.
-pub(super) const META: u8 = 0;
-pub(super) const ROWS: u8 = 1;
-pub(super) const ENTRIES: u8 = 2;
+use crate::limits::INDEXED_VALUE_BYTES_MAX;
 
 /// What ends an escaped value, as a second byte behind a NUL: all of the value was there, or it
 /// was cut at [`INDEXED_VALUE_BYTES_MAX`].
@@ -14,11 +11,6 @@ const WHOLE: u8 = 1;
 const CUT: u8 = 2;
 /// What stands behind a NUL that is part of the value.
 const NUL: u8 = 0xff;
-
-/// Whether a table may have a record with this key.
-pub(crate) fn is_key(key: &[u8]) -> bool {
-    matches!(key, [META | ROWS | ENTRIES, ..])
-}
 
 /// Key of a row.
 pub(super) fn row(primary: &[u8]) -> Vec<u8> {

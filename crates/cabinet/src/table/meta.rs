@@ -2,8 +2,10 @@
 //! (`docs/formats/table.md`).
 
 use super::entries::View;
-use super::index::{Index, IndexKind};
+use super::index::Index;
 use super::{cursor, keys};
+use crate::column_index::IndexKind;
+use crate::table_keys::{LAYOUT, suspicion};
 use crate::{Batch, Engine, Error, Meta, Result, Wait};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,9 +20,7 @@ const DROPPED: u8 = b'd';
 const INDEX: u8 = b'i';
 const JOURNAL: u8 = b'j';
 const CUT: u8 = b'l';
-const SUSPICION: u8 = b's';
 const UID: u8 = b'u';
-const LAYOUT: u8 = b'v';
 
 fn key(kind: u8, rest: &[u8]) -> Vec<u8> {
     [&[keys::META, kind], rest].concat()
@@ -46,11 +46,6 @@ fn damaged(engine: &dyn Engine, what: &str) -> Error {
     Error::Corrupted { file: engine.path(), offset: 0, what: format!("in the table: {what}") }
 }
 
-/// The key of the note that entries may not be what rows say.
-pub(crate) fn suspicion() -> Vec<u8> {
-    key(SUSPICION, b"")
-}
-
 pub(super) fn is_suspect(engine: &dyn Engine) -> Result<bool> {
     Ok(read(engine, &suspicion())?.is_some())
 }
@@ -59,11 +54,6 @@ pub(super) fn remove_suspicion(engine: &dyn Engine) -> Result<()> {
     let mut batch = Batch::new();
     batch.remove(&suspicion());
     engine.write(&batch)
-}
-
-/// Whether it is the key of the record by which a table is told.
-pub(crate) fn is_own_key(key: &[u8]) -> bool {
-    key == [keys::META, LAYOUT]
 }
 
 /// What a damaged table says of itself, as far as it can be read.

@@ -45,12 +45,8 @@ mod tokens;
 mod varint;
 mod write;
 
-pub(crate) use keys::is_key;
-pub(crate) use meta::{is_own_key, suspicion};
-
+pub use crate::column_index::{IndexChange, IndexDescription, IndexKind};
 pub use condition::{Condition, Operator};
-pub use index::build::IndexDescription;
-pub use index::{IndexChange, IndexKind};
 pub use kwic::{Kwic, Mark};
 pub use order::{Order, OrderKind};
 pub use query::{Query, Report, SetOperation};
@@ -134,7 +130,7 @@ impl Table {
     /// Opens the table in a directory, or creates it there, and builds the indices that the options
     /// ask for where the column has none.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
-        let storage = crate::io::storage_of(options);
+        let storage = crate::io::storage(options.read_only);
         let engine: Arc<dyn Engine> =
             Arc::new(TreeDatabase::open_table_on(storage, path, options, !options.read_only)?);
         let engine = if options.read_only { Arc::new(ReadOnly::new(engine)) } else { engine };

@@ -8,11 +8,12 @@
 
 use super::access::{Access, Route, Walk};
 use super::entries::View;
-use super::index::{Index, IndexKind};
+use super::index::Index;
 use super::order::Order;
 use super::postings::Formula;
 use super::query::Query;
 use crate::Result;
+use crate::column_index::IndexKind;
 use crate::limits::SORTED_PHRASES_MAX;
 use std::sync::Arc;
 

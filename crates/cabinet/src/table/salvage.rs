@@ -1,9 +1,9 @@
 //! Saving what can be read of a damaged table.
 
-use super::index::IndexChange;
 use super::recover::{UIDS_LEFT_OUT, uid_of};
 use super::row::RowView;
 use super::{Table, keys, meta};
+use crate::column_index::IndexChange;
 use crate::log::remains::Remains;
 use crate::tree::{Rebuilt, Target, rebuild};
 use crate::{Damage, Order, Result};

@@ -27,10 +27,10 @@
 use super::leaf::{GONE, Handle, State};
 use super::redo::Operation;
 use super::{Shared, cell, page};
+use crate::engine::ordered::Eviction;
 use crate::limits::CAPACITY_BYTES_MIN;
 use crate::log::Purpose;
 use crate::log::record::{Kind, Prepared};
-use crate::ordered::Eviction;
 use crate::{Batch, BatchChange, Compression, Error, Meta, Result, Version, Wait};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;

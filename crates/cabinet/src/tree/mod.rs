@@ -52,12 +52,12 @@ pub(crate) use rebuild::{Rebuilt, Target, rebuild};
 pub(crate) use recover::order_of;
 pub(crate) use signs::Signs;
 
+use crate::engine::ordered::{Eviction, Ordered, PlaceChange, Seek, Side};
 use crate::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::limits::VALUE_BYTES_MAX;
 use crate::log::record::RECORD_BYTES_MAX;
 use crate::log::{Background, Log, Pressure, StoredKind, Usage};
-use crate::ordered::{Eviction, Ordered, PlaceChange, Seek, Side};
 use crate::{
     Batch, Change, Clock, Compression, Engine, Entry, Error, ExpiredKeys, Meta, Options, Order,
     Position, Result, Version, Wait,
@@ -136,7 +136,7 @@ struct Shared {
 impl TreeDatabase {
     /// Opens the database in a directory, or creates it there.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
-        Self::open_on(crate::io::storage_of(options), path, options, !options.read_only)
+        Self::open_on(crate::io::storage(options.read_only), path, options, !options.read_only)
     }
 
     /// As `open`, on a storage of the caller's. Without the background threads the caller does
@@ -176,7 +176,7 @@ impl TreeDatabase {
         background: bool,
         kind: StoredKind,
     ) -> Result<Self> {
-        let note = (kind == StoredKind::Table).then(crate::table::suspicion);
+        let note = (kind == StoredKind::Table).then(crate::table_keys::suspicion);
         let shared = Arc::new(recover::open(storage, path, options, kind, note.as_deref())?);
         shared.log.capacity().keep_space_for_checkpoints();
         if options.truncate {
@@ -495,7 +495,7 @@ impl Engine for TreeDatabase {
         self.shared.replace_all(batch)
     }
 
-    crate::log::delegate_to_log!(shared.log);
+    crate::delegate::delegate_to_log!(shared.log);
 
     fn figures(&self) -> Vec<(&'static str, String)> {
         self.shared.figures()

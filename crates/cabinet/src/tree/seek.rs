@@ -7,7 +7,7 @@ use super::Shared;
 use super::directory::{Directory, Index};
 use super::leaf::Handle;
 use super::page::View;
-use crate::ordered::Seek;
+use crate::engine::ordered::Seek;
 use crate::{Entry, Error, Position, Result, Wait};
 use std::ops::Range;
 

@@ -53,9 +53,9 @@ impl Signs {
     }
 
     fn note_key(&mut self, key: &[u8]) {
-        if crate::table::is_own_key(key) {
+        if crate::table_keys::is_own_key(key) {
             self.tables_own += 1;
-        } else if !crate::table::is_key(key) {
+        } else if !crate::table_keys::is_key(key) {
             self.no_tables += 1;
         }
     }

@@ -90,7 +90,7 @@ impl Subject for TableDatabase {
         let options = Options::default();
         let tree = Arc::new(cabinet::MemoryTree::new(&options));
         let table = cabinet::table::Table::new(tree, &options).unwrap();
-        Database::from_engine(Arc::new(table))
+        Database::from(Arc::new(table))
     }
 }
 
@@ -132,7 +132,7 @@ fn options() -> Options {
 
 fn open<S: Subject>(storage: &FaultyStorage) -> cabinet::Result<(S, Database)> {
     let subject = S::open(Arc::new(storage.clone()), &options())?;
-    let database = Database::from_engine(subject.engine());
+    let database = subject.database();
     Ok((subject, database))
 }
 

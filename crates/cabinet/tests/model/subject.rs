@@ -260,6 +260,6 @@ impl<E: Modelled> Disk<E> {
         cabinet::check_on(&storage, path, &|_| true, report).unwrap();
         self.storage = storage;
         self.reopen();
-        assert_eq!(self.opened().engine.engine().damages(), []);
+        assert_eq!(self.opened().engine.database().damages(), []);
     }
 }

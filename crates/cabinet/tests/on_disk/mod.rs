@@ -2,7 +2,7 @@
 
 use cabinet::io::Storage;
 use cabinet::table::Table;
-use cabinet::{Engine, FixedDatabase, HashDatabase, Options, Result, TreeDatabase};
+use cabinet::{Database, Engine, FixedDatabase, HashDatabase, Options, Result, TreeDatabase};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,6 +14,10 @@ pub(crate) trait OnDisk: Sized {
     fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self>;
 
     fn engine(&self) -> Arc<dyn Engine>;
+
+    fn database(&self) -> Database {
+        Database::from_engine(self.engine())
+    }
 
     /// Does what its threads would do.
     fn tend(&self) -> Result<()>;
@@ -113,6 +117,10 @@ impl OnDisk for TableDatabase {
 
     fn engine(&self) -> Arc<dyn Engine> {
         Arc::clone(&self.table) as _
+    }
+
+    fn database(&self) -> Database {
+        Database::from(Arc::clone(&self.table))
     }
 
     fn tend(&self) -> Result<()> {

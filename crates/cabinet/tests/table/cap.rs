@@ -190,7 +190,7 @@ fn a_table_with_indices_keeps_to_its_cap_and_they_agree_with_the_rows() {
 fn rows_of_many_lengths_change_and_go_with_their_entries() {
     let storage = FaultyStorage::new();
     let (tree, table) = open_indexed(&storage, &options());
-    let database = Database::from_engine(Arc::clone(&table) as Arc<dyn Engine>);
+    let database = Database::from(Arc::clone(&table));
     let mut longest = 0;
     for number in 0..12_000u64 {
         let length = (number * 7919 % 4000) as usize;
@@ -224,7 +224,7 @@ fn rows_of_many_lengths_change_and_go_with_their_entries() {
 fn a_cap_is_set_and_lowered_while_the_table_is_open() {
     let storage = FaultyStorage::new();
     let (tree, table) = open_indexed(&storage, &uncapped());
-    let database = Database::from_engine(Arc::clone(&table) as Arc<dyn Engine>);
+    let database = Database::from(Arc::clone(&table));
     (0..3 * MANY).for_each(|number| put(&table, number));
     assert!(!database.evicts());
     for limit in [2 * CAP, CAP] {
@@ -293,7 +293,7 @@ fn an_index_that_is_built_in_a_full_table_makes_rows_go() {
 fn rows_over_a_quarter_of_the_cap_are_refused_and_evict_nothing() {
     let storage = FaultyStorage::new();
     let (_tree, table) = open_indexed(&storage, &options());
-    let database = Database::from_engine(Arc::clone(&table) as Arc<dyn Engine>);
+    let database = Database::from(Arc::clone(&table));
     let most = CAP as usize / 4;
     let of_bytes = |bytes| row(0).with(b"rest", &vec![1; bytes]).unwrap();
     put(&table, 0);

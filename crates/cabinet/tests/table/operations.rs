@@ -163,7 +163,7 @@ fn indices_that_were_half_built_are_removed_and_not_used() {
 #[test]
 fn a_table_is_a_database_whose_values_are_columns_joined_by_nul() {
     let table = Arc::new(in_memory());
-    let database = Database::from_engine(Arc::clone(&table) as Arc<dyn Engine>);
+    let database = Database::from(Arc::clone(&table));
     database.put(b"p3", b"name\0x").unwrap();
     // A name without a value would be lost.
     for odd in [&b"name\0x\0dangling"[..], b"hello"] {
@@ -201,7 +201,7 @@ fn a_table_is_a_database_whose_values_are_columns_joined_by_nul() {
 fn batches_and_transactions_change_rows_and_indices_together() {
     let table = Arc::new(in_memory());
     table.set_index(b"a", IndexChange::Set(IndexKind::Lexical)).unwrap();
-    let database = Database::from_engine(Arc::clone(&table) as Arc<dyn Engine>);
+    let database = Database::from(Arc::clone(&table));
     let found = |value: &[u8]| {
         table.search(&Query::new().with(b"a", Operator::StringEqual, value)).unwrap().0
     };

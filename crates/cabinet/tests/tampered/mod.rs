@@ -42,7 +42,7 @@ fn open_on<E: OnDisk>(storage: &FaultyStorage) -> cabinet::Result<(E, Database)>
     let mut options = Options::default();
     options.segment_bytes = Some(64 << 10);
     let engine = E::open(Arc::new(storage.clone()), &options)?;
-    let database = Database::from_engine(engine.engine());
+    let database = engine.database();
     Ok((engine, database))
 }
 

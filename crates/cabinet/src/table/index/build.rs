@@ -7,7 +7,8 @@
 //! an old index are being removed, a record says that the entries of that number are to
 //! go: so whatever is left by a crash is removed at the next opening, and never used.
 
-use super::{Index, IndexChange, IndexKind};
+use super::Index;
+use crate::column_index::{IndexChange, IndexDescription};
 use crate::table::cursor::{Cursor, KeyRange};
 use crate::table::entries::View;
 use crate::table::{Table, keys, meta};
@@ -20,15 +21,6 @@ const ROWS_MAX: usize = 256;
 
 /// Blocks of entries that are removed in one batch.
 const REMOVED_MAX: usize = 1024;
-
-/// An index of a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IndexDescription {
-    /// Name of the column; empty is the primary key.
-    pub column: Vec<u8>,
-    /// How it is indexed.
-    pub kind: IndexKind,
-}
 
 impl Table {
     /// The indices, in the order of their columns. A callback may ask for them.

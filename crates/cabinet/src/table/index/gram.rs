@@ -98,7 +98,7 @@ pub(in crate::table) fn places(mut bytes: &[u8]) -> impl Iterator<Item = u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::index::IndexKind;
+    use crate::column_index::IndexKind;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

@@ -4,22 +4,19 @@
 //! whole database. Operations with names of their own (append, add, compare-and-swap, ...) are
 //! built on these once, in [`crate::Database`].
 
+mod numbered;
+pub(crate) mod ordered;
+
+pub use numbered::Numbered;
+pub use ordered::{Eviction, Ordered, PlaceChange, Seek, Side};
+
 use crate::{
     Batch, Change, Damage, Durability, DurableListener, Entry, ExpiredKeys, FullScan, GoOn,
-    LogPosition, LongValue, Meta, Numbered, Options, Ordered, Position, Result, Verified, Version,
-    Wanted,
+    LogPosition, LongValue, Meta, Options, Position, Result, SnapshotBarrier, Verified, Version,
+    Wait, Wanted,
 };
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-
-/// Whether an operation may wait for the disk, and for locks that others hold for long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// It waits.
-    Block,
-    /// It fails with [`crate::Error::WouldBlock`] instead, and has changed nothing.
-    Never,
-}
 
 /// A scan of all records by the steps of [`Engine::scan`].
 pub(crate) struct Steps<'e, E: ?Sized> {
@@ -45,18 +42,6 @@ impl<E: Engine + ?Sized> FullScan for Steps<'_, E> {
         self.next = self.engine.scan_keys(&from, visit)?;
         Ok(self.next.is_some())
     }
-}
-
-/// Chooses the moment of a copy: what was changed before the call of its argument is in the copy,
-/// and nothing that is changed after it. It may keep writers from changing anything around that
-/// call, so that what it does beside it belongs to that moment. Where it cannot within a short time
-/// it answers false, without the call, and is asked again.
-pub type Cut<'c> = dyn FnMut(&mut dyn FnMut() -> Result<()>) -> Result<bool> + 'c;
-
-/// The [`Cut`] of those who do not mind when it is.
-pub(crate) fn at_once(cut: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
-    cut()?;
-    Ok(true)
 }
 
 /// One open database. All methods may be called from any thread at once.
@@ -200,10 +185,10 @@ pub trait Engine: Send + Sync {
     /// Writes a consistent copy of the database to `path`, which must not exist.
     fn copy_to(&self, path: &Path) -> Result<()>;
 
-    /// As `copy_to`, at a moment that `cut` chooses, see [`Cut`].
-    fn copy_at(&self, path: &Path, cut: &mut Cut<'_>) -> Result<()> {
+    /// As `copy_to`, at a moment that `barrier` chooses, see [`SnapshotBarrier`].
+    fn copy_at(&self, path: &Path, barrier: &mut SnapshotBarrier<'_>) -> Result<()> {
         // What is in memory is copied while writers wait, whoever has them wait.
-        while !cut(&mut || self.copy_to(path))? {}
+        while !barrier(&mut || self.copy_to(path))? {}
         Ok(())
     }
 
@@ -250,72 +235,8 @@ pub trait Engine: Send + Sync {
         None
     }
 
-    /// The engine as a table, if it is one.
-    fn as_table(&self) -> Option<&crate::table::Table> {
-        None
-    }
-
     /// Names and figures worth showing in `stat`.
     fn figures(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 }
-
-/// What an engine on top of another, in a field of `self`, leaves to it: files and durability.
-macro_rules! delegate_storage {
-    ($engine:ident) => {
-        fn size_bytes(&self) -> u64 {
-            self.$engine.size_bytes()
-        }
-
-        fn path(&self) -> std::path::PathBuf {
-            self.$engine.path()
-        }
-
-        fn sync(&self) -> crate::Result<()> {
-            self.$engine.sync()
-        }
-
-        fn damages(&self) -> Vec<crate::Damage> {
-            self.$engine.damages()
-        }
-
-        fn copy_to(&self, path: &std::path::Path) -> crate::Result<()> {
-            self.$engine.copy_to(path)
-        }
-
-        fn copy_at(&self, path: &std::path::Path, cut: &mut crate::Cut<'_>) -> crate::Result<()> {
-            self.$engine.copy_at(path, cut)
-        }
-
-        fn verify<'r>(
-            &self,
-            go_on: &'r mut crate::GoOn<'r>,
-            report: &'r mut dyn FnMut(crate::Damage),
-        ) -> crate::Result<crate::Verified> {
-            self.$engine.verify(go_on, report)
-        }
-
-        fn durability(&self) -> crate::Durability {
-            self.$engine.durability()
-        }
-
-        fn appended(&self) -> crate::LogPosition {
-            self.$engine.appended()
-        }
-
-        fn durable(&self) -> crate::LogPosition {
-            self.$engine.durable()
-        }
-
-        fn wait_durable(&self, position: crate::LogPosition) -> crate::Result<()> {
-            self.$engine.wait_durable(position)
-        }
-
-        fn on_durable(&self, listener: crate::DurableListener) {
-            self.$engine.on_durable(listener);
-        }
-    };
-}
-
-pub(crate) use delegate_storage;

@@ -11,7 +11,7 @@ use server::{
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{
     Client, Running, WAIT_MAX, config, following, hash, list, logged, logging, memory, misc,
     request, run, stat, users, users_with, wait_until, wait_until_equal,
@@ -353,6 +353,10 @@ impl Extension for OnLoops {
                 records.begin_transaction().unwrap();
                 panic!("a function panics");
             }
+            b"spin" => {
+                let began = Instant::now();
+                while began.elapsed() < Duration::from_millis(1) {}
+            }
             b"panic on loop" => panic!("a function panics"),
             b"big" => {
                 let length = records.get(b"big", <[u8]>::len).unwrap().unwrap();
@@ -400,13 +404,28 @@ fn start_on_loop(config: Config) -> (Running, Arc<OnLoops>) {
     let server = Server::bind(Config { threads: 1, ..config }, memory()).unwrap();
     assert!(server.set_extension(Arc::<OnLoops>::clone(&functions), settings(2)));
     let server = run(server);
-    let mut client = server.connect();
     // The loop cannot call functions from its beginning on.
+    await_loop(&mut server.connect());
+    (server, functions)
+}
+
+/// Waits until the loop calls functions.
+fn await_loop(client: &mut Client) {
     wait_until(|| {
         client.send(&ext("where", 0, "", ""));
         client.read(result("loop").len()) == result("loop")
     });
-    (server, functions)
+}
+
+#[test]
+fn long_calls_of_one_connection_leave_the_rest_of_its_pipeline_to_the_script_threads() {
+    let (server, _) = start_on_loop(config());
+    let mut client = server.connect();
+    // More than a round spends on calls.
+    client.send(&[ext("spin", 0, "", ""), ext("where", 0, "", "")].concat());
+    client.expect(result("spin"));
+    client.expect(result("pool"));
+    await_loop(&mut client);
 }
 
 #[test]

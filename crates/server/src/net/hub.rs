@@ -92,3 +92,35 @@ fn wake_pending(mailboxes: &Arc<[Mailbox]>) -> impl Fn() + Clone + Send + Sync +
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::time::Duration;
+
+    /// Adds a thread, and waits until it has ended.
+    fn add_ended(hub: &Hub, life: impl FnOnce() -> Result<()> + Send + 'static) {
+        let thread = thread::spawn(life);
+        while !thread.is_finished() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        hub.add_successor(thread);
+    }
+
+    #[test]
+    fn a_thread_that_has_failed_is_reported_although_others_came_after_it() {
+        let database = Database::open("*").expect("a database");
+        let hub = Hub::new(Config::default(), database).expect("a server's state");
+        add_ended(&hub, || Err(Error::system("serve")(io::Error::other("a failure"))));
+        add_ended(&hub, || panic!("a thread panics"));
+        for _ in 0..3 {
+            add_ended(&hub, || Ok(()));
+        }
+        assert_eq!(hub.successors.lock().running.len(), 1);
+        let results: Vec<_> = std::iter::from_fn(|| hub.join_successor()).collect();
+        assert_eq!(results.iter().filter(|result| result.is_err()).count(), 1);
+        assert_eq!(results.iter().filter(|result| matches!(result, Ok(Err(_)))).count(), 1);
+        assert_eq!(results.len(), 3);
+    }
+}

@@ -12,6 +12,8 @@ pub(crate) fn is_cluster_name(name: &str) -> bool {
 /// A store that is connected to.
 pub(crate) struct Connected {
     pub(crate) store: Arc<dyn RemoteStore>,
+    /// Name of the empty database of the server, of a kind with the same functions.
+    pub(crate) local: &'static str,
     /// Longest wait for an answer.
     pub(crate) timeout: Duration,
 }
@@ -19,7 +21,7 @@ pub(crate) struct Connected {
 #[cfg(feature = "cluster")]
 mod connected {
     use super::Connected;
-    use ::cluster::{ClusterStore, Name};
+    use ::cluster::{ClusterStore, Kind, Name};
     use anyhow::{Context, Result};
 
     /// Checks the name of a database.
@@ -33,7 +35,8 @@ mod connected {
         let name = Name::parse(name)?;
         let store = ClusterStore::connect(&name).context("cannot use the cluster")?;
         // The store itself answers in time; the server's wait is the last resort.
-        Ok(Connected { store, timeout: name.timeout * 2 })
+        let local = if name.kind == Kind::Tree { "+" } else { "*" };
+        Ok(Connected { store, local, timeout: name.timeout * 2 })
     }
 
     /// Makes the keyspace and the tables of a database.

@@ -253,8 +253,8 @@ impl Service {
 
     /// Connects to the cluster that has the database. The database of the server itself is empty.
     fn bind_cluster(&self, sockets: Vec<OwnedFd>) -> Result<Bound> {
-        let Connected { store, timeout } = cluster::connect(&self.database)?;
-        let database = Database::open_specification(&Specification::parse("*")?)?;
+        let Connected { store, local, timeout } = cluster::connect(&self.database)?;
+        let database = Database::open_specification(&Specification::parse(local)?)?;
         let remote = Some(store);
         let config = server::Config { remote, remote_timeout: timeout, ..self.config.clone() };
         let is_inherited = !sockets.is_empty();

@@ -21,6 +21,7 @@
 mod error;
 mod key_queues;
 mod name;
+mod order;
 mod records;
 mod schema;
 mod session;

@@ -2,8 +2,9 @@
 //!
 //! | key | value | default |
 //! | --- | --- | --- |
-//! | `kind` | `tch` | `tch` |
+//! | `kind` | `tch`, `tcb` | `tch` |
 //! | `mode` | `strict`, `plain` | `strict` |
+//! | `buckets` | B+ trees: number of partitions with the order of the keys | 16 |
 //! | `dc` | name of the data centre whose nodes are asked first | none |
 //! | `user`, `password` | user of the cluster, path of a file with the password | none |
 //! | `ca` | path of the authorities of the nodes' certificates, `system` for the system's; switches TLS on | without TLS |
@@ -24,13 +25,16 @@ const PORT: u16 = 9042;
 
 /// Every key, for errors.
 const KEYS: &str =
-    "kind, mode, dc, user, password, ca, cert, key, timeout, inflight, speculative, value";
+    "kind, mode, buckets, dc, user, password, ca, cert, key, timeout, inflight, speculative, value";
 
 /// Longest name of a keyspace, in bytes: Cassandra's own limit.
 const KEYSPACE_BYTES_MAX: usize = 48;
 
 /// Bounds of `timeout` and `speculative`, in milliseconds.
 const TIMEOUT_MS: (u64, u64) = (100, 60_000);
+
+/// Bounds of `buckets`.
+const BUCKETS: (u64, u64) = (1, 4096);
 
 /// Bounds of `inflight`.
 const IN_FLIGHT: (u64, u64) = (1, 32_768);
@@ -49,6 +53,8 @@ pub fn is_cluster_name(name: &str) -> bool {
 pub enum Kind {
     /// `tch`: records without an order.
     Hash,
+    /// `tcb`: records in the order of their keys' bytes.
+    Tree,
 }
 
 impl Kind {
@@ -56,6 +62,7 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Hash => "tch",
+            Self::Tree => "tcb",
         }
     }
 }
@@ -90,6 +97,8 @@ pub struct Name {
     pub kind: Kind,
     /// Mode of its changes.
     pub mode: Mode,
+    /// Number of partitions with the order of the keys.
+    pub buckets: i32,
     /// Data centre whose nodes are asked first.
     pub data_centre: Option<String>,
     /// User of the cluster, and the file with the password.
@@ -158,6 +167,7 @@ impl Name {
             keyspace: keyspace_name(keyspace)?,
             kind: Kind::Hash,
             mode: Mode::Strict,
+            buckets: 16,
             data_centre: None,
             login: None,
             tls: None,
@@ -171,10 +181,17 @@ impl Name {
             let (key, value) =
                 part.split_once('=').ok_or_else(|| NameError::NotAPair(part.to_owned()))?;
             match key.to_ascii_lowercase().as_str() {
-                "kind" => parsed.kind = one_of("kind", value, &[("tch", Kind::Hash)])?,
+                "kind" => {
+                    let kinds = [Kind::Hash, Kind::Tree].map(|kind| (kind.name(), kind));
+                    parsed.kind = one_of("kind", value, &kinds)?;
+                }
                 "mode" => {
                     let modes = [Mode::Strict, Mode::Plain].map(|mode| (mode.name(), mode));
                     parsed.mode = one_of("mode", value, &modes)?;
+                }
+                "buckets" => {
+                    let buckets = number("buckets", value, BUCKETS)?;
+                    parsed.buckets = i32::try_from(buckets).unwrap_or(i32::MAX);
                 }
                 "dc" => parsed.data_centre = Some(value.to_owned()),
                 "user" => user = Some(value.to_owned()),
@@ -203,6 +220,9 @@ impl Name {
                 }
                 _ => return Err(NameError::UnknownKey(key.to_owned())),
             }
+        }
+        if parsed.kind == Kind::Tree && parsed.mode == Mode::Plain {
+            return Err(NameError::Needs("kind=tcb", "mode=strict"));
         }
         parsed.login = match (user, password) {
             (Some(user), Some(password)) => Some((user, password)),
@@ -294,7 +314,10 @@ mod tests {
         for (part, expected) in [
             ("x", "\"x\" is not of the form key=value"),
             ("x=1", "unknown key \"x\""),
-            ("kind=tcx", "kind takes tch"),
+            ("kind=tcx", "kind takes tch or tcb"),
+            ("kind=tcb#mode=plain", "kind=tcb needs mode=strict"),
+            ("buckets=0", "a whole number from 1 to 4096"),
+            ("buckets=4097", "a whole number from 1 to 4096"),
             ("mode=fast", "mode takes strict or plain"),
             ("timeout=99", "a whole number from 100 to 60000"),
             ("timeout=60001", "a whole number from 100 to 60000"),

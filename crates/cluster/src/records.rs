@@ -1,7 +1,9 @@
 //! Records of a hash database: reads, changes under a condition, scans.
 
 use crate::error::Result;
-use crate::name::{Mode, Name};
+use crate::name::{Kind, Mode, Name};
+use crate::order::Order;
+use crate::schema;
 use crate::session::{Cluster, Failure};
 use crate::version;
 use cabinet::{Entry, Meta};
@@ -12,6 +14,7 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::value::{CqlValue, Row};
 use server::FoundRecord;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// First byte of each key in the cluster.
@@ -31,19 +34,25 @@ const TTL_SLACK_SECONDS: u64 = 60;
 const TTL_SECONDS_MAX: u64 = 5 * 365 * 24 * 60 * 60;
 
 /// Columns of a record.
-type Columns = (Vec<u8>, i64, i32, i64);
+type Columns = (Vec<u8>, i64, i32, i64, Option<i64>);
+
+/// Result of a scan: keys, and whether none is missing but for their number.
+pub(crate) type Listed = (Vec<Vec<u8>>, bool);
 
 /// A row of the table.
 #[derive(Debug)]
 pub(crate) struct Present {
     version: i64,
+    expires_at_ms: u64,
+    /// Name of its entry in the order of the keys, if the database has one.
+    entry: Option<i64>,
     /// The record, unless it has expired.
     pub(crate) record: Option<FoundRecord>,
 }
 
 /// Condition of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Condition {
+enum Condition {
     /// None: the row may be as it is.
     Any,
     /// The row has this version; without one, there is no row.
@@ -74,17 +83,22 @@ pub(crate) struct Records {
     put_any: PreparedStatement,
     remove_if: PreparedStatement,
     remove_any: PreparedStatement,
+    expiry: PreparedStatement,
     scan: PreparedStatement,
+    scan_after: PreparedStatement,
     clear: PreparedStatement,
+    /// The order of the keys, in a B+ tree.
+    order: Option<Arc<Order>>,
 }
 
 impl Records {
     /// Prepares the statements.
     pub(crate) async fn prepare(cluster: &Cluster, name: &Name) -> Result<Self> {
-        let table = format!("{}.records", name.keyspace);
-        let select = format!("SELECT v, ver, f, e FROM {table} WHERE k = ?");
-        let put =
-            format!("UPDATE {table} USING TTL ? SET v = ?, ver = ?, f = ?, e = ? WHERE k = ?");
+        let table = format!("{}.records", schema::quoted(name));
+        let select = format!("SELECT v, ver, f, e, c FROM {table} WHERE k = ?");
+        let put = format!(
+            "UPDATE {table} USING TTL ? SET v = ?, ver = ?, f = ?, e = ?, c = ? WHERE k = ?"
+        );
         let remove = format!("DELETE FROM {table} WHERE k = ?");
         let mut get_serially = cluster.prepare(&select).await?;
         get_serially.set_consistency(Consistency::Serial);
@@ -95,6 +109,7 @@ impl Records {
             ),
             Mode::Plain => (cluster.prepare(&put).await?, cluster.prepare(&remove).await?),
         };
+        let scan = format!("SELECT k, e FROM {table}");
         Ok(Self {
             mode: name.mode,
             get: cluster.prepare(&select).await?,
@@ -103,9 +118,20 @@ impl Records {
             put_any,
             remove_if: cluster.prepare_conditional(&format!("{remove} IF ver = ?")).await?,
             remove_any,
-            scan: cluster.prepare(&format!("SELECT k, e FROM {table}")).await?,
+            expiry: cluster.prepare(&format!("SELECT e FROM {table} WHERE k = ?")).await?,
+            scan: cluster.prepare(&scan).await?,
+            scan_after: cluster.prepare(&format!("{scan} WHERE token(k) > token(?)")).await?,
             clear: cluster.prepare(&format!("TRUNCATE {table}")).await?,
+            order: match name.kind {
+                Kind::Hash => None,
+                Kind::Tree => Some(Arc::new(Order::prepare(cluster, name).await?)),
+            },
         })
+    }
+
+    /// Returns the order of the keys, if there is one.
+    pub(crate) fn order(&self) -> Option<&Arc<Order>> {
+        self.order.as_ref()
     }
 
     /// Reads a row; `None` stands for none.
@@ -117,16 +143,79 @@ impl Records {
         present(cluster.execute(&self.get, (prefixed(key),)).await?)
     }
 
-    /// Puts a record, or removes it, if the condition is met. Returns the result, and the version
-    /// that a record which was put has.
+    /// Returns whether there is a record.
+    pub(crate) async fn exists(&self, cluster: &Cluster, key: &[u8]) -> Result<bool, Failure> {
+        let result = cluster.execute(&self.expiry, (prefixed(key),)).await?;
+        let rows = result.into_rows_result().map_err(|_| Failure::Lost)?;
+        let row = rows.maybe_first_row::<(i64,)>().map_err(|_| Failure::Lost)?;
+        Ok(row.is_some_and(|(expiry,)| {
+            let meta = Meta { flags: 0, expires_at_ms: expiry.cast_unsigned() };
+            !meta.is_expired(now_ms())
+        }))
+    }
+
+    /// Puts a record, or removes it, if the row is as it was read. Without `read` it may be as it
+    /// is; a database with an order of keys cannot do that.
+    ///
+    /// In an order of keys, a record has an entry of its own name while it exists. It is there
+    /// before the record, and is removed after it. No other record and no other life of this one
+    /// has an entry of that name, so a slow removal removes no entry of a newer record. An entry
+    /// without its record is skipped by readers. The entry changes with the expiry, since it
+    /// expires with the record.
     pub(crate) async fn change(
         &self,
         cluster: &Cluster,
         key: &[u8],
-        condition: Condition,
+        read: Option<Option<&Present>>,
         record: Option<&FoundRecord>,
     ) -> Changed {
+        let (Some(order), Some(row)) = (&self.order, read) else {
+            return self.change_row(cluster, key, read, record, None).await;
+        };
+        let old = row.and_then(|row| row.entry);
+        let kept = row.filter(|row| {
+            row.record.is_some()
+                && record.is_some_and(|record| record.meta.expires_at_ms == row.expires_at_ms)
+        });
+        let new = match record {
+            None => None,
+            Some(_) if kept.is_some() && old.is_some() => old,
+            Some(record) => {
+                let entry = record.version.cast_signed();
+                let ttl = ttl_seconds(record.meta.expires_at_ms, now_ms());
+                if order.add(cluster, &prefixed(key), entry, ttl).await.is_err() {
+                    return Changed::NotDone;
+                }
+                Some(entry)
+            }
+        };
+        let changed = self.change_row(cluster, key, read, record, new).await;
+        let useless = match changed {
+            Changed::Done => old,
+            Changed::Conflict | Changed::NotDone => new,
+            Changed::Unknown => None,
+        };
+        let is_used = if changed == Changed::Done { new } else { old };
+        if let Some(entry) = useless.filter(|entry| Some(*entry) != is_used) {
+            order.remove(cluster, &prefixed(key), entry).await;
+        }
+        changed
+    }
+
+    /// Changes the row of a record.
+    async fn change_row(
+        &self,
+        cluster: &Cluster,
+        key: &[u8],
+        read: Option<Option<&Present>>,
+        record: Option<&FoundRecord>,
+        entry: Option<i64>,
+    ) -> Changed {
         let own = prefixed(key);
+        let condition = match (read, self.mode) {
+            (Some(row), Mode::Strict) => Condition::Version(row.map(|row| row.version)),
+            _ => Condition::Any,
+        };
         let executed = match (record, condition) {
             (Some(record), condition) => {
                 let Meta { flags, expires_at_ms } = record.meta;
@@ -135,11 +224,11 @@ impl Records {
                 let ttl = ttl_seconds(expires_at_ms, now_ms());
                 match condition {
                     Condition::Any => {
-                        let values = (ttl, value, version, flags, expiry, own);
+                        let values = (ttl, value, version, flags, expiry, entry, own);
                         cluster.execute(&self.put_any, values).await
                     }
                     Condition::Version(found) => {
-                        let values = (ttl, value, version, flags, expiry, own, found);
+                        let values = (ttl, value, version, flags, expiry, entry, own, found);
                         cluster.execute(&self.put_if, values).await
                     }
                 }
@@ -188,15 +277,19 @@ impl Records {
         }
     }
 
-    /// Calls `visit` with each key, in the order of the cluster, until it breaks.
+    /// Calls `visit` with each key after `after`, in the order of the cluster, until it breaks.
     pub(crate) async fn scan(
         &self,
         cluster: &Cluster,
+        after: Option<&[u8]>,
         mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<(), Failure> {
         let mut state = PagingState::start();
         loop {
-            let (page, next) = cluster.page(&self.scan, state).await?;
+            let (page, next) = match after {
+                None => cluster.page(&self.scan, (), state).await?,
+                Some(after) => cluster.page(&self.scan_after, (prefixed(after),), state).await?,
+            };
             let rows = page.into_rows_result().map_err(|_| Failure::Lost)?;
             for row in rows.rows::<(Vec<u8>, i64)>().map_err(|_| Failure::Lost)? {
                 let (key, expiry) = row.map_err(|_| Failure::Lost)?;
@@ -213,16 +306,38 @@ impl Records {
         }
     }
 
+    /// Returns keys with a prefix, in the order of the cluster.
+    pub(crate) async fn keys(
+        &self,
+        cluster: &Cluster,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        max: usize,
+        bytes_max: usize,
+    ) -> Result<Listed, Failure> {
+        let (mut keys, mut bytes) = (Vec::new(), 0);
+        let visit = |key: &[u8]| {
+            if keys.len() == max || bytes > bytes_max {
+                return ControlFlow::Break(());
+            }
+            if key.starts_with(prefix) {
+                bytes += key.len();
+                if bytes <= bytes_max {
+                    keys.push(key.to_vec());
+                }
+            }
+            ControlFlow::Continue(())
+        };
+        self.scan(cluster, after, visit).await?;
+        Ok((keys, bytes <= bytes_max))
+    }
+
     /// Removes all records. Needs all nodes.
     pub(crate) async fn clear(&self, cluster: &Cluster) -> Result<(), Failure> {
+        if let Some(order) = &self.order {
+            order.clear(cluster).await?;
+        }
         cluster.execute(&self.clear, ()).await.map(drop)
-    }
-}
-
-impl Present {
-    /// Returns the condition that the row is still this one.
-    pub(crate) fn condition(row: Option<&Self>) -> Condition {
-        Condition::Version(row.map(|row| row.version))
     }
 }
 
@@ -236,17 +351,18 @@ pub(crate) fn entry<'a>(key: &'a [u8], record: &'a FoundRecord) -> Entry<'a> {
     Entry { key, value: &record.value, meta: record.meta, version: record.version }
 }
 
-fn prefixed(key: &[u8]) -> Vec<u8> {
+pub(crate) fn prefixed(key: &[u8]) -> Vec<u8> {
     [&[KEY_PREFIX], key].concat()
 }
 
 fn present(result: QueryResult) -> Result<Option<Present>, Failure> {
     let rows = result.into_rows_result().map_err(|_| Failure::Lost)?;
     let row = rows.maybe_first_row::<Columns>().map_err(|_| Failure::Lost)?;
-    Ok(row.map(|(value, version, flags, expiry)| {
+    Ok(row.map(|(value, version, flags, expiry, entry)| {
         let meta = Meta { flags: flags.cast_unsigned(), expires_at_ms: expiry.cast_unsigned() };
         let record = FoundRecord { value, meta, version: version.cast_unsigned() };
-        Present { version, record: (!meta.is_expired(now_ms())).then_some(record) }
+        let record = (!meta.is_expired(now_ms())).then_some(record);
+        Present { version, expires_at_ms: meta.expires_at_ms, entry, record }
     }))
 }
 
@@ -291,5 +407,35 @@ mod tests {
             let found = ttl_seconds(expires_at_ms, 10_000);
             assert_eq!(u64::try_from(found), Ok(seconds), "{expires_at_ms}");
         }
+    }
+
+    #[test]
+    #[ignore = "needs Cassandra: cargo xtask cluster-test"]
+    fn a_slow_removal_leaves_the_entry_of_a_record_that_was_put_meanwhile() {
+        let hosts = std::env::var("TYRANT_CASSANDRA").unwrap();
+        let options = "#kind=tcb#buckets=1#timeout=60000";
+        let name = Name::parse(&format!("cassandra://{hosts}/slow_removal{options}")).unwrap();
+        crate::store::init(&name, 1).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let cluster = Arc::new(Cluster::connect(&name).await.unwrap());
+            let records = Records::prepare(&cluster, &name).await.unwrap();
+            let order = records.order().unwrap();
+            let (key, record) = (b"k", || new_record(b"v".to_vec(), Meta::NONE));
+            let put = records.change(&cluster, key, Some(None), Some(&record())).await;
+            assert_eq!(put, Changed::Done);
+            let row = records.get(&cluster, key).await.unwrap().unwrap();
+
+            // The first half of a removal, all of a put, and the second half of the removal.
+            let read = Some(Some(&row));
+            let removed = records.change_row(&cluster, key, read, None, None).await;
+            assert_eq!(removed, Changed::Done);
+            let put = records.change(&cluster, key, Some(None), Some(&record())).await;
+            assert_eq!(put, Changed::Done);
+            order.remove(&cluster, &prefixed(key), row.entry.unwrap()).await;
+
+            let part = order.part(&cluster, b"\0", b"\x01", 10).await.unwrap();
+            assert_eq!(part.keys, [prefixed(key)]);
+        });
     }
 }

@@ -1,6 +1,7 @@
 //! Tables of a database.
 //!
-//! `meta` has one row: kind, mode and format of the database. `records` has a row for each record:
+//! `meta` has one row: kind, mode, format and number of buckets of the database. `records` has a
+//! row for each record:
 //!
 //! | column | content |
 //! | --- | --- |
@@ -9,10 +10,14 @@
 //! | `ver` | the version: a number above 0 that no other change has |
 //! | `f` | flags, 32 bits |
 //! | `e` | expiry in milliseconds since 1970, 0 for never; the bits of an unsigned number |
+//! | `c` | name of the entry in the order of the keys, in a B+ tree |
 //! | `g` | never set: `IF g = null` is a condition that each row meets |
 //!
 //! Readers decide by `e` whether a record has expired. The time to live of the cells, which ends
 //! later, removes it.
+//!
+//! In a B+ tree, `key_order` has a row for each record: `s`, the XXH3 hash of `k` modulo the number
+//! of buckets; `k`; and `c`.
 
 use crate::name::Name;
 
@@ -22,10 +27,15 @@ pub const REPLICATION_DEFAULT: u8 = 3;
 /// Format of the tables.
 pub(crate) const FORMAT: i32 = 1;
 
+/// Returns the keyspace as it is written in statements: some names are words of the language.
+pub(crate) fn quoted(name: &Name) -> String {
+    format!("\"{}\"", name.keyspace)
+}
+
 /// Returns the statements that make the keyspace and the tables of a database. Each one may be
 /// executed again.
 pub fn statements(name: &Name, replication: u8) -> Vec<String> {
-    let keyspace = &name.keyspace;
+    let keyspace = quoted(name);
     vec![
         format!(
             "CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = \
@@ -33,17 +43,22 @@ pub fn statements(name: &Name, replication: u8) -> Vec<String> {
         ),
         format!(
             "CREATE TABLE IF NOT EXISTS {keyspace}.meta \
-             (id int PRIMARY KEY, kind text, mode text, format int)"
+             (id int PRIMARY KEY, kind text, mode text, format int, buckets int)"
         ),
         format!(
             "CREATE TABLE IF NOT EXISTS {keyspace}.records \
-             (k blob PRIMARY KEY, v blob, ver bigint, f int, e bigint, g boolean)"
+             (k blob PRIMARY KEY, v blob, ver bigint, f int, e bigint, c bigint, g boolean)"
         ),
         format!(
-            "INSERT INTO {keyspace}.meta (id, kind, mode, format) \
-             VALUES (0, '{}', '{}', {FORMAT}) IF NOT EXISTS",
+            "CREATE TABLE IF NOT EXISTS {keyspace}.key_order \
+             (s int, k blob, c bigint, PRIMARY KEY (s, k, c))"
+        ),
+        format!(
+            "INSERT INTO {keyspace}.meta (id, kind, mode, format, buckets) \
+             VALUES (0, '{}', '{}', {FORMAT}, {}) IF NOT EXISTS",
             name.kind.name(),
-            name.mode.name()
+            name.mode.name(),
+            name.buckets
         ),
     ]
 }

@@ -170,10 +170,11 @@ impl Cluster {
     pub(crate) async fn page(
         &self,
         statement: &PreparedStatement,
+        values: impl SerializeRow,
         from: PagingState,
     ) -> Result<(QueryResult, PagingStateResponse), Failure> {
         let _place = self.in_flight.acquire().await;
-        self.count(self.session.execute_single_page(statement, (), from).await)
+        self.count(self.session.execute_single_page(statement, values, from).await)
     }
 }
 

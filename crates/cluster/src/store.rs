@@ -2,14 +2,15 @@
 
 use crate::error::{Error, Result};
 use crate::key_queues::KeyQueues;
-use crate::name::{Mode, Name};
-use crate::records::{Changed, Condition, KEY_BYTES_MAX, Present, Records, entry, new_record};
+use crate::name::{Kind, Mode, Name};
+use crate::order::{self, Order};
+use crate::records::{Changed, KEY_BYTES_MAX, Records, entry, new_record, prefixed};
 use crate::schema;
 use crate::session::{Cluster, Failure};
-use cabinet::{Change, Version};
+use cabinet::{Change, Meta, Version};
 use server::{
-    Capabilities, Completion, Decision, RecordRequest, RemoteStore, StoreAnswer, StoreFailure,
-    StoreRequest, StoreStatus,
+    Capabilities, Completion, Decision, FoundRecord, RecordRequest, RemoteStore, StoreAnswer,
+    StoreFailure, StoreRequest, StoreStatus,
 };
 use std::mem;
 use std::ops::ControlFlow;
@@ -47,7 +48,7 @@ pub struct ClusterStore {
 
 #[derive(Debug)]
 struct Shared {
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
     records: Records,
     queues: KeyQueues<Waiting>,
     name: Name,
@@ -74,7 +75,7 @@ impl ClusterStore {
     pub fn connect(name: &Name) -> Result<Arc<Self>> {
         let runtime = runtime()?;
         let shared = runtime.block_on(async {
-            let cluster = Cluster::connect(name).await?;
+            let cluster = Arc::new(Cluster::connect(name).await?);
             check(&cluster, name).await?;
             let records = Records::prepare(&cluster, name).await?;
             let queues = KeyQueues::default();
@@ -115,15 +116,19 @@ fn runtime() -> Result<Runtime> {
 /// Checks that the database is of the kind and mode of its name.
 async fn check(cluster: &Cluster, name: &Name) -> Result<()> {
     let keyspace = name.keyspace.clone();
-    let statement = format!("SELECT kind, mode, format FROM {keyspace}.meta WHERE id = 0");
-    let Some((kind, mode, format)) = cluster.find::<(String, String, i32)>(&statement).await?
-    else {
+    let table = format!("{}.meta", schema::quoted(name));
+    let statement = format!("SELECT kind, mode, format, buckets FROM {table} WHERE id = 0");
+    let row = cluster.find::<(String, String, i32, i32)>(&statement).await?;
+    let Some((kind, mode, format, buckets)) = row else {
         return Err(Error::NotInitialized { keyspace });
     };
-    let shown =
-        |kind: &str, mode: &str, format| format!("kind={kind}, mode={mode}, format {format}");
-    let found = shown(&kind, &mode, format);
-    let wanted = shown(name.kind.name(), name.mode.name(), schema::FORMAT);
+    let shown = |kind: &str, mode: &str, format, buckets| {
+        let is_ordered = kind == Kind::Tree.name();
+        let buckets = if is_ordered { format!("buckets={buckets}, ") } else { String::new() };
+        format!("kind={kind}, mode={mode}, {buckets}format {format}")
+    };
+    let found = shown(&kind, &mode, format, buckets);
+    let wanted = shown(name.kind.name(), name.mode.name(), schema::FORMAT, name.buckets);
     if found == wanted { Ok(()) } else { Err(Error::Mismatch { keyspace, found, wanted }) }
 }
 
@@ -131,6 +136,7 @@ impl RemoteStore for ClusterStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             lists_keys: true,
+            is_ordered: self.shared.records.order().is_some(),
             counts: true,
             clears: true,
             changes_conditionally: self.shared.name.mode == Mode::Strict,
@@ -189,20 +195,39 @@ impl Shared {
     async fn execute(self: Arc<Self>, request: StoreRequest) -> Answer {
         match request {
             StoreRequest::Record(_) => Err(StoreFailure::Unavailable),
-            StoreRequest::GetMany { keys } => Arc::clone(&self).get_many(keys).await,
-            StoreRequest::KeysWithPrefix { prefix, max } => {
-                let mut keys = Vec::new();
-                let visit = |key: &[u8]| {
-                    if keys.len() == max {
-                        return ControlFlow::Break(());
+            StoreRequest::GetMany { keys } => {
+                Ok(StoreAnswer::Records(self.read_all(keys, true).await?))
+            }
+            StoreRequest::Keys { prefix, after, max, bytes_max } => {
+                let (keys, is_complete) = match self.records.order() {
+                    None => {
+                        let after = after.as_deref();
+                        let listed =
+                            self.records.keys(&self.cluster, &prefix, after, max, bytes_max);
+                        listed.await.map_err(of_read)?
                     }
-                    if key.starts_with(&prefix) {
-                        keys.push(key.to_vec());
+                    Some(order) => {
+                        let begin = after.map(|after| order::after(&prefixed(&after)));
+                        let end = order::after_prefix(&prefixed(&prefix));
+                        let begin = begin.unwrap_or_default().max(prefixed(&prefix));
+                        let mut listed = Listed::new(max, bytes_max);
+                        self.walk(order, begin, end, false, &mut listed).await?;
+                        let keys = listed.records.into_iter().map(|(key, _)| key).collect();
+                        (keys, listed.is_complete)
                     }
-                    ControlFlow::Continue(())
                 };
-                self.records.scan(&self.cluster, visit).await.map_err(of_read)?;
-                Ok(StoreAnswer::Keys(keys))
+                Ok(StoreAnswer::Keys { keys, is_complete })
+            }
+            StoreRequest::Range { begin, end, max, bytes_max } => {
+                let Some(order) = self.records.order() else {
+                    return Err(StoreFailure::Unavailable);
+                };
+                let end =
+                    end.map_or_else(|| order::after_prefix(&prefixed(b"")), |end| prefixed(&end));
+                let mut listed = Listed::new(max, bytes_max);
+                self.walk(order, prefixed(&begin), end, true, &mut listed).await?;
+                let Listed { records, is_complete, .. } = listed;
+                Ok(StoreAnswer::Range { records, is_complete })
             }
             StoreRequest::Count => {
                 let mut count = 0;
@@ -210,7 +235,7 @@ impl Shared {
                     count += 1;
                     ControlFlow::Continue(())
                 };
-                self.records.scan(&self.cluster, visit).await.map_err(of_read)?;
+                self.records.scan(&self.cluster, None, visit).await.map_err(of_read)?;
                 Ok(StoreAnswer::Count(count))
             }
             StoreRequest::Clear => match self.records.clear(&self.cluster).await {
@@ -221,7 +246,44 @@ impl Shared {
         }
     }
 
-    async fn get_many(self: Arc<Self>, keys: Vec<Vec<u8>>) -> Answer {
+    /// Lists the records of an interval of keys in their order.
+    async fn walk(
+        self: &Arc<Self>,
+        order: &Arc<Order>,
+        mut begin: Vec<u8>,
+        end: Vec<u8>,
+        with_values: bool,
+        listed: &mut Listed,
+    ) -> Result<(), StoreFailure> {
+        while begin < end && !listed.is_full() {
+            let wanted = listed.max - listed.records.len();
+            let part = order.part(&self.cluster, &begin, &end, wanted).await.map_err(of_read)?;
+            for keys in part.keys.chunks(READS_AT_ONCE) {
+                let keys: Vec<Vec<u8>> = keys.iter().map(|key| key[1..].to_vec()).collect();
+                let found = self.read_all(keys.clone(), with_values).await?;
+                for (key, record) in keys.into_iter().zip(found) {
+                    if let Some(record) = record {
+                        listed.add(key, record);
+                    }
+                }
+                if listed.is_full() {
+                    return Ok(());
+                }
+            }
+            match part.next {
+                Some(next) => begin = next,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads records. Without values, those are empty.
+    async fn read_all(
+        self: &Arc<Self>,
+        keys: Vec<Vec<u8>>,
+        with_values: bool,
+    ) -> Result<Vec<Option<FoundRecord>>, StoreFailure> {
         let mut found = Vec::new();
         found.resize_with(keys.len(), || None);
         let mut reads = JoinSet::new();
@@ -230,15 +292,27 @@ impl Shared {
             while reads.len() < READS_AT_ONCE
                 && let Some((number, key)) = keys.next()
             {
-                let shared = Arc::clone(&self);
-                let read = async move { shared.records.get(&shared.cluster, &key).await };
-                reads.spawn(async move { (number, read.await) });
+                let shared = Arc::clone(self);
+                reads.spawn(async move {
+                    let read = match with_values {
+                        true => {
+                            let row = shared.records.get(&shared.cluster, &key).await;
+                            row.map(|row| row.and_then(|row| row.record))
+                        }
+                        false => {
+                            let exists = shared.records.exists(&shared.cluster, &key).await;
+                            let bare = || new_record(Vec::new(), Meta::NONE);
+                            exists.map(|exists| exists.then(bare))
+                        }
+                    };
+                    (number, read)
+                });
             }
             let Some(read) = reads.join_next().await else { break };
-            let (number, row) = read.map_err(|_| StoreFailure::Unavailable)?;
-            found[number] = row.map_err(of_read)?.and_then(|row| row.record);
+            let (number, record) = read.map_err(|_| StoreFailure::Unavailable)?;
+            found[number] = record.map_err(of_read)?;
         }
-        Ok(StoreAnswer::Records(found))
+        Ok(found)
     }
 
     /// Makes a change, and all changes of its key that come meanwhile.
@@ -314,17 +388,17 @@ impl Shared {
         key: &[u8],
         requests: &[RecordRequest],
     ) -> Result<Vec<(Decision, Version)>, Changed> {
-        let is_put = requests.first().is_some_and(|first| first.decide_unread().is_some());
-        let (condition, mut record) = if is_put {
-            (Condition::Any, None)
-        } else {
-            let row = self.records.get(&self.cluster, key).await.map_err(|_| Changed::NotDone)?;
-            let condition = match self.name.mode {
-                Mode::Strict => Present::condition(row.as_ref()),
-                Mode::Plain => Condition::Any,
-            };
-            (condition, row.and_then(|row| row.record))
+        let is_put = self.records.order().is_none()
+            && requests.first().is_some_and(|first| first.decide_unread().is_some());
+        let row = match is_put {
+            true => None,
+            false => {
+                let row = self.records.get(&self.cluster, key).await;
+                Some(row.map_err(|_| Changed::NotDone)?)
+            }
         };
+        let read = row.as_ref().map(Option::as_ref);
+        let mut record = read.flatten().and_then(|row| row.record.clone());
         let was_there = record.is_some();
         let mut changes = false;
         let mut decisions = Vec::with_capacity(requests.len());
@@ -348,13 +422,43 @@ impl Shared {
         if !changes || is_absent {
             return Ok(decisions);
         }
-        match self.records.change(&self.cluster, key, condition, record.as_ref()).await {
+        match self.records.change(&self.cluster, key, read, record.as_ref()).await {
             Changed::Done => {
                 let others = decisions.len() as u64 - 1;
                 self.folded.fetch_add(others, Ordering::Relaxed);
                 Ok(decisions)
             }
             failed => Err(failed),
+        }
+    }
+}
+
+/// Records of a list, up to its limits.
+struct Listed {
+    records: Vec<(Vec<u8>, FoundRecord)>,
+    bytes: usize,
+    max: usize,
+    bytes_max: usize,
+    is_complete: bool,
+}
+
+impl Listed {
+    fn new(max: usize, bytes_max: usize) -> Self {
+        Self { records: Vec::new(), bytes: 0, max, bytes_max, is_complete: true }
+    }
+
+    fn is_full(&self) -> bool {
+        self.records.len() >= self.max || !self.is_complete
+    }
+
+    fn add(&mut self, key: Vec<u8>, record: FoundRecord) {
+        if self.is_full() {
+            return;
+        }
+        self.bytes += key.len() + record.value.len();
+        match self.bytes <= self.bytes_max {
+            true => self.records.push((key, record)),
+            false => self.is_complete = false,
         }
     }
 }

@@ -10,10 +10,10 @@ mod suite;
 #[path = "../../server/tests/support/mod.rs"]
 mod support;
 
-use cluster::{ClusterStore, Name};
+use cluster::{ClusterStore, Kind, Name};
 use server::{Config, RemoteStore};
 use std::sync::Arc;
-use support::{Client, Packet, Running, config, memory, request, start_with};
+use support::{Client, Packet, Running, config, memory, memory_tree, request, start_with};
 use wire::binary::Request;
 
 /// Variable of the environment with the contact points.
@@ -41,12 +41,14 @@ fn make(keyspace: &str, options: &str) -> Name {
 fn serve(name: &Name) -> Running {
     let remote = Some(ClusterStore::connect(name).unwrap() as _);
     let remote_timeout = 2 * name.timeout;
-    start_with(Config { remote, remote_timeout, ..config() }, memory())
+    let database = if name.kind == Kind::Tree { memory_tree() } else { memory() };
+    start_with(Config { remote, remote_timeout, ..config() }, database)
 }
 
 /// Runs a part of the suite over an empty database.
 fn pass(keyspace: &str, test: impl Fn(&Running)) {
     test(&serve(&make(keyspace, "")));
+    test(&serve(&make(&format!("{keyspace}_tree"), "#kind=tcb#buckets=4")));
 }
 
 #[test]
@@ -83,6 +85,80 @@ fn http_has_its_basic_operations() {
 #[ignore = "needs Cassandra: cargo xtask cluster-test"]
 fn replies_of_a_pipeline_keep_their_order_and_each_request_is_executed_once() {
     pass("pipelines", suite::pipelines);
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn lists_of_keys_have_their_pages() {
+    pass("key_lists", suite::key_lists);
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn trees_have_ranges_and_ordered_lists() {
+    suite::ordered(&serve(&make("ordered", "#kind=tcb#buckets=4")));
+}
+
+/// Returns the keys that a server lists, one after the other.
+fn listed(client: &mut Client) -> Vec<String> {
+    client.send(&request(&Request::KeysWithPrefix { prefix: b"", max: -1 }));
+    let head = client.read(5);
+    assert_eq!(head[0], 0);
+    let count = u32::from_be_bytes(head[1..].try_into().unwrap());
+    let mut key = || {
+        let length = u32::from_be_bytes(client.read(4).try_into().unwrap());
+        String::from_utf8(client.read(length as usize)).unwrap()
+    };
+    (0..count).map(|_| key()).collect()
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn a_tree_of_many_keys_is_listed_in_order_and_skips_expired_records() {
+    let server = serve(&make("many_keys", "#kind=tcb#buckets=4"));
+    let mut client = server.connect();
+    let mut expected: Vec<String> = (0..500).map(|number| format!("k{number}")).collect();
+    for key in &expected {
+        client.send(format!("set {key} 0 0 1 noreply\r\nv\r\n").as_bytes());
+    }
+    client.exchange("set gone 0 1 1\r\nv\r\nset stays 0 1 1\r\nv\r\n", "STORED\r\nSTORED\r\n");
+    client.exchange("touch stays 1000\r\n", "TOUCHED\r\n");
+    expected.push("stays".to_owned());
+    expected.sort_unstable();
+    support::wait_until(|| {
+        client.send(b"get gone\r\n");
+        client.read_until(b"\r\n") == b"END\r\n" || {
+            client.read_until(b"END\r\n");
+            false
+        }
+    });
+    assert_eq!(listed(&mut client), expected);
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn a_key_that_servers_put_and_remove_at_once_is_listed_if_and_only_if_it_is_there() {
+    let name = make("entry_race", "#kind=tcb#buckets=1");
+    let (first, second) = (serve(&name), serve(&name));
+    for _ in 0..10 {
+        race([&first, &second], 4, |number, client| {
+            for round in 0..10 {
+                match (number + round) % 2 {
+                    0 => ask(client, "set k 0 0 1\r\nv\r\n"),
+                    _ => ask(client, "delete k\r\n"),
+                };
+            }
+        });
+        for server in [&first, &second] {
+            let mut client = server.connect();
+            client.send(b"get k\r\n");
+            let is_there = client.read_until(b"\r\n") != b"END\r\n";
+            if is_there {
+                client.read_until(b"END\r\n");
+            }
+            assert_eq!(listed(&mut client).len(), usize::from(is_there));
+        }
+    }
 }
 
 #[test]
@@ -154,7 +230,7 @@ fn keys_and_values_of_any_bytes_and_up_to_their_limits_are_kept() {
 #[test]
 #[ignore = "needs Cassandra: cargo xtask cluster-test"]
 fn the_status_counts_nodes_and_statements() {
-    let store = ClusterStore::connect(&make("status", "")).unwrap();
+    let store = ClusterStore::connect(&make("keyspace", "")).unwrap();
     let nodes = std::env::var(CONTACT_POINTS).unwrap().split(',').count();
     support::wait_until(|| store.status().nodes_connected == nodes);
     let status = store.status();

@@ -118,6 +118,7 @@ fn a_change_with_an_unknown_outcome_is_not_made_again() {
 fn a_store_is_refused_what_it_lacks_with_an_error_that_says_so() {
     let unable = server::Capabilities {
         lists_keys: false,
+        is_ordered: false,
         counts: false,
         clears: false,
         changes_conditionally: false,
@@ -194,6 +195,38 @@ fn requests_in_flight_are_limited_and_those_of_a_client_that_has_gone_end() {
     refused.expect("END\r\n");
     for _ in 0..10 {
         refused.exchange("get a\r\n", "END\r\n");
+    }
+    store.stop();
+}
+
+#[test]
+fn lists_of_keys_have_their_pages_over_each_store() {
+    over_each_store(suite::key_lists);
+}
+
+#[test]
+fn ordered_stores_have_ranges_and_ordered_lists() {
+    let folder = tempfile::tempdir().unwrap();
+    for database in [memory_tree(), tree(folder.path())] {
+        suite::ordered(&start(database));
+    }
+    let store = LateStore::start(ABLE);
+    let remote = Some(Arc::<LateStore>::clone(&store) as _);
+    suite::ordered(&start_with(Config { remote, ..config() }, memory_tree()));
+    store.stop();
+}
+
+#[test]
+fn a_list_over_the_limit_of_a_reply_is_refused_over_each_store() {
+    let limited = || Config { reply_bytes_max: 1000, ..config() };
+    let (store, late) = start_late(ABLE, limited());
+    for server in [&start_with(limited(), memory()), &late] {
+        let mut client = server.connect();
+        for number in 0..10 {
+            client
+                .exchange(format!("set {}{number} 0 0 1\r\nv\r\n", "k".repeat(199)), "STORED\r\n");
+        }
+        client.exchange(request(&Request::KeysWithPrefix { prefix: b"k", max: -1 }), b"\x01");
     }
     store.stop();
 }

@@ -68,8 +68,10 @@ pub struct StoreStatus {
 /// Abilities and limits of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// It lists keys by their prefix.
+    /// It lists keys by their prefix, in pages.
     pub lists_keys: bool,
+    /// Its keys are in the order of their bytes, and it reads the records between two of them.
+    pub is_ordered: bool,
     /// It knows how many records it has.
     pub counts: bool,
     /// It removes all records at once.
@@ -93,12 +95,28 @@ pub enum StoreRequest {
         /// The keys; at least one.
         keys: Vec<Vec<u8>>,
     },
-    /// Lists keys. Answered with [`StoreAnswer::Keys`].
-    KeysWithPrefix {
+    /// Lists keys in the order of the store. Answered with [`StoreAnswer::Keys`].
+    Keys {
         /// Bytes with which the keys begin.
         prefix: Vec<u8>,
+        /// Key after which the list begins, if it does not begin at the first one. There may be no
+        /// record under it any more.
+        after: Option<Vec<u8>>,
         /// Most keys of the answer.
         max: usize,
+        /// Bytes of keys after which the answer ends, incomplete.
+        bytes_max: usize,
+    },
+    /// Reads records in the order of their keys. Answered with [`StoreAnswer::Range`].
+    Range {
+        /// First key.
+        begin: Vec<u8>,
+        /// Key before which the answer ends, if it ends before the last one.
+        end: Option<Vec<u8>>,
+        /// Most records of the answer.
+        max: usize,
+        /// Bytes of keys and values after which the answer ends, incomplete.
+        bytes_max: usize,
     },
     /// Counts all records. Answered with [`StoreAnswer::Count`].
     Count,
@@ -114,7 +132,19 @@ pub enum StoreAnswer {
     /// The record under each key, in the order of the keys.
     Records(Vec<Option<FoundRecord>>),
     /// Keys in the order of the store.
-    Keys(Vec<Vec<u8>>),
+    Keys {
+        /// The keys.
+        keys: Vec<Vec<u8>>,
+        /// Whether no key is missing, for whatever reason but the number of keys.
+        is_complete: bool,
+    },
+    /// Keys and records in the order of the keys.
+    Range {
+        /// The records.
+        records: Vec<(Vec<u8>, FoundRecord)>,
+        /// Whether no record is missing, for whatever reason but the number of records.
+        is_complete: bool,
+    },
     /// A number of records.
     Count(u64),
     /// The request is executed.
@@ -440,13 +470,14 @@ impl Remote {
     }
 
     /// Returns the owned request for an operation, or the reason why the store cannot execute it.
+    /// A reply has at most `bytes_max` bytes.
     pub(crate) fn request(
         &self,
         operation: &Operation<'_>,
         numbers: &Arc<CasNumbers>,
         tags: EntityTags,
+        bytes_max: usize,
     ) -> Result<StoreRequest, Error> {
-        let lacks = |what: &str| Error::NotSupported(format!("the store has no {what}"));
         let (bytes, max) = (operation.value_bytes(), self.capabilities.value_bytes_max);
         if bytes > max {
             return Err(Error::ValueTooLong { bytes, max });
@@ -484,10 +515,19 @@ impl Remote {
             }
             Operation::AddInt { addend, .. } => Wanted::AddInt(*addend),
             Operation::KeysWithPrefix { prefix, max } => {
-                if !self.capabilities.lists_keys {
-                    return Err(lacks("lists of keys"));
+                return self.keys(prefix, None, *max, bytes_max);
+            }
+            // One key more tells whether there is a further page.
+            Operation::KeyPage { prefix, after, max } => {
+                return self.keys(prefix, *after, max.saturating_add(1), bytes_max);
+            }
+            Operation::Range { begin, max, end } => {
+                if !self.capabilities.is_ordered {
+                    return Err(lacks("order of keys"));
                 }
-                return Ok(StoreRequest::KeysWithPrefix { prefix: prefix.to_vec(), max: *max });
+                let begin = begin.unwrap_or_default().to_vec();
+                let end = end.map(<[u8]>::to_vec);
+                return Ok(StoreRequest::Range { begin, end, max: *max, bytes_max });
             }
             Operation::Count => {
                 if !self.capabilities.counts {
@@ -502,7 +542,6 @@ impl Remote {
                 return Ok(StoreRequest::Clear);
             }
             Operation::Records => return Err(lacks("lists of records")),
-            Operation::KeyPage { .. } => return Err(lacks("pages of keys")),
             other => return Err(lacks(other.name())),
         };
         if wanted.is_conditional() && !self.capabilities.changes_conditionally {
@@ -510,6 +549,20 @@ impl Remote {
         }
         let key = operation.key().unwrap_or_default().to_vec();
         Ok(StoreRequest::Record(RecordRequest { key, wanted, numbers: Arc::clone(numbers), tags }))
+    }
+
+    fn keys(
+        &self,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        max: usize,
+        bytes_max: usize,
+    ) -> Result<StoreRequest, Error> {
+        if !self.capabilities.lists_keys {
+            return Err(lacks("lists of keys"));
+        }
+        let (prefix, after) = (prefix.to_vec(), after.map(<[u8]>::to_vec));
+        Ok(StoreRequest::Keys { prefix, after, max, bytes_max })
     }
 
     /// Submits a request. Returns whether there is room for it.
@@ -571,6 +624,10 @@ impl Remote {
     }
 }
 
+fn lacks(what: &str) -> Error {
+    Error::NotSupported(format!("the store has no {what}"))
+}
+
 /// Returns what is known of a request whose answer is lost.
 fn if_lost(is_read: bool) -> StoreFailure {
     if is_read { StoreFailure::Unavailable } else { StoreFailure::Unknown }
@@ -581,7 +638,7 @@ impl StoreRequest {
     pub fn is_read(&self) -> bool {
         match self {
             Self::Record(request) => request.is_read(),
-            Self::GetMany { .. } | Self::KeysWithPrefix { .. } | Self::Count => true,
+            Self::GetMany { .. } | Self::Keys { .. } | Self::Range { .. } | Self::Count => true,
             Self::Clear => false,
         }
     }
@@ -597,7 +654,8 @@ impl StoreRequest {
                 key.len() + value
             }
             Self::GetMany { keys } => keys.iter().map(|key| key.len() + size_of::<Vec<u8>>()).sum(),
-            Self::KeysWithPrefix { prefix, .. } => prefix.len(),
+            Self::Keys { prefix, after, .. } => prefix.len() + after.as_ref().map_or(0, Vec::len),
+            Self::Range { begin, end, .. } => begin.len() + end.as_ref().map_or(0, Vec::len),
             Self::Count | Self::Clear => 0,
         };
         size_of::<Self>() + owned
@@ -611,7 +669,12 @@ impl StoreAnswer {
         match self {
             Self::Record(answer) => answer.found.as_ref().map_or(0, of),
             Self::Records(records) => records.iter().flatten().map(of).sum(),
-            Self::Keys(keys) => keys.iter().map(|key| size_of::<Vec<u8>>() + key.len()).sum(),
+            Self::Keys { keys, .. } => {
+                keys.iter().map(|key| size_of::<Vec<u8>>() + key.len()).sum()
+            }
+            Self::Range { records, .. } => {
+                records.iter().map(|(key, record)| key.len() + of(record)).sum()
+            }
             Self::Count(_) | Self::Done => 0,
         }
     }
@@ -652,9 +715,35 @@ pub(crate) fn encode(
                 }
             }
         }
-        (Operation::KeysWithPrefix { .. }, StoreAnswer::Keys(keys)) => {
+        (Operation::KeysWithPrefix { max, .. }, StoreAnswer::Keys { keys, is_complete }) => {
             for key in keys {
                 limit.append(reply, key.len(), |reply| reply.element(key))?;
+            }
+            if !is_complete && keys.len() < *max {
+                return Err(TooLong);
+            }
+        }
+        (Operation::KeyPage { max, .. }, StoreAnswer::Keys { keys, is_complete }) => {
+            let mut last = None;
+            for key in keys.iter().take(*max) {
+                if !reply.is_full() {
+                    limit.append(reply, key.len(), |reply| reply.element(key))?;
+                    last = Some(key);
+                }
+            }
+            let is_last = *is_complete && last == keys.last();
+            if let Some(last) = last.filter(|_| !is_last) {
+                reply.next_page(last);
+            }
+        }
+        (Operation::Range { max, .. }, StoreAnswer::Range { records, is_complete }) => {
+            for (key, record) in records {
+                limit.append(reply, record.value.len(), |reply| {
+                    reply.record(key, &record.entry(key));
+                })?;
+            }
+            if !is_complete && records.len() < *max {
+                return Err(TooLong);
             }
         }
         (_, StoreAnswer::Count(count)) => reply.number(Number::Count(*count)),

@@ -245,7 +245,12 @@ impl<'a> Context<'a> {
         let answers = self.session.answers.get_or_insert_default();
         let answer = match answers.next() {
             Some(answer) => answer,
-            None => match remote.request(operation, &shared.cas_numbers, shared.entity_tags) {
+            None => match remote.request(
+                operation,
+                &shared.cas_numbers,
+                shared.entity_tags,
+                limit.bytes_max,
+            ) {
                 Err(error) => {
                     self.note_failure(operation.name(), &error);
                     return Ok(Err(error));

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
 use super::support::{self, Client, MISC_FAILURE, Packet, Running, misc, request};
+use std::collections::BTreeSet;
 use wire::binary::Request;
 
 /// Text protocol of memcached.
@@ -192,6 +193,76 @@ pub(crate) fn http_operations(server: &Running) {
     assert_eq!(results.len(), 5);
     assert_eq!(status(&http(&mut client, "DELETE /a HTTP/1.1", "")), 200);
     assert_eq!(status(&http(&mut client, "DELETE /a HTTP/1.1", "")), 404);
+}
+
+/// Lists of keys, in pages.
+pub(crate) fn key_lists(server: &Running) {
+    let mut client = server.connect();
+    let mut expected = BTreeSet::new();
+    for number in 0..25 {
+        let key = format!("{}{number:02}", if number % 5 == 0 { "odd" } else { "even" });
+        client.exchange(format!("set {key} 0 0 1\r\nv\r\n"), "STORED\r\n");
+        if number % 5 != 0 {
+            expected.insert(key);
+        }
+    }
+    for limit in [1, 7, 19, 20, 21, 1000] {
+        let mut found = Vec::new();
+        let mut after = String::new();
+        loop {
+            let target = format!("GET /?list&prefix=even&limit={limit}{after} HTTP/1.1");
+            let (head, body) =
+                http(&mut client, &format!("{target}\r\nAccept: application/json"), "");
+            assert!(head.starts_with("HTTP/1.1 200"), "{head} {body}");
+            // No key needs an escape in JSON.
+            let (keys, next) = body.split_once("],").unwrap();
+            let keys: Vec<&str> = keys.split('"').filter(|word| word.starts_with("even")).collect();
+            assert!(keys.len() <= limit, "{body}");
+            found.extend(keys.iter().map(|key| (*key).to_owned()));
+            match next.split('"').find(|word| word.starts_with("even")) {
+                Some(next) => after = format!("&after={next}"),
+                None => break,
+            }
+        }
+        assert_eq!(found.len(), expected.len(), "{limit}: {found:?}");
+        assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expected, "{limit}");
+    }
+}
+
+/// Ranges and lists in the order of the keys, over a store that has one.
+pub(crate) fn ordered(server: &Running) {
+    let mut client = server.connect();
+    for key in ["b", "aa", "c", "a", "ab", "\u{1}"] {
+        client.exchange(misc("put", &[key, &format!("<{key}>")]), b"\0\0\0\0\0");
+    }
+    let keys = |keys: &[&str]| -> Vec<u8> {
+        let mut reply = [&[0][..], &(keys.len() as u32).to_be_bytes()].concat();
+        for key in keys {
+            reply.extend((key.len() as u32).to_be_bytes());
+            reply.extend(key.as_bytes());
+        }
+        reply
+    };
+    for (prefix, max, expected) in [
+        (&b""[..], -1, &["\u{1}", "a", "aa", "ab", "b", "c"][..]),
+        (b"a", -1, &["a", "aa", "ab"]),
+        (b"a", 2, &["a", "aa"]),
+        (b"x", -1, &[]),
+    ] {
+        client.exchange(request(&Request::KeysWithPrefix { prefix, max }), keys(expected));
+    }
+    for (arguments, expected) in [
+        (&["aa", "2"][..], &["aa", "<aa>", "ab", "<ab>"][..]),
+        (&["aaa", "-1", "c"], &["ab", "<ab>", "b", "<b>"]),
+        (&["c", "-1"], &["c", "<c>"]),
+        (&["d", "-1"], &[]),
+    ] {
+        client.exchange(misc("range", arguments), support::list(expected));
+    }
+    client.exchange(request(&Request::Out { key: b"ab" }), b"\0");
+    client.exchange(misc("range", &["aa", "2"]), support::list(&["aa", "<aa>", "b", "<b>"]));
+    client.exchange(misc("put", &["ab", "new"]), b"\0\0\0\0\0");
+    client.exchange(misc("range", &["aa", "2"]), support::list(&["aa", "<aa>", "ab", "new"]));
 }
 
 /// Pipelines of several connections.

@@ -21,6 +21,7 @@ pub(crate) const HELD: &str = "held";
 /// Abilities of a store that can do everything.
 pub(crate) const ABLE: Capabilities = Capabilities {
     lists_keys: true,
+    is_ordered: true,
     counts: true,
     clears: true,
     changes_conditionally: true,
@@ -153,10 +154,35 @@ impl State {
             StoreRequest::GetMany { keys } => {
                 StoreAnswer::Records(keys.iter().map(|key| self.record(key).cloned()).collect())
             }
-            StoreRequest::KeysWithPrefix { prefix, max } => {
-                let keys = self.records.range(prefix.clone()..).map(|(key, _)| key);
-                let keys = keys.take_while(|key| key.starts_with(prefix)).take(*max);
-                StoreAnswer::Keys(keys.cloned().collect())
+            StoreRequest::Keys { prefix, after, max, bytes_max } => {
+                let begin = after.as_ref().map_or(prefix, |after| after.max(prefix));
+                let all = self.records.range(begin.clone()..).map(|(key, _)| key);
+                let all = all.filter(|key| Some(*key) != after.as_ref());
+                let mut bytes = 0;
+                let keys: Vec<_> = all
+                    .take_while(|key| key.starts_with(prefix))
+                    .take(*max)
+                    .take_while(|key| {
+                        bytes += key.len();
+                        bytes <= *bytes_max
+                    })
+                    .cloned()
+                    .collect();
+                StoreAnswer::Keys { keys, is_complete: bytes <= *bytes_max }
+            }
+            StoreRequest::Range { begin, end, max, bytes_max } => {
+                let mut bytes = 0;
+                let all = self.records.range(begin.clone()..);
+                let records: Vec<_> = all
+                    .take_while(|(key, _)| end.as_ref().is_none_or(|end| *key < end))
+                    .take(*max)
+                    .take_while(|(key, record)| {
+                        bytes += key.len() + record.value.len();
+                        bytes <= *bytes_max
+                    })
+                    .map(|(key, record)| (key.clone(), record.clone()))
+                    .collect();
+                StoreAnswer::Range { records, is_complete: bytes <= *bytes_max }
             }
             StoreRequest::Count => StoreAnswer::Count(self.records.len() as u64),
             StoreRequest::Clear => {

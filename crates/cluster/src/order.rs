@@ -1,0 +1,162 @@
+//! Order of the keys of a B+ tree: an entry for each record, in buckets.
+//!
+//! A bucket is a partition with the entries of some keys, in the order of their bytes. A list reads
+//! all buckets from the same key on, and merges them. The rows of the records are partitions of
+//! their own: transactions on one partition wait for each other, so rows within the buckets would
+//! limit the changes of all their keys.
+
+use crate::error::Result;
+use crate::name::Name;
+use crate::schema;
+use crate::session::{Cluster, Failure};
+use scylla::statement::prepared::PreparedStatement;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Bounds of the entries that are read from each bucket at once.
+const STEP: (usize, usize) = (8, 512);
+
+/// Prepared statements on the table of entries.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    buckets: i32,
+    add: PreparedStatement,
+    remove: PreparedStatement,
+    range: PreparedStatement,
+    clear: PreparedStatement,
+}
+
+/// Keys of a part of the order.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// The keys, each with the byte before it. Some may have no record.
+    pub(crate) keys: Vec<Vec<u8>>,
+    /// Key from which the next part begins, unless this is the last one.
+    pub(crate) next: Option<Vec<u8>>,
+}
+
+impl Order {
+    /// Prepares the statements.
+    pub(crate) async fn prepare(cluster: &Cluster, name: &Name) -> Result<Self> {
+        let table = format!("{}.key_order", schema::quoted(name));
+        let one = "s = ? AND k = ? AND c = ?";
+        let range = format!("SELECT k FROM {table} WHERE s = ? AND k >= ? AND k < ? LIMIT ?");
+        let add = format!("INSERT INTO {table} (s, k, c) VALUES (?, ?, ?) USING TTL ?");
+        Ok(Self {
+            buckets: name.buckets,
+            add: cluster.prepare(&add).await?,
+            remove: cluster.prepare(&format!("DELETE FROM {table} WHERE {one}")).await?,
+            range: cluster.prepare(&range).await?,
+            clear: cluster.prepare(&format!("TRUNCATE {table}")).await?,
+        })
+    }
+
+    fn bucket(&self, key: &[u8]) -> i32 {
+        // The remainder is below the number of buckets.
+        (xxh3_64(key) % u64::from(self.buckets.unsigned_abs().max(1))) as i32
+    }
+
+    /// Adds the entry of a key with this name.
+    pub(crate) async fn add(
+        &self,
+        cluster: &Cluster,
+        key: &[u8],
+        entry: i64,
+        ttl_seconds: i32,
+    ) -> Result<(), Failure> {
+        let values = (self.bucket(key), key, entry, ttl_seconds);
+        cluster.execute(&self.add, values).await.map(drop)
+    }
+
+    /// Removes an entry. One that stays is skipped by readers.
+    pub(crate) async fn remove(&self, cluster: &Cluster, key: &[u8], entry: i64) {
+        if cluster.execute(&self.remove, (self.bucket(key), key, entry)).await.is_err() {
+            tracing::debug!("an entry without a record stays in the order of the keys");
+        }
+    }
+
+    /// Returns the keys from `begin` until `end`, or those of a first part with about `wanted` of
+    /// them.
+    pub(crate) async fn part(
+        self: &Arc<Self>,
+        cluster: &Arc<Cluster>,
+        begin: &[u8],
+        end: &[u8],
+        wanted: usize,
+    ) -> Result<Part, Failure> {
+        let buckets = usize::try_from(self.buckets).unwrap_or(1);
+        let step = (wanted / buckets).saturating_add(STEP.0).min(STEP.1);
+        let limit = step as i32;
+        let mut reads = JoinSet::new();
+        for bucket in 0..self.buckets {
+            let (order, cluster) = (Arc::clone(self), Arc::clone(cluster));
+            let (begin, end) = (begin.to_vec(), end.to_vec());
+            reads.spawn(async move {
+                let read = cluster.execute(&order.range, (bucket, begin, end, limit)).await?;
+                let rows = read.into_rows_result().map_err(|_| Failure::Lost)?;
+                let keys = rows.rows::<(Vec<u8>,)>().map_err(|_| Failure::Lost)?;
+                let keys = keys.map(|row| row.map(|(key,)| key).map_err(|_| Failure::Lost));
+                keys.collect::<Result<Vec<_>, Failure>>()
+            });
+        }
+        let mut keys = Vec::new();
+        let mut last: Option<Vec<u8>> = None;
+        while let Some(read) = reads.join_next().await {
+            let mut found = read.map_err(|_| Failure::Lost)??;
+            // The bucket may have further entries.
+            if found.len() == step
+                && let Some(key) = found.last()
+                && last.as_ref().is_none_or(|last| key < last)
+            {
+                last = Some(key.clone());
+            }
+            keys.append(&mut found);
+        }
+        if let Some(last) = &last {
+            keys.retain(|key| key <= last);
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        Ok(Part { keys, next: last.map(|last| after(&last)) })
+    }
+
+    /// Removes all entries.
+    pub(crate) async fn clear(&self, cluster: &Cluster) -> Result<(), Failure> {
+        cluster.execute(&self.clear, ()).await.map(drop)
+    }
+}
+
+/// Returns the first key after another one.
+pub(crate) fn after(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
+/// Returns the first key after all keys with a prefix. The prefix has a byte below 255.
+pub(crate) fn after_prefix(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while end.pop_if(|last| *last == u8::MAX).is_some() {}
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_with_a_prefix_end_before_the_next_prefix() {
+        for (prefix, end) in [
+            (&b"\0"[..], &b"\x01"[..]),
+            (b"\0a", b"\0b"),
+            (b"\0a\xff\xff", b"\0b"),
+            (b"\0\xff", b"\x01"),
+        ] {
+            assert_eq!(after_prefix(prefix), end);
+            assert!([prefix, &[255; 9]].concat().as_slice() < end);
+        }
+        assert!(b"a"[..] < after(b"a")[..] && after(b"a")[..] <= b"a\0"[..]);
+    }
+}

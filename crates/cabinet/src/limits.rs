@@ -9,6 +9,9 @@ pub const VALUE_BYTES_MAX: usize = 1 << 30;
 /// Least that a name may hold the pages of a tree in memory to, in bytes.
 pub const CACHE_BYTES_MIN: u64 = 64 << 10;
 
+/// Least that a name may hold the index of a hash database in memory to, in bytes.
+pub const INDEX_BYTES_MIN: u64 = 64 << 10;
+
 /// Least that the files of a database may be held to, in bytes.
 pub const CAPACITY_BYTES_MIN: u64 = 4 << 20;
 

@@ -27,7 +27,7 @@
 //! meaning for the kind of database at hand. Anything unknown is an error.
 
 pub use crate::error::NameError;
-use crate::limits::{CACHE_BYTES_MIN, CAPACITY_BYTES_MIN, FIXED_WIDTH_BYTES_MAX};
+use crate::limits::{CACHE_BYTES_MIN, CAPACITY_BYTES_MIN, FIXED_WIDTH_BYTES_MAX, INDEX_BYTES_MIN};
 
 use crate::column_index::{IndexChange, IndexDescription, IndexKind};
 use crate::{Compression, Durability, Options, Order};
@@ -240,6 +240,14 @@ impl Tuning {
                 }
                 self.options.cache_bytes = Some(bytes);
                 matches!(self.kind, Kind::Tree | Kind::Table)
+            }
+            "index" => {
+                let bytes = pair.number()?;
+                if bytes < INDEX_BYTES_MIN {
+                    return Err(pair.bad(format!("bytes, at least {INDEX_BYTES_MIN}")));
+                }
+                self.options.index_bytes = Some(bytes);
+                self.kind == Kind::Hash
             }
             "capnum" => {
                 self.options.capacity_records = pair.number()?;

@@ -15,6 +15,10 @@ const RECORDS_EIGHTHS_OF_LIMIT: u64 = 4;
 const CACHE_SHARE: u64 = 16;
 const CACHE_BYTES_DEFAULT: RangeInclusive<u64> = 1 << 20..=1 << 30;
 
+/// The same for the index of a hash database.
+const INDEX_SHARE: u64 = 4;
+const INDEX_BYTES_DEFAULT: RangeInclusive<u64> = 1 << 20..=u64::MAX;
+
 /// The same for what a query holds in memory; several may be at work.
 const QUERY_SHARE: u64 = 64;
 const QUERY_BYTES_DEFAULT: RangeInclusive<u64> = 1 << 20..=64 << 20;
@@ -48,6 +52,11 @@ pub struct Options {
     /// keep changes of their indices in memory beside that, about an eighth of it or 32 MiB,
     /// whichever is less; up to twice that while they are taken into pages.
     pub cache_bytes: Option<u64>,
+    /// Hash kind: most bytes of the index in memory, 12 per record. A larger one is in the
+    /// checkpoint, with what has changed since in memory, and a record that is not in memory costs
+    /// two reads of the disk. `None` is a quarter of the [usable memory](UsableMemory), but at
+    /// least 1 MiB.
+    pub index_bytes: Option<u64>,
     /// Trees: bytes of a leaf above which it is divided (256 to 65536); `None` is 8192.
     pub leaf_bytes: Option<u32>,
     /// Tables: bytes that a query holds in memory to sort or put together, about; what is more
@@ -94,6 +103,7 @@ impl Default for Options {
             segment_bytes: None,
             order: None,
             cache_bytes: None,
+            index_bytes: None,
             leaf_bytes: None,
             query_memory_bytes: share_of_memory(QUERY_SHARE, &QUERY_BYTES_DEFAULT),
             indices: Vec::new(),
@@ -115,6 +125,11 @@ impl Options {
         usize::try_from(self.cache_bytes.unwrap_or_else(default)).unwrap_or(usize::MAX)
     }
 
+    /// Most bytes of memory of a hash database's index.
+    pub(crate) fn index_bytes_max(&self) -> u64 {
+        self.index_bytes.unwrap_or_else(|| share_of_memory(INDEX_SHARE, &INDEX_BYTES_DEFAULT))
+    }
+
     /// Divides the memory that the defaults give to a database among `databases` of one process.
     /// Sizes that were chosen stay.
     pub fn share_memory(&mut self, databases: u64) {
@@ -122,6 +137,10 @@ impl Options {
         if self.cache_bytes.is_none() {
             let share = self.cache_bytes_max() as u64 / databases;
             self.cache_bytes = Some(share.max(*CACHE_BYTES_DEFAULT.start()));
+        }
+        if self.index_bytes.is_none() {
+            let share = self.index_bytes_max() / databases;
+            self.index_bytes = Some(share.max(*INDEX_BYTES_DEFAULT.start()));
         }
         if self.memory_bytes.is_none() {
             self.memory_bytes = Some((self.memory_bytes_max() / databases).max(1));
@@ -163,7 +182,14 @@ mod tests {
         let quarter = (alone.cache_bytes_max() / 4).max(1 << 20);
         assert_eq!(shared.cache_bytes_max(), quarter);
 
-        let chosen = Options { memory_bytes: Some(0), cache_bytes: Some(1 << 16), ..alone };
+        assert_eq!(shared.index_bytes_max(), (alone.index_bytes_max() / 4).max(1 << 20));
+
+        let chosen = Options {
+            memory_bytes: Some(0),
+            cache_bytes: Some(1 << 16),
+            index_bytes: Some(1 << 17),
+            ..alone
+        };
         let mut shared = chosen.clone();
         shared.share_memory(4);
         assert_eq!(shared, chosen);

@@ -1,6 +1,6 @@
 //! Names of databases, and opening by name.
 
-use cabinet::limits::CACHE_BYTES_MIN;
+use cabinet::limits::{CACHE_BYTES_MIN, INDEX_BYTES_MIN};
 use cabinet::name::{INTERVAL_MS_MAX, Kind, NameError, Specification};
 use cabinet::{Compression, Database, Durability, Error, Options, Order};
 use std::path::Path;
@@ -85,6 +85,8 @@ fn tuning_sets_options() {
         ("casket.tcb#order=int64", options(|o| o.order = Some(Order::Int64))),
         ("casket.tcb#cache=64k", options(|o| o.cache_bytes = Some(CACHE_BYTES_MIN))),
         ("casket.tcb#cache=65537", options(|o| o.cache_bytes = Some(CACHE_BYTES_MIN + 1))),
+        ("casket.tch#index=64k", options(|o| o.index_bytes = Some(INDEX_BYTES_MIN))),
+        ("casket.tch#index=16g", options(|o| o.index_bytes = Some(16 << 30))),
         ("*#capnum=1k", options(|o| o.capacity_records = 1024)),
         ("casket.tcb#capnum=7", options(|o| o.capacity_records = 7)),
         ("+#capsiz=1g#capnum=0", options(|o| o.capacity_bytes = 1 << 30)),
@@ -107,6 +109,7 @@ fn tuning_without_effect_is_accepted_and_listed_in_one_line() {
         ("casket.tch#capnum=5#idx=name:lex", "capnum, idx"),
         ("casket.tcb#lmemb=128#nmemb=256#lcnum=1024#ncnum=512", "lmemb, nmemb, lcnum, ncnum"),
         ("casket.tch#order=lexical#cache=1m", "order, cache"),
+        ("casket.tcf#index=1m", "index"),
         ("*#bnum=5#mode=r#opts=l", "bnum, mode, opts"),
         ("+#durability=always#dead=50#compaction=1m", "durability, dead, compaction"),
     ] {

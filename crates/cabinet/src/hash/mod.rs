@@ -9,7 +9,7 @@ mod table;
 
 use crate::indexed::{Index, Indexed, Place, Running, Stretch, Table as _, delegate_to_running};
 use crate::io::Storage;
-use crate::log::{Nature, StoredKind};
+use crate::log::{Location, Nature, StoredKind};
 use crate::{
     Batch, Change, Engine, Entry, ExpiredKeys, LongValue, Meta, Options, Position, Result, Version,
     Wait,
@@ -17,7 +17,8 @@ use crate::{
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
-use table::{TAG_BITS, Table};
+use table::TAG_BITS;
+pub(crate) use table::Table;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const SHARD_BITS: u32 = 10;
@@ -139,31 +140,54 @@ impl HashDatabase {
     }
 
     /// Entries from a position on: some, all of one hash together; and where to go on.
-    fn step(&self, from: &Position) -> Option<(Stretch<HashIndex>, Position)> {
+    fn step(&self, from: &Position) -> Result<Option<(Stretch<HashIndex>, Position)>> {
         let mut place = at_position(match from {
             Position::Hash(position) => *position,
             Position::Start | Position::Key(_) | Position::Id(_) => 0,
         });
         while place.shard < HashIndex::SHARDS {
-            let table = self.running.table(place.shard);
-            let mut entries = Vec::new();
-            let mut last = None;
-            let mut next = position_at(place.shard + 1, 0);
-            for (tag, location) in table.entries_from(place.tag) {
-                if entries.len() >= SCAN_STEP && last != Some(tag) {
-                    next = position_at(place.shard, tag);
-                    break;
+            let shard = place.shard;
+            let table = self.running.table(shard);
+            let (entries, next_tag, segments) = match table.run().cloned() {
+                None => {
+                    let (entries, next) = Self::some_of(&table, place.tag);
+                    (entries, next, self.running.log.segments())
                 }
-                entries.push((tag, location));
-                last = Some(tag);
-            }
+                Some(run) => {
+                    drop(table);
+                    let (in_run, next) = run.read_from(place.tag, SCAN_STEP)?;
+                    let table = self.running.table(shard);
+                    if !table.run().is_some_and(|now| Arc::ptr_eq(now, &run)) {
+                        continue;
+                    }
+                    let entries = table.entries_between(place.tag, next, &in_run);
+                    (entries, next, self.running.log.segments())
+                }
+            };
+            place = match next_tag {
+                Some(tag) => Place { shard, tag },
+                None => Place { shard: shard + 1, tag: 0 },
+            };
             if !entries.is_empty() {
-                let (shard, segments) = (place.shard, self.running.log.segments());
-                return Some((Stretch { shard, entries, segments }, Position::Hash(next)));
+                let next = position_at(place.shard, place.tag);
+                return Ok(Some((Stretch { shard, entries, segments }, Position::Hash(next))));
             }
-            place = Place { shard: place.shard + 1, tag: 0 };
         }
-        None
+        Ok(None)
+    }
+
+    /// Some entries of a table in memory from a tag on, and the tag of the next.
+    fn some_of(table: &Table, tag: u32) -> (Vec<(u32, Location)>, Option<u32>) {
+        let mut entries = Vec::new();
+        let mut last = None;
+        for (tag, location) in table.entries_from(tag) {
+            if entries.len() >= SCAN_STEP && last != Some(tag) {
+                return (entries, Some(tag));
+            }
+            entries.push((tag, location));
+            last = Some(tag);
+        }
+        (entries, None)
     }
 }
 
@@ -208,13 +232,13 @@ impl Engine for HashDatabase {
     }
 
     fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
-        let Some((stretch, next)) = self.step(from) else { return Ok(None) };
+        let Some((stretch, next)) = self.step(from)? else { return Ok(None) };
         self.running.visit_entries(&stretch, visit)?;
         Ok(Some(next))
     }
 
     fn scan_keys(&self, from: &Position, visit: &mut dyn FnMut(&[u8])) -> Result<Option<Position>> {
-        let Some((stretch, next)) = self.step(from) else { return Ok(None) };
+        let Some((stretch, next)) = self.step(from)? else { return Ok(None) };
         self.running.visit_keys(&stretch, visit)?;
         Ok(Some(next))
     }

@@ -12,9 +12,14 @@
 //! - A scan in hash order can stop at any hash and go on there, whatever happened between.
 //!
 //! Between two growths 64 to 80 percent of the homes are taken: 10 to 12.5 bytes a key.
+//!
+//! A table over a [run](crate::indexed::Run) has two such arrays: the entries that were added since
+//! the run was written, and those of the run that are there no more.
 
-use crate::indexed::{self, Match, Table as _};
+use crate::indexed::{self, Before, Match, Run, Seen, Table as _, difference, tag_of};
 use crate::log::Location;
+use crate::{Result, Wait};
+use std::sync::Arc;
 
 /// Bits of a tag.
 pub(crate) const TAG_BITS: u32 = 64 - Location::BITS;
@@ -32,17 +37,26 @@ const OVERFLOW_SLOTS: usize = 32;
 const EMPTY: u64 = 0;
 
 /// See the module.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Table {
     /// The last one is always empty, so that a search needs no bound.
     slots: Vec<u64>,
     homes: usize,
     entries: usize,
+    base: Option<Box<Base>>,
 }
 
-/// An entry of a table, for replacing or removing it.
+/// What is not in the slots of a table.
+struct Base {
+    run: Arc<Run>,
+    /// Entries of the run that are there no more. It has no base.
+    dead: Table,
+}
+
+/// An entry of a table, for replacing or removing it: the number of its slot, or the entry itself
+/// if the table is over a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot(usize);
+pub(crate) struct Slot(u64);
 
 impl Table {
     /// All entries with this tag.
@@ -94,8 +108,74 @@ impl Table {
     fn from_packed(entries: &[u64]) -> Self {
         debug_assert!(are_packed(entries));
         let mut table = Self { entries: entries.len(), ..Self::default() };
+        if entries.is_empty() {
+            return table;
+        }
         table.rebuild(entries, entries.len() * 100 / LOAD_PERCENT_MAX + 1);
         table
+    }
+
+    /// Takes an entry out.
+    fn take(&mut self, entry: u64) {
+        match self.slot_in_memory(entry) {
+            Some(slot) => self.empty(slot),
+            None => {
+                if let Some(base) = &mut self.base {
+                    base.dead.add(tag_of(entry), location_of(entry));
+                }
+            }
+        }
+    }
+
+    /// The number of the slot that has an entry.
+    fn slot_in_memory(&self, entry: u64) -> Option<usize> {
+        let location = location_of(entry);
+        let mut with_tag = self.find(tag_of(entry));
+        with_tag.find(|(_, other)| *other == location).map(|(slot, _)| slot.0 as usize)
+    }
+
+    fn empty(&mut self, slot: usize) {
+        let mut gap = slot;
+        // What is not at home moves one place towards it.
+        let mut next = gap + 1;
+        while self.slots[next] != EMPTY && self.home(tag_of(self.slots[next])) < next {
+            self.slots[gap] = self.slots[next];
+            gap = next;
+            next += 1;
+        }
+        self.slots[gap] = EMPTY;
+        self.entries -= 1;
+    }
+
+    /// Entries from a tag on, and before another, given those of the run, in the order of their
+    /// tags.
+    pub(crate) fn entries_between(
+        &self,
+        tag: u32,
+        before: Option<u32>,
+        in_run: &[u64],
+    ) -> Vec<(u32, Location)> {
+        let is_before = |tag: u32| before.is_none_or(|before| tag < before);
+        let added = self.entries_from(tag).take_while(|(tag, _)| is_before(*tag));
+        let mut entries: Vec<_> = added.collect();
+        entries.extend(self.alive(in_run));
+        entries.sort_unstable();
+        entries
+    }
+
+    /// Those entries of the run that are still there.
+    fn alive(&self, in_run: &[u64]) -> impl Iterator<Item = (u32, Location)> {
+        let dead = self.base.as_ref().map(|base| &base.dead);
+        let is_alive =
+            move |entry: &&u64| dead.is_none_or(|dead| dead.slot_in_memory(**entry).is_none());
+        in_run.iter().filter(is_alive).map(|entry| (tag_of(*entry), location_of(*entry)))
+    }
+
+    /// Entries in memory, sorted wholly.
+    fn sorted(&self) -> Vec<u64> {
+        let mut entries = self.packed();
+        entries.sort_unstable();
+        entries
     }
 
     fn grow(&mut self) {
@@ -129,6 +209,68 @@ impl indexed::Table for Table {
     type Tag = u32;
     type Slot = Slot;
 
+    const HAS_RUNS: bool = true;
+
+    #[inline]
+    fn run(&self) -> Option<&Arc<Run>> {
+        self.base.as_ref().map(|base| &base.run)
+    }
+
+    fn matches_over_run(&self, tag: u32, wait: Wait) -> Result<Vec<Match<Slot>>> {
+        let Some(base) = &self.base else { return Ok(self.matches(tag).collect()) };
+        let in_run = base.run.find(tag, wait)?;
+        let all = self.find(tag).map(|(_, location)| location);
+        let all = all.chain(self.alive(&in_run).map(|(_, location)| location));
+        let matching = |location| Match { slot: Slot(pack(tag, location)), location, total: None };
+        Ok(all.map(matching).collect())
+    }
+
+    fn read_ahead(run: &Run, tag: u32) -> Result<()> {
+        run.find(tag, Wait::Block).map(drop)
+    }
+
+    fn look_in_memory(&self, tag: u32, location: Location) -> Seen<Slot> {
+        let entry = pack(tag, location);
+        match (self.slot_in_memory(entry), &self.base) {
+            (Some(_), Some(_)) => Seen::Yes(Slot(entry)),
+            (Some(slot), None) => Seen::Yes(Slot(slot as u64)),
+            (None, Some(base)) if base.dead.slot_in_memory(entry).is_none() => {
+                Seen::IfInRun(Slot(entry))
+            }
+            (None, _) => Seen::No,
+        }
+    }
+
+    fn entries_over_run(&self, in_run: &[u64]) -> Vec<(u32, Location)> {
+        self.entries_between(0, None, in_run)
+    }
+
+    fn alive_in_run(&self, in_run: &[u64]) -> Vec<Location> {
+        self.alive(in_run).map(|(_, location)| location).collect()
+    }
+
+    fn before(&self) -> Before {
+        let base = self.base.as_ref();
+        Before {
+            run: base.map(|base| Arc::clone(&base.run)),
+            added: self.sorted(),
+            dead: base.map(|base| base.dead.sorted()).unwrap_or_default(),
+        }
+    }
+
+    fn rebase(&mut self, before: &Before, run: Arc<Run>) {
+        let (added, dead) = (self.sorted(), self.base.as_ref().map(|base| base.dead.sorted()));
+        let mut gone = difference(&dead.unwrap_or_default(), &before.dead);
+        gone.extend(difference(&before.added, &added));
+        gone.sort_unstable();
+        *self = Self::from_packed(&difference(&added, &before.added));
+        self.base = Some(Box::new(Base { run, dead: Self::from_packed(&gone) }));
+    }
+
+    fn set_run(&mut self, run: Arc<Run>) {
+        self.base = Some(Box::new(Base { run, dead: Self::default() }));
+    }
+
     #[inline]
     fn matches(&self, tag: u32) -> impl Iterator<Item = Match<Slot>> {
         self.find(tag).map(|(slot, location)| Match { slot, location, total: None })
@@ -152,37 +294,44 @@ impl indexed::Table for Table {
 
     #[inline]
     fn replace(&mut self, slot: Slot, location: Location, _total: usize) {
-        let tag = tag_of(self.slots[slot.0]);
-        self.slots[slot.0] = pack(tag, location);
+        if self.base.is_some() {
+            self.take(slot.0);
+            self.add(tag_of(slot.0), location);
+            return;
+        }
+        let entry = &mut self.slots[slot.0 as usize];
+        *entry = pack(tag_of(*entry), location);
     }
 
     fn remove(&mut self, slot: Slot) {
-        let mut gap = slot.0;
-        // What is not at home moves one place towards it.
-        let mut next = gap + 1;
-        while self.slots[next] != EMPTY && self.home(tag_of(self.slots[next])) < next {
-            self.slots[gap] = self.slots[next];
-            gap = next;
-            next += 1;
+        if self.base.is_some() {
+            self.take(slot.0);
+        } else {
+            self.empty(slot.0 as usize);
         }
-        self.slots[gap] = EMPTY;
-        self.entries -= 1;
     }
 
     fn clear(&mut self) {
         *self = Self::default();
     }
 
+    #[inline]
     fn len(&self) -> usize {
-        self.entries
+        match &self.base {
+            None => self.entries,
+            Some(base) => (self.entries + base.run.len()).saturating_sub(base.dead.entries),
+        }
     }
 
     fn memory_bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<u64>()
+        let base = self.base.as_ref();
+        let base = base.map_or(0, |base| base.dead.memory_bytes() + base.run.memory_bytes());
+        self.slots.capacity() * size_of::<u64>() + base
     }
 
     fn shrink(&mut self) {
-        *self = Self::from_packed(&self.packed());
+        let base = self.base.take();
+        *self = Self { base, ..Self::from_packed(&self.packed()) };
     }
 
     /// Entries as they are, in the order of their tags.
@@ -191,7 +340,7 @@ impl indexed::Table for Table {
     }
 
     fn packed_words(&self) -> usize {
-        self.len()
+        indexed::Table::len(self)
     }
 
     fn unpack(
@@ -232,7 +381,7 @@ impl Iterator for Matches<'_> {
             }
             self.next += 1;
             if tag_of(slot) == self.tag {
-                return Some((Slot(self.next - 1), location_of(slot)));
+                return Some((Slot(self.next as u64 - 1), location_of(slot)));
             }
         }
         None
@@ -242,11 +391,6 @@ impl Iterator for Matches<'_> {
 #[inline]
 fn pack(tag: u32, location: Location) -> u64 {
     u64::from(tag) << Location::BITS | location.bits()
-}
-
-#[inline]
-fn tag_of(slot: u64) -> u32 {
-    (slot >> Location::BITS) as u32
 }
 
 #[inline]

@@ -48,8 +48,7 @@ impl<I: Index> Indexed<I> {
         let changed = batch.changes.iter().map(|(key, _)| (key, Check::Lengths));
         for (key, check) in expected.chain(changed) {
             let place = self.place_of(key)?;
-            let table = self.table(place.shard);
-            let (segments, locations) = self.locations(table, place.tag);
+            let (segments, locations) = self.locations(place, Wait::Block)?;
             for location in locations {
                 match self.with(&segments, location, Wait::Block, check, |_| ()) {
                     // What that means depends on what is expected.
@@ -185,7 +184,11 @@ impl<I: Index> Indexed<I> {
         // does not while the shard is locked.
         let slot = step.found.as_ref().and_then(|found| {
             self.log.remove_live(&segments, found.location, found.total);
-            let slot = find_location(table, step.place.tag, found.location)?;
+            // The slot of one over a run is the entry itself.
+            let slot = match table.run() {
+                Some(_) => Some(found.slot),
+                None => find_location(table, step.place.tag, found.location),
+            }?;
             Some((slot, found.location))
         });
         let segment = segments.get(appended.location);

@@ -38,14 +38,14 @@ pub(super) fn compare<I: Index>(
     segments: &Segments,
     location: Location,
     place: Place<I>,
-    key: &[u8],
+    is_key: &dyn Fn(&[u8]) -> bool,
     wait: Wait,
 ) -> Result<Compared> {
     let peek = |check, visit: &dyn Fn(&Record<'_>) -> Compared| {
         peek_record(segments, salt, location, wait, check, visit)
     };
     let by_key = |record: &Record<'_>| {
-        if record.key == key { Compared::Same(record.total) } else { Compared::Others }
+        if is_key(record.key) { Compared::Same(record.total) } else { Compared::Others }
     };
     if let Some(Compared::Same(total)) = peek(Check::Lengths, &by_key)? {
         return Ok(Compared::Same(total));
@@ -91,7 +91,8 @@ impl<I: Index> Indexed<I> {
             Err(error) => return Err(error),
         };
         let salt = self.log.identity().salt;
-        let compared = compare(&self.index, salt, segments, location, place, key, wait)?;
+        let is_key = |other: &[u8]| other == key;
+        let compared = compare(&self.index, salt, segments, location, place, &is_key, wait)?;
         Ok((!matches!(compared, Compared::Others)).then(|| Box::new(error)))
     }
 
@@ -106,7 +107,7 @@ impl<I: Index> Indexed<I> {
         wait: Wait,
     ) -> Result<Option<Found<Slot<I>>>> {
         let mut doubtful = None;
-        for Match { slot, location, .. } in table.matches(place.tag) {
+        for Match { slot, location, .. } in table.matches_over_run(place.tag, wait)? {
             let compared = self.total_of(segments, location, key, wait);
             if let Ok(Some(total)) = compared {
                 return Ok(Some(Found { slot, location, total, is_doubtful: false }));

@@ -19,11 +19,13 @@
 //! point beyond the records of their segments. Damage to records that nothing points to does
 //! not count.
 
+use super::alive::Alive;
 use super::scans::Progress;
 use super::{Index, Indexed, Place, Stretch, Table, Tag, find_location, lend};
 use crate::log::record::{ALIGNMENT, Kind, Record};
 use crate::log::{Age, Check, Location, Next, Reader, Segment, Segments};
 use crate::{Entry, FullScan, Result, Wait};
+use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Records that a step looks at, about.
@@ -65,6 +67,8 @@ pub(crate) struct LogScan<'e, I: Index> {
 struct Cursor<'e, I: Index> {
     engine: &'e Indexed<I>,
     progress: Arc<Progress>,
+    /// Which records the runs have of the segment that is read, if the index is in runs.
+    alive: Mutex<Option<Arc<Alive>>>,
 }
 
 enum Stage<I: Index> {
@@ -111,7 +115,7 @@ impl<I: Index> Indexed<I> {
     /// Begins a scan of all records in the order of the log.
     pub(crate) fn scan_in_log_order(&self) -> LogScan<'_, I> {
         let progress = self.scans.begin(|set_end| self.log.at_end(set_end));
-        let cursor = Cursor { engine: self, progress };
+        let cursor = Cursor { engine: self, progress, alive: Mutex::default() };
         LogScan { cursor, stage: Stage::Before(0), batch: Batch::default() }
     }
 
@@ -199,6 +203,7 @@ impl<I: Index> Cursor<'_, I> {
         visitor: &mut Visitor<'_>,
     ) -> Result<Stage<I>> {
         let segment = Arc::clone(reader.segment());
+        self.read_alive(&segment)?;
         let upto = reader.offset() + STEP_BYTES;
         let mut looked_at = 0;
         let next = loop {
@@ -216,7 +221,8 @@ impl<I: Index> Cursor<'_, I> {
                     batch.push(location, name, bytes);
                     return Ok(());
                 }
-                match self.passes(&segment, location, self.engine.index.place_of_name(name)) {
+                let place = self.engine.index.place_of_name(name);
+                match self.passes(&segment, location, place)? {
                     true => self.show(record, location, visitor),
                     false => Ok(()),
                 }
@@ -243,6 +249,7 @@ impl<I: Index> Cursor<'_, I> {
         visitor: &mut Visitor<'_>,
     ) -> Result<()> {
         let index = &self.engine.index;
+        self.read_alive(segment)?;
         for (_, name, _) in &batch.records {
             let place = index.place_of_name(*name);
             if let Some(table) = self.engine.table_at_once(place.shard) {
@@ -252,7 +259,7 @@ impl<I: Index> Cursor<'_, I> {
         let mut start = 0;
         for (location, name, end) in batch.records.drain(..) {
             let bytes = &batch.bytes[std::mem::replace(&mut start, end)..end];
-            if self.passes(segment, location, index.place_of_name(name))
+            if self.passes(segment, location, index.place_of_name(name))?
                 // It was checked when it was read.
                 && let Ok(record) = Record::decode_unchecked(bytes)
             {
@@ -265,10 +272,28 @@ impl<I: Index> Cursor<'_, I> {
 
     /// Moves the frontier past a record; returns whether the index points to it.
     #[inline]
-    fn passes(&self, segment: &Segment, location: Location, place: Place<I>) -> bool {
+    fn passes(&self, segment: &Segment, location: Location, place: Place<I>) -> Result<bool> {
         let table = self.engine.table(place.shard);
         self.progress.pass_to(Age::new(segment.number, location.offset()).next());
-        find_location(&*table, place.tag, location).is_some() && !segment.is_taken_out()
+        let is_there = match table.run() {
+            None => find_location(&*table, place.tag, location).is_some(),
+            Some(_) => {
+                let alive = self.alive.lock().clone();
+                self.engine.slot_of(&table, place, location, alive.as_deref())?.is_some()
+            }
+        };
+        Ok(is_there && !segment.is_taken_out())
+    }
+
+    /// Reads which records of a segment and of those after it the runs have, if the index is in
+    /// runs. The caller holds no lock of a shard.
+    fn read_alive(&self, segment: &Segment) -> Result<()> {
+        if self.engine.is_over_runs() {
+            let known = self.alive.lock().take();
+            let alive = self.engine.alive_from(segment, known)?;
+            *self.alive.lock() = alive;
+        }
+        Ok(())
     }
 
     /// Shows a record that was read, unless it has expired.
@@ -305,14 +330,15 @@ impl<I: Index> Cursor<'_, I> {
             if entries.collected >= entries.end {
                 return Ok(Stage::Before(entries.segment.number + 1));
             }
-            self.collect(&mut entries);
+            self.collect(&mut entries)?;
         }
         let rest = entries.entries.len().saturating_sub(STEP_RECORDS);
         for (location, shard, tag) in entries.entries.drain(rest..).rev() {
             let table = self.engine.table(shard);
             let age = Age::new(entries.segment.number, location.offset());
             self.progress.pass_to(age.next());
-            let is_there = find_location(&*table, tag, location).is_some();
+            let place = Place { shard, tag };
+            let is_there = self.engine.slot_of(&table, place, location, None)?.is_some();
             if is_there && !entries.segment.is_taken_out() {
                 let segments = self.engine.log.segments();
                 drop(table);
@@ -323,20 +349,21 @@ impl<I: Index> Cursor<'_, I> {
     }
 
     /// Collects the next entries of a part of a segment.
-    fn collect(&self, part: &mut Entries<I>) {
+    fn collect(&self, part: &mut Entries<I>) -> Result<()> {
         let mut end = part.end;
         let mut found = Vec::new();
         for shard in 0..I::SHARDS {
-            let table = self.engine.table(shard);
-            if part.segment.is_taken_out() {
-                continue;
-            }
-            for (tag, location) in table.entries() {
-                let is_within = (part.collected..end).contains(&location.offset());
-                if location.slot() == part.segment.slot && is_within {
-                    found.push((location, shard, tag));
+            self.engine.with_entries(shard, |entries| {
+                if part.segment.is_taken_out() {
+                    return;
                 }
-            }
+                for (tag, location) in entries {
+                    let is_within = (part.collected..end).contains(&location.offset());
+                    if location.slot() == part.segment.slot && is_within {
+                        found.push((location, shard, tag));
+                    }
+                }
+            })?;
             if found.len() > 2 * ENTRIES_MAX {
                 found.select_nth_unstable_by_key(ENTRIES_MAX, |(location, ..)| *location);
                 end = found[ENTRIES_MAX].0.offset();
@@ -346,6 +373,7 @@ impl<I: Index> Cursor<'_, I> {
         found.sort_unstable_by_key(|(location, ..)| std::cmp::Reverse(*location));
         part.collected = end;
         part.entries = found;
+        Ok(())
     }
 
     /// Shows the record of an entry.
@@ -370,9 +398,8 @@ impl<I: Index> Cursor<'_, I> {
         let mut places = Vec::with_capacity(names.len());
         for name in names {
             let place = self.engine.index.place_of_name(name);
-            let table = self.engine.table(place.shard);
-            let found = table.matches(place.tag).map(|found| found.location);
-            places.extend(found.min().map(|location| (location, name)));
+            let (_, locations) = self.engine.locations(place, Wait::Block)?;
+            places.extend(locations.min().map(|location| (location, name)));
         }
         places.sort_unstable();
         let segments = self.engine.log.segments();
@@ -387,8 +414,7 @@ impl<I: Index> Cursor<'_, I> {
     fn show_named(&self, name: u64, visitor: &mut Visitor<'_>) -> Result<()> {
         let engine = self.engine;
         let place = engine.index.place_of_name(name);
-        let table = engine.table(place.shard);
-        let (segments, locations) = engine.locations(table, place.tag);
+        let (segments, locations) = engine.locations(place, Wait::Block)?;
         for location in locations {
             // A record that has not moved was shown.
             if segments.age(location) < self.progress.end() {
@@ -408,14 +434,16 @@ impl<I: Index> Cursor<'_, I> {
     /// Fails if the index points beyond the records of a segment: what was there is lost.
     fn check_reach(&self, visitor: &mut Visitor<'_>) -> Result<()> {
         for shard in 0..I::SHARDS {
-            let table = self.engine.table(shard);
-            let segments = self.engine.log.segments();
-            let is_beyond = |location: Location| {
-                let segment = segments.get(location);
-                segment.is_none_or(|one| location.offset() as u64 >= one.bytes())
-            };
-            let beyond = table.entries().find(|(_, location)| is_beyond(*location));
-            drop(table);
+            let (segments, beyond) = self.engine.with_entries(shard, |entries| {
+                let segments = self.engine.log.segments();
+                let is_beyond = |location: Location| {
+                    let segment = segments.get(location);
+                    segment.is_none_or(|one| location.offset() as u64 >= one.bytes())
+                };
+                let mut beyond = entries.filter(|(_, location)| is_beyond(*location));
+                let beyond = beyond.next();
+                (segments, beyond)
+            })?;
             if let Some((tag, location)) = beyond {
                 self.show_entry(segments, shard, tag, location, visitor)?;
             }

@@ -1,11 +1,24 @@
 //! What keeps a database small: compaction, sweeping, checkpoints, clearing.
 
-use super::{Found, Index, Indexed, Place, Slot, Table, find_location};
+use super::alive::Alive;
+use super::run::{self, Run, RunFile};
+use super::{Found, Index, Indexed, Place, Slot, Table};
+use crate::log::checkpoint::{self, Block};
 use crate::log::record::{Kind, Record};
 use crate::log::{Engaged, Location, Log, Rescue, Segment, Segments};
 use crate::{Error, Options, Result, Wait};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Part of the memory of the index that changes since the last merge may take, if the index is in
+/// runs. While runs are written, as much may come.
+const CHANGES_SHARE: u64 = 2;
+
+/// Bytes of changes that no writer waits for.
+const CHANGES_BYTES_MIN: u64 = 1 << 20;
+
+/// Shards that are merged between two looks at the memory of changes.
+const LOOK_SHARDS: usize = 64;
 
 impl<I: Index> Rescue for Indexed<I> {
     fn rescue(
@@ -26,19 +39,25 @@ impl<I: Index> Rescue for Indexed<I> {
 
     /// It stays in the log, where an expired record holds down the older ones of its key as a
     /// tombstone would.
-    fn forget(&self, segment: &Segment, location: Location, record: &Record<'_>) -> bool {
-        let Some(place) = self.index.place(record.key) else { return false };
+    fn forget(&self, segment: &Segment, location: Location, record: &Record<'_>) -> Result<bool> {
+        let Some(place) = self.index.place(record.key) else { return Ok(false) };
+        let alive = self.alive_for(segment)?;
         let mut table = self.shards[place.shard].write();
-        let Some(slot) = find_location(&*table, place.tag, location) else { return false };
+        let slot = self.slot_of(&table, place, location, alive.as_deref())?;
+        let Some(slot) = slot else { return Ok(false) };
         table.remove(slot);
         segment.remove_live(record.total);
         self.note_forgotten(place.shard, &self.log.segments(), location);
-        !record.meta.is_expired(self.now_ms(record.meta))
+        Ok(!record.meta.is_expired(self.now_ms(record.meta)))
     }
 
-    fn forget_segment(&self, segment: &Segment) -> u64 {
+    fn forget_segment(&self, segment: &Segment) -> Result<u64> {
         let mut forgotten = 0;
         for (number, shard) in self.shards.iter().enumerate() {
+            if self.table(number).run().is_some() {
+                forgotten += self.forget_in_run(segment, number)?;
+                continue;
+            }
             let mut table = shard.write();
             let (packed, before) = (table.packed(), table.len());
             table.clear();
@@ -46,22 +65,66 @@ impl<I: Index> Rescue for Indexed<I> {
             let _ = table.unpack(number, packed, &|location| location.slot() != segment.slot);
             forgotten += before.saturating_sub(table.len()) as u64;
         }
-        forgotten
+        Ok(forgotten)
     }
 
     fn checkpoint_bytes(&self) -> u64 {
         let words: usize = self.shards.iter().map(|shard| shard.read().packed_words()).sum();
+        let directory = if I::Table::HAS_RUNS { run::directory_words(words, I::SHARDS) } else { 0 };
         // And a header for each shard.
-        (words + I::SHARDS) as u64 * 8
+        (words + I::SHARDS + directory) as u64 * 8
+    }
+
+    fn relieve(&self) -> Result<()> {
+        if !self.wants_merge() {
+            return Ok(());
+        }
+        self.log.write_checkpoint_held(|block| self.write_shards(block))
     }
 }
 
 impl<I: Index> Indexed<I> {
     /// Whether a record is the present one of its key.
-    fn is_indexed(&self, location: Location, record: &Record<'_>) -> bool {
-        let Some(place) = self.index.place(record.key) else { return false };
+    fn is_indexed(
+        &self,
+        segment: &Segment,
+        location: Location,
+        record: &Record<'_>,
+    ) -> Result<bool> {
+        let Some(place) = self.index.place(record.key) else { return Ok(false) };
+        let alive = self.alive_for(segment)?;
         let table = self.shards[place.shard].read();
-        find_location(&*table, place.tag, location).is_some()
+        Ok(self.slot_of(&table, place, location, alive.as_deref())?.is_some())
+    }
+
+    /// Which records of a segment the runs have, if the index is in runs. The caller holds no lock
+    /// of a shard.
+    fn alive_for(&self, segment: &Segment) -> Result<Option<Arc<Alive>>> {
+        if !self.is_over_runs() {
+            return Ok(None);
+        }
+        let known = self.alive.lock().clone();
+        let alive = self.alive_in(segment, known)?;
+        self.alive.lock().clone_from(&alive);
+        Ok(alive)
+    }
+
+    /// As `forget_segment`, of one shard whose table is over a run.
+    fn forget_in_run(&self, segment: &Segment, shard: usize) -> Result<u64> {
+        let is_in = |location: Location| location.slot() == segment.slot;
+        let entries: Vec<_> = self.with_entries(shard, |entries| {
+            entries.filter(|(_, location)| is_in(*location)).collect()
+        })?;
+        let mut table = self.shards[shard].write();
+        let mut forgotten = 0;
+        for (tag, location) in entries {
+            let place = Place { shard, tag };
+            if let Some(slot) = self.slot_of(&table, place, location, None)? {
+                table.remove(slot);
+                forgotten += 1;
+            }
+        }
+        Ok(forgotten)
     }
 
     /// As `find`, but fails where a damaged record may be the key's.
@@ -86,8 +149,9 @@ impl<I: Index> Indexed<I> {
         bytes: &[u8],
         oldest: u64,
     ) -> Result<()> {
+        let alive = self.alive_for(segment)?;
         let mut table = self.shards[place.shard].write();
-        let slot = find_location(&*table, place.tag, location);
+        let slot = self.slot_of(&table, place, location, alive.as_deref())?;
         // Until another has removed it, it is moved like any other.
         let is_left = slot.is_some() && self.clock.expired_keys().is_some();
         if !is_left && record.meta.is_expired(self.now_ms(record.meta)) {
@@ -202,13 +266,75 @@ impl<I: Index> Indexed<I> {
 
     /// Writes the index into a checkpoint.
     pub(crate) fn write_index(&self) -> Result<()> {
-        self.log.write_checkpoint(|block| {
-            for shard in &self.shards {
-                let entries = shard.read().packed();
-                block(&entries)?;
+        self.log.write_checkpoint(|block| self.write_shards(block))
+    }
+
+    /// Writes the blocks of a checkpoint. If the index is larger than the memory that it may use,
+    /// the tables go over to the new file, one after the other.
+    fn write_shards(&self, block: &mut dyn FnMut(&[u64]) -> Result<Block>) -> Result<()> {
+        let is_in_runs = self.is_over_runs() || self.wants_merge();
+        if is_in_runs {
+            self.over_runs.store(true, Ordering::Relaxed);
+        }
+        let mut runs: Vec<Arc<Run>> = Vec::new();
+        for (number, shard) in self.shards.iter().enumerate() {
+            if is_in_runs && number.is_multiple_of(LOOK_SHARDS) {
+                self.note_index_pressure();
             }
-            Ok(())
-        })
+            let before = shard.read().before();
+            let entries = before.merged()?;
+            let Block { file, offset } = block(&entries)?;
+            if I::Table::HAS_RUNS {
+                let known = runs.first().map(|run| Arc::clone(run.file()));
+                let file = known.unwrap_or_else(|| {
+                    let path = self.log.directory().join(checkpoint::NAME);
+                    let storage = Arc::clone(self.log.storage());
+                    Arc::new(RunFile { storage, file, path, salt: self.log.identity().salt })
+                });
+                let run = Arc::new(Run::of(file, offset, &entries));
+                if is_in_runs {
+                    shard.write().rebase(&before, Arc::clone(&run));
+                }
+                runs.push(run);
+            }
+        }
+        if I::Table::HAS_RUNS {
+            block(&run::directory_of(&runs))?;
+        }
+        if is_in_runs {
+            self.note_index_pressure();
+        }
+        Ok(())
+    }
+
+    /// Has writers wait a little while changes take more memory than the index may: merging does
+    /// not keep up with them. Returns whether the changes have to go into runs.
+    fn note_index_pressure(&self) -> bool {
+        let changed: usize = self.shards.iter().map(|shard| shard.read().changed_bytes()).sum();
+        self.log.note_index_pressure(changed as u64 > self.index_bytes_max.max(CHANGES_BYTES_MIN));
+        changed as u64 > self.index_bytes_max / CHANGES_SHARE
+    }
+
+    /// Whether tables have runs.
+    pub(super) fn is_over_runs(&self) -> bool {
+        self.over_runs.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of memory that the tables take, except those held for a long change.
+    pub(super) fn index_bytes(&self) -> u64 {
+        let tables = (0..I::SHARDS).filter_map(|shard| self.table_for(shard, Wait::Never).ok());
+        tables.map(|table| table.memory_bytes() as u64).sum()
+    }
+
+    /// Whether what is in memory of the index has to go into runs.
+    pub(super) fn wants_merge(&self) -> bool {
+        if !I::Table::HAS_RUNS {
+            return false;
+        }
+        if !self.is_over_runs() {
+            return self.index_bytes() > self.index_bytes_max;
+        }
+        self.note_index_pressure()
     }
 
     /// Writes a checkpoint if there is none of everything, so that the next opening is quick. The
@@ -218,7 +344,11 @@ impl<I: Index> Indexed<I> {
         // On a full disk the checkpoint may need the space that was allocated ahead.
         self.log.trim()?;
         if !self.log.is_checkpointed() {
-            self.write_index()?;
+            match self.write_index() {
+                // It is made from the log at the next opening.
+                Err(error @ Error::Corrupted { .. }) => tracing::error!("no checkpoint: {error}"),
+                result => result?,
+            }
             // The checkpoint may have begun a segment.
             self.log.trim()?;
         }
@@ -240,12 +370,14 @@ impl<I: Index> Engaged for Indexed<I> {
             if segment.next_expiry_ms.load(Ordering::Relaxed) <= now_ms {
                 self.log.sweep_segment(&segment, now_ms, &|location, record| {
                     let is_left = self.clock.expired_keys().is_some();
-                    if !is_left {
-                        self.forget(&segment, location, record);
-                    } else if self.is_indexed(location, record) {
-                        return self.clock.hand_over(record.key);
-                    }
-                    false
+                    let done = if is_left {
+                        self.is_indexed(&segment, location, record)
+                            .map(|is_indexed| !is_indexed || !self.clock.hand_over(record.key))
+                    } else {
+                        self.forget(&segment, location, record).map(|_| true)
+                    };
+                    // Where the index cannot be read, it is looked at again later.
+                    !done.unwrap_or(false)
                 })?;
                 if !go_on() {
                     break;
@@ -257,6 +389,10 @@ impl<I: Index> Engaged for Indexed<I> {
 
     fn checkpoint(&self) -> Result<()> {
         self.write_index()
+    }
+
+    fn wants_checkpoint(&self) -> bool {
+        self.wants_merge()
     }
 }
 
@@ -272,6 +408,13 @@ pub(super) fn tend<I: Index>(shared: &Arc<Indexed<I>>) -> Result<()> {
         match log.compact(&segment, false, &**shared, &|| true) {
             Err(Error::NoSpace { .. }) => break,
             result => result?,
+        }
+    }
+    if shared.wants_merge() {
+        match shared.write_index() {
+            // Space may come, and changes stay in memory until then.
+            Ok(()) | Err(Error::NoSpace { .. }) => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())

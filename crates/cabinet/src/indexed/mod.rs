@@ -12,19 +12,23 @@
 //! not change, and stays readable for as long as the reader holds the set of segments that it
 //! loaded under the lock. Which locks an event loop waits for is in [`crate::locks`].
 
+mod alive;
 mod batch;
+mod building;
 mod damaged;
 mod full_scan;
 mod keep;
 mod locks;
 mod recover;
+mod run;
 mod running;
 mod scans;
 mod shard;
 mod table;
 
+pub(crate) use run::{Before, Run, difference, tag_of};
 pub(crate) use running::{Running, delegate_to_running};
-pub(crate) use table::{Match, Table, find_location};
+pub(crate) use table::{Match, Seen, Table, find_location};
 
 use crate::compress;
 use crate::expired::ExpiryStats;
@@ -33,7 +37,8 @@ use crate::log::{
     Age, Check, Location, Log, LongValue, Pressure, Purpose, Segments, Usage, with_record,
 };
 use crate::{Change, Clock, Compression, Entry, Error, Meta, Position, Result, Version, Wait};
-use parking_lot::RwLockReadGuard;
+use alive::Alive;
+use parking_lot::{Mutex, RwLockReadGuard};
 use scans::Scans;
 use shard::Shard;
 use std::path::PathBuf;
@@ -44,6 +49,10 @@ use std::time::Duration;
 /// How long a writer waits, once in so many writes, when compaction cannot keep up.
 const BEHIND_PAUSE: Duration = Duration::from_millis(6);
 const BEHIND_WRITES: u32 = 64;
+
+/// How often a part of a run is read without the lock of its shard, and may be out of memory again
+/// by the time that the lock is taken. After that it is read under the lock.
+const RUN_READS_MAX: usize = 3;
 
 /// Names the shard and the entry of each key.
 pub(crate) trait Index: Send + Sync + Sized + 'static {
@@ -101,6 +110,12 @@ pub(crate) struct Indexed<I: Index> {
     /// Writes made while compaction could not keep up.
     paused: AtomicU32,
     scans: Scans,
+    /// Most bytes of memory that the tables may take.
+    index_bytes_max: u64,
+    /// Whether tables have runs, because all entries would take more memory than that.
+    over_runs: AtomicBool,
+    /// What is known of the segment that was last asked for, if tables have runs.
+    alive: Mutex<Option<Arc<Alive>>>,
 }
 
 /// What the index has under a key.
@@ -162,6 +177,9 @@ impl<I: Index> Indexed<I> {
         key: &[u8],
         wait: Wait,
     ) -> Result<Option<Found<Slot<I>>>> {
+        if table.run().is_some() {
+            return self.find_among_many(table, segments, place, key, wait);
+        }
         let is_doubtful = false;
         let first = table.matches(place.tag).next();
         if let Some(Match { slot, location, total }) = first {
@@ -279,19 +297,92 @@ impl<I: Index> Indexed<I> {
         attempt(Wait::Block)
     }
 
-    /// Where the records are that may be the one of a key, and the segments they lie in. Unlocks
-    /// the table of its shard.
+    /// Where the records are that may be the one of a key, and the segments they lie in.
     #[inline(always)]
     fn locations(
         &self,
-        table: RwLockReadGuard<'_, I::Table>,
-        tag: Tag<I>,
-    ) -> (arc_swap::Guard<Arc<Segments>>, impl Iterator<Item = Location> + use<I>) {
+        place: Place<I>,
+        wait: Wait,
+    ) -> Result<(arc_swap::Guard<Arc<Segments>>, impl Iterator<Item = Location> + use<I>)> {
+        let table = self.table_for(place.shard, wait)?;
+        if table.run().is_some() {
+            let (segments, locations) = self.locations_over_run(table, place, wait)?;
+            return Ok((segments, None.into_iter().chain(locations)));
+        }
+        let tag = place.tag;
         let mut matches = table.matches(tag).map(|found| found.location);
         let first = matches.next();
         // There are hardly ever more, and a vector without elements allocates nothing.
         let more = matches.collect::<Vec<_>>();
-        (self.log.segments(), first.into_iter().chain(more))
+        Ok((self.log.segments(), first.into_iter().chain(more)))
+    }
+
+    /// As `locations`, of a table over a run. Others do not wait for what is read from the disk.
+    #[cold]
+    fn locations_over_run(
+        &self,
+        table: RwLockReadGuard<'_, I::Table>,
+        place: Place<I>,
+        wait: Wait,
+    ) -> Result<(arc_swap::Guard<Arc<Segments>>, Vec<Location>)> {
+        let found = |table: &I::Table, wait| {
+            let matches = table.matches_over_run(place.tag, wait)?;
+            let locations = matches.into_iter().map(|found| found.location).collect();
+            Ok((self.log.segments(), locations))
+        };
+        let mut table = table;
+        for _ in 0..RUN_READS_MAX {
+            match found(&table, Wait::Never) {
+                Err(Error::WouldBlock) if wait == Wait::Block => {}
+                result => return result,
+            }
+            let run = table.run().cloned();
+            drop(table);
+            if let Some(run) = run {
+                I::Table::read_ahead(&run, place.tag)?;
+            }
+            table = self.table(place.shard);
+        }
+        found(&table, Wait::Block)
+    }
+
+    /// The slot of an entry, if it is there. `alive` may know which entries the run has.
+    fn slot_of(
+        &self,
+        table: &I::Table,
+        place: Place<I>,
+        location: Location,
+        alive: Option<&Alive>,
+    ) -> Result<Option<Slot<I>>> {
+        let slot = match table.look_in_memory(place.tag, location) {
+            Seen::Yes(slot) => return Ok(Some(slot)),
+            Seen::No => return Ok(None),
+            Seen::IfInRun(slot) => slot,
+        };
+        let known = alive.and_then(|alive| alive.is_in_run(place.shard, table.run()?, location));
+        if let Some(is_there) = known {
+            return Ok(is_there.then_some(slot));
+        }
+        let matches = table.matches_over_run(place.tag, Wait::Block)?;
+        Ok(matches.into_iter().find(|found| found.location == location).map(|found| found.slot))
+    }
+
+    /// Shows all entries of a shard under its lock. What is read from the disk is read before.
+    fn with_entries<T>(
+        &self,
+        shard: usize,
+        act: impl FnOnce(&mut dyn Iterator<Item = (Tag<I>, Location)>) -> T,
+    ) -> Result<T> {
+        loop {
+            let table = self.table(shard);
+            let Some(run) = table.run().cloned() else { return Ok(act(&mut table.entries())) };
+            drop(table);
+            let in_run = run.read_all()?;
+            let table = self.table(shard);
+            if table.run().is_some_and(|now| Arc::ptr_eq(now, &run)) {
+                return Ok(act(&mut table.entries_over_run(&in_run).into_iter()));
+            }
+        }
     }
 
     /// As [`crate::Engine::read`].
@@ -303,8 +394,7 @@ impl<I: Index> Indexed<I> {
         wait: Wait,
         visit: &mut dyn FnMut(Entry<'_>),
     ) -> Result<bool> {
-        let table = self.table_for(place.shard, wait)?;
-        let (segments, locations) = self.locations(table, place.tag);
+        let (segments, locations) = self.locations(place, wait)?;
         let mut damage = None;
         for location in locations {
             // It is hardly ever another key's.
@@ -342,8 +432,7 @@ impl<I: Index> Indexed<I> {
         wait: Wait,
     ) -> Result<Option<LongValue>> {
         let salt = self.log.identity().salt;
-        let table = self.table_for(place.shard, wait)?;
-        let (segments, locations) = self.locations(table, place.tag);
+        let (segments, locations) = self.locations(place, wait)?;
         for location in locations {
             self.note_use(&segments, location);
             let found = self.with(&segments, location, wait, Check::Lengths, |record| {
@@ -531,7 +620,7 @@ impl<I: Index> Indexed<I> {
         }
         // Few long pauses rather than many short ones: each end of one would interrupt a
         // reader, where processors are scarce.
-        if pressure & Pressure::BEHIND != 0
+        if pressure & (Pressure::BEHIND | Pressure::INDEX) != 0
             && self.paused.fetch_add(1, Ordering::Relaxed).is_multiple_of(BEHIND_WRITES)
         {
             std::thread::sleep(BEHIND_PAUSE);
@@ -645,10 +734,11 @@ impl<I: Index> Indexed<I> {
     pub(crate) fn figures(&self) -> Vec<(&'static str, String)> {
         let usage = Usage::of(&self.log.segments());
         // One that is held for a long change is left out rather than waited for.
-        let tables = (0..I::SHARDS).filter_map(|shard| self.table_for(shard, Wait::Never).ok());
-        let index: usize = tables.map(|table| table.memory_bytes()).sum();
+        let index = self.index_bytes();
         let mut figures = vec![
             ("index_bytes", index.to_string()),
+            ("index_budget_bytes", self.index_bytes_max.to_string()),
+            ("index_on_disk", u8::from(self.is_over_runs()).to_string()),
             ("live_bytes", usage.live_bytes.to_string()),
             ("dead_percent", usage.dead_percent().to_string()),
             ("limit_bytes", self.log.capacity().bytes_max().unwrap_or(0).to_string()),

@@ -1,14 +1,16 @@
 //! Opening: the index from the last checkpoint and the log after it.
 
+use super::building::Building;
 use super::damaged::{Compared, compare};
 use super::scans::Scans;
 use super::shard::Shard;
-use super::{Index, Indexed, Match, Place, Table};
+use super::{Index, Indexed, Match, Table};
 use crate::expired::ExpiryStats;
 use crate::io::Storage;
-use crate::log::record::{Kind, Record};
+use crate::log::record::Kind;
 use crate::log::{Identity, Location, Nature, Recovery, Segment, Segments, Settings};
 use crate::{Error, Options, Result, Wait};
+use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -25,21 +27,27 @@ pub(super) fn open<I: Index>(
     let mut recovery = Recovery::open(storage, path, Settings::of(options), options, nature)?;
     let identity = recovery.identity;
     let index = index(&identity, &recovery.nature)?;
-    let mut tables = match load(&index, &mut recovery) {
-        Ok(tables) => tables,
+    let mut building = match Building::load(&index, &mut recovery, options) {
         Err(error @ Error::Corrupted { .. }) => {
             recovery.distrust_checkpoint(&error);
-            empty(&index)
+            Building::empty(&index, &recovery, options)
         }
-        Err(error) => return Err(error),
+        building => building?,
     };
     // What another is to remove is still there, expired or not.
     let now_ms = if clock.expired_keys().is_some() { 0 } else { clock.now_ms() };
     recovery.replay(&mut |segments, segment, location, record| {
-        let Some(place) = index.place(record.key) else { return Ok(()) };
-        let table = &mut tables[place.shard];
-        replay(&index, table, identity.salt, segments, segment, location, record, place, now_ms)
+        let Some(name) = index.name(record.key) else { return Ok(()) };
+        let is_live = record.kind == Kind::Put && !record.meta.is_expired(now_ms);
+        if is_live {
+            segment.note_expiry(record.meta.expires_at_ms);
+        }
+        let is_tombstone = record.kind == Kind::Tombstone;
+        let change = Change { name, location, total: record.total, is_live, is_tombstone };
+        building.take(&index, segments, change, record.key)
     })?;
+    let tables = building.finish(&index, &recovery.segments)?;
+    let over_runs = AtomicBool::new(tables.iter().any(|table| table.run().is_some()));
     let log = recovery.finish()?;
     let shards = tables.into_iter().map(Shard::new).collect();
     let compression = options.compression;
@@ -56,48 +64,41 @@ pub(super) fn open<I: Index>(
         expired: ExpiryStats::default(),
         paused: AtomicU32::new(0),
         scans: Scans::default(),
+        index_bytes_max: options.index_bytes_max(),
+        over_runs,
+        alive: Mutex::default(),
     })
 }
 
-fn empty<I: Index>(index: &I) -> Vec<I::Table> {
-    (0..I::SHARDS).map(|_| index.new_table()).collect()
+/// A change that the log has, without the key.
+pub(super) struct Change {
+    pub(super) name: u64,
+    pub(super) location: Location,
+    pub(super) total: usize,
+    pub(super) is_live: bool,
+    pub(super) is_tombstone: bool,
 }
 
-/// The index as the checkpoint has it, less what points to segments that are gone.
-fn load<I: Index>(index: &I, recovery: &mut Recovery) -> Result<Vec<I::Table>> {
-    let mut tables = empty(index);
-    let Some(checkpoint) = &mut recovery.checkpoint else { return Ok(tables) };
-    let keeps = |location| recovery.segments.get(location).is_some();
-    for (shard, table) in tables.iter_mut().enumerate() {
-        let Some(packed) = checkpoint.next_block()? else { break };
-        if !table.unpack(shard, packed, &keeps) {
-            return Err(checkpoint.corrupted("entries that are in no order"));
-        }
-    }
-    Ok(tables)
-}
-
-#[expect(clippy::too_many_arguments, reason = "it is the body of a loop, given a name")]
-fn replay<I: Index>(
+/// Makes a change to a table. `is_key` compares another record's key with that of the change.
+pub(super) fn replay<I: Index>(
     index: &I,
     table: &mut I::Table,
     salt: u32,
     segments: &Segments,
-    segment: &Segment,
-    location: Location,
-    record: &Record<'_>,
-    place: Place<I>,
-    now_ms: u64,
+    change: &Change,
+    is_key: &dyn Fn(&[u8]) -> bool,
 ) -> Result<()> {
+    let Change { name, location, total: own_total, is_live, is_tombstone } = *change;
+    let place = index.place_of_name(name);
     let mut found = None;
     let mut doubtful = None;
     for Match { slot, location: other, total } in table.matches(place.tag) {
         let total = if total.is_some() {
             total
         } else if other == location {
-            Some(record.total)
+            Some(own_total)
         } else {
-            match compare(index, salt, segments, other, place, record.key, Wait::Block)? {
+            match compare(index, salt, segments, other, place, is_key, Wait::Block)? {
                 Compared::Same(total) => Some(total),
                 Compared::Others => None,
                 Compared::Damaged => {
@@ -118,19 +119,20 @@ fn replay<I: Index>(
     {
         segment.remove_live(total);
     }
-    let is_live = record.kind == Kind::Put && !record.meta.is_expired(now_ms);
+    let segment = segments.get(location);
     match (is_live, found) {
         (true, found) => {
-            segment.add_live(record.total);
-            segment.note_expiry(record.meta.expires_at_ms);
+            if let Some(segment) = segment {
+                segment.add_live(own_total);
+            }
             match found {
-                Some((slot, ..)) => table.replace(slot, location, record.total),
-                None => table.insert(place.tag, location, record.total),
+                Some((slot, ..)) => table.replace(slot, location, own_total),
+                None => table.insert(place.tag, location, own_total),
             }
         }
         (false, found) => {
-            if record.kind == Kind::Tombstone {
-                segment.add_tombstone(record.total);
+            if is_tombstone && let Some(segment) = segment {
+                segment.add_tombstone(own_total);
             }
             if let Some((slot, ..)) = found {
                 table.remove(slot);

@@ -1,6 +1,9 @@
 //! What an index asks of the table of a shard.
 
+use super::run::{Before, Run};
 use crate::log::Location;
+use crate::{Result, Wait};
+use std::sync::Arc;
 
 /// Entries of one shard: tags, and where the records of their keys are.
 pub(crate) trait Table: Send + Sync {
@@ -8,6 +11,52 @@ pub(crate) trait Table: Send + Sync {
     type Tag: Copy + Eq;
     /// An entry, for replacing or removing it before anything else is changed.
     type Slot: Copy;
+
+    /// Whether it can be over a run.
+    const HAS_RUNS: bool = false;
+
+    /// The run that has what is not in memory. If there is one, `matches` and `entries` give what
+    /// is in memory, and only slots of `matches_over_run` name entries.
+    fn run(&self) -> Option<&Arc<Run>> {
+        None
+    }
+
+    /// All entries with a tag, those of the run too.
+    fn matches_over_run(&self, tag: Self::Tag, _wait: Wait) -> Result<Vec<Match<Self::Slot>>> {
+        Ok(self.matches(tag).collect())
+    }
+
+    /// Has the part of a run in memory that a search for a tag reads.
+    fn read_ahead(_run: &Run, _tag: Self::Tag) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether an entry is there, as far as that can be told from memory; the slot of one that the
+    /// run has, if it has it.
+    fn look_in_memory(&self, tag: Self::Tag, location: Location) -> Seen<Self::Slot> {
+        find_location(self, tag, location).map_or(Seen::No, Seen::Yes)
+    }
+
+    /// All entries, given those of the run.
+    fn entries_over_run(&self, _in_run: &[u64]) -> Vec<(Self::Tag, Location)> {
+        self.entries().collect()
+    }
+
+    /// Where those entries of the run point to that are still there.
+    fn alive_in_run(&self, _in_run: &[u64]) -> Vec<Location> {
+        Vec::new()
+    }
+
+    /// It as it is.
+    fn before(&self) -> Before {
+        Before { run: None, added: self.packed(), dead: Vec::new() }
+    }
+
+    /// Goes over to a run of what it was before, and keeps what has changed since.
+    fn rebase(&mut self, _before: &Before, _run: Arc<Run>) {}
+
+    /// Makes an empty table one over a run.
+    fn set_run(&mut self, _run: Arc<Run>) {}
 
     /// All entries with a tag.
     fn matches(&self, tag: Self::Tag) -> impl Iterator<Item = Match<Self::Slot>>;
@@ -36,6 +85,11 @@ pub(crate) trait Table: Send + Sync {
     /// Bytes of memory it takes.
     fn memory_bytes(&self) -> usize;
 
+    /// The same without that of its run.
+    fn changed_bytes(&self) -> usize {
+        self.memory_bytes() - self.run().map_or(0, |run| run.memory_bytes())
+    }
+
     /// Gives back memory that is not needed now.
     fn shrink(&mut self);
 
@@ -50,6 +104,15 @@ pub(crate) trait Table: Send + Sync {
     fn unpack(&mut self, shard: usize, packed: Vec<u64>, keeps: &dyn Fn(Location) -> bool) -> bool;
 }
 
+/// What memory tells of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen<S> {
+    Yes(S),
+    No,
+    /// It is there if the run has it.
+    IfInRun(S),
+}
+
 /// An entry that has the tag asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Match<S> {
@@ -62,7 +125,7 @@ pub(crate) struct Match<S> {
 
 /// The entry with this tag and location.
 #[inline]
-pub(crate) fn find_location<T: Table>(
+pub(crate) fn find_location<T: Table + ?Sized>(
     table: &T,
     tag: T::Tag,
     location: Location,

@@ -45,6 +45,10 @@ pub(crate) trait Engaged: Rescue + Send + Sync + 'static {
     fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<()>;
     /// Writes a checkpoint.
     fn checkpoint(&self) -> Result<()>;
+    /// Whether a checkpoint gives back memory that has to be given back.
+    fn wants_checkpoint(&self) -> bool {
+        false
+    }
     /// Whether there is a cap on bytes.
     fn is_capped(&self) -> bool {
         self.log().capacity.is_capped()
@@ -93,7 +97,7 @@ pub(crate) trait Engaged: Rescue + Send + Sync + 'static {
     /// Whether so much was appended since the last checkpoint that the next is due.
     fn is_checkpoint_due(&self) -> bool {
         let due = CHECKPOINT_BYTES_MIN.max(4 * self.checkpoint_bytes());
-        self.log().since_checkpoint() > due
+        self.log().since_checkpoint() > due || self.wants_checkpoint()
     }
 }
 

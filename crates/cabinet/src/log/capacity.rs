@@ -248,6 +248,15 @@ impl Log {
             && (self.segments_free() == 0 || self.space_wanted.load(Ordering::Relaxed))
     }
 
+    /// Has writers wait for the index, or no longer.
+    pub(crate) fn note_index_pressure(&self, is_high: bool) {
+        if is_high && self.background.is_running() {
+            self.pressure.fetch_or(Pressure::INDEX, Ordering::Relaxed);
+        } else {
+            self.pressure.fetch_and(!Pressure::INDEX, Ordering::Relaxed);
+        }
+    }
+
     /// Looks what writers have to wait for.
     pub(super) fn note_pressure(&self) {
         let mut pressure = 0;
@@ -260,7 +269,7 @@ impl Log {
             pressure |= Pressure::SCARCE;
         }
         // Long changes say themselves when they begin and end, and so do segments.
-        let kept = Pressure::LONG | Pressure::ENDING | pressure;
+        let kept = Pressure::LONG | Pressure::ENDING | Pressure::INDEX | pressure;
         self.pressure.fetch_and(kept, Ordering::Relaxed);
         self.pressure.fetch_or(pressure, Ordering::Relaxed);
     }

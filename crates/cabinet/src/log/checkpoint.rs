@@ -37,9 +37,14 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 pub(crate) const NAME: &str = "checkpoint";
+
+/// Name that a file of blocks has while it is made that keeps none.
+const NAMELESS: &str = "index.new";
+
 const MAGIC: &[u8; 8] = b"tyrantck";
 const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 48;
+pub(crate) const HEADER_BYTES: usize = 48;
+pub(crate) const BLOCK_HEADER_BYTES: usize = 8;
 const LINE_BYTES: usize = 40;
 const TRAILER_BYTES: usize = 16;
 
@@ -53,11 +58,19 @@ impl Log {
     /// Writes a checkpoint; `blocks` hands the index's entries to its argument, block by block.
     pub(crate) fn write_checkpoint(
         &self,
-        blocks: impl FnOnce(&mut dyn FnMut(&[u64]) -> Result<()>) -> Result<()>,
+        blocks: impl FnOnce(&mut dyn FnMut(&[u64]) -> Result<Block>) -> Result<()>,
     ) -> Result<()> {
-        let mut blocks = Some(blocks);
         // No segment goes, and so no slot gets another meaning, until it is written.
         let _maintenance = self.maintenance.lock();
+        self.write_checkpoint_held(blocks)
+    }
+
+    /// As [`Log::write_checkpoint`]. The caller holds `maintenance`.
+    pub(crate) fn write_checkpoint_held(
+        &self,
+        blocks: impl FnOnce(&mut dyn FnMut(&[u64]) -> Result<Block>) -> Result<()>,
+    ) -> Result<()> {
+        let mut blocks = Some(blocks);
         let began = Instant::now();
         self.commit.check()?;
         // The sync at the end interrupts nobody for pages of a segment that is frozen.
@@ -86,15 +99,11 @@ impl Log {
             // `replace_with` calls this once.
             if let Some(blocks) = blocks.take() {
                 blocks(&mut |entries| {
-                    bytes.clear();
-                    bytes.extend_from_slice(&(entries.len() as u32).to_le_bytes());
-                    bytes.extend_from_slice(&[0; 4]);
-                    bytes.extend(entries.iter().flat_map(|entry| entry.to_le_bytes()));
-                    let sum = crc32c::crc32c_append(self.identity.salt, &bytes[8..]);
-                    bytes[4..8].copy_from_slice(&sum.to_le_bytes());
+                    encode_block(&mut bytes, entries, self.identity.salt);
                     file.write_at(&bytes, end).map_err(failed)?;
+                    let offset = end + BLOCK_HEADER_BYTES as u64;
                     end += bytes.len() as u64;
-                    Ok(())
+                    Ok(Block { file: Arc::clone(file), offset })
                 })?;
             }
             let lines = self.segment_lines();
@@ -134,6 +143,39 @@ impl Log {
         }
         lines
     }
+}
+
+/// A block that was written.
+pub(crate) struct Block {
+    pub(crate) file: Arc<dyn File>,
+    /// Offset of its first entry in the file.
+    pub(crate) offset: u64,
+}
+
+/// Makes `bytes` a block of these entries.
+pub(crate) fn encode_block(bytes: &mut Vec<u8>, entries: &[u64], salt: u32) {
+    bytes.clear();
+    bytes.extend_from_slice(&(entries.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&[0; 4]);
+    bytes.extend(entries.iter().flat_map(|entry| entry.to_le_bytes()));
+    let sum = crc32c::crc32c_append(salt, &bytes[BLOCK_HEADER_BYTES..]);
+    bytes[4..BLOCK_HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Makes a file for blocks, in the directory but without a name. Returns the name it had, too.
+pub(crate) fn nameless_file(
+    storage: &dyn Storage,
+    directory: &Path,
+) -> Result<(Arc<dyn File>, PathBuf)> {
+    let path = directory.join(NAMELESS);
+    let failed = |error| error_at("write", &path, error);
+    match storage.remove(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let file = storage.open(&path, Open::New).map_err(failed)?;
+    storage.remove(&path).map_err(failed)?;
+    Ok((file, path))
 }
 
 /// What a checkpoint says of a segment.
@@ -263,6 +305,39 @@ impl Checkpoint {
     /// The error of something in the next block.
     pub(crate) fn corrupted(&self, what: &str) -> Error {
         Error::Corrupted { file: self.path.clone(), offset: self.next, what: what.into() }
+    }
+
+    /// The last block and its offset, if its last word is the number of its words.
+    pub(crate) fn last_block(&mut self) -> Result<Option<(u64, Vec<u64>)>> {
+        let Some(last) = self.blocks_end.checked_sub(8).filter(|last| *last >= self.next) else {
+            return Ok(None);
+        };
+        let words = read_u64(self.bytes_at(last, 8)?);
+        let bytes = words.checked_mul(8).and_then(|bytes| bytes.checked_add(8));
+        let start = bytes.and_then(|bytes| self.blocks_end.checked_sub(bytes));
+        let Some(start) = start.filter(|start| words > 0 && *start >= self.next) else {
+            return Ok(None);
+        };
+        let next = std::mem::replace(&mut self.next, start);
+        let block = self.next_block();
+        let is_last = self.next == self.blocks_end;
+        self.next = next;
+        match block {
+            Ok(Some(block)) if is_last => Ok(Some((start, block))),
+            // It is another number that the blocks end with.
+            Ok(_) | Err(Error::Corrupted { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The file.
+    pub(crate) fn file(&self) -> (&Arc<dyn File>, &Path) {
+        (&self.file, &self.path)
+    }
+
+    /// Bytes of the blocks.
+    pub(crate) fn blocks_bytes(&self) -> u64 {
+        self.blocks_end - HEADER_BYTES as u64
     }
 
     /// The entries of the next block, or `None` after the last.

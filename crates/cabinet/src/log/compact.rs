@@ -69,10 +69,15 @@ pub(crate) trait Rescue {
 
     /// Takes a record out of the index, if the index points to it; says whether it did, and the
     /// record had not expired.
-    fn forget(&self, segment: &Segment, location: Location, record: &Record<'_>) -> bool;
+    fn forget(&self, segment: &Segment, location: Location, record: &Record<'_>) -> Result<bool>;
 
     /// Takes all records of a segment out of the index; answers how many there were.
-    fn forget_segment(&self, segment: &Segment) -> u64;
+    fn forget_segment(&self, segment: &Segment) -> Result<u64>;
+
+    /// Gives memory back, if the index takes too much of it. The caller holds `maintenance`.
+    fn relieve(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Bytes that a checkpoint would take.
     fn checkpoint_bytes(&self) -> u64;
@@ -309,6 +314,7 @@ impl Log {
             let bytes = scanner.offset() - before;
             if pace.spent(bytes, || self.is_in_hurry()) {
                 self.note_pressure();
+                rescue.relieve()?;
                 if !go_on() {
                     return Ok(());
                 }

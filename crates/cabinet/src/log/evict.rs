@@ -119,14 +119,15 @@ impl Log {
         }
         let mut evicted = 0;
         let walk = self.walk(segment, &mut |offset, record, _| {
-            if record.kind == Kind::Put && rescue.forget(segment, segment.at(offset), record) {
+            if record.kind == Kind::Put && rescue.forget(segment, segment.at(offset), record)? {
                 evicted += 1;
             }
             Ok(())
         });
         if segment.is_damaged() || !matches!(walk, Ok(Walk::Whole)) {
             tracing::error!("{} is damaged: what it held is evicted", segment.path.display());
-            evicted += rescue.forget_segment(segment);
+            evicted += rescue.forget_segment(segment)?;
+            rescue.relieve()?;
         }
         self.capacity.count_evicted(evicted);
         // It holds less now, and so there may be room enough.

@@ -211,6 +211,8 @@ impl Pressure {
     /// The active segment is nearly full, and to begin the next one takes a while: nothing for
     /// those to wait for that may wait anyway.
     pub(crate) const ENDING: u8 = 16;
+    /// The index takes too much memory until it is merged: they are to wait a little.
+    pub(crate) const INDEX: u8 = 32;
 }
 
 /// Counts of what the log did since it was opened.
@@ -241,6 +243,10 @@ fn count_timed(count: &AtomicU64, total_us: &AtomicU64, began: Instant) {
 }
 
 impl Log {
+    pub(crate) fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
     pub(crate) fn identity(&self) -> &Identity {
         &self.identity
     }

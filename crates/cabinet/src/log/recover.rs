@@ -27,7 +27,7 @@ use super::{
     Figures, Identity, Log, Nature, Settings, Tail, background, error_at, lane, manifest,
     new_segment,
 };
-use crate::io::{Appender, Missing, Open, Storage, directory_of, is_unreadable, read_around};
+use crate::io::{Appender, File, Missing, Open, Storage, directory_of, is_unreadable, read_around};
 use crate::{Damage, Error, Result};
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
@@ -149,6 +149,27 @@ impl Recovery {
             recovery.replay_from = (checkpoint.replay_segment, checkpoint.replay_offset);
         }
         Ok(recovery)
+    }
+
+    /// Whether the log goes on behind the checkpoint, or segments are gone that it lists.
+    pub(crate) fn goes_on(&self) -> bool {
+        let Some(checkpoint) = &self.checkpoint else { return true };
+        let is_there = |number| self.segments.iter().any(|segment| segment.number == number);
+        let place = self.replay_from;
+        let goes_on = |extent: &Extent| (extent.number, extent.length) > place;
+        checkpoint.segments.iter().any(|line| !is_there(line.number))
+            || self.extents.iter().any(goes_on)
+    }
+
+    /// Makes a file without a name for an index that does not fit into memory.
+    pub(crate) fn run_file_maker(&self) -> impl Fn() -> Result<(Arc<dyn File>, PathBuf)> + use<> {
+        let (storage, directory) = (Arc::clone(&self.storage), self.directory.clone());
+        move || super::checkpoint::nameless_file(storage.as_ref(), &directory)
+    }
+
+    /// Removes the checkpoint from its storage when it is found to be damaged.
+    pub(crate) fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
     }
 
     /// Whether the log has come to this place, be it that the segment has gone since.

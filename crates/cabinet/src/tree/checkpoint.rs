@@ -199,9 +199,12 @@ impl Shared {
                     expires_at_ms: state.expires_at_ms,
                 };
                 line.encode(&mut lines);
-                if lines.len() >= BLOCK_BYTES { block(&pack(&mut lines)) } else { Ok(()) }
+                if lines.len() >= BLOCK_BYTES {
+                    block(&pack(&mut lines))?;
+                }
+                Ok(())
             })?;
-            block(&pack(&mut lines))
+            block(&pack(&mut lines)).map(drop)
         })?;
         self.replayed_bytes.store(0, Ordering::Relaxed);
         self.cache.forget_gone();

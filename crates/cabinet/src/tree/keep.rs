@@ -121,12 +121,17 @@ impl Rescue for Shared {
         Ok(())
     }
 
-    fn forget(&self, _segment: &Segment, _location: Location, _record: &Record<'_>) -> bool {
-        false
+    fn forget(
+        &self,
+        _segment: &Segment,
+        _location: Location,
+        _record: &Record<'_>,
+    ) -> Result<bool> {
+        Ok(false)
     }
 
-    fn forget_segment(&self, _segment: &Segment) -> u64 {
-        0
+    fn forget_segment(&self, _segment: &Segment) -> Result<u64> {
+        Ok(0)
     }
 
     fn checkpoint_bytes(&self) -> u64 {

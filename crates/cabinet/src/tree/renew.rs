@@ -70,7 +70,7 @@ impl Shared {
             };
             let mut lines = Vec::new();
             line.encode(&mut lines);
-            block(&pack(&mut lines))
+            block(&pack(&mut lines)).map(drop)
         });
         let Some((leaves, state)) = anew else { return written };
         let segments = self.log.segments();

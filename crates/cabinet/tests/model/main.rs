@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod concurrency;
+mod in_runs;
 mod mapped;
 mod model;
 #[path = "../on_disk/mod.rs"]
@@ -18,6 +19,7 @@ use cabinet::{FixedDatabase, HashDatabase, TreeDatabase};
 use std::sync::Arc;
 
 type Hash = Arc<HashDatabase>;
+type Runs = in_runs::HashInRuns;
 type Fixed = Arc<FixedDatabase>;
 type Tree = Arc<TreeDatabase>;
 type Table = on_disk::TableDatabase;
@@ -44,6 +46,16 @@ macro_rules! for_each_engine {
             #[test]
             fn hash_power_lost() {
                 super::$promise::<crate::subject::PowerLost<crate::Hash>>();
+            }
+
+            #[test]
+            fn hash_in_runs_killed() {
+                super::$promise::<crate::subject::Killed<crate::Runs>>();
+            }
+
+            #[test]
+            fn hash_in_runs_power_lost() {
+                super::$promise::<crate::subject::PowerLost<crate::Runs>>();
             }
 
             #[test]

@@ -1,5 +1,6 @@
 //! Engines under test.
 
+use crate::in_runs::HashInRuns;
 use crate::mapped::{COLUMNS, Mapped, Numbers, Rows};
 use crate::on_disk::{OnDisk, TableDatabase};
 use cabinet::io::FaultyStorage;
@@ -92,6 +93,8 @@ pub(crate) trait Modelled: OnDisk {
 }
 
 impl Modelled for Arc<HashDatabase> {}
+
+impl Modelled for HashInRuns {}
 
 impl Modelled for Arc<TreeDatabase> {}
 

@@ -26,6 +26,7 @@ use codec::{Copy, decode};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 pub(crate) const NAME: &str = "manifest";
 pub(crate) const SECOND_NAME: &str = "manifest.2";
@@ -224,7 +225,7 @@ pub(super) fn replace_with(
     storage: &dyn Storage,
     directory: &Path,
     name: &str,
-    fill: &mut dyn FnMut(&dyn File) -> Result<()>,
+    fill: &mut dyn FnMut(&Arc<dyn File>) -> Result<()>,
 ) -> Result<()> {
     let (path, beside) = (directory.join(name), directory.join(format!("{name}.new")));
     let failed = |error| error_at("write", &path, error);
@@ -233,7 +234,7 @@ pub(super) fn replace_with(
         _ => {}
     }
     let file = storage.open(&beside, Open::New).map_err(failed)?;
-    let filled = fill(&*file).and_then(|()| file.sync().map_err(failed));
+    let filled = fill(&file).and_then(|()| file.sync().map_err(failed));
     if let Err(error) = filled {
         let _ = storage.remove(&beside);
         return Err(error);

@@ -41,6 +41,7 @@ const FIGURES: &[(&str, Metric, &[&str], f64)] = &[
     ("expired_removed", Metric::Expirations, &["search"], 1.0),
     ("cold_reads", Metric::ColdReads, &[], 1.0),
     ("index_bytes", Metric::MemoryBytes, &["index"], 1.0),
+    ("index_budget_bytes", Metric::MemoryBytesMax, &["index"], 1.0),
     ("directory_bytes", Metric::MemoryBytes, &["directory"], 1.0),
     ("cache_bytes", Metric::MemoryBytes, &["cache"], 1.0),
     ("cache_budget_bytes", Metric::MemoryBytesMax, &["cache"], 1.0),

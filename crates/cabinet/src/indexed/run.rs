@@ -1,0 +1,478 @@
+//! Runs: the entries of a shard in a file, sorted.
+//!
+//! If the index does not fit into the memory it may use, most entries of each shard are in a run,
+//! and the table in memory has only what has changed since. A run is a block of a checkpoint, or of
+//! a file of the same layout without a name. It never changes.
+//!
+//! An entry is 64 bits, of which the highest 24 are its tag. A run is divided at the multiples of
+//! [`PIECE_BYTES`] in the file, so a piece is in one page of the page cache. The first tag and the
+//! checksum of each piece are in memory: 8 bytes for each 512 entries. So finding a tag takes one
+//! read of one page.
+//!
+//! The directory of a file has the length of each run, and the first tag and the checksum of each
+//! piece. [formats/log.md](../../../../docs/formats/log.md#checkpoints) draws it.
+
+use crate::io::{File, Storage, is_unreadable};
+use crate::log::Location;
+use crate::{Error, Result, Wait};
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Bytes of a piece.
+const PIECE_BYTES: u64 = 4096;
+
+const ENTRY_BYTES: usize = size_of::<u64>();
+
+/// Entries of a whole piece.
+const PIECE_ENTRIES: usize = PIECE_BYTES as usize / ENTRY_BYTES;
+
+/// Pieces that are read at a time where many are needed: 256 KiB.
+const PIECES_AT_ONCE: usize = 64;
+
+/// First word of a directory, "tyrunidx" in ASCII.
+const DIRECTORY_MAGIC: u64 = u64::from_le_bytes(*b"tyrunidx");
+
+/// Words of a directory beside those of runs and pieces: the magic, the number of runs, and the
+/// number of words.
+const DIRECTORY_WORDS: usize = 3;
+
+/// Bytes before the entries of a block: its length and its checksum.
+const BLOCK_HEADER_BYTES: u64 = 8;
+
+/// File that runs are in.
+pub(crate) struct RunFile {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) file: Arc<dyn File>,
+    /// The name that it has or had.
+    pub(crate) path: PathBuf,
+    /// Start of the checksums.
+    pub(crate) salt: u32,
+}
+
+impl RunFile {
+    pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        let failed = |source| Error::Io { operation: "write", path: self.path.clone(), source };
+        self.file.write_at(bytes, offset).map_err(failed)
+    }
+
+    /// The error of damage. The checkpoint is removed, so that the index is made from the log when
+    /// the database is opened again.
+    fn corrupted(&self, offset: u64, what: &str) -> Error {
+        // It may have been removed before, or have had no name.
+        let _ = self.storage.remove(&self.path);
+        let what = format!(
+            "{what}; close the database and open it again: the index is then made from the log"
+        );
+        Error::Corrupted { file: self.path.clone(), offset, what }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    first: u32,
+    sum: u32,
+}
+
+impl Piece {
+    fn word(self) -> u64 {
+        u64::from(self.first) << 32 | u64::from(self.sum)
+    }
+
+    fn of_word(word: u64) -> Self {
+        Self { first: (word >> 32) as u32, sum: word as u32 }
+    }
+}
+
+/// See the module.
+pub(crate) struct Run {
+    file: Arc<RunFile>,
+    /// Offset of the first entry in the file.
+    offset: u64,
+    count: usize,
+    pieces: Box<[Piece]>,
+}
+
+/// The tag of an entry.
+#[inline]
+pub(crate) fn tag_of(entry: u64) -> u32 {
+    (entry >> Location::BITS) as u32
+}
+
+impl Run {
+    /// The run of sorted entries that were written at an offset of a file.
+    pub(crate) fn of(file: Arc<RunFile>, offset: u64, entries: &[u64]) -> Self {
+        debug_assert!(entries.is_sorted());
+        let mut run = Self { file, offset, count: entries.len(), pieces: Box::default() };
+        let mut pieces = Vec::new();
+        let mut bytes = Vec::with_capacity(PIECE_BYTES as usize);
+        for number in 0..run.piece_count() {
+            let entries = &entries[run.start(number)..run.start(number + 1)];
+            bytes.clear();
+            bytes.extend(entries.iter().flat_map(|entry| entry.to_le_bytes()));
+            let sum = crc32c::crc32c_append(run.file.salt, &bytes);
+            pieces.push(Piece { first: tag_of(entries[0]), sum });
+        }
+        run.pieces = pieces.into();
+        run
+    }
+
+    pub(crate) fn file(&self) -> &Arc<RunFile> {
+        &self.file
+    }
+
+    /// Number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.pieces.len() * size_of::<Piece>()
+    }
+
+    fn piece_count(&self) -> usize {
+        let before = (self.offset % PIECE_BYTES) as usize / ENTRY_BYTES;
+        if self.count == 0 { 0 } else { (before + self.count).div_ceil(PIECE_ENTRIES) }
+    }
+
+    /// Index of the first entry of a piece.
+    fn start(&self, piece: usize) -> usize {
+        let before = (self.offset % PIECE_BYTES) as usize / ENTRY_BYTES;
+        (piece * PIECE_ENTRIES).saturating_sub(before).min(self.count)
+    }
+
+    /// The pieces in which entries with a tag may be.
+    fn pieces_with(&self, tag: u32) -> Range<usize> {
+        let start = self.pieces.partition_point(|piece| piece.first < tag).saturating_sub(1);
+        let end = self.pieces.partition_point(|piece| piece.first <= tag);
+        start.min(end)..end
+    }
+
+    /// Returns the entries with a tag.
+    pub(crate) fn find(&self, tag: u32, wait: Wait) -> Result<Vec<u64>> {
+        let mut found = self.read(self.pieces_with(tag), wait)?;
+        found.retain(|entry| tag_of(*entry) == tag);
+        Ok(found)
+    }
+
+    /// Returns at least `count` entries from a tag on, if there are as many, and the tag of the
+    /// next, all entries of which are left out; `None` if there is none.
+    pub(crate) fn read_from(&self, tag: u32, count: usize) -> Result<(Vec<u64>, Option<u32>)> {
+        let first = self.pieces_with(tag).start;
+        let mut end = first;
+        let mut entries = Vec::new();
+        let mut next = None;
+        while end < self.pieces.len() {
+            entries.extend(self.read(end..end + 1, Wait::Block)?);
+            end += 1;
+            next = self.pieces.get(end).map(|piece| piece.first);
+            let complete = entries.iter().filter(|entry| {
+                tag_of(**entry) >= tag && next.is_none_or(|next| tag_of(**entry) < next)
+            });
+            if complete.count() >= count {
+                break;
+            }
+        }
+        entries
+            .retain(|entry| tag_of(*entry) >= tag && next.is_none_or(|next| tag_of(*entry) < next));
+        Ok((entries, next))
+    }
+
+    /// Returns all entries.
+    pub(crate) fn read_all(&self) -> Result<Vec<u64>> {
+        let mut entries = Vec::with_capacity(self.count);
+        self.for_each_part(&mut |part| entries.extend_from_slice(part))?;
+        Ok(entries)
+    }
+
+    /// Shows all entries, part by part.
+    pub(crate) fn for_each_part(&self, visit: &mut dyn FnMut(&[u64])) -> Result<()> {
+        for first in (0..self.pieces.len()).step_by(PIECES_AT_ONCE) {
+            let end = (first + PIECES_AT_ONCE).min(self.pieces.len());
+            visit(&self.read(first..end, Wait::Block)?);
+        }
+        Ok(())
+    }
+
+    /// Reads pieces and checks them.
+    fn read(&self, pieces: Range<usize>, wait: Wait) -> Result<Vec<u64>> {
+        let (start, end) = (self.start(pieces.start), self.start(pieces.end));
+        let offset = self.offset + (start * ENTRY_BYTES) as u64;
+        let mut bytes = vec![0; (end - start) * ENTRY_BYTES];
+        self.fill(&mut bytes, offset, wait)?;
+        for number in pieces {
+            let own = (self.start(number) - start) * ENTRY_BYTES
+                ..(self.start(number + 1) - start) * ENTRY_BYTES;
+            let sum = crc32c::crc32c_append(self.file.salt, &bytes[own.clone()]);
+            if sum != self.pieces[number].sum {
+                if wait == Wait::Never {
+                    // A thread that may wait is to find it.
+                    return Err(Error::WouldBlock);
+                }
+                let at = offset + own.start as u64;
+                return Err(self
+                    .file
+                    .corrupted(at, "the checksum of a part of the index is wrong"));
+            }
+        }
+        let word = |bytes: &[u8; ENTRY_BYTES]| u64::from_le_bytes(*bytes);
+        Ok(bytes.as_chunks().0.iter().map(word).collect())
+    }
+
+    fn fill(&self, bytes: &mut [u8], offset: u64, wait: Wait) -> Result<()> {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            let (more, at) = (&mut bytes[filled..], offset + filled as u64);
+            let read = match wait {
+                Wait::Block => self.file.file.read_at(more, at),
+                Wait::Never => self.file.file.read_cached_at(more, at),
+            };
+            match read {
+                Ok(0) if wait == Wait::Block => {
+                    return Err(self.file.corrupted(at, "the file ends too early"));
+                }
+                Ok(count) if count > 0 => filled += count,
+                Err(error) if wait == Wait::Block && is_unreadable(&error) => {
+                    return Err(self.file.corrupted(at, "the disk cannot read it"));
+                }
+                Err(error) if wait == Wait::Block => {
+                    return Err(Error::Io {
+                        operation: "read",
+                        path: self.file.path.clone(),
+                        source: error,
+                    });
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Nothing, or a failure, which a thread that may wait is to find.
+                _ => return Err(Error::WouldBlock),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The directory of a file of runs.
+pub(crate) fn directory_of(runs: &[Arc<Run>]) -> Vec<u64> {
+    let mut words = vec![DIRECTORY_MAGIC, runs.len() as u64];
+    words.extend(runs.iter().map(|run| run.count as u64));
+    words.extend(runs.iter().flat_map(|run| run.pieces.iter().map(|piece| piece.word())));
+    words.push(words.len() as u64 + 1);
+    words
+}
+
+/// Words of the directory of so many entries in so many runs at most, with the header of its block.
+pub(crate) fn directory_words(entries: usize, runs: usize) -> usize {
+    DIRECTORY_WORDS + 1 + 3 * runs + entries / PIECE_ENTRIES
+}
+
+/// The runs of a file whose first block is at an offset, as its directory has them; `None` if it
+/// is no directory of `shards` runs that end at `blocks_end`.
+pub(crate) fn runs_of(
+    file: &Arc<RunFile>,
+    words: &[u64],
+    shards: usize,
+    first_block: u64,
+    blocks_end: u64,
+) -> Option<Vec<Arc<Run>>> {
+    let (&[magic, count], rest) = words.split_first_chunk()?;
+    let rest = &rest[..rest.len().checked_sub(1)?];
+    debug_assert_eq!(words.len() - rest.len(), DIRECTORY_WORDS);
+    if magic != DIRECTORY_MAGIC || count != shards as u64 {
+        return None;
+    }
+    let (counts, mut pieces) = rest.split_at_checked(shards)?;
+    let mut at = first_block;
+    let mut runs = Vec::with_capacity(shards);
+    for count in counts {
+        let offset = at + BLOCK_HEADER_BYTES;
+        let left = blocks_end.checked_sub(offset)?;
+        if *count > left / ENTRY_BYTES as u64 {
+            return None;
+        }
+        at = offset + count * ENTRY_BYTES as u64;
+        let count = usize::try_from(*count).ok()?;
+        let mut run = Run { file: Arc::clone(file), offset, count, pieces: Box::default() };
+        let (own, after) = pieces.split_at_checked(run.piece_count())?;
+        pieces = after;
+        run.pieces = own.iter().map(|word| Piece::of_word(*word)).collect();
+        if !run.pieces.is_sorted_by_key(|piece| piece.first) {
+            return None;
+        }
+        runs.push(Arc::new(run));
+    }
+    (at == blocks_end && pieces.is_empty()).then_some(runs)
+}
+
+/// A table at some moment, to be written as a run.
+pub(crate) struct Before {
+    /// The run that it was over.
+    pub(crate) run: Option<Arc<Run>>,
+    /// Its entries in memory, sorted.
+    pub(crate) added: Vec<u64>,
+    /// Entries of the run that it had no more, sorted.
+    pub(crate) dead: Vec<u64>,
+}
+
+impl Before {
+    /// Returns all entries, sorted.
+    pub(crate) fn merged(&self) -> Result<Vec<u64>> {
+        let Some(run) = &self.run else { return Ok(self.added.clone()) };
+        let mut added = self.added.iter().copied().peekable();
+        let mut dead = self.dead.iter().copied().peekable();
+        let mut merged = Vec::with_capacity(run.len() + self.added.len());
+        run.for_each_part(&mut |part| {
+            for entry in part {
+                while dead.next_if(|dead| dead < entry).is_some() {}
+                if dead.peek() == Some(entry) {
+                    continue;
+                }
+                while let Some(before) = added.next_if(|added| added < entry) {
+                    merged.push(before);
+                }
+                merged.push(*entry);
+            }
+        })?;
+        merged.extend(added);
+        Ok(merged)
+    }
+}
+
+/// Entries of the first that are not in the second. Both are sorted.
+pub(crate) fn difference(first: &[u64], second: &[u64]) -> Vec<u64> {
+    let mut other = second.iter().peekable();
+    let is_new = |entry: &&u64| {
+        while other.next_if(|other| other < entry).is_some() {}
+        other.peek() != Some(entry)
+    };
+    first.iter().filter(is_new).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::{FaultyStorage, Open};
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    fn entry(tag: u32, place: u64) -> u64 {
+        u64::from(tag) << Location::BITS | place
+    }
+
+    fn written(offset: u64, entries: &[u64]) -> Arc<Run> {
+        let storage = FaultyStorage::new();
+        let path = Path::new("runs");
+        let file = storage.open(path, Open::New).unwrap();
+        let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
+        file.write_at(&bytes, offset).unwrap();
+        let storage = Arc::new(storage);
+        let file = Arc::new(RunFile { storage, file, path: path.into(), salt: 7 });
+        Arc::new(Run::of(file, offset, entries))
+    }
+
+    proptest! {
+        #[test]
+        fn a_run_is_a_sorted_set_of_entries(
+            offset in (0u64..1100).prop_map(|words| words * 8),
+            tags in prop::collection::vec(prop_oneof![3u32..5, 0u32..3000], 0..2500),
+            asked in prop::collection::vec(0u32..3001, 20),
+            count in 1usize..1500,
+        ) {
+            let entries: BTreeSet<u64> =
+                tags.iter().enumerate().map(|(place, tag)| entry(*tag, place as u64 + 8)).collect();
+            let entries: Vec<u64> = entries.into_iter().collect();
+            let run = written(offset, &entries);
+            prop_assert_eq!(run.read_all().unwrap(), entries.clone());
+            for tag in asked {
+                let own = |entry: &&u64| tag_of(**entry) == tag;
+                let expected: Vec<u64> = entries.iter().filter(own).copied().collect();
+                prop_assert_eq!(run.find(tag, Wait::Block).unwrap(), expected);
+                let (read, next) = run.read_from(tag, count).unwrap();
+                let is_within = |entry: &&u64| {
+                    tag_of(**entry) >= tag && next.is_none_or(|next| tag_of(**entry) < next)
+                };
+                let expected: Vec<u64> = entries.iter().filter(is_within).copied().collect();
+                prop_assert!(next.is_none() || read.len() >= count);
+                prop_assert_eq!(read, expected);
+            }
+            let runs = [run];
+            let words = directory_of(&runs);
+            prop_assert!(words.len() < directory_words(entries.len(), 1));
+            let end = offset + entries.len() as u64 * 8;
+            let file = runs[0].file();
+            let first = offset.saturating_sub(8);
+            if offset >= 8 {
+                let again = runs_of(file, &words, 1, first, end).unwrap();
+                prop_assert_eq!(again[0].read_all().unwrap(), entries);
+                prop_assert!(runs_of(file, &words, 1, first, end + 8).is_none());
+                prop_assert!(runs_of(file, &words, 2, first, end).is_none());
+            }
+        }
+
+        #[test]
+        fn arbitrary_words_make_no_directory_that_is_out_of_bounds(
+            words in prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..12),
+            is_marked in any::<bool>(),
+        ) {
+            let run = written(8, &[]);
+            let mut words = words;
+            if is_marked && let Some(first) = words.first_mut() {
+                *first = DIRECTORY_MAGIC;
+            }
+            if let Some(runs) = runs_of(run.file(), &words, 2, 0, 24) {
+                prop_assert!(runs.iter().map(|run| run.len()).sum::<usize>() <= 1);
+            }
+        }
+
+        #[test]
+        fn what_was_merged_and_what_has_changed_since_are_what_there_is(
+            in_run in prop::collection::btree_set(1u64..60, 0..30),
+            changes in prop::collection::vec((1u64..60, any::<bool>()), 0..60),
+            written_after in 0usize..60,
+        ) {
+            use crate::hash::Table;
+            use crate::indexed::Table as _;
+            let entries: Vec<u64> = in_run.iter().map(|place| entry(5, *place)).collect();
+            let mut table = Table::default();
+            table.set_run(written(8, &entries));
+            let mut model = in_run;
+            let mut before = None;
+            for (number, (place, is_added)) in changes.into_iter().enumerate() {
+                if number == written_after {
+                    before = Some(table.before());
+                }
+                let location = Location::from_bits(place);
+                if is_added && model.insert(place) {
+                    table.insert(5, location, 8);
+                } else if !is_added && model.remove(&place) {
+                    let matches = table.matches_over_run(5, Wait::Block).unwrap();
+                    let found = matches.iter().find(|found| found.location == location).unwrap();
+                    table.remove(found.slot);
+                }
+            }
+            if let Some(before) = before {
+                let merged = before.merged().unwrap();
+                prop_assert!(merged.is_sorted());
+                table.rebase(&before, written(16, &merged));
+            }
+            prop_assert_eq!(table.len(), model.len());
+            let expected: Vec<u64> = model.iter().map(|place| entry(5, *place)).collect();
+            prop_assert_eq!(table.before().merged().unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn damage_is_found_and_takes_the_file_away() {
+        let entries: Vec<u64> = (0..2000).map(|number| entry(number, 8)).collect();
+        let run = written(8, &entries);
+        run.file().write(&[1], 8 + 700 * 8 + 2).unwrap();
+        assert_eq!(run.find(3, Wait::Block).unwrap(), vec![entries[3]]);
+        assert!(matches!(run.find(700, Wait::Never), Err(Error::WouldBlock)));
+        assert!(run.file.storage.open(&run.file.path, Open::Existing).is_ok());
+        assert!(matches!(run.find(700, Wait::Block), Err(Error::Corrupted { .. })));
+        assert!(run.file.storage.open(&run.file.path, Open::Existing).is_err());
+        assert!(run.read_all().is_err());
+    }
+}

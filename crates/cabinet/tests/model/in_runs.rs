@@ -1,0 +1,32 @@
+//! A hash database whose index is on the disk.
+
+use crate::on_disk::OnDisk;
+use cabinet::io::Storage;
+use cabinet::{Engine, HashDatabase, Options, Result};
+use std::sync::Arc;
+
+/// A hash database with no memory for its index: what has changed since the last time that
+/// [`OnDisk::tend`] was called is in memory, the rest in the checkpoint.
+pub(crate) struct HashInRuns(pub(crate) Arc<HashDatabase>);
+
+impl OnDisk for HashInRuns {
+    const PATH: &str = "casket.tch";
+
+    fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
+        let mut options = options.clone();
+        options.index_bytes = Some(0);
+        OnDisk::open(storage, &options).map(Self)
+    }
+
+    fn engine(&self) -> Arc<dyn Engine> {
+        self.0.engine()
+    }
+
+    fn tend(&self) -> Result<()> {
+        OnDisk::tend(&self.0)
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        OnDisk::checkpoint(&self.0)
+    }
+}

@@ -21,6 +21,7 @@ mod restore;
 mod rows;
 mod serve;
 mod shell;
+mod slow;
 mod tail;
 mod top;
 mod user;
@@ -120,6 +121,8 @@ enum Remote {
     Uid(At<rows::Uid>),
     /// Print the server's status
     Stat(At<manage::Stat>),
+    /// Print the last slow requests, and where their time went
+    Slow(At<slow::Slow>),
     /// Print the number of records
     #[command(alias = "rnum")]
     Count(At<manage::Count>),
@@ -201,6 +204,7 @@ impl Remote {
             Self::Copy(At { server, command }) => ("copy", server, command),
             Self::Misc(At { server, command }) => ("misc", server, command),
             Self::Ext(At { server, command }) => ("ext", server, command),
+            Self::Slow(At { server, command }) => ("slow", server, command),
             Self::Reload(At { server, command }) => ("reload", server, command),
         }
     }

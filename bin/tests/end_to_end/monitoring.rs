@@ -1,6 +1,6 @@
 //! Monitoring of a process: metrics of all its databases, readiness, and how a reload changes it.
 
-use crate::process::{Server, fail, wait_for};
+use crate::process::{Server, fail, succeed, wait_for};
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -102,6 +102,28 @@ fn the_log_has_slow_requests_as_text_or_as_json() {
             assert!(lines.iter().any(|line| line["level"] == "system"));
         }
     }
+}
+
+#[test]
+fn the_slow_requests_of_a_server_are_counted_by_top_and_listed_by_slow() {
+    let server = Server::tyrant("casket.tch", &["--slow-log-threshold", "0.000001"]);
+    let address = server.address();
+    server.exchange("set user:1001 0 0 1\r\nv\r\n", "STORED\r\n");
+    let top = succeed("tyrant", &["top", "--once", "--server", &address]);
+    assert!(top.contains("slow requests") && top.contains("\"tyrant slow\" lists them"), "{top}");
+    let listed = succeed("tyrant", &["slow", "--server", &address]);
+    let set = listed.lines().find(|line| line.contains("memcached set"));
+    let set = set.unwrap_or_else(|| panic!("{listed}"));
+    assert!(listed.starts_with("SECONDS ") && set.contains("user:1001  from 127.0.0.1:"), "{set}");
+    let listed = succeed("tyrant", &["slow", "--json", "--server", &address]);
+    let objects = listed.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let mut objects: Vec<serde_json::Value> = objects.collect();
+    objects.retain(|object| object["command"] == "set");
+    assert_eq!(objects[0]["key"], "user:1001");
+    assert!(objects[0]["seconds"].as_f64() > Some(0.0));
+    let server = Server::tyrant("casket.tch", &[]);
+    let error = fail("tyrant", &["slow", "--server", &server.address()]);
+    assert!(error.contains("the slow log is off: set slow-log-threshold"), "{error}");
 }
 
 #[test]

@@ -152,6 +152,7 @@ impl<'s> Figures<'s> {
             "evicted",
             "expired_removed",
             "requests_refused",
+            "slow_requests",
             "rejected_connections",
             "auth_errors",
         ] {
@@ -250,6 +251,10 @@ impl<'s> Figures<'s> {
                 (!loops.is_empty()).then(|| format!("loops {} %", loops.join(" "))),
             ],
         );
+        if let Some(total) = unless_zero("slow_requests", "slow requests") {
+            let rate = per_second(self.rate("slow_requests"), "now");
+            add("slow", vec![Some(total), rate, Some("\"tyrant slow\" lists them".to_owned())]);
+        }
         let budget = now.number("cache_budget_bytes").map(|n| format!("cache of {}", bytes(n)));
         add(
             "memory",

@@ -115,6 +115,7 @@ pub(crate) fn further_stats(
         ("limit_connections".to_owned(), shared.live.connections_max().to_string()),
         ("buffer_bytes".to_owned(), shared.served.budget.used_bytes().to_string()),
         ("spool_bytes".to_owned(), shared.served.spool_budget.used_bytes().to_string()),
+        ("slow_requests".to_owned(), shared.slow_log.totals().0.to_string()),
         ("replicas".to_owned(), shared.replication.replicas().to_string()),
     ];
     stats.extend(shared.replication.stats(shared.served.update_log.as_deref()));

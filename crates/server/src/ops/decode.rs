@@ -210,6 +210,7 @@ fn decode_anywhere<'a>(
         | Function::Check
         | Function::Reload
         | Function::Login
+        | Function::Slow
         | Function::Replication => return Err(NoOperation::OfServer),
         Function::Unknown(_) => return Err(NoOperation::Invalid),
     })
@@ -306,6 +307,7 @@ fn exists(function: Function<'_>, kind: Kind) -> bool {
         | Function::Check
         | Function::Reload
         | Function::Login
+        | Function::Slow
         | Function::Replication => true,
         Function::Defragment | Function::ClearCache => matches!(kind, Hash | Tree | Table),
         Function::Range => matches!(kind, Tree | MemoryTree | Fixed),

@@ -102,6 +102,8 @@ functions! {
     Check = b"check",
     /// Load the functions of the extension again.
     Reload = b"reload",
+    /// The last slow requests, as objects of JSON.
+    Slow = b"slow",
     /// Asks for the state of replication, see [`crate::replication`].
     Replication = b"replication",
     /// Log in: name and password.

@@ -69,6 +69,7 @@ impl<'a> Call<'a> {
             | Function::Defragment
             | Function::SetIndex
             | Function::Check
+            | Function::Slow
             | Function::Reload => Command::Optimize,
             Function::Vanish => Command::Vanish,
             Function::Promote => Command::SetMaster,
@@ -151,6 +152,17 @@ impl<'a> Call<'a> {
                 reply.element(promoted.position_us.to_string().as_bytes());
             }
             (Function::Reload, _) => return reload(context),
+            (Function::Slow, _) if !context.shared.slow_log.is_on() => {
+                let reason = "the slow log is off: set slow-log-threshold to a number of seconds";
+                context.fail_because("slow", reason);
+                return Ok(false);
+            }
+            (Function::Slow, _) => {
+                let database = context.database.path().display().to_string();
+                for slow in context.shared.slow_log.last() {
+                    reply.element(slow.json(&database).as_bytes());
+                }
+            }
             (Function::Login, _) => {
                 context
                     .fail_because("login", "only a connection of Tokyo Tyrant's protocol logs in");
@@ -363,7 +375,8 @@ mod tests {
                 Function::Defragment,
                 Function::SetIndex,
                 Function::Check,
-                Function::Reload
+                Function::Reload,
+                Function::Slow
             ]
         );
     }

@@ -1,0 +1,62 @@
+//! `tyrant slow`: prints the last slow requests of a server, and where their time went.
+
+use super::Run;
+use crate::bytes::escaped;
+use crate::output::{AsJson, write_json};
+use crate::remote::Server;
+use anyhow::{Context, Result};
+use serde_json::Value as Json;
+use std::io::Write;
+
+/// The versatile function that returns them.
+const FUNCTION: &[u8] = b"slow";
+
+/// Parts of the time of a request, with their names for people.
+const PARTS: [(&str, &str); 4] = [
+    ("queue_seconds", "queue"),
+    ("cpu_seconds", "cpu"),
+    ("wait_seconds", "wait"),
+    ("acknowledgement_seconds", "acknowledgement"),
+];
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Slow {
+    #[command(flatten)]
+    form: AsJson,
+}
+
+impl Run for Slow {
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
+        let nothing: [&[u8]; 0] = [];
+        let requests = server.misc(FUNCTION, 0, &nothing)?;
+        if requests.is_empty() {
+            server.confirm("slow")?;
+        }
+        if !self.form.json && !requests.is_empty() {
+            let (seconds, most, command) = ("SECONDS", "MOST OF IT", "COMMAND");
+            writeln!(output, "{seconds:<10}{most:<24}{command:<26}KEY")?;
+        }
+        for request in requests {
+            let request: Json =
+                serde_json::from_slice(&request).context("the server's reply is no JSON")?;
+            match self.form.json {
+                true => write_json(&request, output)?,
+                false => writeln!(output, "{}", line(&request))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns a request as a line for people.
+fn line(request: &Json) -> String {
+    let text = |name: &str| escaped(request[name].as_str().unwrap_or("").as_bytes());
+    let number = |name: &str| request[name].as_f64().unwrap_or(0.0);
+    let most = PARTS.into_iter().max_by(|one, other| number(one.0).total_cmp(&number(other.0)));
+    let most = most.map_or(String::new(), |(part, name)| format!("{name} {:.6}", number(part)));
+    let command = format!("{} {}", text("protocol"), text("command"));
+    let (seconds, client) = (number("seconds"), text("client"));
+    // The server has escaped the key already.
+    let key = request["key"].as_str().unwrap_or("");
+    format!("{seconds:<10.6}{most:<24}{command:<26}{}  from {client}", escaped(key.as_bytes()))
+}

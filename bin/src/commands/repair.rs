@@ -117,6 +117,9 @@ impl From<Kind> for cabinet::name::Kind {
 
 impl Salvage {
     pub(super) fn run(&self) -> Result<()> {
+        // A wrong path must leave no empty database.
+        std::fs::read_dir(&self.path)
+            .with_context(|| format!("cannot salvage {}", self.path.display()))?;
         let into =
             Database::open(&self.into).with_context(|| format!("cannot open {}", self.into))?;
         if !into.is_empty() {

@@ -111,6 +111,9 @@ impl Run for GetRow {
         for key in &self.keys {
             let key = self.form.read(key)?;
             if let Some(columns) = server.get_row(&key)? {
+                if columns.is_empty() {
+                    server.confirm("get-row")?;
+                }
                 let Some(name) = &self.column else {
                     self.form.write_row(&key, &columns, output)?;
                     found += 1;
@@ -127,6 +130,9 @@ impl Run for GetRow {
                     )));
                 }
             }
+        }
+        if found == 0 {
+            server.confirm("get-row")?;
         }
         match &self.keys[..] {
             [key] if found == 0 => Err(server.missing("get-row", &self.form.read(key)?)),
@@ -201,10 +207,15 @@ impl Run for Search {
 
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
         let query = self.query()?;
+        let confirm = |is_empty: bool| if is_empty { server.confirm("search") } else { Ok(()) };
         if self.count {
-            self.form.as_json().write_number("count", server.search_count(&query)?, output)?;
+            let count = server.search_count(&query)?;
+            confirm(count == 0)?;
+            self.form.as_json().write_number("count", count, output)?;
         } else if self.out {
-            self.form.as_json().write_number("removed", server.search_out(&query)?, output)?;
+            let removed = server.search_out(&query)?;
+            confirm(removed == 0)?;
+            self.form.as_json().write_number("removed", removed, output)?;
         } else if self.explain {
             let hint = server.search_hint(&query)?;
             if self.form.as_json().json {
@@ -218,13 +229,18 @@ impl Run for Search {
             let columns: Vec<_> = self.columns.iter().map(|name| name.as_bytes()).collect();
             if self.csv {
                 let rows = server.search_rows(&query, &columns)?;
+                confirm(rows.is_empty())?;
                 return write_rows(&rows, &columns, output);
             }
-            for row in server.search_rows(&query, &columns)? {
+            let rows = server.search_rows(&query, &columns)?;
+            confirm(rows.is_empty())?;
+            for row in rows {
                 self.form.write_row(&row.key, &row.columns, output)?;
             }
         } else {
-            for key in server.search(&query)? {
+            let keys = server.search(&query)?;
+            confirm(keys.is_empty())?;
+            for key in keys {
                 self.form.write_line("key", &key, output)?;
             }
         }

@@ -44,6 +44,9 @@ impl Server {
                  is missing or invalid"
             ),
             Some((code, reason)) if code != SUCCESS => format!("{command} failed: {reason}"),
+            _ if self.masks_misc() => {
+                format!("the server refuses {command}: it masks misc, so it tells no reason")
+            }
             _ => format!("the server refuses {command} without a reason; its log may tell"),
         }
     }
@@ -79,7 +82,7 @@ impl Server {
     /// Fails if the server has refused a function of `misc`. To a masked one it replies as to one
     /// that has succeeded without results.
     pub(crate) fn confirm(&self, command: &str) -> anyhow::Result<()> {
-        if self.error_elements().is_some_and(|elements| elements.is_empty()) {
+        if self.masks_misc() {
             return Err(self.failure(format_args!("the server refuses {command}: it masks misc")));
         }
         match self.last_failure() {
@@ -88,6 +91,10 @@ impl Server {
             }
             _ => Ok(()),
         }
+    }
+
+    fn masks_misc(&self) -> bool {
+        self.error_elements().is_some_and(|elements| elements.is_empty())
     }
 
     fn error_elements(&self) -> Option<Vec<Vec<u8>>> {

@@ -67,6 +67,13 @@ fn a_masked_function_is_no_success() {
     }
     let server = Server::tyrant("casket.tct", &["--mask", "misc"]);
     refuse(&server.address(), "set-index n LEX", &["refuses set-index: it masks misc"]);
+    refuse(&server.address(), "get-row a", &["refuses get-row: it masks misc"]);
+    refuse(&server.address(), "get-row a b", &["refuses get-row: it masks misc"]);
+    refuse(&server.address(), "slow", &["refuses slow: it masks misc"]);
+    for form in ["", " --rows", " --csv", " --count", " --out"] {
+        let line = format!("search{form}");
+        refuse(&server.address(), &line, &["refuses search: it masks misc"]);
+    }
     let server = Server::tyrant("casket.tcb", &["--mask", "misc"]);
     for line in ["put --expire 9 a b", "put --duplicate a b", "touch a 9"] {
         let name = line.split(' ').next().expect("a name");
@@ -141,4 +148,5 @@ fn a_cause_is_said_once() {
         let error = fail("tyrant", arguments);
         assert_eq!(error.matches("(os error 2)").count(), 1, "{error}");
     }
+    assert!(!std::path::Path::new(&new).exists(), "salvage has made a database of nothing");
 }

@@ -1,6 +1,6 @@
 //! Response bodies: records when a body has been sent.
 
-use crate::work::Responding;
+use crate::work::{Counted, Responding};
 use bytes::Bytes;
 use dav_server::body::Body;
 use hyper::body::{Frame, SizeHint};
@@ -8,15 +8,16 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A body, and the guard dropped with it.
+/// A body, and the guards dropped with it.
 pub(crate) struct TrackedBody {
     body: Pin<Box<Body>>,
     _responding: Responding,
+    _counted: Option<Counted>,
 }
 
 impl TrackedBody {
-    pub(crate) fn new(body: Body, responding: Responding) -> Self {
-        Self { body: Box::pin(body), _responding: responding }
+    pub(crate) fn new(body: Body, responding: Responding, counted: Option<Counted>) -> Self {
+        Self { body: Box::pin(body), _responding: responding, _counted: counted }
     }
 }
 

@@ -168,10 +168,15 @@ async fn serve_connection(
     connection.write_all(&unsent).await?;
     connection.flush().await?;
     drop(unsent);
-    let service = service_fn(|request| async {
+    let service = service_fn(|request: hyper::Request<Incoming>| async {
         let responding = work.respond();
+        let (before, method) = (work.busy(), request.method().clone());
         let response = respond(state, &work, &peer, request).await?;
-        Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, responding)))
+        // Requests without a login are counted as refused.
+        let refused = [StatusCode::UNAUTHORIZED, StatusCode::TOO_MANY_REQUESTS];
+        let is_executed = !refused.contains(&response.status());
+        let counted = is_executed.then(|| work.count(before, method, &state.records));
+        Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, responding, counted)))
     });
     let http = hyper::server::conn::http1::Builder::new();
     Ok(http.serve_connection(TokioIo::new(connection), service).await?)

@@ -1,8 +1,10 @@
 //! Work accounting: operations that blocking threads run for a connection.
 
+use hyper::Method;
+use server::Records;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Counts the operations of a connection's requests, and its responses.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +27,32 @@ pub(crate) struct Operation(Work, Instant);
 #[derive(Debug)]
 pub(crate) struct Responding(Work);
 
+/// A request, which is counted with the time of its operations once its response has ended.
+pub(crate) struct Counted {
+    work: Work,
+    before: Duration,
+    method: Method,
+    records: Arc<Records>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let time = self.work.busy().saturating_sub(self.before);
+        self.records.count_webdav(self.method.as_str(), time);
+    }
+}
+
 impl Work {
+    /// Counts a request before whose operations the work had taken `before`.
+    pub(crate) fn count(
+        &self,
+        before: Duration,
+        method: Method,
+        records: &Arc<Records>,
+    ) -> Counted {
+        Counted { work: self.clone(), before, method, records: Arc::clone(records) }
+    }
+
     pub(crate) fn begin(&self) -> Operation {
         self.0.begun.fetch_add(1, Ordering::Relaxed);
         Operation(self.clone(), Instant::now())
@@ -35,6 +62,11 @@ impl Work {
     pub(crate) fn is_busy(&self) -> bool {
         let ended = self.0.ended.load(Ordering::Acquire);
         self.0.begun.load(Ordering::Relaxed) != ended
+    }
+
+    /// Returns the duration of the ended operations.
+    pub(crate) fn busy(&self) -> Duration {
+        Duration::from_micros(self.0.busy_us.load(Ordering::Relaxed))
     }
 
     /// Returns the duration of the ended operations, in milliseconds.

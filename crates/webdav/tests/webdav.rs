@@ -5,7 +5,9 @@
 mod support;
 
 use cabinet::Database;
-use server::{CommandMask, Config, update_log};
+use server::{CommandMask, Config, Endpoint, Monitor, ReadinessLimits, update_log};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 use support::{Client, Running, config, start, start_with, users, users_with};
 
 /// Opens a database of each kind that can have paths as keys.
@@ -67,6 +69,34 @@ fn records_are_files_and_their_keys_are_paths() {
         client.status("DELETE /c", "", "", 204);
         other.exchange("get c/copy\r\nget c/d/e\r\n", "END\r\nEND\r\n");
         assert_eq!(listed(&mut client, "/"), ["/", "/z/"]);
+    }
+}
+
+#[test]
+fn requests_are_counted_by_their_methods() {
+    let server = memory();
+    let address = Endpoint::Tcp { host: Some("127.0.0.1".into()), port: 0 };
+    let monitor = Monitor::start(&address, ReadinessLimits::default()).unwrap();
+    monitor.add("records", server.handle());
+    let mut client = server.connect();
+    client.status("MKCOL /a/", "", "", 201);
+    client.status("PUT /a/b", "", "value", 201);
+    client.status("GET /a/b", "", "", 200);
+    client.status("PROPFIND /a/", "", "", 207);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let expected = ["mkcol", "put", "get", "propfind"]
+        .map(|command| format!("protocol=\"webdav\",command=\"{command}\"}} 1\n"));
+    loop {
+        let stream = TcpStream::connect(monitor.local_addresses()[0]).unwrap();
+        let mut metrics = Client::new(stream);
+        metrics.send(b"GET /metrics HTTP/1.1\r\n\r\n");
+        let text = String::from_utf8(metrics.read_to_end()).unwrap();
+        // A response is counted when it has been sent.
+        if expected.iter().all(|line| text.contains(line)) {
+            assert!(text.contains("protocol=\"webdav\",class=\"list\""), "{text}");
+            break;
+        }
+        assert!(Instant::now() < deadline, "{text}");
     }
 }
 

@@ -223,14 +223,23 @@ impl Log {
             segments.remove(segment.slot);
             segment.taken_out.store(true, Ordering::Release);
             self.segments.store(Arc::new(segments));
+            // A report, which takes this lock, counts the segment here or there.
+            self.figures.damaged_reads.fetch_add(segment.faults.count(), Ordering::Relaxed);
+            self.figures.cold_reads.fetch_add(segment.first_read.count(), Ordering::Relaxed);
         }
-        self.figures.damaged_reads.fetch_add(segment.faults.count(), Ordering::Relaxed);
-        self.figures.cold_reads.fetch_add(segment.first_read.count(), Ordering::Relaxed);
         self.retired.lock().push(Arc::clone(segment));
         self.unsynced.lock().retain(|one| !Arc::ptr_eq(one, segment));
         self.space_wanted.store(false, Ordering::Relaxed);
         self.capacity.note_refused(false);
         self.note_pressure();
+    }
+
+    /// Returns the number of reads that had to wait for the disk, since the log was opened.
+    pub(super) fn cold_reads(&self) -> u64 {
+        let _structure = self.structure.lock();
+        let gone = self.figures.cold_reads.load(Ordering::Relaxed);
+        let segments = self.segments();
+        gone + segments.iter().map(|segment| segment.first_read.count()).sum::<u64>()
     }
 
     /// Lets go of segments that were taken out and are no longer read.

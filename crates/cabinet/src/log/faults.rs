@@ -135,6 +135,7 @@ impl Segment {
 impl Log {
     /// Reads that have met damage since the log was opened.
     pub(super) fn failed_reads(&self) -> u64 {
+        let _structure = self.structure.lock();
         let gone = self.figures().damaged_reads.load(Ordering::Relaxed);
         gone + self.segments().iter().map(|segment| segment.faults.count()).sum::<u64>()
     }

@@ -321,8 +321,7 @@ impl Log {
         let count = |number: &AtomicU64| number.load(Ordering::Relaxed).to_string();
         let usage = Usage::of(&segments);
         let in_use = usage.live_bytes + usage.tombstone_bytes;
-        let gone = self.figures.cold_reads.load(Ordering::Relaxed);
-        let cold_reads = gone + segments.iter().map(|one| one.first_read.count()).sum::<u64>();
+        let cold_reads = self.cold_reads();
         let mut report = vec![
             ("segments", segments.iter().count().to_string()),
             ("log_bytes", usage.total_bytes.to_string()),

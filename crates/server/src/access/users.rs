@@ -18,8 +18,8 @@ pub struct Users {
     users: HashMap<Box<[u8]>, Arc<User>>,
     /// Names of the users by the hash of their token.
     tokens: HashMap<Box<str>, Arc<User>>,
-    /// Hash with which the password of an unknown user is compared, so that it takes as long.
-    decoy: Option<Box<str>>,
+    /// Hashes with which the passwords of unknown users are compared, so that they take as long.
+    decoys: Vec<Box<str>>,
     /// File that they were read from.
     path: Option<PathBuf>,
     /// Number of this reading of a file in this process, or 0 if they are not from a file.
@@ -82,11 +82,12 @@ impl Users {
 
     /// Returns the users of a file.
     pub fn of(file: UserFile) -> Self {
-        let decoy = file.users.iter().find_map(|user| user.password.clone()).map(Into::into);
+        let passwords = file.users.iter().filter_map(|user| user.password.clone());
+        let decoys = passwords.map(Into::into).collect();
         let users: Vec<_> = file.users.into_iter().map(|entry| Arc::new(User::of(entry))).collect();
         let of_token = |user: &Arc<User>| user.token.clone().map(|token| (token, Arc::clone(user)));
         Self {
-            decoy,
+            decoys,
             path: None,
             reading: 0,
             tokens: users.iter().filter_map(of_token).collect(),
@@ -130,13 +131,22 @@ impl Users {
         }
         let user = self.find(name);
         let hash = user.and_then(|user| user.password.as_ref());
-        let is_right = verify(hash.or(self.decoy.as_ref())?, password);
+        let hash_or_decoy = hash.map(AsRef::as_ref).or_else(|| self.decoy(name));
+        let is_right = verify(hash_or_decoy?, password);
         let user = user.filter(|_| is_right && hash.is_some())?;
         if let Some(verified) = digest(password) {
             // Another thread may have set the same.
             let _ = user.verified.set(verified);
         }
         Some(user)
+    }
+
+    /// Returns the hash that the password of a name without one is compared with. It is always the
+    /// same for a name, so the costs of unknown names are those of users.
+    fn decoy(&self, name: &[u8]) -> Option<&str> {
+        let [first, second, ..] = digest(name)?;
+        let chosen = usize::from(u16::from_le_bytes([first, second]));
+        self.decoys.get(chosen.checked_rem(self.decoys.len())?).map(AsRef::as_ref)
     }
 
     /// Returns the present state of a user who has logged in, unless he is removed or has another
@@ -271,6 +281,16 @@ mod tests {
         }
         assert_eq!(name(users.recall(b"ann", b"one:two")), Some("ann"));
         assert_eq!(format!("{users:?}"), "Users(3)");
+    }
+
+    #[test]
+    fn unknown_names_cost_as_much_as_users_and_each_always_the_same() {
+        let users = users(&[entry("ann", "x"), entry("bob", "y")]);
+        let decoy = |name: usize| users.decoy(name.to_string().as_bytes()).expect("a decoy");
+        let chosen: Vec<_> = (0..100).map(decoy).collect();
+        assert!((0..100).all(|name| decoy(name) == chosen[name]));
+        assert!(users.decoys.iter().all(|hash| chosen.contains(&&**hash)));
+        assert!(Users::default().decoy(b"carl").is_none());
     }
 
     #[test]

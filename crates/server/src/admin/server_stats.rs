@@ -77,6 +77,12 @@ pub(crate) fn tokyo_tyrant_stats(shared: &Shared, descriptor: i32) -> Vec<(&'sta
     stats
 }
 
+/// Returns the last slow requests, the last one first, each as an object of JSON.
+pub(crate) fn slow_requests(shared: &Shared) -> Vec<String> {
+    let database = shared.served.database.path().display().to_string();
+    shared.slow_log.last().iter().map(|slow| slow.json(&database)).collect()
+}
+
 /// Returns the name of the HTTP header for a stat.
 pub(crate) fn header_name(stat: &str) -> String {
     format!("X-TT-{}", stat.to_ascii_uppercase())

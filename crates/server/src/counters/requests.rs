@@ -86,6 +86,18 @@ kinds! {
     HttpPost: "http" "post" Other;
     HttpDelete: "http" "delete" Write;
     HttpOther: "http" "other" Other;
+    WebDavGet: "webdav" "get" Read;
+    WebDavHead: "webdav" "head" Read;
+    WebDavPut: "webdav" "put" Write;
+    WebDavDelete: "webdav" "delete" Write;
+    WebDavMakeFolder: "webdav" "mkcol" Write;
+    WebDavCopy: "webdav" "copy" Write;
+    WebDavMove: "webdav" "move" Write;
+    WebDavChangeProperties: "webdav" "proppatch" Write;
+    WebDavFindProperties: "webdav" "propfind" List;
+    WebDavLock: "webdav" "lock" Other;
+    WebDavUnlock: "webdav" "unlock" Other;
+    WebDavOther: "webdav" "other" Other;
 }
 
 /// Class of commands that have one histogram for each protocol.
@@ -111,7 +123,7 @@ const CLASSES: [(Class, &str); 5] = [
     (Class::Other, "other"),
 ];
 
-const PROTOCOLS: [&str; 4] = ["tokyo_tyrant", "memcached", "memcached_binary", "http"];
+const PROTOCOLS: [&str; 5] = ["tokyo_tyrant", "memcached", "memcached_binary", "http", "webdav"];
 
 /// Number of kinds.
 pub(super) const KINDS: usize = RequestKind::ALL.len();
@@ -137,6 +149,24 @@ const SLOT_OF: [u8; KINDS] = {
 };
 
 impl RequestKind {
+    /// Returns the kind of a request of WebDAV.
+    pub(crate) fn of_webdav(method: &str) -> Self {
+        match method {
+            "GET" => Self::WebDavGet,
+            "HEAD" => Self::WebDavHead,
+            "PUT" | "PATCH" => Self::WebDavPut,
+            "DELETE" => Self::WebDavDelete,
+            "MKCOL" => Self::WebDavMakeFolder,
+            "COPY" => Self::WebDavCopy,
+            "MOVE" => Self::WebDavMove,
+            "PROPPATCH" => Self::WebDavChangeProperties,
+            "PROPFIND" => Self::WebDavFindProperties,
+            "LOCK" => Self::WebDavLock,
+            "UNLOCK" => Self::WebDavUnlock,
+            _ => Self::WebDavOther,
+        }
+    }
+
     /// Returns the number of the histogram.
     #[inline]
     pub(crate) fn slot(self) -> usize {

@@ -17,7 +17,8 @@ use parking_lot::{Mutex, RwLock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, ioctl_fionbio};
-use std::net::{SocketAddr, TcpStream};
+use std::collections::VecDeque;
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -26,7 +27,8 @@ use wire::http::Status;
 
 pub use readiness::ReadinessLimits;
 
-/// Most connections at the same time. Further ones are closed with an error.
+/// Most connections at the same time. A further one takes the place of the oldest whose request has
+/// not arrived; if all have, it is closed with an error.
 pub const MONITOR_CONNECTIONS_MAX: usize = 16;
 
 /// Longest time from the beginning of a connection to the end of its response.
@@ -52,6 +54,8 @@ struct State {
     /// Step of the start, until all servers are there.
     starting: Mutex<Option<String>>,
     connections: AtomicUsize,
+    /// Connections whose requests have not arrived, the oldest first.
+    silent: Mutex<VecDeque<Arc<TcpStream>>>,
 }
 
 /// Listener for metrics, health and readiness, until it is dropped.
@@ -73,6 +77,7 @@ impl Monitor {
             servers: RwLock::default(),
             starting: Mutex::new(Some("the process is starting".to_owned())),
             connections: AtomicUsize::new(0),
+            silent: Mutex::default(),
         });
         let served = Arc::clone(&state);
         let accept = move || accept(&served, &listeners);
@@ -162,14 +167,18 @@ fn begin(state: &Arc<State>, socket: OwnedFd) {
         return;
     }
     // The socket is only read and written, which works on any kind of it.
-    let socket = TcpStream::from(socket);
-    let place = Place::new(Arc::clone(state));
-    if place.number > MONITOR_CONNECTIONS_MAX {
+    let socket = Arc::new(TcpStream::from(socket));
+    let place = Place::new(state, &socket);
+    if place.number > MONITOR_CONNECTIONS_MAX && !state.end_silent() {
         exchange::refuse(&socket, Refusal::TooMany);
         return;
     }
+    state.silent.lock().push_back(Arc::clone(&socket));
     let serve = move || {
-        let _ended = respond(&socket, until, |path, accept| place.state.answer(path, accept));
+        let _ended = respond(&socket, until, |path, accept| {
+            place.end_silence();
+            place.state.answer(path, accept)
+        });
     };
     if let Err(error) = Builder::new().name("admin-connection".into()).spawn(serve) {
         tracing::error!("cannot serve an admin connection: {error}");
@@ -179,23 +188,39 @@ fn begin(state: &Arc<State>, socket: OwnedFd) {
 /// Place of a connection among those at the same time.
 struct Place {
     state: Arc<State>,
+    socket: Arc<TcpStream>,
     number: usize,
 }
 
 impl Place {
-    fn new(state: Arc<State>) -> Self {
+    fn new(state: &Arc<State>, socket: &Arc<TcpStream>) -> Self {
         let number = state.connections.fetch_add(1, Ordering::SeqCst) + 1;
-        Self { state, number }
+        Self { state: Arc::clone(state), socket: Arc::clone(socket), number }
+    }
+
+    /// Notes that the request has arrived.
+    fn end_silence(&self) {
+        self.state.silent.lock().retain(|socket| !Arc::ptr_eq(socket, &self.socket));
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
+        self.end_silence();
         self.state.connections.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl State {
+    /// Ends the oldest connection whose request has not arrived, and so its thread. Returns whether
+    /// there was one.
+    fn end_silent(&self) -> bool {
+        let Some(oldest) = self.silent.lock().pop_front() else { return false };
+        // The client may be gone already.
+        let _ = oldest.shutdown(Shutdown::Both);
+        true
+    }
+
     /// Returns the response to a GET.
     fn answer(&self, path: &[u8], accept: &[u8]) -> Response {
         match path {

@@ -80,6 +80,9 @@ pub(crate) struct Connection {
     pub(crate) reply: Option<Pace>,
     /// Time since which a request waits for the server.
     waits_since: Instant,
+    /// Time that the server has taken for the present request before: waits for a place in a queue,
+    /// for a store outside or for a login, and the earlier pieces of its body or its reply.
+    taken: Duration,
     /// The request in the pool is a part of an upload.
     is_uploading: bool,
     /// The request in the pool is the next piece of a large reply.
@@ -120,6 +123,7 @@ impl Connection {
             request: None,
             reply: None,
             waits_since: shared.started,
+            taken: Duration::ZERO,
             is_uploading: false,
             is_downloading: false,
             activity: 0,
@@ -259,6 +263,24 @@ impl Connection {
             reply.extend(waited_ms);
         }
         waited
+    }
+
+    /// Adds to the time that the server has taken for the present request.
+    #[inline]
+    pub(crate) fn add_taken(&mut self, time: Duration) {
+        self.taken += time;
+    }
+
+    /// Returns the time that the server has taken for the present request before.
+    #[inline]
+    pub(crate) fn taken(&self) -> Duration {
+        self.taken
+    }
+
+    /// Returns the time that the server has taken for the request, which ends.
+    #[inline]
+    pub(crate) fn end_taken(&mut self) -> Duration {
+        std::mem::take(&mut self.taken)
     }
 
     /// Returns whether the connection can be closed: nothing is expected from the client or to be

@@ -103,6 +103,9 @@ pub enum RightError {
     /// The prefix is empty.
     #[error("has an empty prefix; leave out the colon")]
     EmptyPrefix,
+    /// The prefix has an escape that is none.
+    #[error("has a backslash that begins neither \\\\ nor \\xHH, a byte in hexadecimal")]
+    Escape,
     /// The right is about the server.
     #[error("has a prefix, but admin is about the server as a whole")]
     AdminPrefix,
@@ -112,10 +115,10 @@ pub enum RightError {
 }
 
 /// A right and the prefix of its keys, if it is not for all.
-struct Granted<'a>(Right, Option<&'a str>);
+struct Granted(Right, Option<Box<[u8]>>);
 
-impl<'a> Granted<'a> {
-    fn parse(text: &'a str) -> Result<Self, RightError> {
+impl Granted {
+    fn parse(text: &str) -> Result<Self, RightError> {
         let (name, prefix) = match text.split_once(':') {
             Some((name, prefix)) => (name, Some(prefix)),
             None => (text, None),
@@ -124,9 +127,35 @@ impl<'a> Granted<'a> {
         match (right.ok_or(RightError::Unknown)?, prefix) {
             (_, Some("")) => Err(RightError::EmptyPrefix),
             (Right::Admin, Some(_)) => Err(RightError::AdminPrefix),
-            (right, prefix) => Ok(Self(right, prefix)),
+            (right, prefix) => Ok(Self(right, prefix.map(unescaped).transpose()?)),
         }
     }
+}
+
+/// Returns the bytes of a prefix: `\xHH` is a byte, for keys that are no text in UTF-8, and `\\` is
+/// a backslash.
+fn unescaped(prefix: &str) -> Result<Box<[u8]>, RightError> {
+    let mut bytes = Vec::with_capacity(prefix.len());
+    let mut rest = prefix.as_bytes();
+    while let [first, others @ ..] = rest {
+        rest = match (first, others) {
+            (b'\\', [b'\\', others @ ..]) => {
+                bytes.push(b'\\');
+                others
+            }
+            (b'\\', [b'x', high, low, others @ ..]) => {
+                let digit = |digit: &u8| char::from(*digit).to_digit(16).ok_or(RightError::Escape);
+                bytes.push((digit(high)? << 4 | digit(low)?) as u8);
+                others
+            }
+            (b'\\', _) => return Err(RightError::Escape),
+            (byte, others) => {
+                bytes.push(*byte);
+                others
+            }
+        };
+    }
+    Ok(bytes.into())
 }
 
 /// Parses one right: `read`, or `read:PREFIX`.
@@ -153,13 +182,13 @@ impl Rights {
         Ok(rights)
     }
 
-    fn add(&mut self, Granted(right, prefix): Granted<'_>) {
+    fn add(&mut self, Granted(right, prefix): Granted) {
         let grant = &mut self.0[right as usize];
         match (&mut *grant, prefix) {
             (Grant::All, _) => {}
             (_, None) => *grant = Grant::All,
-            (Grant::None, Some(prefix)) => *grant = Grant::Prefixes(vec![prefix.as_bytes().into()]),
-            (Grant::Prefixes(prefixes), Some(prefix)) => prefixes.push(prefix.as_bytes().into()),
+            (Grant::None, Some(prefix)) => *grant = Grant::Prefixes(vec![prefix]),
+            (Grant::Prefixes(prefixes), Some(prefix)) => prefixes.push(prefix),
         }
     }
 
@@ -215,6 +244,11 @@ mod tests {
             (":a", RightError::Unknown),
             ("read:", RightError::EmptyPrefix),
             ("admin:a", RightError::AdminPrefix),
+            ("read:\\", RightError::Escape),
+            ("read:\\n", RightError::Escape),
+            ("read:\\x", RightError::Escape),
+            ("read:\\xf", RightError::Escape),
+            ("read:\\xfg", RightError::Escape),
         ] {
             assert_eq!(Rights::parse(&["write", text]), Err((text, error)));
             assert_eq!(text.parse::<Rights>(), Err(error));
@@ -245,6 +279,14 @@ mod tests {
         let pairs = strings(&[b"a:1", b"x", b"b:1", b"x"]).expect("pairs");
         let put = Operation::PutList { pairs: pairs.strings(), adds: false, rows: None };
         assert_eq!(limited.missing(&put), Some(Right::Write));
+    }
+
+    #[test]
+    fn prefixes_are_any_bytes() {
+        let limited = rights(&["read:\\xff\\x00a", "read:\\\\x"]);
+        let get = |key: &'static [u8]| limited.missing(&Operation::Get { key });
+        assert_eq!((get(b"\xff\0ab"), get(b"\\x1")), (None, None));
+        assert_eq!((get(b"\xff\0"), get(b"x")), (Some(Right::Read), Some(Right::Read)));
     }
 
     #[test]

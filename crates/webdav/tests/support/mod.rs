@@ -66,6 +66,11 @@ impl Running {
         Client::new(TcpStream::connect(self.address).unwrap())
     }
 
+    /// Returns a handle of the server.
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
     /// Stores a record.
     pub(crate) fn put(&self, key: &[u8], value: &[u8]) {
         self.database.put(key, value).unwrap();

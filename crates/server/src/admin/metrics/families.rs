@@ -84,7 +84,7 @@ families! {
     /// Whether clients may write: no replica, no refusal by the disk or by missing replicas.
     Writable: Gauge "tyrant_writable" ["database"];
 
-    /// Requests executed, by their protocol and its own name of the command, without WebDAV's.
+    /// Requests executed, by their protocol and its own name of the command.
     Requests: Counter "tyrant_requests_total" ["database", "protocol", "command"];
     /// Time from the arrival of a request to its reply, without a wait for its acknowledgement.
     RequestDuration: Histogram "tyrant_request_duration_seconds" ["database", "protocol", "class"];

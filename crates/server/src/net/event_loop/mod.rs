@@ -250,7 +250,8 @@ impl EventLoop {
                 && connection.stage == Stage::Parked
             {
                 connection.stage = Stage::Open;
-                connection.end_wait(self.state.now);
+                let waited = connection.end_wait(self.state.now);
+                connection.add_taken(waited);
                 self.state.resume(token, connection);
                 self.update_or_close(token);
             }

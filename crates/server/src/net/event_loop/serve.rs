@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Incomplete requests shorter than this many bytes are kept without spare capacity.
 const SHORT_INPUT_BYTES: usize = BUFFER_BYTES / 2;
@@ -172,6 +172,9 @@ impl LoopState {
         let room = self.shared.config.output_bytes_max.saturating_sub(connection.unsent_bytes());
         let mut consumed = 0;
         let mut executed = RequestBatch::default();
+        // The first bytes of the input may be those of a body, which tell no protocol.
+        let mut first_kind = RequestKind::None;
+        let was_receiving = connection.session.http.is_receiving();
         let mut ahead: Option<Ahead<'_>> = None;
         connection.needed = 0;
         connection.reparse = Reparse::default();
@@ -211,6 +214,9 @@ impl LoopState {
                         let kind = std::mem::take(&mut context.session.kind);
                         if kind != RequestKind::None {
                             self.counters.count_request(kind);
+                            if was_receiving && executed.is_empty() {
+                                first_kind = kind;
+                            }
                             executed.add(kind);
                         }
                     }
@@ -248,14 +254,24 @@ impl LoopState {
             }
         };
         let mutated = context.mutated;
+        let is_under_way = connection.session.http.is_under_way();
         if !executed.is_empty() {
             let began = std::mem::replace(&mut self.clock, Instant::now());
-            let time = self.clock.saturating_duration_since(self.now);
+            let taken = connection.end_taken();
+            let time = self.clock.saturating_duration_since(self.now) + taken;
             self.counters.time(&executed, time);
             if self.shared.slow_log.is_slow(time) {
+                let first = if was_receiving { &[][..] } else { &input[..consumed] };
+                let dialect = self.shared.config.dialect;
+                let first = protocol::describe(dialect, first_kind, first);
                 let sizes = (consumed, output.len());
-                self.note_slow(connection, &executed, &input[..consumed], sizes, began);
+                self.note_slow(connection, &executed, first, sizes, (began, taken));
             }
+        } else if is_under_way {
+            // A piece of an upload. The clock is read only for requests that have pieces.
+            connection.add_taken(self.now.elapsed());
+        } else if blocked.is_none() && is_answered {
+            connection.end_taken();
         }
         if is_answered {
             // The pace of an incomplete request begins with this read.
@@ -355,15 +371,14 @@ impl LoopState {
         &self,
         connection: &Connection,
         executed: &RequestBatch,
-        input: &[u8],
+        first: SlowRequest,
         (request_bytes, reply_bytes): (usize, usize),
-        began: Instant,
+        (began, taken): (Instant, Duration),
     ) {
         // An event loop does not wait, so its time is taken for CPU time.
         let cpu = self.clock.saturating_duration_since(began);
-        let queue = began.saturating_duration_since(self.now);
+        let queue = began.saturating_duration_since(self.now) + taken;
         let (client, requests) = (connection.address(), executed.requests());
-        let first = protocol::describe(self.shared.config.dialect, RequestKind::None, input);
         let slow =
             SlowRequest { client, requests, request_bytes, reply_bytes, queue, cpu, ..first };
         self.shared.slow_log.add(slow);
@@ -392,7 +407,8 @@ impl LoopState {
             return false;
         }
         connection.stage = Stage::Pooled;
-        self.push_call(ScriptWork::Call { token, call, charge, submitted: self.now });
+        let submitted = self.submitted(connection);
+        self.push_call(ScriptWork::Call { token, call, charge, submitted });
         true
     }
 
@@ -414,10 +430,17 @@ impl LoopState {
             self.park(token, connection, |hub| hub.scripts.has_place());
             return false;
         }
-        let task = request_task(token, connection, request, charge, self.now);
+        let submitted = self.submitted(connection);
+        let task = request_task(token, connection, request, charge, submitted);
         connection.stage = Stage::Pooled;
         self.push_call(ScriptWork::Request(Box::new(task), lock));
         true
+    }
+
+    /// Returns the time from which a request counts that is submitted now. Its earlier waits and
+    /// pieces count as if they had been just before.
+    fn submitted(&self, connection: &Connection) -> Instant {
+        self.now.checked_sub(connection.taken()).unwrap_or(self.now)
     }
 
     fn push_call(&mut self, task: ScriptWork) {
@@ -457,10 +480,9 @@ impl LoopState {
             return false;
         }
         connection.begin_wait(self.now);
-        let job = Job {
-            event_loop: self.number,
-            task: Task::Execute(request_task(token, connection, request, charge, self.now)),
-        };
+        let submitted = self.submitted(connection);
+        let task = Task::Execute(request_task(token, connection, request, charge, submitted));
+        let job = Job { event_loop: self.number, task };
         match self.hub.pool.submit(job) {
             Ok(()) => {
                 self.counters.count(Count::Pooled);
@@ -489,7 +511,8 @@ impl LoopState {
         let answers = connection.session.answers.as_mut();
         let Some(answers) = answers.filter(|answers| answers.awaits(number)) else { return };
         answers.add(answer, &self.shared.served.budget);
-        connection.end_wait(self.now);
+        let waited = connection.end_wait(self.now);
+        connection.add_taken(waited);
         connection.stage = Stage::Open;
         self.resume(token, connection);
     }
@@ -502,7 +525,8 @@ impl LoopState {
         verdict: Box<Verdict>,
     ) {
         connection.session.verdict = Some(verdict);
-        connection.end_wait(self.now);
+        let waited = connection.end_wait(self.now);
+        connection.add_taken(waited);
         connection.stage = Stage::Open;
         self.resume(token, connection);
     }
@@ -537,10 +561,13 @@ impl LoopState {
     fn end_pooled(&mut self, token: Token, connection: &mut Connection, reply: PooledReply) {
         let PooledReply { mut output, charge, next, slow, acknowledgement } = reply;
         let time = connection.end_wait(self.now);
-        if let Some(slow) = slow {
+        let is_over = connection.session.call.is_none() && !connection.session.http.is_under_way();
+        if let Some(slow) = slow.filter(|_| is_over) {
             self.shared.slow_log.add(SlowRequest { client: connection.address(), ..*slow });
         }
-        if connection.session.call.is_none() && !connection.session.http.is_under_way() {
+        connection.add_taken(time);
+        if is_over {
+            let time = connection.end_taken();
             let kind = std::mem::take(&mut connection.session.kind);
             if kind != RequestKind::None {
                 self.counters.count_request(kind);

@@ -7,7 +7,7 @@
 pub(crate) mod draft;
 pub(crate) mod value;
 
-use crate::counters::{Count, Counters};
+use crate::counters::{Count, Counters, RequestKind};
 use crate::ops::budget::Charge;
 use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::conditional::{Action, Precondition, Presence, Write, Written};
@@ -181,6 +181,14 @@ impl Records {
         };
         login.count(&self.counters.lock());
         Some(login)
+    }
+
+    /// Counts a request of WebDAV by its method, and the time that it took.
+    pub fn count_webdav(&self, method: &str, time: Duration) {
+        let counters = self.counters.lock();
+        let kind = RequestKind::of_webdav(method);
+        counters.count_request(kind);
+        counters.durations[kind.slot()].add(time, 1);
     }
 
     /// Returns whether keys are in the order of their bytes, so that those with a prefix are

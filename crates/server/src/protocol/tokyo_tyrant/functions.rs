@@ -1,5 +1,6 @@
 //! The functions of `misc`, called through Tokyo Tyrant's binary protocol and through HTTP.
 
+use crate::admin::server_stats::slow_requests;
 use crate::counters::Count;
 use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::conditional::{Action, Write, Written};
@@ -158,10 +159,8 @@ impl<'a> Call<'a> {
                 return Ok(false);
             }
             (Function::Slow, _) => {
-                let database = context.database.path().display().to_string();
-                for slow in context.shared.slow_log.last() {
-                    reply.element(slow.json(&database).as_bytes());
-                }
+                let requests = slow_requests(context.shared);
+                requests.iter().for_each(|request| reply.element(request.as_bytes()));
             }
             (Function::Login, _) => {
                 context

@@ -33,9 +33,14 @@ impl<T> KeyQueues<T> {
         }
     }
 
+    /// Returns a guard of the turn of a key, for the task that makes its changes.
+    pub(crate) fn turn<'a>(&'a self, key: &'a [u8]) -> Turn<'a, T> {
+        Turn { queues: self, key }
+    }
+
     /// Returns the changes that have come meanwhile. If there are none, the next change of the key
     /// is for its caller to make.
-    pub(crate) fn next(&self, key: &[u8]) -> Vec<T> {
+    fn next(&self, key: &[u8]) -> Vec<T> {
         let mut waiting = self.waiting.lock();
         let changes = waiting.get_mut(key).map(std::mem::take).unwrap_or_default();
         if changes.is_empty() {
@@ -45,9 +50,59 @@ impl<T> KeyQueues<T> {
     }
 }
 
+/// Turn of a key. If the task ends early, as by a panic, the changes that wait are dropped, and the
+/// next one has a task of its own.
+#[derive(Debug)]
+pub(crate) struct Turn<'a, T> {
+    queues: &'a KeyQueues<T>,
+    key: &'a [u8],
+}
+
+impl<T> Turn<'_, T> {
+    /// Returns the changes that have come meanwhile. If there are none, the turn is over.
+    pub(crate) fn next(self) -> Option<(Self, Vec<T>)> {
+        let changes = self.queues.next(self.key);
+        match changes.is_empty() {
+            // The next change of the key may have begun a turn already.
+            true => {
+                std::mem::forget(self);
+                None
+            }
+            false => Some((self, changes)),
+        }
+    }
+}
+
+impl<T> Drop for Turn<'_, T> {
+    fn drop(&mut self) {
+        // The changes are dropped after the lock.
+        let changes = self.queues.waiting.lock().remove(self.key);
+        drop(changes);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_turn_that_ends_early_drops_the_changes_that_wait_and_frees_the_key() {
+        let queues = KeyQueues::default();
+        let waiting = std::sync::Arc::new(());
+        let change = || std::sync::Arc::clone(&waiting);
+        assert!(queues.enter(b"a", change()).is_some());
+        let turn = queues.turn(b"a");
+        assert!(queues.enter(b"a", change()).is_none());
+        drop(turn);
+        assert_eq!(std::sync::Arc::strong_count(&waiting), 1);
+        assert!(queues.enter(b"a", change()).is_some());
+        let turn = queues.turn(b"a");
+        assert!(queues.enter(b"a", change()).is_none());
+        let Some((turn, changes)) = turn.next() else { panic!("no changes") };
+        assert_eq!(changes.len(), 1);
+        assert!(turn.next().is_none());
+        assert!(queues.waiting.lock().is_empty());
+    }
 
     #[test]
     fn changes_of_a_key_wait_for_the_one_before_and_those_of_others_do_not() {

@@ -317,13 +317,17 @@ impl Shared {
 
     /// Makes a change, and all changes of its key that come meanwhile.
     async fn change_all(&self, key: &[u8], first: Waiting) {
+        let mut turn = self.queues.turn(key);
         let mut waiting = vec![first];
-        while !waiting.is_empty() {
-            let rest = waiting.split_off(waiting.len().min(FOLD_MAX));
-            self.change(key, waiting).await;
-            waiting = rest;
-            if waiting.is_empty() {
-                waiting = self.queues.next(key);
+        loop {
+            while !waiting.is_empty() {
+                let rest = waiting.split_off(waiting.len().min(FOLD_MAX));
+                self.change(key, waiting).await;
+                waiting = rest;
+            }
+            match turn.next() {
+                Some((own, changes)) => (turn, waiting) = (own, changes),
+                None => return,
             }
         }
     }

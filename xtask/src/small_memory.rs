@@ -28,6 +28,12 @@ pub(crate) const RECORDS: u64 = 2_000_000;
 /// Number of records for an unoptimized build. Their files are still larger than the memory.
 const RECORDS_OF_DEBUG: u64 = 400_000;
 
+/// Number of small records of which the index takes more memory than it may, about 25 MB.
+const SMALL_RECORDS: u64 = 2_000_000;
+
+/// One small record in so many is read.
+const READ_EVERY: u64 = 1009;
+
 /// Value of each record, 200 bytes.
 const VALUE: [u8; 200] = [b'v'; 200];
 
@@ -101,15 +107,49 @@ pub(crate) fn run_with(profile: Profile, records: u64) -> Result<()> {
         let count = server.records()?;
         ensure!(count == taken && count > 0, "{kind} has {count} records, not {taken}");
     }
+    outgrow_index(&programs)?;
     println!("small memory: no process was killed in {} MiB", MEMORY_BYTES >> 20);
     Ok(())
+}
+
+/// Puts so many small records that their index does not fit into its memory, and kills the server.
+/// All records must be there afterwards.
+fn outgrow_index(programs: &Path) -> Result<()> {
+    let mut server = Enclosed::start(programs, "tch")?;
+    let began = Instant::now();
+    let records = SMALL_RECORDS;
+    server.put_all_by(records, 1, |number| put_of(&key("tch", number), &short_value(number)))?;
+    println!("small memory: {records} puts of small records in {:.1?}", began.elapsed());
+    for _ in 0..2 {
+        ensure!(server.stat("index_on_disk")? == "1", "the index is in memory");
+        let mut connection = Connection::open(server.server.port)?;
+        for number in (0..records).step_by(READ_EVERY as usize) {
+            let (key, value) = (key("tch", number), short_value(number));
+            connection.send(format!("get {key}\r\n").as_bytes())?;
+            let expected = format!("VALUE {key} 0 {}", value.len());
+            let line = connection.line()?;
+            ensure!(line == expected, "get {key} replied {line:?}");
+            ensure!(connection.line()?.as_bytes() == value, "another value of {key}");
+            ensure!(connection.line()? == "END", "get {key} has no end");
+        }
+        let began = Instant::now();
+        server.kill_and_start(programs)?;
+        println!("small memory: open {:.1?} after SIGKILL", began.elapsed());
+        let count = server.records()?;
+        ensure!(count == records, "there are {count} records, not {records}");
+    }
+    Ok(())
+}
+
+fn short_value(number: u64) -> Vec<u8> {
+    format!("{number:08}").into_bytes()
 }
 
 /// Server in its cgroup. The fields are dropped in this order.
 struct Enclosed {
     server: Server,
-    _group: MemoryCgroup,
-    _folder: tempfile::TempDir,
+    group: MemoryCgroup,
+    folder: tempfile::TempDir,
 }
 
 impl Enclosed {
@@ -119,16 +159,45 @@ impl Enclosed {
         let suffix = if in_memory { "memory" } else { kind };
         let name = format!("tyrant-small-memory-{}-{suffix}", std::process::id());
         let group = MemoryCgroup::new(&name, MEMORY_BYTES)?;
+        let server = Self::start_in(&folder, &group, programs, kind)?;
+        Ok(Self { server, group, folder })
+    }
+
+    fn start_in(
+        folder: &tempfile::TempDir,
+        group: &MemoryCgroup,
+        programs: &Path,
+        kind: &str,
+    ) -> Result<Server> {
         let database = folder.path().join(format!("casket.{kind}#width=255#limsiz=4g"));
         let database = match kind {
             "tcf" => database,
-            kind if in_memory => kind.into(),
+            "*" | "+" => kind.into(),
             kind => folder.path().join(format!("casket.{kind}")),
         };
         let log = folder.path().join("log");
         let enclose = |command| group.enclose(&command);
-        let server = Server::start_by(enclose, programs, &database, &log, &["--threads", "2"])?;
-        Ok(Self { server, _group: group, _folder: folder })
+        Server::start_by(enclose, programs, &database, &log, &["--threads", "2"])
+    }
+
+    /// Sends SIGKILL to the server of a hash database, and starts it again.
+    fn kill_and_start(&mut self, programs: &Path) -> Result<()> {
+        self.server.kill()?;
+        self.server = Self::start_in(&self.folder, &self.group, programs, "tch")?;
+        Ok(())
+    }
+
+    /// Returns a value of the server's statistics.
+    fn stat(&self, name: &str) -> Result<String> {
+        let mut connection = Connection::open(self.server.port)?;
+        connection.send(b"stats\r\n")?;
+        loop {
+            let line = connection.line()?;
+            ensure!(line != "END", "there is no {name}");
+            if let Some(value) = line.strip_prefix(&format!("STAT {name} ")) {
+                return Ok(value.to_owned());
+            }
+        }
     }
 
     fn connect(&self) -> Result<TcpStream> {
@@ -152,20 +221,30 @@ impl Enclosed {
     }
 
     fn put_all(&mut self, kind: &str, records: u64) -> Result<()> {
-        let mut stream = self.connect()?;
         // The reply of a versatile function also has a number of elements.
         let answer_bytes = if kind == "tct" { 5 } else { 1 };
+        self.put_all_by(records, answer_bytes, |number| put(kind, number))
+    }
+
+    /// Sends a request for each record, to which the reply is `answer_bytes` zeros.
+    fn put_all_by(
+        &mut self,
+        records: u64,
+        answer_bytes: usize,
+        put: impl Fn(u64) -> Vec<u8>,
+    ) -> Result<()> {
+        let mut stream = self.connect()?;
         for first in (0..records).step_by(PIPELINED as usize) {
             let numbers = first..records.min(first + PIPELINED);
             let mut answers = vec![0; answer_bytes * (numbers.end - numbers.start) as usize];
-            let requests: Vec<u8> = numbers.flat_map(|number| put(kind, number)).collect();
+            let requests: Vec<u8> = numbers.flat_map(&put).collect();
             let exchanged =
                 stream.write_all(&requests).and_then(|()| stream.read_exact(&mut answers));
             if let Err(error) = exchanged {
-                self.check_alive().with_context(|| format!("after {first} puts into .{kind}"))?;
+                self.check_alive().with_context(|| format!("after {first} puts"))?;
                 return Err(error.into());
             }
-            ensure!(answers.iter().all(|byte| *byte == 0), "a put into .{kind} was refused");
+            ensure!(answers.iter().all(|byte| *byte == 0), "a put was refused");
         }
         Ok(())
     }
@@ -288,11 +367,16 @@ fn put(kind: &str, number: u64) -> Vec<u8> {
     if kind == "tct" {
         return misc("put", &[key.as_bytes(), b"name", &VALUE]);
     }
+    put_of(&key, &VALUE)
+}
+
+/// Returns a put of the binary protocol.
+fn put_of(key: &str, value: &[u8]) -> Vec<u8> {
     let mut request = vec![0xc8, 0x10];
     request.extend((key.len() as u32).to_be_bytes());
-    request.extend((VALUE.len() as u32).to_be_bytes());
+    request.extend((value.len() as u32).to_be_bytes());
     request.extend(key.as_bytes());
-    request.extend(VALUE);
+    request.extend(value);
     request
 }
 

@@ -329,6 +329,12 @@ impl indexed::Table for Table {
         self.slots.capacity() * size_of::<u64>() + base
     }
 
+    #[inline]
+    fn changed_bytes(&self) -> usize {
+        let dead = self.base.as_ref().map_or(0, |base| base.dead.slots.capacity());
+        (self.slots.capacity() + dead) * size_of::<u64>()
+    }
+
     fn shrink(&mut self) {
         let base = self.base.take();
         *self = Self { base, ..Self::from_packed(&self.packed()) };

@@ -14,8 +14,10 @@ use std::sync::atomic::Ordering;
 /// runs. While runs are written, as much may come.
 const CHANGES_SHARE: u64 = 2;
 
-/// Bytes of changes that no writer waits for.
-const CHANGES_BYTES_MIN: u64 = 1 << 20;
+/// Memory that the index takes beyond what it may before writers wait: this part of it, but at
+/// least so many bytes.
+const OVER_SHARE: u64 = 4;
+const OVER_BYTES_MIN: u64 = 1 << 20;
 
 /// Shards that are merged between two looks at the memory of changes.
 const LOOK_SHARDS: usize = 64;
@@ -307,12 +309,18 @@ impl<I: Index> Indexed<I> {
         Ok(())
     }
 
-    /// Has writers wait a little while changes take more memory than the index may: merging does
-    /// not keep up with them. Returns whether the changes have to go into runs.
-    fn note_index_pressure(&self) -> bool {
-        let changed: usize = self.shards.iter().map(|shard| shard.read().changed_bytes()).sum();
-        self.log.note_index_pressure(changed as u64 > self.index_bytes_max.max(CHANGES_BYTES_MIN));
-        changed as u64 > self.index_bytes_max / CHANGES_SHARE
+    /// Has writers wait a little while the index takes much more memory than it may: merging does
+    /// not keep up with them.
+    #[cold]
+    pub(super) fn note_index_pressure(&self) {
+        self.log.note_index_pressure(self.is_index_high());
+    }
+
+    /// Whether the index takes much more memory than it may.
+    #[inline]
+    pub(super) fn is_index_high(&self) -> bool {
+        let over = (self.index_bytes_max / OVER_SHARE).max(OVER_BYTES_MIN);
+        self.growth.bytes() > self.index_bytes_max.saturating_add(over)
     }
 
     /// Whether tables have runs.
@@ -331,10 +339,9 @@ impl<I: Index> Indexed<I> {
         if !I::Table::HAS_RUNS {
             return false;
         }
-        if !self.is_over_runs() {
-            return self.index_bytes() > self.index_bytes_max;
-        }
-        self.note_index_pressure()
+        self.note_index_pressure();
+        let share = if self.is_over_runs() { CHANGES_SHARE } else { 1 };
+        self.growth.bytes() > self.index_bytes_max / share
     }
 
     /// Writes a checkpoint if there is none of everything, so that the next opening is quick. The

@@ -40,7 +40,7 @@ use crate::{Change, Clock, Compression, Entry, Error, Meta, Position, Result, Ve
 use alive::Alive;
 use parking_lot::{Mutex, RwLockReadGuard};
 use scans::Scans;
-use shard::Shard;
+use shard::{Growth, Shard};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -112,6 +112,7 @@ pub(crate) struct Indexed<I: Index> {
     scans: Scans,
     /// Most bytes of memory that the tables may take.
     index_bytes_max: u64,
+    growth: Arc<Growth>,
     /// Whether tables have runs, because all entries would take more memory than that.
     over_runs: AtomicBool,
     /// What is known of the segment that was last asked for, if tables have runs.
@@ -599,6 +600,9 @@ impl<I: Index> Indexed<I> {
     /// to fail while there is something to evict. The caller holds no lock.
     #[inline]
     fn with_space<T>(&self, wait: Wait, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        if I::Table::HAS_RUNS && self.is_index_high() {
+            self.note_index_pressure();
+        }
         self.wait_for_space(wait)?;
         match attempt() {
             Err(Error::NoSpace { .. }) if self.log.capacity().is_capped() => {

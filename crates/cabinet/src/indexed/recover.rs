@@ -3,7 +3,7 @@
 use super::building::Building;
 use super::damaged::{Compared, compare};
 use super::scans::Scans;
-use super::shard::Shard;
+use super::shard::{Growth, Shard};
 use super::{Index, Indexed, Match, Table};
 use crate::expired::ExpiryStats;
 use crate::io::Storage;
@@ -49,7 +49,8 @@ pub(super) fn open<I: Index>(
     let tables = building.finish(&index, &recovery.segments)?;
     let over_runs = AtomicBool::new(tables.iter().any(|table| table.run().is_some()));
     let log = recovery.finish()?;
-    let shards = tables.into_iter().map(Shard::new).collect();
+    let growth = Arc::new(Growth::default());
+    let shards = tables.into_iter().map(|table| Shard::new(table, &growth)).collect();
     let compression = options.compression;
     let expires =
         |segment: &Arc<Segment>| segment.next_expiry_ms.load(Ordering::Relaxed) != u64::MAX;
@@ -65,6 +66,7 @@ pub(super) fn open<I: Index>(
         paused: AtomicU32::new(0),
         scans: Scans::default(),
         index_bytes_max: options.index_bytes_max(),
+        growth,
         over_runs,
         alive: Mutex::default(),
     })

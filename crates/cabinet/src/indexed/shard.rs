@@ -4,7 +4,24 @@ use super::Table;
 use crate::{Result, Wait, locks};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Memory that tables take, without that of their runs.
+#[derive(Default)]
+pub(super) struct Growth(AtomicUsize);
+
+impl Growth {
+    /// Bytes, as of when the tables were last unlocked.
+    #[inline]
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) as u64
+    }
+
+    fn change(&self, before: usize, now: usize) {
+        self.0.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+    }
+}
 
 /// Aligned so that two shards' locks are never on one cache line.
 #[repr(align(64))]
@@ -13,6 +30,9 @@ pub(super) struct Shard<T: Table> {
     /// Entries of the table, as of when it was last unlocked: a callback that runs under the lock
     /// may ask for them.
     entries: AtomicUsize,
+    /// Bytes of memory of the table, as of when it was last unlocked; 0 if it never has a run.
+    bytes: AtomicUsize,
+    growth: Arc<Growth>,
     /// The last record that made the table forget a key: a tombstone, or one that expired. What
     /// is put under a key that the table does not have has to come behind it. Changes under the
     /// lock.
@@ -20,9 +40,17 @@ pub(super) struct Shard<T: Table> {
 }
 
 impl<T: Table> Shard<T> {
-    pub(super) fn new(table: T) -> Self {
+    pub(super) fn new(table: T, growth: &Arc<Growth>) -> Self {
         let entries = AtomicUsize::new(table.len());
-        Self { table: table.into(), entries, forgot: AtomicU64::new(0) }
+        let bytes = if T::HAS_RUNS { table.changed_bytes() } else { 0 };
+        growth.change(0, bytes);
+        Self {
+            table: table.into(),
+            entries,
+            bytes: AtomicUsize::new(bytes),
+            growth: Arc::clone(growth),
+            forgot: AtomicU64::new(0),
+        }
     }
 
     #[inline]
@@ -32,7 +60,7 @@ impl<T: Table> Shard<T> {
 
     #[inline]
     pub(super) fn write(&self) -> Locked<'_, T> {
-        Locked { table: self.table.write(), entries: &self.entries }
+        Locked { table: self.table.write(), shard: self }
     }
 
     #[inline]
@@ -48,7 +76,7 @@ impl<T: Table> Shard<T> {
     #[inline]
     pub(super) fn write_for(&self, wait: Wait) -> Result<Locked<'_, T>> {
         let table = locks::write(&self.table, wait)?;
-        Ok(Locked { table, entries: &self.entries })
+        Ok(Locked { table, shard: self })
     }
 
     /// Number of entries, without the lock.
@@ -60,13 +88,21 @@ impl<T: Table> Shard<T> {
 /// The table of a shard, locked for writing.
 pub(super) struct Locked<'s, T: Table> {
     table: RwLockWriteGuard<'s, T>,
-    entries: &'s AtomicUsize,
+    shard: &'s Shard<T>,
 }
 
 impl<T: Table> Drop for Locked<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.entries.store(self.table.len(), Ordering::Relaxed);
+        self.shard.entries.store(self.table.len(), Ordering::Relaxed);
+        if T::HAS_RUNS {
+            let now = self.table.changed_bytes();
+            let before = self.shard.bytes.load(Ordering::Relaxed);
+            if now != before {
+                self.shard.bytes.store(now, Ordering::Relaxed);
+                self.shard.growth.change(before, now);
+            }
+        }
     }
 }
 

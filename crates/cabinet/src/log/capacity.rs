@@ -251,7 +251,9 @@ impl Log {
     /// Has writers wait for the index, or no longer.
     pub(crate) fn note_index_pressure(&self, is_high: bool) {
         if is_high && self.background.is_running() {
-            self.pressure.fetch_or(Pressure::INDEX, Ordering::Relaxed);
+            if self.pressure.fetch_or(Pressure::INDEX, Ordering::Relaxed) & Pressure::INDEX == 0 {
+                self.background.wake();
+            }
         } else {
             self.pressure.fetch_and(!Pressure::INDEX, Ordering::Relaxed);
         }

@@ -15,6 +15,9 @@ const REPLY_BYTES_MAX: usize = 64;
 /// A line that servers of several protocols answer.
 const QUESTION: &[u8] = b"version\r\n";
 
+/// A server that does not talk without TLS.
+pub(super) const EXPECTS_TLS: &str = "a server that expects TLS";
+
 /// Returns what the server at an address is, if it is not a tyrant server and its reply to a line
 /// of text reveals it.
 pub(super) fn other_server(address: &Address) -> Option<&'static str> {
@@ -50,9 +53,9 @@ fn name(reply: &[u8]) -> Option<&'static str> {
         let is_tyrant = reply.windows(6).any(|window| window == b"tyrant");
         return (!is_tyrant).then_some("a memcached server");
     }
-    // An alert or a handshake of TLS.
-    if begins(&[0x15, 3]) || begins(&[0x16, 3]) {
-        return Some("a server that expects TLS");
+    // An alert or a handshake of TLS, or the refusal of a tyrant server.
+    if begins(&[0x15, 3]) || begins(&[0x16, 3]) || begins(b"SERVER_ERROR this port requires TLS") {
+        return Some(EXPECTS_TLS);
     }
     [
         (&b"-"[..], "a Redis server"),
@@ -79,6 +82,7 @@ mod tests {
             (b"HTTP/1.1 400 Bad Request\r\n", Some("a web server")),
             (b"SSH-2.0-OpenSSH_9.6\r\n", Some("an SSH server")),
             (&[0x15, 3, 1, 0, 2, 2, 70], Some("a server that expects TLS")),
+            (b"SERVER_ERROR this port requires TLS\r\n", Some("a server that expects TLS")),
             (b"220 mail.example.org ESMTP\r\n", Some("a mail or FTP server")),
             (b"ERROR\r\n", None),
             (b"", None),

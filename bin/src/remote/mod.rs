@@ -179,6 +179,7 @@ impl Server {
     ) -> Result<Option<(Client, String)>> {
         let settings = Settings { read_timeout: Some(patience), ..settings.clone() };
         let user = settings.login.as_ref().map(|login| login.name().to_owned());
+        let has_tls = settings.tls.is_some();
         let client = Client::connect_with(parsed.clone(), settings).map_err(|error| {
             match (&error, user) {
                 (Error::LoginRefused, Some(user)) => anyhow!(
@@ -200,7 +201,12 @@ impl Server {
             Err(Error::Receive(cause) | Error::Send(cause)) => cause,
             Err(error) => return Err(error.into()),
         };
-        if let Some(other) = identify::other_server(parsed) {
+        // Over TLS that answer would tell nothing new.
+        let other = identify::other_server(parsed);
+        if let Some(other) = other.filter(|other| !has_tls || *other != identify::EXPECTS_TLS) {
+            if other == identify::EXPECTS_TLS {
+                bail!("{address} is {other}: add --tls, or --tls-ca FILE with its authority");
+            }
             bail!("{address} is {other}: name a tyrant server with --server or {SERVER_VARIABLE}");
         }
         match cause.kind() {
@@ -270,7 +276,22 @@ pub(crate) fn cannot_connect(address: &str, error: &Error) -> anyhow::Error {
             };
             anyhow!("cannot connect to {address}: {cause}{advice}")
         }
-        Error::Handshake(cause) => anyhow!("cannot connect to {address} with TLS: {cause}"),
+        Error::Handshake(cause) => {
+            let text = cause.to_string();
+            let advice = [
+                ("UnknownIssuer", "; name the authority of its certificate with --tls-ca FILE"),
+                (
+                    "CaUsedAsEndEntity",
+                    "; the certificate is one for authorities (CA:TRUE): the server needs another \
+                     one, made with basicConstraints=CA:FALSE",
+                ),
+                ("not valid for name", "; name one that it has with --tls-name NAME"),
+                ("Expired", "; the server needs a new certificate"),
+            ];
+            let advice = advice.iter().find(|(part, _)| text.contains(part));
+            let advice = advice.map_or("", |(_, advice)| *advice);
+            anyhow!("cannot connect to {address} with TLS: {text}{advice}")
+        }
         Error::Send(cause) | Error::Receive(cause) => {
             anyhow!("the connection to {address} failed: {cause}")
         }

@@ -75,7 +75,8 @@ fn the_tools_connect_with_tls_and_check_the_server() {
         assert!(error.contains(reason), "{error}");
     }
     let error = fail("tyrant", &["get", "color", "--server", &address]);
-    assert!(error.contains(&address), "{error}");
+    let advice = "is a server that expects TLS: add --tls, or --tls-ca FILE";
+    assert!(error.contains(&address) && error.contains(advice), "{error}");
 }
 
 #[test]
@@ -245,12 +246,15 @@ fn settings_of_tls_that_cannot_be_in_effect_are_named() {
     let authority = Authority::new();
     let files = authority.server(&["127.0.0.1"]);
     let (certificate, key) = (text(&files.certificate), text(&files.key));
+    let other = authority.client("other");
+    let other = text(&other.key);
     for (arguments, reason) in [
         (&["--tls-cert", certificate][..], "tls-cert: requires tls-key"),
         (&["--tls-key", key], "tls-key: requires tls-cert"),
         (&["--tls-optional"], "tls-optional: requires tls-cert"),
         (&["--tls-cert", key, "--tls-key", key], "no certificate in"),
         (&["--tls-cert", certificate, "--tls-key", "/nowhere"], "cannot read /nowhere"),
+        (&["--tls-cert", certificate, "--tls-key", other], "is not that of the certificate in"),
         (
             &["--tls-cert", certificate, "--tls-key", key, "--unix", "s"],
             "requires host or tls-port",

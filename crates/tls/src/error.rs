@@ -35,6 +35,14 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// A key belongs to another certificate.
+    #[error("the key in {} is not that of the certificate in {}", key.display(), path.display())]
+    OtherKey {
+        /// The file of the certificate.
+        path: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+    },
     /// The content of a file cannot be used.
     #[error("cannot use {}: {source}", path.display())]
     Unusable {

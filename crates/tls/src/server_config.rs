@@ -51,7 +51,12 @@ impl ServerFiles {
                 })?)
             }
         };
-        let unusable = |source| Error::Unusable { path: self.certificates.clone(), source };
+        let unusable = |source| match source {
+            rustls::Error::InconsistentKeys(_) => {
+                Error::OtherKey { path: self.certificates.clone(), key: self.key.clone() }
+            }
+            source => Error::Unusable { path: self.certificates.clone(), source },
+        };
         let mut config = builder.with_single_cert(certificates, key).map_err(unusable)?;
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
         config.ticketer = Ticketer::new()?;

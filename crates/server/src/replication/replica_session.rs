@@ -178,12 +178,13 @@ impl ReplicaSession<'_> {
         timestamp_us: u64,
         identity: &str,
     ) -> Result<(), End> {
+        // A kill after the position is written must not hide why it is another one.
+        tracing::info!("continuing in another log after time stamp {timestamp_us}");
         let switched = position.switch(timestamp_us, identity);
         switched.map_err(|error| End::Lost(format!("cannot write the position: {error}")))?;
         let Progress { executed_us, replica_progress, .. } = &self.follower.progress;
         executed_us.store(timestamp_us, Ordering::Relaxed);
         replica_progress.execute(0, timestamp_us);
-        tracing::info!("continuing in another log after time stamp {timestamp_us}");
         Ok(())
     }
 

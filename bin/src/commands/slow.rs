@@ -56,7 +56,7 @@ fn line(request: &Json) -> String {
     let most = most.map_or(String::new(), |(part, name)| format!("{name} {:.6}", number(part)));
     let command = format!("{} {}", text("protocol"), text("command"));
     let (seconds, client) = (number("seconds"), text("client"));
-    // The server has escaped the key already.
-    let key = request["key"].as_str().unwrap_or("");
-    format!("{seconds:<10.6}{most:<24}{command:<26}{}  from {client}", escaped(key.as_bytes()))
+    // The server has escaped the key already. A reply that is none of a server may have anything.
+    let key = request["key"].as_str().unwrap_or("").replace(char::is_control, "?");
+    format!("{seconds:<10.6}{most:<24}{command:<26}{key}  from {client}")
 }

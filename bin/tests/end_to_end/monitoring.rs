@@ -127,6 +127,26 @@ fn the_slow_requests_of_a_server_are_counted_by_top_and_listed_by_slow() {
 }
 
 #[test]
+fn slow_shows_a_key_as_the_server_has_escaped_it_and_also_once_the_log_is_off() {
+    let text = "database = \"casket.tch\"\nport = PORT\nslow-log-threshold = 0.000001\n";
+    let server = Server::configured(text, &[]);
+    let address = server.address();
+    succeed("tyrant", &["put", "--hex", "6B 0A 5C FF", "76", "--server", &address]);
+    let slow = || succeed("tyrant", &["slow", "--server", &address]);
+    let listed = slow();
+    assert!(listed.contains(" k\\n\\\\\\xff  from 127.0.0.1:"), "{listed}");
+    let path = server.folder.path().join("tyrant.toml");
+    let text = std::fs::read_to_string(&path).expect("the file");
+    std::fs::write(&path, text.replace("0.000001", "0")).expect("to write");
+    server.signal(Signal::HUP);
+    wait_for("the end of the log", || {
+        let before = slow();
+        (slow() == before).then_some(())
+    });
+    assert!(slow().contains(" k\\n\\\\\\xff  from 127.0.0.1:"), "{}", slow());
+}
+
+#[test]
 fn lines_to_the_journal_begin_with_their_priority() {
     use std::os::unix::fs::MetadataExt;
     use std::process::{Command, Stdio};

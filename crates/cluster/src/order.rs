@@ -48,7 +48,7 @@ impl Order {
             add: cluster.prepare(&add).await?,
             remove: cluster.prepare(&format!("DELETE FROM {table} WHERE {one}")).await?,
             range: cluster.prepare(&range).await?,
-            clear: cluster.prepare_truncate(&table).await?,
+            clear: cluster.prepare(&format!("TRUNCATE {table}")).await?,
         })
     }
 

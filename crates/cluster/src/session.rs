@@ -18,22 +18,16 @@ use scylla::statement::{Consistency, SerialConsistency};
 use server::StoreStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// Records of a page of a scan.
 const PAGE_RECORDS: i32 = 5000;
-
-/// Time for scans and for the removal of all records, as a multiple of the time of a request.
-pub(crate) const LONG_FACTOR: u32 = 12;
 
 /// Failure of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// It was not executed, and will not be.
     NotDone,
-    /// The last attempt was refused; nothing is known of those before.
-    Refused,
     /// A node has executed it in part, and has given up.
     GivenUp,
     /// A node may be executing it still.
@@ -45,8 +39,6 @@ pub(crate) enum Failure {
 pub(crate) struct Cluster {
     session: Session,
     in_flight: Semaphore,
-    /// Longest time of a statement on a whole table.
-    long_timeout: Duration,
     executed: AtomicU64,
     refused: AtomicU64,
     unknown: AtomicU64,
@@ -91,8 +83,7 @@ impl Cluster {
         })?;
         let in_flight = Semaphore::new(name.in_flight_max);
         let (executed, refused, unknown) = <(AtomicU64, AtomicU64, AtomicU64)>::default();
-        let long_timeout = name.timeout * LONG_FACTOR;
-        Ok(Self { session, in_flight, long_timeout, executed, refused, unknown })
+        Ok(Self { session, in_flight, executed, refused, unknown })
     }
 
     /// Returns the state of the connections, and the counts of statements.
@@ -115,16 +106,11 @@ impl Cluster {
     }
 
     /// Counts a statement.
-    fn count<T>(
-        &self,
-        statement: &PreparedStatement,
-        result: Result<T, ExecutionError>,
-    ) -> Result<T, Failure> {
-        let may_repeat = statement.get_is_idempotent();
-        let result = result.map_err(|error| failure(&error, may_repeat));
+    fn count<T>(&self, result: Result<T, ExecutionError>) -> Result<T, Failure> {
+        let result = result.map_err(|error| failure(&error));
         let counter = match result {
             Ok(_) => &self.executed,
-            Err(Failure::NotDone | Failure::Refused) => &self.refused,
+            Err(Failure::NotDone) => &self.refused,
             Err(Failure::GivenUp | Failure::Lost) => &self.unknown,
         };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -162,18 +148,11 @@ impl Cluster {
         Ok(prepared)
     }
 
-    /// Prepares a statement that is sent once, since a second execution could do harm.
-    pub(crate) async fn prepare_once(&self, statement: &str) -> Result<PreparedStatement> {
+    /// Prepares a statement under a condition, which is sent once.
+    pub(crate) async fn prepare_conditional(&self, statement: &str) -> Result<PreparedStatement> {
         let mut prepared = self.prepare(statement).await?;
         prepared.set_is_idempotent(false);
         prepared.set_retry_policy(Some(Arc::new(FallthroughRetryPolicy::new())));
-        Ok(prepared)
-    }
-
-    /// Prepares a statement that removes all rows of a table, which is sent once.
-    pub(crate) async fn prepare_truncate(&self, table: &str) -> Result<PreparedStatement> {
-        let mut prepared = self.prepare_once(&format!("TRUNCATE {table}")).await?;
-        prepared.set_request_timeout(Some(self.long_timeout));
         Ok(prepared)
     }
 
@@ -184,7 +163,7 @@ impl Cluster {
         values: impl SerializeRow,
     ) -> Result<QueryResult, Failure> {
         let _place = self.in_flight.acquire().await;
-        self.count(statement, self.session.execute_unpaged(statement, values).await)
+        self.count(self.session.execute_unpaged(statement, values).await)
     }
 
     /// Reads one page of a scan.
@@ -195,7 +174,7 @@ impl Cluster {
         from: PagingState,
     ) -> Result<(QueryResult, PagingStateResponse), Failure> {
         let _place = self.in_flight.acquire().await;
-        self.count(statement, self.session.execute_single_page(statement, values, from).await)
+        self.count(self.session.execute_single_page(statement, values, from).await)
     }
 }
 
@@ -203,26 +182,19 @@ fn failed(statement: &str, error: &dyn std::fmt::Display) -> Error {
     Error::Statement { statement: statement.to_owned(), reason: error.to_string() }
 }
 
-/// Returns what is known of a statement that has failed. One that may repeat is sent again after
-/// some failures, and to a second node while the first one is slow; its error is that of the last
-/// attempt.
-fn failure(error: &ExecutionError, may_repeat: bool) -> Failure {
+/// Returns what is known of a statement that has failed.
+fn failure(error: &ExecutionError) -> Failure {
     tracing::debug!("the cluster has not executed a statement: {error}");
-    let refused = if may_repeat { Failure::Refused } else { Failure::NotDone };
     match error {
-        // No node was asked.
-        ExecutionError::BadQuery(_) | ExecutionError::EmptyPlan => Failure::NotDone,
-        ExecutionError::PrepareError(_) | ExecutionError::ConnectionPoolError(_) => refused,
+        ExecutionError::BadQuery(_)
+        | ExecutionError::EmptyPlan
+        | ExecutionError::PrepareError(_)
+        | ExecutionError::ConnectionPoolError(_) => Failure::NotDone,
         ExecutionError::LastAttemptError(error) => match error {
             RequestAttemptError::SerializationError(_)
             | RequestAttemptError::CqlRequestSerialization(_)
-            | RequestAttemptError::UnableToAllocStreamId => refused,
+            | RequestAttemptError::UnableToAllocStreamId => Failure::NotDone,
             RequestAttemptError::DbError(error, _) => match error {
-                // A transaction begins at `SERIAL` and commits at `QUORUM`: its change may have
-                // been accepted before.
-                DbError::Unavailable { consistency: Consistency::Quorum, .. } if !may_repeat => {
-                    Failure::GivenUp
-                }
                 DbError::SyntaxError
                 | DbError::Invalid
                 | DbError::Unauthorized
@@ -231,43 +203,12 @@ fn failure(error: &ExecutionError, may_repeat: bool) -> Failure {
                 | DbError::Unavailable { .. }
                 | DbError::IsBootstrapping
                 | DbError::ProtocolError
-                | DbError::Unprepared { .. } => refused,
+                | DbError::Unprepared { .. } => Failure::NotDone,
                 // `Other` are the codes for transactions of later versions of the protocol.
                 _ => Failure::GivenUp,
             },
             _ => Failure::Lost,
         },
         _ => Failure::Lost,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_was_done_only_if_no_attempt_can_have_been_executed() {
-        let attempt = |error| ExecutionError::LastAttemptError(error);
-        let answer = |error| attempt(RequestAttemptError::DbError(error, String::new()));
-        let unavailable =
-            |consistency| answer(DbError::Unavailable { consistency, required: 2, alive: 1 });
-        for (error, once, repeated) in [
-            (ExecutionError::EmptyPlan, Failure::NotDone, Failure::NotDone),
-            (answer(DbError::Invalid), Failure::NotDone, Failure::Refused),
-            (unavailable(Consistency::Serial), Failure::NotDone, Failure::Refused),
-            (unavailable(Consistency::All), Failure::NotDone, Failure::Refused),
-            (unavailable(Consistency::Quorum), Failure::GivenUp, Failure::Refused),
-            (answer(DbError::TruncateError), Failure::GivenUp, Failure::GivenUp),
-            (answer(DbError::ServerError), Failure::GivenUp, Failure::GivenUp),
-            (
-                attempt(RequestAttemptError::UnableToAllocStreamId),
-                Failure::NotDone,
-                Failure::Refused,
-            ),
-            (ExecutionError::RequestTimeout(Duration::from_secs(1)), Failure::Lost, Failure::Lost),
-        ] {
-            assert_eq!(failure(&error, false), once, "{error}");
-            assert_eq!(failure(&error, true), repeated, "{error}");
-        }
     }
 }

@@ -6,7 +6,7 @@ use crate::name::{Kind, Mode, Name};
 use crate::order::{self, Order};
 use crate::records::{Changed, KEY_BYTES_MAX, Records, entry, new_record, prefixed};
 use crate::schema;
-use crate::session::{Cluster, Failure, LONG_FACTOR};
+use crate::session::{Cluster, Failure};
 use cabinet::{Change, Meta, Version};
 use server::{
     Capabilities, Completion, Decision, FoundRecord, RecordRequest, RemoteStore, StoreAnswer,
@@ -32,6 +32,9 @@ const FOLD_MAX: usize = 1024;
 
 /// First and longest pause before a change that met another one is decided again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
+
+/// Time for scans and for the removal of all records, as a multiple of the time of a request.
+const LONG_FACTOR: u32 = 12;
 
 type Answer = Result<StoreAnswer, StoreFailure>;
 

@@ -759,7 +759,9 @@ fn stats_have_the_calls_of_each_function() {
 
 #[test]
 fn users_call_functions_after_their_login() {
-    let config = Config { users: Some(users(&[("alice", "secret")])), ..config() };
+    let slow_log_threshold = Some(Duration::from_nanos(1));
+    let users = Some(users(&[("alice", "secret")]));
+    let config = Config { users, slow_log_threshold, ..config() };
     let (server, _) = start(config, settings(1), &memory());
     let call = |authorization: &str| {
         let mut client = server.connect();
@@ -777,6 +779,12 @@ fn users_call_functions_after_their_login() {
     assert_eq!(status, b"HTTP/1.1 200 OK\r\n");
     assert!(client.read_until(b"k\tv\n").ends_with(b"\r\n\r\nk\tv\n"));
     server.connect().exchange(ext("echo", 0, "k", "v"), b"\x01");
+    let metrics = support::Monitored::new(&server);
+    metrics.await_value("tyrant_logins_total", &[("result", "success")], |count| count == 1.0);
+    let slow = metrics.expect("/slow", "200 OK");
+    let called =
+        |line: &&str| line.contains(r#""command":"post""#) && line.contains(r#""key":"k""#);
+    assert!(slow.lines().any(|line| called(&line)), "{slow}");
 }
 
 #[test]

@@ -261,6 +261,123 @@ fn without_certificates_there_is_nothing_to_reload() {
     client.expect("ERROR\r\n");
 }
 
+/// A client whose records are cut anywhere.
+struct Records {
+    session: tls::Session,
+    socket: TcpStream,
+}
+
+impl Records {
+    fn connect(server: &Running, config: &ClientConfig) -> Self {
+        let socket = TcpStream::connect(server.address).unwrap();
+        socket.set_read_timeout(Some(WAIT_MAX)).unwrap();
+        Self { session: tls::Session::client(config, "127.0.0.1").unwrap(), socket }
+    }
+
+    /// Returns the bytes that are to be sent.
+    fn take_unsent(&mut self) -> Vec<u8> {
+        let unsent = self.session.unsent().to_vec();
+        self.session.consume(unsent.len());
+        unsent
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).unwrap();
+    }
+
+    /// Reads once. Returns the content.
+    fn receive(&mut self) -> Vec<u8> {
+        let (mut records, mut plain) = (vec![0; 100_000], Vec::new());
+        let kept = self.session.resume(&mut records);
+        let received = self.socket.read(&mut records[kept..]).unwrap();
+        assert!(received > 0, "the server ended the connection");
+        self.session.open(&mut records[..kept + received], &mut plain).unwrap();
+        plain
+    }
+
+    /// Completes the handshake.
+    fn shake_hands(&mut self) {
+        while self.session.is_handshaking() {
+            let unsent = self.take_unsent();
+            self.send(&unsent);
+            if self.session.is_handshaking() {
+                self.receive();
+            }
+        }
+    }
+
+    fn seal(&mut self, request: &[u8]) -> Vec<u8> {
+        self.session.seal(request).unwrap();
+        self.take_unsent()
+    }
+
+    fn expect(&mut self, reply: &[u8]) {
+        let mut plain = Vec::new();
+        while plain.len() < reply.len() {
+            plain.extend(self.receive());
+        }
+        assert_eq!(plain.escape_ascii().to_string(), reply.escape_ascii().to_string());
+    }
+}
+
+#[test]
+fn a_record_or_a_handshake_that_has_begun_is_finished_when_the_server_stops() {
+    let authority = Authority::new();
+    for settings in [optional(&authority), required(&authority)] {
+        let server = start_with(Config { stop_wait: WAIT_MAX, ..settings }, memory());
+        let config = trusting(&authority, None);
+        let mut cut = Records::connect(&server, &config);
+        cut.shake_hands();
+        let (whole, part) = (cut.seal(b"get a\r\n"), cut.seal(b"set a 0 0 1\r\nv\r\n"));
+        let (first, rest) = part.split_at(part.len() / 2);
+        cut.send(&[&whole, first].concat());
+        // The reply shows that the part after it has arrived too.
+        cut.expect(b"END\r\n");
+        let mut begun = Records::connect(&server, &config);
+        let hello = begun.take_unsent();
+        begun.send(&hello);
+        while begun.session.unsent().is_empty() {
+            begun.receive();
+        }
+        let idle = Secure::connect(&server, &config);
+        idle.exchange(b"get a\r\n", b"END\r\n");
+
+        server.handle.stop();
+        // The end of the idle connection shows that the one event loop has looked at all of them.
+        assert_eq!((&idle.0).read_to_end(&mut Vec::new()).unwrap(), 0);
+        cut.send(rest);
+        cut.expect(b"STORED\r\n");
+        begun.shake_hands();
+        let finished = begun.take_unsent();
+        let request = begun.seal(b"get a\r\n");
+        begun.send(&[finished, request].concat());
+        begun.expect(b"VALUE a 0 1\r\nv\r\nEND\r\n");
+    }
+}
+
+#[test]
+fn a_handshake_that_is_reset_counts_as_a_failure_and_a_later_error_does_not() {
+    let authority = Authority::new();
+    let server = start_with(optional(&authority), memory());
+    let hello = hello(&authority);
+    let mut reset = server.connect();
+    reset.send(&hello[..hello.len() / 2]);
+    let at_once = Some(Duration::ZERO);
+    rustix::net::sockopt::set_socket_linger(&reset.stream, at_once).unwrap();
+    drop(reset);
+    server.await_stat_value("tls_failures", |count| count == 1);
+
+    let mut damaged = Records::connect(&server, &trusting(&authority, None));
+    damaged.shake_hands();
+    let mut records = damaged.seal(b"get a\r\n");
+    *records.last_mut().unwrap() ^= 1;
+    damaged.send(&records);
+    damaged.socket.read_to_end(&mut Vec::new()).unwrap();
+    let metrics = support::Monitored::new(&server);
+    let handshakes = |result| metrics.value("tyrant_tls_handshakes_total", &[("result", result)]);
+    assert_eq!((handshakes("success"), handshakes("failure")), (1.0, 1.0));
+}
+
 #[test]
 fn the_end_of_a_clients_stream_leaves_its_replies_and_both_ends_say_that_they_end() {
     let authority = Authority::new();

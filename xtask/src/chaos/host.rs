@@ -4,7 +4,7 @@ use super::network::{Network, address};
 use super::security::Security;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -40,20 +40,40 @@ pub(super) struct Socket {
 
 impl Socket {
     /// Connects, and logs in if the server has users. Returns nothing if there is no server, or if
-    /// it ends meanwhile.
+    /// it ends meanwhile. A server that does not respond is an error.
     pub(super) fn connect(&self) -> Result<Option<BufReader<UnixStream>>> {
         let Ok(stream) = UnixStream::connect(&self.path) else { return Ok(None) };
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
-        let mut stream = BufReader::new(stream);
-        let Some(login) = &self.login else { return Ok(Some(stream)) };
-        let mut line = String::new();
-        let sent = stream.get_mut().write_all(login.as_bytes());
-        if sent.and_then(|()| stream.read_line(&mut line)).is_err() || !line.ends_with('\n') {
-            return Ok(None);
+        log_in(BufReader::new(stream), self.login.as_deref())
+    }
+}
+
+/// Logs in, if the server requires it. Returns nothing if the server ends meanwhile.
+fn log_in(
+    mut stream: BufReader<UnixStream>,
+    login: Option<&str>,
+) -> Result<Option<BufReader<UnixStream>>> {
+    let Some(login) = login else { return Ok(Some(stream)) };
+    let mut line = String::new();
+    let sent = stream.get_mut().write_all(login.as_bytes());
+    if let Err(error) = sent.and_then(|()| stream.read_line(&mut line)) {
+        return expect_end(error).map(|()| None);
+    }
+    if !line.ends_with('\n') {
+        return Ok(None);
+    }
+    ensure!(line == "STORED\r\n", "a server responded {line:?} to a login");
+    Ok(Some(stream))
+}
+
+/// Returns an error unless `error` shows that the server has ended: it does not respond.
+pub(super) fn expect_end(error: std::io::Error) -> Result<()> {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            Err(error).context("a server does not respond")
         }
-        ensure!(line == "STORED\r\n", "a server responded {line:?} to a login");
-        Ok(Some(stream))
+        _ => Ok(()),
     }
 }
 
@@ -190,5 +210,29 @@ impl Drop for Host {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log_in_at(reply: Option<&[u8]>) -> Result<Option<BufReader<UnixStream>>> {
+        let (client, mut server) = UnixStream::pair().expect("a pair of sockets");
+        client.set_read_timeout(Some(Duration::from_millis(10))).expect("a timeout");
+        if let Some(reply) = reply {
+            server.write_all(reply).expect("a reader");
+            server.shutdown(std::net::Shutdown::Write).expect("a connection");
+        }
+        log_in(BufReader::new(client), Some("set name 0 0 0\r\n\r\n"))
+    }
+
+    #[test]
+    fn a_server_that_does_not_respond_to_a_login_is_no_server_that_has_ended() {
+        assert!(log_in_at(Some(b"STORED\r\n")).is_ok_and(|stream| stream.is_some()));
+        assert!(log_in_at(Some(b"STO")).is_ok_and(|stream| stream.is_none()));
+        assert!(log_in_at(Some(b"")).is_ok_and(|stream| stream.is_none()));
+        log_in_at(Some(b"ERROR\r\n")).expect_err("a refusal");
+        log_in_at(None).expect_err("a server that hangs");
     }
 }

@@ -1,8 +1,8 @@
 //! Load: clients that change records continuously, each its own records.
 
-use super::host::Socket;
+use super::host::{Socket, expect_end};
 use crate::random::Random;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +39,7 @@ pub(super) fn change(socket: &Socket, name: &str, seed: u64, stop: &AtomicBool) 
         }
         std::thread::sleep(RETRY);
     }
+    ensure!(acknowledged > 0, "no change of client {name} was acknowledged");
     Ok(acknowledged)
 }
 
@@ -52,17 +53,15 @@ fn talk(
     let mut acknowledged = 0;
     while !stop.load(Ordering::Relaxed) {
         let requests: String = (0..DEPTH).map(|_| request(name, random)).collect();
-        if stream.get_mut().write_all(requests.as_bytes()).is_err() {
-            return Ok(acknowledged);
+        if let Err(error) = stream.get_mut().write_all(requests.as_bytes()) {
+            return expect_end(error).map(|()| acknowledged);
         }
         for _ in 0..DEPTH {
             let mut line = String::new();
             match stream.read_line(&mut line) {
                 Ok(_) if line.ends_with("\r\n") => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    return Err(error).context("a server does not respond");
-                }
-                _ => return Ok(acknowledged),
+                Ok(_) => return Ok(acknowledged),
+                Err(error) => return expect_end(error).map(|()| acknowledged),
             }
             let answer = line.trim_end();
             let is_known =

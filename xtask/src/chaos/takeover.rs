@@ -2,7 +2,7 @@
 //! replica must have every acknowledged change. Another replica, killed before, continues at the
 //! new master, which is killed in the meantime: it must execute nothing twice and miss nothing.
 
-use super::host::{Host, PORT, Socket};
+use super::host::{Host, PORT, Socket, expect_end};
 use super::network::{Link, Network, address};
 use super::security::Security;
 use super::{skew, spread};
@@ -69,7 +69,13 @@ pub(super) fn run(
         let acknowledged = std::thread::scope(|scope| {
             let load = scope.spawn(|| store(&socket, &begun));
             // A link that is bad from the beginning could let nothing through.
+            let deadline = Instant::now() + PATIENCE;
             while !begun.load(Ordering::Relaxed) && !load.is_finished() {
+                if Instant::now() > deadline {
+                    // The load ends with the server.
+                    master.kill()?;
+                    bail!("no change was acknowledged in {PATIENCE:?}");
+                }
                 std::thread::sleep(Duration::from_millis(5));
             }
             let mut left_ms = LOAD_MS_MAX / 5 + random.below(LOAD_MS_MAX * 4 / 5);
@@ -152,8 +158,8 @@ fn add(socket: &Socket, stop: &AtomicBool) -> Result<()> {
     let more = batch(|key| format!("incr sum{key} 1\r\nappend text{key} 0 0 1\r\n+\r\n"));
     let mut requests = &begin;
     while !stop.load(Ordering::Relaxed) {
-        if stream.get_mut().write_all(requests.as_bytes()).is_err() {
-            return Ok(());
+        if let Err(error) = stream.get_mut().write_all(requests.as_bytes()) {
+            return expect_end(error);
         }
         requests = &more;
         for _ in 0..2 * SUMS {
@@ -162,7 +168,7 @@ fn add(socket: &Socket, stop: &AtomicBool) -> Result<()> {
                 Ok(_) if line.is_empty() || !line.ends_with('\n') => return Ok(()),
                 Ok(_) if line.starts_with("SERVER_ERROR ") || !line.contains("ERROR") => {}
                 Ok(_) => bail!("the server responded {line:?}"),
-                Err(_) => return Ok(()),
+                Err(error) => return expect_end(error),
             }
         }
     }
@@ -203,8 +209,8 @@ fn store(socket: &Socket, begun: &AtomicBool) -> Result<Vec<u64>> {
         next = numbers.end;
         let requests: String =
             numbers.clone().map(|number| format!("set {number} 0 0 1\r\nv\r\n")).collect();
-        if stream.get_mut().write_all(requests.as_bytes()).is_err() {
-            return Ok(acknowledged);
+        if let Err(error) = stream.get_mut().write_all(requests.as_bytes()) {
+            return expect_end(error).map(|()| acknowledged);
         }
         for number in numbers {
             let mut line = String::new();
@@ -217,7 +223,7 @@ fn store(socket: &Socket, begun: &AtomicBool) -> Result<Vec<u64>> {
                 Ok(_) if line.starts_with("SERVER_ERROR ") && line.ends_with("\r\n") => {}
                 Ok(_) if line.is_empty() || !line.ends_with('\n') => return Ok(acknowledged),
                 Ok(_) => bail!("the server responded {line:?}"),
-                Err(_) => return Ok(acknowledged),
+                Err(error) => return expect_end(error).map(|()| acknowledged),
             }
         }
     }

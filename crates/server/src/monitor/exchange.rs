@@ -63,11 +63,14 @@ impl Refusal {
     }
 }
 
-/// Sends a refusal, and closes.
+/// Sends a refusal, and the end of the stream. The caller closes the socket. A request that has
+/// arrived is read before: otherwise its reset would destroy the refusal.
 pub(super) fn refuse(mut socket: &TcpStream, refusal: Refusal) {
     // The connection is closed whether or not the client reads it.
     let _ = socket.set_nonblocking(true);
     let _ = socket.write(&refusal.response().write(true));
+    let _ = socket.shutdown(Shutdown::Write);
+    let _ = socket.read(&mut [0; MONITOR_HEAD_BYTES_MAX]);
 }
 
 /// Receives a request, and sends the response that `answer` gives for its path and its `Accept`
@@ -181,6 +184,17 @@ mod tests {
         }
         let status = status(request(MONITOR_HEAD_BYTES_MAX + 1).as_bytes());
         assert_eq!(status, "HTTP/1.1 431");
+    }
+
+    #[test]
+    fn a_refusal_reaches_a_client_that_has_sent_its_request() {
+        let (mut client, server) = pair();
+        client.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("a reader");
+        refuse(&server, Refusal::TooMany);
+        drop(server);
+        let mut response = String::new();
+        client.read_to_string(&mut response).expect("the end of the stream");
+        assert!(response.starts_with("HTTP/1.1 503"), "{response}");
     }
 
     #[test]

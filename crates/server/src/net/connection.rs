@@ -203,10 +203,14 @@ impl Connection {
             && !self.broken
     }
 
-    /// Returns whether no part of a request has arrived that is not executed.
+    /// Returns whether no part of a request has arrived that is not executed, nor a part of a
+    /// handshake that a request follows.
     pub(crate) fn is_between_requests(&self) -> bool {
+        let is_partial =
+            |session: &TlsSession| session.is_handshaking() || session.has_incomplete();
         self.input.is_empty()
             && !self.session.http.is_under_way()
+            && !self.transport.session().is_some_and(is_partial)
             && rustix::io::ioctl_fionread(&self.socket).is_ok_and(|bytes| bytes == 0)
     }
 

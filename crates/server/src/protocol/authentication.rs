@@ -159,9 +159,11 @@ fn step_http(
         }
         refused => challenge(context, head, refused, input, output),
     };
-    // Other requests are parsed again.
-    if matches!(step, Step::Executed { .. }) {
-        login.count(context.counters);
+    match (&step, &mut context.session.call) {
+        (Step::Executed { .. }, _) => login.count(context.counters),
+        (Step::Called { .. }, Some(call)) => call.has_logged_in = true,
+        // Other requests are parsed again.
+        _ => {}
     }
     step
 }

@@ -3,6 +3,7 @@
 //! The event loop decodes such a request, and a script thread calls the function and encodes the
 //! reply.
 
+use crate::counters::RequestKind;
 use crate::ops::acknowledgement::RefusalReason;
 use crate::ops::rights::Rights;
 use crate::protocol::Next;
@@ -48,6 +49,8 @@ pub(crate) struct ScriptCall {
     pub(crate) lock: ScriptLock,
     /// Rights of the client, unless it has all.
     pub(crate) rights: Option<Arc<Rights>>,
+    /// The request has logged in, which counts once the call has a place in the queue.
+    pub(crate) has_logged_in: bool,
     /// Name, key and value, without anything between them.
     text: Vec<u8>,
     name_bytes: usize,
@@ -86,8 +89,9 @@ impl ScriptCall {
     ) -> Self {
         let text = [name, key, value].concat();
         let task = ScriptTask::Function;
-        let rights = None;
-        Self { task, lock, rights, text, name_bytes: name.len(), key_bytes: key.len(), form }
+        let (rights, has_logged_in) = (None, false);
+        let (name_bytes, key_bytes) = (name.len(), key.len());
+        Self { task, lock, rights, has_logged_in, text, name_bytes, key_bytes, form }
     }
 
     /// Returns the request to load the functions again.
@@ -99,6 +103,15 @@ impl ScriptCall {
     /// Sets the form of the reply.
     pub(super) fn set_form(&mut self, form: Form) {
         self.form = form;
+    }
+
+    /// Returns the kind of the request.
+    pub(crate) fn kind(&self) -> RequestKind {
+        match self.form {
+            Form::Binary => RequestKind::TyrantExt,
+            Form::BinaryMisc => RequestKind::TyrantMisc,
+            Form::Http { .. } => RequestKind::HttpPost,
+        }
     }
 
     /// Returns the memory that the call takes, in bytes.

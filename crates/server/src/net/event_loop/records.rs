@@ -68,13 +68,14 @@ impl LoopState {
         // The end of the connection without that of the session is an end all the same: requests
         // say where they end.
         connection.ended |= session.has_ended();
-        if let Err(error) = opened {
-            self.fail_session(connection, &error.to_string());
-        } else if is_handshaking && connection.ended {
-            self.fail_session(connection, "the connection ended during the handshake");
-            connection.broken = true;
-        } else if was_handshaking && !is_handshaking {
+        if was_handshaking && !is_handshaking {
             self.complete_handshake(connection);
+        }
+        if let Err(error) = opened {
+            self.fail_session(connection, is_handshaking, &error.to_string());
+        } else if is_handshaking && (connection.ended || connection.broken) {
+            self.fail_session(connection, true, "the connection ended during the handshake");
+            connection.broken = true;
         }
     }
 
@@ -120,9 +121,13 @@ impl LoopState {
         }
     }
 
-    /// Ends a session that has failed. Its alert is sent before the connection is closed.
-    fn fail_session(&mut self, connection: &mut Connection, reason: &str) {
+    /// Ends a session that has failed, in its handshake or later. Its alert is sent before the
+    /// connection is closed.
+    fn fail_session(&mut self, connection: &mut Connection, is_handshake: bool, reason: &str) {
         self.end_handshake(connection);
+        if is_handshake {
+            self.counters.count(Count::TlsFailure);
+        }
         self.log_failure(connection, reason);
         // Replies cannot be encrypted any more.
         connection.drop_buffers();
@@ -131,6 +136,7 @@ impl LoopState {
 
     fn refuse_plain(&mut self, connection: &mut Connection) {
         self.end_handshake(connection);
+        self.counters.count(Count::TlsFailure);
         self.log_failure(connection, "the client did not begin with TLS, which is required");
         connection.transport = Transport::Plain;
         connection.stage = Stage::Refusing;
@@ -140,12 +146,12 @@ impl LoopState {
     /// Logs a handshake that has taken too long.
     pub(super) fn expire_handshake(&self, connection: Option<&mut Box<Connection>>) {
         if let Some(connection) = connection.filter(|one| one.handshake_until_s.is_some()) {
+            self.counters.count(Count::TlsFailure);
             self.log_failure(connection, "the handshake took too long");
         }
     }
 
     fn log_failure(&self, connection: &Connection, reason: &str) {
-        self.counters.count(Count::TlsFailure);
         if let Some(certificates) = &self.shared.certificates {
             certificates.log_failure(connection.address(), reason);
         }

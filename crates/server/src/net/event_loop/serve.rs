@@ -406,6 +406,9 @@ impl LoopState {
             self.park(token, connection, |hub| hub.scripts.has_place());
             return false;
         }
+        if call.has_logged_in {
+            self.counters.count(Count::Authentication);
+        }
         connection.stage = Stage::Pooled;
         let submitted = self.submitted(connection);
         self.push_call(ScriptWork::Call { token, call, charge, submitted });

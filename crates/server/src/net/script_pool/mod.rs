@@ -13,7 +13,7 @@ mod locks;
 mod loop_caller;
 mod timer;
 
-use crate::counters::{Counters, RequestKind};
+use crate::counters::Counters;
 use crate::net::hub::Hub;
 use crate::net::mailbox::Message;
 use crate::net::pending_reply::FirstAcknowledgement;
@@ -464,7 +464,7 @@ impl Worker {
         let reply = &mut completion.reply;
         reply.slow = stopwatch.end(reply.output.len(), || {
             let request_bytes = call.bytes();
-            let slow = SlowRequest::new(RequestKind::TyrantExt, call.key());
+            let slow = SlowRequest::new(call.kind(), call.key());
             SlowRequest { request_bytes, ..slow }
         });
         completion

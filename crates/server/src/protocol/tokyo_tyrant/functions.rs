@@ -153,13 +153,15 @@ impl<'a> Call<'a> {
                 reply.element(promoted.position_us.to_string().as_bytes());
             }
             (Function::Reload, _) => return reload(context),
-            (Function::Slow, _) if !context.shared.slow_log.is_on() => {
-                let reason = "the slow log is off: set slow-log-threshold to a number of seconds";
-                context.fail_because("slow", reason);
-                return Ok(false);
-            }
             (Function::Slow, _) => {
                 let requests = slow_requests(context.shared);
+                // A log that a reload has switched off keeps its requests.
+                if requests.is_empty() && !context.shared.slow_log.is_on() {
+                    let reason =
+                        "the slow log is off: set slow-log-threshold to a number of seconds";
+                    context.fail_because("slow", reason);
+                    return Ok(false);
+                }
                 requests.iter().for_each(|request| reply.element(request.as_bytes()));
             }
             (Function::Login, _) => {

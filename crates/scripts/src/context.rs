@@ -105,6 +105,11 @@ impl Context {
     /// Begins a function of ours. Fails if the call has no time left.
     pub(crate) fn begin_function(&self) -> Result<(), Error> {
         self.copied_bytes.store(0, Ordering::Relaxed);
+        self.check_progress()
+    }
+
+    /// Fails if the call has exceeded a limit. One that takes long leaves the event loop.
+    pub(crate) fn check_progress(&self) -> Result<(), Error> {
         let now = Instant::now();
         self.records.leave_loop_if_late(now);
         self.clock.check(now).map_err(Error::external)

@@ -25,6 +25,7 @@ mod functions;
 pub mod limits;
 mod locks;
 mod modern;
+mod output;
 mod pattern;
 mod sandbox;
 mod scripts;

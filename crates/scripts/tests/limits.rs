@@ -220,6 +220,11 @@ fn a_text_that_is_in_a_table_many_times_is_not_copied_each_time() {
     fails(&format!("{table} tyrant.json_encode(t)"), MEMORY);
     fails(&format!("{table} _misc('putlist', {{unpack(t, 1, 1000)}})"), MEMORY);
     fails(&format!("{table} print(unpack(t, 1, 1000))"), MEMORY);
+    fails(
+        "local t, all = {[('k'):rep(1e6)] = 1}, {} for i = 1, 1e5 do all[i] = t end
+         tyrant.json_encode(all)",
+        MEMORY,
+    );
     fails("local t = {1} for _ = 1, 60 do t = {t, t} end tyrant.json_encode(t)", MEMORY);
     fails(
         "local t, all = {}, {} for i = 1, 1e5 do t[i] = 1 end for i = 1, 20 do all[i] = t end
@@ -277,6 +282,12 @@ fn a_pattern_that_backtracks_for_ever_ends_at_the_deadline() {
 }
 
 #[test]
+fn a_template_of_many_empty_captures_ends_at_the_deadline() {
+    fails("(('x'):rep(1e5)):gsub('', ('%0'):rep(1e6))", LATE);
+    fails("_regex(('x'):rep(1e5), 'x()', ('\\\\1'):rep(1e6))", LATE);
+}
+
+#[test]
 fn a_search_has_a_limit_of_steps() {
     let limits = Limits { pattern_steps: 1000, ..Limits::default() };
     let script = Script::with(EVALUATE, limits, Allowed::default(), memory());
@@ -331,6 +342,10 @@ fn tables_strings_and_recursion_do_not_exceed_the_memory() {
     fails("return (('x'):rep(4000)):gsub('x', ('y'):rep(4000))", MEMORY);
     fails("return _strstr(('x'):rep(4000), 'x', ('y'):rep(4000))", MEMORY);
     fails("return _regex(('x'):rep(4000), 'x', ('y'):rep(4000))", MEMORY);
+    for whole in ["('%0'):rep(1e6))", "('%1'):rep(1e6))"] {
+        fails(&format!("return (('x'):rep(1e6)):gsub('.*', {whole}"), MEMORY);
+    }
+    fails("return _regex(('x'):rep(1e6), '.*', ('&'):rep(1e6))", MEMORY);
     fails("local function f() return 1 + f() end return f()", "stack overflow");
     fails("local t = {} local function f(...) t[#t + 1] = {...} return f(1, ...) end f()", "");
     fails("return ('').rep('', 1e9) .. ('x'):rep(1e10)", MEMORY);

@@ -2,6 +2,7 @@
 
 use super::{Installer, failed};
 use crate::context::Context;
+use crate::output::Output;
 use cabinet::pattern;
 use memchr::memmem;
 use mlua::{Lua, LuaString, Result, Value};
@@ -20,18 +21,17 @@ fn strstr(lua: &Lua, context: &Context, (text, part, other): Arguments) -> Resul
         return Ok(Value::Integer(at as i64));
     };
     let other = other.as_bytes();
-    let mut result = Vec::new();
+    let mut result = Output::new(context);
     let mut end = 0;
     if !part.is_empty() {
         for at in memmem::find_iter(&text, &part) {
-            result.extend_from_slice(&text[end..at]);
-            result.extend_from_slice(&other);
-            context.check_bytes(result.len())?;
+            result.push(&text[end..at])?;
+            result.push(&other)?;
             end = at + part.len();
         }
     }
-    result.extend_from_slice(&text[end..]);
-    lua.create_string(&result).map(Value::String)
+    result.push(&text[end..])?;
+    result.create(lua).map(Value::String)
 }
 
 fn regex(lua: &Lua, context: &Context, (text, pattern, other): Arguments) -> Result<Value> {
@@ -49,7 +49,7 @@ fn regex(lua: &Lua, context: &Context, (text, pattern, other): Arguments) -> Res
         return lua.create_string(&*text).map(Value::String);
     };
     let other = other.as_bytes();
-    let mut result = Vec::new();
+    let mut result = Output::new(context);
     let mut end = 0;
     for captures in regex.captures_iter(&text) {
         let Some(whole) = captures.get(0) else { break };
@@ -58,16 +58,15 @@ fn regex(lua: &Lua, context: &Context, (text, pattern, other): Arguments) -> Res
             break;
         }
         context.check()?;
-        result.extend_from_slice(&text[end..whole.start()]);
-        expand(&other, &captures, &mut result);
-        context.check_bytes(result.len())?;
+        result.push(&text[end..whole.start()])?;
+        expand(&other, &captures, &mut result)?;
         end = whole.end();
         if whole.is_empty() {
             break;
         }
     }
-    result.extend_from_slice(&text[end..]);
-    lua.create_string(&result).map(Value::String)
+    result.push(&text[end..])?;
+    result.create(lua).map(Value::String)
 }
 
 /// Fails if a pattern that was refused is valid for shorter texts: one match must not take long.
@@ -81,22 +80,22 @@ fn refuse_work(pattern: &[u8], text_bytes: usize) -> Result<()> {
 }
 
 /// Appends a replacement, in which `&` and `\1` to `\9` stand for what was matched.
-fn expand(other: &[u8], captures: &pattern::Captures<'_>, result: &mut Vec<u8>) {
-    let group = |index: usize, result: &mut Vec<u8>| {
-        if let Some(group) = captures.get(index) {
-            result.extend_from_slice(group.as_bytes());
-        }
-    };
-    let mut bytes = other.iter();
-    while let Some(&byte) = bytes.next() {
-        match byte {
-            b'&' => group(0, result),
-            b'\\' => match bytes.next() {
-                Some(digit) if digit.is_ascii_digit() => group(usize::from(digit - b'0'), result),
-                Some(&escaped) => result.push(escaped),
-                None => {}
-            },
-            byte => result.push(byte),
+fn expand(other: &[u8], captures: &pattern::Captures<'_>, result: &mut Output<'_>) -> Result<()> {
+    let group = |index| captures.get(index).map_or(&[][..], |group| group.as_bytes());
+    let mut rest = other;
+    while let Some(at) = memchr::memchr2(b'&', b'\\', rest) {
+        result.push(&rest[..at])?;
+        let is_group = rest[at] == b'&';
+        rest = &rest[at + 1..];
+        if is_group {
+            result.push(group(0))?;
+        } else if let Some((&escaped, after)) = rest.split_first() {
+            match escaped {
+                digit if digit.is_ascii_digit() => result.push(group(usize::from(digit - b'0')))?,
+                escaped => result.push(&[escaped])?,
+            }
+            rest = after;
         }
     }
+    result.push(rest)
 }

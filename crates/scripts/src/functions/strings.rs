@@ -2,7 +2,8 @@
 
 use super::{Installer, failed};
 use crate::context::Context;
-use crate::pattern::{Captured, Matcher, PatternError, Steps, is_plain, split_anchor};
+use crate::output::Output;
+use crate::pattern::{Captured, Matcher, Steps, is_plain, split_anchor};
 use memchr::memmem;
 use mlua::{Function, Lua, LuaString, MultiValue, Result, Table, Value};
 
@@ -132,7 +133,7 @@ fn gsub(
     let max = max.map_or(i64::MAX, |max| max as i64);
     let (is_anchored, pattern) = split_anchor(&pattern);
     let mut steps = Steps::new(context);
-    let mut result = Vec::new();
+    let mut result = Output::new(context);
     let mut at = 0;
     let mut count = 0;
     let mut matcher = Matcher::new(&text, pattern, &mut steps);
@@ -141,12 +142,11 @@ fn gsub(
         if let Some(end) = end {
             count += 1;
             replace((lua, context), &replacement, &matcher, &text, (at, end), &mut result)?;
-            context.check_bytes(result.len())?;
         }
         match end {
             Some(end) if end > at => at = end,
             _ if at < text.len() => {
-                result.push(text[at]);
+                result.push(&text[at..=at])?;
                 at += 1;
             }
             _ => break,
@@ -155,8 +155,8 @@ fn gsub(
             break;
         }
     }
-    result.extend_from_slice(&text[at..]);
-    Ok((lua.create_string(&result)?, count))
+    result.push(&text[at..])?;
+    Ok((result.create(lua)?, count))
 }
 
 fn replace(
@@ -165,13 +165,12 @@ fn replace(
     matcher: &Matcher<'_, '_, '_>,
     text: &[u8],
     (start, end): (usize, usize),
-    result: &mut Vec<u8>,
+    result: &mut Output<'_>,
 ) -> Result<()> {
     let whole = &text[start..end];
     let value = match replacement {
         Replacement::Text(template) => {
-            return expand(&template.as_bytes(), matcher, text, (start, end), result)
-                .map_err(failed);
+            return expand(&template.as_bytes(), matcher, text, (start, end), result);
         }
         Replacement::Table(table) => {
             let key = captured(lua, matcher, text, 0, (start, end))?;
@@ -186,17 +185,16 @@ fn replace(
         }
     };
     match value {
-        Value::Nil | Value::Boolean(false) => result.extend_from_slice(whole),
-        Value::String(text) => result.extend_from_slice(&text.as_bytes()),
+        Value::Nil | Value::Boolean(false) => result.push(whole),
+        Value::String(text) => result.push(&text.as_bytes()),
         value => match lua.coerce_string(value.clone())? {
-            Some(text) => result.extend_from_slice(&text.as_bytes()),
+            Some(text) => result.push(&text.as_bytes()),
             None => {
                 let kind = value.type_name();
-                return Err(failed(format!("invalid replacement value (a {kind})")));
+                Err(failed(format!("invalid replacement value (a {kind})")))
             }
         },
     }
-    Ok(())
 }
 
 /// Appends a template, in which `%0` to `%9` stand for captures.
@@ -205,29 +203,28 @@ fn expand(
     matcher: &Matcher<'_, '_, '_>,
     text: &[u8],
     (start, end): (usize, usize),
-    result: &mut Vec<u8>,
-) -> std::result::Result<(), PatternError> {
-    let mut bytes = template.iter();
-    while let Some(&byte) = bytes.next() {
-        if byte != b'%' {
-            result.push(byte);
-            continue;
-        }
+    result: &mut Output<'_>,
+) -> Result<()> {
+    let mut rest = template;
+    while let Some(at) = memchr::memchr(b'%', rest) {
+        result.push(&rest[..at])?;
         // At the end of the template Lua 5.1 takes its terminating zero byte.
-        match bytes.next().copied().unwrap_or(0) {
-            b'0' => result.extend_from_slice(&text[start..end]),
+        match rest.get(at + 1).copied().unwrap_or(0) {
+            b'0' => result.push(&text[start..end])?,
             digit if digit.is_ascii_digit() => {
-                match matcher.capture(usize::from(digit - b'1'), start, end)? {
-                    Captured::Text(start, end) => result.extend_from_slice(&text[start..end]),
+                let index = usize::from(digit - b'1');
+                match matcher.capture(index, start, end).map_err(failed)? {
+                    Captured::Text(start, end) => result.push(&text[start..end])?,
                     Captured::Position(position) => {
-                        result.extend_from_slice(position.to_string().as_bytes());
+                        result.push(position.to_string().as_bytes())?;
                     }
                 }
             }
-            other => result.push(other),
+            other => result.push(&[other])?,
         }
+        rest = rest.get(at + 2..).unwrap_or_default();
     }
-    Ok(())
+    result.push(rest)
 }
 
 fn repeat(lua: &Lua, context: &Context, (text, times): (LuaString, f64)) -> Result<LuaString> {

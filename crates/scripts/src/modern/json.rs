@@ -3,8 +3,10 @@
 use crate::context::Context;
 use crate::functions::{Installer, failed};
 use crate::limits::{JSON_LEVELS_MAX, JSON_SHARE};
+use crate::output::Output;
 use mlua::{LightUserData, Lua, LuaString, Result, Table, Value};
 use serde_json::{Map, Number};
+use std::io;
 
 /// Field of a metatable that marks arrays, so that an empty one stays one.
 const ARRAY: &str = "__json_array";
@@ -26,9 +28,10 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     })?;
     installer.add("json_encode", |lua, context, value: Value| {
         let json = encode(lua, context, value, 0)?;
-        let text = json.to_string();
-        context.check_bytes(text.len())?;
-        lua.create_string(text)
+        let mut text = Output::new(context);
+        serde_json::to_writer(&mut text, &json)
+            .map_err(|error| io::Error::from(error).downcast().unwrap_or_else(failed))?;
+        text.create(lua)
     })?;
     installer.add("json_decode", move |lua, context, text: LuaString| {
         context.check_bytes(text.as_bytes().len().saturating_mul(JSON_SHARE))?;
@@ -91,6 +94,8 @@ fn encode_table(
         let Some(key) = lua.coerce_string(key)? else {
             return Err(failed("keys of JSON are texts or numbers"));
         };
+        // Members are in a tree with nodes of several.
+        context.charge_bytes(key.as_bytes().len() + 2 * size_of::<String>())?;
         let key = key.to_str().map_err(|_| failed("JSON has only texts in UTF-8"))?.to_string();
         object.insert(key, encode(lua, context, value, level)?);
     }

@@ -43,6 +43,29 @@ impl CallClock {
         self.exceeded.store(0, Ordering::Relaxed);
     }
 
+    /// Limits the call that has begun to what is left of another one.
+    pub(crate) fn limit_to_rest_of(&self, now: Instant, other: &Self) {
+        self.limit_time(now, other.remaining());
+        self.instructions_left.fetch_min(other.instructions_left(), Ordering::Relaxed);
+    }
+
+    /// Limits the time of the call that has begun, from `now` on.
+    pub(crate) fn limit_time(&self, now: Instant, time: Duration) {
+        let deadline = self.nanoseconds_at(now).saturating_add(nanoseconds(time));
+        self.deadline_nanoseconds.fetch_min(deadline, Ordering::Relaxed);
+    }
+
+    /// Leaves to the call what one that was limited to its rest has left.
+    pub(crate) fn take_rest_of(&self, other: &Self) {
+        self.allow_instructions(other.instructions_left());
+        self.exceeded.store(other.exceeded.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Returns the instructions that are left.
+    fn instructions_left(&self) -> u64 {
+        self.instructions_left.load(Ordering::Relaxed)
+    }
+
     /// Sets the instructions that are left, for a part of a call that has a limit of its own.
     pub(crate) fn allow_instructions(&self, instructions: u64) {
         self.instructions_left.store(instructions, Ordering::Relaxed);
@@ -51,7 +74,7 @@ impl CallClock {
     /// Counts instructions. Fails as [`Self::check`], and if fewer are left.
     pub(crate) fn count(&self, now: Instant, instructions: u64) -> Result<(), Exceeded> {
         self.check(now)?;
-        let left = self.instructions_left.load(Ordering::Relaxed);
+        let left = self.instructions_left();
         match left.checked_sub(instructions) {
             Some(left) => {
                 self.instructions_left.store(left, Ordering::Relaxed);

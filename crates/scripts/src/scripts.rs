@@ -1,5 +1,6 @@
 //! The extension of a server: a script, and a state of it for each script thread.
 
+use crate::clock::CallClock;
 use crate::error::Failure;
 use crate::limits::{LOOP_TEXT_BYTES_MAX, Limits, THREADS_MAX};
 use crate::shared::{Allowed, MapFunctions, Mapper, Shared, States};
@@ -12,7 +13,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Shortest time until a script is loaded again in a state where it has failed.
+const RENEWAL_PAUSE_MIN: Duration = Duration::from_secs(1);
+
+/// That time at least, in times that loading it has taken.
+const RENEWAL_PAUSE_SHARE: u32 = 100;
 
 type Result<T> = std::result::Result<T, ExtensionError>;
 
@@ -74,11 +81,14 @@ impl Scripts {
         thread: &ScriptThread,
         code: &Code,
     ) -> std::result::Result<State, Failure> {
-        State::new(&self.shared, records, &thread.statistics, code)
+        let time = self.shared.limits.call_time;
+        let state = State::new(&self.shared, records, &thread.statistics, code, time)?;
+        state.allow_map_reduce();
+        Ok(state)
     }
 
     /// Replaces the state of a thread by one of the present script. If the script fails here, the
-    /// state stays.
+    /// state stays, and a later call tries again.
     fn renew(
         &self,
         records: &Arc<ScriptRecords>,
@@ -86,12 +96,14 @@ impl Scripts {
         slot: &mut Option<State>,
         code: &Code,
     ) {
+        let began = Instant::now();
         match self.load(records, thread, code) {
             Ok(state) => replace(records, slot, Some(state)),
             Err(failure) => {
                 log(&failure);
                 if let Some(state) = slot {
-                    state.set_generation(code.generation);
+                    let pause = RENEWAL_PAUSE_MIN.max(began.elapsed() * RENEWAL_PAUSE_SHARE);
+                    state.keep_until(code.generation, Instant::now() + pause);
                 }
             }
         }
@@ -107,7 +119,7 @@ struct AllStates {
 }
 
 impl States for AllStates {
-    fn evaluate_in_idle(&self, records: &ScriptRecords) {
+    fn evaluate_in_idle(&self, records: &ScriptRecords, clock: &CallClock) {
         let generation = self.code.lock().generation;
         for thread in self.threads.iter().filter_map(OnceLock::get) {
             if let Some(slot) = thread.state.try_lock()
@@ -115,9 +127,10 @@ impl States for AllStates {
                 && state.generation() == generation
                 && let Some(_turn) = state.records().try_turn()
             {
-                records.lend_rights(state.records());
-                state.evaluate_lent();
-                records.absorb(state.records());
+                state.evaluate_lent(records, clock);
+                if clock.check(Instant::now()).is_err() {
+                    return;
+                }
             }
         }
     }
@@ -132,8 +145,10 @@ impl States for AllStates {
         let shared = self.shared.upgrade().ok_or("the server stops")?;
         let code = Arc::clone(&self.code.lock());
         let sorter = shared.sorter(folder.to_path_buf());
-        let mapper = State::new(&shared, records, &Arc::default(), &code)
-            .and_then(|state| state.into_mapper(functions, sorter, time));
+        let began = Instant::now();
+        let mapper = State::new(&shared, records, &Arc::default(), &code, time).and_then(|state| {
+            state.into_mapper(functions, sorter, time.saturating_sub(began.elapsed()))
+        });
         match mapper {
             Ok(mapper) => Ok(Box::new(mapper)),
             Err(failure) => Err(failure.message),
@@ -188,7 +203,7 @@ impl Extension for Scripts {
             thread.state.lock()
         });
         let generation = self.generation.load(Ordering::Acquire);
-        if slot.as_ref().is_none_or(|state| state.generation() != generation) {
+        if slot.as_ref().is_none_or(|state| !state.is_of(generation)) {
             records.leave_loop();
             let code = Arc::clone(&self.code.lock());
             self.renew(records, thread, &mut slot, &code);
@@ -249,6 +264,7 @@ impl Extension for Scripts {
 /// Replaces the state of a thread. In the first one, the script learns of its end and beginning.
 fn replace(records: &ScriptRecords, slot: &mut Option<State>, new: Option<State>) {
     let is_first = records.thread() == 0;
+    let _rights = records.with_rights(None);
     if is_first && let Some(state) = slot {
         run_logged(state, "_end");
     }

@@ -1,11 +1,12 @@
 //! State that all Lua states of a process share: limits, stash, named locks, code of `_eval`.
 
+use crate::clock::CallClock;
 use crate::limits::{EVAL_BYTES_MAX, Limits};
 use crate::locks::NamedLocks;
 use crate::sorter::{SortDisk, Sorter};
 use crate::stash::Stash;
 use parking_lot::Mutex;
-use server::ScriptRecords;
+use server::{Rights, ScriptRecords};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,9 +35,9 @@ pub(crate) struct Shared {
 
 /// The states of a script, for functions of one of them.
 pub(crate) trait States: Send + Sync {
-    /// Executes the code of `_eval` that is left in states without a call, in the name of the call
-    /// with these records.
-    fn evaluate_in_idle(&self, records: &ScriptRecords);
+    /// Executes the code of `_eval` that is left in states without a call, in the name of a call
+    /// with these records, within what it has left of its limits.
+    fn evaluate_in_idle(&self, records: &ScriptRecords, clock: &CallClock);
 
     /// Makes a mapper of `tyrant.map_reduce`, which has a state of its own, and ends after a time.
     fn make_mapper(
@@ -87,9 +88,17 @@ pub(crate) struct Evaluations {
     is_any: AtomicBool,
 }
 
+/// Code of `_eval`.
+#[derive(Clone, Debug)]
+pub(crate) struct Evaluation {
+    pub(crate) code: Arc<[u8]>,
+    /// Rights of the call that has left it.
+    pub(crate) rights: Option<Arc<Rights>>,
+}
+
 #[derive(Default)]
 struct Queue {
-    codes: VecDeque<Arc<[u8]>>,
+    codes: VecDeque<Evaluation>,
     bytes: usize,
 }
 
@@ -106,19 +115,19 @@ impl Evaluations {
         self.queues.lock().retain(|(other, _)| *other != thread);
     }
 
-    /// Adds code for all states but that of `thread`. Returns whether all have space for it; if
-    /// not, none gets it.
-    pub(crate) fn add(&self, thread: usize, code: &[u8]) -> bool {
+    /// Adds code for all states but that of `thread`, which is executed with these rights. Returns
+    /// whether all have space for it; if not, none gets it.
+    pub(crate) fn add(&self, thread: usize, code: &[u8], rights: Option<Arc<Rights>>) -> bool {
         let mut queues = self.queues.lock();
         let is_full = |queue: &Queue| queue.bytes.saturating_add(code.len()) > EVAL_BYTES_MAX;
         let mut others = queues.iter_mut().filter(|(other, _)| *other != thread);
         if others.any(|(_, queue)| is_full(queue)) {
             return false;
         }
-        let code: Arc<[u8]> = code.into();
+        let evaluation = Evaluation { code: code.into(), rights };
         for (_, queue) in queues.iter_mut().filter(|(other, _)| *other != thread) {
             queue.bytes += code.len();
-            queue.codes.push_back(Arc::clone(&code));
+            queue.codes.push_back(evaluation.clone());
         }
         self.is_any.store(true, Ordering::Release);
         true
@@ -136,15 +145,15 @@ impl Evaluations {
     }
 
     /// Takes the next code for the state of a thread.
-    pub(crate) fn next(&self, thread: usize) -> Option<Arc<[u8]>> {
+    pub(crate) fn next(&self, thread: usize) -> Option<Evaluation> {
         let mut queues = self.queues.lock();
         let (_, queue) = queues.iter_mut().find(|(other, _)| *other == thread)?;
-        let code = queue.codes.pop_front()?;
-        queue.bytes -= code.len();
+        let evaluation = queue.codes.pop_front()?;
+        queue.bytes -= evaluation.code.len();
         if queues.iter().all(|(_, queue)| queue.codes.is_empty()) {
             self.is_any.store(false, Ordering::Release);
         }
-        Some(code)
+        Some(evaluation)
     }
 }
 
@@ -156,26 +165,27 @@ mod tests {
     fn each_other_state_executes_code_once_and_in_order() {
         let evaluations = Evaluations::default();
         (0..3).for_each(|thread| evaluations.add_state(thread));
-        assert!(evaluations.add(0, b"a") && evaluations.add(1, b"b"));
-        assert_eq!(evaluations.next(0).as_deref(), Some(&b"b"[..]));
-        assert_eq!(evaluations.next(1).as_deref(), Some(&b"a"[..]));
+        let next = |thread| evaluations.next(thread).map(|next| next.code.to_vec());
+        assert!(evaluations.add(0, b"a", None) && evaluations.add(1, b"b", None));
+        assert_eq!(next(0).as_deref(), Some(&b"b"[..]));
+        assert_eq!(next(1).as_deref(), Some(&b"a"[..]));
         assert!(evaluations.is_any());
-        assert_eq!(evaluations.next(2).as_deref(), Some(&b"a"[..]));
-        assert_eq!(evaluations.next(2).as_deref(), Some(&b"b"[..]));
+        assert_eq!(next(2).as_deref(), Some(&b"a"[..]));
+        assert_eq!(next(2).as_deref(), Some(&b"b"[..]));
         assert!(!evaluations.is_any());
-        assert_eq!(evaluations.next(2), None);
+        assert_eq!(next(2), None);
     }
 
     #[test]
     fn code_that_no_state_has_executed_has_a_limit() {
         let evaluations = Evaluations::default();
         (0..2).for_each(|thread| evaluations.add_state(thread));
-        assert!(evaluations.add(0, &vec![b' '; EVAL_BYTES_MAX - 1]));
-        assert!(!evaluations.add(0, b"  "));
-        assert!(evaluations.add(0, b" "));
-        assert!(!evaluations.add(0, b" "));
-        assert!(evaluations.add(1, b" "), "the queue of the other state has space");
+        assert!(evaluations.add(0, &vec![b' '; EVAL_BYTES_MAX - 1], None));
+        assert!(!evaluations.add(0, b"  ", None));
+        assert!(evaluations.add(0, b" ", None));
+        assert!(!evaluations.add(0, b" ", None));
+        assert!(evaluations.add(1, b" ", None), "the queue of the other state has space");
         evaluations.next(1);
-        assert!(evaluations.add(0, b" "));
+        assert!(evaluations.add(0, b" ", None));
     }
 }

@@ -1,18 +1,19 @@
 //! State: one Lua interpreter with the script loaded, which one thread at a time runs.
 
+use crate::clock::CallClock;
 use crate::context::Context;
 use crate::error::{self, Failure};
 use crate::functions;
 use crate::limits::{FUNCTIONS_MAX, LOOP_STATE_BYTES_MAX, LOOP_TEXT_BYTES_MAX};
 use crate::sandbox::new_state;
-use crate::shared::{MapFunctions, Mapper, Shared};
+use crate::shared::{Evaluation, MapFunctions, Mapper, Shared};
 use crate::sorter::Sorter;
 use crate::source::Code;
 use crate::statistics::{CallStatistics, Statistics};
 use mlua::{Error, Function, Lua, LuaString, Table, Value};
 use parking_lot::Mutex;
 use server::ScriptRecords;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -34,24 +35,29 @@ pub(crate) struct State {
     context: Arc<Context>,
     globals: Table,
     known: HashMap<Vec<u8>, Arc<Known>>,
-    /// Addresses of the functions that were global before the script was executed.
-    own_functions: HashSet<usize>,
+    /// Has the functions that were global before the script was executed as keys, so that no other
+    /// function gets the address of one.
+    own_functions: Table,
     statistics: Arc<Statistics>,
     generation: u64,
+    /// Time from which on the state may be replaced by one of the same generation, since that has
+    /// failed to load.
+    kept_until: Option<Instant>,
 }
 
 impl State {
-    /// Makes a state, and executes the script in it.
+    /// Makes a state, and executes the script in it with all rights, which may take so long.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         records: &Arc<ScriptRecords>,
         statistics: &Arc<Statistics>,
         code: &Code,
+        time: Duration,
     ) -> Result<Self> {
         let context = Arc::new(Context::new(Arc::clone(shared), Arc::clone(records)));
         let lua = new_state(&context).map_err(|error| Failure::new(&error))?;
         let globals = lua.globals();
-        let own_functions = own_functions(&globals).map_err(|error| Failure::new(&error))?;
+        let own_functions = own_functions(&lua).map_err(|error| Failure::new(&error))?;
         let state = Self {
             own_functions,
             globals,
@@ -60,10 +66,20 @@ impl State {
             known: HashMap::new(),
             statistics: Arc::clone(statistics),
             generation: code.generation,
+            kept_until: None,
         };
-        state.run(|| functions::compile(&state.lua, code.text(), &code.name)?.call::<()>(()))?;
-        state.context.may_map_reduce.store(true, Ordering::Relaxed);
+        // Its caller may be any user, or a mapper of one.
+        let _rights = records.with_rights(None);
+        state.start_within(time);
+        state.run_started(|| {
+            functions::compile(&state.lua, code.text(), &code.name)?.call::<()>(())
+        })?;
         Ok(state)
+    }
+
+    /// Lets the script begin `tyrant.map_reduce`.
+    pub(crate) fn allow_map_reduce(&self) {
+        self.context.may_map_reduce.store(true, Ordering::Relaxed);
     }
 
     /// Returns the generation of the script that is loaded.
@@ -71,9 +87,16 @@ impl State {
         self.generation
     }
 
-    /// Makes the state count as one with a newer generation of the script, which has failed here.
-    pub(crate) fn set_generation(&mut self, generation: u64) {
+    /// Returns whether the state counts as one with this generation of the script.
+    pub(crate) fn is_of(&self, generation: u64) -> bool {
+        self.generation == generation && self.kept_until.is_none_or(|until| Instant::now() < until)
+    }
+
+    /// Makes the state count as one with a newer generation of the script, which has failed here,
+    /// until it is time to load that again.
+    pub(crate) fn keep_until(&mut self, generation: u64, until: Instant) {
         self.generation = generation;
+        self.kept_until = Some(until);
     }
 
     /// Calls a global function with a key and a value. Returns its result as text.
@@ -120,25 +143,39 @@ impl State {
     /// Executes code that `_eval` has left for this state. All of it has the time of one call, and
     /// the rest is dropped.
     pub(crate) fn evaluate_waiting(&self) {
+        self.context.start(Instant::now());
+        if self.evaluate_started().is_err() {
+            while self.next_evaluation().is_some() {}
+        }
+    }
+
+    /// Does the same in the name of a call of another state, within what it has left of its limits.
+    /// If that is not enough, the rest waits for a call of this state.
+    pub(crate) fn evaluate_lent(&self, caller: &ScriptRecords, left: &CallClock) {
+        let clock = &self.context.clock;
+        let _lent = Lent::new(caller, &self.context);
+        let now = Instant::now();
+        self.context.start(now);
+        clock.limit_to_rest_of(now, left);
+        let _ = self.evaluate_started();
+        left.take_rest_of(clock);
+    }
+
+    fn next_evaluation(&self) -> Option<Evaluation> {
+        self.context.shared.evaluations.next(self.context.records.thread())
+    }
+
+    /// Executes all code that `_eval` has left, each with the rights of the call that has left it.
+    fn evaluate_started(&self) -> Result<()> {
         let context = &self.context;
-        let next = || context.shared.evaluations.next(context.records.thread());
-        let result = self.run(|| {
-            while let Some(code) = next() {
+        let result = self.run_started(|| {
+            while let Some(Evaluation { code, rights }) = self.next_evaluation() {
+                let _rights = context.records.with_rights(rights);
                 functions::evaluate(&self.lua, context, &code)?;
             }
             Ok(())
         });
-        if let Err(failure) = result {
-            tracing::error!("_eval: {}", failure.traceback);
-            while next().is_some() {}
-        }
-    }
-
-    /// Does the same in the name of a call of another state.
-    pub(crate) fn evaluate_lent(&self) {
-        self.context.is_lent.store(true, Ordering::Relaxed);
-        self.evaluate_waiting();
-        self.context.is_lent.store(false, Ordering::Relaxed);
+        result.inspect_err(|failure| tracing::error!("_eval: {}", failure.traceback))
     }
 
     /// Returns the records of the state.
@@ -170,12 +207,11 @@ impl State {
     ) -> Result<StateMapper> {
         let sorter = Arc::new(Mutex::new(Some(sorter)));
         let named = |name: &str| function(&self.globals, &self.lua.create_string(name)?);
-        let (map, finish, emit) = self.run(|| {
+        self.start_within(time);
+        let (map, finish, emit) = self.run_started(|| {
             let finish = functions.finish.as_deref().map(named).transpose()?;
             Ok((named(&functions.map)?, finish, functions::emit_into(&self.lua, &sorter)?))
         })?;
-        self.context.clock.start(Instant::now(), time, u64::MAX);
-        self.context.may_map_reduce.store(false, Ordering::Relaxed);
         Ok(StateMapper { map, finish, emit, sorter, state: self })
     }
 
@@ -184,7 +220,7 @@ impl State {
         let lua_name = self.run(|| {
             let lua_name = self.lua.create_string(name)?;
             let known = function(&self.globals, &lua_name)?;
-            if self.own_functions.contains(&(known.to_pointer() as usize)) {
+            if self.own_functions.raw_get(known)? {
                 return Err(missing(&lua_name));
             }
             Ok(lua_name)
@@ -206,6 +242,18 @@ impl State {
     /// Runs a part of the script that begins now.
     fn run_from<T>(&self, now: Instant, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
         self.context.start(now);
+        self.run_started(part)
+    }
+
+    /// Begins a call that may take so long.
+    fn start_within(&self, time: Duration) {
+        let now = Instant::now();
+        self.context.start(now);
+        self.context.clock.limit_time(now, time);
+    }
+
+    /// Runs a part of the script within the limits of the call that has begun.
+    fn run_started<T>(&self, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
         let _end = EndCall(&self.context);
         let result = cabinet::with_deadline(self.context.clock.deadline(), part);
         result.map_err(|error| Failure::new(&error))
@@ -218,6 +266,27 @@ struct EndCall<'c>(&'c Context);
 impl Drop for EndCall<'_> {
     fn drop(&mut self) {
         self.0.end();
+    }
+}
+
+/// Guard of a state that executes code in the name of a call of another one, which takes over its
+/// changes.
+struct Lent<'c> {
+    caller: &'c ScriptRecords,
+    context: &'c Context,
+}
+
+impl<'c> Lent<'c> {
+    fn new(caller: &'c ScriptRecords, context: &'c Context) -> Self {
+        context.is_lent.store(true, Ordering::Relaxed);
+        Self { caller, context }
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.context.is_lent.store(false, Ordering::Relaxed);
+        self.caller.absorb(&self.context.records);
     }
 }
 
@@ -272,12 +341,12 @@ fn missing(name: &LuaString) -> Error {
     Error::RuntimeError(format!("there is no function {}", name.display()))
 }
 
-/// Returns the addresses of all functions that are global now.
-fn own_functions(globals: &Table) -> mlua::Result<HashSet<usize>> {
-    let mut own = HashSet::new();
-    for pair in globals.pairs::<Value, Value>() {
+/// Returns a table whose keys are all functions that are global now.
+fn own_functions(lua: &Lua) -> mlua::Result<Table> {
+    let own = lua.create_table()?;
+    for pair in lua.globals().pairs::<Value, Value>() {
         if let (_, Value::Function(function)) = pair? {
-            own.insert(function.to_pointer() as usize);
+            own.raw_set(function, true)?;
         }
     }
     Ok(own)

@@ -123,6 +123,10 @@ fn misc() {
             ("_misc('getlist', {'a', 'b'})", "{\"a\",\"1\",\"b\",\"2\"}"),
             ("_misc('$put', 'c', '3')", "{}"),
             ("_misc('get', 'none')", "nil"),
+            (
+                "local t = {} for i = 1, 20000 do t[i] = 'a' end return #_misc('getlist', t)",
+                "40000",
+            ),
             ("_misc('none')", "nil"),
         ],
     );

@@ -244,6 +244,38 @@ fn functions_of_lua_are_none_of_the_script() {
 }
 
 #[test]
+fn no_function_of_a_script_has_the_address_of_one_of_lua() {
+    // The functions have up to 9 upvalues, so that they are of all sizes.
+    let script = Script::with(
+        "local next, tostring, type, collectgarbage, rawset = next, tostring, type, collectgarbage, rawset
+         local a, b, c, d, e, f, g, h, i
+         local old, names = {}, {}
+         for name, value in next, _G do
+           if type(value) == 'function' then old[tostring(value)] = name names[name] = true end
+         end
+         for name in next, names do rawset(_G, name, nil) end
+         collectgarbage() collectgarbage()
+         local again, kept = 'none', {}
+         local function keep(made)
+           kept[#kept + 1] = made
+           if old[tostring(made)] then again = old[tostring(made)] end
+         end
+         for n = 1, 20000 do
+           keep(function() end)
+           keep(function() return a end)
+           keep(function() return a, b end)
+           keep(function() return a, b, c, d end)
+           keep(function() return a, b, c, d, e, f, g, h, i end)
+         end
+         function result() return again end",
+        Limits::default(),
+        Allowed::default(),
+        memory(),
+    );
+    assert_eq!(script.text("result", ""), "none");
+}
+
+#[test]
 fn a_place_before_the_first_one_is_refused_by_insert() {
     fails("table.insert({}, -2 ^ 31, 1)", "position out of bounds");
 }
@@ -346,6 +378,11 @@ fn tables_strings_and_recursion_do_not_exceed_the_memory() {
         fails(&format!("return (('x'):rep(1e6)):gsub('.*', {whole}"), MEMORY);
     }
     fails("return _regex(('x'):rep(1e6), '.*', ('&'):rep(1e6))", MEMORY);
+    fails("return _dist('a', ('x'):rep(2e6))", MEMORY);
+    let fill = "local s = 'x' while true do s = s .. s end";
+    fails(&format!("_put('k', 'v') return _foreach(function() {fill} end)"), MEMORY);
+    fails(&format!("_put('k', 'v') return _mapreduce(function() {fill} end, print)"), MEMORY);
+    fails("_put('k', 'v') return _foreach(function() return ('x'):rep(1e9) end)", MEMORY);
     fails("local function f() return 1 + f() end return f()", "stack overflow");
     fails("local t = {} local function f(...) t[#t + 1] = {...} return f(1, ...) end f()", "");
     fails("return ('').rep('', 1e9) .. ('x'):rep(1e10)", MEMORY);

@@ -10,6 +10,16 @@ fn ordered() -> Script {
 }
 
 #[test]
+fn the_names_of_mappers_are_looked_up_without_further_mappers() {
+    let script = Script::limited(
+        "setmetatable(_G, {__index = function() return tyrant.map_reduce{map = 'none'} end})
+         function run() _put('k', 'v') return select(2, pcall(tyrant.map_reduce, {map = 'none'})) end",
+    );
+    let result = script.text("run", "");
+    assert!(result.contains("map_reduce cannot be called while"), "{result}");
+}
+
+#[test]
 fn records_have_expiry_and_versions() {
     check(
         &Script::new(EVALUATE),

@@ -6,14 +6,21 @@ mod support;
 
 use proptest::prelude::*;
 use scripts::{Allowed, Limits, Scripts, Source};
-use server::{Config, Endpoint, Extension, ScriptRecords, Server};
+use server::{Config, Endpoint, Extension, Rights, ScriptRecords, Server};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use support::{EVALUATE, Script, check, memory};
 
 fn text(scripts: &Scripts, records: &Arc<ScriptRecords>, name: &str) -> String {
     let result = scripts.call(records, name.as_bytes(), b"k", b"v").unwrap().unwrap();
     records.end_call();
     String::from_utf8(result).unwrap()
+}
+
+/// Does the same within a call that has rights of its own.
+fn text_within(scripts: &Scripts, records: &Arc<ScriptRecords>, name: &str) -> String {
+    let result = scripts.call(records, name.as_bytes(), b"k", b"v").unwrap();
+    result.map_or_else(|| "false".into(), |text| String::from_utf8(text).unwrap())
 }
 
 fn server() -> Server {
@@ -69,6 +76,157 @@ fn code_that_is_executed_in_an_idle_state_executes_none_in_further_ones() {
     // The last call finds the queues full, and executes the code in the second state.
     assert_eq!(text(&scripts, &records[0], "fill"), "filled");
     assert!(text(&scripts, &records[0], "why").contains("another state has much code left"));
+}
+
+/// Opens a script with this many threads.
+fn with_threads(
+    source: Source,
+    limits: Limits,
+    threads: usize,
+) -> (Scripts, Server, Vec<Arc<ScriptRecords>>) {
+    let scripts = Scripts::open(source, limits, Allowed::default()).unwrap();
+    let server = server();
+    let records: Vec<_> =
+        (0..threads).map(|thread| server.script_records(thread, threads)).collect();
+    for records in &records {
+        scripts.begin(records);
+    }
+    (scripts, server, records)
+}
+
+fn only_a() -> Option<Arc<Rights>> {
+    Some(Arc::new(Rights::parse(&["read:a:", "write:a:"]).unwrap()))
+}
+
+#[test]
+fn code_has_the_rights_of_the_call_that_has_left_it() {
+    let code = "
+        function all() _eval(\"_put('b:' .. _thid, 'x')\") return 'done' end
+        function put() return _put('b:called', 'x') end
+        function fill() for i = 1, 20 do _eval('--' .. ('x'):rep(60000)) end return 'filled' end";
+    let limits = Limits::default();
+    let (scripts, _server, records) = with_threads(Source::Inline(code.into()), limits, 3);
+    let has = |key: &str| records[0].get(key.as_bytes(), |_| ()).unwrap().is_some();
+    {
+        let _rights = records[0].with_rights(only_a());
+        assert_eq!(text_within(&scripts, &records[0], "all"), "done");
+    }
+    // One state executes it in a call of its own, the other one in that of the filler.
+    assert_eq!(text(&scripts, &records[1], "put"), "true");
+    assert_eq!(text(&scripts, &records[0], "fill"), "filled");
+    assert!(has("b:called") && !has("b:1") && !has("b:2") && !has("b:3"));
+    assert_eq!(text(&scripts, &records[0], "all"), "done");
+    {
+        let _rights = records[1].with_rights(only_a());
+        assert_eq!(text_within(&scripts, &records[1], "fill"), "filled");
+        assert_eq!(text_within(&scripts, &records[1], "put"), "false");
+    }
+    assert!(has("b:1") && has("b:2") && has("b:3"));
+}
+
+#[test]
+fn a_script_is_loaded_with_all_rights_whoever_calls() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let code = "config = _get('b:config')
+        function get() return config or 'none' end
+        function _begin() _put('b:begun', config) end";
+    std::fs::write(file.path(), code).unwrap();
+    let source = Source::File(file.path().to_path_buf());
+    let (scripts, _server, records) = with_threads(source, Limits::default(), 2);
+    records[0].put(b"b:config", b"1", None).unwrap();
+    scripts.reload(&records[1]).unwrap();
+    let _rights = records[0].with_rights(only_a());
+    assert_eq!(text_within(&scripts, &records[0], "get"), "1");
+    assert_eq!(records[1].get(b"b:begun", <[u8]>::to_vec).unwrap().unwrap(), b"1");
+    assert!(records[0].get(b"b:config", <[u8]>::to_vec).is_err(), "the rights are those of before");
+}
+
+#[test]
+fn a_script_that_could_not_be_loaded_in_a_state_is_loaded_later() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let write = |version: u32| {
+        let code = format!(
+            "if _thid == 2 and _stashget('refuse') then error('refused') end
+             function version() return {version} end
+             function refuse() return _stashput('refuse', 'x') end
+             function accept() return _stashout('refuse') end"
+        );
+        std::fs::write(file.path(), code).unwrap();
+    };
+    write(1);
+    let source = Source::File(file.path().to_path_buf());
+    let (scripts, _server, records) = with_threads(source, Limits::default(), 2);
+    text(&scripts, &records[0], "refuse");
+    write(2);
+    scripts.reload(&records[0]).unwrap();
+    assert_eq!(text(&scripts, &records[1], "version"), "1");
+    text(&scripts, &records[0], "accept");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while text(&scripts, &records[1], "version") != "2" {
+        assert!(Instant::now() < deadline, "the old script stays");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn code_in_idle_states_has_what_is_left_of_the_limits_of_a_call() {
+    let code = "
+        busy = \"if _thid > 1 then for i = 1, 6e5 do end end\"
+        function fill()
+            _eval(busy)
+            for i = 1, 18 do _eval('--' .. ('x'):rep(60000)) end
+            for i = 1, 1e5 do end
+            return 'filled'
+        end";
+    let limits = Limits { call_instructions: 1_000_000, ..Limits::default() };
+    let source = Source::Inline(code.into());
+    let (scripts, _server, records) = with_threads(source, limits, 3);
+    let error = scripts.call(&records[0], b"fill", b"", b"").unwrap_err();
+    assert!(error.0.contains("more instructions than its limit"), "{error}");
+}
+
+/// Panics at each event.
+struct Panics;
+
+impl tracing::Subscriber for Panics {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        panic!("an event");
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn a_panic_in_an_idle_state_leaves_it_as_it_was() {
+    let code = "
+        bad = \"if _thid == 2 then _put('changed', 'x') tyrant.begin() error('no') end\"
+        function fill() _eval(bad) for i = 1, 18 do _eval('--' .. ('x'):rep(60000)) end return 'filled' end
+        function pad() for i = 1, 20 do _eval('--' .. ('x'):rep(60000)) end return 'filled' end";
+    let source = Source::Inline(code.into());
+    let (scripts, _server, records) = with_threads(source, Limits::default(), 2);
+    let call = || scripts.call(&records[0], b"fill", b"", b"");
+    let caught = tracing::subscriber::with_default(Panics, || {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(call))
+    });
+    assert!(caught.is_err());
+    assert!(records[0].end_call(), "the change is one of the caller");
+    assert!(!records[1].end_call());
+    // Its own code is executed in idle states again.
+    assert_eq!(text(&scripts, &records[1], "pad"), "filled");
 }
 
 #[test]

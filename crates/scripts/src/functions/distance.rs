@@ -19,6 +19,7 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
 
 /// Returns the number of insertions, removals and changes that make one text the other.
 fn distance<T: PartialEq>(context: &Context, left: &[T], right: &[T]) -> Result<usize> {
+    context.check_bytes(right.len().saturating_add(1).saturating_mul(size_of::<usize>()))?;
     let mut row: Vec<usize> = (0..=right.len()).collect();
     for (index, one) in left.iter().enumerate() {
         context.check()?;

@@ -3,7 +3,7 @@
 use super::{End, Installer, failed};
 use crate::context::Context;
 use crate::sorter::{Merged, Sorter};
-use mlua::{Function, Lua, LuaString, Result, Table, Value, Variadic};
+use mlua::{Error, Function, Lua, LuaString, Result, Table, Value, Variadic};
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -83,21 +83,23 @@ fn misc(
         Some(name) => (name, false),
         None => (&*name, true),
     };
-    let mut arguments = Vec::new();
+    // Copies: a state holds only some thousand references to its texts.
+    let mut arguments: Vec<Vec<u8>> = Vec::new();
+    let mut add = |value: Value| -> Result<()> {
+        if let Some(text) = lua.coerce_string(value)? {
+            context.charge_bytes(text.as_bytes().len() + size_of::<Vec<u8>>())?;
+            arguments.push(text.as_bytes().to_vec());
+        }
+        Ok(())
+    };
     for value in values.iter() {
         if let Value::Table(table) = value {
-            for value in table.sequence_values::<Value>() {
-                arguments.extend(lua.coerce_string(value?)?);
-            }
+            table.sequence_values::<Value>().try_for_each(|value| add(value?))?;
         } else {
-            arguments.extend(lua.coerce_string(value.clone())?);
+            add(value.clone())?;
         }
     }
-    let arguments: Vec<_> = arguments.iter().map(LuaString::as_bytes).collect();
-    for argument in &arguments {
-        context.charge_bytes(argument.len())?;
-    }
-    let arguments: Vec<&[u8]> = arguments.iter().map(|argument| &**argument).collect();
+    let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
     match context.records.misc(name, &arguments, is_logged) {
         Ok(Some(results)) => array(lua, &results).map(Some),
         Ok(None) => Ok(None),
@@ -111,16 +113,26 @@ fn misc(
 
 /// Calls a function with a key and a value. Returns whether it wants more. As in Tokyo Tyrant, one
 /// that fails does not; only the deadline and the limit of memory pass.
-fn wants_more(lua: &Lua, context: &Context, call: impl FnOnce() -> Result<Value>) -> Result<bool> {
+fn wants_more(context: &Context, call: impl FnOnce() -> Result<Value>) -> Result<bool> {
     match call() {
         Ok(value) => Ok(matches!(value, Value::Boolean(true))),
         Err(error) => {
-            if context.clock.is_over() || lua.used_memory() > context.limits().state_bytes {
+            if context.clock.is_over() || is_of_memory(&error) {
                 return Err(error);
             }
             tracing::error!("Lua error: {}", crate::error::message(&error));
             Ok(false)
         }
+    }
+}
+
+fn is_of_memory(error: &Error) -> bool {
+    match error {
+        Error::MemoryError(_) => true,
+        Error::CallbackError { cause, .. } | Error::WithContext { cause, .. } => {
+            is_of_memory(cause)
+        }
+        _ => false,
     }
 }
 
@@ -147,7 +159,7 @@ pub(crate) fn visit_records(
 fn for_each(lua: &Lua, context: &Context, function: Function) -> Result<bool> {
     visit_records(context, |key, value| {
         let arguments = (lua.create_string(key)?, lua.create_string(value)?);
-        wants_more(lua, context, || context.call_back::<Value>(&function, arguments))
+        wants_more(context, || context.call_back::<Value>(&function, arguments))
     })
 }
 
@@ -169,7 +181,7 @@ fn map_reduce(
     let emit = emit_into(lua, &sorter)?;
     let map_record = |key: &[u8], value: &[u8]| {
         let arguments = (lua.create_string(key)?, lua.create_string(value)?, &emit);
-        wants_more(lua, context, || context.call_back::<Value>(&map, arguments))
+        wants_more(context, || context.call_back::<Value>(&map, arguments))
     };
     match keys {
         None => {
@@ -191,7 +203,7 @@ fn map_reduce(
     let Some(sorter) = sorter.lock().take() else { return Ok(false) };
     let mut is_done = true;
     reduce_groups(lua, context, Merged::new([sorter]).map_err(failed)?, |key, values| {
-        is_done &= wants_more(lua, context, || context.call_back::<Value>(&reduce, (key, values)))?;
+        is_done &= wants_more(context, || context.call_back::<Value>(&reduce, (key, values)))?;
         Ok(())
     })?;
     Ok(is_done)

@@ -14,8 +14,8 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     installer.add("_eval", |lua, context, code: LuaString| {
         let code = code.as_bytes();
         let evaluations = &context.shared.evaluations;
-        let add = || evaluations.add(context.records.thread(), &code);
-        if !(add() || evaluate_in_idle_states(context) && add()) {
+        let add = || evaluations.add(context.records.thread(), &code, context.records.rights());
+        if !(add() || evaluate_in_idle_states(context)? && add()) {
             let message =
                 "_eval: another state has much code left to execute, call _eval less often";
             return Err(failed(message));
@@ -27,12 +27,12 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
 
 /// Executes the code that states without a call have left. Returns whether it did. Code that is
 /// executed so does not do the same for further states.
-fn evaluate_in_idle_states(context: &Context) -> bool {
+fn evaluate_in_idle_states(context: &Context) -> Result<bool> {
     let states = context.shared.states.get().filter(|_| !context.is_lent.load(Ordering::Relaxed));
-    states.is_some_and(|states| {
-        states.evaluate_in_idle(&context.records);
-        true
-    })
+    let Some(states) = states else { return Ok(false) };
+    states.evaluate_in_idle(&context.records, &context.clock);
+    context.check()?;
+    Ok(true)
 }
 
 /// Executes code that has come by `_eval`. An error is logged, as in Tokyo Tyrant; only the

@@ -434,6 +434,7 @@ impl Worker {
                 let installed = hub.scripts.installed.get();
                 let periodic = installed.and_then(|found| found.settings.periodic.get(number));
                 if let Some(Periodic { function, .. }) = periodic {
+                    self.records.begin_call(None);
                     // The extension has logged a failure.
                     let _ = caught(|| extension.call(&self.records, function.as_bytes(), b"", b""));
                 }

@@ -119,6 +119,18 @@ pub struct ScriptRecords {
     turn: Mutex<()>,
 }
 
+/// Guard of rights that are not those of the caller.
+struct OtherRights<'r> {
+    records: &'r ScriptRecords,
+    before: Option<Arc<Rights>>,
+}
+
+impl Drop for OtherRights<'_> {
+    fn drop(&mut self) {
+        self.records.begin_call(self.before.take());
+    }
+}
+
 /// State of the present call.
 #[derive(Default)]
 struct CallState {
@@ -225,10 +237,16 @@ impl ScriptRecords {
         self.turn.try_lock()
     }
 
-    /// Limits the operations of other records to those that this call may do.
-    pub fn lend_rights(&self, other: &Self) {
-        let rights = self.state.lock().session.rights.clone();
-        other.begin_call(rights);
+    /// Returns the rights that limit the operations of the present call; `None` is all.
+    pub fn rights(&self) -> Option<Arc<Rights>> {
+        self.state.lock().session.rights.clone()
+    }
+
+    /// Limits the operations to these rights until the guard is dropped; `None` is all. Then the
+    /// limit is again that of before.
+    pub fn with_rights(&self, rights: Option<Arc<Rights>>) -> impl Drop + '_ {
+        let before = std::mem::replace(&mut self.state.lock().session.rights, rights);
+        OtherRights { records: self, before }
     }
 
     /// Takes over the changes of other records, which this call has made in their name.

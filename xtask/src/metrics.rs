@@ -1,11 +1,10 @@
 //! Metrics: Prometheus' own tools read what a server serves, and the alert rules in `packaging/`.
 
 use crate::memcached::Connection;
-use crate::programs::{Profile, Server, build, run, workspace};
+use crate::programs::{Profile, Server, build, free_port, run, workspace};
 use crate::requirements;
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
@@ -22,8 +21,7 @@ pub(crate) fn run_all(profile: Profile) -> Result<()> {
     let programs = build(profile)?;
     let folder = tempfile::tempdir().context("no temporary folder")?;
     let database = folder.path().join("casket.tch#durability=always");
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let admin = format!("127.0.0.1:{port}");
+    let admin = format!("127.0.0.1:{}", free_port()?);
     let log = folder.path().join("log");
     let options = ["--admin", &admin, "--slow-log-threshold", "0.000001"];
     let server = Server::start_with(&programs, &database, &log, &options)?;

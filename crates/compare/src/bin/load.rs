@@ -17,6 +17,9 @@ use std::time::Duration;
 /// Functions that the cases with scripts call.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/load/script.lua");
 
+/// Database of the server's command, which is on disk.
+const DATABASE: &str = "{dir}/casket.tch";
+
 /// Options of tyrant with TLS.
 const TLS_OPTIONS: &str = " --tls-cert {dir}/server.pem --tls-key {dir}/server.key";
 
@@ -137,7 +140,12 @@ impl Arguments {
                 "tyrant-tls" => self.tyrant(name, "memcached+tls", TLS_OPTIONS)?,
                 "tyrant-tls-memory" => {
                     let mut recipe = self.tyrant(name, "memcached+tls", TLS_OPTIONS)?;
-                    recipe.command = recipe.command.replace("{dir}/casket.tch", "*");
+                    let command = recipe.command.replace(DATABASE, "*");
+                    ensure!(
+                        command != recipe.command,
+                        "{name} needs a command with {DATABASE}, which --tyrant lacks"
+                    );
+                    recipe.command = command;
                     recipe
                 }
                 "tyrant" => self.tyrant(name, "memcached", "")?,

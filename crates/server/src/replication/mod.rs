@@ -51,6 +51,10 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Longest silence of the other end of a link between two servers of this project.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
 
+/// Time within which both ends notice a cut link, as documented, in seconds.
+const NOTICED_WITHIN_S: u64 = 5;
+const _: () = assert!(SILENCE_MAX.as_secs() + HEARTBEAT.as_secs() <= NOTICED_WITHIN_S);
+
 /// Option of `setmst` and `restore`: an operation that ends otherwise than it was logged stops the
 /// replay.
 const CHECK: u32 = 1;

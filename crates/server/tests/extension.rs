@@ -418,6 +418,31 @@ fn await_loop(client: &mut Client) {
 }
 
 #[test]
+fn a_slow_request_after_a_call_on_its_loop_has_none_of_the_time_of_the_call() {
+    let slow_log_threshold = Some(Duration::from_nanos(1));
+    let (server, functions) = start_on_loop(Config { slow_log_threshold, ..config() });
+    let mut client = server.connect();
+    let began = Instant::now();
+    client.send(&[&ext("hold", 0, "", "")[..], b"get k\r\n"].concat());
+    functions.wait(|steps| steps.is_held);
+    std::thread::sleep(Duration::from_millis(100));
+    functions.set(|steps| steps.is_released = true);
+    client.expect(result("hold"));
+    client.expect("END\r\n");
+    let took = began.elapsed();
+    let own = client.stream.local_addr().unwrap().to_string();
+    let slow = support::Monitored::new(&server).expect("/slow", "200 OK");
+    let seconds: Vec<f64> = slow
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter(|slow| slow["client"] == own.as_str())
+        .map(|slow| slow["seconds"].as_f64().unwrap())
+        .collect();
+    assert_eq!(seconds.len(), 2, "{slow}");
+    assert!(seconds.iter().sum::<f64>() <= took.as_secs_f64(), "{took:?}: {slow}");
+}
+
+#[test]
 fn long_calls_of_one_connection_leave_the_rest_of_its_pipeline_to_the_script_threads() {
     let (server, _) = start_on_loop(config());
     let mut client = server.connect();

@@ -100,10 +100,8 @@ struct LoopState {
     store_requests: u64,
     meter: Meter,
     balance: Balance,
-    /// Time at which the loop woke up.
+    /// Time at which the loop woke up, or its last call of a function since then ended.
     now: Instant,
-    /// Time at which requests were last answered since then.
-    clock: Instant,
     ticked_at_s: u64,
     stop_at: Option<Instant>,
 }
@@ -142,7 +140,6 @@ impl EventLoop {
             meter: Meter::new(now),
             balance: Balance::default(),
             now,
-            clock: now,
             ticked_at_s: 0,
             stop_at: None,
         };
@@ -157,7 +154,6 @@ impl EventLoop {
             Err(error) => return Err(Error::system("wait for events")(error)),
         }
         self.state.now = Instant::now();
-        self.state.clock = self.state.now;
         self.state.meter.wakes(self.state.now);
         let mut woken = false;
         for event in events.drain(..) {

@@ -168,6 +168,8 @@ impl LoopState {
         input: &[u8],
         output: &mut Vec<u8>,
     ) -> usize {
+        // Requests of other connections may have been executed since the loop woke up.
+        let began = self.shared.slow_log.is_on().then(Instant::now);
         let descriptor = connection.descriptor();
         let room = self.shared.config.output_bytes_max.saturating_sub(connection.unsent_bytes());
         let mut consumed = 0;
@@ -256,16 +258,17 @@ impl LoopState {
         let mutated = context.mutated;
         let is_under_way = connection.session.http.is_under_way();
         if !executed.is_empty() {
-            let began = std::mem::replace(&mut self.clock, Instant::now());
-            let taken = connection.end_taken();
-            let time = self.clock.saturating_duration_since(self.now) + taken;
+            let (ended, taken) = (Instant::now(), connection.end_taken());
+            let time = ended.saturating_duration_since(self.now) + taken;
             self.counters.time(&executed, time);
             if self.shared.slow_log.is_slow(time) {
                 let first = if was_receiving { &[][..] } else { &input[..consumed] };
                 let dialect = self.shared.config.dialect;
                 let first = protocol::describe(dialect, first_kind, first);
                 let sizes = (consumed, output.len());
-                self.note_slow(connection, &executed, first, sizes, (began, taken));
+                let cpu =
+                    began.map_or(Duration::ZERO, |began| ended.saturating_duration_since(began));
+                self.note_slow(connection, &executed, first, sizes, (time, cpu));
             }
         } else if is_under_way {
             // A piece of an upload. The clock is read only for requests that have pieces.
@@ -373,11 +376,10 @@ impl LoopState {
         executed: &RequestBatch,
         first: SlowRequest,
         (request_bytes, reply_bytes): (usize, usize),
-        (began, taken): (Instant, Duration),
+        (time, cpu): (Duration, Duration),
     ) {
         // An event loop does not wait, so its time is taken for CPU time.
-        let cpu = self.clock.saturating_duration_since(began);
-        let queue = began.saturating_duration_since(self.now) + taken;
+        let queue = time.saturating_sub(cpu);
         let (client, requests) = (connection.address(), executed.requests());
         let slow =
             SlowRequest { client, requests, request_bytes, reply_bytes, queue, cpu, ..first };

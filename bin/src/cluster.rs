@@ -4,11 +4,6 @@ use server::RemoteStore;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Returns whether a database is in a cluster.
-pub(crate) fn is_cluster_name(name: &str) -> bool {
-    name.starts_with("cassandra://")
-}
-
 /// A store that is connected to.
 pub(crate) struct Connected {
     pub(crate) store: Arc<dyn RemoteStore>,
@@ -23,6 +18,8 @@ mod connected {
     use super::Connected;
     use ::cluster::{ClusterStore, Kind, Name};
     use anyhow::{Context, Result};
+
+    pub(crate) use ::cluster::is_cluster_name;
 
     /// Checks the name of a database.
     pub(crate) fn check(name: &str) -> Result<()> {
@@ -57,6 +54,13 @@ mod connected {
 
     const WITHOUT: &str = "this program was built without the feature `cluster`";
 
+    const SCHEME: &str = "cassandra://";
+
+    /// Returns whether a database is in a cluster.
+    pub(crate) fn is_cluster_name(name: &str) -> bool {
+        name.get(..SCHEME.len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case(SCHEME))
+    }
+
     pub(crate) fn check(_: &str) -> Result<()> {
         bail!(WITHOUT)
     }
@@ -74,4 +78,4 @@ mod connected {
     }
 }
 
-pub(crate) use connected::{check, connect, init, statements};
+pub(crate) use connected::{check, connect, init, is_cluster_name, statements};

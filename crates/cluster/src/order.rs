@@ -10,6 +10,7 @@ use crate::name::Name;
 use crate::schema;
 use crate::session::{Cluster, Failure};
 use scylla::statement::prepared::PreparedStatement;
+use std::ops::Bound;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use xxhash_rust::xxh3::xxh3_64;
@@ -24,6 +25,7 @@ pub(crate) struct Order {
     add: PreparedStatement,
     remove: PreparedStatement,
     range: PreparedStatement,
+    range_after: PreparedStatement,
     clear: PreparedStatement,
 }
 
@@ -32,7 +34,7 @@ pub(crate) struct Order {
 pub(crate) struct Part {
     /// The keys, each with the byte before it. Some may have no record.
     pub(crate) keys: Vec<Vec<u8>>,
-    /// Key from which the next part begins, unless this is the last one.
+    /// Key after which the next part begins, unless this is the last one.
     pub(crate) next: Option<Vec<u8>>,
 }
 
@@ -41,14 +43,16 @@ impl Order {
     pub(crate) async fn prepare(cluster: &Cluster, name: &Name) -> Result<Self> {
         let table = format!("{}.key_order", schema::quoted(name));
         let one = "s = ? AND k = ? AND c = ?";
-        let range = format!("SELECT k FROM {table} WHERE s = ? AND k >= ? AND k < ? LIMIT ?");
+        let range =
+            |from| format!("SELECT k FROM {table} WHERE s = ? AND k {from} ? AND k < ? LIMIT ?");
         let add = format!("INSERT INTO {table} (s, k, c) VALUES (?, ?, ?) USING TTL ?");
         Ok(Self {
             buckets: name.buckets,
             add: cluster.prepare(&add).await?,
             remove: cluster.prepare(&format!("DELETE FROM {table} WHERE {one}")).await?,
-            range: cluster.prepare(&range).await?,
-            clear: cluster.prepare(&format!("TRUNCATE {table}")).await?,
+            range: cluster.prepare(&range(">=")).await?,
+            range_after: cluster.prepare(&range(">")).await?,
+            clear: cluster.prepare_truncate(&table).await?,
         })
     }
 
@@ -81,7 +85,7 @@ impl Order {
     pub(crate) async fn part(
         self: &Arc<Self>,
         cluster: &Arc<Cluster>,
-        begin: &[u8],
+        begin: &Bound<Vec<u8>>,
         end: &[u8],
         wanted: usize,
     ) -> Result<Part, Failure> {
@@ -91,9 +95,14 @@ impl Order {
         let mut reads = JoinSet::new();
         for bucket in 0..self.buckets {
             let (order, cluster) = (Arc::clone(self), Arc::clone(cluster));
-            let (begin, end) = (begin.to_vec(), end.to_vec());
+            let (begin, end) = (begin.clone(), end.to_vec());
             reads.spawn(async move {
-                let read = cluster.execute(&order.range, (bucket, begin, end, limit)).await?;
+                let (statement, begin) = match begin {
+                    Bound::Included(begin) => (&order.range, begin),
+                    Bound::Excluded(begin) => (&order.range_after, begin),
+                    Bound::Unbounded => (&order.range, Vec::new()),
+                };
+                let read = cluster.execute(statement, (bucket, begin, end, limit)).await?;
                 let rows = read.into_rows_result().map_err(|_| Failure::Lost)?;
                 let keys = rows.rows::<(Vec<u8>,)>().map_err(|_| Failure::Lost)?;
                 let keys = keys.map(|row| row.map(|(key,)| key).map_err(|_| Failure::Lost));
@@ -118,7 +127,7 @@ impl Order {
         }
         keys.sort_unstable();
         keys.dedup();
-        Ok(Part { keys, next: last.map(|last| after(&last)) })
+        Ok(Part { keys, next: last })
     }
 
     /// Removes all entries.
@@ -127,9 +136,13 @@ impl Order {
     }
 }
 
-/// Returns the first key after another one.
-pub(crate) fn after(key: &[u8]) -> Vec<u8> {
-    [key, &[0]].concat()
+/// Returns the bound of a list of the keys with a prefix, after another key if there is one. All
+/// keys have the byte before them.
+pub(crate) fn first(prefix: Vec<u8>, after: Option<Vec<u8>>) -> Bound<Vec<u8>> {
+    match after {
+        Some(after) if after >= prefix => Bound::Excluded(after),
+        _ => Bound::Included(prefix),
+    }
 }
 
 /// Returns the first key after all keys with a prefix. The prefix has a byte below 255.
@@ -147,6 +160,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_list_begins_at_its_prefix_or_after_a_key_within_it() {
+        let first =
+            |prefix: &[u8], after: Option<&[u8]>| first(prefix.to_vec(), after.map(<[u8]>::to_vec));
+        assert_eq!(first(b"\0b", None), Bound::Included(b"\0b".to_vec()));
+        assert_eq!(first(b"\0b", Some(b"\0a")), Bound::Included(b"\0b".to_vec()));
+        assert_eq!(first(b"\0b", Some(b"\0b")), Bound::Excluded(b"\0b".to_vec()));
+        assert_eq!(first(b"\0b", Some(b"\0c")), Bound::Excluded(b"\0c".to_vec()));
+    }
+
+    #[test]
     fn keys_with_a_prefix_end_before_the_next_prefix() {
         for (prefix, end) in [
             (&b"\0"[..], &b"\x01"[..]),
@@ -157,6 +180,5 @@ mod tests {
             assert_eq!(after_prefix(prefix), end);
             assert!([prefix, &[255; 9]].concat().as_slice() < end);
         }
-        assert!(b"a"[..] < after(b"a")[..] && after(b"a")[..] <= b"a\0"[..]);
     }
 }

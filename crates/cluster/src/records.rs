@@ -16,6 +16,7 @@ use server::FoundRecord;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::time::{Instant, timeout_at};
 
 /// First byte of each key in the cluster.
 const KEY_PREFIX: u8 = 0;
@@ -104,24 +105,25 @@ impl Records {
         get_serially.set_consistency(Consistency::Serial);
         let (put_any, remove_any) = match name.mode {
             Mode::Strict => (
-                cluster.prepare_conditional(&format!("{put} IF g = null")).await?,
-                cluster.prepare_conditional(&format!("{remove} IF g = null")).await?,
+                cluster.prepare_once(&format!("{put} IF g = null")).await?,
+                cluster.prepare_once(&format!("{remove} IF g = null")).await?,
             ),
             Mode::Plain => (cluster.prepare(&put).await?, cluster.prepare(&remove).await?),
         };
         let scan = format!("SELECT k, e FROM {table}");
+        let after = format!("{scan} WHERE token(k) > token(?)");
         Ok(Self {
             mode: name.mode,
             get: cluster.prepare(&select).await?,
             get_serially,
-            put_if: cluster.prepare_conditional(&format!("{put} IF ver = ?")).await?,
+            put_if: cluster.prepare_once(&format!("{put} IF ver = ?")).await?,
             put_any,
-            remove_if: cluster.prepare_conditional(&format!("{remove} IF ver = ?")).await?,
+            remove_if: cluster.prepare_once(&format!("{remove} IF ver = ?")).await?,
             remove_any,
             expiry: cluster.prepare(&format!("SELECT e FROM {table} WHERE k = ?")).await?,
-            scan: cluster.prepare(&scan).await?,
-            scan_after: cluster.prepare(&format!("{scan} WHERE token(k) > token(?)")).await?,
-            clear: cluster.prepare(&format!("TRUNCATE {table}")).await?,
+            scan: cluster.prepare_scan(&scan).await?,
+            scan_after: cluster.prepare_scan(&after).await?,
+            clear: cluster.prepare_truncate(&table).await?,
             order: match name.kind {
                 Kind::Hash => None,
                 Kind::Tree => Some(Arc::new(Order::prepare(cluster, name).await?)),
@@ -154,8 +156,8 @@ impl Records {
         }))
     }
 
-    /// Puts a record, or removes it, if the row is as it was read. Without `read` it may be as it
-    /// is; a database with an order of keys cannot do that.
+    /// Puts a record, or removes it, if the row is as it was read. No change begins later than
+    /// `until`. Without `read` the row may be as it is; a database with an order of keys cannot do that.
     ///
     /// In an order of keys, a record has an entry of its own name while it exists. It is there
     /// before the record, and is removed after it. No other record and no other life of this one
@@ -165,12 +167,13 @@ impl Records {
     pub(crate) async fn change(
         &self,
         cluster: &Cluster,
+        until: Instant,
         key: &[u8],
         read: Option<Option<&Present>>,
         record: Option<&FoundRecord>,
     ) -> Changed {
         let (Some(order), Some(row)) = (&self.order, read) else {
-            return self.change_row(cluster, key, read, record, None).await;
+            return self.change_row(cluster, until, key, read, record, None).await;
         };
         let old = row.and_then(|row| row.entry);
         let kept = row.filter(|row| {
@@ -183,13 +186,15 @@ impl Records {
             Some(record) => {
                 let entry = record.version.cast_signed();
                 let ttl = ttl_seconds(record.meta.expires_at_ms, now_ms());
-                if order.add(cluster, &prefixed(key), entry, ttl).await.is_err() {
+                let own = prefixed(key);
+                let added = timeout_at(until, order.add(cluster, &own, entry, ttl)).await;
+                if !matches!(added, Ok(Ok(()))) {
                     return Changed::NotDone;
                 }
                 Some(entry)
             }
         };
-        let changed = self.change_row(cluster, key, read, record, new).await;
+        let changed = self.change_row(cluster, until, key, read, record, new).await;
         let useless = match changed {
             Changed::Done => old,
             Changed::Conflict | Changed::NotDone => new,
@@ -206,6 +211,7 @@ impl Records {
     async fn change_row(
         &self,
         cluster: &Cluster,
+        until: Instant,
         key: &[u8],
         read: Option<Option<&Present>>,
         record: Option<&FoundRecord>,
@@ -225,17 +231,17 @@ impl Records {
                 match condition {
                     Condition::Any => {
                         let values = (ttl, value, version, flags, expiry, entry, own);
-                        cluster.execute(&self.put_any, values).await
+                        cluster.execute_until(until, &self.put_any, values).await
                     }
                     Condition::Version(found) => {
                         let values = (ttl, value, version, flags, expiry, entry, own, found);
-                        cluster.execute(&self.put_if, values).await
+                        cluster.execute_until(until, &self.put_if, values).await
                     }
                 }
             }
-            (None, Condition::Any) => cluster.execute(&self.remove_any, (own,)).await,
+            (None, Condition::Any) => cluster.execute_until(until, &self.remove_any, (own,)).await,
             (None, Condition::Version(found)) => {
-                cluster.execute(&self.remove_if, (own, found)).await
+                cluster.execute_until(until, &self.remove_if, (own, found)).await
             }
         };
         match executed {
@@ -251,11 +257,8 @@ impl Records {
         }
     }
 
-    /// Finds out whether a change was made whose statement has failed.
-    ///
-    /// A serial read finishes what a majority of the replicas has accepted. The own version tells
-    /// that the change was made. The old one tells that it was not; and it will not be if the node
-    /// that made it has given up. If there is a third one, another change has come after or before.
+    /// Finds out whether a change was made whose statement has failed. A serial read finishes what
+    /// a majority of the replicas has accepted.
     async fn resolve(
         &self,
         cluster: &Cluster,
@@ -267,14 +270,7 @@ impl Records {
         let own = record.map(|record| record.version.cast_signed());
         let read = cluster.execute(&self.get_serially, (prefixed(key),)).await;
         let Ok(row) = read.and_then(present) else { return Changed::Unknown };
-        let found = row.map(|row| row.version);
-        match condition {
-            _ if own.is_some() && found == own => Changed::Done,
-            Condition::Version(old) if failure == Failure::GivenUp && found == old => {
-                Changed::Conflict
-            }
-            _ => Changed::Unknown,
-        }
+        resolved(own, condition, row.map(|row| row.version), failure)
     }
 
     /// Calls `visit` with each key after `after`, in the order of the cluster, until it breaks.
@@ -334,10 +330,12 @@ impl Records {
 
     /// Removes all records. Needs all nodes.
     pub(crate) async fn clear(&self, cluster: &Cluster) -> Result<(), Failure> {
-        if let Some(order) = &self.order {
-            order.clear(cluster).await?;
+        cluster.execute(&self.clear, ()).await?;
+        // Readers skip entries without records, but miss records without entries: those go last.
+        match &self.order {
+            Some(order) => order.clear(cluster).await.map_err(|_| Failure::GivenUp),
+            None => Ok(()),
         }
-        cluster.execute(&self.clear, ()).await.map(drop)
     }
 }
 
@@ -384,6 +382,27 @@ fn ttl_seconds(expires_at_ms: u64, now_ms: u64) -> i32 {
     i32::try_from(seconds).unwrap_or(0)
 }
 
+/// Returns what a serial read tells of a change that has failed, by the versions of the change, of
+/// the row that it was for, and of the row that was found.
+///
+/// The own version tells that the change was made. The old one tells that it was not; and it will
+/// not be if the node that made it has given up. Another one, or no row, may have come before the
+/// change or after it: absence has no version, and a row that was put may be removed again.
+fn resolved(
+    own: Option<i64>,
+    condition: Condition,
+    found: Option<i64>,
+    failure: Failure,
+) -> Changed {
+    match condition {
+        _ if own.is_some() && found == own => Changed::Done,
+        Condition::Version(Some(old)) if failure == Failure::GivenUp && found == Some(old) => {
+            Changed::Conflict
+        }
+        _ => Changed::Unknown,
+    }
+}
+
 fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
@@ -392,6 +411,7 @@ fn now_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::Bound;
 
     #[test]
     fn cells_outlive_their_record_by_a_minute_unless_it_expires_in_years() {
@@ -410,6 +430,31 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_change_was_not_made_only_if_the_version_before_it_is_still_there() {
+        use {Changed::*, Condition::*, Failure::*};
+        for (own, condition, found, failure, expected) in [
+            (Some(2), Version(Some(1)), Some(2), Lost, Done),
+            (Some(2), Version(None), Some(2), GivenUp, Done),
+            (Some(2), Any, Some(2), Lost, Done),
+            (Some(2), Version(Some(1)), Some(1), GivenUp, Conflict),
+            (None, Version(Some(1)), Some(1), GivenUp, Conflict),
+            // It may be executed still.
+            (Some(2), Version(Some(1)), Some(1), Lost, Unknown),
+            (Some(2), Version(Some(1)), Some(3), GivenUp, Unknown),
+            (Some(2), Version(Some(1)), None, GivenUp, Unknown),
+            (None, Version(Some(1)), None, GivenUp, Unknown),
+            // It may have been made, and removed by another one.
+            (Some(2), Version(None), None, GivenUp, Unknown),
+            (None, Version(None), None, GivenUp, Unknown),
+            (Some(2), Any, Some(1), GivenUp, Unknown),
+            (None, Any, None, GivenUp, Unknown),
+        ] {
+            let case = format!("{own:?} {condition:?} {found:?} {failure:?}");
+            assert_eq!(resolved(own, condition, found, failure), expected, "{case}");
+        }
+    }
+
+    #[test]
     #[ignore = "needs Cassandra: cargo xtask cluster-test"]
     fn a_slow_removal_leaves_the_entry_of_a_record_that_was_put_meanwhile() {
         let hosts = std::env::var("TYRANT_CASSANDRA").unwrap();
@@ -421,21 +466,29 @@ mod tests {
             let cluster = Arc::new(Cluster::connect(&name).await.unwrap());
             let records = Records::prepare(&cluster, &name).await.unwrap();
             let order = records.order().unwrap();
+            let until = Instant::now() + name.timeout;
             let (key, record) = (b"k", || new_record(b"v".to_vec(), Meta::NONE));
-            let put = records.change(&cluster, key, Some(None), Some(&record())).await;
+            let put = records.change(&cluster, until, key, Some(None), Some(&record())).await;
             assert_eq!(put, Changed::Done);
             let row = records.get(&cluster, key).await.unwrap().unwrap();
 
             // The first half of a removal, all of a put, and the second half of the removal.
             let read = Some(Some(&row));
-            let removed = records.change_row(&cluster, key, read, None, None).await;
+            let removed = records.change_row(&cluster, until, key, read, None, None).await;
             assert_eq!(removed, Changed::Done);
-            let put = records.change(&cluster, key, Some(None), Some(&record())).await;
+            let put = records.change(&cluster, until, key, Some(None), Some(&record())).await;
             assert_eq!(put, Changed::Done);
             order.remove(&cluster, &prefixed(key), row.entry.unwrap()).await;
 
-            let part = order.part(&cluster, b"\0", b"\x01", 10).await.unwrap();
+            let part = order.part(&cluster, &Bound::Included(vec![0]), &[1], 10).await.unwrap();
             assert_eq!(part.keys, [prefixed(key)]);
+
+            // A list goes on after the longest key.
+            let last = Bound::Excluded(prefixed(&vec![b'k'; KEY_BYTES_MAX]));
+            let part = order.part(&cluster, &last, &[1], 10).await.unwrap();
+            assert!(part.keys.is_empty());
+            let own = Bound::Excluded(prefixed(key));
+            assert!(order.part(&cluster, &own, &[1], 10).await.unwrap().keys.is_empty());
         });
     }
 }

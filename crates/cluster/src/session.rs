@@ -7,6 +7,7 @@ use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::deserialize::row::DeserializeRow;
 use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
+use scylla::policies::load_balancing::DefaultPolicy;
 use scylla::policies::retry::FallthroughRetryPolicy;
 use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
 use scylla::policies::timestamp_generator::MonotonicTimestampGenerator;
@@ -15,10 +16,12 @@ use scylla::response::{PagingState, PagingStateResponse};
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::prepared::PreparedStatement;
 use scylla::statement::{Consistency, SerialConsistency};
-use server::StoreStatus;
+use server::{LONG_REQUEST_FACTOR, StoreStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::Semaphore;
+use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
 
 /// Records of a page of a scan.
 const PAGE_RECORDS: i32 = 5000;
@@ -28,6 +31,8 @@ const PAGE_RECORDS: i32 = 5000;
 pub(crate) enum Failure {
     /// It was not executed, and will not be.
     NotDone,
+    /// The last attempt was refused; nothing is known of those before.
+    Refused,
     /// A node has executed it in part, and has given up.
     GivenUp,
     /// A node may be executing it still.
@@ -39,6 +44,10 @@ pub(crate) enum Failure {
 pub(crate) struct Cluster {
     session: Session,
     in_flight: Semaphore,
+    /// Longest time of a statement, and longest wait for a place among those in flight.
+    statement_timeout: Duration,
+    /// Longest time of a statement on a whole table.
+    long_timeout: Duration,
     executed: AtomicU64,
     refused: AtomicU64,
     unknown: AtomicU64,
@@ -47,11 +56,15 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Connects to a cluster.
     pub(crate) async fn connect(name: &Name) -> Result<Self> {
+        let statement_timeout = name.timeout / 2;
+        // Nodes of other data centres are asked if none of the preferred one answers.
+        let nodes = DefaultPolicy::builder().permit_dc_failover(true).build();
         let mut profile = ExecutionProfile::builder()
+            .load_balancing_policy(nodes)
             .consistency(Consistency::Quorum)
             .serial_consistency(Some(SerialConsistency::Serial))
             // Half of the time of a request is left to find out what a lost write has done.
-            .request_timeout(Some(name.timeout / 2));
+            .request_timeout(Some(statement_timeout));
         if let Some(after) = name.speculative_after {
             let policy =
                 SimpleSpeculativeExecutionPolicy { max_retry_count: 1, retry_interval: after };
@@ -60,7 +73,9 @@ impl Cluster {
         let mut builder = SessionBuilder::new()
             .known_nodes(&name.contact_points)
             .connection_timeout(name.timeout)
-            .fetch_schema_metadata(false)
+            // The driver needs the replication of the keyspace to send statements to replicas.
+            .keyspaces_to_fetch([&name.keyspace])
+            .fetch_full_schema_metadata(false)
             .default_execution_profile_handle(profile.build().into_handle());
         if let Some(data_centre) = &name.data_centre {
             builder = builder.prefer_datacenter(data_centre.clone());
@@ -83,7 +98,8 @@ impl Cluster {
         })?;
         let in_flight = Semaphore::new(name.in_flight_max);
         let (executed, refused, unknown) = <(AtomicU64, AtomicU64, AtomicU64)>::default();
-        Ok(Self { session, in_flight, executed, refused, unknown })
+        let long_timeout = name.timeout * LONG_REQUEST_FACTOR;
+        Ok(Self { session, in_flight, statement_timeout, long_timeout, executed, refused, unknown })
     }
 
     /// Returns the state of the connections, and the counts of statements.
@@ -106,11 +122,16 @@ impl Cluster {
     }
 
     /// Counts a statement.
-    fn count<T>(&self, result: Result<T, ExecutionError>) -> Result<T, Failure> {
-        let result = result.map_err(|error| failure(&error));
+    fn count<T>(
+        &self,
+        statement: &PreparedStatement,
+        result: Result<T, ExecutionError>,
+    ) -> Result<T, Failure> {
+        let may_repeat = statement.get_is_idempotent();
+        let result = result.map_err(|error| failure(&error, may_repeat));
         let counter = match result {
             Ok(_) => &self.executed,
-            Err(Failure::NotDone) => &self.refused,
+            Err(Failure::NotDone | Failure::Refused) => &self.refused,
             Err(Failure::GivenUp | Failure::Lost) => &self.unknown,
         };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -148,11 +169,25 @@ impl Cluster {
         Ok(prepared)
     }
 
-    /// Prepares a statement under a condition, which is sent once.
-    pub(crate) async fn prepare_conditional(&self, statement: &str) -> Result<PreparedStatement> {
+    /// Prepares a statement that is sent once, since a second execution could do harm.
+    pub(crate) async fn prepare_once(&self, statement: &str) -> Result<PreparedStatement> {
         let mut prepared = self.prepare(statement).await?;
         prepared.set_is_idempotent(false);
         prepared.set_retry_policy(Some(Arc::new(FallthroughRetryPolicy::new())));
+        Ok(prepared)
+    }
+
+    /// Prepares a statement that reads all rows of a table, in pages.
+    pub(crate) async fn prepare_scan(&self, statement: &str) -> Result<PreparedStatement> {
+        let mut prepared = self.prepare(statement).await?;
+        prepared.set_request_timeout(Some(self.long_timeout));
+        Ok(prepared)
+    }
+
+    /// Prepares a statement that removes all rows of a table, which is sent once.
+    pub(crate) async fn prepare_truncate(&self, table: &str) -> Result<PreparedStatement> {
+        let mut prepared = self.prepare_once(&format!("TRUNCATE {table}")).await?;
+        prepared.set_request_timeout(Some(self.long_timeout));
         Ok(prepared)
     }
 
@@ -162,8 +197,21 @@ impl Cluster {
         statement: &PreparedStatement,
         values: impl SerializeRow,
     ) -> Result<QueryResult, Failure> {
-        let _place = self.in_flight.acquire().await;
-        self.count(self.session.execute_unpaged(statement, values).await)
+        let until = Instant::now() + self.statement_timeout;
+        self.execute_until(until, statement, values).await
+    }
+
+    /// Executes a statement once there is room for it. It is not begun later than `until`.
+    pub(crate) async fn execute_until(
+        &self,
+        until: Instant,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<QueryResult, Failure> {
+        let _place = place(&self.in_flight, until).await.inspect_err(|_| {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        })?;
+        self.count(statement, self.session.execute_unpaged(statement, values).await)
     }
 
     /// Reads one page of a scan.
@@ -174,7 +222,15 @@ impl Cluster {
         from: PagingState,
     ) -> Result<(QueryResult, PagingStateResponse), Failure> {
         let _place = self.in_flight.acquire().await;
-        self.count(self.session.execute_single_page(statement, values, from).await)
+        self.count(statement, self.session.execute_single_page(statement, values, from).await)
+    }
+}
+
+/// Waits for a place among the statements in flight.
+async fn place(in_flight: &Semaphore, until: Instant) -> Result<SemaphorePermit<'_>, Failure> {
+    match timeout_at(until, in_flight.acquire()).await {
+        Ok(Ok(place)) if Instant::now() < until => Ok(place),
+        _ => Err(Failure::NotDone),
     }
 }
 
@@ -182,19 +238,26 @@ fn failed(statement: &str, error: &dyn std::fmt::Display) -> Error {
     Error::Statement { statement: statement.to_owned(), reason: error.to_string() }
 }
 
-/// Returns what is known of a statement that has failed.
-fn failure(error: &ExecutionError) -> Failure {
+/// Returns what is known of a statement that has failed. One that may repeat is sent again after
+/// some failures, and to a second node while the first one is slow; its error is that of the last
+/// attempt.
+fn failure(error: &ExecutionError, may_repeat: bool) -> Failure {
     tracing::debug!("the cluster has not executed a statement: {error}");
+    let refused = if may_repeat { Failure::Refused } else { Failure::NotDone };
     match error {
-        ExecutionError::BadQuery(_)
-        | ExecutionError::EmptyPlan
-        | ExecutionError::PrepareError(_)
-        | ExecutionError::ConnectionPoolError(_) => Failure::NotDone,
+        // No node was asked.
+        ExecutionError::BadQuery(_) | ExecutionError::EmptyPlan => Failure::NotDone,
+        ExecutionError::PrepareError(_) | ExecutionError::ConnectionPoolError(_) => refused,
         ExecutionError::LastAttemptError(error) => match error {
             RequestAttemptError::SerializationError(_)
             | RequestAttemptError::CqlRequestSerialization(_)
-            | RequestAttemptError::UnableToAllocStreamId => Failure::NotDone,
+            | RequestAttemptError::UnableToAllocStreamId => refused,
             RequestAttemptError::DbError(error, _) => match error {
+                // A transaction begins at `SERIAL` and commits at `QUORUM`: its change may have
+                // been accepted before.
+                DbError::Unavailable { consistency: Consistency::Quorum, .. } if !may_repeat => {
+                    Failure::GivenUp
+                }
                 DbError::SyntaxError
                 | DbError::Invalid
                 | DbError::Unauthorized
@@ -203,12 +266,57 @@ fn failure(error: &ExecutionError) -> Failure {
                 | DbError::Unavailable { .. }
                 | DbError::IsBootstrapping
                 | DbError::ProtocolError
-                | DbError::Unprepared { .. } => Failure::NotDone,
+                | DbError::Unprepared { .. } => refused,
                 // `Other` are the codes for transactions of later versions of the protocol.
                 _ => Failure::GivenUp,
             },
             _ => Failure::Lost,
         },
         _ => Failure::Lost,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_that_waits_too_long_for_its_place_is_not_begun() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let in_flight = Semaphore::new(1);
+            let later = Instant::now() + Duration::from_secs(3600);
+            let held = place(&in_flight, later).await.unwrap();
+            assert_eq!(place(&in_flight, Instant::now()).await.unwrap_err(), Failure::NotDone);
+            drop(held);
+            assert_eq!(place(&in_flight, Instant::now()).await.unwrap_err(), Failure::NotDone);
+            assert!(place(&in_flight, later).await.is_ok());
+        });
+    }
+
+    #[test]
+    fn nothing_was_done_only_if_no_attempt_can_have_been_executed() {
+        let attempt = |error| ExecutionError::LastAttemptError(error);
+        let answer = |error| attempt(RequestAttemptError::DbError(error, String::new()));
+        let unavailable =
+            |consistency| answer(DbError::Unavailable { consistency, required: 2, alive: 1 });
+        for (error, once, repeated) in [
+            (ExecutionError::EmptyPlan, Failure::NotDone, Failure::NotDone),
+            (answer(DbError::Invalid), Failure::NotDone, Failure::Refused),
+            (unavailable(Consistency::Serial), Failure::NotDone, Failure::Refused),
+            (unavailable(Consistency::All), Failure::NotDone, Failure::Refused),
+            (unavailable(Consistency::Quorum), Failure::GivenUp, Failure::Refused),
+            (answer(DbError::TruncateError), Failure::GivenUp, Failure::GivenUp),
+            (answer(DbError::ServerError), Failure::GivenUp, Failure::GivenUp),
+            (
+                attempt(RequestAttemptError::UnableToAllocStreamId),
+                Failure::NotDone,
+                Failure::Refused,
+            ),
+            (ExecutionError::RequestTimeout(Duration::from_secs(1)), Failure::Lost, Failure::Lost),
+        ] {
+            assert_eq!(failure(&error, false), once, "{error}");
+            assert_eq!(failure(&error, true), repeated, "{error}");
+        }
     }
 }

@@ -9,11 +9,11 @@ use crate::schema;
 use crate::session::{Cluster, Failure};
 use cabinet::{Change, Meta, Version};
 use server::{
-    Capabilities, Completion, Decision, FoundRecord, RecordRequest, RemoteStore, StoreAnswer,
-    StoreFailure, StoreRequest, StoreStatus,
+    Capabilities, Completion, Decision, FoundRecord, LONG_REQUEST_FACTOR, RecordRequest,
+    RemoteStore, StoreAnswer, StoreFailure, StoreRequest, StoreStatus,
 };
 use std::mem;
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -32,9 +32,6 @@ const FOLD_MAX: usize = 1024;
 
 /// First and longest pause before a change that met another one is decided again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
-
-/// Time for scans and for the removal of all records, as a multiple of the time of a request.
-const LONG_FACTOR: u32 = 12;
 
 type Answer = Result<StoreAnswer, StoreFailure>;
 
@@ -173,9 +170,9 @@ impl RemoteStore for ClusterStore {
                 });
             }
             request => {
-                let deadline = match request {
-                    StoreRequest::GetMany { .. } => deadline,
-                    _ => Instant::now() + shared.name.timeout * LONG_FACTOR,
+                let deadline = match request.is_long() {
+                    false => deadline,
+                    true => Instant::now() + shared.name.timeout * LONG_REQUEST_FACTOR,
                 };
                 let if_late = match request.is_read() {
                     true => StoreFailure::Unavailable,
@@ -207,9 +204,9 @@ impl Shared {
                         listed.await.map_err(of_read)?
                     }
                     Some(order) => {
-                        let begin = after.map(|after| order::after(&prefixed(&after)));
                         let end = order::after_prefix(&prefixed(&prefix));
-                        let begin = begin.unwrap_or_default().max(prefixed(&prefix));
+                        let after = after.map(|after| prefixed(&after));
+                        let begin = order::first(prefixed(&prefix), after);
                         let mut listed = Listed::new(max, bytes_max);
                         self.walk(order, begin, end, false, &mut listed).await?;
                         let keys = listed.records.into_iter().map(|(key, _)| key).collect();
@@ -225,7 +222,7 @@ impl Shared {
                 let end =
                     end.map_or_else(|| order::after_prefix(&prefixed(b"")), |end| prefixed(&end));
                 let mut listed = Listed::new(max, bytes_max);
-                self.walk(order, prefixed(&begin), end, true, &mut listed).await?;
+                self.walk(order, Bound::Included(prefixed(&begin)), end, true, &mut listed).await?;
                 let Listed { records, is_complete, .. } = listed;
                 Ok(StoreAnswer::Range { records, is_complete })
             }
@@ -250,12 +247,12 @@ impl Shared {
     async fn walk(
         self: &Arc<Self>,
         order: &Arc<Order>,
-        mut begin: Vec<u8>,
+        mut begin: Bound<Vec<u8>>,
         end: Vec<u8>,
         with_values: bool,
         listed: &mut Listed,
     ) -> Result<(), StoreFailure> {
-        while begin < end && !listed.is_full() {
+        while key_of(&begin) < &end[..] && !listed.is_full() {
             let wanted = listed.max - listed.records.len();
             let part = order.part(&self.cluster, &begin, &end, wanted).await.map_err(of_read)?;
             for keys in part.keys.chunks(READS_AT_ONCE) {
@@ -271,7 +268,7 @@ impl Shared {
                 }
             }
             match part.next {
-                Some(next) => begin = next,
+                Some(next) => begin = Bound::Excluded(next),
                 None => break,
             }
         }
@@ -371,7 +368,7 @@ impl Shared {
     ) -> Result<Vec<(Decision, Version)>, StoreFailure> {
         let mut pause = PAUSES.0;
         while !requests.is_empty() {
-            match self.try_to_decide(key, requests).await {
+            match self.try_to_decide(key, requests, deadline).await {
                 Ok(decisions) => return Ok(decisions),
                 Err(Changed::Unknown) => return Err(StoreFailure::Unknown),
                 Err(Changed::Conflict) if Instant::now() + pause < deadline => {
@@ -391,13 +388,15 @@ impl Shared {
         &self,
         key: &[u8],
         requests: &[RecordRequest],
+        deadline: Instant,
     ) -> Result<Vec<(Decision, Version)>, Changed> {
         let is_put = self.records.order().is_none()
             && requests.first().is_some_and(|first| first.decide_unread().is_some());
         let row = match is_put {
             true => None,
             false => {
-                let row = self.records.get(&self.cluster, key).await;
+                let row = timeout_at(deadline, self.records.get(&self.cluster, key)).await;
+                let row = row.unwrap_or(Err(Failure::NotDone));
                 Some(row.map_err(|_| Changed::NotDone)?)
             }
         };
@@ -426,7 +425,7 @@ impl Shared {
         if !changes || is_absent {
             return Ok(decisions);
         }
-        match self.records.change(&self.cluster, key, read, record.as_ref()).await {
+        match self.records.change(&self.cluster, deadline, key, read, record.as_ref()).await {
             Changed::Done => {
                 let others = decisions.len() as u64 - 1;
                 self.folded.fetch_add(others, Ordering::Relaxed);
@@ -464,6 +463,13 @@ impl Listed {
             true => self.records.push((key, record)),
             false => self.is_complete = false,
         }
+    }
+}
+
+fn key_of(bound: &Bound<Vec<u8>>) -> &[u8] {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => key,
+        Bound::Unbounded => &[],
     }
 }
 

@@ -225,6 +225,14 @@ fn keys_and_values_of_any_bytes_and_up_to_their_limits_are_kept() {
     client.exchange(request(&Request::Put { key: b"k", value: &vec![0; 100_001] }), b"\x01");
     client.exchange(request(&Request::Get { key: b"k" }), b"\x01");
     client.exchange(request(&Request::Count), b"\0\0\0\0\0\0\0\0\x04");
+    // A value does not grow over the limit either.
+    let put = request(&Request::Put { key: b"k", value: &vec![0; 99_999] });
+    client.exchange(put, b"\0");
+    let too_large = "SERVER_ERROR object too large for cache\r\n";
+    client.exchange("append k 0 0 2\r\nab\r\n", too_large);
+    client.exchange("append k 0 0 1\r\na\r\nappend k 0 0 1\r\na\r\n", {
+        format!("STORED\r\n{too_large}")
+    });
 }
 
 #[test]

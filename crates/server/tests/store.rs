@@ -301,6 +301,52 @@ fn a_store_that_never_answers_holds_no_request_beyond_its_time() {
 }
 
 #[test]
+fn a_value_that_would_grow_over_the_limit_of_the_store_is_refused_and_stays() {
+    let capabilities = server::Capabilities { value_bytes_max: 100, ..ABLE };
+    let (store, server) = start_late(capabilities, config());
+    let mut client = server.connect();
+    let append = |bytes| format!("append k 0 0 {bytes}\r\n{}\r\n", "b".repeat(bytes));
+    client.exchange(format!("set k 0 0 60\r\n{}\r\n", "a".repeat(60)), "STORED\r\n");
+    client.exchange(append(41), "SERVER_ERROR object too large for cache\r\n");
+    client.exchange(append(40), "STORED\r\n");
+    let value = [[b'a'; 60].as_slice(), &[b'b'; 40]].concat();
+    let packet = request(&Request::Get { key: b"k" });
+    client.exchange(packet, [&b"\0\0\0\0\x64"[..], &value].concat());
+    store.stop();
+}
+
+#[test]
+fn bounds_of_lists_are_at_most_as_long_as_keys() {
+    let (store, server) = start_late(ABLE, config());
+    let mut client = server.connect();
+    client.exchange(request(&Request::Put { key: b"a", value: b"" }), b"\0");
+    // No key has such a prefix.
+    let prefix = &b"a".repeat(ABLE.key_bytes_max + 1);
+    client.exchange(request(&Request::KeysWithPrefix { prefix, max: -1 }), b"\0\0\0\0\0");
+    for (begin, status) in [(ABLE.key_bytes_max, "200"), (ABLE.key_bytes_max + 1, "413")] {
+        for bound in ["prefix", "after"] {
+            let line = format!("GET /?list&{bound}={} HTTP/1.1", "b".repeat(begin));
+            assert_eq!(&http(&mut client, &line, "").0[9..12], status, "{bound}");
+        }
+    }
+    store.stop();
+}
+
+#[test]
+fn entity_tags_over_a_store_are_the_same_for_each_server() {
+    let (store, first) = start_late(ABLE, config());
+    let remote = Some(Arc::<LateStore>::clone(&store) as _);
+    let second = start_with(Config { remote, ..config() }, memory());
+    first.connect().exchange("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+    let tag = |server: &Running| {
+        let (head, _) = http(&mut server.connect(), "GET /k HTTP/1.1", "");
+        head.lines().find(|line| line.starts_with("ETag: ")).unwrap().to_owned()
+    };
+    assert_eq!(tag(&first), tag(&second));
+    store.stop();
+}
+
+#[test]
 fn the_head_of_a_value_over_the_limit_of_a_reply_is_sent_over_each_store() {
     let limited = || Config { reply_bytes_max: 1000, ..config() };
     let (store, late) = start_late(ABLE, limited());

@@ -26,6 +26,10 @@ use wire::http::Conditions;
 /// Time after which a worker that waits for an answer looks whether the server stops.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Longest wait for a request that [is long](StoreRequest::is_long), as a multiple of that for
+/// others.
+pub const LONG_REQUEST_FACTOR: u32 = 12;
+
 /// A store that answers from threads of its own.
 pub trait RemoteStore: fmt::Debug + Send + Sync {
     /// Returns what the store can do. Operations that need more are refused with an error that
@@ -131,6 +135,11 @@ pub enum StoreAnswer {
     Record(RecordAnswer),
     /// The record under each key, in the order of the keys.
     Records(Vec<Option<FoundRecord>>),
+    /// Nothing was done, since the changed record would have a value over the limit.
+    ValueTooLong {
+        /// Length of the value, in bytes.
+        bytes: usize,
+    },
     /// Keys in the order of the store.
     Keys {
         /// The keys.
@@ -219,6 +228,7 @@ pub struct RecordRequest {
     wanted: Wanted,
     numbers: Arc<CasNumbers>,
     tags: EntityTags,
+    value_bytes_max: usize,
 }
 
 /// Owned operation on one record.
@@ -244,6 +254,8 @@ pub struct Decision {
     /// CAS number that the changed record keeps or gets, 0 if it is the version.
     number: u64,
     numbers: Arc<CasNumbers>,
+    /// Length of the value that is too long, in bytes.
+    too_long: Option<usize>,
 }
 
 /// Answer to a request on one record.
@@ -328,7 +340,14 @@ impl RecordRequest {
             FoundRecord { value: value.to_vec(), meta, version }
         });
         let answer = RecordAnswer { outcome, found, touched, written };
-        Decision { change, answer, number, numbers: Arc::clone(&self.numbers) }
+        let too_long = match &change {
+            Change::Put(value, _) => Some(value.len()).filter(|len| *len > self.value_bytes_max),
+            Change::Keep | Change::Remove => None,
+        };
+        if too_long.is_some() {
+            change = Change::Keep;
+        }
+        Decision { change, answer, number, numbers: Arc::clone(&self.numbers), too_long }
     }
 }
 
@@ -365,10 +384,14 @@ impl Decision {
     /// Returns the answer, once the change is made. `version` is the one that the record got, 0 if
     /// none was put.
     pub fn answer(self, version: Version) -> StoreAnswer {
-        let Self { mut answer, number, numbers, .. } = self;
+        let Self { mut answer, number, numbers, too_long, .. } = self;
+        if let Some(bytes) = too_long {
+            return StoreAnswer::ValueTooLong { bytes };
+        }
         answer.written.version = version;
         if version != 0 && number != 0 {
-            numbers.set(version, number);
+            // The number may be the version of a touch that was made in the same step.
+            numbers.set(version, numbers.number(number));
         }
         StoreAnswer::Record(answer)
     }
@@ -381,7 +404,7 @@ pub(crate) struct Remote {
     capabilities: Capabilities,
     in_flight: Arc<AtomicUsize>,
     requests_max: usize,
-    /// Longest wait for an answer.
+    /// Longest wait for an answer, unless the request is long.
     pub(crate) timeout: Duration,
     /// No thread waits for an answer any more.
     is_closed: AtomicBool,
@@ -406,6 +429,8 @@ pub(crate) struct Answers {
     pub(crate) wanted: Option<StoreRequest>,
     /// Whether that operation changes records.
     changes: bool,
+    /// Whether that operation is long.
+    is_long: bool,
     /// Number of the request for that operation, and the time since its answer is awaited.
     awaited: Option<(u64, Instant)>,
     /// Memory of the answers, in bytes.
@@ -425,15 +450,16 @@ impl Answers {
     pub(crate) fn take_wanted(&mut self, number: u64, now: Instant) -> Option<StoreRequest> {
         let request = self.wanted.take()?;
         self.changes = !request.is_read();
+        self.is_long = request.is_long();
         self.awaited = Some((number, now));
         Some(request)
     }
 
     /// Returns the number of the request whose answer has been awaited for longer than `timeout`,
-    /// and the reason for the client.
+    /// or than its multiple for long requests, and the reason for the client.
     pub(crate) fn overdue(&self, now: Instant, timeout: Duration) -> Option<(u64, RefusalReason)> {
         let (number, since) = self.awaited?;
-        let is_overdue = now.saturating_duration_since(since) > timeout;
+        let is_overdue = now.saturating_duration_since(since) > longest(timeout, self.is_long);
         is_overdue.then_some((number, if_lost(!self.changes).into()))
     }
 
@@ -482,14 +508,12 @@ impl Remote {
         if bytes > max {
             return Err(Error::ValueTooLong { bytes, max });
         }
-        let max = self.capabilities.key_bytes_max;
         if let Operation::GetMany { .. } = operation {
+            let max = self.capabilities.key_bytes_max;
             let keys = operation.keys().filter(|key| key.len() <= max).map(<[u8]>::to_vec);
             return Ok(StoreRequest::GetMany { keys: keys.collect() });
         }
-        if let Some(bytes) = operation.keys().map(<[u8]>::len).find(|bytes| *bytes > max) {
-            return Err(Error::KeyTooLong { bytes, max });
-        }
+        operation.keys().try_for_each(|key| self.check_key(key))?;
         let wanted = match operation {
             Operation::Get { .. }
             | Operation::Open { .. }
@@ -525,6 +549,7 @@ impl Remote {
                 if !self.capabilities.is_ordered {
                     return Err(lacks("order of keys"));
                 }
+                [*begin, *end].iter().flatten().try_for_each(|key| self.check_key(key))?;
                 let begin = begin.unwrap_or_default().to_vec();
                 let end = end.map(<[u8]>::to_vec);
                 return Ok(StoreRequest::Range { begin, end, max: *max, bytes_max });
@@ -548,7 +573,19 @@ impl Remote {
             return Err(lacks("changes that depend on the record"));
         }
         let key = operation.key().unwrap_or_default().to_vec();
-        Ok(StoreRequest::Record(RecordRequest { key, wanted, numbers: Arc::clone(numbers), tags }))
+        let numbers = Arc::clone(numbers);
+        let value_bytes_max = self.capabilities.value_bytes_max;
+        Ok(StoreRequest::Record(RecordRequest { key, wanted, numbers, tags, value_bytes_max }))
+    }
+
+    /// Returns the error for a value that a change would make too long.
+    pub(crate) fn value_too_long(&self, bytes: usize) -> Error {
+        Error::ValueTooLong { bytes, max: self.capabilities.value_bytes_max }
+    }
+
+    fn check_key(&self, key: &[u8]) -> Result<(), Error> {
+        let (bytes, max) = (key.len(), self.capabilities.key_bytes_max);
+        if bytes > max { Err(Error::KeyTooLong { bytes, max }) } else { Ok(()) }
     }
 
     fn keys(
@@ -561,6 +598,7 @@ impl Remote {
         if !self.capabilities.lists_keys {
             return Err(lacks("lists of keys"));
         }
+        [Some(prefix), after].iter().flatten().try_for_each(|key| self.check_key(key))?;
         let (prefix, after) = (prefix.to_vec(), after.map(<[u8]>::to_vec));
         Ok(StoreRequest::Keys { prefix, after, max, bytes_max })
     }
@@ -605,6 +643,7 @@ impl Remote {
             return Err(RefusalReason::Unavailable);
         }
         let if_lost = if_lost(request.is_read()).into();
+        let timeout = longest(self.timeout, request.is_long());
         let since = Instant::now();
         let (sender, receiver) = mpsc::channel();
         // The receiver is gone if the server has stopped.
@@ -613,7 +652,7 @@ impl Remote {
             return Err(RefusalReason::TooMany);
         }
         loop {
-            let left = self.timeout.saturating_sub(since.elapsed());
+            let left = timeout.saturating_sub(since.elapsed());
             let may_wait = !left.is_zero() && !self.is_closed.load(Ordering::Relaxed);
             match receiver.recv_timeout(STOP_CHECK_INTERVAL.min(left)) {
                 Ok(answer) => return answer,
@@ -628,6 +667,10 @@ fn lacks(what: &str) -> Error {
     Error::NotSupported(format!("the store has no {what}"))
 }
 
+fn longest(timeout: Duration, is_long: bool) -> Duration {
+    if is_long { timeout * LONG_REQUEST_FACTOR } else { timeout }
+}
+
 /// Returns what is known of a request whose answer is lost.
 fn if_lost(is_read: bool) -> StoreFailure {
     if is_read { StoreFailure::Unavailable } else { StoreFailure::Unknown }
@@ -640,6 +683,14 @@ impl StoreRequest {
             Self::Record(request) => request.is_read(),
             Self::GetMany { .. } | Self::Keys { .. } | Self::Range { .. } | Self::Count => true,
             Self::Clear => false,
+        }
+    }
+
+    /// Returns whether the time of the request grows with the number of records.
+    pub fn is_long(&self) -> bool {
+        match self {
+            Self::Record(_) | Self::GetMany { .. } => false,
+            Self::Keys { .. } | Self::Range { .. } | Self::Count | Self::Clear => true,
         }
     }
 
@@ -675,7 +726,7 @@ impl StoreAnswer {
             Self::Range { records, .. } => {
                 records.iter().map(|(key, record)| key.len() + of(record)).sum()
             }
-            Self::Count(_) | Self::Done => 0,
+            Self::Count(_) | Self::Done | Self::ValueTooLong { .. } => 0,
         }
     }
 }
@@ -808,20 +859,45 @@ mod tests {
     use super::*;
 
     #[test]
+    fn touches_that_are_made_in_one_step_keep_the_cas_number_of_the_record() {
+        let numbers = Arc::<CasNumbers>::default();
+        numbers.set(1, 50);
+        let request = |expires_at_ms| RecordRequest {
+            key: b"k".to_vec(),
+            wanted: Wanted::Touch(Touch { expires_at_ms: Some(expires_at_ms), ..Touch::default() }),
+            numbers: Arc::clone(&numbers),
+            tags: EntityTags::new(None),
+            value_bytes_max: 1,
+        };
+        let decide = |version| {
+            let entry = Entry { key: b"k", value: b"v", meta: Meta::NONE, version };
+            request(u64::MAX >> version).decide(Some(entry))
+        };
+        let decisions = [decide(1), decide(2)];
+        for (decision, version) in decisions.into_iter().zip([2, 3]) {
+            assert!(matches!(decision.change, Change::Put(..)));
+            decision.answer(version);
+        }
+        assert_eq!([2, 3].map(|version| numbers.number(version)), [50, 50]);
+    }
+
+    #[test]
     fn an_answer_is_taken_only_while_it_is_awaited() {
         let timeout = Duration::from_secs(2);
         let budget = Budget::new(1000);
         let now = Instant::now();
         let mut answers = Answers::default();
-        for (number, request, reason) in [
-            (1, StoreRequest::Count, RefusalReason::Unavailable),
-            (2, StoreRequest::Clear, RefusalReason::Unknown),
+        let get = StoreRequest::GetMany { keys: vec![Vec::new()] };
+        for (number, request, reason, longest) in [
+            (1, get, RefusalReason::Unavailable, timeout),
+            (2, StoreRequest::Count, RefusalReason::Unavailable, timeout * LONG_REQUEST_FACTOR),
+            (3, StoreRequest::Clear, RefusalReason::Unknown, timeout * LONG_REQUEST_FACTOR),
         ] {
             answers.wanted = Some(request);
             assert!(answers.take_wanted(number, now).is_some());
-            assert_eq!([1, 2].map(|one| answers.awaits(one)), [number == 1, number == 2]);
-            assert_eq!(answers.overdue(now + timeout, timeout), None);
-            let late = now + timeout + Duration::from_nanos(1);
+            assert_eq!([1, 2, 3].map(|one| answers.awaits(one)), [1, 2, 3].map(|n| n == number));
+            assert_eq!(answers.overdue(now + longest, timeout), None);
+            let late = now + longest + Duration::from_nanos(1);
             assert_eq!(answers.overdue(late, timeout), Some((number, reason)));
             answers.add(Err(reason), &budget);
             assert!(!answers.awaits(number));

@@ -269,6 +269,11 @@ impl<'a> Context<'a> {
             },
         };
         let answer = answer.as_ref().map_err(|reason| Halt::Refused(*reason))?;
+        if let StoreAnswer::ValueTooLong { bytes } = answer {
+            let error = remote.value_too_long(*bytes);
+            self.note_failure(operation.name(), &error);
+            return Ok(Err(error));
+        }
         match remote::encode(remote, operation, answer, &mut limit, reply) {
             Ok(Some(outcome)) => self.conclude(operation, Ok(outcome)),
             Ok(None) => Err(Halt::Refused(RefusalReason::Unknown)),

@@ -197,7 +197,8 @@ impl Shared {
             scripts: OnceLock::new(),
             certificates,
             script_locks: ScriptLocks::default(),
-            entity_tags: EntityTags::new(served.kind),
+            // Versions of a store outside of this process are the same for each server over it.
+            entity_tags: EntityTags::new(served.kind.filter(|_| config.remote.is_none())),
             users: config.users.clone().map(|users| Arc::new(CurrentUsers::new(users))),
             logins: Logins::new(),
             cursor: Mutex::default(),

@@ -4,7 +4,7 @@
 
 use super::Nodes;
 use crate::memcached::{self, Connection};
-use crate::programs::{Profile, Server, build, run};
+use crate::programs::{Profile, Server, build, free_port, run};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -136,7 +136,58 @@ pub(crate) fn run_all(profile: Profile, writes: usize) -> Result<()> {
         told.acknowledged, told.unavailable, told.unknown
     );
     check_records(servers[1].port, &told)?;
-    check_refusals(&nodes, &servers)
+    check_refusals(&nodes, &servers[0], &servers[1])
+}
+
+/// Kills a majority of the nodes below a server, and brings them back: no failure may look like an
+/// answer, and the server serves again.
+pub(super) fn run_refusals(profile: Profile, nodes: &Nodes) -> Result<()> {
+    let programs = build(profile)?;
+    let folder = tempfile::tempdir().context("no temporary folder")?;
+    let name = format!("cassandra://{}/refusals", nodes.contact_points());
+    let replication = nodes.numbers().count().to_string();
+    let init = ["cluster", "init", "--replication", &replication, &name];
+    run(Command::new(programs.join("tyrant")).args(init))?;
+    let admin = free_port()?;
+    let address = format!("127.0.0.1:{admin}");
+    let (log, options) = (folder.path().join("log"), ["--admin", address.as_str()]);
+    let server = Server::start_with(&programs, Path::new(&name), &log, &options)?;
+    wait_for_readiness(admin, "200")?;
+    check_refusals(nodes, &server, &server)?;
+    wait_for_readiness(admin, "503")?;
+    for node in majority(nodes) {
+        nodes.start(node)?;
+    }
+    wait_for_readiness(admin, "200")?;
+    let mut connection = Connection::open(server.port)?;
+    let deadline = Instant::now() + PHASE_TIMEOUT;
+    while connection.set("again", b"x")? != "STORED" {
+        ensure!(Instant::now() < deadline, "the server does not serve again");
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+    Ok(())
+}
+
+/// Returns the numbers of enough nodes to leave no majority.
+fn majority(nodes: &Nodes) -> impl Iterator<Item = u8> + use<> {
+    let count = nodes.numbers().count();
+    nodes.numbers().skip(count - (count / 2 + 1))
+}
+
+/// Waits until `/ready` has this status.
+fn wait_for_readiness(port: u16, status: &str) -> Result<()> {
+    let deadline = Instant::now() + PHASE_TIMEOUT;
+    loop {
+        let mut stream = connect(port)?;
+        stream.write_all(b"GET /ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply)?;
+        if reply.get(9..12) == Some(status) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "/ready does not become {status}: {reply}");
+        std::thread::sleep(LOOK_INTERVAL);
+    }
 }
 
 /// Kills nodes and brings them back, one after the other.
@@ -297,12 +348,13 @@ fn check_records(port: u16, told: &Told) -> Result<()> {
     Ok(())
 }
 
-/// Checks that with two of three nodes down each protocol is told of a failure.
-fn check_refusals(nodes: &Nodes, servers: &[Server]) -> Result<()> {
-    let mut connection = Connection::open(servers[0].port)?;
+/// Kills a majority of the nodes, and checks that each protocol is told of a failure.
+fn check_refusals(nodes: &Nodes, first: &Server, last: &Server) -> Result<()> {
+    let mut connection = Connection::open(first.port)?;
     ensure!(connection.set("refused", b"old")? == "STORED", "cannot store a record");
-    nodes.kill(2)?;
-    nodes.kill(3)?;
+    for node in majority(nodes) {
+        nodes.kill(node)?;
+    }
     let mut slowest = Duration::ZERO;
     let mut took = |since: Instant| -> Result<()> {
         let taken = since.elapsed();
@@ -330,7 +382,7 @@ fn check_refusals(nodes: &Nodes, servers: &[Server]) -> Result<()> {
             [&[MAGIC, PUT][..], &length, &length, key, key].concat(),
         ] {
             let since = Instant::now();
-            let mut stream = connect(servers[1].port)?;
+            let mut stream = connect(last.port)?;
             stream.write_all(&request)?;
             let mut reply = Vec::new();
             stream.read_to_end(&mut reply).context("the connection is not closed")?;
@@ -339,7 +391,7 @@ fn check_refusals(nodes: &Nodes, servers: &[Server]) -> Result<()> {
         }
         for method in ["GET", "DELETE"] {
             let since = Instant::now();
-            let mut stream = connect(servers[1].port)?;
+            let mut stream = connect(last.port)?;
             let head =
                 format!("{method} /refused HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
             stream.write_all(head.as_bytes())?;
@@ -351,7 +403,7 @@ fn check_refusals(nodes: &Nodes, servers: &[Server]) -> Result<()> {
         }
     }
     println!(
-        "two of three nodes down: each request is refused, the slowest after {:.2} s",
+        "no majority of the nodes: each request is refused, the slowest after {:.2} s",
         slowest.as_secs_f64()
     );
     Ok(())

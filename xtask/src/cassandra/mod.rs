@@ -7,7 +7,7 @@ pub(crate) mod chaos;
 mod cql;
 mod files;
 
-use crate::programs::{target_folder, workspace};
+use crate::programs::{Profile, target_folder, workspace};
 use anyhow::{Context, Result, bail, ensure};
 use files::Layout;
 use rustix::process::{Pid, Signal, kill_process};
@@ -82,7 +82,8 @@ pub(crate) fn test(nodes: u8) -> Result<()> {
             .env("TYRANT_CASSANDRA", contact_points)
             .env("TYRANT_CASSANDRA_REPLICATION", nodes.layout.count.to_string())
             .current_dir(workspace()),
-    )
+    )?;
+    chaos::run_refusals(Profile::Debug, &nodes)
 }
 
 /// Nodes of a cluster. New ones are ended when dropped.

@@ -157,7 +157,8 @@ impl Records {
     }
 
     /// Puts a record, or removes it, if the row is as it was read. No change begins later than
-    /// `until`. Without `read` the row may be as it is; a database with an order of keys cannot do that.
+    /// `until`. Without `read` the row may be as it is; a database with an order of keys cannot do
+    /// that.
     ///
     /// In an order of keys, a record has an entry of its own name while it exists. It is there
     /// before the record, and is removed after it. No other record and no other life of this one

@@ -141,7 +141,8 @@ pub struct Config {
     pub remote: Option<Arc<dyn RemoteStore>>,
     /// Longest wait for an answer of that store; lists, the count and the removal of all records
     /// have [`LONG_REQUEST_FACTOR`](crate::LONG_REQUEST_FACTOR) of it. After it a read fails as
-    /// unavailable, and the outcome of a change is unknown. The event loops look for such waits once per second.
+    /// unavailable, and the outcome of a change is unknown. The event loops look for such waits
+    /// once per second.
     pub remote_timeout: Duration,
     /// Most operations that wait for that store. A client whose operation exceeds it gets an error.
     pub remote_requests_max: usize,

@@ -9,6 +9,9 @@ pub const CODE_BYTES_MAX: usize = 16 << 20;
 /// the square of the length.
 pub const RUN_TIME_CODE_BYTES_MAX: usize = 64 << 10;
 
+/// Longest format of `os.date`, in bytes.
+pub const DATE_FORMAT_BYTES_MAX: usize = 4 << 10;
+
 /// Longest name for `_lock`, in bytes.
 pub const LOCK_NAME_BYTES_MAX: usize = 1 << 10;
 

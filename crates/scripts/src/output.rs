@@ -42,6 +42,25 @@ impl<'c> Output<'c> {
     }
 }
 
+/// A text that is read in pieces. A piece fails if the call has no time left.
+pub(crate) struct Input<'c> {
+    context: &'c Context,
+    rest: &'c [u8],
+}
+
+impl<'c> Input<'c> {
+    pub(crate) fn new(context: &'c Context, text: &'c [u8]) -> Self {
+        Self { context, rest: text }
+    }
+}
+
+impl io::Read for Input<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.context.check_progress().map_err(io::Error::other)?;
+        self.rest.read(buffer)
+    }
+}
+
 impl io::Write for Output<'_> {
     /// Appends a piece. An error has that of [`Output::push`] within it.
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {

@@ -144,8 +144,8 @@ impl States for AllStates {
     ) -> std::result::Result<Box<dyn Mapper>, String> {
         let shared = self.shared.upgrade().ok_or("the server stops")?;
         let code = Arc::clone(&self.code.lock());
-        let sorter = shared.sorter(folder.to_path_buf());
         let began = Instant::now();
+        let sorter = shared.sorter(folder.to_path_buf()).until(began.checked_add(time));
         let mapper = State::new(&shared, records, &Arc::default(), &code, time).and_then(|state| {
             state.into_mapper(functions, sorter, time.saturating_sub(began.elapsed()))
         });

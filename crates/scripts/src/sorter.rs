@@ -3,6 +3,7 @@
 //! Pairs gather in memory. At the limit they are sorted and written to a temporary file, a run.
 //! At the end the runs are merged. Values of the same key keep the order in which they came.
 
+use crate::clock::Exceeded;
 use crate::limits::EMITTED_KEY_BYTES_MAX;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,6 +12,7 @@ use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 /// Runs at most: so many are merged into one.
 const RUNS_MAX: usize = 64;
@@ -20,6 +22,9 @@ const PAIR_BYTES: usize = 2 * size_of::<Vec<u8>>() + 32;
 
 /// Bytes that a pair in a file takes in addition to its key and value.
 const LENGTHS_BYTES: usize = 2 * size_of::<u64>();
+
+/// Pairs that are written between two looks at the clock.
+const PAIRS_PER_CHECK: usize = 1000;
 
 type Pair = (Vec<u8>, Vec<u8>);
 
@@ -32,6 +37,8 @@ pub(crate) enum SortError {
         "temporary files would take more than {0} bytes: emit less, or raise script-sort-disk-max"
     )]
     Disk(u64),
+    #[error(transparent)]
+    Late(#[from] Exceeded),
     #[error("cannot sort through temporary files: {0}")]
     Io(#[from] io::Error),
 }
@@ -87,12 +94,20 @@ pub(crate) struct Sorter {
     /// Memory of the pairs, in bytes.
     bytes: usize,
     runs: Vec<RunFile>,
+    /// Time from which on nothing is written.
+    deadline: Option<Instant>,
 }
 
 impl Sorter {
     /// Makes a sorter that uses so much memory, and files in a folder.
     pub(crate) fn new(folder: PathBuf, bytes_max: usize, disk: Arc<SortDisk>) -> Self {
-        Self { folder, bytes_max, disk, pairs: Vec::new(), bytes: 0, runs: Vec::new() }
+        let (pairs, runs) = (Vec::new(), Vec::new());
+        Self { folder, bytes_max, disk, pairs, bytes: 0, runs, deadline: None }
+    }
+
+    /// Makes the sorter write no files from a deadline on.
+    pub(crate) fn until(self, deadline: Option<Instant>) -> Self {
+        Self { deadline, ..self }
     }
 
     /// Adds a pair.
@@ -109,12 +124,12 @@ impl Sorter {
         if self.runs.len() == RUNS_MAX {
             let taken = self.disk.take(self.runs.iter().map(|run| run.taken.bytes).sum())?;
             let merged = Merged::of_runs(std::mem::take(&mut self.runs))?;
-            self.runs.push(write_run(&self.folder, merged, taken)?);
+            self.runs.push(write_run(&self.folder, merged, taken, self.deadline)?);
         }
         let bytes = self.bytes - self.pairs.len() * (PAIR_BYTES - LENGTHS_BYTES);
         let taken = self.disk.take(bytes as u64)?;
         self.sort();
-        let run = write_run(&self.folder, self.pairs.drain(..).map(Ok), taken)?;
+        let run = write_run(&self.folder, self.pairs.drain(..).map(Ok), taken, self.deadline)?;
         self.runs.push(run);
         self.bytes = 0;
         Ok(())
@@ -125,14 +140,18 @@ impl Sorter {
     }
 }
 
-/// Writes pairs to a file, which takes as much space as was taken.
+/// Writes pairs to a file, which takes as much space as was taken, until a deadline.
 fn write_run(
     folder: &Path,
     pairs: impl Iterator<Item = io::Result<Pair>>,
     taken: Taken,
+    deadline: Option<Instant>,
 ) -> Result<RunFile> {
     let mut file = BufWriter::new(tempfile::tempfile_in(folder)?);
-    for pair in pairs {
+    for (number, pair) in pairs.enumerate() {
+        if number % PAIRS_PER_CHECK == 0 && deadline.is_some_and(|at| Instant::now() >= at) {
+            return Err(Exceeded::Time.into());
+        }
         let (key, value) = pair?;
         for part in [&key, &value] {
             file.write_all(&(part.len() as u64).to_le_bytes())?;
@@ -284,6 +303,16 @@ mod tests {
             let error = sorter.add(b"k", b"v").unwrap_err().to_string();
             assert!(error.contains("script-sort-disk-max"), "{error}");
         }
+    }
+
+    #[test]
+    fn no_file_is_written_after_the_deadline() {
+        let disk = Arc::new(SortDisk::new(u64::MAX));
+        let new = || Sorter::new(std::env::temp_dir(), 0, Arc::clone(&disk));
+        new().until(None).add(b"k", b"v").unwrap();
+        let error = new().until(Some(Instant::now())).add(b"k", b"v").unwrap_err();
+        assert!(matches!(error, SortError::Late(_)), "{error}");
+        assert_eq!(disk.used.load(Ordering::Relaxed), 0);
     }
 
     #[test]

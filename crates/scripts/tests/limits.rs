@@ -276,6 +276,18 @@ fn no_function_of_a_script_has_the_address_of_one_of_lua() {
 }
 
 #[test]
+fn the_format_of_a_date_is_limited() {
+    let script = Script::new(EVALUATE);
+    check(
+        &script,
+        &[
+            ("#os.date(('x'):rep(4096))", "4096"),
+            ("os.date(('x'):rep(4097))", "error: the format is longer than 4096 bytes"),
+        ],
+    );
+}
+
+#[test]
 fn a_place_before_the_first_one_is_refused_by_insert() {
     fails("table.insert({}, -2 ^ 31, 1)", "position out of bounds");
 }

@@ -2,6 +2,7 @@
 
 use super::Installer;
 use crate::context::Context;
+use crate::output::{Input, Output};
 use base64::Engine;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
@@ -10,7 +11,7 @@ use cabinet::legacy::{ByteOrder, tcbs};
 use flate2::Compression;
 use flate2::read::{GzDecoder, GzEncoder, ZlibDecoder, ZlibEncoder};
 use mlua::{Lua, LuaString, Result};
-use std::io::Read;
+use std::io::{self, Read, Write};
 
 /// Longest run in the encoding `pack`.
 const RUN_MAX: usize = 127;
@@ -31,53 +32,66 @@ fn codec(
 ) -> Result<Option<LuaString>> {
     let text = text.as_bytes();
     let max = context.limits().state_bytes;
-    let limited = |reader: &mut dyn Read| -> Option<Vec<u8>> {
-        let mut bytes = Vec::new();
-        reader.take(max as u64 + 1).read_to_end(&mut bytes).ok()?;
-        Some(bytes)
+    let mut output = Output::new(context);
+    let out = &mut output;
+    let mut copy = |reader: &mut dyn Read| io::copy(reader, &mut *out).map(drop);
+    let input = Input::new(context, &text);
+    let fast = Compression::default();
+    let written = match &*mode.as_bytes() {
+        b"url" => encode_url(&text, &mut *out),
+        b"quote" => encode_quoted(&text, &mut *out),
+        b"hex" => text.iter().try_for_each(|byte| write!(out, "{byte:02x}")),
+        b"xml" => escape_xml(&text, &mut *out),
+        b"deflate" => copy(&mut ZlibEncoder::new(input, fast)),
+        b"~deflate" => copy(&mut ZlibDecoder::new(input)),
+        b"gzip" => copy(&mut GzEncoder::new(input, fast)),
+        b"~gzip" => copy(&mut GzDecoder::new(input)),
+        b"bzip" => copy(&mut BzEncoder::new(input, bzip2::Compression::best())),
+        b"~bzip" => copy(&mut BzDecoder::new(input)),
+        mode => {
+            let coded = code_quickly(mode, &text, max);
+            context.check()?;
+            return coded.map(|coded| limited(lua, context, &coded)).transpose();
+        }
     };
-    let coded = match &*mode.as_bytes() {
-        b"url" => Some(encode_url(&text)),
-        b"~url" => Some(decode_url(&text)),
-        b"base" => Some(STANDARD.encode(&*text).into_bytes()),
-        b"~base" => Some(decode_base64(&text)),
-        b"quote" => Some(encode_quoted(&text)),
-        b"~quote" => Some(decode_quoted(&text)),
-        b"hex" => Some(text.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()),
-        b"~hex" => Some(decode_hex(&text)),
-        b"pack" => Some(encode_runs(&text)),
-        b"~pack" => decode_runs(&text, max),
-        b"tcbs" => Some(tcbs::encode(&text, ORDER)),
-        b"~tcbs" => tcbs::decode(&text, ORDER, max).ok(),
-        b"deflate" => limited(&mut ZlibEncoder::new(&*text, Compression::default())),
-        b"~deflate" => limited(&mut ZlibDecoder::new(&*text)),
-        b"gzip" => limited(&mut GzEncoder::new(&*text, Compression::default())),
-        b"~gzip" => limited(&mut GzDecoder::new(&*text)),
-        b"bzip" => limited(&mut BzEncoder::new(&*text, bzip2::Compression::best())),
-        b"~bzip" => limited(&mut BzDecoder::new(&*text)),
-        b"xml" => Some(escape_xml(&text)),
-        b"~xml" => Some(unescape_xml(&text)),
-        _ => None,
-    };
-    context.check()?;
-    coded
-        .map(|coded| {
-            context.check_bytes(coded.len())?;
-            lua.create_string(&coded)
-        })
-        .transpose()
+    match written.map_err(io::Error::downcast::<mlua::Error>) {
+        Ok(()) => output.create(lua).map(Some),
+        Err(Ok(error)) => Err(error),
+        Err(Err(_)) => Ok(None),
+    }
 }
 
-fn encode_url(text: &[u8]) -> Vec<u8> {
-    let mut encoded = Vec::with_capacity(text.len());
+fn limited(lua: &Lua, context: &Context, text: &[u8]) -> Result<LuaString> {
+    context.check_bytes(text.len())?;
+    lua.create_string(text)
+}
+
+/// Encodes or decodes a text that becomes not much longer, or not more than `max` bytes.
+fn code_quickly(mode: &[u8], text: &[u8], max: usize) -> Option<Vec<u8>> {
+    match mode {
+        b"~url" => Some(decode_url(text)),
+        b"base" => Some(STANDARD.encode(text).into_bytes()),
+        b"~base" => Some(decode_base64(text)),
+        b"~quote" => Some(decode_quoted(text)),
+        b"~hex" => Some(decode_hex(text)),
+        b"pack" => Some(encode_runs(text)),
+        b"~pack" => decode_runs(text, max),
+        b"tcbs" => Some(tcbs::encode(text, ORDER)),
+        b"~tcbs" => tcbs::decode(text, ORDER, max).ok(),
+        b"~xml" => Some(unescape_xml(text)),
+        _ => None,
+    }
+}
+
+fn encode_url(text: &[u8], mut encoded: impl Write) -> io::Result<()> {
     for &byte in text {
         if byte.is_ascii_alphanumeric() || b"_-.!~*'()".contains(&byte) {
-            encoded.push(byte);
+            encoded.write_all(&[byte])?;
         } else {
-            encoded.extend(format!("%{byte:02X}").bytes());
+            write!(encoded, "%{byte:02X}")?;
         }
     }
-    encoded
+    Ok(())
 }
 
 fn decode_url(text: &[u8]) -> Vec<u8> {
@@ -121,17 +135,16 @@ fn decode_base64(text: &[u8]) -> Vec<u8> {
     LENIENT.decode(&digits).unwrap_or_default()
 }
 
-fn encode_quoted(text: &[u8]) -> Vec<u8> {
-    let mut encoded = Vec::with_capacity(text.len());
+fn encode_quoted(text: &[u8], mut encoded: impl Write) -> io::Result<()> {
     for &byte in text {
         let is_control = byte < b' ' && !matches!(byte, b'\r' | b'\n' | b'\t');
         if byte == b'=' || byte > b'~' || is_control {
-            encoded.extend(format!("={byte:02X}").bytes());
+            write!(encoded, "={byte:02X}")?;
         } else {
-            encoded.push(byte);
+            encoded.write_all(&[byte])?;
         }
     }
-    encoded
+    Ok(())
 }
 
 fn decode_quoted(text: &[u8]) -> Vec<u8> {
@@ -218,16 +231,15 @@ const ENTITIES: &[(u8, &[u8])] =
     &[(b'&', b"&amp;"), (b'<', b"&lt;"), (b'>', b"&gt;"), (b'"', b"&quot;")];
 
 /// Escapes a text for XML. Control characters that XML does not allow are left out.
-fn escape_xml(text: &[u8]) -> Vec<u8> {
-    let mut escaped = Vec::with_capacity(text.len());
+fn escape_xml(text: &[u8], mut escaped: impl Write) -> io::Result<()> {
     for &byte in text {
         match ENTITIES.iter().find(|(character, _)| *character == byte) {
-            Some((_, entity)) => escaped.extend(*entity),
+            Some((_, entity)) => escaped.write_all(entity)?,
             None if matches!(byte, 1..=8 | 0x0e..=0x1f) => {}
-            None => escaped.push(byte),
+            None => escaped.write_all(&[byte])?,
         }
     }
-    escaped
+    Ok(())
 }
 
 fn unescape_xml(text: &[u8]) -> Vec<u8> {
@@ -261,8 +273,11 @@ mod tests {
 
         #[test]
         fn texts_come_back(bytes: Vec<u8>) {
-            prop_assert_eq!(&decode_url(&encode_url(&bytes)), &bytes);
-            prop_assert_eq!(&decode_quoted(&encode_quoted(&bytes)), &bytes);
+            let (mut url, mut quoted) = (Vec::new(), Vec::new());
+            encode_url(&bytes, &mut url).unwrap();
+            encode_quoted(&bytes, &mut quoted).unwrap();
+            prop_assert_eq!(&decode_url(&url), &bytes);
+            prop_assert_eq!(&decode_quoted(&quoted), &bytes);
             prop_assert_eq!(&decode_base64(STANDARD.encode(&bytes).as_bytes()), &bytes);
         }
 

@@ -176,7 +176,7 @@ fn map_reduce(
     context: &Context,
     (map, reduce, keys): (Function, Function, Option<Table>),
 ) -> Result<bool> {
-    let sorter = context.shared.sorter(temporary_folder(lua));
+    let sorter = context.shared.sorter(temporary_folder(lua)).until(context.clock.deadline());
     let sorter = Arc::new(Mutex::new(Some(sorter)));
     let emit = emit_into(lua, &sorter)?;
     let map_record = |key: &[u8], value: &[u8]| {

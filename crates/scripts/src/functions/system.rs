@@ -2,6 +2,7 @@
 
 use super::{End, Installer, failed, programs};
 use crate::context::Context;
+use crate::limits::DATE_FORMAT_BYTES_MAX;
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 use mlua::{Lua, LuaString, Result, Table, Value};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -53,6 +54,10 @@ fn now() -> f64 {
 
 /// `os.date`: Lua's own shares memory among threads.
 fn date(lua: &Lua, _: &Context, (format, time): (Option<LuaString>, Option<f64>)) -> Result<Value> {
+    if format.as_ref().is_some_and(|format| format.as_bytes().len() > DATE_FORMAT_BYTES_MAX) {
+        let message = format!("the format is longer than {DATE_FORMAT_BYTES_MAX} bytes");
+        return Err(failed(message));
+    }
     let format = format.map_or_else(|| "%c".to_string(), |format| format.to_string_lossy());
     let (zone, format) = match format.strip_prefix('!') {
         Some(format) => (TimeZone::UTC, format.to_string()),

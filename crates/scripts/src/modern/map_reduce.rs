@@ -13,6 +13,7 @@ use mlua::{Function, Lua, Result, Table, Value};
 use parking_lot::Mutex;
 use server::ScriptRecords;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -129,7 +130,7 @@ fn send_all(context: &Context, sender: &SyncSender<Batch>) -> Result<()> {
     if is_whole { Ok(()) } else { Err(failed("the records cannot be read")) }
 }
 
-/// Maps the records of batches. After a failure it takes what is still sent.
+/// Maps the records of batches. After a failure or panic it takes what is still sent.
 fn map_batches(
     states: &dyn States,
     records: Arc<ScriptRecords>,
@@ -148,10 +149,55 @@ fn map_batches(
             }
         }
     };
-    let result = mapped();
+    let result = catch_unwind(AssertUnwindSafe(mapped))
+        .unwrap_or_else(|_| Err("a mapper has panicked".to_string()));
     if result.is_err() {
         // The sender would wait for ever.
         while receiver.lock().recv().is_ok() {}
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::CallClock;
+    use crate::shared::Mapper;
+    use cabinet::{Database, Options};
+    use server::{Config, Endpoint, Server};
+
+    struct Panics;
+
+    impl States for Panics {
+        fn evaluate_in_idle(&self, _: &ScriptRecords, _: &CallClock) {}
+
+        fn make_mapper(
+            &self,
+            _: &Arc<ScriptRecords>,
+            _: &MapFunctions,
+            _: &Path,
+            _: Duration,
+        ) -> std::result::Result<Box<dyn Mapper>, String> {
+            panic!("no mapper");
+        }
+    }
+
+    #[test]
+    fn a_mapper_that_panics_does_not_keep_the_sender_waiting() {
+        let listen = vec![Endpoint::Tcp { host: Some("127.0.0.1".into()), port: 0 }];
+        let database = Database::open_with("*", &Options::default()).unwrap();
+        let server = Server::bind(Config { listen, ..Config::default() }, database).unwrap();
+        let records = server.script_records(0, 1);
+        let map = MapFunctions { map: "map".into(), finish: None };
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let receiver = Mutex::new(receiver);
+        thread::scope(|scope| {
+            let sending = scope.spawn(move || (0..9).all(|_| sender.send(Batch::new()).is_ok()));
+            let folder = std::env::temp_dir();
+            let mapped =
+                map_batches(&Panics, records, &map, &folder, Duration::from_secs(600), &receiver);
+            assert_eq!(mapped.err().as_deref(), Some("a mapper has panicked"));
+            assert!(sending.join().unwrap());
+        });
+    }
 }

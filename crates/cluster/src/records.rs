@@ -43,7 +43,7 @@ pub(crate) type Listed = (Vec<Vec<u8>>, bool);
 /// A row of the table.
 #[derive(Debug)]
 pub(crate) struct Present {
-    version: i64,
+    pub(crate) version: i64,
     expires_at_ms: u64,
     /// Name of its entry in the order of the keys, if the database has one.
     entry: Option<i64>,
@@ -340,9 +340,9 @@ impl Records {
     }
 }
 
-/// Returns a new record with a version of its own.
-pub(crate) fn new_record(value: Vec<u8>, meta: Meta) -> FoundRecord {
-    FoundRecord { value, meta, version: version::fresh().cast_unsigned() }
+/// Returns a new record with a version of its own, above `last`.
+pub(crate) fn new_record(value: Vec<u8>, meta: Meta, last: i64) -> FoundRecord {
+    FoundRecord { value, meta, version: version::next(last, now_ms()).cast_unsigned() }
 }
 
 /// Returns a record as the executor of the server sees it.
@@ -468,7 +468,7 @@ mod tests {
             let records = Records::prepare(&cluster, &name).await.unwrap();
             let order = records.order().unwrap();
             let until = Instant::now() + name.timeout;
-            let (key, record) = (b"k", || new_record(b"v".to_vec(), Meta::NONE));
+            let (key, record) = (b"k", || new_record(b"v".to_vec(), Meta::NONE, 0));
             let put = records.change(&cluster, until, key, Some(None), Some(&record())).await;
             assert_eq!(put, Changed::Done);
             let row = records.get(&cluster, key).await.unwrap().unwrap();

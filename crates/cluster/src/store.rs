@@ -298,7 +298,7 @@ impl Shared {
                         }
                         false => {
                             let exists = shared.records.exists(&shared.cluster, &key).await;
-                            let bare = || new_record(Vec::new(), Meta::NONE);
+                            let bare = || new_record(Vec::new(), Meta::NONE, 0);
                             exists.map(|exists| exists.then(bare))
                         }
                     };
@@ -403,6 +403,7 @@ impl Shared {
         let read = row.as_ref().map(Option::as_ref);
         let mut record = read.flatten().and_then(|row| row.record.clone());
         let was_there = record.is_some();
+        let mut last = read.flatten().map_or(0, |row| row.version);
         let mut changes = false;
         let mut decisions = Vec::with_capacity(requests.len());
         for request in requests {
@@ -411,7 +412,8 @@ impl Shared {
             match mem::replace(&mut decision.change, Change::Keep) {
                 Change::Keep => {}
                 Change::Put(value, meta) => {
-                    version = record.insert(new_record(value, meta)).version;
+                    version = record.insert(new_record(value, meta, last)).version;
+                    last = version.cast_signed();
                     changes = true;
                 }
                 Change::Remove => {

@@ -26,6 +26,13 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Port of the nodes for clients, on the address of each.
 pub(crate) const CQL_PORT: u16 = 9042;
 
+/// Release of Java that Cassandra 5.0 needs.
+const JAVA_RELEASE: u32 = 17;
+
+/// Advice if it is missing.
+const INSTALL_JAVA: &str =
+    "install it (Debian: apt-get install openjdk-17-jdk-headless), and put its `bin` first in PATH";
+
 /// Most nodes of a cluster.
 const MOST_NODES: u8 = 3;
 
@@ -95,6 +102,7 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// Starts nodes without data, and waits until each serves through all others.
     pub(crate) fn start_new(count: u8) -> Result<Self> {
+        check_java()?;
         let classpath = files::classpath()?;
         let layout = Layout::new(target_folder().join("cassandra/nodes"), count, classpath);
         let nodes = Self { layout, ends: true };
@@ -292,12 +300,49 @@ impl Nodes {
     }
 }
 
+/// Checks that `java` is of the release that the nodes need.
+fn check_java() -> Result<()> {
+    let output = Command::new("java").arg("-version").output();
+    let output = output.with_context(|| format!("cannot start java: {INSTALL_JAVA}"))?;
+    let shown = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        java_release(&shown) == Some(JAVA_RELEASE),
+        "Cassandra needs JDK {JAVA_RELEASE}, and `java` is {:?}: {INSTALL_JAVA}",
+        shown.lines().next().unwrap_or_default()
+    );
+    Ok(())
+}
+
+/// Returns the release that `java -version` shows, as 17 of `openjdk version "17.0.15"`.
+fn java_release(shown: &str) -> Option<u32> {
+    let version = shown.split('"').nth(1)?;
+    version.split(|next: char| !next.is_ascii_digit()).next()?.parse().ok()
+}
+
 impl Drop for Nodes {
     fn drop(&mut self) {
         if self.ends
             && let Err(error) = self.end()
         {
             eprintln!("{error:#}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_release_of_java_is_the_first_number_of_its_version() {
+        for (shown, release) in [
+            ("openjdk version \"17.0.15\" 2025-04-15\nOpenJDK", Some(17)),
+            ("openjdk version \"21\" 2023-09-19", Some(21)),
+            ("openjdk version \"22-ea\" 2024-03-19", Some(22)),
+            ("java version \"1.8.0_392\"", Some(1)),
+            ("java: not found", None),
+        ] {
+            assert_eq!(java_release(shown), release, "{shown}");
         }
     }
 }

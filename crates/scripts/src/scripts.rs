@@ -87,6 +87,21 @@ impl Scripts {
         Ok(state)
     }
 
+    /// Renews the state of a thread, unless it is of the present script.
+    fn renew_if_old(
+        &self,
+        records: &Arc<ScriptRecords>,
+        thread: &ScriptThread,
+        slot: &mut Option<State>,
+    ) {
+        let generation = self.generation.load(Ordering::Acquire);
+        if slot.as_ref().is_none_or(|state| !state.is_of(generation)) {
+            records.leave_loop();
+            let code = Arc::clone(&self.code.lock());
+            self.renew(records, thread, slot, &code);
+        }
+    }
+
     /// Replaces the state of a thread by one of the present script. If the script fails here, the
     /// state stays, and a later call tries again.
     fn renew(
@@ -202,12 +217,7 @@ impl Extension for Scripts {
             records.leave_loop();
             thread.state.lock()
         });
-        let generation = self.generation.load(Ordering::Acquire);
-        if slot.as_ref().is_none_or(|state| !state.is_of(generation)) {
-            records.leave_loop();
-            let code = Arc::clone(&self.code.lock());
-            self.renew(records, thread, &mut slot, &code);
-        }
+        self.renew_if_old(records, thread, &mut slot);
         let Some(state) = &mut *slot else {
             return Err(ExtensionError("the script could not be loaded, see the log".into()));
         };
@@ -245,6 +255,12 @@ impl Extension for Scripts {
         drop(reloading);
         replace(records, &mut thread.state.lock(), Some(state));
         Ok(())
+    }
+
+    fn follow_reload(&self, records: &Arc<ScriptRecords>) {
+        if let Ok(thread) = self.thread(records) {
+            self.renew_if_old(records, thread, &mut thread.state.lock());
+        }
     }
 
     fn runs_on_loops(&self) -> bool {

@@ -142,6 +142,24 @@ fn a_script_is_loaded_with_all_rights_whoever_calls() {
 }
 
 #[test]
+fn the_first_state_follows_a_reload_without_a_call() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let write = |name: &str| {
+        let code = format!("function _begin() _put('begun', '{name}') end");
+        std::fs::write(file.path(), code).unwrap();
+    };
+    write("old");
+    let source = Source::File(file.path().to_path_buf());
+    let (scripts, _server, records) = with_threads(source, Limits::default(), 2);
+    write("new");
+    scripts.reload(&records[1]).unwrap();
+    let begun = || records[1].get(b"begun", <[u8]>::to_vec).unwrap().unwrap();
+    assert_eq!(begun(), b"old");
+    scripts.follow_reload(&records[0]);
+    assert_eq!(begun(), b"new");
+}
+
+#[test]
 fn a_script_that_could_not_be_loaded_in_a_state_is_loaded_later() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let write = |version: u32| {

@@ -31,6 +31,8 @@ struct Functions {
     running: AtomicUsize,
     ticks: AtomicUsize,
     reloads: AtomicUsize,
+    /// Threads that have followed a reload.
+    followed: Mutex<Vec<usize>>,
     begun: Mutex<Vec<usize>>,
     ended: Mutex<Vec<usize>>,
 }
@@ -110,7 +112,11 @@ impl Extension for Functions {
                 self.running.fetch_sub(1, Ordering::SeqCst);
                 if others > 0 { failure("not alone") } else { Ok(Some(Vec::new())) }
             }
-            b"blocked" => {
+            b"blocked on thread 0" if records.thread() > 0 => {
+                self.await_blocked(1);
+                Ok(Some(b"thread 0 is blocked".to_vec()))
+            }
+            b"blocked" | b"blocked on thread 0" => {
                 let mut gate = self.gate.lock().unwrap();
                 gate.0 += 1;
                 self.changed.notify_all();
@@ -133,6 +139,10 @@ impl Extension for Functions {
             return failure("line 7: syntax");
         }
         Ok(())
+    }
+
+    fn follow_reload(&self, records: &Arc<ScriptRecords>) {
+        self.followed.lock().unwrap().push(records.thread());
     }
 
     fn statistics(&self) -> Vec<FunctionStatistics> {
@@ -751,6 +761,20 @@ fn functions_are_loaded_again_on_request_and_a_failure_is_reported() {
     server.handle.reload_extension();
     wait_until(|| functions.reloads.load(Ordering::SeqCst) == 3);
     client.exchange(ext("echo", 0, "k", "v"), result("k\tv\n"));
+}
+
+#[test]
+fn thread_0_follows_a_reload_on_another_thread() {
+    let (server, functions) = start(config(), settings(2), &memory());
+    let mut blocked = [server.connect(), server.connect()];
+    for client in &mut blocked {
+        client.send(&ext("blocked on thread 0", 0, "k", "v"));
+    }
+    functions.await_blocked(1);
+    server.connect().exchange(misc("reload", &[]), list(&[]));
+    assert!(functions.followed.lock().unwrap().is_empty());
+    functions.release();
+    wait_until(|| *functions.followed.lock().unwrap() == [0]);
 }
 
 #[test]

@@ -39,6 +39,10 @@ pub trait Extension: Send + Sync {
     /// calling functions meanwhile: they change to the new ones with their next call.
     fn reload(&self, records: &Arc<ScriptRecords>) -> Result<(), ExtensionError>;
 
+    /// Changes to the functions that another thread has loaded. It is called on thread 0 soon after
+    /// each [`Self::reload`] on another one.
+    fn follow_reload(&self, _records: &Arc<ScriptRecords>) {}
+
     /// Returns whether the event loops may call functions themselves, which takes less time than
     /// a script thread does. Such a call must not wait: see [`ScriptRecords::leave_loop`]. Each
     /// event loop then has [`ScriptRecords`] of its own, with a number after those of the threads.

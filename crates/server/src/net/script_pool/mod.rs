@@ -115,6 +115,8 @@ struct State {
     due: VecDeque<usize>,
     /// Whether the functions are to be loaded again.
     reloads: bool,
+    /// Whether thread 0 is to change to functions that another thread has loaded.
+    first_follows: bool,
     /// Number of threads that wait for a job.
     idle: usize,
     /// Whether a thread was woken that does not run yet.
@@ -132,6 +134,7 @@ enum Work {
     Job(ScriptJob, Lock),
     Periodic(usize),
     Reload,
+    FollowReload,
 }
 
 impl State {
@@ -238,6 +241,12 @@ impl ScriptPool {
         self.wake_one(&mut state);
     }
 
+    /// Lets thread 0 change to the functions that another thread has loaded.
+    fn follow_reload(&self) {
+        self.state.lock().first_follows = true;
+        self.filled.notify_all();
+    }
+
     /// Ends the threads. Jobs that have not begun are dropped.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
@@ -257,13 +266,18 @@ impl ScriptPool {
         }
     }
 
-    /// Releases the lock of the last job, and returns the next work; `None` when the pool stops.
-    fn take(&self, released: Lock) -> Option<Work> {
+    /// Releases the lock of the last job of a thread, and returns its next work; `None` when the
+    /// pool stops.
+    fn take(&self, thread: usize, released: Lock) -> Option<Work> {
         let mut state = self.state.lock();
         state.jobs.release(released);
         loop {
             if state.stopping {
                 return None;
+            }
+            if thread == 0 && std::mem::take(&mut state.first_follows) {
+                self.wake_one(&mut state);
+                return Some(Work::FollowReload);
             }
             if let Some(work) = state.next() {
                 self.wake_one(&mut state);
@@ -356,7 +370,7 @@ pub(crate) fn work(hub: &Hub, thread: usize, _live: Live) {
     }
     pool.begin_loops(hub, thread);
     let mut released = Lock::None;
-    while let Some(work) = pool.take(released) {
+    while let Some(work) = pool.take(thread, released) {
         released = worker.run(hub, work);
     }
     pool.end(thread, || {
@@ -443,11 +457,26 @@ impl Worker {
             }
             Work::Reload => {
                 // The extension has logged a failure.
-                let _ = caught(|| extension.reload(&self.records));
+                let _ = caught(|| self.reload(hub));
+                self.end_call(hub);
+            }
+            Work::FollowReload => {
+                let _ = caught(|| {
+                    extension.follow_reload(&self.records);
+                    Ok(())
+                });
                 self.end_call(hub);
             }
         }
         Lock::None
+    }
+
+    fn reload(&self, hub: &Hub) -> Result<(), ExtensionError> {
+        self.extension.reload(&self.records)?;
+        if self.records.thread() != 0 {
+            hub.scripts.follow_reload();
+        }
+        Ok(())
     }
 
     /// Ends a call without a client. Its changes are in the update log afterwards.
@@ -480,7 +509,7 @@ impl Worker {
             ScriptTask::Function => {
                 extension.call(&self.records, call.name(), call.key(), call.value())
             }
-            ScriptTask::Reload => extension.reload(&self.records).map(|()| Some(Vec::new())),
+            ScriptTask::Reload => self.reload(hub).map(|()| Some(Vec::new())),
         });
         let has_changed = self.records.end_call();
         if has_changed && !shared.served.flush_update_log() {

@@ -7,7 +7,7 @@ use cabinet::{Batch, Engine, Error, HashDatabase, Meta, Options, Wait, Wanted};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const RECORDS: u32 = 300_000;
 
@@ -239,4 +239,34 @@ fn a_checkpoint_of_an_older_version_is_taken() {
         assert_eq!(figure(&database, "index_on_disk"), u64::from(budget == 0));
         assert_eq!(database.len(), 10_000);
     }
+}
+
+#[test]
+fn nothing_comes_back_if_a_merge_runs_while_all_records_are_removed() {
+    let database = open(&filled(20_000), 0);
+    let is_over = AtomicBool::new(false);
+    let after_clear = || -> cabinet::Result<u64> {
+        (0..2000).for_each(|number| put(&database, number, number));
+        database.clear()?;
+        let mut scan = database.full_scan(Wanted::Keys)?;
+        let mut met = database.len();
+        while scan.step_keys(&mut |_| met += 1)? {}
+        Ok(met)
+    };
+    let outcomes = std::thread::scope(|scope| {
+        let checkpoints = scope.spawn(|| -> cabinet::Result<u32> {
+            let mut written = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                database.checkpoint()?;
+                written += 1;
+            }
+            Ok(written)
+        });
+        // The thread is to end whatever comes out.
+        let outcomes: Vec<_> = (0..20).map(|_| after_clear()).collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(checkpoints.join().unwrap().unwrap() > 0);
+        outcomes
+    });
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(0))), "{outcomes:?}");
 }

@@ -256,6 +256,8 @@ impl<I: Index> Indexed<I> {
     /// Removes all records.
     pub(crate) fn clear(&self) -> Result<()> {
         let first = {
+            // A merge that goes on would take what is removed for entries of its run.
+            let _maintenance = self.log.pause_maintenance();
             let mut tables: Vec<_> = self.shards.iter().map(|shard| shard.write()).collect();
             let first = self.log.clear()?;
             for table in &mut tables {

@@ -16,6 +16,7 @@ use super::scan::{ScanError, Scanner};
 use super::segment::{Location, Segment, Segments};
 use super::{Log, count_timed, error_at};
 use crate::{Error, Result};
+use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -81,6 +82,15 @@ pub(crate) trait Rescue {
 
     /// Bytes that a checkpoint would take.
     fn checkpoint_bytes(&self) -> u64;
+}
+
+/// Lets the engine make its index smaller. A full disk has no room for that: it comes with the
+/// space that is being made.
+pub(super) fn relieve(rescue: &dyn Rescue) -> Result<()> {
+    match rescue.relieve() {
+        Err(Error::NoSpace { .. }) => Ok(()),
+        relieved => relieved,
+    }
 }
 
 /// How the space of a log is used.
@@ -314,7 +324,7 @@ impl Log {
             let bytes = scanner.offset() - before;
             if pace.spent(bytes, || self.is_in_hurry()) {
                 self.note_pressure();
-                rescue.relieve()?;
+                relieve(rescue)?;
                 if !go_on() {
                     return Ok(());
                 }
@@ -391,6 +401,12 @@ impl Log {
         let _maintenance = self.maintenance.lock();
         self.sync()?;
         self.remove_those(&|segment| segment.number < number)
+    }
+
+    /// Keeps maintenance from running until the guard is dropped. It is taken before the locks of
+    /// an index.
+    pub(crate) fn pause_maintenance(&self) -> MutexGuard<'_, ()> {
+        self.maintenance.lock()
     }
 
     /// Removes the sealed segments that are dead, as the engine has it.

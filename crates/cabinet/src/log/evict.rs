@@ -127,7 +127,7 @@ impl Log {
         if segment.is_damaged() || !matches!(walk, Ok(Walk::Whole)) {
             tracing::error!("{} is damaged: what it held is evicted", segment.path.display());
             evicted += rescue.forget_segment(segment)?;
-            rescue.relieve()?;
+            super::compact::relieve(rescue)?;
         }
         self.capacity.count_evicted(evicted);
         // It holds less now, and so there may be room enough.

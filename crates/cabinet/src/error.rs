@@ -181,7 +181,7 @@ pub enum NameError {
         key: String,
         /// The value given.
         value: String,
-        /// What would have been taken.
+        /// Values that the key takes.
         allowed: String,
     },
 }

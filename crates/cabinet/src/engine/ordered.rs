@@ -1,4 +1,4 @@
-//! What engines have that keep their keys in order: duplicates, places, cursors.
+//! Engines that keep their keys in order: duplicates and places.
 //!
 //! A key may have several values, its duplicates, which are numbered from 0 on in the order in
 //! which they stand. What does not speak of duplicates means the first one.
@@ -32,7 +32,7 @@ pub enum Seek<'a> {
     Before(&'a [u8], usize),
 }
 
-/// What becomes of the place where a record stands.
+/// Change of the place of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlaceChange<'a> {
     /// The record gets this value; it keeps its flags and expiry.

@@ -46,7 +46,7 @@ pub(crate) struct Table {
     base: Option<Box<Base>>,
 }
 
-/// What is not in the slots of a table.
+/// Run below a table, and the entries of it that are gone.
 struct Base {
     run: Arc<Run>,
     /// Entries of the run that are there no more. It has no base.
@@ -136,7 +136,7 @@ impl Table {
 
     fn empty(&mut self, slot: usize) {
         let mut gap = slot;
-        // What is not at home moves one place towards it.
+        // Entries that are not at their home move one place towards it.
         let mut next = gap + 1;
         while self.slots[next] != EMPTY && self.home(tag_of(self.slots[next])) < next {
             self.slots[gap] = self.slots[next];

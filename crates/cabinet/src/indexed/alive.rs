@@ -53,33 +53,43 @@ impl Alive {
 }
 
 impl<I: Index> Indexed<I> {
-    /// What serves for a segment: `known` if that does. `None` if the index is in memory.
+    /// Returns the entries that point into a segment: `known` if it has them. `None` if the index
+    /// is in memory.
     pub(super) fn alive_in(
         &self,
         segment: &Segment,
         known: Option<Arc<Alive>>,
+    ) -> Result<Option<Arc<Alive>>> {
+        self.alive(segment, known, || vec![(segment.number, segment.slot)])
+    }
+
+    /// As `alive_in`. If `known` does not have them, the segments after it in its group are read as
+    /// well.
+    pub(super) fn alive_from(
+        &self,
+        segment: &Segment,
+        known: Option<Arc<Alive>>,
+    ) -> Result<Option<Arc<Alive>>> {
+        self.alive(segment, known, || self.group_from(segment))
+    }
+
+    fn alive(
+        &self,
+        segment: &Segment,
+        known: Option<Arc<Alive>>,
+        segments: impl FnOnce() -> Vec<(u64, usize)>,
     ) -> Result<Option<Arc<Alive>>> {
         if !self.is_over_runs() {
             return Ok(None);
         }
         match known.filter(|known| known.serves(segment)) {
             Some(known) => Ok(Some(known)),
-            None => Ok(Some(Arc::new(self.read_alive(&[(segment.number, segment.slot)])?))),
+            None => Ok(Some(Arc::new(self.read_alive(&segments())?))),
         }
     }
 
-    /// The same, of a segment and those after it as far as they belong into one group.
-    pub(super) fn alive_from(
-        &self,
-        segment: &Segment,
-        known: Option<Arc<Alive>>,
-    ) -> Result<Option<Arc<Alive>>> {
-        if !self.is_over_runs() {
-            return Ok(None);
-        }
-        if let Some(known) = known.filter(|known| known.serves(segment)) {
-            return Ok(Some(known));
-        }
+    /// Returns the numbers and slots of a segment and of those after it that are read together.
+    fn group_from(&self, segment: &Segment) -> Vec<(u64, usize)> {
         let mut bytes = 0;
         let all = self.log.segments().in_order();
         let after = all.iter().filter(|one| one.number >= segment.number);
@@ -87,8 +97,7 @@ impl<I: Index> Indexed<I> {
             bytes += one.bytes();
             one.number == segment.number || bytes <= GROUP_BYTES
         });
-        let group: Vec<_> = group.map(|one| (one.number, one.slot)).collect();
-        Ok(Some(Arc::new(self.read_alive(&group)?)))
+        group.map(|one| (one.number, one.slot)).collect()
     }
 
     fn read_alive(&self, segments: &[(u64, usize)]) -> Result<Alive> {

@@ -115,7 +115,7 @@ pub(crate) struct Indexed<I: Index> {
     growth: Arc<Growth>,
     /// Whether tables have runs, because all entries would take more memory than that.
     over_runs: AtomicBool,
-    /// What is known of the segment that was last asked for, if tables have runs.
+    /// Entries that point into the segment of the last question, if tables have runs.
     alive: Mutex<Option<Arc<Alive>>>,
 }
 

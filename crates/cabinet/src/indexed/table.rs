@@ -104,7 +104,7 @@ pub(crate) trait Table: Send + Sync {
     fn unpack(&mut self, shard: usize, packed: Vec<u64>, keeps: &dyn Fn(Location) -> bool) -> bool;
 }
 
-/// What memory tells of an entry.
+/// Knowledge of an entry without a look at the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen<S> {
     Yes(S),

@@ -37,12 +37,7 @@ fn each_thread_has_globals_of_its_own_and_all_share_the_stash_and_eval() {
         function set() return _eval('n = 100') end
         function stash() _stashputcat('s', 'x') return _stashget('s') end";
     let source = Source::Inline(code.into());
-    let scripts = Scripts::open(source, Limits::default(), Allowed::default()).unwrap();
-    let server = server();
-    let records: Vec<_> = (0..3).map(|thread| server.script_records(thread, 3)).collect();
-    for records in &records {
-        scripts.begin(records);
-    }
+    let (scripts, _server, records) = with_threads(source, Limits::default(), 3);
     assert_eq!(text(&scripts, &records[0], "count"), "1");
     assert_eq!(text(&scripts, &records[0], "count"), "2");
     assert_eq!(text(&scripts, &records[1], "count"), "1");
@@ -67,12 +62,7 @@ fn code_that_is_executed_in_an_idle_state_executes_none_in_further_ones() {
         function fill() _eval(probe) for i = 1, 18 do _eval(padding) end return 'filled' end
         function why() return _stashget('why') end";
     let source = Source::Inline(code.into());
-    let scripts = Scripts::open(source, Limits::default(), Allowed::default()).unwrap();
-    let server = server();
-    let records: Vec<_> = (0..3).map(|thread| server.script_records(thread, 3)).collect();
-    for records in &records {
-        scripts.begin(records);
-    }
+    let (scripts, _server, records) = with_threads(source, Limits::default(), 3);
     // The last call finds the queues full, and executes the code in the second state.
     assert_eq!(text(&scripts, &records[0], "fill"), "filled");
     assert!(text(&scripts, &records[0], "why").contains("another state has much code left"));
@@ -254,12 +244,7 @@ fn begin_and_end_are_called_in_the_first_state_only() {
         function _end() _put('ended', _thid) end
         function stash() return _stashget('s') end";
     let source = Source::Inline(code.into());
-    let scripts = Scripts::open(source, Limits::default(), Allowed::default()).unwrap();
-    let server = server();
-    let records: Vec<_> = (0..2).map(|thread| server.script_records(thread, 2)).collect();
-    for records in &records {
-        scripts.begin(records);
-    }
+    let (scripts, _server, records) = with_threads(source, Limits::default(), 2);
     assert_eq!(text(&scripts, &records[1], "stash"), "b1");
     assert!(scripts.call(&records[0], b"_begin", b"", b"").is_err());
     scripts.end(&records[1]);
@@ -274,12 +259,7 @@ fn a_reload_changes_all_states_and_keeps_the_old_script_if_the_new_one_fails() {
     let write = |code: &str| std::fs::write(file.path(), code).unwrap();
     write("#!/usr/bin/lua\nfunction version() return 1 end");
     let source = Source::File(file.path().to_path_buf());
-    let scripts = Scripts::open(source.clone(), Limits::default(), Allowed::default()).unwrap();
-    let server = server();
-    let records: Vec<_> = (0..2).map(|thread| server.script_records(thread, 2)).collect();
-    for records in &records {
-        scripts.begin(records);
-    }
+    let (scripts, _server, records) = with_threads(source.clone(), Limits::default(), 2);
     for bad in ["function version(", "error('no')", "while true do local x = ('x'):rep(1e9) end"] {
         write(bad);
         scripts.reload(&records[0]).unwrap_err();
@@ -308,12 +288,7 @@ fn of_two_reloads_at_once_all_states_have_the_script_of_the_last() {
     };
     write(0);
     let source = Source::File(path.clone());
-    let scripts = Scripts::open(source, Limits::default(), Allowed::default()).unwrap();
-    let server = server();
-    let records: Vec<_> = (0..2).map(|thread| server.script_records(thread, 2)).collect();
-    for records in &records {
-        scripts.begin(records);
-    }
+    let (scripts, _server, records) = with_threads(source, Limits::default(), 2);
     for version in 1..50 {
         std::thread::scope(|scope| {
             scope.spawn(|| scripts.reload(&records[0]).unwrap());

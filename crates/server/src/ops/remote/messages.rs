@@ -1,0 +1,154 @@
+//! Requests to a store, and its answers.
+
+use super::{RecordAnswer, RecordRequest};
+use crate::ops::acknowledgement::RefusalReason;
+use cabinet::{Meta, Version};
+
+/// A request to a store.
+#[derive(Debug)]
+pub enum StoreRequest {
+    /// Reads or changes one record. Answered with [`StoreAnswer::Record`].
+    Record(RecordRequest),
+    /// Reads records. Answered with [`StoreAnswer::Records`].
+    GetMany {
+        /// The keys; at least one.
+        keys: Vec<Vec<u8>>,
+    },
+    /// Lists keys in the order of the store. Answered with [`StoreAnswer::Keys`].
+    Keys {
+        /// Bytes with which the keys begin.
+        prefix: Vec<u8>,
+        /// Key after which the list begins, if it does not begin at the first one. There may be no
+        /// record under it any more.
+        after: Option<Vec<u8>>,
+        /// Most keys of the answer.
+        max: usize,
+        /// Bytes of keys after which the answer ends, incomplete.
+        bytes_max: usize,
+    },
+    /// Reads records in the order of their keys. Answered with [`StoreAnswer::Range`].
+    Range {
+        /// First key.
+        begin: Vec<u8>,
+        /// Key before which the answer ends, if it ends before the last one.
+        end: Option<Vec<u8>>,
+        /// Most records of the answer.
+        max: usize,
+        /// Bytes of keys and values after which the answer ends, incomplete.
+        bytes_max: usize,
+    },
+    /// Counts all records. Answered with [`StoreAnswer::Count`].
+    Count,
+    /// Removes all records. Answered with [`StoreAnswer::Done`].
+    Clear,
+}
+
+/// An answer to a request.
+#[derive(Debug)]
+pub enum StoreAnswer {
+    /// See [`Decision::answer`].
+    Record(RecordAnswer),
+    /// The record under each key, in the order of the keys.
+    Records(Vec<Option<FoundRecord>>),
+    /// Nothing was done, since the changed record would have a value over the limit.
+    ValueTooLong {
+        /// Length of the value, in bytes.
+        bytes: usize,
+    },
+    /// Keys in the order of the store.
+    Keys {
+        /// The keys.
+        keys: Vec<Vec<u8>>,
+        /// Whether no key is missing, for whatever reason but the number of keys.
+        is_complete: bool,
+    },
+    /// Keys and records in the order of the keys.
+    Range {
+        /// The records.
+        records: Vec<(Vec<u8>, FoundRecord)>,
+        /// Whether no record is missing, for whatever reason but the number of records.
+        is_complete: bool,
+    },
+    /// A number of records.
+    Count(u64),
+    /// The request is executed.
+    Done,
+}
+
+/// A record of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundRecord {
+    /// The value.
+    pub value: Vec<u8>,
+    /// Flags and expiry.
+    pub meta: Meta,
+    /// Number that the store gave to its last change, above 0. No other change has the same.
+    pub version: Version,
+}
+
+/// Reason why a request has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreFailure {
+    /// The request has changed nothing, and will not.
+    Unavailable,
+    /// The request may have been executed, or may be executed later.
+    Unknown,
+}
+
+impl StoreRequest {
+    /// Returns whether the request changes no record.
+    pub fn is_read(&self) -> bool {
+        match self {
+            Self::Record(request) => request.is_read(),
+            Self::GetMany { .. } | Self::Keys { .. } | Self::Range { .. } | Self::Count => true,
+            Self::Clear => false,
+        }
+    }
+
+    /// Returns whether the time of the request grows with the number of records.
+    pub fn is_long(&self) -> bool {
+        match self {
+            Self::Record(_) | Self::GetMany { .. } => false,
+            Self::Keys { .. } | Self::Range { .. } | Self::Count | Self::Clear => true,
+        }
+    }
+
+    /// Returns the memory of the request, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let owned = match self {
+            Self::Record(RecordRequest { key, wanted, .. }) => key.len() + wanted.value_bytes(),
+            Self::GetMany { keys } => keys.iter().map(|key| key.len() + size_of::<Vec<u8>>()).sum(),
+            Self::Keys { prefix, after, .. } => prefix.len() + after.as_ref().map_or(0, Vec::len),
+            Self::Range { begin, end, .. } => begin.len() + end.as_ref().map_or(0, Vec::len),
+            Self::Count | Self::Clear => 0,
+        };
+        size_of::<Self>() + owned
+    }
+}
+
+impl StoreAnswer {
+    /// Returns the memory of the answer, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let of = |record: &FoundRecord| size_of::<FoundRecord>() + record.value.len();
+        match self {
+            Self::Record(answer) => answer.found.as_ref().map_or(0, of),
+            Self::Records(records) => records.iter().flatten().map(of).sum(),
+            Self::Keys { keys, .. } => {
+                keys.iter().map(|key| size_of::<Vec<u8>>() + key.len()).sum()
+            }
+            Self::Range { records, .. } => {
+                records.iter().map(|(key, record)| key.len() + of(record)).sum()
+            }
+            Self::Count(_) | Self::Done | Self::ValueTooLong { .. } => 0,
+        }
+    }
+}
+
+impl From<StoreFailure> for RefusalReason {
+    fn from(failure: StoreFailure) -> Self {
+        match failure {
+            StoreFailure::Unavailable => Self::Unavailable,
+            StoreFailure::Unknown => Self::Unknown,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! A store outside of this process, in place of the database: it is sent operations as owned
+//! requests, and answers later, from threads of its own.
+//!
+//! An event loop submits a request and serves other connections. With the answer it executes the
+//! client's request again from its first byte: an operation that was answered takes its answer, so
+//! none is submitted twice. A worker of the pool waits for each answer.
+
+mod answers;
+mod completion;
+mod encode;
+mod messages;
+mod operations;
+mod record;
+mod waits;
+
+use crate::ops::acknowledgement::RefusalReason;
+pub(crate) use answers::Answers;
+pub use completion::Completion;
+pub(crate) use encode::encode;
+pub use messages::{FoundRecord, StoreAnswer, StoreFailure, StoreRequest};
+pub use record::{Decision, RecordAnswer, RecordRequest};
+use std::fmt;
+pub use waits::LONG_REQUEST_FACTOR;
+pub(crate) use waits::Remote;
+
+/// A store that answers from threads of its own.
+pub trait RemoteStore: fmt::Debug + Send + Sync {
+    /// Returns what the store can do. Operations that need more are refused with an error that
+    /// names it.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Begins to execute a request, and returns without waiting. The answer goes to `completion`.
+    ///
+    /// Requests on one key that are submitted one after the other may take effect in any order:
+    /// a client's next request is submitted once the one before is answered.
+    fn submit(&self, request: StoreRequest, completion: Completion);
+
+    /// Returns the state of the store, for metrics and readiness.
+    fn status(&self) -> StoreStatus {
+        StoreStatus::default()
+    }
+}
+
+/// State of a store, and counts since its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreStatus {
+    /// Reason why clients should not be sent to this server, if there is one.
+    pub unready: Option<String>,
+    /// Nodes of the store that are known.
+    pub nodes: usize,
+    /// Nodes to which there is a connection.
+    pub nodes_connected: usize,
+    /// Statements that were executed.
+    pub statements: u64,
+    /// Statements that have failed and were not executed.
+    pub refused: u64,
+    /// Statements that have failed and may have been executed.
+    pub unknown: u64,
+    /// Changes that another change came before, so that they were decided again.
+    pub conflicts: u64,
+    /// Changes that were made in one step with another change of the same record.
+    pub folded: u64,
+}
+
+/// Abilities and limits of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// It lists keys by their prefix, in pages.
+    pub lists_keys: bool,
+    /// Its keys are in the order of their bytes, and it reads the records between two of them.
+    pub is_ordered: bool,
+    /// It knows how many records it has.
+    pub counts: bool,
+    /// It removes all records at once.
+    pub clears: bool,
+    /// It changes a record depending on what the record is. A store that does not can put records,
+    /// and remove them.
+    pub changes_conditionally: bool,
+    /// Longest key, in bytes.
+    pub key_bytes_max: usize,
+    /// Longest value, in bytes.
+    pub value_bytes_max: usize,
+}
+
+/// An answer, or the reason why a client gets none.
+pub(crate) type Answered = Result<StoreAnswer, RefusalReason>;

@@ -1,0 +1,226 @@
+//! Requests on one record: the owned operation, the decision over the record as it is, the answer.
+
+use super::{FoundRecord, StoreAnswer};
+use crate::ops::cas_numbers::CasNumbers;
+use crate::ops::conditional::{Action, Comparison, Precondition, Presence, Write, Written};
+use crate::ops::entity_tag::EntityTags;
+use crate::ops::execute::Outcome;
+use crate::ops::touch::{Touch, Touched};
+use cabinet::{Change, Entry, Meta, Version};
+use std::sync::Arc;
+use wire::http::Conditions;
+
+/// A request on one record.
+///
+/// A store reads the record, calls [`RecordRequest::decide`], and makes the change if the record
+/// has not changed since; otherwise it begins again.
+#[derive(Debug)]
+pub struct RecordRequest {
+    pub(super) key: Vec<u8>,
+    pub(super) wanted: Wanted,
+    pub(super) numbers: Arc<CasNumbers>,
+    pub(super) tags: EntityTags,
+    pub(super) value_bytes_max: usize,
+}
+
+/// Owned operation on one record.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    Read,
+    Touch(Touch),
+    Write {
+        action: Action<Vec<u8>>,
+        precondition: Precondition<'static>,
+        conditions: Option<Conditions<'static>>,
+        assign: Option<u64>,
+    },
+    AddInt(i32),
+}
+
+/// Change of a record, and the answer once the change is made.
+#[derive(Debug)]
+pub struct Decision {
+    /// Change to make.
+    pub change: Change,
+    answer: RecordAnswer,
+    /// CAS number that the changed record keeps or gets, 0 if it is the version.
+    number: u64,
+    numbers: Arc<CasNumbers>,
+    /// Length of the value that is too long, in bytes.
+    too_long: Option<usize>,
+}
+
+/// Answer to a request on one record.
+#[derive(Debug)]
+pub struct RecordAnswer {
+    pub(super) outcome: Outcome,
+    /// The record before the change.
+    pub(super) found: Option<FoundRecord>,
+    pub(super) touched: Option<Touched>,
+    pub(super) written: Written,
+}
+
+impl RecordRequest {
+    /// Returns the key of the record.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Returns whether the request changes no record. One that was claimed may have become stale,
+    /// and is then changed nevertheless.
+    pub fn is_read(&self) -> bool {
+        match &self.wanted {
+            Wanted::Read => true,
+            Wanted::Touch(touch) => touch.is_read(),
+            Wanted::Write { .. } | Wanted::AddInt(_) => false,
+        }
+    }
+
+    /// Returns what is to be done, if that is the same for each record and for none.
+    pub fn decide_unread(&self) -> Option<Decision> {
+        self.wanted.is_put().then(|| self.decide(None))
+    }
+
+    /// Returns what is to be done with the record, given as it is now. `None` stands for no record.
+    pub fn decide(&self, record: Option<Entry<'_>>) -> Decision {
+        let mut written = Written::default();
+        let mut touched = None;
+        let mut number = 0;
+        let found_or = |outcome| if record.is_some() { Outcome::Done } else { outcome };
+        let mut outcome = found_or(Outcome::NoRecord);
+        let mut change = Change::Keep;
+        match &self.wanted {
+            Wanted::Read => {}
+            Wanted::Touch(touch) => {
+                (change, touched) = touch.decide(record.as_ref());
+                outcome = match touched {
+                    Some(touched) if touched.wins && !touch.is_allowed() => Outcome::Unmet,
+                    Some(_) => Outcome::Done,
+                    None => Outcome::NoRecord,
+                };
+                if outcome == Outcome::Unmet {
+                    change = Change::Keep;
+                }
+                let old = record.map(|record| self.numbers.number(record.version));
+                number = old.or(touch.assign).unwrap_or(0);
+            }
+            Wanted::Write { action, precondition, conditions, assign } => {
+                let precondition = match conditions {
+                    Some(conditions) => Precondition::EntityTags(conditions),
+                    None => *precondition,
+                };
+                let action = action.map(Vec::as_slice);
+                let write = Write { key: &self.key, action, precondition, assign: *assign };
+                let comparison = Comparison { cas_numbers: &self.numbers, entity_tags: self.tags };
+                (change, outcome) = comparison.decide(&write, record, &mut written);
+                number = assign.unwrap_or(0);
+            }
+            Wanted::AddInt(addend) => {
+                let present = record.map_or(Some([0; 4]), |record| record.value.try_into().ok());
+                outcome = Outcome::RecordExists;
+                if let Some(present) = present {
+                    let sum = i32::from_le_bytes(present).wrapping_add(*addend);
+                    written.number = u64::from(sum.cast_unsigned());
+                    let meta = record.map_or(Meta::NONE, |record| record.meta);
+                    change = Change::Put(sum.to_le_bytes().to_vec(), meta);
+                    outcome = Outcome::Done;
+                }
+            }
+        }
+        let reads = matches!(self.wanted, Wanted::Read | Wanted::Touch(_));
+        let found = record.filter(|_| reads).map(|Entry { value, meta, version, .. }| {
+            FoundRecord { value: value.to_vec(), meta, version }
+        });
+        let answer = RecordAnswer { outcome, found, touched, written };
+        let too_long = match &change {
+            Change::Put(value, _) => Some(value.len()).filter(|len| *len > self.value_bytes_max),
+            Change::Keep | Change::Remove => None,
+        };
+        if too_long.is_some() {
+            change = Change::Keep;
+        }
+        Decision { change, answer, number, numbers: Arc::clone(&self.numbers), too_long }
+    }
+}
+
+impl Wanted {
+    /// Returns the length of the value, in bytes.
+    pub(super) fn value_bytes(&self) -> usize {
+        match self {
+            Self::Write { action, .. } => action.bytes().map_or(0, Vec::len),
+            Self::Read | Self::Touch(_) | Self::AddInt(_) => 0,
+        }
+    }
+
+    /// Returns whether a value is put, whatever the record is.
+    fn is_put(&self) -> bool {
+        let put =
+            |action: &Action<_>| matches!(action, Action::Put { presence: Presence::Any, .. });
+        matches!(
+            self,
+            Self::Write { action, precondition: Precondition::None, conditions: None, .. }
+                if put(action)
+        )
+    }
+
+    /// Returns whether the change of a record depends on the record.
+    pub(super) fn is_conditional(&self) -> bool {
+        match self {
+            Self::Read => false,
+            Self::Touch(touch) => !touch.is_read(),
+            Self::Write {
+                action: Action::Remove,
+                precondition: Precondition::None,
+                conditions: None,
+                ..
+            } => false,
+            Self::Write { .. } => !self.is_put(),
+            Self::AddInt(_) => true,
+        }
+    }
+}
+
+impl Decision {
+    /// Returns the answer, once the change is made. `version` is the one that the record got, 0 if
+    /// none was put.
+    pub fn answer(self, version: Version) -> StoreAnswer {
+        let Self { mut answer, number, numbers, too_long, .. } = self;
+        if let Some(bytes) = too_long {
+            return StoreAnswer::ValueTooLong { bytes };
+        }
+        answer.written.version = version;
+        if version != 0 && number != 0 {
+            // The number may be the version of a touch that was made in the same step.
+            numbers.set(version, numbers.number(number));
+        }
+        StoreAnswer::Record(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touches_that_are_made_in_one_step_keep_the_cas_number_of_the_record() {
+        let numbers = Arc::<CasNumbers>::default();
+        numbers.set(1, 50);
+        let request = |expires_at_ms| RecordRequest {
+            key: b"k".to_vec(),
+            wanted: Wanted::Touch(Touch { expires_at_ms: Some(expires_at_ms), ..Touch::default() }),
+            numbers: Arc::clone(&numbers),
+            tags: EntityTags::new(None),
+            value_bytes_max: 1,
+        };
+        let decide = |version| {
+            let entry = Entry { key: b"k", value: b"v", meta: Meta::NONE, version };
+            request(u64::MAX >> version).decide(Some(entry))
+        };
+        let decisions = [decide(1), decide(2)];
+        for (decision, version) in decisions.into_iter().zip([2, 3]) {
+            assert!(matches!(decision.change, Change::Put(..)));
+            decision.answer(version);
+        }
+        assert_eq!([2, 3].map(|version| numbers.number(version)), [50, 50]);
+    }
+}

@@ -5,7 +5,10 @@
 mod support;
 
 use scripts::{Allowed, Limits};
-use std::time::Duration;
+use server::Leave;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use support::{EVALUATE, Script, check, limits, memory};
 
 /// Runs code that must fail with a message that contains `expected`, and checks that the state
@@ -413,7 +416,7 @@ fn memory_in_globals_is_freed_with_the_state() {
 fn garbage_does_not_exceed_the_memory() {
     let script = Script::with(
         "function run() local s for i = 1, 300 do s = ('x'):rep(1e6) .. i end return #s end",
-        limits(),
+        Limits { call_time: Duration::from_secs(600), ..limits() },
         Allowed::default(),
         memory(),
     );
@@ -524,4 +527,42 @@ fn what_could_harm_the_process_is_absent() {
             ("type(os.time())", "\"number\""),
         ],
     );
+}
+
+#[test]
+fn a_state_that_grows_leaves_the_event_loop_before_many_instructions_take_long() {
+    let script = Script::with(
+        "function small() local t = {} for i = 1, 20 do t[i] = 'x' .. i end return 'small' end
+        function grow() local s = 'x' for i = 1, 22 do s = s .. s end return 'grown' end
+        function collect() collectgarbage() end
+        function inside() return coroutine.wrap(grow)() end
+        function fill() local t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1e5) .. i end end
+        function full() assert(not pcall(fill)) return 'full' end",
+        Limits { state_bytes: 16 << 20, ..Limits::default() },
+        Allowed::default(),
+        memory(),
+    );
+    // A state that was full once is watched as before.
+    for (name, result, stays) in [
+        ("small", "small", true),
+        ("grow", "grown", false),
+        ("small", "small", true),
+        ("inside", "grown", false),
+        ("full", "full", false),
+        ("small", "small", true),
+        ("grow", "grown", false),
+    ] {
+        let has_left = Arc::new(AtomicBool::new(false));
+        let leave = {
+            let has_left = Arc::clone(&has_left);
+            Arc::new(move || has_left.store(true, Ordering::Relaxed))
+        };
+        script.text("collect", "");
+        // No call is late.
+        let began = Instant::now() + Duration::from_secs(3600);
+        script.records.begin_on_loop(began, &(leave as Leave));
+        assert_eq!(script.text(name, ""), result);
+        assert_eq!(script.records.end_on_loop(), stays, "{name}");
+        assert_eq!(has_left.load(Ordering::Relaxed), !stays, "{name}");
+    }
 }

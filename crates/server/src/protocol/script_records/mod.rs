@@ -41,7 +41,7 @@ pub(crate) const LOOP_TIME: Duration = Duration::from_micros(50);
 const LOOP_VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// Hands an event loop to another thread, which serves its connections from then on.
-pub(crate) type Leave = Arc<dyn Fn() + Send + Sync>;
+pub type Leave = Arc<dyn Fn() + Send + Sync>;
 
 /// Reason why an operation of a function failed.
 #[derive(Debug, thiserror::Error)]
@@ -163,14 +163,14 @@ impl ScriptRecords {
     }
 
     /// Begins a call on an event loop. `leave` hands over the loop.
-    pub(crate) fn begin_on_loop(&self, now: Instant, leave: &Leave) {
+    pub fn begin_on_loop(&self, now: Instant, leave: &Leave) {
         *self.leave.lock() = Some(Arc::clone(leave));
         self.began_ns.store(self.nanoseconds_at(now), Ordering::Relaxed);
         self.is_on_loop.store(true, Ordering::Relaxed);
     }
 
     /// Ends a call on an event loop. Returns whether it has not left the loop.
-    pub(crate) fn end_on_loop(&self) -> bool {
+    pub fn end_on_loop(&self) -> bool {
         *self.leave.lock() = None;
         self.is_on_loop.swap(false, Ordering::Relaxed)
     }

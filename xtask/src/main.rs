@@ -48,6 +48,9 @@ enum Command {
         /// Set the number of nodes.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=3))]
         nodes: u8,
+        /// Run this part alone.
+        #[arg(long)]
+        only: Option<cassandra::Suite>,
     },
     /// Run third-party memcached, HTTP and Tokyo Tyrant clients against the server.
     Clients(Build),
@@ -197,7 +200,7 @@ const SHORT_BACKUP_RECORDS: u64 = 100_000;
 fn main() -> Result<()> {
     match Command::parse() {
         Command::Test { cluster } => test(if cluster { 3 } else { 1 }),
-        Command::ClusterTest { nodes } => cassandra::test(nodes),
+        Command::ClusterTest { nodes, only } => cassandra::test(nodes, only),
         Command::Clients(build) => clients::run_all(build.profile()),
         Command::Crash { rounds, build } => crash::run(build.profile(), rounds),
         Command::Memcached { seed, conversations, build } => {
@@ -237,7 +240,7 @@ fn command_names() -> Vec<String> {
 fn test(cassandra_nodes: u8) -> Result<()> {
     // The end-to-end tests and all suites below run the programs.
     cargo(&["test", "--workspace"])?;
-    cassandra::test(cassandra_nodes)?;
+    cassandra::test(cassandra_nodes, None)?;
     if cassandra_nodes > 1 {
         cassandra::chaos::run_all(Profile::Debug, cassandra::chaos::WRITES)?;
     }

@@ -1,8 +1,9 @@
 //! `tyrant cluster`: databases in a cluster of Apache Cassandra.
 
-use crate::cluster;
+use crate::cluster::{self, Migration};
 use anyhow::Result;
 use clap::Subcommand;
+use std::time::Duration;
 
 /// Number of replicas of each record, unless another one is given.
 const REPLICATION: u8 = 3;
@@ -28,12 +29,36 @@ enum Action {
         #[arg(long)]
         print: bool,
     },
+    /// Copy a local database into the cluster, or one of the cluster into a local database
+    ///
+    /// After an interruption the same command goes on where the copy was. Clients
+    /// should change neither database meanwhile.
+    Migrate(Migrate),
     /// Check that a database can be used as its name says
     Check {
         /// Name of the database, as for `tyrant serve`
         #[arg(value_name = "cassandra://HOSTS/KEYSPACE#...")]
         database: String,
     },
+}
+
+#[derive(Debug, clap::Args)]
+struct Migrate {
+    /// Name of the database to copy, which must not be open
+    #[arg(value_name = "FROM")]
+    from: String,
+    /// Name of the database to copy it into, of the same kind
+    #[arg(value_name = "TO")]
+    to: String,
+    /// Copy into a database that has records; those under the same keys are replaced
+    #[arg(long)]
+    into_existing: bool,
+    /// Compare all records after the copy, beside their number
+    #[arg(long)]
+    verify: bool,
+    /// Give up once the cluster has not answered for N seconds
+    #[arg(long, value_name = "N", default_value_t = 300)]
+    wait: u64,
 }
 
 impl Cluster {
@@ -46,6 +71,10 @@ impl Cluster {
             }
             Action::Init { database, replication, print: false } => {
                 cluster::init(&database, replication)?;
+            }
+            Action::Migrate(Migrate { from, to, into_existing, verify, wait }) => {
+                let wait = Duration::from_secs(wait);
+                cluster::migrate(&from, &to, Migration { into_existing, verify, wait })?;
             }
             Action::Check { database } => {
                 cluster::connect(&database)?;

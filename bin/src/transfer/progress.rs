@@ -27,6 +27,11 @@ impl Progress {
         }
     }
 
+    /// Creates a bar for a share of `length` that has no unit.
+    pub(crate) fn of_share(what: &str, length: u64) -> Self {
+        Self::new(what, length, "{msg} {wide_bar} {percent} %, {eta} left")
+    }
+
     fn new(what: &str, length: u64, template: &str) -> Self {
         let bar = ProgressBar::new(length);
         if let Ok(style) = ProgressStyle::with_template(template) {
@@ -40,6 +45,16 @@ impl Progress {
     /// Advances the bar.
     pub(crate) fn advance(&self, by: u64) {
         self.0.inc(by);
+    }
+
+    /// Moves the bar to a place.
+    pub(crate) fn reach(&self, position: u64) {
+        self.0.set_position(position);
+    }
+
+    /// Begins to measure the speed, after a move to where the work begins.
+    pub(crate) fn measure_from_here(&self) {
+        self.0.reset_eta();
     }
 
     /// Wraps a reader whose bytes advance the bar.

@@ -58,4 +58,39 @@ pub enum Error {
         /// Kind, mode and format of the name.
         wanted: String,
     },
+    /// A copy into the database has not ended.
+    #[error(
+        "keyspace {keyspace} has a part of the records of {source_name}: let `tyrant cluster \
+         migrate` go on first"
+    )]
+    Incomplete {
+        /// The keyspace.
+        keyspace: String,
+        /// Name of the database that is copied.
+        source_name: String,
+    },
+    /// The cluster has executed no attempt of a copy for so long.
+    #[error("the cluster is away: no attempt was successful for {seconds} s")]
+    Away {
+        /// The time, in seconds.
+        seconds: u64,
+    },
+    /// A record cannot be in the cluster.
+    #[error("the {what} of record {key:?} has {length} bytes, and may have {max}")]
+    TooLong {
+        /// `key` or `value`.
+        what: &'static str,
+        /// The key.
+        key: String,
+        /// Length, in bytes.
+        length: usize,
+        /// Longest length, in bytes.
+        max: usize,
+    },
+    /// A newer version has recorded the state of a copy.
+    #[error("the state of the last copy is {stage:?}, which this version does not know")]
+    UnknownStage {
+        /// The state.
+        stage: String,
+    },
 }

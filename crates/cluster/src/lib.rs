@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod copy;
 mod error;
 mod key_queues;
 mod name;
@@ -28,7 +29,8 @@ mod session;
 mod store;
 mod version;
 
+pub use copy::{CopiedRecord, CopyIn, CopyOut, CopyState, Page};
 pub use error::{Error, Result};
 pub use name::{Kind, Mode, Name, NameError, is_cluster_name};
-pub use schema::{REPLICATION_DEFAULT, statements};
+pub use schema::{REPLICATION_DEFAULT, Stage, statements};
 pub use store::{ClusterStore, init};

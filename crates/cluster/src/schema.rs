@@ -16,6 +16,8 @@
 //! Readers decide by `e` whether a record has expired. The time to live of the cells, which ends
 //! later, removes it.
 //!
+//! `migration` has the state of the last copy into the database in row 0.
+//!
 //! In a B+ tree, `key_order` has a row for each record: `s`, the XXH3 hash of `k` modulo the number
 //! of buckets; `k`; and `c`.
 
@@ -26,6 +28,30 @@ pub const REPLICATION_DEFAULT: u8 = 3;
 
 /// Format of the tables.
 pub(crate) const FORMAT: i32 = 1;
+
+/// How far a copy has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Into an empty database, which cannot be served yet.
+    Filling,
+    /// Into a database with records.
+    Adding,
+    /// Complete.
+    Done,
+}
+
+impl Stage {
+    const NAMES: [(Self, &'static str); 3] =
+        [(Self::Filling, "filling"), (Self::Adding, "adding"), (Self::Done, "done")];
+
+    pub(crate) fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(stage, _)| *stage == self).map_or("", |(_, name)| name)
+    }
+
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(_, own)| *own == name).map(|(stage, _)| *stage)
+    }
+}
 
 /// Returns the keyspace as it is written in statements: some names are words of the language.
 pub(crate) fn quoted(name: &Name) -> String {
@@ -52,6 +78,10 @@ pub fn statements(name: &Name, replication: u8) -> Vec<String> {
         format!(
             "CREATE TABLE IF NOT EXISTS {keyspace}.key_order \
              (s int, k blob, c bigint, PRIMARY KEY (s, k, c))"
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {keyspace}.migration (id int PRIMARY KEY, stage text, \
+             source text, place blob, copied bigint, expiring bigint)"
         ),
         format!(
             "INSERT INTO {keyspace}.meta (id, kind, mode, format, buckets) \

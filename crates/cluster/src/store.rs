@@ -5,7 +5,7 @@ use crate::key_queues::KeyQueues;
 use crate::name::{Kind, Mode, Name};
 use crate::order::{self, Order};
 use crate::records::{Changed, KEY_BYTES_MAX, Records, entry, new_record, prefixed};
-use crate::schema;
+use crate::schema::{self, Stage};
 use crate::session::{Cluster, Failure};
 use cabinet::{Change, Meta, Version};
 use server::{
@@ -44,11 +44,11 @@ pub struct ClusterStore {
 }
 
 #[derive(Debug)]
-struct Shared {
-    cluster: Arc<Cluster>,
-    records: Records,
+pub(crate) struct Shared {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) records: Records,
     queues: KeyQueues<Waiting>,
-    name: Name,
+    pub(crate) name: Name,
     conflicts: AtomicU64,
     folded: AtomicU64,
 }
@@ -68,8 +68,16 @@ struct Reply {
 }
 
 impl ClusterStore {
-    /// Connects to a database that [`init`] has made.
+    /// Connects to a database that [`init`] has made, and into which no copy is under way.
     pub fn connect(name: &Name) -> Result<Arc<Self>> {
+        let store = Self::connect_to_copy(name)?;
+        let runtime = store.runtime()?;
+        runtime.block_on(check_complete(&store.shared.cluster, name))?;
+        Ok(store)
+    }
+
+    /// Connects to a database that may have a part of its records.
+    pub fn connect_to_copy(name: &Name) -> Result<Arc<Self>> {
         let runtime = runtime()?;
         let shared = runtime.block_on(async {
             let cluster = Arc::new(Cluster::connect(name).await?);
@@ -81,6 +89,15 @@ impl ClusterStore {
             Ok::<_, Error>(Shared { cluster, records, queues, name, conflicts, folded })
         })?;
         Ok(Arc::new(Self { shared: Arc::new(shared), runtime: Some(runtime) }))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Returns the threads of the driver, for callers that wait.
+    pub(crate) fn runtime(&self) -> Result<&Runtime> {
+        self.runtime.as_ref().ok_or_else(|| Error::Threads(std::io::Error::other("ended")))
     }
 }
 
@@ -127,6 +144,19 @@ async fn check(cluster: &Cluster, name: &Name) -> Result<()> {
     let found = shown(&kind, &mode, format, buckets);
     let wanted = shown(name.kind.name(), name.mode.name(), schema::FORMAT, name.buckets);
     if found == wanted { Ok(()) } else { Err(Error::Mismatch { keyspace, found, wanted }) }
+}
+
+/// Checks that no copy into an empty database was begun and not ended.
+async fn check_complete(cluster: &Cluster, name: &Name) -> Result<()> {
+    let table = format!("{}.migration", schema::quoted(name));
+    // Databases of earlier versions have no such table.
+    let statement = format!("SELECT stage, source FROM {table} WHERE id = 0");
+    match cluster.find::<(String, String)>(&statement).await? {
+        Some((stage, source_name)) if stage == Stage::Filling.name() => {
+            Err(Error::Incomplete { keyspace: name.keyspace.clone(), source_name })
+        }
+        _ => Ok(()),
+    }
 }
 
 impl RemoteStore for ClusterStore {

@@ -169,7 +169,7 @@ pub(super) fn run_refusals(profile: Profile, nodes: &Nodes) -> Result<()> {
 }
 
 /// Returns the numbers of enough nodes to leave no majority.
-fn majority(nodes: &Nodes) -> impl Iterator<Item = u8> + use<> {
+pub(super) fn majority(nodes: &Nodes) -> impl Iterator<Item = u8> + use<> {
     let count = nodes.numbers().count();
     nodes.numbers().skip(count - (count / 2 + 1))
 }

@@ -6,6 +6,7 @@
 pub(crate) mod chaos;
 mod cql;
 mod files;
+mod migrate;
 
 use crate::programs::{Profile, target_folder, workspace};
 use anyhow::{Context, Result, bail, ensure};
@@ -78,9 +79,34 @@ pub(crate) fn run(action: &Action) -> Result<()> {
     Ok(())
 }
 
-/// Starts nodes, and runs the tests that need them.
-pub(crate) fn test(nodes: u8) -> Result<()> {
+/// A part of the tests that need nodes.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Suite {
+    /// Operations of each protocol.
+    Operations,
+    /// Copies of databases into the cluster and back, which are killed.
+    Migrate,
+    /// Requests without a majority of the nodes.
+    Refusals,
+}
+
+/// Starts nodes, and runs the tests that need them, or one part of these.
+pub(crate) fn test(nodes: u8, only: Option<Suite>) -> Result<()> {
     let nodes = Nodes::start_new(nodes)?;
+    let is_wanted = |suite| only.is_none_or(|only| only == suite);
+    if is_wanted(Suite::Operations) {
+        test_operations(&nodes)?;
+    }
+    if is_wanted(Suite::Migrate) {
+        migrate::run_all(Profile::Debug, &nodes)?;
+    }
+    if is_wanted(Suite::Refusals) {
+        chaos::run_refusals(Profile::Debug, &nodes)?;
+    }
+    Ok(())
+}
+
+fn test_operations(nodes: &Nodes) -> Result<()> {
     let contact_points = nodes.contact_points();
     println!("$ TYRANT_CASSANDRA={contact_points} \\");
     crate::programs::run(
@@ -89,8 +115,7 @@ pub(crate) fn test(nodes: u8) -> Result<()> {
             .env("TYRANT_CASSANDRA", contact_points)
             .env("TYRANT_CASSANDRA_REPLICATION", nodes.layout.count.to_string())
             .current_dir(workspace()),
-    )?;
-    chaos::run_refusals(Profile::Debug, &nodes)
+    )
 }
 
 /// Nodes of a cluster. New ones are ended when dropped.

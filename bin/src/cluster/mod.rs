@@ -13,12 +13,27 @@ pub(crate) struct Connected {
     pub(crate) timeout: Duration,
 }
 
+/// Options of a copy between a local database and one in a cluster.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Migration {
+    /// The target may have records.
+    pub(crate) into_existing: bool,
+    /// All records are compared after the copy.
+    pub(crate) verify: bool,
+    /// Longest time without an answer of the cluster.
+    pub(crate) wait: Duration,
+}
+
+#[cfg(feature = "cluster")]
+mod migrate;
+
 #[cfg(feature = "cluster")]
 mod connected {
     use super::Connected;
     use ::cluster::{ClusterStore, Kind, Name};
     use anyhow::{Context, Result};
 
+    pub(crate) use super::migrate::migrate;
     pub(crate) use ::cluster::is_cluster_name;
 
     /// Checks the name of a database.
@@ -49,7 +64,7 @@ mod connected {
 
 #[cfg(not(feature = "cluster"))]
 mod connected {
-    use super::Connected;
+    use super::{Connected, Migration};
     use anyhow::{Result, bail};
 
     const WITHOUT: &str = "this program was built without the feature `cluster`";
@@ -76,6 +91,10 @@ mod connected {
     pub(crate) fn statements(_: &str, _: u8) -> Result<Vec<String>> {
         bail!(WITHOUT)
     }
+
+    pub(crate) fn migrate(_: &str, _: &str, _: Migration) -> Result<()> {
+        bail!(WITHOUT)
+    }
 }
 
-pub(crate) use connected::{check, connect, init, is_cluster_name, statements};
+pub(crate) use connected::{check, connect, init, is_cluster_name, migrate, statements};

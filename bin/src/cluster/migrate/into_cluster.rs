@@ -1,0 +1,219 @@
+//! Copy of a local database into a cluster. Its state is a row of the keyspace.
+
+use super::{GO_ON, Migration, SAVE_INTERVAL, check_number, differing, place};
+use crate::transfer::progress::Progress;
+use ::cluster::{ClusterStore, CopyIn, CopyState, Name, Stage};
+use anyhow::{Context, Result, bail, ensure};
+use cabinet::name::Specification;
+use cabinet::{Database, Entry, Order, Position, Record};
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// Copies a local database into a cluster.
+pub(super) fn run(from: &str, to: &Name, options: Migration) -> Result<()> {
+    let mut specification = Specification::parse(from)?;
+    specification.options.create = false;
+    specification.options.read_only = true;
+    let database = Database::open_specification(&specification)
+        .with_context(|| format!("cannot open the database {from}"))?;
+    check_source(&database, from)?;
+    let path = fs::canonicalize(&specification.path)
+        .with_context(|| format!("cannot find {}", specification.path.display()))?;
+    let store = ClusterStore::connect_to_copy(to).context("cannot use the cluster")?;
+    let mut copy = Copy { database, store: &store, source: path.display().to_string(), options };
+    let state = copy.begin()?;
+    let state = copy.copy(state)?;
+    copy.finish(state)
+}
+
+/// Checks that the cluster can have the records of a database.
+fn check_source(database: &Database, name: &str) -> Result<()> {
+    let Some(order) = database.order() else { return Ok(()) };
+    ensure!(
+        order == Order::Lexical,
+        "{name} has its keys in the order {}, and a cluster has that of bytes alone",
+        order.name()
+    );
+    Ok(())
+}
+
+struct Copy<'s> {
+    database: Database,
+    store: &'s ClusterStore,
+    source: String,
+    options: Migration,
+}
+
+/// Place in the source, and the numbers of the records before it.
+struct Reached {
+    position: Position,
+    copied: u64,
+    expiring: u64,
+}
+
+impl Copy<'_> {
+    /// Returns the state from which the copy begins or goes on.
+    fn begin(&mut self) -> Result<CopyState> {
+        let Migration { into_existing, wait, .. } = self.options;
+        let advice = "tyrant cluster init makes what is missing in databases of earlier versions";
+        let present = self.store.copy_state(wait).context(advice)?;
+        if let Some(present) = present.filter(|present| present.stage != Stage::Done) {
+            if present.source == self.source {
+                let place = place::decode(&self.database, &present.place);
+                if let Some(position) = place {
+                    if position != Position::Start {
+                        eprintln!("going on after {} records", present.copied);
+                    }
+                    return Ok(present);
+                }
+            } else if !into_existing {
+                bail!(
+                    "a copy of {} into this database has not ended: let it go on, or copy into \
+                     what is there with --into-existing",
+                    present.source
+                );
+            }
+            let stage = if into_existing { Stage::Adding } else { present.stage };
+            return self.begin_anew(stage);
+        }
+        if into_existing {
+            return self.begin_anew(Stage::Adding);
+        }
+        ensure!(
+            self.store.is_empty(wait)?,
+            "the database in the cluster has records: --into-existing copies beside them"
+        );
+        self.begin_anew(Stage::Filling)
+    }
+
+    fn begin_anew(&self, stage: Stage) -> Result<CopyState> {
+        let place = place::encode(&self.database, &Position::Start);
+        let source = self.source.clone();
+        let state = CopyState { stage, source, place, copied: 0, expiring: 0 };
+        self.store.set_copy_state(&state, self.options.wait)?;
+        Ok(state)
+    }
+
+    /// Copies the records from the place of a state on. Returns the state at the end.
+    fn copy(&self, mut state: CopyState) -> Result<CopyState> {
+        let progress = self.progress("copying", state.copied);
+        let waits = || progress.print("waiting for the cluster");
+        let mut copy = CopyIn::begin(self.store, self.options.wait, &waits);
+        let copied = self.copy_records(&mut copy, &mut state, &progress);
+        if let Err(error) = copied {
+            // A record of an earlier place does no harm.
+            let _ = self.save(&mut copy, &mut state, Duration::ZERO);
+            let advice = format!("{} records are copied; {GO_ON}", state.copied);
+            return Err(error.context(advice));
+        }
+        Ok(state)
+    }
+
+    fn copy_records(
+        &self,
+        copy: &mut CopyIn<'_, Reached>,
+        state: &mut CopyState,
+        progress: &Progress,
+    ) -> Result<()> {
+        let position = place::decode(&self.database, &state.place);
+        let mut next = Some(position.unwrap_or_default());
+        let (mut copied, mut expiring) = (state.copied, state.expiring);
+        let mut saved = Instant::now();
+        let mut last: Option<Vec<u8>> = None;
+        while let Some(position) = next {
+            let mut records = Vec::new();
+            next = self.database.scan(&position, |entry| records.push(Record::from(entry)))?;
+            for record in &records {
+                // The values of a key follow each other.
+                ensure!(
+                    last.as_ref() != Some(&record.key),
+                    "key {} has several values, and in a cluster each key has one",
+                    record.key.escape_ascii()
+                );
+                last = Some(record.key.clone());
+                copy.put(entry(record))?;
+                copied += 1;
+                expiring += u64::from(record.meta.expires_at_ms != 0);
+            }
+            progress.advance(records.len() as u64);
+            // The last stretch is scanned again after an interruption.
+            let position = next.clone().unwrap_or(position);
+            if next.is_some() {
+                copy.mark(Reached { position, copied, expiring });
+            }
+            if saved.elapsed() > SAVE_INTERVAL {
+                self.save(copy, state, self.options.wait)?;
+                saved = Instant::now();
+            }
+        }
+        copy.finish()?;
+        (state.copied, state.expiring) = (copied, expiring);
+        Ok(())
+    }
+
+    /// Records the place before which all records are copied.
+    fn save(
+        &self,
+        copy: &mut CopyIn<'_, Reached>,
+        state: &mut CopyState,
+        wait: Duration,
+    ) -> Result<()> {
+        if let Some(Reached { position, copied, expiring }) = copy.reached() {
+            state.place = place::encode(&self.database, &position);
+            (state.copied, state.expiring) = (copied, expiring);
+            self.store.set_copy_state(state, wait)?;
+        }
+        Ok(())
+    }
+
+    /// Checks the copy, and records that it is complete.
+    fn finish(&self, state: CopyState) -> Result<()> {
+        let wait = self.options.wait;
+        let checked = self.check(&state);
+        if checked.is_err() {
+            self.begin_anew(state.stage)?;
+            return checked.context("the copy is not complete: the same command begins it again");
+        }
+        let done = CopyState { stage: Stage::Done, ..state };
+        self.store.set_copy_state(&done, wait)?;
+        println!("{} records copied", done.copied);
+        Ok(())
+    }
+
+    fn check(&self, state: &CopyState) -> Result<()> {
+        let found = self.store.count(self.options.wait)?;
+        check_number(found, state.copied, state.expiring, state.stage == Stage::Adding)?;
+        if !self.options.verify {
+            return Ok(());
+        }
+        let progress = self.progress("comparing", 0);
+        let waits = || progress.print("waiting for the cluster");
+        let mut comparison = CopyIn::<()>::begin(self.store, self.options.wait, &waits);
+        let mut next = Some(Position::Start);
+        while let Some(position) = next {
+            let mut records = Vec::new();
+            next = self.database.scan(&position, |entry| records.push(Record::from(entry)))?;
+            for record in &records {
+                comparison.compare(entry(record))?;
+            }
+            progress.advance(records.len() as u64);
+        }
+        comparison.finish()?;
+        match comparison.differing() {
+            (0, _) => Ok(()),
+            (number, first) => Err(differing(number, first.unwrap_or_default())),
+        }
+    }
+
+    fn progress(&self, what: &str, from: u64) -> Progress {
+        let progress = Progress::of_records(what, self.database.len());
+        progress.reach(from);
+        progress.measure_from_here();
+        progress
+    }
+}
+
+fn entry(record: &Record) -> Entry<'_> {
+    let Record { key, value, meta, version } = record;
+    Entry { key, value, meta: *meta, version: *version }
+}

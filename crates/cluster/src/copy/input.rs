@@ -1,0 +1,198 @@
+//! Copy of records into a database: a bounded number of puts is under way at once.
+
+use super::repeat;
+use crate::error::{Error, Result};
+use crate::records::{Changed, KEY_BYTES_MAX, new_record};
+use crate::session::Failure;
+use crate::store::{ClusterStore, Shared};
+use cabinet::{Entry, Meta};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+/// Most records under way.
+const RECORDS_MAX: usize = 256;
+
+/// Bytes of keys and values under way after which no further record begins.
+const BYTES_MAX: usize = 16 << 20;
+
+/// Time after which a wait for the oldest record is reported.
+const LONG_WAIT: Duration = Duration::from_secs(5);
+
+/// Records on their way into a database, or into a comparison with it. Marks between them tell how
+/// far all records before them have come.
+pub struct CopyIn<'s, M> {
+    store: &'s ClusterStore,
+    patience: Duration,
+    waits: &'s dyn Fn(),
+    /// Oldest first.
+    queue: VecDeque<Step<M>>,
+    records: usize,
+    bytes: usize,
+    reached: Option<M>,
+    differing: u64,
+    first_differing: Option<Vec<u8>>,
+}
+
+enum Step<M> {
+    Record(Task, usize),
+    Mark(M),
+}
+
+/// Work on a record: returns its key if it differs. Ends when it is dropped.
+struct Task(JoinHandle<Result<Option<Vec<u8>>>>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl<'s, M> CopyIn<'s, M> {
+    /// Begins a copy. A record is tried again until all attempts have failed for longer than
+    /// `patience`; `waits` is called when one takes long.
+    pub fn begin(store: &'s ClusterStore, patience: Duration, waits: &'s dyn Fn()) -> Self {
+        Self {
+            store,
+            patience,
+            waits,
+            queue: VecDeque::new(),
+            records: 0,
+            bytes: 0,
+            reached: None,
+            differing: 0,
+            first_differing: None,
+        }
+    }
+
+    /// Puts a record, once there is room for it.
+    pub fn put(&mut self, entry: Entry<'_>) -> Result<()> {
+        let (key, value, meta) = (entry.key.to_vec(), entry.value.to_vec(), entry.meta);
+        self.start(entry, async move |shared, patience| {
+            repeat!(patience, shared.copy(&key, &value, meta))?;
+            Ok(None)
+        })
+    }
+
+    /// Compares a record with the one in the database, once there is room for it.
+    pub fn compare(&mut self, entry: Entry<'_>) -> Result<()> {
+        let (key, value, meta) = (entry.key.to_vec(), entry.value.to_vec(), entry.meta);
+        self.start(entry, async move |shared, patience| {
+            let row = repeat!(patience, shared.records.get(&shared.cluster, &key))?;
+            let found = row.and_then(|row| row.record);
+            let is_same = found.is_some_and(|found| found.value == value && found.meta == meta);
+            Ok((!is_same).then_some(key))
+        })
+    }
+
+    fn start<F>(
+        &mut self,
+        entry: Entry<'_>,
+        work: impl FnOnce(Arc<Shared>, Duration) -> F,
+    ) -> Result<()>
+    where
+        F: Future<Output = Result<Option<Vec<u8>>>> + Send + 'static,
+    {
+        let shared = self.store.shared();
+        for (what, length, max) in [
+            ("key", entry.key.len(), KEY_BYTES_MAX),
+            ("value", entry.value.len(), shared.name.value_bytes_max),
+        ] {
+            if length > max {
+                let key = entry.key.escape_ascii().to_string();
+                return Err(Error::TooLong { what, key, length, max });
+            }
+        }
+        let bytes = entry.key.len() + entry.value.len();
+        while self.records >= RECORDS_MAX || self.records > 0 && self.bytes + bytes > BYTES_MAX {
+            self.wait_for_oldest()?;
+        }
+        let work = work(Arc::clone(shared), self.patience);
+        let task = Task(self.store.runtime()?.spawn(work));
+        self.queue.push_back(Step::Record(task, bytes));
+        self.records += 1;
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Marks the place after the records so far.
+    pub fn mark(&mut self, mark: M) {
+        self.queue.push_back(Step::Mark(mark));
+        self.take_marks();
+    }
+
+    /// Returns the last mark before which all records are copied, unless it was returned already.
+    pub fn reached(&mut self) -> Option<M> {
+        self.reached.take()
+    }
+
+    /// Waits for all records.
+    pub fn finish(&mut self) -> Result<()> {
+        while !self.queue.is_empty() {
+            self.wait_for_oldest()?;
+        }
+        Ok(())
+    }
+
+    /// Returns the number of records that differ, and the key of the first one.
+    pub fn differing(&self) -> (u64, Option<&[u8]>) {
+        (self.differing, self.first_differing.as_deref())
+    }
+
+    fn wait_for_oldest(&mut self) -> Result<()> {
+        if let Some(Step::Record(task, bytes)) = self.queue.front_mut() {
+            let runtime = self.store.runtime()?;
+            let done = runtime.block_on(async {
+                if let Ok(done) = timeout(LONG_WAIT, &mut task.0).await {
+                    return done;
+                }
+                (self.waits)();
+                (&mut task.0).await
+            });
+            let differing = done.map_err(|_| Error::Away { seconds: 0 })??;
+            self.records -= 1;
+            self.bytes -= *bytes;
+            self.queue.pop_front();
+            if let Some(key) = differing {
+                self.differing += 1;
+                self.first_differing.get_or_insert(key);
+            }
+        }
+        self.take_marks();
+        Ok(())
+    }
+
+    /// Passes the marks that have no record before them any more.
+    fn take_marks(&mut self) {
+        while let Some(Step::Mark(_)) = self.queue.front() {
+            if let Some(Step::Mark(mark)) = self.queue.pop_front() {
+                self.reached = Some(mark);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Puts a record in place of the one of its key, unless that is the same.
+    async fn copy(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<(), Failure> {
+        let until = Instant::now() + self.name.timeout;
+        let row = match self.records.order() {
+            None => None,
+            Some(_) => Some(self.records.get(&self.cluster, key).await?),
+        };
+        let read = row.as_ref().map(Option::as_ref);
+        let present = read.flatten().and_then(|row| row.record.as_ref());
+        if present.is_some_and(|found| found.value == value && found.meta == meta) {
+            return Ok(());
+        }
+        let last = read.flatten().map_or(0, |row| row.version);
+        let record = new_record(value.to_vec(), meta, last);
+        match self.records.change(&self.cluster, until, key, read, Some(&record)).await {
+            Changed::Done => Ok(()),
+            Changed::Conflict | Changed::NotDone => Err(Failure::NotDone),
+            Changed::Unknown => Err(Failure::Lost),
+        }
+    }
+}

@@ -119,6 +119,9 @@ enum Command {
         /// Set the number of writes to acknowledge in each phase.
         #[arg(long, default_value_t = cassandra::chaos::WRITES)]
         writes: usize,
+        /// Set the kind of the database.
+        #[arg(long, value_enum, default_value = "tch")]
+        kind: cassandra::chaos::Kind,
         #[command(flatten)]
         build: Build,
     },
@@ -213,8 +216,8 @@ fn main() -> Result<()> {
         Command::Chaos { seconds, seed, tls, build } => {
             chaos::run(build.profile(), seconds, seed, tls)
         }
-        Command::CassandraChaos { writes, build } => {
-            cassandra::chaos::run_all(build.profile(), writes)
+        Command::CassandraChaos { writes, kind, build } => {
+            cassandra::chaos::run_all(build.profile(), kind, writes)
         }
         Command::Faults { seed, rounds, build } => faults::run(build.profile(), seed, rounds),
         Command::TlsConnections { connections, build } => {
@@ -242,7 +245,9 @@ fn test(cassandra_nodes: u8) -> Result<()> {
     cargo(&["test", "--workspace"])?;
     cassandra::test(cassandra_nodes, None)?;
     if cassandra_nodes > 1 {
-        cassandra::chaos::run_all(Profile::Debug, cassandra::chaos::WRITES)?;
+        for kind in [cassandra::chaos::Kind::Tch, cassandra::chaos::Kind::Tcb] {
+            cassandra::chaos::run_all(Profile::Debug, kind, cassandra::chaos::WRITES)?;
+        }
     }
     clients::run_all(Profile::Debug)?;
     webdav::run_all(Profile::Debug)?;

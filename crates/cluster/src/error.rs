@@ -34,6 +34,14 @@ pub enum Error {
         /// Reason that the driver gives.
         reason: String,
     },
+    /// No node is in the data centre of the name.
+    #[error("no node is in data centre {wanted}: the nodes are in {known}")]
+    DataCentre {
+        /// Data centre of the name.
+        wanted: String,
+        /// Data centres of the nodes.
+        known: String,
+    },
     /// A statement of the schema has failed.
     #[error("the cluster has not executed {statement:?}: {reason}")]
     Statement {

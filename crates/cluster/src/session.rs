@@ -17,6 +17,7 @@ use scylla::serialize::row::SerializeRow;
 use scylla::statement::prepared::PreparedStatement;
 use scylla::statement::{Consistency, SerialConsistency};
 use server::{LONG_REQUEST_FACTOR, StoreStatus};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -94,8 +95,11 @@ impl Cluster {
         }
         let session = builder.build().await.map_err(|error| Error::Connect {
             contact_points: name.contact_points.join(", "),
-            reason: error.to_string(),
+            reason: with_advice(name, &error.to_string()),
         })?;
+        if let Some(wanted) = &name.data_centre {
+            check_data_centre(&session, wanted)?;
+        }
         let in_flight = Semaphore::new(name.in_flight_max);
         let (executed, refused, unknown) = <(AtomicU64, AtomicU64, AtomicU64)>::default();
         let long_timeout = name.timeout * LONG_REQUEST_FACTOR;
@@ -226,6 +230,34 @@ impl Cluster {
     }
 }
 
+/// Adds advice to the reason why there is no connection. A node that requires TLS, or another
+/// certificate, mostly ends the connection without a reason.
+fn with_advice(name: &Name, reason: &str) -> String {
+    let identity = name.tls.as_ref().map(|tls| tls.identity.is_some());
+    let advice = match identity {
+        _ if reason.contains("Authentication is required") => "give user and password in the name",
+        _ if !reason.contains("Connection broken") => return reason.to_owned(),
+        None => "nodes that require TLS need ca in the name",
+        Some(false) => {
+            "nodes that require a certificate of their clients need cert and key in the name"
+        }
+        Some(true) => "the nodes may not accept the certificate of cert",
+    };
+    format!("{advice}: {reason}")
+}
+
+/// Checks that a data centre has nodes. Without, all would be used as if none was preferred.
+fn check_data_centre(session: &Session, wanted: &str) -> Result<()> {
+    let state = session.get_cluster_state();
+    let nodes = state.get_nodes_info().iter();
+    let known: BTreeSet<&str> = nodes.filter_map(|node| node.datacenter.as_deref()).collect();
+    if known.contains(wanted) {
+        return Ok(());
+    }
+    let known = known.into_iter().collect::<Vec<_>>().join(", ");
+    Err(Error::DataCentre { wanted: wanted.to_owned(), known })
+}
+
 /// Waits for a place among the statements in flight.
 async fn place(in_flight: &Semaphore, until: Instant) -> Result<SemaphorePermit<'_>, Failure> {
     match timeout_at(until, in_flight.acquire()).await {
@@ -279,6 +311,21 @@ fn failure(error: &ExecutionError, may_repeat: bool) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_that_a_node_ends_has_advice_by_what_the_name_lacks() {
+        for (options, reason, advice) in [
+            ("", "Connection broken", "need ca"),
+            ("#ca=/a", "Connection broken", "need cert and key"),
+            ("#ca=/a#cert=/c#key=/k", "Connection broken", "may not accept the certificate"),
+            ("", "Authentication is required", "give user and password"),
+            ("", "refused", "refused"),
+        ] {
+            let name = Name::parse(&format!("cassandra://a/k{options}")).unwrap();
+            let text = with_advice(&name, reason);
+            assert!(text.contains(advice) && text.ends_with(reason), "{text}");
+        }
+    }
 
     #[test]
     fn a_statement_that_waits_too_long_for_its_place_is_not_begun() {

@@ -6,7 +6,7 @@ use super::Nodes;
 use crate::memcached::{self, Connection};
 use crate::programs::{Profile, Server, build, free_port, run};
 use anyhow::{Context, Result, bail, ensure};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -40,6 +40,7 @@ const KEYS_AT_ONCE: usize = 50;
 const MAGIC: u8 = 0xc8;
 const PUT: u8 = 0x10;
 const GET: u8 = 0x30;
+const KEYS_WITH_PREFIX: u8 = 0x58;
 const ADD_INT: u8 = 0x60;
 
 /// Results of the load.
@@ -47,6 +48,8 @@ const ADD_INT: u8 = 0x60;
 struct Told {
     /// Keys whose values were acknowledged.
     stored: Vec<String>,
+    /// Keys of all other puts, which may have been made.
+    others: Vec<String>,
     /// Acknowledged additions to each counter, and those with an unknown outcome.
     added: BTreeMap<String, (usize, usize)>,
     unavailable: usize,
@@ -81,8 +84,9 @@ impl Told {
 
     fn put(&mut self, key: String, outcome: Outcome) {
         self.note(outcome);
-        if let Outcome::Done = outcome {
-            self.stored.push(key);
+        match outcome {
+            Outcome::Done => self.stored.push(key),
+            Outcome::Unavailable | Outcome::Unknown => self.others.push(key),
         }
     }
 
@@ -97,12 +101,22 @@ impl Told {
     }
 }
 
+/// Kind of the database.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Kind {
+    /// Hash.
+    Tch,
+    /// B+ tree, whose lists must have its records.
+    Tcb,
+}
+
 /// Kills nodes under load. Each phase lasts until `writes` writes more are acknowledged.
-pub(crate) fn run_all(profile: Profile, writes: usize) -> Result<()> {
+pub(crate) fn run_all(profile: Profile, kind: Kind, writes: usize) -> Result<()> {
     let programs = build(profile)?;
     let nodes = Nodes::start_new(3)?;
     let folder = tempfile::tempdir().context("no temporary folder")?;
-    let name = format!("cassandra://{}/chaos", nodes.contact_points());
+    let options = if kind == Kind::Tcb { "#kind=tcb" } else { "" };
+    let name = format!("cassandra://{}/chaos{options}", nodes.contact_points());
     run(Command::new(programs.join("tyrant")).args(["cluster", "init", &name]))?;
     let start = |log: &str| {
         let log = folder.path().join(log);
@@ -136,6 +150,9 @@ pub(crate) fn run_all(profile: Profile, writes: usize) -> Result<()> {
         told.acknowledged, told.unavailable, told.unknown
     );
     check_records(servers[1].port, &told)?;
+    if kind == Kind::Tcb {
+        check_list(servers[0].port, &told)?;
+    }
     check_refusals(&nodes, &servers[0], &servers[1])
 }
 
@@ -345,6 +362,44 @@ fn check_records(port: u16, told: &Told) -> Result<()> {
         );
         println!("{counter}: {done} acknowledged, {unknown} unknown, sum {sum}");
     }
+    Ok(())
+}
+
+/// Compares the list of the keys with the records: those that may have been put are listed if they
+/// are there.
+fn check_list(port: u16, told: &Told) -> Result<()> {
+    let mut expected: BTreeSet<String> =
+        told.stored.iter().chain(told.added.keys()).cloned().collect();
+    let mut connection = Connection::open(port)?;
+    for key in &told.others {
+        if connection.get(key)?.is_some() {
+            expected.insert(key.clone());
+        }
+    }
+    let mut stream = connect(port)?;
+    let (prefix_bytes, all) = (0_u32.to_be_bytes(), u32::MAX.to_be_bytes());
+    stream.write_all(&[&[MAGIC, KEYS_WITH_PREFIX][..], &prefix_bytes, &all].concat())?;
+    let mut head = [0; 5];
+    stream.read_exact(&mut head).context("no list")?;
+    ensure!(head[0] == 0, "the list was refused");
+    let mut listed = BTreeSet::new();
+    let mut last = None;
+    for _ in 0..u32::from_be_bytes([head[1], head[2], head[3], head[4]]) {
+        let mut length = [0; 4];
+        stream.read_exact(&mut length)?;
+        let mut key = vec![0; u32::from_be_bytes(length) as usize];
+        stream.read_exact(&mut key)?;
+        ensure!(last.as_ref() < Some(&key), "the list is not in order");
+        last = Some(key.clone());
+        listed.insert(String::from_utf8(key)?);
+    }
+    let differing: Vec<_> = expected.symmetric_difference(&listed).collect();
+    ensure!(
+        differing.is_empty(),
+        "{} keys are only listed or only there: {differing:?}",
+        differing.len()
+    );
+    println!("{} keys are listed, which are those of the records", listed.len());
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Statements in Cassandra's protocol, version 4, each over a connection of its own: enough to see
 //! whether a node serves.
 
+use super::secure::Security;
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -20,30 +21,55 @@ pub(super) const THREE: u16 = 3;
 const VERSION: u8 = 4;
 const STARTUP: u8 = 1;
 const READY: u8 = 2;
+const AUTHENTICATE: u8 = 3;
 const QUERY: u8 = 7;
 const RESULT: u8 = 8;
+const AUTH_RESPONSE: u8 = 15;
+const AUTH_SUCCESS: u8 = 16;
 
-/// Executes a statement by a node. Fails if it is not executed.
-pub(super) fn execute(node: Ipv4Addr, statement: &str, consistency: u16) -> Result<()> {
+/// Executes a statement by a node, with TLS and a password if it requires them. Fails if it is not
+/// executed.
+pub(super) fn execute(
+    node: Ipv4Addr,
+    security: Option<&Security>,
+    statement: &str,
+    consistency: u16,
+) -> Result<()> {
     let address = SocketAddr::from((node, super::CQL_PORT));
-    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT).context("cannot connect")?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
+    let socket = TcpStream::connect_timeout(&address, TIMEOUT).context("cannot connect")?;
+    let stream = match security {
+        None => tls::Stream::new(socket, None),
+        Some(security) => {
+            let config = security.client()?;
+            tls::Stream::connect(socket, &config, &node.to_string(), TIMEOUT)?
+        }
+    };
+    stream.socket().set_read_timeout(Some(TIMEOUT))?;
+    stream.socket().set_write_timeout(Some(TIMEOUT))?;
     let mut options = 1u16.to_be_bytes().to_vec();
     for text in ["CQL_VERSION", "3.0.0"] {
         options.extend((text.len() as u16).to_be_bytes());
         options.extend(text.as_bytes());
     }
-    ensure!(ask(&mut stream, STARTUP, &options)? == READY, "the node is not ready");
+    match (ask(&stream, STARTUP, &options)?, security) {
+        (READY, None) => {}
+        (AUTHENTICATE, Some(security)) => {
+            let login = security.login();
+            let response = [&(login.len() as u32).to_be_bytes()[..], &login].concat();
+            let answer = ask(&stream, AUTH_RESPONSE, &response)?;
+            ensure!(answer == AUTH_SUCCESS, "the node has not accepted the password");
+        }
+        (answer, _) => bail!("the node is not ready: {answer}"),
+    }
     let length = (statement.len() as u32).to_be_bytes();
     let parameters = [&consistency.to_be_bytes()[..], &[0]].concat();
     let query = [&length[..], statement.as_bytes(), &parameters].concat();
-    ensure!(ask(&mut stream, QUERY, &query)? == RESULT, "no result");
+    ensure!(ask(&stream, QUERY, &query)? == RESULT, "no result");
     Ok(())
 }
 
 /// Sends a frame. Returns the code of the answer, unless that is an error.
-fn ask(stream: &mut TcpStream, code: u8, body: &[u8]) -> Result<u8> {
+fn ask(mut stream: &tls::Stream, code: u8, body: &[u8]) -> Result<u8> {
     let length = (body.len() as u32).to_be_bytes();
     let frame = [&[VERSION, 0, 0, 0, code][..], &length, body].concat();
     stream.write_all(&frame).context("cannot send")?;

@@ -1,5 +1,6 @@
 //! Files of the nodes: the programs from Maven Central, and the configuration of each node.
 
+use super::secure::Security;
 use crate::programs::target_folder;
 use crate::requirements;
 use anyhow::{Context, Result};
@@ -145,6 +146,8 @@ pub(super) struct Layout {
     pub(super) folder: PathBuf,
     pub(super) count: u8,
     programs: PathBuf,
+    /// Files of the nodes, if they require TLS and a password.
+    pub(super) security: Option<Security>,
     /// Second and third byte of the addresses: other workspaces have other ones.
     network: [u8; 2],
 }
@@ -154,7 +157,7 @@ impl Layout {
         let mut hasher = DefaultHasher::new();
         folder.hash(&mut hasher);
         let [first, second, ..] = hasher.finish().to_le_bytes();
-        Self { folder, count, programs, network: [first | 1, second] }
+        Self { folder, count, programs, security: None, network: [first | 1, second] }
     }
 
     /// Returns the folder of a node.
@@ -192,7 +195,11 @@ impl Layout {
             of("saved_caches"),
             of("cdc_raw"),
         );
-        write("cassandra.yaml", &format!("{SETTINGS}{own}"))?;
+        let settings = match &self.security {
+            None => SETTINGS.to_owned(),
+            Some(security) => security.settings(SETTINGS),
+        };
+        write("cassandra.yaml", &format!("{settings}{own}"))?;
         write("cassandra-rackdc.properties", "dc=dc1\nrack=rack1\n")?;
         write("logback.xml", LOGBACK)
     }

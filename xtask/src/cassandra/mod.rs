@@ -7,11 +7,13 @@ pub(crate) mod chaos;
 mod cql;
 mod files;
 mod migrate;
+mod secure;
 
 use crate::programs::{Profile, target_folder, workspace};
 use anyhow::{Context, Result, bail, ensure};
 use files::Layout;
 use rustix::process::{Pid, Signal, kill_process};
+use secure::Security;
 use std::fs::{self, File};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -37,6 +39,9 @@ const INSTALL_JAVA: &str =
 /// Most nodes of a cluster.
 const MOST_NODES: u8 = 3;
 
+/// Folder of certificates and a password beside the folders of the nodes.
+const SECURITY: &str = "security";
+
 /// Commands on the nodes below `target/cassandra`.
 #[derive(clap::Subcommand)]
 pub(crate) enum Action {
@@ -45,6 +50,9 @@ pub(crate) enum Action {
         /// Set the number of nodes.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_NODES)))]
         nodes: u8,
+        /// Require TLS, a certificate of the client, and a password.
+        #[arg(long)]
+        secure: bool,
     },
     /// End all nodes.
     Down,
@@ -63,9 +71,15 @@ pub(crate) enum Action {
 /// Executes a command on the nodes. They run on after it.
 pub(crate) fn run(action: &Action) -> Result<()> {
     match *action {
-        Action::Up { nodes } => {
-            let nodes = Nodes::start_new(nodes)?;
+        Action::Up { nodes, secure } => {
+            let nodes = match secure {
+                false => Nodes::start_new(nodes)?,
+                true => Nodes::start_secure(nodes)?,
+            };
             println!("CQL on {}", nodes.contact_points());
+            if let Some(security) = nodes.security() {
+                println!("options of names: {}", security.options());
+            }
             nodes.leave();
         }
         Action::Down => Nodes::present()?.end()?,
@@ -88,12 +102,20 @@ pub(crate) enum Suite {
     Migrate,
     /// Requests without a majority of the nodes.
     Refusals,
+    /// TLS, passwords and rights, over a node of its own.
+    Security,
 }
 
 /// Starts nodes, and runs the tests that need them, or one part of these.
 pub(crate) fn test(nodes: u8, only: Option<Suite>) -> Result<()> {
-    let nodes = Nodes::start_new(nodes)?;
     let is_wanted = |suite| only.is_none_or(|only| only == suite);
+    if is_wanted(Suite::Security) {
+        secure::run_all(Profile::Debug)?;
+    }
+    if only == Some(Suite::Security) {
+        return Ok(());
+    }
+    let nodes = Nodes::start_new(nodes)?;
     if is_wanted(Suite::Operations) {
         test_operations(&nodes)?;
     }
@@ -127,15 +149,30 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// Starts nodes without data, and waits until each serves through all others.
     pub(crate) fn start_new(count: u8) -> Result<Self> {
+        Self::start_all(count, false)
+    }
+
+    /// As [`Nodes::start_new`], with TLS and a password.
+    pub(super) fn start_secure(count: u8) -> Result<Self> {
+        Self::start_all(count, true)
+    }
+
+    fn start_all(count: u8, is_secure: bool) -> Result<Self> {
         check_java()?;
         let classpath = files::classpath()?;
         let layout = Layout::new(target_folder().join("cassandra/nodes"), count, classpath);
-        let nodes = Self { layout, ends: true };
+        let mut nodes = Self { layout, ends: true };
         for node in 1..=MOST_NODES {
             ensure!(nodes.process(node)?.is_none(), "node {node} runs: cargo xtask cassandra down");
         }
         if nodes.layout.folder.exists() {
             fs::remove_dir_all(&nodes.layout.folder).context("cannot remove the old nodes")?;
+        }
+        if is_secure {
+            let addresses: Vec<Ipv4Addr> =
+                nodes.numbers().map(|node| nodes.address(node)).collect();
+            let folder = nodes.layout.folder.join(SECURITY);
+            nodes.layout.security = Some(Security::make(&folder, &addresses)?);
         }
         for node in nodes.numbers() {
             nodes.layout.write(node)?;
@@ -158,7 +195,20 @@ impl Nodes {
             count += 1;
         }
         ensure!(count > 0, "there are no nodes: cargo xtask cassandra up");
-        Ok(Self { layout: Layout::new(folder, count, files::classpath()?), ends: false })
+        let security = Security::present(&folder.join(SECURITY));
+        let mut layout = Layout::new(folder, count, files::classpath()?);
+        layout.security = security;
+        Ok(Self { layout, ends: false })
+    }
+
+    /// Returns the files of nodes that require TLS and a password.
+    fn security(&self) -> Option<&Security> {
+        self.layout.security.as_ref()
+    }
+
+    /// Executes a statement by a node.
+    pub(super) fn execute(&self, node: u8, statement: &str, consistency: u16) -> Result<()> {
+        cql::execute(self.address(node), self.security(), statement, consistency)
     }
 
     /// Lets the nodes run on.
@@ -270,7 +320,7 @@ impl Nodes {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
             let query = "SELECT release_version FROM system.local";
-            match cql::execute(self.address(node), query, cql::ONE) {
+            match self.execute(node, query, cql::ONE) {
                 Ok(()) => return Ok(()),
                 Err(error) if Instant::now() > deadline => {
                     return Err(error.context(format!("node {node} does not serve")));
@@ -309,10 +359,11 @@ impl Nodes {
         let read = "SELECT k FROM ready.ready WHERE k = 1";
         let Some(first) = running.first().copied() else { return Ok(()) };
         loop {
-            let made = cql::execute(self.address(first), &create, cql::ONE)
-                .and_then(|()| cql::execute(self.address(first), table, cql::ONE));
+            let made = self
+                .execute(first, &create, cql::ONE)
+                .and_then(|()| self.execute(first, table, cql::ONE));
             let settled = running.iter().fold(made, |settled, node| {
-                settled.and_then(|()| cql::execute(self.address(*node), read, consistency))
+                settled.and_then(|()| self.execute(*node, read, consistency))
             });
             match settled {
                 Ok(()) => return Ok(()),

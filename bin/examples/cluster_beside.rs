@@ -1,0 +1,312 @@
+//! Measures a server over a cluster beside a plain client of Cassandra that executes the same
+//! statements, in turn, with as many requests in flight.
+//!
+//! ```sh
+//! cargo build --release
+//! cargo run --release -p tyrant-kv --example cluster_beside -- \
+//!     target/release/tyrant cassandra://127.0.0.1/beside 20000 32 5
+//! ```
+//!
+//! The arguments are the program, the name of a new hash database, the operations of each kind, the
+//! requests in flight and the rounds. The keyspace gets one replica.
+
+#![expect(clippy::unwrap_used, reason = "a measurement ends with the first failure")]
+
+use client::Client;
+use cluster::{Mode, Name};
+use scylla::client::execution_profile::ExecutionProfile;
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use scylla::statement::prepared::PreparedStatement;
+use scylla::statement::{Consistency, SerialConsistency};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes of a value.
+const VALUE_BYTES: usize = 100;
+
+/// Threads of the plain client: as many as those of the server's driver.
+const THREADS: usize = 2;
+
+const OPERATIONS: [(&str, Operation); 3] =
+    [("put", Operation::Put), ("get", Operation::Get), ("add", Operation::Add)];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Put,
+    Get,
+    Add,
+}
+
+/// Results of one run.
+struct Run {
+    /// Operations per second.
+    rate: f64,
+    p50: Duration,
+    p99: Duration,
+    /// Processor time of the side that is measured, in microseconds per operation.
+    processor_us: f64,
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [program, name, operations, in_flight, rounds] = &arguments[..] else {
+        panic!("arguments: PROGRAM NAME OPERATIONS IN_FLIGHT ROUNDS")
+    };
+    let parsed = Name::parse(name).unwrap();
+    let (operations, in_flight, rounds): (usize, usize, usize) =
+        (operations.parse().unwrap(), in_flight.parse().unwrap(), rounds.parse().unwrap());
+    cluster::init(&parsed, 1).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .enable_all()
+        .build()
+        .unwrap();
+    let plain = Arc::new(runtime.block_on(Plain::connect(&parsed)));
+    let served = Served::start(program, name);
+    println!("operation\tside\tround\toperations/s\tp50 ms\tp99 ms\tprocessor us");
+    for (title, operation) in OPERATIONS {
+        if operation == Operation::Add && parsed.mode == Mode::Plain {
+            continue;
+        }
+        let mut ratios = Vec::new();
+        // The first round is not counted.
+        for round in 0..=rounds {
+            // Both sides are first in every second round.
+            let mut runs = [0, 1].map(|side| (round + side) % 2).map(|side| {
+                let run = match side {
+                    0 => plain_run(&runtime, &plain, operation, operations, in_flight),
+                    _ => served.run(operation, operations, in_flight),
+                };
+                (side, run)
+            });
+            runs.sort_by_key(|(side, _)| *side);
+            for (side, run) in &runs {
+                let side = ["plain", "server"][*side];
+                println!(
+                    "{title}\t{side}\t{round}\t{:.0}\t{:.2}\t{:.2}\t{:.1}",
+                    run.rate,
+                    run.p50.as_secs_f64() * 1e3,
+                    run.p99.as_secs_f64() * 1e3,
+                    run.processor_us
+                );
+            }
+            if round > 0 {
+                ratios.push(runs[1].1.rate / runs[0].1.rate);
+            }
+        }
+        ratios.sort_by(f64::total_cmp);
+        println!("{title}\tserver/plain\tmedian\t{:.3}", ratios[ratios.len() / 2]);
+    }
+}
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key-{:08}", number.wrapping_mul(0x9e37_79b9) % 1_000_000).into_bytes()
+}
+
+/// Key of a counter: many, so that additions seldom meet.
+fn counter(number: usize) -> Vec<u8> {
+    format!("counter-{}", number % 4096).into_bytes()
+}
+
+fn result(mut times: Vec<Duration>, taken: Duration, processor: Duration) -> Run {
+    times.sort_unstable();
+    let at = |share: usize| times[(times.len() * share / 1000).min(times.len() - 1)];
+    Run {
+        rate: times.len() as f64 / taken.as_secs_f64(),
+        p50: at(500),
+        p99: at(990),
+        processor_us: processor.as_secs_f64() * 1e6 / times.len() as f64,
+    }
+}
+
+/// Returns the processor time of a process so far.
+fn processor_time(process: &str) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+    // The kernel counts 100 per second.
+    Duration::from_millis(ticks * 10)
+}
+
+/// A plain client of the driver.
+struct Plain {
+    session: Session,
+    is_strict: bool,
+    get: PreparedStatement,
+    put: PreparedStatement,
+    put_if: PreparedStatement,
+}
+
+impl Plain {
+    async fn connect(name: &Name) -> Self {
+        let profile = ExecutionProfile::builder()
+            .consistency(Consistency::Quorum)
+            .serial_consistency(Some(SerialConsistency::Serial))
+            .build();
+        let session = SessionBuilder::new()
+            .known_nodes(&name.contact_points)
+            .default_execution_profile_handle(profile.into_handle())
+            .build()
+            .await
+            .unwrap();
+        let table = format!("{}.records", name.keyspace);
+        let get = format!("SELECT v, ver, f, e, c FROM {table} WHERE k = ?");
+        let put = format!(
+            "UPDATE {table} USING TTL ? SET v = ?, ver = ?, f = ?, e = ?, c = ? WHERE k = ?"
+        );
+        let is_strict = name.mode == Mode::Strict;
+        let put_any = if is_strict { format!("{put} IF g = null") } else { put.clone() };
+        let (get, put_any, put_if) = tokio::try_join!(
+            session.prepare(get),
+            session.prepare(put_any),
+            session.prepare(format!("{put} IF ver = ?")),
+        )
+        .unwrap();
+        Self { session, is_strict, get, put: put_any, put_if }
+    }
+
+    async fn execute(&self, operation: Operation, number: usize) {
+        let own = |key: Vec<u8>| [&[0][..], &key].concat();
+        let version = (number as i64) << 20 | i64::from(std::process::id());
+        let no_entry = None::<i64>;
+        match operation {
+            Operation::Put => {
+                let value = vec![b'v'; VALUE_BYTES];
+                let values = (0, value, version, 0, 0_i64, no_entry, own(key(number)));
+                let result = self.session.execute_unpaged(&self.put, values).await.unwrap();
+                assert_eq!(result.is_rows(), self.is_strict);
+            }
+            Operation::Get => {
+                let key = (own(key(number)),);
+                let result = self.session.execute_unpaged(&self.get, key).await.unwrap();
+                let rows = result.into_rows_result().unwrap();
+                let row = rows.single_row::<(Vec<u8>, i64, i32, i64, Option<i64>)>().unwrap();
+                assert_eq!(row.0.len(), VALUE_BYTES);
+            }
+            Operation::Add => loop {
+                let key = own(counter(number));
+                let read = self.session.execute_unpaged(&self.get, (&key,)).await.unwrap();
+                let rows = read.into_rows_result().unwrap();
+                let row = rows.maybe_first_row::<(Vec<u8>, i64, i32, i64, Option<i64>)>().unwrap();
+                let sum =
+                    row.as_ref().map_or(0, |row| i32::from_le_bytes(row.0[..].try_into().unwrap()));
+                let last = row.map(|row| row.1);
+                let value = (sum + 1).to_le_bytes().to_vec();
+                let next = last.unwrap_or(0).max(version) + 1;
+                let values = (0, value, next, 0, 0_i64, no_entry, key, last);
+                let put = self.session.execute_unpaged(&self.put_if, values).await.unwrap();
+                let rows = put.into_rows_result().unwrap();
+                let row = rows.first_row::<scylla::value::Row>().unwrap();
+                if row.columns[0] == Some(scylla::value::CqlValue::Boolean(true)) {
+                    return;
+                }
+            },
+        }
+    }
+}
+
+fn plain_run(
+    runtime: &tokio::runtime::Runtime,
+    plain: &Arc<Plain>,
+    operation: Operation,
+    operations: usize,
+    in_flight: usize,
+) -> Run {
+    let next = Arc::new(AtomicUsize::new(0));
+    let (since, processor) = (Instant::now(), processor_time("self"));
+    let times = runtime.block_on(async {
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..in_flight {
+            let (plain, next) = (Arc::clone(plain), Arc::clone(&next));
+            tasks.spawn(async move {
+                let mut times = Vec::new();
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= operations {
+                        return times;
+                    }
+                    let since = Instant::now();
+                    plain.execute(operation, number).await;
+                    times.push(since.elapsed());
+                }
+            });
+        }
+        tasks.join_all().await.concat()
+    });
+    result(times, since.elapsed(), processor_time("self") - processor)
+}
+
+/// A server over the same database, and its clients.
+struct Served {
+    child: Child,
+    socket: std::path::PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Served {
+    fn start(program: &str, name: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let child = Command::new(program)
+            .args(["serve", name, "--log"])
+            .arg(folder.path().join("log"))
+            .arg("--unix")
+            .arg(&socket)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let since = Instant::now();
+        while Client::connect_unix(&socket).is_err() {
+            assert!(since.elapsed() < Duration::from_secs(60), "the server does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self { child, socket, _folder: folder }
+    }
+
+    fn run(&self, operation: Operation, operations: usize, in_flight: usize) -> Run {
+        let next = AtomicUsize::new(0);
+        let process = self.child.id().to_string();
+        let (since, processor) = (Instant::now(), processor_time(&process));
+        let times = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..in_flight)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let client = Client::connect_unix(&self.socket).unwrap();
+                        let value = vec![b'v'; VALUE_BYTES];
+                        let mut times = Vec::new();
+                        loop {
+                            let number = next.fetch_add(1, Ordering::Relaxed);
+                            if number >= operations {
+                                return times;
+                            }
+                            let since = Instant::now();
+                            match operation {
+                                Operation::Put => client.put(&key(number), &value).unwrap(),
+                                Operation::Get => {
+                                    let found = client.get(&key(number)).unwrap().unwrap();
+                                    assert_eq!(found.len(), VALUE_BYTES);
+                                }
+                                Operation::Add => {
+                                    client.add_int(&counter(number), 1).unwrap();
+                                }
+                            }
+                            times.push(since.elapsed());
+                        }
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        result(times, since.elapsed(), processor_time(&process) - processor)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -30,6 +30,10 @@ pub(super) struct Mailings {
     /// Create the databases in a temporary folder below this one
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
+    /// Serve this database of a cluster, which must be empty and of the only kind measured; its
+    /// records are removed afterwards
+    #[arg(long, value_name = "cassandra://HOSTS/KEYSPACE#...")]
+    cluster: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -59,6 +63,10 @@ impl Mailings {
     pub(super) fn run(&self) -> Result<()> {
         ensure!(self.rows > 0, "no rows");
         check_clients(&self.clients)?;
+        if let Some(name) = &self.cluster {
+            crate::cluster::check(name)?;
+            ensure!(self.kinds.len() == 1, "a database in a cluster has one kind: give --kinds");
+        }
         println!("kind\tclients\tload rows/s\tload s\tlookups/s\tlookup s\trows\tbytes on disk");
         for kind in &self.kinds {
             for &clients in &self.clients {
@@ -70,7 +78,10 @@ impl Mailings {
 
     fn measure(&self, kind: Kind, clients: usize) -> Result<()> {
         let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir);
-        let mut server = OwnServer::start(&parent, kind.database(), &[])?;
+        let database = self.cluster.as_deref().unwrap_or(kind.database());
+        let mut server = OwnServer::start(&parent, database, &[])?;
+        // Records that are there are not the benchmark's to remove.
+        ensure!(server.connect()?.count()? == 0, "{database} has records");
         let mailings = self.rows + self.rows / SECOND_MAILINGS;
         let load = in_parallel(&server, clients, "load", mailings, &|client, own, done| {
             for number in 0..mailings {
@@ -96,7 +107,13 @@ impl Mailings {
             })?;
         let rows = server.connect()?.count()?;
         ensure!(rows == self.rows, "{rows} rows were found, {} were loaded", self.rows);
-        let bytes = server.close(kind.database())?;
+        let bytes = match &self.cluster {
+            None => server.close(kind.database())?.to_string(),
+            Some(_) => {
+                server.connect()?.vanish()?;
+                "-".to_owned()
+            }
+        };
         println!(
             "{kind:?}\t{clients}\t{:.0}\t{:.1}\t{:.0}\t{:.1}\t{rows}\t{bytes}",
             mailings as f64 / load.as_secs_f64(),

@@ -18,9 +18,11 @@
 
 #![forbid(unsafe_code)]
 
+mod changes;
 mod copy;
 mod error;
 mod key_queues;
+mod lists;
 mod name;
 mod order;
 mod records;

@@ -7,9 +7,11 @@
 
 use crate::error::Result;
 use crate::name::Name;
+use crate::records::prefixed;
 use crate::schema;
 use crate::session::{Cluster, Failure};
 use scylla::statement::prepared::PreparedStatement;
+use server::KeysBegin;
 use std::ops::Bound;
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -136,11 +138,11 @@ impl Order {
     }
 }
 
-/// Returns the bound of a list of the keys with a prefix, after another key if there is one. All
-/// keys have the byte before them.
-pub(crate) fn first(prefix: Vec<u8>, after: Option<Vec<u8>>) -> Bound<Vec<u8>> {
-    match after {
-        Some(after) if after >= prefix => Bound::Excluded(after),
+/// Returns the bound of a list of the keys with a prefix. The prefix has the byte before it.
+pub(crate) fn first(prefix: Vec<u8>, begin: &KeysBegin) -> Bound<Vec<u8>> {
+    match begin {
+        KeysBegin::At(key) if prefixed(key) > prefix => Bound::Included(prefixed(key)),
+        KeysBegin::After(key) if prefixed(key) >= prefix => Bound::Excluded(prefixed(key)),
         _ => Bound::Included(prefix),
     }
 }
@@ -161,12 +163,18 @@ mod tests {
 
     #[test]
     fn a_list_begins_at_its_prefix_or_after_a_key_within_it() {
-        let first =
-            |prefix: &[u8], after: Option<&[u8]>| first(prefix.to_vec(), after.map(<[u8]>::to_vec));
-        assert_eq!(first(b"\0b", None), Bound::Included(b"\0b".to_vec()));
-        assert_eq!(first(b"\0b", Some(b"\0a")), Bound::Included(b"\0b".to_vec()));
-        assert_eq!(first(b"\0b", Some(b"\0b")), Bound::Excluded(b"\0b".to_vec()));
-        assert_eq!(first(b"\0b", Some(b"\0c")), Bound::Excluded(b"\0c".to_vec()));
+        use {Bound::*, KeysBegin::*};
+        for (begin, bound) in [
+            (First, Included(b"\0b")),
+            (At(b"a".to_vec()), Included(b"\0b")),
+            (At(b"b".to_vec()), Included(b"\0b")),
+            (At(b"c".to_vec()), Included(b"\0c")),
+            (After(b"a".to_vec()), Included(b"\0b")),
+            (After(b"b".to_vec()), Excluded(b"\0b")),
+            (After(b"c".to_vec()), Excluded(b"\0c")),
+        ] {
+            assert_eq!(first(b"\0b".to_vec(), &begin), bound.map(|key| key.to_vec()), "{begin:?}");
+        }
     }
 
     #[test]

@@ -6,14 +6,14 @@ use crate::order::Order;
 use crate::schema;
 use crate::session::{Cluster, Failure};
 use crate::version;
-use cabinet::{Entry, Meta};
+use cabinet::Meta;
 use scylla::response::query_result::QueryResult;
 use scylla::response::{PagingState, PagingStateResponse};
 use scylla::statement::Consistency;
 use scylla::statement::prepared::PreparedStatement;
 use scylla::value::{CqlValue, Row};
 use server::FoundRecord;
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::time::{Instant, timeout_at};
@@ -36,9 +36,6 @@ const TTL_SECONDS_MAX: u64 = 5 * 365 * 24 * 60 * 60;
 
 /// Columns of a record.
 type Columns = (Vec<u8>, i64, i32, i64, Option<i64>);
-
-/// Result of a scan: keys, and whether none is missing but for their number.
-pub(crate) type Listed = (Vec<Vec<u8>>, bool);
 
 /// A row of the table.
 #[derive(Debug)]
@@ -73,6 +70,15 @@ pub(crate) enum Changed {
     Unknown,
 }
 
+/// Part of a scan.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scanned<'a> {
+    /// A page has to be read.
+    Page,
+    /// A key.
+    Key(&'a [u8]),
+}
+
 /// Prepared statements on the table of records.
 #[derive(Debug)]
 pub(crate) struct Records {
@@ -86,7 +92,7 @@ pub(crate) struct Records {
     remove_any: PreparedStatement,
     expiry: PreparedStatement,
     scan: PreparedStatement,
-    scan_after: PreparedStatement,
+    scan_from: PreparedStatement,
     clear: PreparedStatement,
     /// The order of the keys, in a B+ tree.
     order: Option<Arc<Order>>,
@@ -110,8 +116,8 @@ impl Records {
             ),
             Mode::Plain => (cluster.prepare(&put).await?, cluster.prepare(&remove).await?),
         };
-        let scan = format!("SELECT k, e FROM {table}");
-        let after = format!("{scan} WHERE token(k) > token(?)");
+        let scan = format!("SELECT k, e, token(k) FROM {table}");
+        let from = format!("{scan} WHERE token(k) >= ?");
         Ok(Self {
             mode: name.mode,
             get: cluster.prepare(&select).await?,
@@ -122,7 +128,7 @@ impl Records {
             remove_any,
             expiry: cluster.prepare(&format!("SELECT e FROM {table} WHERE k = ?")).await?,
             scan: cluster.prepare_scan(&scan).await?,
-            scan_after: cluster.prepare_scan(&after).await?,
+            scan_from: cluster.prepare_scan(&from).await?,
             clear: cluster.prepare_truncate(&table).await?,
             order: match name.kind {
                 Kind::Hash => None,
@@ -226,7 +232,7 @@ impl Records {
         let executed = match (record, condition) {
             (Some(record), condition) => {
                 let Meta { flags, expires_at_ms } = record.meta;
-                let (value, version) = (&record.value, record.version.cast_signed());
+                let (value, version) = (record.value.as_slice(), record.version.cast_signed());
                 let (flags, expiry) = (flags.cast_signed(), expires_at_ms.cast_signed());
                 let ttl = ttl_seconds(expires_at_ms, now_ms());
                 match condition {
@@ -274,25 +280,48 @@ impl Records {
         resolved(own, condition, row.map(|row| row.version), failure)
     }
 
-    /// Calls `visit` with each key after `after`, in the order of the cluster, until it breaks.
+    /// Calls `visit` with the keys from `begin` on, in the order of the cluster, until it breaks:
+    /// by token, and then by key. Reads `page` rows at once, if it is given.
     pub(crate) async fn scan(
         &self,
         cluster: &Cluster,
-        after: Option<&[u8]>,
-        mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
+        begin: Option<Bound<Vec<u8>>>,
+        page: Option<usize>,
+        mut visit: impl FnMut(Scanned<'_>) -> ControlFlow<()>,
     ) -> Result<(), Failure> {
+        let begin = begin.map(|begin| begin.map(|key| prefixed(&key)));
+        let token = match &begin {
+            None | Some(Bound::Unbounded) => None,
+            Some(Bound::Included(key) | Bound::Excluded(key)) => {
+                let token = self.get.calculate_token(&(key,)).ok().flatten();
+                Some(token.ok_or(Failure::NotDone)?.value())
+            }
+        };
+        let is_before = |row_token: i64, key: &[u8]| match &begin {
+            // Other keys may have the same token.
+            Some(Bound::Included(begin)) => Some(row_token) == token && key < &begin[..],
+            Some(Bound::Excluded(begin)) => Some(row_token) == token && key <= &begin[..],
+            None | Some(Bound::Unbounded) => false,
+        };
+        let mut statement = if token.is_some() { &self.scan_from } else { &self.scan }.clone();
+        if let Some(page) = page {
+            let page = i32::try_from(page.saturating_add(1)).unwrap_or(i32::MAX);
+            statement.set_page_size(page.min(statement.get_page_size()));
+        }
         let mut state = PagingState::start();
-        loop {
-            let (page, next) = match after {
-                None => cluster.page(&self.scan, (), state).await?,
-                Some(after) => cluster.page(&self.scan_after, (prefixed(after),), state).await?,
+        while visit(Scanned::Page).is_continue() {
+            let (page, next) = match token {
+                None => cluster.page(&statement, (), state).await?,
+                Some(token) => cluster.page(&statement, (token,), state).await?,
             };
             let rows = page.into_rows_result().map_err(|_| Failure::Lost)?;
-            for row in rows.rows::<(Vec<u8>, i64)>().map_err(|_| Failure::Lost)? {
-                let (key, expiry) = row.map_err(|_| Failure::Lost)?;
+            for row in rows.rows::<(Vec<u8>, i64, i64)>().map_err(|_| Failure::Lost)? {
+                let (key, expiry, row_token) = row.map_err(|_| Failure::Lost)?;
                 let meta = Meta { flags: 0, expires_at_ms: expiry.cast_unsigned() };
-                let is_visited = !meta.is_expired(now_ms());
-                if is_visited && visit(key.get(1..).unwrap_or_default()).is_break() {
+                if is_before(row_token, &key) || meta.is_expired(now_ms()) {
+                    continue;
+                }
+                if visit(Scanned::Key(key.get(1..).unwrap_or_default())).is_break() {
                     return Ok(());
                 }
             }
@@ -301,32 +330,7 @@ impl Records {
                 PagingStateResponse::NoMorePages => return Ok(()),
             }
         }
-    }
-
-    /// Returns keys with a prefix, in the order of the cluster.
-    pub(crate) async fn keys(
-        &self,
-        cluster: &Cluster,
-        prefix: &[u8],
-        after: Option<&[u8]>,
-        max: usize,
-        bytes_max: usize,
-    ) -> Result<Listed, Failure> {
-        let (mut keys, mut bytes) = (Vec::new(), 0);
-        let visit = |key: &[u8]| {
-            if keys.len() == max || bytes > bytes_max {
-                return ControlFlow::Break(());
-            }
-            if key.starts_with(prefix) {
-                bytes += key.len();
-                if bytes <= bytes_max {
-                    keys.push(key.to_vec());
-                }
-            }
-            ControlFlow::Continue(())
-        };
-        self.scan(cluster, after, visit).await?;
-        Ok((keys, bytes <= bytes_max))
+        Ok(())
     }
 
     /// Removes all records. Needs all nodes.
@@ -341,13 +345,8 @@ impl Records {
 }
 
 /// Returns a new record with a version of its own, above `last`.
-pub(crate) fn new_record(value: Vec<u8>, meta: Meta, last: i64) -> FoundRecord {
+pub(crate) fn new_record(value: Arc<Vec<u8>>, meta: Meta, last: i64) -> FoundRecord {
     FoundRecord { value, meta, version: version::next(last, now_ms()).cast_unsigned() }
-}
-
-/// Returns a record as the executor of the server sees it.
-pub(crate) fn entry<'a>(key: &'a [u8], record: &'a FoundRecord) -> Entry<'a> {
-    Entry { key, value: &record.value, meta: record.meta, version: record.version }
 }
 
 pub(crate) fn prefixed(key: &[u8]) -> Vec<u8> {
@@ -359,7 +358,7 @@ fn present(result: QueryResult) -> Result<Option<Present>, Failure> {
     let row = rows.maybe_first_row::<Columns>().map_err(|_| Failure::Lost)?;
     Ok(row.map(|(value, version, flags, expiry, entry)| {
         let meta = Meta { flags: flags.cast_unsigned(), expires_at_ms: expiry.cast_unsigned() };
-        let record = FoundRecord { value, meta, version: version.cast_unsigned() };
+        let record = FoundRecord { value: Arc::new(value), meta, version: version.cast_unsigned() };
         let record = (!meta.is_expired(now_ms())).then_some(record);
         Present { version, expires_at_ms: meta.expires_at_ms, entry, record }
     }))
@@ -412,7 +411,6 @@ fn now_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ops::Bound;
 
     #[test]
     fn cells_outlive_their_record_by_a_minute_unless_it_expires_in_years() {
@@ -468,7 +466,7 @@ mod tests {
             let records = Records::prepare(&cluster, &name).await.unwrap();
             let order = records.order().unwrap();
             let until = Instant::now() + name.timeout;
-            let (key, record) = (b"k", || new_record(b"v".to_vec(), Meta::NONE, 0));
+            let (key, record) = (b"k", || new_record(Arc::new(b"v".to_vec()), Meta::NONE, 0));
             let put = records.change(&cluster, until, key, Some(None), Some(&record())).await;
             assert_eq!(put, Changed::Done);
             let row = records.get(&cluster, key).await.unwrap().unwrap();

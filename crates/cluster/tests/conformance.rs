@@ -22,11 +22,15 @@ const CONTACT_POINTS: &str = "TYRANT_CASSANDRA";
 /// Number of replicas that the variable asks for.
 const REPLICATION: &str = "TYRANT_CASSANDRA_REPLICATION";
 
+/// Variable with the beginning of the keyspaces' names, on nodes that others use too.
+const PREFIX: &str = "TYRANT_CASSANDRA_PREFIX";
+
 /// Returns the name of a database of the test.
 fn name(keyspace: &str, options: &str) -> Name {
     let hosts = std::env::var(CONTACT_POINTS).unwrap();
+    let prefix = std::env::var(PREFIX).unwrap_or_default();
     // The nodes share two processors with the tests.
-    Name::parse(&format!("cassandra://{hosts}/{keyspace}#timeout=60000{options}")).unwrap()
+    Name::parse(&format!("cassandra://{hosts}/{prefix}{keyspace}#timeout=60000{options}")).unwrap()
 }
 
 /// Makes an empty database.
@@ -79,6 +83,19 @@ fn tokyo_tyrants_protocol_has_its_basic_operations() {
 #[ignore = "needs Cassandra: cargo xtask cluster-test"]
 fn http_has_its_basic_operations() {
     pass("http", suite::http_operations);
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn appends_additions_and_lists_of_records_are_those_of_a_local_database() {
+    pass("counters", suite::counters_and_lists);
+    pass("repeated_keys", suite::repeated_keys);
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn iterators_and_lists_of_all_records_are_those_of_a_local_database() {
+    pass("iterators", suite::iterators);
 }
 
 #[test]

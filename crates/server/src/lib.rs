@@ -56,7 +56,7 @@ pub use net::pace::{ADVANCE_BYTES_MAX, BYTES_PER_SECOND_MIN, Pace};
 pub use ops::command_mask::{Command, CommandMask, Protocol, UnknownName};
 pub use ops::long::PIECE_BYTES;
 pub use ops::remote::{
-    Capabilities, Completion, Decision, FoundRecord, LONG_REQUEST_FACTOR, RecordAnswer,
+    Capabilities, Completion, Decision, FoundRecord, KeysBegin, LONG_REQUEST_FACTOR, RecordAnswer,
     RecordRequest, RemoteStore, StoreAnswer, StoreFailure, StoreRequest, StoreStatus,
 };
 pub use ops::rights::{RIGHTS_MAX, Right, RightError, Rights};

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use suite::http;
 use support::{
-    ABLE, Client, DROPPED, HELD, LateStore, Monitored, Packet, Running, UNAVAILABLE, UNKNOWN,
-    config, hash, memory, memory_tree, misc, request, start, start_with, tree,
+    ABLE, Client, DROPPED, HELD, LateStore, MISC_FAILURE, Monitored, Packet, Running, UNAVAILABLE,
+    UNKNOWN, config, hash, memory, memory_tree, misc, request, start, start_with, tree,
 };
 use wire::binary::Request;
 
@@ -57,6 +57,20 @@ fn tokyo_tyrants_protocol_has_its_basic_operations_over_each_store() {
 #[test]
 fn http_has_its_basic_operations_over_each_store() {
     over_each_store(suite::http_operations);
+}
+
+#[test]
+fn appends_additions_and_lists_of_records_are_the_same_over_each_store() {
+    over_each_store(suite::counters_and_lists);
+    suite::repeated_keys(&start(memory()));
+    let (store, server) = start_late(ABLE, config());
+    suite::repeated_keys(&server);
+    store.stop();
+}
+
+#[test]
+fn iterators_and_lists_of_all_records_are_the_same_over_each_store() {
+    over_each_store(suite::iterators);
 }
 
 #[test]
@@ -161,10 +175,28 @@ fn a_store_is_refused_what_it_lacks_with_an_error_that_says_so() {
         (request(&Request::Copy { path: b"/tmp/x" }), "the store has no copies"),
         (
             request(&Request::AddDouble { key: b"a", integral: 1, fractional: 0 }),
-            "the store has no adddouble",
+            "the store has no changes that depend on the record",
         ),
+        (
+            request(&Request::PutShift { key: b"a", value: b"v", width: 1 }),
+            "the store has no changes that depend on the record",
+        ),
+        (
+            request(&Request::Restore { path: b"/tmp/x", timestamp_us: 0, options: 0 }),
+            "the store has no update log",
+        ),
+        (
+            request(&Request::SetMaster { host: b"h", port: 1, timestamp_us: 0, options: 0 }),
+            "the store has no replication of its servers",
+        ),
+        (request(&Request::Optimize { parameters: b"" }), "the store has no optimize"),
+        (request(&Request::Size), "the store has no size in bytes"),
+        (misc("putdup", &["a", "v"]), "the store has one value under each key"),
+        (misc("regex", &["a"]), "the store has no lists of keys"),
+        (misc("iterinit", &["a"]), "the store has no lists of keys"),
     ] {
-        client.exchange(asked, b"\x01");
+        let is_misc = asked.starts_with(b"\xc8\x90");
+        client.exchange(asked, if is_misc { MISC_FAILURE } else { b"\x01" });
         client.send(&misc("error", &[]));
         let reply = client.read(9);
         let length = u32::from_be_bytes(reply[5..].try_into().unwrap());

@@ -82,7 +82,7 @@ impl<'s, M> CopyIn<'s, M> {
         self.start(entry, async move |shared, patience| {
             let row = repeat!(patience, shared.records.get(&shared.cluster, &key))?;
             let found = row.and_then(|row| row.record);
-            let is_same = found.is_some_and(|found| found.value == value && found.meta == meta);
+            let is_same = found.is_some_and(|found| *found.value == value && found.meta == meta);
             Ok((!is_same).then_some(key))
         })
     }
@@ -184,11 +184,11 @@ impl Shared {
         };
         let read = row.as_ref().map(Option::as_ref);
         let present = read.flatten().and_then(|row| row.record.as_ref());
-        if present.is_some_and(|found| found.value == value && found.meta == meta) {
+        if present.is_some_and(|found| *found.value == value && found.meta == meta) {
             return Ok(());
         }
         let last = read.flatten().map_or(0, |row| row.version);
-        let record = new_record(value.to_vec(), meta, last);
+        let record = new_record(Arc::new(value.to_vec()), meta, last);
         match self.records.change(&self.cluster, until, key, read, Some(&record)).await {
             Changed::Done => Ok(()),
             Changed::Conflict | Changed::NotDone => Err(Failure::NotDone),

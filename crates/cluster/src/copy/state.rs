@@ -2,6 +2,7 @@
 
 use super::repeat;
 use crate::error::{Error, Result};
+use crate::records::Scanned;
 use crate::schema::{self, Stage};
 use crate::store::ClusterStore;
 use std::ops::ControlFlow;
@@ -87,11 +88,11 @@ impl ClusterStore {
         self.runtime()?.block_on(async {
             let attempt = async || {
                 let mut count = 0;
-                let visit = |_: &[u8]| {
-                    count += 1;
+                let visit = |scanned: Scanned<'_>| {
+                    count += u64::from(matches!(scanned, Scanned::Key(_)));
                     if count < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
                 };
-                shared.records.scan(&shared.cluster, None, visit).await.map(|()| count)
+                shared.records.scan(&shared.cluster, None, None, visit).await.map(|()| count)
             };
             repeat!(patience, attempt())
         })

@@ -14,6 +14,7 @@ mod kinds;
 mod memcached;
 pub(crate) mod records;
 pub(crate) mod refusal;
+mod remotely;
 pub(crate) mod reparse;
 pub(crate) mod script_call;
 pub(crate) mod script_records;
@@ -32,7 +33,6 @@ use crate::ops::execute::{Outcome, Reply, ReplyLimit, Stop, TooLong, execute};
 use crate::ops::failure::Failure;
 use crate::ops::iterator::Iterators;
 use crate::ops::operation::Operation;
-use crate::ops::remote::{self, Remote, StoreAnswer, StoreRequest};
 use crate::ops::rights::{Need, Right};
 use crate::ops::served::Served;
 use crate::protocol::refusal::Refusal;
@@ -228,57 +228,6 @@ impl<'a> Context<'a> {
         let result = execute(&mut executor, operation, reply);
         self.mutated |= executor.has_changed;
         self.conclude(operation, result)
-    }
-
-    /// Executes an operation in the store outside of this process. An event loop submits it once
-    /// the request has ended.
-    #[cold]
-    fn execute_remotely(
-        &mut self,
-        remote: &Remote,
-        operation: &Operation<'_>,
-        reply: &mut impl Reply,
-    ) -> Result<Result<Outcome, Error>, Halt> {
-        let shared = self.shared;
-        let mut waited = None;
-        let mut limit = shared.limit(&mut self.charge);
-        let answers = self.session.answers.get_or_insert_default();
-        let answer = match answers.next() {
-            Some(answer) => answer,
-            None => match remote.request(
-                operation,
-                &shared.cas_numbers,
-                shared.entity_tags,
-                limit.bytes_max,
-            ) {
-                Err(error) => {
-                    self.note_failure(operation.name(), &error);
-                    return Ok(Err(error));
-                }
-                // No key is valid in the store.
-                Ok(StoreRequest::GetMany { keys }) if keys.is_empty() => {
-                    waited.insert(Ok(StoreAnswer::Records(Vec::new())))
-                }
-                Ok(request) if self.may_block => {
-                    waited.insert(remote.wait_for(request, &shared.served))
-                }
-                Ok(request) => {
-                    answers.wanted = Some(request);
-                    return Err(Halt::Blocked);
-                }
-            },
-        };
-        let answer = answer.as_ref().map_err(|reason| Halt::Refused(*reason))?;
-        if let StoreAnswer::ValueTooLong { bytes } = answer {
-            let error = remote.value_too_long(*bytes);
-            self.note_failure(operation.name(), &error);
-            return Ok(Err(error));
-        }
-        match remote::encode(remote, operation, answer, &mut limit, reply) {
-            Ok(Some(outcome)) => self.conclude(operation, Ok(outcome)),
-            Ok(None) => Err(Halt::Refused(RefusalReason::Unknown)),
-            Err(TooLong) => Err(Halt::TooLong),
-        }
     }
 
     /// Remembers why an operation failed.

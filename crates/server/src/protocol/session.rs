@@ -6,7 +6,7 @@ use crate::access::logins::{Attempt, Peer, Verdict};
 use crate::counters::RequestKind;
 use crate::ops::failure::{Failure, is_read_failure};
 use crate::ops::iterator::Cursor;
-use crate::ops::remote::Answers;
+use crate::ops::remote::{Answers, KeyCursor};
 use crate::ops::rights::Rights;
 use cabinet::Error;
 use std::sync::Arc;
@@ -26,6 +26,8 @@ pub(crate) struct Session {
     pub(crate) answers: Option<Box<Answers>>,
     /// The iterator, once this client has started one.
     pub(crate) cursor: Option<Box<Cursor>>,
+    /// The iterator over a store outside of this process.
+    pub(crate) key_cursor: Option<Box<KeyCursor>>,
     /// State of HTTP requests and replies.
     pub(crate) http: HttpExchange,
     /// State of an incomplete request of the binary protocol.
@@ -57,5 +59,6 @@ impl Session {
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.cursor.as_ref().map_or(0, |cursor| cursor.bytes())
+            + self.key_cursor.as_ref().map_or(0, |cursor| cursor.bytes())
     }
 }

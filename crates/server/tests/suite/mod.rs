@@ -229,6 +229,138 @@ pub(crate) fn key_lists(server: &Running) {
     }
 }
 
+/// Appends that keep a width, additions to fixed-point numbers, and operations on lists of records.
+pub(crate) fn counters_and_lists(server: &Running) {
+    let mut client = server.connect();
+    let key: &[u8] = b"log";
+    let double = |integral, fractional| Request::AddDouble { key: b"d", integral, fractional };
+    let sum = |integral: i64, fractional: i64| {
+        [&[0][..], &integral.to_be_bytes(), &fractional.to_be_bytes()].concat()
+    };
+    let half = 500_000_000_000;
+    for (asked, reply) in [
+        (Request::PutShift { key, value: b"abcdef", width: 4 }, b"\0".to_vec()),
+        (Request::Get { key }, b"\0\0\0\0\x06abcdef".to_vec()),
+        (Request::PutShift { key, value: b"gh", width: 4 }, b"\0".to_vec()),
+        (Request::Get { key }, b"\0\0\0\0\x04efgh".to_vec()),
+        (Request::PutShift { key, value: b"", width: 1 }, b"\0".to_vec()),
+        (Request::Get { key }, b"\0\0\0\0\x01h".to_vec()),
+        (double(1, half), sum(1, half)),
+        (double(-3, 0), sum(-1, -half)),
+        // The record is no number of 8 bytes, or of 4.
+        (Request::AddDouble { key, integral: 1, fractional: 0 }, b"\x01".to_vec()),
+        (Request::AddInt { key, addend: 1 }, b"\x01".to_vec()),
+        (Request::Get { key }, b"\0\0\0\0\x01h".to_vec()),
+        (Request::Sync, b"\0".to_vec()),
+        (Request::Vanish, b"\0".to_vec()),
+    ] {
+        client.exchange(request(&asked), reply);
+    }
+    let none: &[&str] = &[];
+    for (name, arguments, elements) in [
+        ("putlist", &["a", "1", "b", "2", "c", ""][..], none),
+        ("getlist", &["a", "x", "b", "c", "a"], &["a", "1", "b", "2", "c", "", "a", "1"]),
+        ("outlist", &["a", "x", "c"], none),
+        ("getlist", &["a", "b", "c"], &["b", "2"]),
+        ("putlist", none, none),
+        ("outlist", none, none),
+        ("getlist", none, none),
+        ("regex", &["^b$"], &["b", "2"]),
+        ("regex", &["^x"], none),
+        ("regex", &["*B"], &["b", "2"]),
+        ("sync", none, none),
+    ] {
+        client.exchange(misc(name, arguments), support::list(elements));
+    }
+    client.exchange(misc("regex", &["("]), MISC_FAILURE);
+}
+
+/// A list with several values for a key, over a store that has one value under each.
+pub(crate) fn repeated_keys(server: &Running) {
+    let mut client = server.connect();
+    let pairs: Vec<String> =
+        (0..200).flat_map(|number| [format!("k{}", number % 20), number.to_string()]).collect();
+    let pairs: Vec<&str> = pairs.iter().map(String::as_str).collect();
+    client.exchange(misc("putlist", &pairs), support::list(&[]));
+    for number in 180..200 {
+        let key = format!("k{}", number % 20);
+        client.exchange(misc("get", &[&key]), support::list(&[&number.to_string()]));
+    }
+    client.exchange(misc("outlist", &["k0", "k1", "k0"]), support::list(&[]));
+    client.exchange(request(&Request::Count), b"\0\0\0\0\0\0\0\0\x12");
+}
+
+/// Iterators, and lists of all records.
+pub(crate) fn iterators(server: &Running) {
+    let mut client = server.connect();
+    let mut all = BTreeSet::new();
+    for number in 0..30 {
+        let key = format!("k{number:02}");
+        client.exchange(misc("put", &[&key, &format!("<{key}>")]), b"\0\0\0\0\0");
+        all.insert(key);
+    }
+    let string = |client: &mut Client| {
+        let length = u32::from_be_bytes(client.read(4).try_into().unwrap());
+        String::from_utf8(client.read(length as usize)).unwrap()
+    };
+    let next = |client: &mut Client| {
+        client.send(&request(&Request::IterNext));
+        let is_there = client.read(1) == [0];
+        is_there.then(|| string(client))
+    };
+    // The second iteration is over the records that the first one has left.
+    client.exchange(request(&Request::IterInit), b"\0");
+    let mut found = Vec::new();
+    while let Some(key) = next(&mut client) {
+        if found.len() % 2 == 0 {
+            client.exchange(request(&Request::Out { key: key.as_bytes() }), b"\0");
+            all.remove(&key);
+        }
+        found.push(key);
+    }
+    assert_eq!(found.len(), 30);
+    assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), 30);
+    assert_eq!(next(&mut client), None);
+    let next_record = |client: &mut Client| {
+        client.send(&misc("iternext", &[]));
+        let is_there = client.read(1) == [0];
+        let parts = u32::from_be_bytes(client.read(4).try_into().unwrap());
+        is_there.then(|| (0..parts).map(|_| string(client)).collect::<Vec<_>>())
+    };
+    client.exchange(misc("iterinit", &[]), b"\0\0\0\0\0");
+    let mut order = Vec::new();
+    while let Some(record) = next_record(&mut client) {
+        assert_eq!(record, [record[0].clone(), format!("<{}>", record[0])]);
+        order.push(record[0].clone());
+    }
+    assert_eq!(order.iter().cloned().collect::<BTreeSet<_>>(), all);
+    // An iteration from a key on goes the same way. A record that is removed is not returned.
+    let (from, removed) = (order[5].as_str(), order[6].as_str());
+    client.exchange(misc("iterinit", &[from]), b"\0\0\0\0\0");
+    assert_eq!(next(&mut client).as_deref(), Some(from));
+    client.exchange(request(&Request::Out { key: removed.as_bytes() }), b"\0");
+    assert_eq!(next_record(&mut client).unwrap()[0], order[7]);
+    client.exchange(misc("iterinit", &["zzz"]), MISC_FAILURE);
+    let mut lister = server.connect();
+    lister.send(b"lru_crawler metadump all\r\n");
+    let list = String::from_utf8(lister.read_until(b"END\r\n")).unwrap();
+    assert_eq!(list.lines().filter(|line| line.starts_with("key=k")).count(), order.len() - 1);
+    for (pattern, max) in [("^k0", "-1"), ("k", "3"), ("k", "-1")] {
+        client.send(&misc("regex", &[pattern, max]));
+        assert_eq!(client.read(1), [0]);
+        let parts = u32::from_be_bytes(client.read(4).try_into().unwrap());
+        let parts: Vec<String> = (0..parts).map(|_| string(&mut client)).collect();
+        for record in parts.chunks(2) {
+            assert_eq!(record[1], format!("<{}>", record[0]));
+            assert_ne!(record[0], removed);
+        }
+        let of_pattern = |key: &&String| key.starts_with(pattern.trim_start_matches('^'));
+        let there = order.iter().filter(of_pattern).filter(|key| *key != removed).count();
+        let most = max.parse().unwrap_or(usize::MAX);
+        assert_eq!(parts.len() / 2, there.min(most), "{pattern} {max}");
+    }
+}
+
 /// Ranges and lists in the order of the keys, over a store that has one.
 pub(crate) fn ordered(server: &Running) {
     let mut client = server.connect();

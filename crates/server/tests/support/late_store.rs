@@ -1,9 +1,9 @@
 //! A store that answers late, out of order, and from threads of its own.
 
-use cabinet::{Change, Entry, Meta};
+use cabinet::{Change, Meta};
 use server::{
-    Capabilities, Completion, FoundRecord, RecordRequest, RemoteStore, StoreAnswer, StoreFailure,
-    StoreRequest, StoreStatus,
+    Capabilities, Completion, FoundRecord, KeysBegin, RecordRequest, RemoteStore, StoreAnswer,
+    StoreFailure, StoreRequest, StoreStatus,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex};
@@ -151,13 +151,30 @@ impl State {
         }
         let answer = match request {
             StoreRequest::Record(request) => self.decide(request),
-            StoreRequest::GetMany { keys } => {
-                StoreAnswer::Records(keys.iter().map(|key| self.record(key).cloned()).collect())
+            StoreRequest::Changes(requests) => {
+                requests.iter().for_each(|request| drop(self.decide(request)));
+                StoreAnswer::Done
             }
-            StoreRequest::Keys { prefix, after, max, bytes_max } => {
-                let begin = after.as_ref().map_or(prefix, |after| after.max(prefix));
-                let all = self.records.range(begin.clone()..).map(|(key, _)| key);
-                let all = all.filter(|key| Some(*key) != after.as_ref());
+            StoreRequest::GetMany { keys, bytes_max } => {
+                let (mut records, mut bytes) = (Vec::new(), 0);
+                for key in keys.iter() {
+                    if bytes > *bytes_max {
+                        break;
+                    }
+                    let record = self.record(key).cloned();
+                    bytes += record.as_ref().map_or(0, |record| record.value.len());
+                    records.push(record);
+                }
+                StoreAnswer::Records { is_complete: records.len() == keys.len(), records }
+            }
+            StoreRequest::Keys { prefix, begin, max, bytes_max } => {
+                let (first, after) = match begin {
+                    KeysBegin::First => (prefix, None),
+                    KeysBegin::At(key) => (key.max(prefix), None),
+                    KeysBegin::After(key) => (key.max(prefix), Some(key)),
+                };
+                let all = self.records.range(first.clone()..).map(|(key, _)| key);
+                let all = all.filter(|key| Some(*key) != after);
                 let mut bytes = 0;
                 let keys: Vec<_> = all
                     .take_while(|key| key.starts_with(prefix))
@@ -211,12 +228,7 @@ impl State {
 
     fn decide(&mut self, request: &RecordRequest) -> StoreAnswer {
         let key = request.key();
-        let decision = request.decide(self.record(key).map(|record| Entry {
-            key,
-            value: &record.value,
-            meta: record.meta,
-            version: record.version,
-        }));
+        let decision = request.decide(self.record(key));
         let mut version = 0;
         match &decision.change {
             Change::Keep => {}
@@ -228,7 +240,7 @@ impl State {
 
     fn put(&mut self, key: &[u8], value: &[u8], meta: Meta) -> u64 {
         self.version += 1;
-        let record = FoundRecord { value: value.to_vec(), meta, version: self.version };
+        let record = FoundRecord { value: Arc::new(value.to_vec()), meta, version: self.version };
         self.records.insert(key.to_vec(), record);
         self.version
     }
@@ -238,7 +250,7 @@ impl State {
 fn key_of(request: &StoreRequest) -> &[u8] {
     match request {
         StoreRequest::Record(request) => request.key(),
-        StoreRequest::GetMany { keys } => keys.first().map_or(b"", Vec::as_slice),
+        StoreRequest::GetMany { keys, .. } => keys.first().map_or(b"", Vec::as_slice),
         _ => b"",
     }
 }

@@ -428,7 +428,7 @@ impl EventLoop {
         let overdue: Vec<_> = connections.filter_map(overdue).collect();
         for (token, number, reason) in overdue {
             self.complete(token, |state, connection| {
-                state.answer(token, connection, number, Err(reason));
+                state.answer(token, connection, number, reason.into());
             });
         }
     }

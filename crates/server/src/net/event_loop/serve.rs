@@ -330,7 +330,7 @@ impl LoopState {
         let Some(bytes) = blocked else { return consumed };
         if let (Some(answers), Some(remote)) =
             (&mut connection.session.answers, &self.shared.remote)
-            && let Some(request) = answers.take_wanted(self.store_requests + 1, self.now)
+            && let Some((request, waiter)) = answers.take_wanted(self.store_requests + 1, self.now)
         {
             self.store_requests += 1;
             let request_number = self.store_requests;
@@ -344,8 +344,8 @@ impl LoopState {
             };
             connection.begin_wait(self.now);
             connection.stage = Stage::Pooled;
-            if !remote.submit(request, &self.shared.served.budget, deliver) {
-                let answer = Err(RefusalReason::TooMany);
+            if !remote.submit(request, waiter, &self.shared.served.budget, deliver) {
+                let answer = RefusalReason::TooMany.into();
                 self.mailbox().post(Message::Answer(token, request_number, answer));
             }
             return consumed;
@@ -515,7 +515,7 @@ impl LoopState {
     ) {
         let answers = connection.session.answers.as_mut();
         let Some(answers) = answers.filter(|answers| answers.awaits(number)) else { return };
-        answers.add(answer, &self.shared.served.budget);
+        answers.add(answer);
         let waited = connection.end_wait(self.now);
         connection.add_taken(waited);
         connection.stage = Stage::Open;

@@ -1,10 +1,10 @@
 //! Answers that a connection keeps until its request is executed with them.
 
-use super::waits::{if_lost, longest};
-use super::{Answered, StoreAnswer, StoreRequest};
+use super::completion::{Waiter, if_lost};
+use super::waits::longest;
+use super::{Answered, StoreRequest};
 use crate::ops::acknowledgement::RefusalReason;
-use crate::ops::budget::{Budget, Charge};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Answers to the operations of a client's request so far.
@@ -13,17 +13,20 @@ pub(crate) struct Answers {
     answers: Vec<Answered>,
     /// Number of answers that the present execution of the request has taken.
     taken: usize,
-    /// Operation whose answer is missing.
+    /// Request for the operation whose answer is missing.
     pub(crate) wanted: Option<StoreRequest>,
-    /// Whether that operation changes records.
-    changes: bool,
-    /// Whether that operation is long.
+    awaited: Option<Awaited>,
+}
+
+/// A request whose answer is awaited.
+#[derive(Debug)]
+struct Awaited {
+    number: u64,
+    since: Instant,
+    is_read: bool,
     is_long: bool,
-    /// Number of the request for that operation, and the time since its answer is awaited.
-    awaited: Option<(u64, Instant)>,
-    /// Memory of the answers, in bytes.
-    bytes: usize,
-    charge: Option<Charge>,
+    /// Tells the store that there is a client.
+    _waiter: Waiter,
 }
 
 impl Answers {
@@ -34,38 +37,43 @@ impl Answers {
     }
 
     /// Takes the request for the operation whose answer is missing. Its answer is awaited from now
-    /// on, with `number`.
-    pub(crate) fn take_wanted(&mut self, number: u64, now: Instant) -> Option<StoreRequest> {
+    /// on, with `number`, until the second result has no owner.
+    pub(crate) fn take_wanted(
+        &mut self,
+        number: u64,
+        now: Instant,
+    ) -> Option<(StoreRequest, Weak<()>)> {
         let request = self.wanted.take()?;
-        self.changes = !request.is_read();
-        self.is_long = request.is_long();
-        self.awaited = Some((number, now));
-        Some(request)
+        let waiter = Waiter::default();
+        let weak = Arc::downgrade(&waiter);
+        self.awaited = Some(Awaited {
+            number,
+            since: now,
+            is_read: request.is_read(),
+            is_long: request.is_long(),
+            _waiter: waiter,
+        });
+        Some((request, weak))
     }
 
     /// Returns the number of the request whose answer has been awaited for longer than `timeout`,
     /// or than its multiple for long requests, and the reason for the client.
     pub(crate) fn overdue(&self, now: Instant, timeout: Duration) -> Option<(u64, RefusalReason)> {
-        let (number, since) = self.awaited?;
-        let is_overdue = now.saturating_duration_since(since) > longest(timeout, self.is_long);
-        is_overdue.then_some((number, if_lost(!self.changes).into()))
+        let awaited = self.awaited.as_ref()?;
+        let is_overdue =
+            now.saturating_duration_since(awaited.since) > longest(timeout, awaited.is_long);
+        is_overdue.then(|| (awaited.number, if_lost(awaited.is_read).into()))
     }
 
     /// Returns whether the answer to a request is waited for.
     pub(crate) fn awaits(&self, number: u64) -> bool {
-        self.awaited.is_some_and(|(awaited, _)| awaited == number)
+        self.awaited.as_ref().is_some_and(|awaited| awaited.number == number)
     }
 
-    /// Adds the answer to the operation that was wanted, unless the budget has no room for it.
-    pub(crate) fn add(&mut self, answer: Answered, budget: &Arc<Budget>) {
+    /// Adds the answer to the operation that was wanted.
+    pub(crate) fn add(&mut self, answer: Answered) {
         self.awaited = None;
-        self.bytes += answer.as_ref().map_or(0, StoreAnswer::bytes);
-        let charge = self.charge.get_or_insert_with(|| Charge::none(budget));
-        self.answers.push(match answer {
-            Ok(_) if !charge.set(self.bytes) && self.changes => Err(RefusalReason::Unknown),
-            Ok(_) if !charge.set(self.bytes) => Err(RefusalReason::TooMany),
-            answer => answer,
-        });
+        self.answers.push(answer);
     }
 
     /// Returns the answer to the next operation.
@@ -73,6 +81,12 @@ impl Answers {
         let answer = self.answers.get(self.taken)?;
         self.taken += 1;
         Some(answer)
+    }
+
+    /// Removes the answer to the next operation: a further execution of the request does without
+    /// it, since it has become state of the connection.
+    pub(crate) fn remove_next(&mut self) -> Option<Answered> {
+        (self.taken < self.answers.len()).then(|| self.answers.remove(self.taken))
     }
 }
 
@@ -84,22 +98,23 @@ mod tests {
     #[test]
     fn an_answer_is_taken_only_while_it_is_awaited() {
         let timeout = Duration::from_secs(2);
-        let budget = Budget::new(1000);
         let now = Instant::now();
         let mut answers = Answers::default();
-        let get = StoreRequest::GetMany { keys: vec![Vec::new()] };
+        let get = StoreRequest::GetMany { keys: vec![Vec::new()], bytes_max: 1 };
         for (number, request, reason, longest) in [
             (1, get, RefusalReason::Unavailable, timeout),
             (2, StoreRequest::Count, RefusalReason::Unavailable, timeout * LONG_REQUEST_FACTOR),
             (3, StoreRequest::Clear, RefusalReason::Unknown, timeout * LONG_REQUEST_FACTOR),
         ] {
             answers.wanted = Some(request);
-            assert!(answers.take_wanted(number, now).is_some());
+            let (_, waiter) = answers.take_wanted(number, now).expect("a request");
+            assert_eq!(waiter.strong_count(), 1);
             assert_eq!([1, 2, 3].map(|one| answers.awaits(one)), [1, 2, 3].map(|n| n == number));
             assert_eq!(answers.overdue(now + longest, timeout), None);
             let late = now + longest + Duration::from_nanos(1);
             assert_eq!(answers.overdue(late, timeout), Some((number, reason)));
-            answers.add(Err(reason), &budget);
+            answers.add(reason.into());
+            assert_eq!(waiter.strong_count(), 0);
             assert!(!answers.awaits(number));
             assert_eq!(answers.overdue(late, timeout), None);
         }

@@ -20,7 +20,13 @@ pub(crate) fn encode(
         (_, StoreAnswer::Record(answer)) => {
             return encode_record(operation, answer, limit, reply);
         }
-        (Operation::GetMany { .. }, StoreAnswer::Records(records)) => {
+        (
+            Operation::GetMany { .. } | Operation::GetList { .. },
+            StoreAnswer::Records { records, is_complete },
+        ) => {
+            if !is_complete {
+                return Err(TooLong);
+            }
             let mut records = records.iter();
             for key in operation.keys() {
                 // Keys that are too long were not asked for.
@@ -109,6 +115,10 @@ fn encode_record(
             let sum = u32::try_from(answer.written.number).unwrap_or_default();
             reply.number(Number::Sum(sum.cast_signed()));
         }
+        (Operation::AddDouble { .. }, _) => {
+            reply.number(Number::DoubleSum(f64::from_bits(answer.written.number)));
+        }
+        (Operation::AppendShift { .. }, _) => {}
         (Operation::Write(_), _) => reply.written(&answer.written),
         _ => return Ok(None),
     }
@@ -116,7 +126,8 @@ fn encode_record(
 }
 
 impl FoundRecord {
-    fn entry<'a>(&'a self, key: &'a [u8]) -> Entry<'a> {
+    /// Returns the record as encoders and decisions take it.
+    pub(crate) fn entry<'a>(&'a self, key: &'a [u8]) -> Entry<'a> {
         Entry { key, value: &self.value, meta: self.meta, version: self.version }
     }
 }

@@ -3,24 +3,30 @@
 use super::{RecordAnswer, RecordRequest};
 use crate::ops::acknowledgement::RefusalReason;
 use cabinet::{Meta, Version};
+use std::sync::Arc;
 
 /// A request to a store.
 #[derive(Debug)]
 pub enum StoreRequest {
     /// Reads or changes one record. Answered with [`StoreAnswer::Record`].
     Record(RecordRequest),
+    /// Executes requests, each of which changes one record, those on one key in this order.
+    /// Answered with [`StoreAnswer::Done`] if all were executed. It fails as unavailable only if
+    /// none was.
+    Changes(Vec<RecordRequest>),
     /// Reads records. Answered with [`StoreAnswer::Records`].
     GetMany {
         /// The keys; at least one.
         keys: Vec<Vec<u8>>,
+        /// Bytes of values after which the answer ends, incomplete.
+        bytes_max: usize,
     },
     /// Lists keys in the order of the store. Answered with [`StoreAnswer::Keys`].
     Keys {
         /// Bytes with which the keys begin.
         prefix: Vec<u8>,
-        /// Key after which the list begins, if it does not begin at the first one. There may be no
-        /// record under it any more.
-        after: Option<Vec<u8>>,
+        /// Beginning of the list.
+        begin: KeysBegin,
         /// Most keys of the answer.
         max: usize,
         /// Bytes of keys after which the answer ends, incomplete.
@@ -49,7 +55,12 @@ pub enum StoreAnswer {
     /// See [`Decision::answer`].
     Record(RecordAnswer),
     /// The record under each key, in the order of the keys.
-    Records(Vec<Option<FoundRecord>>),
+    Records {
+        /// The records, those under the first keys if not under all.
+        records: Vec<Option<FoundRecord>>,
+        /// Whether there is one for each key.
+        is_complete: bool,
+    },
     /// Nothing was done, since the changed record would have a value over the limit.
     ValueTooLong {
         /// Length of the value, in bytes.
@@ -75,11 +86,23 @@ pub enum StoreAnswer {
     Done,
 }
 
+/// Beginning of a list of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeysBegin {
+    /// The first key.
+    First,
+    /// This key. If there is no record under it, the list begins at the next one in a store that
+    /// has an order, and is empty otherwise.
+    At(Vec<u8>),
+    /// The next key after this one. There may be no record under it any more.
+    After(Vec<u8>),
+}
+
 /// A record of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundRecord {
     /// The value.
-    pub value: Vec<u8>,
+    pub value: Arc<Vec<u8>>,
     /// Flags and expiry.
     pub meta: Meta,
     /// Number that the store gave to its last change, above 0. No other change has the same.
@@ -91,6 +114,8 @@ pub struct FoundRecord {
 pub enum StoreFailure {
     /// The request has changed nothing, and will not.
     Unavailable,
+    /// There is no memory for the answer to a request that changes nothing.
+    NoMemory,
     /// The request may have been executed, or may be executed later.
     Unknown,
 }
@@ -101,7 +126,7 @@ impl StoreRequest {
         match self {
             Self::Record(request) => request.is_read(),
             Self::GetMany { .. } | Self::Keys { .. } | Self::Range { .. } | Self::Count => true,
-            Self::Clear => false,
+            Self::Changes(_) | Self::Clear => false,
         }
     }
 
@@ -109,16 +134,32 @@ impl StoreRequest {
     pub fn is_long(&self) -> bool {
         match self {
             Self::Record(_) | Self::GetMany { .. } => false,
-            Self::Keys { .. } | Self::Range { .. } | Self::Count | Self::Clear => true,
+            Self::Changes(_)
+            | Self::Keys { .. }
+            | Self::Range { .. }
+            | Self::Count
+            | Self::Clear => true,
         }
     }
 
     /// Returns the memory of the request, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let owned = match self {
-            Self::Record(RecordRequest { key, wanted, .. }) => key.len() + wanted.value_bytes(),
-            Self::GetMany { keys } => keys.iter().map(|key| key.len() + size_of::<Vec<u8>>()).sum(),
-            Self::Keys { prefix, after, .. } => prefix.len() + after.as_ref().map_or(0, Vec::len),
+            Self::Record(request) => request.bytes(),
+            Self::Changes(requests) => {
+                let of = |request: &RecordRequest| size_of::<RecordRequest>() + request.bytes();
+                requests.iter().map(of).sum()
+            }
+            Self::GetMany { keys, .. } => {
+                keys.iter().map(|key| key.len() + size_of::<Vec<u8>>()).sum()
+            }
+            Self::Keys { prefix, begin, .. } => {
+                let begin = match begin {
+                    KeysBegin::First => 0,
+                    KeysBegin::At(key) | KeysBegin::After(key) => key.len(),
+                };
+                prefix.len() + begin
+            }
             Self::Range { begin, end, .. } => begin.len() + end.as_ref().map_or(0, Vec::len),
             Self::Count | Self::Clear => 0,
         };
@@ -132,7 +173,7 @@ impl StoreAnswer {
         let of = |record: &FoundRecord| size_of::<FoundRecord>() + record.value.len();
         match self {
             Self::Record(answer) => answer.found.as_ref().map_or(0, of),
-            Self::Records(records) => records.iter().flatten().map(of).sum(),
+            Self::Records { records, .. } => records.iter().flatten().map(of).sum(),
             Self::Keys { keys, .. } => {
                 keys.iter().map(|key| size_of::<Vec<u8>>() + key.len()).sum()
             }
@@ -148,6 +189,7 @@ impl From<StoreFailure> for RefusalReason {
     fn from(failure: StoreFailure) -> Self {
         match failure {
             StoreFailure::Unavailable => Self::Unavailable,
+            StoreFailure::NoMemory => Self::TooMany,
             StoreFailure::Unknown => Self::Unknown,
         }
     }

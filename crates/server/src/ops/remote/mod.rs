@@ -7,17 +7,20 @@
 
 mod answers;
 mod completion;
+mod cursor;
 mod encode;
 mod messages;
 mod operations;
 mod record;
 mod waits;
 
-use crate::ops::acknowledgement::RefusalReason;
 pub(crate) use answers::Answers;
+pub(crate) use completion::Answered;
 pub use completion::Completion;
+pub(crate) use cursor::{KeyCursor, PAGE_KEY_BYTES, PAGE_KEYS};
 pub(crate) use encode::encode;
-pub use messages::{FoundRecord, StoreAnswer, StoreFailure, StoreRequest};
+pub use messages::{FoundRecord, KeysBegin, StoreAnswer, StoreFailure, StoreRequest};
+pub(crate) use operations::Comparing;
 pub use record::{Decision, RecordAnswer, RecordRequest};
 use std::fmt;
 pub use waits::LONG_REQUEST_FACTOR;
@@ -81,6 +84,3 @@ pub struct Capabilities {
     /// Longest value, in bytes.
     pub value_bytes_max: usize,
 }
-
-/// An answer, or the reason why a client gets none.
-pub(crate) type Answered = Result<StoreAnswer, RefusalReason>;

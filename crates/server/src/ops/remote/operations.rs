@@ -1,14 +1,21 @@
 //! Operations as requests to a store, or the reasons why it cannot execute them.
 
 use super::record::Wanted;
-use super::{RecordRequest, Remote, StoreRequest};
+use super::{KeysBegin, RecordRequest, Remote, StoreRequest};
 use crate::ops::cas_numbers::CasNumbers;
-use crate::ops::conditional::Precondition;
+use crate::ops::conditional::{Action, Precondition, Presence, Write};
 use crate::ops::entity_tag::EntityTags;
 use crate::ops::operation::Operation;
-use cabinet::Error;
+use cabinet::{Error, Meta};
 use std::sync::Arc;
 use wire::http::Conditions;
+
+/// State of the server that decisions on records refer to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Comparing<'a> {
+    pub(crate) cas_numbers: &'a Arc<CasNumbers>,
+    pub(crate) entity_tags: EntityTags,
+}
 
 impl Remote {
     /// Returns the owned request for an operation, or the reason why the store cannot execute it.
@@ -16,18 +23,14 @@ impl Remote {
     pub(crate) fn request(
         &self,
         operation: &Operation<'_>,
-        numbers: &Arc<CasNumbers>,
-        tags: EntityTags,
+        comparing: Comparing<'_>,
         bytes_max: usize,
     ) -> Result<StoreRequest, Error> {
-        let (bytes, max) = (operation.value_bytes(), self.capabilities.value_bytes_max);
-        if bytes > max {
-            return Err(Error::ValueTooLong { bytes, max });
-        }
+        self.check_value(operation.value_bytes())?;
         if let Operation::GetMany { .. } = operation {
             let max = self.capabilities.key_bytes_max;
             let keys = operation.keys().filter(|key| key.len() <= max).map(<[u8]>::to_vec);
-            return Ok(StoreRequest::GetMany { keys: keys.collect() });
+            return Ok(StoreRequest::GetMany { keys: keys.collect(), bytes_max });
         }
         operation.keys().try_for_each(|key| self.check_key(key))?;
         let wanted = match operation {
@@ -36,30 +39,39 @@ impl Remote {
             | Operation::GetPart { .. }
             | Operation::ValueSize { .. } => Wanted::Read,
             Operation::Touch { touch, .. } => Wanted::Touch(*touch),
-            Operation::Write(write) => {
-                let (precondition, conditions) = match write.precondition {
-                    Precondition::None => (Precondition::None, None),
-                    Precondition::CasNumber(number) => (Precondition::CasNumber(number), None),
-                    Precondition::Version(version) => (Precondition::Version(version), None),
-                    Precondition::EntityTags(conditions) => {
-                        let own = |list: &std::borrow::Cow<'_, [u8]>| list.to_vec().into();
-                        let conditions = Conditions {
-                            matching: conditions.matching.as_ref().map(own),
-                            none_matching: conditions.none_matching.as_ref().map(own),
-                        };
-                        (Precondition::None, Some(conditions))
-                    }
-                };
-                let action = write.action.map(|bytes| bytes.to_vec());
-                Wanted::Write { action, precondition, conditions, assign: write.assign }
+            Operation::Write(write) => wanted(write),
+            Operation::AppendShift { value, width, .. } => {
+                self.check_value(value.len())?;
+                Wanted::AppendShift { value: value.to_vec(), width: *width }
             }
             Operation::AddInt { addend, .. } => Wanted::AddInt(*addend),
-            Operation::KeysWithPrefix { prefix, max } => {
-                return self.keys(prefix, None, *max, bytes_max);
+            Operation::AddDouble { addend, .. } => Wanted::AddDouble(*addend),
+            Operation::GetList { every_value: false, .. } => {
+                let keys = operation.keys().map(<[u8]>::to_vec).collect();
+                return Ok(StoreRequest::GetMany { keys, bytes_max });
             }
-            // One key more tells whether there is a further page.
+            Operation::PutList { pairs, adds: false, rows: None } => {
+                let mut words = pairs.iter();
+                let mut puts = Vec::with_capacity(pairs.len() / 2);
+                while let (Some(key), Some(value)) = (words.next(), words.next()) {
+                    self.check_value(value.len())?;
+                    let action = Action::put(Presence::Any, value, Meta::NONE);
+                    puts.push(self.of_record(key, wanted(&Write::new(key, action)), comparing)?);
+                }
+                return Ok(StoreRequest::Changes(puts));
+            }
+            Operation::RemoveList { keys, every_value: false } => {
+                let remove = |key| wanted(&Write::new(key, Action::Remove));
+                let removals = keys.iter().map(|key| self.of_record(key, remove(key), comparing));
+                return Ok(StoreRequest::Changes(removals.collect::<Result<_, _>>()?));
+            }
+            Operation::KeysWithPrefix { prefix, max } => {
+                return self.keys(prefix, KeysBegin::First, *max, bytes_max);
+            }
             Operation::KeyPage { prefix, after, max } => {
-                return self.keys(prefix, *after, max.saturating_add(1), bytes_max);
+                let begin = after.map_or(KeysBegin::First, |after| KeysBegin::After(after.into()));
+                // One key more tells whether there is a further page.
+                return self.keys(prefix, begin, max.saturating_add(1), bytes_max);
             }
             Operation::Range { begin, max, end } => {
                 if !self.capabilities.is_ordered {
@@ -82,16 +94,29 @@ impl Remote {
                 }
                 return Ok(StoreRequest::Clear);
             }
-            Operation::Records => return Err(lacks("lists of records")),
             other => return Err(lacks(other.name())),
         };
+        let key = operation.key().unwrap_or_default();
+        Ok(StoreRequest::Record(self.of_record(key, wanted, comparing)?))
+    }
+
+    /// Returns the request on one record.
+    fn of_record(
+        &self,
+        key: &[u8],
+        wanted: Wanted,
+        comparing: Comparing<'_>,
+    ) -> Result<RecordRequest, Error> {
         if wanted.is_conditional() && !self.capabilities.changes_conditionally {
             return Err(lacks("changes that depend on the record"));
         }
-        let key = operation.key().unwrap_or_default().to_vec();
-        let numbers = Arc::clone(numbers);
-        let value_bytes_max = self.capabilities.value_bytes_max;
-        Ok(StoreRequest::Record(RecordRequest { key, wanted, numbers, tags, value_bytes_max }))
+        Ok(RecordRequest {
+            key: key.to_vec(),
+            wanted,
+            numbers: Arc::clone(comparing.cas_numbers),
+            tags: comparing.entity_tags,
+            value_bytes_max: self.capabilities.value_bytes_max,
+        })
     }
 
     /// Returns the error for a value that a change would make too long.
@@ -99,25 +124,53 @@ impl Remote {
         Error::ValueTooLong { bytes, max: self.capabilities.value_bytes_max }
     }
 
+    fn check_value(&self, bytes: usize) -> Result<(), Error> {
+        let is_within = bytes <= self.capabilities.value_bytes_max;
+        if is_within { Ok(()) } else { Err(self.value_too_long(bytes)) }
+    }
+
     fn check_key(&self, key: &[u8]) -> Result<(), Error> {
         let (bytes, max) = (key.len(), self.capabilities.key_bytes_max);
         if bytes > max { Err(Error::KeyTooLong { bytes, max }) } else { Ok(()) }
     }
 
-    fn keys(
+    /// Returns the request for a list of keys.
+    pub(crate) fn keys(
         &self,
         prefix: &[u8],
-        after: Option<&[u8]>,
+        begin: KeysBegin,
         max: usize,
         bytes_max: usize,
     ) -> Result<StoreRequest, Error> {
         if !self.capabilities.lists_keys {
             return Err(lacks("lists of keys"));
         }
-        [Some(prefix), after].iter().flatten().try_for_each(|key| self.check_key(key))?;
-        let (prefix, after) = (prefix.to_vec(), after.map(<[u8]>::to_vec));
-        Ok(StoreRequest::Keys { prefix, after, max, bytes_max })
+        self.check_key(prefix)?;
+        match &begin {
+            KeysBegin::First => {}
+            KeysBegin::At(key) | KeysBegin::After(key) => self.check_key(key)?,
+        }
+        Ok(StoreRequest::Keys { prefix: prefix.to_vec(), begin, max, bytes_max })
     }
+}
+
+/// Returns the owned form of a write.
+fn wanted(write: &Write<'_>) -> Wanted {
+    let (precondition, conditions) = match write.precondition {
+        Precondition::None => (Precondition::None, None),
+        Precondition::CasNumber(number) => (Precondition::CasNumber(number), None),
+        Precondition::Version(version) => (Precondition::Version(version), None),
+        Precondition::EntityTags(conditions) => {
+            let own = |list: &std::borrow::Cow<'_, [u8]>| list.to_vec().into();
+            let conditions = Conditions {
+                matching: conditions.matching.as_ref().map(own),
+                none_matching: conditions.none_matching.as_ref().map(own),
+            };
+            (Precondition::None, Some(conditions))
+        }
+    };
+    let action = write.action.map(|bytes| bytes.to_vec());
+    Wanted::Write { action, precondition, conditions, assign: write.assign }
 }
 
 fn lacks(what: &str) -> Error {

@@ -34,7 +34,12 @@ pub(super) enum Wanted {
         conditions: Option<Conditions<'static>>,
         assign: Option<u64>,
     },
+    AppendShift {
+        value: Vec<u8>,
+        width: usize,
+    },
     AddInt(i32),
+    AddDouble(f64),
 }
 
 /// Change of a record, and the answer once the change is made.
@@ -66,13 +71,21 @@ impl RecordRequest {
         &self.key
     }
 
+    /// Returns the memory of the key and the value, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.key.len() + self.wanted.value_bytes()
+    }
+
     /// Returns whether the request changes no record. One that was claimed may have become stale,
     /// and is then changed nevertheless.
     pub fn is_read(&self) -> bool {
         match &self.wanted {
             Wanted::Read => true,
             Wanted::Touch(touch) => touch.is_read(),
-            Wanted::Write { .. } | Wanted::AddInt(_) => false,
+            Wanted::Write { .. }
+            | Wanted::AppendShift { .. }
+            | Wanted::AddInt(_)
+            | Wanted::AddDouble(_) => false,
         }
     }
 
@@ -82,7 +95,8 @@ impl RecordRequest {
     }
 
     /// Returns what is to be done with the record, given as it is now. `None` stands for no record.
-    pub fn decide(&self, record: Option<Entry<'_>>) -> Decision {
+    pub fn decide(&self, found: Option<&FoundRecord>) -> Decision {
+        let record = found.map(|found| found.entry(&self.key));
         let mut written = Written::default();
         let mut touched = None;
         let mut number = 0;
@@ -115,22 +129,37 @@ impl RecordRequest {
                 (change, outcome) = comparison.decide(&write, record, &mut written);
                 number = assign.unwrap_or(0);
             }
+            Wanted::AppendShift { value, width } => {
+                let whole = record.map_or(&b""[..], |record| record.value).iter().chain(value);
+                let bytes = record.map_or(0, |record| record.value.len()) + value.len();
+                // A new record has the whole value.
+                let kept = if record.is_some() { bytes.min(*width) } else { bytes };
+                change = Change::Put(whole.skip(bytes - kept).copied().collect(), meta_of(record));
+                outcome = Outcome::Done;
+            }
             Wanted::AddInt(addend) => {
-                let present = record.map_or(Some([0; 4]), |record| record.value.try_into().ok());
+                let sum =
+                    number_in(record).map(|bytes| i32::from_le_bytes(bytes).wrapping_add(*addend));
                 outcome = Outcome::RecordExists;
-                if let Some(present) = present {
-                    let sum = i32::from_le_bytes(present).wrapping_add(*addend);
+                if let Some(sum) = sum {
                     written.number = u64::from(sum.cast_unsigned());
-                    let meta = record.map_or(Meta::NONE, |record| record.meta);
-                    change = Change::Put(sum.to_le_bytes().to_vec(), meta);
+                    change = Change::Put(sum.to_le_bytes().to_vec(), meta_of(record));
+                    outcome = Outcome::Done;
+                }
+            }
+            Wanted::AddDouble(addend) => {
+                let sum = number_in(record).map(|bytes| f64::from_le_bytes(bytes) + *addend);
+                outcome = Outcome::RecordExists;
+                if let Some(sum) = sum.filter(|sum| !sum.is_nan()) {
+                    written.number = sum.to_bits();
+                    change = Change::Put(sum.to_le_bytes().to_vec(), meta_of(record));
                     outcome = Outcome::Done;
                 }
             }
         }
         let reads = matches!(self.wanted, Wanted::Read | Wanted::Touch(_));
-        let found = record.filter(|_| reads).map(|Entry { value, meta, version, .. }| {
-            FoundRecord { value: value.to_vec(), meta, version }
-        });
+        // Requests that are answered together share the value.
+        let found = found.filter(|_| reads).cloned();
         let answer = RecordAnswer { outcome, found, touched, written };
         let too_long = match &change {
             Change::Put(value, _) => Some(value.len()).filter(|len| *len > self.value_bytes_max),
@@ -143,12 +172,20 @@ impl RecordRequest {
     }
 }
 
+impl RecordAnswer {
+    /// Returns the record before the change, if the request reads it.
+    pub(crate) fn found(&self) -> Option<&FoundRecord> {
+        self.found.as_ref()
+    }
+}
+
 impl Wanted {
     /// Returns the length of the value, in bytes.
-    pub(super) fn value_bytes(&self) -> usize {
+    fn value_bytes(&self) -> usize {
         match self {
             Self::Write { action, .. } => action.bytes().map_or(0, Vec::len),
-            Self::Read | Self::Touch(_) | Self::AddInt(_) => 0,
+            Self::AppendShift { value, .. } => value.len(),
+            Self::Read | Self::Touch(_) | Self::AddInt(_) | Self::AddDouble(_) => 0,
         }
     }
 
@@ -175,9 +212,20 @@ impl Wanted {
                 ..
             } => false,
             Self::Write { .. } => !self.is_put(),
-            Self::AddInt(_) => true,
+            Self::AppendShift { .. } | Self::AddInt(_) | Self::AddDouble(_) => true,
         }
     }
+}
+
+/// Returns the flags and the expiry that a changed record keeps.
+fn meta_of(record: Option<Entry<'_>>) -> Meta {
+    record.map_or(Meta::NONE, |record| record.meta)
+}
+
+/// Returns the bytes of the number that a record is, or `None` if it is none. Without a record the
+/// number is 0.
+fn number_in<const WIDTH: usize>(record: Option<Entry<'_>>) -> Option<[u8; WIDTH]> {
+    record.map_or(Some([0; WIDTH]), |record| record.value.try_into().ok())
 }
 
 impl Decision {
@@ -213,8 +261,8 @@ mod tests {
             value_bytes_max: 1,
         };
         let decide = |version| {
-            let entry = Entry { key: b"k", value: b"v", meta: Meta::NONE, version };
-            request(u64::MAX >> version).decide(Some(entry))
+            let found = FoundRecord { value: Arc::new(b"v".to_vec()), meta: Meta::NONE, version };
+            request(u64::MAX >> version).decide(Some(&found))
         };
         let decisions = [decide(1), decide(2)];
         for (decision, version) in decisions.into_iter().zip([2, 3]) {

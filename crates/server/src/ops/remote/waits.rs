@@ -1,13 +1,13 @@
 //! Requests in flight, and the waits for their answers.
 
-use super::completion::InFlight;
-use super::{Answered, Capabilities, Completion, RemoteStore, StoreFailure, StoreRequest};
+use super::completion::{InFlight, Waiter, if_lost};
+use super::{Answered, Capabilities, Completion, RemoteStore, StoreRequest};
 use crate::ops::acknowledgement::RefusalReason;
 use crate::ops::budget::{Budget, Charge};
 use crate::ops::served::Served;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Time after which a worker that waits for an answer looks whether the server stops.
@@ -37,25 +37,29 @@ impl Remote {
         Self { store, capabilities, in_flight: Arc::default(), requests_max, timeout, is_closed }
     }
 
-    /// Submits a request. Returns whether there is room for it.
+    /// Submits a request for a client that waits. Returns whether there is room for it.
     pub(crate) fn submit(
         &self,
         request: StoreRequest,
+        waiter: Weak<()>,
         budget: &Arc<Budget>,
         deliver: impl FnOnce(Answered) + Send + 'static,
     ) -> bool {
         let in_flight = InFlight(Arc::clone(&self.in_flight));
         let mut charge = Charge::none(budget);
+        let request_bytes = request.bytes();
         if self.in_flight.fetch_add(1, Ordering::Relaxed) >= self.requests_max
-            || !charge.set(request.bytes())
+            || !charge.set(request_bytes)
         {
             return false;
         }
-        let if_dropped = if_lost(request.is_read());
         let completion = Completion {
             deliver: Some(Box::new(deliver)),
-            if_dropped,
-            held: Some((charge, in_flight)),
+            is_read: request.is_read(),
+            waiter,
+            charge: Some(charge),
+            request_bytes,
+            in_flight: Some(in_flight),
         };
         self.store.submit(request, completion);
         true
@@ -74,16 +78,17 @@ impl Remote {
     /// Executes a request on a thread that may wait.
     pub(crate) fn wait_for(&self, request: StoreRequest, served: &Served) -> Answered {
         if self.is_closed.load(Ordering::Relaxed) {
-            return Err(RefusalReason::Unavailable);
+            return RefusalReason::Unavailable.into();
         }
-        let if_lost = if_lost(request.is_read()).into();
+        let if_lost = RefusalReason::from(if_lost(request.is_read()));
         let timeout = longest(self.timeout, request.is_long());
         let since = Instant::now();
         let (sender, receiver) = mpsc::channel();
+        let waiter = Waiter::default();
         // The receiver is gone if the server has stopped.
         let deliver = move |answer| drop(sender.send(answer));
-        if !self.submit(request, &served.budget, deliver) {
-            return Err(RefusalReason::TooMany);
+        if !self.submit(request, Arc::downgrade(&waiter), &served.budget, deliver) {
+            return RefusalReason::TooMany.into();
         }
         loop {
             let left = timeout.saturating_sub(since.elapsed());
@@ -91,7 +96,7 @@ impl Remote {
             match receiver.recv_timeout(STOP_CHECK_INTERVAL.min(left)) {
                 Ok(answer) => return answer,
                 Err(RecvTimeoutError::Timeout) if may_wait => {}
-                Err(_) => return Err(if_lost),
+                Err(_) => return if_lost.into(),
             }
         }
     }
@@ -99,9 +104,4 @@ impl Remote {
 
 pub(super) fn longest(timeout: Duration, is_long: bool) -> Duration {
     if is_long { timeout * LONG_REQUEST_FACTOR } else { timeout }
-}
-
-/// Returns what is known of a request whose answer is lost.
-pub(super) fn if_lost(is_read: bool) -> StoreFailure {
-    if is_read { StoreFailure::Unavailable } else { StoreFailure::Unknown }
 }

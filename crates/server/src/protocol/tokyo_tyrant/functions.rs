@@ -112,6 +112,16 @@ impl<'a> Call<'a> {
                 context.fail_because("misc", "a row with columns can be stored in a table only");
                 false
             }
+            Err(NoOperation::Invalid)
+                if context.shared.remote.is_some()
+                    && matches!(
+                        self.function,
+                        Function::PutDuplicate | Function::PutDuplicateBack
+                    ) =>
+            {
+                context.fail_because("misc", "the store has one value under each key");
+                false
+            }
             Err(NoOperation::Invalid | NoOperation::InvalidRead) => {
                 context.fail("misc", Failure::Invalid);
                 false

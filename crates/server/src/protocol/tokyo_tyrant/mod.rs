@@ -219,7 +219,10 @@ fn administer(
         Request::SetMaster { host, port, timestamp_us, options } => {
             context.wait()?;
             context.counters.count(Count::SetMaster);
-            if context.shared.config.set_master_command {
+            let local = context.local("replication of its servers");
+            if context.attempt("setmst", local)?.is_err() {
+                false
+            } else if context.shared.config.set_master_command {
                 let set = context.shared.replication.set_master(host, port, timestamp_us, options);
                 if !set {
                     context.fail("setmst", Failure::Invalid);

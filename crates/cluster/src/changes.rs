@@ -1,0 +1,262 @@
+//! Changes of records: those of one key are made one after the other, and many in one step.
+
+use crate::records::{Changed, new_record};
+use crate::session::Failure;
+use crate::store::{Answer, Shared};
+use cabinet::{Change, Version};
+use server::{Completion, Decision, RecordRequest, StoreAnswer, StoreFailure};
+use std::collections::HashMap;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// Changes of one key that are made in one step.
+const FOLD_MAX: usize = 1024;
+
+/// Keys that one request changes at the same time.
+const KEYS_AT_ONCE: usize = 64;
+
+/// First and longest pause before a change that met another one is decided again.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
+
+/// A change that waits for its turn.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) request: RecordRequest,
+    pub(crate) reply: Reply,
+    pub(crate) deadline: Instant,
+}
+
+/// Taker of an answer.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// The client of a request on one record.
+    Client(Completion),
+    /// A request on several records. If it has ended, the answer is dropped.
+    Part(oneshot::Sender<Answer>),
+}
+
+impl Reply {
+    fn complete(self, answer: Answer) {
+        match self {
+            Self::Client(completion) => completion.complete(answer),
+            Self::Part(sender) => drop(sender.send(answer)),
+        }
+    }
+}
+
+impl Shared {
+    /// Executes requests on several records, those on one key in their order. After a failure no
+    /// further key is begun.
+    pub(crate) async fn change_many(
+        self: &Arc<Self>,
+        requests: Vec<RecordRequest>,
+        deadline: Instant,
+    ) -> Answer {
+        let mut keys: Vec<Vec<RecordRequest>> = Vec::new();
+        let mut numbers: HashMap<Vec<u8>, usize> = HashMap::new();
+        for request in requests {
+            match numbers.get(request.key()) {
+                Some(number) => keys[*number].push(request),
+                None => {
+                    numbers.insert(request.key().to_vec(), keys.len());
+                    keys.push(vec![request]);
+                }
+            }
+        }
+        drop(numbers);
+        let (mut is_any_done, mut failure) = (false, None);
+        let mut keys = keys.into_iter();
+        let mut under_way = JoinSet::new();
+        loop {
+            while under_way.len() < KEYS_AT_ONCE
+                && failure.is_none()
+                && let Some(requests) = keys.next()
+            {
+                let answers = self.begin(requests, deadline);
+                under_way.spawn(async move {
+                    let mut all = Vec::with_capacity(answers.len());
+                    for answer in answers {
+                        all.push(answer.await.unwrap_or(Err(StoreFailure::Unknown)));
+                    }
+                    all
+                });
+            }
+            let Some(answers) = under_way.join_next().await else { break };
+            for answer in answers.map_err(|_| StoreFailure::Unknown)? {
+                match answer {
+                    Ok(StoreAnswer::Record(_)) => is_any_done = true,
+                    Err(StoreFailure::Unavailable) if failure.is_none() => {
+                        failure = Some(StoreFailure::Unavailable);
+                    }
+                    Err(StoreFailure::Unavailable) => {}
+                    _ => failure = Some(StoreFailure::Unknown),
+                }
+            }
+        }
+        match failure {
+            None => Ok(StoreAnswer::Done),
+            Some(StoreFailure::Unavailable) if !is_any_done => Err(StoreFailure::Unavailable),
+            Some(_) => Err(StoreFailure::Unknown),
+        }
+    }
+
+    /// Begins changes of one key. Returns their answers.
+    fn begin(
+        self: &Arc<Self>,
+        requests: Vec<RecordRequest>,
+        deadline: Instant,
+    ) -> Vec<oneshot::Receiver<Answer>> {
+        let mut answers = Vec::with_capacity(requests.len());
+        let mut first = None;
+        for request in requests {
+            let (sender, answer) = oneshot::channel();
+            answers.push(answer);
+            let key = request.key().to_vec();
+            let waiting = Waiting { request, reply: Reply::Part(sender), deadline };
+            if let Some(waiting) = self.queues.enter(&key, waiting) {
+                first = Some((key, waiting));
+            }
+        }
+        if let Some((key, first)) = first {
+            let shared = Arc::clone(self);
+            // Changes of other clients may follow, which must not end with this request.
+            tokio::spawn(async move { shared.change_all(&key, first).await });
+        }
+        answers
+    }
+
+    /// Makes a change, and all changes of its key that come meanwhile.
+    pub(crate) async fn change_all(&self, key: &[u8], first: Waiting) {
+        let mut turn = self.queues.turn(key);
+        let mut waiting = vec![first];
+        loop {
+            while !waiting.is_empty() {
+                let rest = waiting.split_off(waiting.len().min(FOLD_MAX));
+                self.change(key, waiting).await;
+                waiting = rest;
+            }
+            match turn.next() {
+                Some((own, changes)) => (turn, waiting) = (own, changes),
+                None => return,
+            }
+        }
+    }
+
+    /// Executes requests on one record one after the other, and writes the record once.
+    pub(crate) async fn change(&self, key: &[u8], waiting: Vec<Waiting>) {
+        let now = Instant::now();
+        let mut requests = Vec::with_capacity(waiting.len());
+        let mut replies = Vec::with_capacity(waiting.len());
+        let mut latest = now;
+        for Waiting { request, reply, deadline } in waiting {
+            if deadline <= now {
+                // Nothing was done for one that has waited too long.
+                reply.complete(Err(StoreFailure::Unavailable));
+                continue;
+            }
+            latest = latest.max(deadline);
+            requests.push(request);
+            replies.push(reply);
+        }
+        match self.decide(key, &requests, latest).await {
+            Ok(decisions) => {
+                for (reply, (decision, version)) in replies.into_iter().zip(decisions) {
+                    reply.complete(Ok(decision.answer(version)));
+                }
+            }
+            Err(failure) => {
+                for reply in replies {
+                    reply.complete(Err(failure));
+                }
+            }
+        }
+    }
+
+    /// Tries to execute requests until no other change comes between.
+    async fn decide(
+        &self,
+        key: &[u8],
+        requests: &[RecordRequest],
+        deadline: Instant,
+    ) -> Result<Vec<(Decision, Version)>, StoreFailure> {
+        let mut pause = PAUSES.0;
+        while !requests.is_empty() {
+            match self.try_to_decide(key, requests, deadline).await {
+                Ok(decisions) => return Ok(decisions),
+                Err(Changed::Unknown) => return Err(StoreFailure::Unknown),
+                Err(Changed::Conflict) if Instant::now() + pause < deadline => {
+                    self.conflicts.fetch_add(1, Ordering::Relaxed);
+                    sleep(pause).await;
+                    pause = PAUSES.1.min(pause * 2);
+                }
+                Err(_) => return Err(StoreFailure::Unavailable),
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Returns the decision on each request and the version that it gave to the record, once the
+    /// record is changed; or the reason why it was not.
+    async fn try_to_decide(
+        &self,
+        key: &[u8],
+        requests: &[RecordRequest],
+        deadline: Instant,
+    ) -> Result<Vec<(Decision, Version)>, Changed> {
+        let is_put = self.records.order().is_none()
+            && requests.first().is_some_and(|first| first.decide_unread().is_some());
+        let row = match is_put {
+            true => None,
+            false => {
+                let row = timeout_at(deadline, self.records.get(&self.cluster, key)).await;
+                let row = row.unwrap_or(Err(Failure::NotDone));
+                Some(row.map_err(|_| Changed::NotDone)?)
+            }
+        };
+        let read = row.as_ref().map(Option::as_ref);
+        let mut record = read.flatten().and_then(|row| row.record.clone());
+        let was_there = record.is_some();
+        let mut last = read.flatten().map_or(0, |row| row.version);
+        let mut changes = false;
+        let mut decisions = Vec::with_capacity(requests.len());
+        for request in requests {
+            let mut decision = request.decide(record.as_ref());
+            let mut version = 0;
+            match mem::replace(&mut decision.change, Change::Keep) {
+                Change::Keep => {}
+                Change::Put(value, meta) => {
+                    // A record that was touched shares its value with the answers.
+                    let value = match &record {
+                        Some(found) if *found.value == value => Arc::clone(&found.value),
+                        _ => Arc::new(value),
+                    };
+                    version = record.insert(new_record(value, meta, last)).version;
+                    last = version.cast_signed();
+                    changes = true;
+                }
+                Change::Remove => {
+                    record = None;
+                    changes = true;
+                }
+            }
+            decisions.push((decision, version));
+        }
+        let is_absent = !is_put && !was_there && record.is_none();
+        if !changes || is_absent {
+            return Ok(decisions);
+        }
+        match self.records.change(&self.cluster, deadline, key, read, record.as_ref()).await {
+            Changed::Done => {
+                let others = decisions.len() as u64 - 1;
+                self.folded.fetch_add(others, Ordering::Relaxed);
+                Ok(decisions)
+            }
+            failed => Err(failed),
+        }
+    }
+}

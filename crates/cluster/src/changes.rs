@@ -2,9 +2,10 @@
 
 use crate::records::{Changed, new_record};
 use crate::session::Failure;
-use crate::store::{Answer, Shared};
+use crate::shared::Shared;
+use crate::waiting::{Answer, Reply, Waiting};
 use cabinet::{Change, Version};
-use server::{Completion, Decision, RecordRequest, StoreAnswer, StoreFailure};
+use server::{Decision, RecordRequest, StoreAnswer, StoreFailure};
 use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
@@ -22,32 +23,6 @@ const KEYS_AT_ONCE: usize = 64;
 
 /// First and longest pause before a change that met another one is decided again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
-
-/// A change that waits for its turn.
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    pub(crate) request: RecordRequest,
-    pub(crate) reply: Reply,
-    pub(crate) deadline: Instant,
-}
-
-/// Taker of an answer.
-#[derive(Debug)]
-pub(crate) enum Reply {
-    /// The client of a request on one record.
-    Client(Completion),
-    /// A request on several records. If it has ended, the answer is dropped.
-    Part(oneshot::Sender<Answer>),
-}
-
-impl Reply {
-    fn complete(self, answer: Answer) {
-        match self {
-            Self::Client(completion) => completion.complete(answer),
-            Self::Part(sender) => drop(sender.send(answer)),
-        }
-    }
-}
 
 impl Shared {
     /// Executes requests on several records, those on one key in their order. After a failure no

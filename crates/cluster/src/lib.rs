@@ -18,18 +18,22 @@
 
 #![forbid(unsafe_code)]
 
+mod cell;
 mod changes;
 mod copy;
 mod error;
 mod key_queues;
+mod keys;
 mod lists;
 mod name;
 mod order;
 mod records;
 mod schema;
 mod session;
+mod shared;
 mod store;
 mod version;
+mod waiting;
 
 pub use copy::{CopiedRecord, CopyIn, CopyOut, CopyState, Page};
 pub use error::{Error, Result};

@@ -2,7 +2,7 @@
 
 use crate::order::Order;
 use crate::records::{Scanned, new_record};
-use crate::store::{Shared, of_read};
+use crate::shared::{Shared, of_read};
 use cabinet::Meta;
 use server::{Completion, FoundRecord, KeysBegin, StoreFailure};
 use std::ops::{Bound, ControlFlow};

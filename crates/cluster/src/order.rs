@@ -6,8 +6,8 @@
 //! limit the changes of all their keys.
 
 use crate::error::Result;
+use crate::keys::prefixed;
 use crate::name::Name;
-use crate::records::prefixed;
 use crate::schema;
 use crate::session::{Cluster, Failure};
 use scylla::statement::prepared::PreparedStatement;

@@ -1,6 +1,8 @@
 //! Records of a hash database: reads, changes under a condition, scans.
 
+use crate::cell;
 use crate::error::Result;
+use crate::keys::prefixed;
 use crate::name::{Kind, Mode, Name};
 use crate::order::Order;
 use crate::schema;
@@ -18,15 +20,6 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::time::{Instant, timeout_at};
 
-/// First byte of each key in the cluster.
-const KEY_PREFIX: u8 = 0;
-
-/// Longest key of a partition, in bytes.
-const PARTITION_KEY_BYTES_MAX: usize = 65_535;
-
-/// Longest key, in bytes.
-pub(crate) const KEY_BYTES_MAX: usize = PARTITION_KEY_BYTES_MAX - 1;
-
 /// Time by which cells outlive their record, so that clocks may differ, in seconds.
 const TTL_SLACK_SECONDS: u64 = 60;
 
@@ -35,7 +28,7 @@ const TTL_SLACK_SECONDS: u64 = 60;
 const TTL_SECONDS_MAX: u64 = 5 * 365 * 24 * 60 * 60;
 
 /// Columns of a record.
-type Columns = (Vec<u8>, i64, i32, i64, Option<i64>);
+type Columns = (Option<Vec<u8>>, Option<i64>);
 
 /// A row of the table.
 #[derive(Debug)]
@@ -102,10 +95,9 @@ impl Records {
     /// Prepares the statements.
     pub(crate) async fn prepare(cluster: &Cluster, name: &Name) -> Result<Self> {
         let table = format!("{}.records", schema::quoted(name));
-        let select = format!("SELECT v, ver, f, e, c FROM {table} WHERE k = ?");
-        let put = format!(
-            "UPDATE {table} USING TTL ? SET v = ?, ver = ?, f = ?, e = ?, c = ? WHERE k = ?"
-        );
+        let select = format!("SELECT v, c FROM {table} WHERE k = ?");
+        let put =
+            format!("UPDATE {table} USING TTL ? SET v = ?, ver = ?, e = ?, c = ? WHERE k = ?");
         let remove = format!("DELETE FROM {table} WHERE k = ?");
         let mut get_serially = cluster.prepare(&select).await?;
         get_serially.set_consistency(Consistency::Serial);
@@ -155,11 +147,8 @@ impl Records {
     pub(crate) async fn exists(&self, cluster: &Cluster, key: &[u8]) -> Result<bool, Failure> {
         let result = cluster.execute(&self.expiry, (prefixed(key),)).await?;
         let rows = result.into_rows_result().map_err(|_| Failure::Lost)?;
-        let row = rows.maybe_first_row::<(i64,)>().map_err(|_| Failure::Lost)?;
-        Ok(row.is_some_and(|(expiry,)| {
-            let meta = Meta { flags: 0, expires_at_ms: expiry.cast_unsigned() };
-            !meta.is_expired(now_ms())
-        }))
+        let row = rows.maybe_first_row::<(Option<i64>,)>().map_err(|_| Failure::Lost)?;
+        Ok(row.is_some_and(|(expiry,)| !is_expired(expiry)))
     }
 
     /// Puts a record, or removes it, if the row is as it was read. No change begins later than
@@ -231,17 +220,17 @@ impl Records {
         };
         let executed = match (record, condition) {
             (Some(record), condition) => {
-                let Meta { flags, expires_at_ms } = record.meta;
-                let (value, version) = (record.value.as_slice(), record.version.cast_signed());
-                let (flags, expiry) = (flags.cast_signed(), expires_at_ms.cast_signed());
+                let expires_at_ms = record.meta.expires_at_ms;
+                let (value, version) = (cell::encode(record), record.version.cast_signed());
+                let expiry = expires_at_ms.cast_signed();
                 let ttl = ttl_seconds(expires_at_ms, now_ms());
                 match condition {
                     Condition::Any => {
-                        let values = (ttl, value, version, flags, expiry, entry, own);
+                        let values = (ttl, value, version, expiry, entry, own);
                         cluster.execute_until(until, &self.put_any, values).await
                     }
                     Condition::Version(found) => {
-                        let values = (ttl, value, version, flags, expiry, entry, own, found);
+                        let values = (ttl, value, version, expiry, entry, own, found);
                         cluster.execute_until(until, &self.put_if, values).await
                     }
                 }
@@ -315,10 +304,9 @@ impl Records {
                 Some(token) => cluster.page(&statement, (token,), state).await?,
             };
             let rows = page.into_rows_result().map_err(|_| Failure::Lost)?;
-            for row in rows.rows::<(Vec<u8>, i64, i64)>().map_err(|_| Failure::Lost)? {
+            for row in rows.rows::<(Vec<u8>, Option<i64>, i64)>().map_err(|_| Failure::Lost)? {
                 let (key, expiry, row_token) = row.map_err(|_| Failure::Lost)?;
-                let meta = Meta { flags: 0, expires_at_ms: expiry.cast_unsigned() };
-                if is_before(row_token, &key) || meta.is_expired(now_ms()) {
+                if is_before(row_token, &key) || is_expired(expiry) {
                     continue;
                 }
                 if visit(Scanned::Key(key.get(1..).unwrap_or_default())).is_break() {
@@ -349,19 +337,21 @@ pub(crate) fn new_record(value: Arc<Vec<u8>>, meta: Meta, last: i64) -> FoundRec
     FoundRecord { value, meta, version: version::next(last, now_ms()).cast_unsigned() }
 }
 
-pub(crate) fn prefixed(key: &[u8]) -> Vec<u8> {
-    [&[KEY_PREFIX], key].concat()
-}
-
 fn present(result: QueryResult) -> Result<Option<Present>, Failure> {
     let rows = result.into_rows_result().map_err(|_| Failure::Lost)?;
     let row = rows.maybe_first_row::<Columns>().map_err(|_| Failure::Lost)?;
-    Ok(row.map(|(value, version, flags, expiry, entry)| {
-        let meta = Meta { flags: flags.cast_unsigned(), expires_at_ms: expiry.cast_unsigned() };
-        let record = FoundRecord { value: Arc::new(value), meta, version: version.cast_unsigned() };
-        let record = (!meta.is_expired(now_ms())).then_some(record);
-        Present { version, expires_at_ms: meta.expires_at_ms, entry, record }
-    }))
+    // The cell may expire before the others of its row.
+    let Some((Some(cell), entry)) = row else { return Ok(None) };
+    let record = cell::decode(cell).ok_or(Failure::Lost)?;
+    let (version, meta) = (record.version.cast_signed(), record.meta);
+    let record = (!meta.is_expired(now_ms())).then_some(record);
+    Ok(Some(Present { version, expires_at_ms: meta.expires_at_ms, entry, record }))
+}
+
+/// Returns whether a record with this copy of its expiry is to be left out of lists.
+fn is_expired(expiry: Option<i64>) -> bool {
+    let expires_at_ms = expiry.unwrap_or(0).cast_unsigned();
+    Meta { flags: 0, expires_at_ms }.is_expired(now_ms())
 }
 
 /// Returns whether the condition of a statement was met.
@@ -409,6 +399,9 @@ fn now_ms() -> u64 {
 }
 
 #[cfg(test)]
+mod on_nodes;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -451,43 +444,5 @@ mod tests {
             let case = format!("{own:?} {condition:?} {found:?} {failure:?}");
             assert_eq!(resolved(own, condition, found, failure), expected, "{case}");
         }
-    }
-
-    #[test]
-    #[ignore = "needs Cassandra: cargo xtask cluster-test"]
-    fn a_slow_removal_leaves_the_entry_of_a_record_that_was_put_meanwhile() {
-        let hosts = std::env::var("TYRANT_CASSANDRA").unwrap();
-        let options = "#kind=tcb#buckets=1#timeout=60000";
-        let name = Name::parse(&format!("cassandra://{hosts}/slow_removal{options}")).unwrap();
-        crate::store::init(&name, 1).unwrap();
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let cluster = Arc::new(Cluster::connect(&name).await.unwrap());
-            let records = Records::prepare(&cluster, &name).await.unwrap();
-            let order = records.order().unwrap();
-            let until = Instant::now() + name.timeout;
-            let (key, record) = (b"k", || new_record(Arc::new(b"v".to_vec()), Meta::NONE, 0));
-            let put = records.change(&cluster, until, key, Some(None), Some(&record())).await;
-            assert_eq!(put, Changed::Done);
-            let row = records.get(&cluster, key).await.unwrap().unwrap();
-
-            // The first half of a removal, all of a put, and the second half of the removal.
-            let read = Some(Some(&row));
-            let removed = records.change_row(&cluster, until, key, read, None, None).await;
-            assert_eq!(removed, Changed::Done);
-            let put = records.change(&cluster, until, key, Some(None), Some(&record())).await;
-            assert_eq!(put, Changed::Done);
-            order.remove(&cluster, &prefixed(key), row.entry.unwrap()).await;
-
-            let part = order.part(&cluster, &Bound::Included(vec![0]), &[1], 10).await.unwrap();
-            assert_eq!(part.keys, [prefixed(key)]);
-
-            // A list goes on after the longest key.
-            let last = Bound::Excluded(prefixed(&vec![b'k'; KEY_BYTES_MAX]));
-            let part = order.part(&cluster, &last, &[1], 10).await.unwrap();
-            assert!(part.keys.is_empty());
-            let own = Bound::Excluded(prefixed(key));
-            assert!(order.part(&cluster, &own, &[1], 10).await.unwrap().keys.is_empty());
-        });
     }
 }

@@ -6,15 +6,17 @@
 //! | column | content |
 //! | --- | --- |
 //! | `k` | byte 0 and the key, since Cassandra refuses an empty partition key |
-//! | `v` | the value |
-//! | `ver` | the version: a number above 0 that no other change has |
-//! | `f` | flags, 32 bits |
-//! | `e` | expiry in milliseconds since 1970, 0 for never; the bits of an unsigned number |
+//! | `v` | version, expiry, flags and value, see [`crate::cell`] |
+//! | `ver` | the version, for conditions: a number above 0 that no other change has |
+//! | `e` | the expiry, for lists |
 //! | `c` | name of the entry in the order of the keys, in a B+ tree |
 //! | `g` | never set: `IF g = null` is a condition that each row meets |
 //!
-//! Readers decide by `e` whether a record has expired. The time to live of the cells, which ends
-//! later, removes it.
+//! In plain mode, `e` may be that of another write of the same microsecond. Then a list may have an
+//! expired record, or lack a record until the other one's time to live is over.
+//!
+//! Readers decide by the expiry whether a record has expired. The time to live of the cells, which
+//! ends later, removes it.
 //!
 //! `migration` has the state of the last copy into the database in row 0.
 //!
@@ -27,7 +29,7 @@ use crate::name::Name;
 pub const REPLICATION_DEFAULT: u8 = 3;
 
 /// Format of the tables.
-pub(crate) const FORMAT: i32 = 1;
+pub(crate) const FORMAT: i32 = 2;
 
 /// How far a copy has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +75,7 @@ pub fn statements(name: &Name, replication: u8) -> Vec<String> {
         ),
         format!(
             "CREATE TABLE IF NOT EXISTS {keyspace}.records \
-             (k blob PRIMARY KEY, v blob, ver bigint, f int, e bigint, c bigint, g boolean)"
+             (k blob PRIMARY KEY, v blob, ver bigint, e bigint, c bigint, g boolean)"
         ),
         format!(
             "CREATE TABLE IF NOT EXISTS {keyspace}.key_order \

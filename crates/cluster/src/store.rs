@@ -1,29 +1,28 @@
 //! The store: requests of the server in, answers from the threads of the driver.
 
-use crate::changes::{Reply, Waiting};
 use crate::error::{Error, Result};
 use crate::key_queues::KeyQueues;
+use crate::keys::{KEY_BYTES_MAX, prefixed};
 use crate::lists::Listed;
 use crate::name::{Kind, Mode, Name};
 use crate::order;
-use crate::records::{KEY_BYTES_MAX, Records, Scanned, prefixed};
+use crate::records::{Records, Scanned};
 use crate::schema::{self, Stage};
 use crate::session::{Cluster, Failure};
+use crate::shared::{Shared, of_read};
+use crate::waiting::{Answer, Reply, Waiting};
 use server::{
     Capabilities, Completion, LONG_REQUEST_FACTOR, RemoteStore, StoreAnswer, StoreFailure,
     StoreRequest, StoreStatus,
 };
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, timeout_at};
 
 /// Threads of the driver.
 const THREADS: usize = 2;
-
-/// Answer to a request.
-pub(crate) type Answer = Result<StoreAnswer, StoreFailure>;
 
 /// A database in a cluster.
 #[derive(Debug)]
@@ -31,17 +30,6 @@ pub struct ClusterStore {
     shared: Arc<Shared>,
     /// Taken when the store is dropped.
     runtime: Option<Runtime>,
-}
-
-/// State of the requests of a store.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) cluster: Arc<Cluster>,
-    pub(crate) records: Records,
-    pub(crate) queues: KeyQueues<Waiting>,
-    pub(crate) name: Name,
-    pub(crate) conflicts: AtomicU64,
-    pub(crate) folded: AtomicU64,
 }
 
 impl ClusterStore {
@@ -256,9 +244,4 @@ impl Shared {
             },
         }
     }
-}
-
-/// Returns the failure of a request that changes nothing.
-pub(crate) fn of_read(_: Failure) -> StoreFailure {
-    StoreFailure::Unavailable
 }

@@ -188,8 +188,8 @@ fn a_database_is_used_only_in_the_mode_that_it_was_made_with() {
         ClusterStore::connect(&name("strict_only", "#mode=plain")).unwrap_err(),
         cluster::init(&name("strict_only", "#mode=plain"), 1).unwrap_err(),
     ] {
-        let text = "has a database with kind=tch, mode=strict, format 1, and not with \
-                    kind=tch, mode=plain, format 1";
+        let text = "has a database with kind=tch, mode=strict, format 2, and not with \
+                    kind=tch, mode=plain, format 2";
         assert!(error.to_string().contains(text), "{error}");
     }
 }

@@ -232,6 +232,41 @@ fn requests_in_flight_are_limited_and_those_of_a_client_that_has_gone_end() {
 }
 
 #[test]
+fn a_store_sees_that_the_client_of_a_request_is_gone() {
+    let (store, server) = start_late(ABLE, config());
+    let key = format!("{HELD}1");
+    let mut client = server.connect();
+    // The reply to the first request is not read, so the connection is reset.
+    client.send(format!("get a\r\nmg {key} v\r\n").as_bytes());
+    let mut other = server.connect();
+    other.send(format!("set {key} 0 0 1\r\nv\r\n").as_bytes());
+    store.wait_for(&key, 2);
+    assert!(store.are_awaited());
+    drop(client);
+    support::wait_until(|| !store.are_awaited());
+    // The other client waits still.
+    store.release();
+    other.expect("STORED\r\n");
+    store.stop();
+}
+
+#[test]
+fn the_values_of_a_get_of_many_keys_end_at_the_limit_of_a_reply() {
+    let (store, server) = start_late(ABLE, Config { reply_bytes_max: 5000, ..config() });
+    let mut client = server.connect();
+    let value = "v".repeat(1000);
+    for number in 0..6 {
+        client.exchange(format!("set k{number} 0 0 1000\r\n{value}\r\n"), "STORED\r\n");
+    }
+    client.send(b"get k0 k1 k2 k3\r\n");
+    assert_eq!(client.read_until(b"END\r\n").len(), 4 * (19 + 1000) + 5);
+    let refused = "SERVER_ERROR out of memory writing get response\r\n";
+    client.exchange("get k0 k1 k2 k3 k4 k5\r\n", refused);
+    client.exchange(misc("regex", &["k"]), b"\x01\0\0\0\0");
+    store.stop();
+}
+
+#[test]
 fn lists_of_keys_have_their_pages_over_each_store() {
     over_each_store(suite::key_lists);
 }

@@ -2,9 +2,11 @@
 
 use super::repeat;
 use crate::error::{Error, Result};
-use crate::records::{Changed, KEY_BYTES_MAX, new_record};
+use crate::keys::KEY_BYTES_MAX;
+use crate::records::{Changed, new_record};
 use crate::session::Failure;
-use crate::store::{ClusterStore, Shared};
+use crate::shared::Shared;
+use crate::store::ClusterStore;
 use cabinet::{Entry, Meta};
 use std::collections::VecDeque;
 use std::sync::Arc;

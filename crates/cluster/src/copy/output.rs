@@ -1,6 +1,7 @@
 //! Copy of records out of a database: pages in the order of the cluster's tokens, read ahead.
 
 use super::repeat;
+use crate::cell;
 use crate::error::Result;
 use crate::schema;
 use crate::session::{Cluster, Failure};
@@ -8,6 +9,7 @@ use crate::store::ClusterStore;
 use cabinet::Meta;
 use scylla::response::{PagingState, PagingStateResponse};
 use scylla::statement::prepared::PreparedStatement;
+use server::FoundRecord;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -57,7 +59,7 @@ impl<'s> CopyOut<'s> {
     pub fn begin(store: &'s ClusterStore, from: Option<i64>, patience: Duration) -> Result<Self> {
         let shared = Arc::clone(store.shared());
         let table = format!("{}.records", schema::quoted(&shared.name));
-        let select = format!("SELECT token(k), k, v, f, e FROM {table} WHERE token(k) >= ?");
+        let select = format!("SELECT token(k), k, v FROM {table} WHERE token(k) >= ?");
         let statement = store.runtime()?.block_on(shared.cluster.prepare_scan(&select))?;
         let (sender, pages) = mpsc::channel(PAGES_AHEAD);
         let reader = store.runtime()?.spawn(async move {
@@ -120,13 +122,16 @@ impl Reader<'_> {
         let (mut records, mut last) = (Vec::new(), None);
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now_ms = now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
-        for row in rows.rows::<(i64, Vec<u8>, Vec<u8>, i32, i64)>().map_err(|_| Failure::Lost)? {
-            let (token, mut key, value, flags, expiry) = row.map_err(|_| Failure::Lost)?;
+        for row in rows.rows::<(i64, Vec<u8>, Option<Vec<u8>>)>().map_err(|_| Failure::Lost)? {
+            let (token, mut key, cell) = row.map_err(|_| Failure::Lost)?;
             last = Some(token);
-            let meta = Meta { flags: flags.cast_unsigned(), expires_at_ms: expiry.cast_unsigned() };
+            // Without the cell, the record has expired.
+            let Some(cell) = cell else { continue };
+            let FoundRecord { value, meta, .. } = cell::decode(cell).ok_or(Failure::Lost)?;
             if !meta.is_expired(now_ms) {
                 // The byte before each key.
                 key.drain(..1.min(key.len()));
+                let value = Arc::unwrap_or_clone(value);
                 records.push(CopiedRecord { key, value, meta });
             }
         }

@@ -86,6 +86,11 @@ impl LateStore {
         self.state.lock().unwrap().requests.get(key.as_bytes()).copied().unwrap_or(0)
     }
 
+    /// Returns whether the clients of all requests that wait are still there.
+    pub(crate) fn are_awaited(&self) -> bool {
+        self.state.lock().unwrap().queue.iter().all(|(_, completion)| completion.is_awaited())
+    }
+
     /// Ends the threads, and drops the requests that wait.
     pub(crate) fn stop(&self) {
         self.state.lock().unwrap().stops = true;

@@ -61,9 +61,12 @@ impl LoopState {
             self.receive(token, connection);
         } else {
             connection.paused = true;
-            // The client is gone, so nothing can be sent to it either.
+            // The client is gone, so nothing can be sent to it either. A store outside of this
+            // process learns that no answer is waited for.
+            let answers = connection.session.answers.as_ref();
+            let reads = answers.is_some_and(|answers| answers.awaits_read());
             connection.broken |= flags.intersects(EventFlags::HUP | EventFlags::ERR)
-                && connection.unsent_bytes() > 0;
+                && (connection.unsent_bytes() > 0 || reads);
         }
     }
 

@@ -70,6 +70,11 @@ impl Answers {
         self.awaited.as_ref().is_some_and(|awaited| awaited.number == number)
     }
 
+    /// Returns whether the answer to a request that changes nothing is waited for.
+    pub(crate) fn awaits_read(&self) -> bool {
+        self.awaited.as_ref().is_some_and(|awaited| awaited.is_read)
+    }
+
     /// Adds the answer to the operation that was wanted.
     pub(crate) fn add(&mut self, answer: Answered) {
         self.awaited = None;

@@ -34,7 +34,7 @@ pub(crate) type Waiter = Arc<()>;
 
 /// Takes the answer to a request. If it is dropped without one, the client gets an error.
 pub struct Completion {
-    pub(super) deliver: Option<Box<dyn FnOnce(Answered) + Send>>,
+    pub(super) deliver: Option<Box<dyn FnOnce(Answered) + Send + Sync>>,
     /// Whether the request changes nothing.
     pub(super) is_read: bool,
     pub(super) waiter: Weak<()>,

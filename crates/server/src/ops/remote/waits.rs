@@ -43,7 +43,7 @@ impl Remote {
         request: StoreRequest,
         waiter: Weak<()>,
         budget: &Arc<Budget>,
-        deliver: impl FnOnce(Answered) + Send + 'static,
+        deliver: impl FnOnce(Answered) + Send + Sync + 'static,
     ) -> bool {
         let in_flight = InFlight(Arc::clone(&self.in_flight));
         let mut charge = Charge::none(budget);

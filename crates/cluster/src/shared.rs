@@ -1,0 +1,26 @@
+//! State of the requests of a store.
+
+use crate::key_queues::KeyQueues;
+use crate::name::Name;
+use crate::records::Records;
+use crate::session::{Cluster, Failure};
+use crate::waiting::Waiting;
+use server::StoreFailure;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// State of the requests of a store.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) records: Records,
+    pub(crate) queues: KeyQueues<Waiting>,
+    pub(crate) name: Name,
+    pub(crate) conflicts: AtomicU64,
+    pub(crate) folded: AtomicU64,
+}
+
+/// Returns the failure of a request that changes nothing.
+pub(crate) fn of_read(_: Failure) -> StoreFailure {
+    StoreFailure::Unavailable
+}

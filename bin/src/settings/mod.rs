@@ -154,7 +154,7 @@ settings! {
         script_threads: Count = Setting::new("N", "8");
         /// Limit the time of a call, in seconds; 0 is no limit
         script_time_max: Seconds = Setting::new("S", "10");
-        /// Limit the instructions of a call, which are counted by the hundred; 0 is no limit
+        /// Limit the instructions of a call, which are counted by the thousand; 0 is no limit
         script_instructions_max: u64 = Setting::new("N", "1000000000");
         /// Limit the memory of the script on each thread, in bytes
         script_memory_max: Bytes = Setting::new("BYTES", "\"64m\"");

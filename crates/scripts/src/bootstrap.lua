@@ -1,38 +1,29 @@
 -- Functions of Lua that are safe only in Lua itself: they call others, and must let the deadline of
 -- a call pass. Functions that a script could replace are in locals here.
-local select = select
-local settle, inspect, check, search, count_coroutine = ...
-local leave_loop_if_large, newproxy, gmatch, find = select(6, ...)
+local settle, inspect, check, search, count_coroutine, gmatch, find = ...
 local pcall, xpcall, error, type = pcall, xpcall, error, type
 local create, resume, wrap = coroutine.create, coroutine.resume, coroutine.wrap
 local sort, concat, insert, remove = table.sort, table.concat, table.insert, table.remove
-local getmetatable, loadstring = getmetatable, loadstring
-
--- Each collection of garbage, which comes whenever the state has grown by half, finds a proxy
--- without a reference and calls the finalizer.
-local model = newproxy(true)
-local is_watched
-local function watch_memory()
-  is_watched = false
-  newproxy(model)
-  is_watched = true
-end
-getmetatable(model).__gc = function()
-  leave_loop_if_large()
-  watch_memory()
-end
-watch_memory()
+local select = select
+local loadstring = loadstring
 
 -- A finalizer of a script's own would run without hooks.
-if io then getmetatable(io.stdout).__metatable = false end
+if io then
+  local meta = getmetatable(io.stdout)
+  local methods = {}
+  for name, method in pairs(meta) do
+    if not name:find("^__") then methods[name] = method end
+  end
+  -- It was the metatable itself.
+  meta.__index = methods
+  meta.__metatable = false
+end
 
 -- Tables longer than this are joined and moved after a look at the clock: in C, no hook fires.
 local LONG = 10000
 
 local function finish(ok, ...)
   if ok then return true, ... end
-  -- Without memory, there may be no next proxy.
-  if not is_watched then watch_memory() end
   return false, settle((...))
 end
 

@@ -2,11 +2,10 @@
 
 use crate::clock::{CallClock, Exceeded};
 use crate::limits::{
-    CALL_STACK_BYTES_MAX, CALLBACK_LEVELS_MAX, LOOP_STATE_BYTES_MAX, LOOP_TEXT_BYTES_MAX,
-    LOOP_VALUES_MAX, Limits,
+    CALL_STACK_BYTES_MAX, CALLBACK_LEVELS_MAX, LOOP_TEXT_BYTES_MAX, LOOP_VALUES_MAX, Limits,
 };
 use crate::shared::Shared;
-use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti, Lua};
+use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti};
 use parking_lot::Mutex;
 use server::ScriptRecords;
 use std::sync::Arc;
@@ -132,13 +131,6 @@ impl Context {
             return Err(Error::MemoryError("not enough memory".into()));
         }
         Ok(())
-    }
-
-    /// Leaves the event loop if single instructions of the state can take long.
-    pub(crate) fn leave_loop_if_large(&self, lua: &Lua) {
-        if self.records.is_on_loop() && lua.used_memory() > LOOP_STATE_BYTES_MAX {
-            self.records.leave_loop();
-        }
     }
 
     /// Leaves the event loop if as many values take long to make.

@@ -61,16 +61,15 @@ pub(crate) const LOOP_VALUES_MAX: usize = 2 << 10;
 /// less than a millisecond.
 pub(crate) const LOOP_STATE_BYTES_MAX: usize = 1 << 20;
 
-/// Instructions between two looks at the clock. With [`LOOP_STATE_BYTES_MAX`], they bound how long
-/// an event loop is held by instructions on long texts.
-pub(crate) const INSTRUCTIONS_PER_CHECK: u32 = 100;
+/// Instructions between two looks at the clock.
+pub(crate) const INSTRUCTIONS_PER_CHECK: u32 = 1000;
 
 /// Limits of a script, which its operator sets.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Longest time of a call. A call that takes longer fails.
     pub call_time: Duration,
-    /// Instructions of the interpreter that a call may take, counted by the hundred. A call that
+    /// Instructions of the interpreter that a call may take, counted by the thousand. A call that
     /// takes more fails, on a fast machine as on a slow one.
     pub call_instructions: u64,
     /// Memory of a state, in bytes. A call that needs more fails.

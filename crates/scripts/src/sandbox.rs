@@ -34,7 +34,6 @@ pub(crate) fn new_state(context: &Arc<Context>) -> Result<Lua> {
     }
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
     let globals = lua.globals();
-    let newproxy: Value = globals.raw_get("newproxy")?;
     for name in ABSENT {
         globals.raw_set(*name, Value::Nil)?;
     }
@@ -44,10 +43,10 @@ pub(crate) fn new_state(context: &Arc<Context>) -> Result<Lua> {
     }
     let installer = Installer { lua: &lua, table: globals.clone(), context: Arc::clone(context) };
     let string: Table = globals.raw_get("string")?;
-    let own = [newproxy, string.raw_get("gmatch")?, string.raw_get("find")?];
+    let (gmatch, find): (Value, Value) = (string.raw_get("gmatch")?, string.raw_get("find")?);
     functions::install(&installer)?;
     modern::install(&installer)?;
-    bootstrap(&lua, &installer, own)?;
+    bootstrap(&lua, &installer, (gmatch, find))?;
     set_globals(&globals, context)?;
     // A whole collection each time, so that garbage never exceeds the share above. The
     // incremental collector lags behind when strings are long.
@@ -57,23 +56,15 @@ pub(crate) fn new_state(context: &Arc<Context>) -> Result<Lua> {
     let hooked = Arc::clone(context);
     let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_CHECK);
     // Coroutines inherit it, but count their own instructions: see `bootstrap.lua`.
-    lua.set_global_hook(triggers, move |lua, _| {
-        hooked.leave_loop_if_large(lua);
+    lua.set_global_hook(triggers, move |_, _| {
         hooked.count_instructions(INSTRUCTIONS_PER_CHECK)?;
         Ok(VmState::Continue)
     })?;
     Ok(lua)
 }
 
-/// Executes the code in Lua, with Lua's own functions `newproxy`, `gmatch` and `find`.
-fn bootstrap(lua: &Lua, installer: &Installer<'_>, own: [Value; 3]) -> Result<()> {
-    let [newproxy, gmatch, find] = own;
-    let context = Arc::clone(&installer.context);
-    // Runs in finalizers, so it fails for no limit of the call.
-    let leave_loop_if_large = lua.create_function(move |lua, ()| {
-        context.leave_loop_if_large(lua);
-        Ok(())
-    })?;
+/// Executes the code in Lua, with Lua's own functions `gmatch` and `find`.
+fn bootstrap(lua: &Lua, installer: &Installer<'_>, (gmatch, find): (Value, Value)) -> Result<()> {
     let helpers = installer.into(lua.create_table()?);
     helpers.add_unchecked("settle", functions::settle)?;
     helpers.add_unchecked("inspect", functions::inspect)?;
@@ -91,8 +82,6 @@ fn bootstrap(lua: &Lua, installer: &Installer<'_>, own: [Value; 3]) -> Result<()
         helper("check")?,
         helper("search")?,
         helper("count_coroutine")?,
-        Value::Function(leave_loop_if_large),
-        newproxy,
         gmatch,
         find,
     );

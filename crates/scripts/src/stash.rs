@@ -31,9 +31,9 @@ impl Stash {
         Self { bytes_max, contents: Mutex::default() }
     }
 
-    /// Calls `visit` with the value under a key, if there is one.
-    pub(crate) fn get<T>(&self, key: &[u8], visit: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        self.contents.lock().records.get(key).map(|value| visit(value))
+    /// Returns a copy of the value under a key, if there is one.
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.contents.lock().records.get(key).cloned()
     }
 
     /// Stores a record.
@@ -129,7 +129,7 @@ mod tests {
         stash.put_keep(b"a", b"4").unwrap();
         assert!(stash.remove(b"b"));
         stash.append(b"a", b"3").unwrap();
-        assert_eq!(stash.get(b"a", <[u8]>::to_vec), Some(b"33".to_vec()));
+        assert_eq!(stash.get(b"a"), Some(b"33".to_vec()));
         stash.clear();
         stash.put(b"c", b"").unwrap();
         stash.put(b"d", b"").unwrap();

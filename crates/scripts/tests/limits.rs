@@ -5,10 +5,7 @@
 mod support;
 
 use scripts::{Allowed, Limits};
-use server::Leave;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::{EVALUATE, Script, check, limits, memory};
 
 /// Runs code that must fail with a message that contains `expected`, and checks that the state
@@ -152,7 +149,8 @@ fn sorting_takes_as_much_disk_as_allowed_and_no_more() {
 
 #[test]
 fn a_pattern_that_is_complex_for_a_long_text_is_refused() {
-    let script = Script::new(EVALUATE);
+    let limits = Limits { call_time: Duration::from_secs(600), ..Limits::default() };
+    let script = Script::with(EVALUATE, limits, Allowed::default(), memory());
     check(
         &script,
         &[
@@ -530,39 +528,16 @@ fn what_could_harm_the_process_is_absent() {
 }
 
 #[test]
-fn a_state_that_grows_leaves_the_event_loop_before_many_instructions_take_long() {
-    let script = Script::with(
-        "function small() local t = {} for i = 1, 20 do t[i] = 'x' .. i end return 'small' end
-        function grow() local s = 'x' for i = 1, 22 do s = s .. s end return 'grown' end
-        function collect() collectgarbage() end
-        function inside() return coroutine.wrap(grow)() end
-        function fill() local t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1e5) .. i end end
-        function full() assert(not pcall(fill)) return 'full' end",
-        Limits { state_bytes: 16 << 20, ..Limits::default() },
-        Allowed::default(),
-        memory(),
+fn files_have_no_finalizer_of_the_script() {
+    let allowed = Allowed { files: true, ..Allowed::default() };
+    let script = Script::with(EVALUATE, Limits::default(), allowed, memory());
+    check(
+        &script,
+        &[
+            ("getmetatable(io.stdout)", "false"),
+            ("io.stdout.__gc", "nil"),
+            ("io.stdout.__index", "nil"),
+            ("type(io.stdout.write)", "\"function\""),
+        ],
     );
-    // A state that was full once is watched as before.
-    for (name, result, stays) in [
-        ("small", "small", true),
-        ("grow", "grown", false),
-        ("small", "small", true),
-        ("inside", "grown", false),
-        ("full", "full", false),
-        ("small", "small", true),
-        ("grow", "grown", false),
-    ] {
-        let has_left = Arc::new(AtomicBool::new(false));
-        let leave = {
-            let has_left = Arc::clone(&has_left);
-            Arc::new(move || has_left.store(true, Ordering::Relaxed))
-        };
-        script.text("collect", "");
-        // No call is late.
-        let began = Instant::now() + Duration::from_secs(3600);
-        script.records.begin_on_loop(began, &(leave as Leave));
-        assert_eq!(script.text(name, ""), result);
-        assert_eq!(script.records.end_on_loop(), stays, "{name}");
-        assert_eq!(has_left.load(Ordering::Relaxed), !stays, "{name}");
-    }
 }

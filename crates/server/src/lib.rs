@@ -68,7 +68,7 @@ pub use protocol::extension::{
 pub use protocol::records::draft::Draft;
 pub use protocol::records::value::Value;
 pub use protocol::records::{Facts, Records, RecordsError, Saying};
-pub use protocol::script_records::{Leave, PutIf, ScriptError, ScriptRecord, ScriptRecords};
+pub use protocol::script_records::{PutIf, ScriptError, ScriptRecord, ScriptRecords};
 pub use replication::{
     Following, Master, OnTimeout, ReplayError, Replayed, Seeding, SemiSyncSettings, replay,
 };

@@ -310,6 +310,15 @@ fn start(
             Ok(())
         })?);
     }
+    if hub.scripts.loops_that_call() > 0 {
+        let scripts = Arc::clone(&hub.scripts);
+        let guard = StopOnDrop(handle.clone());
+        pool.push(spawn("script-watch".into(), move || {
+            let _guard = guard;
+            scripts.watch.run();
+            Ok(())
+        })?);
+    }
     if hub.scripts.has_timer() {
         let scripts = Arc::clone(&hub.scripts);
         let guard = StopOnDrop(handle.clone());

@@ -309,7 +309,8 @@ struct Steps {
     is_open: bool,
 }
 
-/// Functions that event loops call: `hold` keeps its loop, and `wait` leaves it until `open`.
+/// Functions that event loops call: `hold` does not leave its loop itself, `wait`
+/// does until `open`.
 #[derive(Default)]
 struct OnLoops {
     steps: Mutex<Steps>,
@@ -387,6 +388,24 @@ impl Extension for OnLoops {
 
     fn statistics(&self) -> Vec<FunctionStatistics> {
         Vec::new()
+    }
+}
+
+#[test]
+fn a_call_that_does_not_leave_its_loop_keeps_no_other_request_waiting() {
+    let (server, functions) = start_on_loop(config());
+    let (mut holder, mut other) = (server.connect(), server.connect());
+    for _ in 0..3 {
+        await_loop(&mut other);
+        holder.send(&ext("hold", 0, "", ""));
+        functions.wait(|steps| steps.is_held);
+        other.send(b"get k\r\n");
+        other.expect("END\r\n");
+        functions.set(|steps| steps.is_released = true);
+        holder.expect(result("hold"));
+        functions.set(|steps| *steps = Steps::default());
+        // The thread that watches the loop sleeps.
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

@@ -28,9 +28,9 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     installer.add_short("_get", |lua, context, (key, _): Key| {
         let value = context.records.get(&key.as_bytes(), |value| {
             context.check_bytes(value.len())?;
-            lua.create_string(value)
+            Ok(value.to_vec())
         });
-        value.ok().flatten().transpose()
+        made(lua, value.ok().flatten())
     })?;
     installer.add_short("_vsiz", |_, context, (key, _): Key| {
         let size = context.records.value_size(&key.as_bytes()).ok().flatten();
@@ -62,6 +62,12 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     installer.add("_misc", misc)?;
     installer.add("_foreach", for_each)?;
     installer.add("_mapreduce", map_reduce)
+}
+
+/// Makes a text of bytes that were copied while locks were held. Lua's errors jump over the
+/// functions that call it, so nothing is made in Lua under a lock.
+pub(crate) fn made(lua: &Lua, bytes: Option<Result<Vec<u8>>>) -> Result<Option<LuaString>> {
+    bytes.transpose()?.map(|bytes| lua.create_string(bytes)).transpose()
 }
 
 pub(crate) fn array(lua: &Lua, texts: &[Vec<u8>]) -> Result<Table> {

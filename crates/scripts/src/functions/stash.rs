@@ -1,5 +1,6 @@
 //! `_stashput` and the like: a map in memory that all states share.
 
+use super::records::made;
 use super::{End, Installer, failed};
 use mlua::{Function, LuaString, Result, Value};
 
@@ -25,7 +26,7 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
         Ok(context.shared.stash.remove(&key.as_bytes()))
     })?;
     installer.add("_stashget", |lua, context, (key, _): (LuaString, End)| {
-        context.shared.stash.get(&key.as_bytes(), |value| lua.create_string(value)).transpose()
+        made(lua, context.shared.stash.get(&key.as_bytes()).map(Ok))
     })?;
     installer.add("_stashvanish", |_, context, _: End| {
         context.shared.stash.clear();

@@ -48,13 +48,12 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
 fn get(lua: &Lua, context: &Context, key: LuaString) -> Result<MultiValue> {
     let record = context.records.get_record(&key.as_bytes(), |record| {
         context.check_bytes(record.value.len())?;
-        let value = lua.create_string(record.value)?;
-        Ok::<_, mlua::Error>((value, record.version, record.expires_at_ms))
+        Ok::<_, mlua::Error>((record.value.to_vec(), record.version, record.expires_at_ms))
     });
     let mut results = MultiValue::new();
     match record.map_err(failed)?.transpose()? {
         Some((value, version, expires_at_ms)) => {
-            results.push_back(Value::String(value));
+            results.push_back(Value::String(lua.create_string(value)?));
             results.push_back(Value::String(lua.create_string(text_of(version))?));
             if expires_at_ms > 0 {
                 results.push_back(Value::Number(expires_at_ms as f64 / 1000.0));

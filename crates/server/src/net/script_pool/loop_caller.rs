@@ -3,7 +3,8 @@
 //! To wake a script thread, and the event loop again, takes longer than most functions. So an event
 //! loop calls a function itself, in a state of its own. A call that would wait, or takes longer
 //! than some microseconds, leaves the loop: another thread takes over the loop and all connections,
-//! and this one goes on with the call. Functions that have left the loop are called on script
+//! and this one goes on with the call. If it does not leave the loop itself, the [`super::watch`]
+//! has it left. Functions that have left the loop are called on script
 //! threads for a while. So no request waits for a function, and few calls take two wake-ups.
 //!
 //! The script threads begin and end the states of the loops, each those of some loops.
@@ -52,7 +53,7 @@ struct Long {
 
 impl ScriptPool {
     /// Returns the number of event loops that call functions.
-    pub(super) fn loops_that_call(&self) -> usize {
+    pub(crate) fn loops_that_call(&self) -> usize {
         let does = self.installed.get().is_some_and(|found| found.extension.runs_on_loops());
         if does { self.loops.len().min(SCRIPT_LOOPS_MAX) } else { 0 }
     }
@@ -68,6 +69,7 @@ impl ScriptPool {
         for number in self.loops_of(thread) {
             let worker = Worker::new(hub, installed, self.threads() + number);
             worker.begin(hub);
+            self.watch.add(Arc::clone(&worker.records));
             *self.loops[number].lock() = Some(LoopCaller { worker, long: HashMap::new() });
         }
     }
@@ -166,6 +168,7 @@ impl LoopCaller {
         hub.wake_parked();
         let records = Arc::clone(&self.worker.records);
         records.begin_on_loop(now, leave);
+        hub.scripts.watch.note_call();
         let turn = records.turn();
         let completion = self.worker.call_timed(hub, &call, submitted);
         drop(turn);

@@ -12,6 +12,7 @@
 mod locks;
 mod loop_caller;
 mod timer;
+mod watch;
 
 use crate::counters::Counters;
 use crate::net::hub::Hub;
@@ -37,6 +38,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 pub(crate) use timer::run_timer;
+use watch::Watch;
 
 /// Length of a result, in bytes, from which it counts against the memory of all connections.
 const COUNTED_RESULT_BYTES: usize = 64 << 10;
@@ -106,6 +108,7 @@ pub(crate) struct ScriptPool {
     left_loops: AtomicUsize,
     /// Callers of the event loops.
     loops: Box<[Mutex<Option<LoopCaller>>]>,
+    pub(crate) watch: Watch,
 }
 
 #[derive(Debug, Default)]
@@ -164,6 +167,7 @@ impl ScriptPool {
             changed: Condvar::new(),
             places: AtomicUsize::new(0),
             left_loops: AtomicUsize::new(0),
+            watch: Watch::default(),
         }
     }
 
@@ -256,6 +260,7 @@ impl ScriptPool {
         drop(state);
         self.filled.notify_all();
         self.changed.notify_all();
+        self.watch.stop();
     }
 
     /// Wakes a thread if there is work for it, unless one is being woken.

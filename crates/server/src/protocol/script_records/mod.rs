@@ -41,7 +41,7 @@ pub(crate) const LOOP_TIME: Duration = Duration::from_micros(50);
 const LOOP_VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// Hands an event loop to another thread, which serves its connections from then on.
-pub type Leave = Arc<dyn Fn() + Send + Sync>;
+pub(crate) type Leave = Arc<dyn Fn() + Send + Sync>;
 
 /// Reason why an operation of a function failed.
 #[derive(Debug, thiserror::Error)]
@@ -163,15 +163,16 @@ impl ScriptRecords {
     }
 
     /// Begins a call on an event loop. `leave` hands over the loop.
-    pub fn begin_on_loop(&self, now: Instant, leave: &Leave) {
+    pub(crate) fn begin_on_loop(&self, now: Instant, leave: &Leave) {
         *self.leave.lock() = Some(Arc::clone(leave));
         self.began_ns.store(self.nanoseconds_at(now), Ordering::Relaxed);
         self.is_on_loop.store(true, Ordering::Relaxed);
     }
 
     /// Ends a call on an event loop. Returns whether it has not left the loop.
-    pub fn end_on_loop(&self) -> bool {
-        *self.leave.lock() = None;
+    pub(crate) fn end_on_loop(&self) -> bool {
+        let mut leave = self.leave.lock();
+        *leave = None;
         self.is_on_loop.swap(false, Ordering::Relaxed)
     }
 
@@ -203,9 +204,12 @@ impl ScriptRecords {
     /// now on. An extension that [runs on event loops](crate::Extension::runs_on_loops) calls this
     /// before anything that may wait or take long. Operations on records do so themselves.
     pub fn leave_loop(&self) {
-        if self.is_on_loop()
-            && let Some(leave) = self.leave.lock().take()
-        {
+        if !self.is_on_loop() {
+            return;
+        }
+        // The call does not end meanwhile: see `end_on_loop`.
+        let mut leave = self.leave.lock();
+        if let Some(leave) = leave.take() {
             leave();
             self.is_on_loop.store(false, Ordering::Relaxed);
         }
@@ -221,6 +225,21 @@ impl ScriptRecords {
                 self.leave_loop();
             }
         }
+    }
+
+    /// Leaves the event loop if the call has been on it for so long at `now`. Other threads than
+    /// that of the call may call this.
+    pub(crate) fn leave_loop_if_held(&self, now: Instant, longest: Duration) {
+        let held_ns = self.nanoseconds_at(now).saturating_sub(self.began_ns());
+        if u128::from(held_ns) >= longest.as_nanos() {
+            self.leave_loop();
+        }
+    }
+
+    /// Returns the time at which the last call on an event loop began, in nanoseconds since the
+    /// server started.
+    pub(crate) fn began_ns(&self) -> u64 {
+        self.began_ns.load(Ordering::Relaxed)
     }
 
     /// Waits until no other thread executes anything in the name of these records, and keeps others

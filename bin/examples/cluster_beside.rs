@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 /// Bytes of a value.
 const VALUE_BYTES: usize = 100;
 
+/// Bytes of a record before its value: version, expiry, flags.
+const HEAD_BYTES: usize = 20;
+
 /// Threads of the plain client: as many as those of the server's driver.
 const THREADS: usize = 2;
 
@@ -106,6 +109,14 @@ fn key(number: usize) -> Vec<u8> {
     format!("key-{:08}", number.wrapping_mul(0x9e37_79b9) % 1_000_000).into_bytes()
 }
 
+/// Returns a record without expiry and flags, as the server writes it.
+fn cell(version: i64, value: &[u8]) -> Vec<u8> {
+    let mut cell = version.to_le_bytes().to_vec();
+    cell.resize(HEAD_BYTES, 0);
+    cell.extend(value);
+    cell
+}
+
 /// Key of a counter: many, so that additions seldom meet.
 fn counter(number: usize) -> Vec<u8> {
     format!("counter-{}", number % 4096).into_bytes()
@@ -153,10 +164,9 @@ impl Plain {
             .await
             .unwrap();
         let table = format!("{}.records", name.keyspace);
-        let get = format!("SELECT v, ver, f, e, c FROM {table} WHERE k = ?");
-        let put = format!(
-            "UPDATE {table} USING TTL ? SET v = ?, ver = ?, f = ?, e = ?, c = ? WHERE k = ?"
-        );
+        let get = format!("SELECT v, c FROM {table} WHERE k = ?");
+        let put =
+            format!("UPDATE {table} USING TTL ? SET v = ?, ver = ?, e = ?, c = ? WHERE k = ?");
         let is_strict = name.mode == Mode::Strict;
         let put_any = if is_strict { format!("{put} IF g = null") } else { put.clone() };
         let (get, put_any, put_if) = tokio::try_join!(
@@ -174,8 +184,8 @@ impl Plain {
         let no_entry = None::<i64>;
         match operation {
             Operation::Put => {
-                let value = vec![b'v'; VALUE_BYTES];
-                let values = (0, value, version, 0, 0_i64, no_entry, own(key(number)));
+                let cell = cell(version, &[b'v'; VALUE_BYTES]);
+                let values = (0, cell, version, 0_i64, no_entry, own(key(number)));
                 let result = self.session.execute_unpaged(&self.put, values).await.unwrap();
                 assert_eq!(result.is_rows(), self.is_strict);
             }
@@ -183,20 +193,24 @@ impl Plain {
                 let key = (own(key(number)),);
                 let result = self.session.execute_unpaged(&self.get, key).await.unwrap();
                 let rows = result.into_rows_result().unwrap();
-                let row = rows.single_row::<(Vec<u8>, i64, i32, i64, Option<i64>)>().unwrap();
-                assert_eq!(row.0.len(), VALUE_BYTES);
+                let row = rows.single_row::<(Vec<u8>, Option<i64>)>().unwrap();
+                assert_eq!(row.0.len(), HEAD_BYTES + VALUE_BYTES);
             }
             Operation::Add => loop {
                 let key = own(counter(number));
                 let read = self.session.execute_unpaged(&self.get, (&key,)).await.unwrap();
                 let rows = read.into_rows_result().unwrap();
-                let row = rows.maybe_first_row::<(Vec<u8>, i64, i32, i64, Option<i64>)>().unwrap();
-                let sum =
-                    row.as_ref().map_or(0, |row| i32::from_le_bytes(row.0[..].try_into().unwrap()));
-                let last = row.map(|row| row.1);
-                let value = (sum + 1).to_le_bytes().to_vec();
+                let row = rows.maybe_first_row::<(Vec<u8>, Option<i64>)>().unwrap();
+                let (last, sum) = match &row {
+                    None => (None, 0),
+                    Some((cell, _)) => (
+                        Some(i64::from_le_bytes(cell[..8].try_into().unwrap())),
+                        i32::from_le_bytes(cell[HEAD_BYTES..].try_into().unwrap()),
+                    ),
+                };
                 let next = last.unwrap_or(0).max(version) + 1;
-                let values = (0, value, next, 0, 0_i64, no_entry, key, last);
+                let cell = cell(next, &(sum + 1).to_le_bytes());
+                let values = (0, cell, next, 0_i64, no_entry, key, last);
                 let put = self.session.execute_unpaged(&self.put_if, values).await.unwrap();
                 let rows = put.into_rows_result().unwrap();
                 let row = rows.first_row::<scylla::value::Row>().unwrap();

@@ -8,8 +8,12 @@ mod backup;
 mod cassandra;
 #[path = "../../crates/tls/tests/support/mod.rs"]
 mod certificates;
+#[path = "../../crates/compare/src/cgroup.rs"]
+#[expect(dead_code, unreachable_pub, reason = "it is the benchmarks', which use the rest")]
+mod cgroup;
 mod chaos;
 mod clients;
+mod cold_scans;
 mod crash;
 mod differential;
 mod docs;
@@ -86,6 +90,13 @@ enum Command {
         /// Set the number of records in each kind of database.
         #[arg(long, default_value_t = small_memory::RECORDS)]
         records: u64,
+        #[command(flatten)]
+        build: Build,
+    },
+    /// Export databases larger than memory in memory cgroups (needs root), and compare with `cat`.
+    ColdScans {
+        #[command(flatten)]
+        options: cold_scans::Options,
         #[command(flatten)]
         build: Build,
     },
@@ -211,6 +222,7 @@ fn main() -> Result<()> {
         }
         Command::FullDisk { size_mib, build } => full_disk::run(build.profile(), size_mib),
         Command::SmallMemory { records, build } => small_memory::run_with(build.profile(), records),
+        Command::ColdScans { options, build } => cold_scans::run_all(build.profile(), &options),
         Command::Backup { load, build } => backup::run(build.profile(), &load),
         Command::Cassandra(action) => cassandra::run(&action),
         Command::Chaos { seconds, seed, tls, build } => {

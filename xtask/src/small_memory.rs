@@ -2,15 +2,11 @@
 //! succeed, requests that would take too much memory fail, a long upload blocks no event loop, and
 //! no process is killed.
 
-#[path = "../../crates/compare/src/cgroup.rs"]
-#[expect(dead_code, unreachable_pub, reason = "it is the benchmarks', which use the rest")]
-mod cgroup;
-
+use crate::cgroup::MemoryCgroup;
 use crate::memcached::Connection;
 use crate::programs::{Profile, Server, build};
 use crate::requirements;
 use anyhow::{Context, Result, bail, ensure};
-use cgroup::MemoryCgroup;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -407,7 +403,12 @@ fn large_requests(kind: &str, records: u64) -> Result<Vec<(String, Vec<u8>)>> {
         }
     }
     get.push_str("\r\n");
+    // No prefix, and no limit.
+    let fwmkeys = [&[0xc8, 0x58][..], &[0; 4], &[0xff; 4]].concat();
+    let list = "GET /?list&limit=10000 HTTP/1.1\r\nHost: x\r\nAccept: application/json\r\n\r\n";
     Ok(vec![
+        ("fwmkeys of all keys".to_owned(), fwmkeys),
+        ("a list over HTTP".to_owned(), list.into()),
         (format!("mget of {KEYS} keys"), mget),
         (format!("a get line of {} bytes", get.len()), get.into_bytes()),
         ("misc regex .".to_owned(), misc("regex", &[b"."])),

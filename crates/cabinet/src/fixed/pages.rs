@@ -162,6 +162,14 @@ impl Table for Pages {
     }
 
     #[inline]
+    fn prefetch(&self, id: u64) {
+        if let Some(page) = self.pages.get(&page_of(id)) {
+            let (_, rank) = page.rank(id);
+            crate::io::prefetch(page.entries.as_ptr().wrapping_add(rank));
+        }
+    }
+
+    #[inline]
     fn insert(&mut self, id: u64, location: Location, total: usize) {
         let page = self.pages.entry(page_of(id)).or_insert_with(|| {
             self.directory.0.write().insert(page_of(id));

@@ -223,6 +223,15 @@ impl Map {
         self.residency().is_some_and(|pages| pages.iter().all(|page| page & 1 == 1))
     }
 
+    /// Which pages with bytes of a range are in memory, as far as it is written; none of them where
+    /// the system does not tell.
+    pub(crate) fn resident_pages_within(&self, start: u64, end: u64) -> Vec<bool> {
+        let end = usize::try_from(end).unwrap_or(usize::MAX).min(self.written());
+        let start = usize::try_from(start).unwrap_or(usize::MAX).min(end);
+        let pages = self.residency_of(start / PAGE_BYTES * PAGE_BYTES, end);
+        pages.unwrap_or_default().into_iter().map(|page| page & 1 == 1).collect()
+    }
+
     /// Which pages of the written part are in memory; none of them where the system does not tell.
     pub fn resident_pages(&self) -> Vec<bool> {
         self.residency().unwrap_or_default().into_iter().map(|page| page & 1 == 1).collect()
@@ -231,16 +240,22 @@ impl Map {
     /// A byte for each page of the written part, of which the lowest bit tells.
     fn residency(&self) -> Option<Vec<u8>> {
         // Asked once: an appender may be at work meanwhile.
-        let written = self.written();
-        let pages = written.div_ceil(PAGE_BYTES);
+        self.residency_of(0, self.written())
+    }
+
+    /// A byte for each page of a range that begins with a page and ends within the written part.
+    fn residency_of(&self, start: usize, end: usize) -> Option<Vec<u8>> {
+        let bytes = end.checked_sub(start).filter(|_| end <= self.0.raw.len())?;
+        let pages = bytes.div_ceil(PAGE_BYTES);
         if pages == 0 {
             return Some(Vec::new());
         }
         let mut resident = vec![0u8; pages];
-        // SAFETY: the range lies within the mapping, and the vector has a byte for each of its
-        // pages, of which `written` tells the number both here and there.
+        // SAFETY: the range lies within the mapping, see above, and the vector has a byte for each
+        // of its pages, of which `bytes` tells the number both here and there.
         let answer = unsafe {
-            libc::mincore(self.0.raw.as_mut_ptr().cast(), written, resident.as_mut_ptr())
+            let first = self.0.raw.as_mut_ptr().add(start);
+            libc::mincore(first.cast(), bytes, resident.as_mut_ptr())
         };
         (answer == 0).then_some(resident)
     }

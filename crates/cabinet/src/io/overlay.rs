@@ -10,8 +10,9 @@
 //! copied into memory first.
 
 use super::file_lock::FileLock;
-use super::{File, Map, Open, RealStorage, Storage, directory_of};
+use super::{File, Map, Open, RealStorage, Storage, directory_of, real};
 use parking_lot::Mutex;
+use rustix::fs::Advice;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -45,7 +46,9 @@ impl State {
         }
         let file = fs::File::open(path)?;
         let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
-        let image = Image::new(Base::File { file, bytes });
+        // Records are read at random; see `Map::of_file`.
+        real::advise(&file, 0, 0, Advice::Random);
+        let image = Image::new(Base::File { file: Arc::new(file), bytes });
         let file = Arc::new(OverlayFile { image: Mutex::new(image) });
         self.files.insert(path.to_owned(), Arc::clone(&file));
         Ok(file)
@@ -163,17 +166,33 @@ struct OverlayFile {
     image: Mutex<Image>,
 }
 
+impl OverlayFile {
+    fn file_of(&self, offset: u64, bytes: usize) -> Option<Arc<fs::File>> {
+        self.image.lock().file_of(offset, bytes)
+    }
+
+    /// The file of the disk, whatever the image has of it.
+    fn base_file(&self) -> Option<Arc<fs::File>> {
+        match &self.image.lock().base {
+            Base::File { file, .. } => Some(Arc::clone(file)),
+            Base::Memory(_) => None,
+        }
+    }
+}
+
 /// Contents of a file: its base, and over that the map.
 struct Image {
     base: Base,
     map: Option<Map>,
+    /// Bytes of the base that the map has as they are; from there on it has its own.
+    unchanged: usize,
     /// Length that was allocated, in bytes. What neither base nor map has reads as zeros.
     allocated: usize,
 }
 
 enum Base {
     /// The first bytes of a file on the disk.
-    File { file: fs::File, bytes: usize },
+    File { file: Arc<fs::File>, bytes: usize },
     /// Changed, or new.
     Memory(Vec<u8>),
 }
@@ -210,11 +229,19 @@ impl Base {
 
 impl Image {
     fn new(base: Base) -> Self {
-        Self { base, map: None, allocated: 0 }
+        Self { base, map: None, unchanged: 0, allocated: 0 }
     }
 
     fn mapped_bytes(&self) -> usize {
         self.map.as_ref().map_or(0, Map::written)
+    }
+
+    /// The file of the disk, if it alone has the bytes of a range.
+    fn file_of(&self, offset: u64, bytes: usize) -> Option<Arc<fs::File>> {
+        let Base::File { file, bytes: length } = &self.base else { return None };
+        let end = usize::try_from(offset).ok()?.checked_add(bytes)?;
+        let unchanged = self.map.as_ref().map_or(*length, |_| self.unchanged.min(*length));
+        (end <= unchanged).then(|| Arc::clone(file))
     }
 
     fn length(&self) -> usize {
@@ -278,10 +305,17 @@ impl File for OverlayFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.image.lock().read_at(buffer, offset)
+        // The lock is not held while the disk is read.
+        match self.file_of(offset, buffer.len()) {
+            Some(file) => read_file(&file, buffer, offset),
+            None => self.image.lock().read_at(buffer, offset),
+        }
     }
 
     fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if let Some(file) = self.file_of(offset, buffer.len()) {
+            return real::read_cached(&file, buffer, offset);
+        }
         let image = self.image.lock();
         match image.base {
             // A caller that must not wait asks somebody who may.
@@ -326,7 +360,17 @@ impl File for OverlayFile {
         Ok(())
     }
 
-    fn will_read(&self, _offset: u64, _bytes: u64) {}
+    fn will_read(&self, offset: u64, bytes: u64) {
+        if let Some(file) = self.base_file() {
+            real::will_read(&file, offset, bytes);
+        }
+    }
+
+    fn forget(&self, offset: u64, bytes: u64) {
+        if let Some(file) = self.base_file() {
+            real::advise(&file, offset, bytes, Advice::DontNeed);
+        }
+    }
 
     fn map(&self, capacity: usize, written: usize) -> io::Result<Map> {
         let mut image = self.image.lock();
@@ -346,6 +390,7 @@ impl File for OverlayFile {
             _ => Map::of_memory(&image.contents()?[..written], capacity)?,
         };
         image.allocated = length;
+        image.unchanged = written;
         image.map = Some(mapped.clone());
         Ok(mapped)
     }
@@ -418,6 +463,17 @@ mod tests {
             assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 30_000);
             assert!(bytes[..30_000] == expected);
             assert_eq!(map.get(0, written + 5000), Some(&expected[..written + 5000]));
+            for start in (0..30_000).step_by(1000) {
+                let bytes = &mut [0xff; 1000];
+                assert_eq!(file.read_at(bytes, start).unwrap(), 1000);
+                assert_eq!(bytes[..], expected[start as usize..][..1000], "{written} {start}");
+                file.will_read(start, 1000);
+                file.forget(start, 1000);
+                // In memory or not, nothing else is read without waiting.
+                if let Ok(count) = file.read_cached_at(bytes, start) {
+                    assert_eq!(bytes[..count], expected[start as usize..][..count]);
+                }
+            }
             // Appended bytes stay when the file is cut behind them, and go with a cut before them.
             file.give_back(&map, 0).unwrap();
             assert_eq!(file.length().unwrap(), written as u64 + 5000);

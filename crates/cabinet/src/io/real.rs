@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Where Linux says which boot this is, as a UUID.
 const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 
+/// Bytes that are announced to the system at a time: what it reads ahead unless it is told else.
+const ANNOUNCED_BYTES: u64 = 128 << 10;
+
 /// The file system of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealStorage;
@@ -61,7 +64,7 @@ impl Storage for RealStorage {
             file => file?,
         };
         // Records are read at random; see `Map::of_file`.
-        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
+        advise(&file, 0, 0, Advice::Random);
         Ok(Arc::new(RealFile { file, allocating: Mutex::default() }))
     }
 
@@ -130,6 +133,35 @@ fn is_protected(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
 }
 
+/// Tells the system what becomes of bytes of a file, or of all from `offset` on if there are 0. A
+/// refusal costs time or memory only.
+pub(super) fn advise(file: &fs::File, offset: u64, bytes: u64, advice: Advice) {
+    let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(bytes), advice);
+}
+
+/// As [`File::will_read`]. The system reads the first bytes of an announcement only, as many as it
+/// reads ahead of its own accord or the disk takes at once.
+pub(super) fn will_read(file: &fs::File, offset: u64, bytes: u64) {
+    let end = offset.saturating_add(bytes);
+    let mut at = offset;
+    while at < end {
+        let next = (at / ANNOUNCED_BYTES + 1).saturating_mul(ANNOUNCED_BYTES).min(end);
+        advise(file, at, next - at, Advice::WillNeed);
+        at = next;
+    }
+}
+
+/// As [`File::read_cached_at`].
+pub(super) fn read_cached(file: &fs::File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut buffers = [io::IoSliceMut::new(buffer)];
+    match rustix::io::preadv2(file, &mut buffers, offset, ReadWriteFlags::NOWAIT) {
+        Ok(bytes) => Ok(bytes),
+        // Not every file system can tell: then nothing counts as cached.
+        Err(Errno::OPNOTSUPP) => Err(io::ErrorKind::WouldBlock.into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
 
 struct RealFile {
@@ -172,13 +204,7 @@ impl File for RealFile {
     }
 
     fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut buffers = [io::IoSliceMut::new(buffer)];
-        match rustix::io::preadv2(&self.file, &mut buffers, offset, ReadWriteFlags::NOWAIT) {
-            Ok(bytes) => Ok(bytes),
-            // Not every file system can tell: then nothing counts as cached.
-            Err(rustix::io::Errno::OPNOTSUPP) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(error) => Err(error.into()),
-        }
+        read_cached(&self.file, buffer, offset)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -227,16 +253,15 @@ impl File for RealFile {
     }
 
     fn write_back(&self, offset: u64, bytes: u64) {
-        // A refusal costs memory only.
-        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(bytes), Advice::DontNeed);
+        advise(&self.file, offset, bytes, Advice::DontNeed);
     }
 
     fn will_read(&self, offset: u64, bytes: u64) {
-        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(bytes), Advice::WillNeed);
+        will_read(&self.file, offset, bytes);
     }
 
     fn forget(&self, offset: u64, bytes: u64) {
-        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(bytes), Advice::DontNeed);
+        advise(&self.file, offset, bytes, Advice::DontNeed);
     }
 
     fn map(&self, capacity: usize, written: usize) -> io::Result<Map> {

@@ -12,6 +12,9 @@ use std::sync::atomic::Ordering;
 /// Bytes that the system is told of before they are read, at most.
 const AHEAD_BYTES: u64 = 8 << 20;
 
+/// Bytes that it is told of at a time.
+const ANNOUNCED_BYTES: u64 = 1 << 20;
+
 /// Bytes that stay in the page cache behind the reader, for callers that read records again.
 const KEPT_BYTES: u64 = 2 << 20;
 
@@ -55,10 +58,15 @@ impl Reader {
         self.scanner.offset()
     }
 
+    /// Goes on to a record further behind.
+    pub(crate) fn go_on_to(&mut self, offset: u64) {
+        self.scanner.go_on_to(offset);
+    }
+
     /// Shows the next record to `visit`, or the records of a batch.
     pub(crate) fn next(&mut self, visit: &mut Visit<'_>) -> Result<Next> {
         let offset = self.scanner.offset();
-        if self.announced < offset + AHEAD_BYTES / 2 {
+        if self.announced < offset + AHEAD_BYTES - ANNOUNCED_BYTES {
             let from = self.announced.max(offset);
             self.announced = offset + AHEAD_BYTES;
             self.segment.file.will_read(from, self.announced - from);

@@ -80,6 +80,12 @@ impl Scanner {
         self.has_met_unreadable
     }
 
+    /// Goes on to a record further behind, whatever is before it.
+    pub(crate) fn go_on_to(&mut self, offset: u64) {
+        self.next = offset.max(self.next);
+        self.block_end = None;
+    }
+
     /// The greatest place up to which the log had been synced, as sync marks have it that were met
     /// so far.
     pub(crate) fn synced(&self) -> (u64, u64) {

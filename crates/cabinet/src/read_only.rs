@@ -61,6 +61,10 @@ impl Engine for ReadOnly {
         self.engine.full_scan(wanted)
     }
 
+    fn scan_in_any_order(&self) -> Result<Box<dyn FullScan + '_>> {
+        self.engine.scan_in_any_order()
+    }
+
     fn position_of(&self, key: &[u8]) -> Position {
         self.engine.position_of(key)
     }
@@ -136,6 +140,14 @@ impl Ordered for ReadOnly {
         visit: &mut dyn FnMut(Entry<'_>, usize),
     ) -> Result<bool> {
         ordered(&*self.engine)?.seek(seek, wait, visit)
+    }
+
+    fn scan_range_in_any_order(
+        &self,
+        from: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Option<Box<dyn FullScan + '_>> {
+        self.engine.as_ordered()?.scan_range_in_any_order(from, end)
     }
 
     fn change_at(

@@ -270,6 +270,10 @@ impl Engine for Buffer {
         self.target.engine().full_scan(wanted)
     }
 
+    fn scan_in_any_order(&self) -> Result<Box<dyn FullScan + '_>> {
+        self.target.engine().scan_in_any_order()
+    }
+
     fn position_of(&self, key: &[u8]) -> Position {
         self.target.position_of(key)
     }

@@ -2,9 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
-use cabinet::{Database, Error, Meta, Record, Side};
+use cabinet::{Database, Entry, Error, Meta, Record, Side};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 /// Records of a database in these tests: more than a step of any scan takes.
 const RECORDS: u32 = 5000;
@@ -29,12 +29,65 @@ fn key(number: u32) -> Vec<u8> {
     number.to_string().into_bytes()
 }
 
+/// Records that a visit of all shows, with how often.
+fn shown(visit: impl FnOnce(&mut dyn FnMut(Entry<'_>))) -> BTreeMap<(Vec<u8>, Vec<u8>), usize> {
+    let mut shown = BTreeMap::new();
+    visit(&mut |entry| *shown.entry((entry.key.to_vec(), entry.value.to_vec())).or_default() += 1);
+    shown
+}
+
 fn keys(records: impl Iterator<Item = cabinet::Result<Record>>) -> Vec<Vec<u8>> {
     records.map(|record| record.unwrap().key).collect()
 }
 
 const ORDERED: [&str; 3] = ["a.tcb", "a.tct", "+"];
 const UNORDERED: [&str; 3] = ["a.tch", "a.tcf", "*"];
+
+#[test]
+fn a_visit_in_any_order_shows_the_records_of_any_other_once() {
+    for name in ORDERED.into_iter().chain(UNORDERED) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut database = filled(&folder, name);
+        let is_on_disk = !matches!(name, "*" | "+");
+        // Then from the files alone.
+        for mode in ["", "#mode=r"] {
+            if mode == "#mode=r" {
+                if !is_on_disk {
+                    continue;
+                }
+                drop(database);
+                database = open(&folder, &format!("{name}{mode}"));
+            }
+            let in_order = shown(|visit| {
+                database.for_each(|entry| ControlFlow::Continue(visit(entry))).unwrap();
+            });
+            let in_any_order = shown(|visit| {
+                let visit = |entry: Entry<'_>| ControlFlow::Continue(visit(entry));
+                database.for_each_in_any_order(visit).unwrap();
+            });
+            assert_eq!(in_order.len(), RECORDS as usize, "{name}{mode}");
+            assert!(in_any_order.values().all(|count| *count == 1), "{name}{mode}");
+            assert!(in_any_order == in_order, "{name}{mode}");
+            let mut count = 0;
+            let visit = |_: Entry<'_>| {
+                count += 1;
+                if count < 10 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            };
+            database.for_each_in_any_order(visit).unwrap();
+            assert_eq!(count, 10, "{name}{mode}");
+            if let Some(table) = database.table() {
+                let mut rows = BTreeSet::new();
+                table
+                    .for_each_row_in_any_order(|key, row| {
+                        assert!(rows.insert(key.to_vec()) && row.columns().count() == 1);
+                        ControlFlow::Continue(())
+                    })
+                    .unwrap();
+                assert!(rows.into_iter().eq(in_order.into_keys().map(|(key, _)| key)));
+            }
+        }
+    }
+}
 
 #[test]
 fn iterators_return_every_record_once() {

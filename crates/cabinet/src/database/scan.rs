@@ -59,9 +59,28 @@ impl<V: FnMut(&[u8]) -> ControlFlow<()>> KeysWithPrefix<'_, V> {
 
 impl Database {
     /// Calls `visit` with each record until it breaks, in the order that is fastest for the kind
-    /// of database. A record that exists throughout is visited once. Writers are not delayed.
-    pub fn for_each(&self, mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()> {
-        let mut cursor = self.full_scan(Wanted::Records)?;
+    /// of database; in a tree that is the order of keys. A record that exists throughout is visited
+    /// once. Writers are not delayed.
+    pub fn for_each(&self, visit: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()> {
+        self.each_of(self.full_scan(Wanted::Records)?, visit)
+    }
+
+    /// As [`for_each`](Self::for_each), in whatever order is fastest. If the database is larger
+    /// than memory, a tree is read as it lies on the disk, and not in the order of keys.
+    pub fn for_each_in_any_order(
+        &self,
+        visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.enter()?;
+        let scan = self.engine.scan_in_any_order()?;
+        self.each_of(ScanCursor { database: self, scan }, visit)
+    }
+
+    fn each_of(
+        &self,
+        mut cursor: ScanCursor<'_>,
+        mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
         let mut flow = ControlFlow::Continue(());
         while flow.is_continue()
             && cursor.step(|entry| {

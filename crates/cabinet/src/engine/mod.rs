@@ -119,6 +119,11 @@ pub trait Engine: Send + Sync {
         Ok(Box::new(Steps::new(self)))
     }
 
+    /// Begins a scan of all records in whatever order is fastest, also if keys are in order.
+    fn scan_in_any_order(&self) -> Result<Box<dyn FullScan + '_>> {
+        self.full_scan(Wanted::Records)
+    }
+
     /// Where a scan that begins at `key` starts.
     fn position_of(&self, key: &[u8]) -> Position;
 

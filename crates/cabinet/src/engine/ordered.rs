@@ -3,7 +3,7 @@
 //! A key may have several values, its duplicates, which are numbered from 0 on in the order in
 //! which they stand. What does not speak of duplicates means the first one.
 
-use crate::{Engine, Entry, Error, Meta, Order, Result, Version, Wait};
+use crate::{Engine, Entry, Error, FullScan, Meta, Order, Result, Version, Wait};
 use std::ops::Range;
 
 /// Where a duplicate goes among those of its key.
@@ -82,6 +82,16 @@ pub trait Ordered: Engine {
     /// Where the keys go on behind those that are kept together with this one, and that cannot be
     /// read if it cannot. `None` if none do.
     fn beyond(&self, _key: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Begins a scan of the records from one key on and before another, in whatever order is
+    /// fastest. `None` if that is the order of keys.
+    fn scan_range_in_any_order(
+        &self,
+        _from: Option<&[u8]>,
+        _end: Option<&[u8]>,
+    ) -> Option<Box<dyn FullScan + '_>> {
         None
     }
 

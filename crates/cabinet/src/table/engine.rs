@@ -7,8 +7,8 @@ use super::cursor::KeyRange;
 use super::write::RowChange;
 use super::{Row, RowView, Table, keys};
 use crate::{
-    Batch, BatchChange, Change, Engine, Entry, Error, Meta, Options, Ordered, Position, Result,
-    Version, Wait,
+    Batch, BatchChange, Change, Engine, Entry, Error, FullScan, Meta, Options, Ordered, Position,
+    Result, Version, Wait, Wanted,
 };
 use std::collections::BTreeMap;
 
@@ -26,6 +26,12 @@ impl Table {
             }
         })?;
         Ok(above(next, &range))
+    }
+
+    /// Begins a scan of the rows as they are stored, in whatever order is fastest.
+    pub(super) fn scan_rows_in_any_order(&self) -> Option<Box<dyn FullScan + '_>> {
+        let (start, end) = ([keys::ROWS], [keys::ROWS + 1]);
+        self.engine.as_ordered()?.scan_range_in_any_order(Some(&start), Some(&end))
     }
 
     /// The key that a row is to be put under.
@@ -74,6 +80,25 @@ impl Table {
             Some(version) => Ok(version),
             None => self.version_of(key),
         }
+    }
+}
+
+/// Scan of rows that shows each as a record.
+struct JoinedRows<'t> {
+    rows: Box<dyn FullScan + 't>,
+}
+
+impl FullScan for JoinedRows<'_> {
+    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        self.rows.step(&mut |entry| {
+            let value = RowView::new(entry.value).to_joined();
+            let (key, version) = (&entry.key[1..], entry.version);
+            visit(Entry { key, value: &value, meta: Meta::NONE, version });
+        })
+    }
+
+    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.rows.step_keys(&mut |key| visit(&key[1..]))
     }
 }
 
@@ -175,6 +200,13 @@ impl Engine for Table {
             }
         })?;
         Ok(above(next, &range))
+    }
+
+    fn scan_in_any_order(&self) -> Result<Box<dyn FullScan + '_>> {
+        match self.scan_rows_in_any_order() {
+            Some(rows) => Ok(Box::new(JoinedRows { rows })),
+            None => self.full_scan(Wanted::Records),
+        }
     }
 
     fn position_of(&self, key: &[u8]) -> Position {

@@ -32,6 +32,28 @@ impl Shared {
         &self,
         wait: Wait,
         locate: impl Fn(&Directory<Handle>) -> (Handle, B),
+        visit: impl FnMut(View<'_>, &B) -> T,
+        is_read: impl Fn(&T) -> bool,
+    ) -> Result<T> {
+        self.look_as::<B, T, true>(wait, locate, visit, is_read)
+    }
+
+    /// As `look`, for who goes through many leaves: the page is not brought into memory for others,
+    /// and does not count as read.
+    pub(super) fn look_in_passing<B, T>(
+        &self,
+        wait: Wait,
+        locate: impl Fn(&Directory<Handle>) -> (Handle, B),
+        visit: impl FnMut(View<'_>, &B) -> T,
+    ) -> Result<T> {
+        self.look_as::<B, T, false>(wait, locate, visit, |_| false)
+    }
+
+    #[inline]
+    fn look_as<B, T, const KEEPS: bool>(
+        &self,
+        wait: Wait,
+        locate: impl Fn(&Directory<Handle>) -> (Handle, B),
         mut visit: impl FnMut(View<'_>, &B) -> T,
         is_read: impl Fn(&T) -> bool,
     ) -> Result<T> {
@@ -50,11 +72,16 @@ impl Shared {
             }
             let home = match &state.content {
                 Content::Loaded(loaded) => {
-                    state.note_use();
+                    if KEEPS {
+                        state.note_use();
+                    }
                     return note(&state, visit(loaded.page.view(), &bounds));
                 }
                 Content::Stored { home, .. } => *home,
             };
+            if !KEEPS && let Some((_, page)) = fetched.take_if(|(of, _)| *of == home) {
+                return note(&state, visit(page.view(), &bounds));
+            }
             let segments = self.log.segments();
             let mut lend = |view: View<'_>| visit(view, &bounds);
             if let Some(result) = self.visit_in_place(&segments, &state, home, &mut lend)? {

@@ -33,7 +33,9 @@ mod checkpoint;
 mod cover;
 mod directory;
 mod evict;
+mod full_scan;
 mod keep;
+mod key_scan;
 mod leaf;
 mod page;
 mod rebuild;
@@ -59,8 +61,8 @@ use crate::limits::VALUE_BYTES_MAX;
 use crate::log::record::RECORD_BYTES_MAX;
 use crate::log::{Background, Log, Pressure, StoredKind, Usage};
 use crate::{
-    Batch, Change, Clock, Compression, Engine, Entry, Error, ExpiredKeys, Meta, Options, Order,
-    Position, Result, Version, Wait,
+    Batch, Change, Clock, Compression, Engine, Entry, Error, ExpiredKeys, FullScan, Meta, Options,
+    Order, Position, Result, Version, Wait, Wanted,
 };
 use cache::Cache;
 use capacity::RecordCap;
@@ -459,6 +461,14 @@ impl Engine for TreeDatabase {
         self.shared.scan(from, visit)
     }
 
+    fn full_scan(&self, _wanted: Wanted) -> Result<Box<dyn FullScan + '_>> {
+        Ok(Box::new(self.scan_in_order()))
+    }
+
+    fn scan_in_any_order(&self) -> Result<Box<dyn FullScan + '_>> {
+        Ok(Box::new(self.shared.scan_pages(None, None)))
+    }
+
     fn position_of(&self, key: &[u8]) -> Position {
         Position::Key(key.to_vec())
     }
@@ -534,6 +544,14 @@ impl Ordered for TreeDatabase {
 
     fn beyond(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.shared.upper_of(Some(key))
+    }
+
+    fn scan_range_in_any_order(
+        &self,
+        from: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Option<Box<dyn FullScan + '_>> {
+        Some(Box::new(self.shared.scan_pages(from, end)))
     }
 
     fn owned_cap(&self) -> Option<(u64, u64)> {

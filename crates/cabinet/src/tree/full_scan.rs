@@ -1,0 +1,503 @@
+//! Scans of all records in the order in which the log has the pages of their leaves.
+//!
+//! The keys are divided into ranges when the scan begins: one for each leaf that there is then. The
+//! ranges of pages in memory are visited first, then the log is read from its beginning to its end,
+//! and a range is visited at the page of its leaf. A record is in one range whatever becomes of the
+//! leaves. So it is shown once, and it does not matter whether a leaf is divided, joined or moved
+//! before the scan has come to it: the range is then looked up like any other keys.
+//!
+//! A scan takes 24 bytes of memory for each leaf, and those of its lower bound: a fifth of what the
+//! directory takes. No page is brought into the [cache](super::cache), and the pages of the log
+//! do not stay in memory unless they were there before.
+//!
+//! # Locks
+//!
+//! That of a leaf is held while its records are shown, for reading. Between two leaves none is.
+
+use super::Shared;
+use super::access::{is_page, stored_home};
+use super::directory::Directory;
+use super::leaf::{Content, Handle};
+use super::page::View;
+use crate::log::record::Record;
+use crate::log::{Age, Reader, Segment};
+use crate::{Compression, Entry, FullScan, Result, Wait, compress};
+use std::sync::Arc;
+
+/// Leaves that are listed at a time while the directory is locked.
+const LISTED_AT_ONCE: usize = 512;
+
+/// Bytes of records that a step shows, about.
+const STEP_BYTES: usize = 256 << 10;
+
+/// A page counts as so many bytes of a step beside its records.
+pub(super) const PAGE_COST_BYTES: usize = 512;
+
+/// Function that a scan calls for each record.
+pub(super) type Visit<'v> = dyn FnMut(Entry<'_>) + 'v;
+
+/// A scan under way.
+pub(super) struct PageScan<'e> {
+    shared: &'e Shared,
+    ranges: Ranges,
+    /// Where the log has the page of each range, [`Age::default`] if it is in memory, in the order
+    /// of the scan; and the number of the range.
+    pages: Vec<(Age, u32)>,
+    next: usize,
+    reader: Option<Reader>,
+}
+
+/// Ranges of keys, each of which ends where the next one begins. Nothing is the bound at either end
+/// of all keys.
+struct Ranges {
+    /// Whether the first one has a lower bound.
+    has_start: bool,
+    /// The lower bounds, one after the other.
+    bounds: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+    /// Bound at which the last one ends.
+    end: Option<Vec<u8>>,
+}
+
+impl Ranges {
+    fn push(&mut self, lower: &[u8]) {
+        self.bounds.extend_from_slice(lower);
+        self.ends.push(self.bounds.len());
+    }
+
+    fn lower(&self, range: usize) -> Option<&[u8]> {
+        let start = match range.checked_sub(1) {
+            Some(before) => self.ends[before],
+            None if self.has_start => 0,
+            None => return None,
+        };
+        Some(&self.bounds[start..self.ends[range]])
+    }
+
+    fn upper(&self, range: usize) -> Option<&[u8]> {
+        if range + 1 < self.ends.len() { self.lower(range + 1) } else { self.end.as_deref() }
+    }
+}
+
+/// What showing a page has come to.
+enum Shown {
+    /// It is not the page of the leaf any more.
+    Nothing,
+    /// The records before this bound, or up to the last.
+    Before(Option<Vec<u8>>),
+}
+
+impl Shared {
+    /// Begins a scan of the records from a key on and before another.
+    pub(super) fn scan_pages(&self, from: Option<&[u8]>, end: Option<&[u8]>) -> PageScan<'_> {
+        let mut ranges = Ranges {
+            has_start: from.is_some(),
+            bounds: Vec::new(),
+            ends: Vec::new(),
+            end: end.map(<[u8]>::to_vec),
+        };
+        let mut pages = Vec::new();
+        let mut next = Some(from.map(<[u8]>::to_vec));
+        while let Some(from) = next.take() {
+            let leaves = self.leaves_from(from, end);
+            let segments = self.log.segments();
+            for (lower, handle) in leaves.found {
+                let age = match &handle.leaf.read().content {
+                    Content::Loaded(_) => None,
+                    Content::Stored { home, .. } => segments
+                        .get(home.location)
+                        .map(|segment| Age::new(segment.number, home.location.offset())),
+                };
+                // More ranges than there are numbers for would take more memory than there is.
+                let Ok(number) = u32::try_from(ranges.ends.len()) else { break };
+                ranges.push(lower.as_deref().unwrap_or_default());
+                pages.push((age.unwrap_or_default(), number));
+            }
+            next = leaves.next.map(Some);
+        }
+        pages.sort_unstable();
+        PageScan { shared: self, ranges, pages, next: 0, reader: None }
+    }
+
+    /// Some leaves from that of a key on, and before `end`.
+    pub(super) fn leaves_from(&self, from: Option<Vec<u8>>, end: Option<&[u8]>) -> Leaves {
+        let directory = self.directory.read();
+        let mut index = from.as_deref().map_or(directory.first(), |key| directory.find(key));
+        let mut leaves = Leaves { found: Vec::with_capacity(LISTED_AT_ONCE), next: from };
+        loop {
+            leaves.found.push((leaves.next.take(), directory.leaf(index).clone()));
+            let Some(next) = directory.next(index) else { return leaves };
+            let lower = directory.lower(next).unwrap_or_default();
+            if end.is_some_and(|end| self.order.compare(lower, end).is_ge()) {
+                return leaves;
+            }
+            leaves.next = Some(lower.to_vec());
+            if leaves.found.len() == LISTED_AT_ONCE {
+                return leaves;
+            }
+            index = next;
+        }
+    }
+
+    /// Shows the records from a bound on and before another.
+    pub(super) fn show_range(
+        &self,
+        from: Option<&[u8]>,
+        end: Option<&[u8]>,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        let next = self.show_leaf(from, end, visit)?;
+        self.show_rest(next, end, visit)
+    }
+
+    /// As `show_range`, from where the leaf before has ended. If it has not been divided, that is
+    /// the end.
+    fn show_rest(
+        &self,
+        mut next: Option<Vec<u8>>,
+        end: Option<&[u8]>,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        while let Some(from) = &next
+            && end.is_none_or(|end| self.order.compare(from, end).is_lt())
+        {
+            next = self.show_leaf(Some(from), end, visit)?;
+        }
+        Ok(())
+    }
+
+    /// Shows the records of a leaf from `from` on and before `end`; returns the bound at which
+    /// those after the leaf begin.
+    fn show_leaf(
+        &self,
+        from: Option<&[u8]>,
+        end: Option<&[u8]>,
+        visit: &mut Visit<'_>,
+    ) -> Result<Option<Vec<u8>>> {
+        let locate = |directory: &Directory<Handle>| {
+            let index = from.map_or(directory.first(), |key| directory.find(key));
+            (directory.leaf(index).clone(), directory.upper(index).map(<[u8]>::to_vec))
+        };
+        let step = |view: View<'_>, upper: &Option<Vec<u8>>| {
+            self.show_part(view, from, end, visit);
+            upper.clone()
+        };
+        self.look_in_passing(Wait::Block, locate, step)
+    }
+
+    fn show_part(
+        &self,
+        view: View<'_>,
+        from: Option<&[u8]>,
+        end: Option<&[u8]>,
+        visit: &mut Visit<'_>,
+    ) {
+        let start = from.map_or(0, |from| view.lower_bound(self.order, from));
+        let end = end.map_or(view.len(), |end| view.lower_bound(self.order, end));
+        self.live(view, start..end.max(start)).for_each(|(_, entry)| visit(entry));
+    }
+
+    /// Shows the records of a page that was read in the log, if it still is that of the leaf that
+    /// `from` is in.
+    fn show_record(
+        &self,
+        (segment, offset): (&Segment, u64),
+        record: &Record<'_>,
+        from: Option<&[u8]>,
+        end: Option<&[u8]>,
+        visit: &mut Visit<'_>,
+    ) -> Shown {
+        let decompressed;
+        let value = match record.compression {
+            Compression::None => record.value,
+            compression => match compress::decompress(record.value, compression) {
+                Ok(bytes) => {
+                    decompressed = bytes;
+                    &decompressed
+                }
+                Err(_) => return Shown::Nothing,
+            },
+        };
+        let handle = self.handle_at(from);
+        let state = handle.leaf.read();
+        let is_current = state.generation == handle.generation
+            && stored_home(&state).is_some_and(|home| home.location == segment.at(offset))
+            && !segment.is_taken_out()
+            && is_page(record, state.id);
+        let view = View::decode(value).filter(|view| is_current && view.is_sound(self.order));
+        let Some(view) = view else { return Shown::Nothing };
+        self.show_part(view, from, end, visit);
+        // The bounds of a locked leaf do not change.
+        Shown::Before(self.upper_of(from))
+    }
+}
+
+/// Leaves with the bounds from which on they are to be visited.
+pub(super) struct Leaves {
+    pub(super) found: Vec<(Option<Vec<u8>>, Handle)>,
+    /// The bound of the next one, if there is one.
+    pub(super) next: Option<Vec<u8>>,
+}
+
+impl PageScan<'_> {
+    /// Shows the records of some leaves.
+    fn some(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
+        let mut bytes = 0;
+        while bytes < STEP_BYTES
+            && let Some((age, range)) = self.pages.get(self.next).copied()
+        {
+            // A scan that has failed is over.
+            let next = std::mem::replace(&mut self.next, usize::MAX) + 1;
+            // Pages without records end a step, too.
+            bytes += PAGE_COST_BYTES;
+            self.show(age, range as usize, &mut |entry| {
+                bytes += entry.key.len() + entry.value.len();
+                visit(entry);
+            })?;
+            self.next = next;
+        }
+        Ok(self.next < self.pages.len())
+    }
+
+    /// Shows the records of a range.
+    fn show(&mut self, age: Age, range: usize, visit: &mut Visit<'_>) -> Result<()> {
+        let shown =
+            if age == Age::default() { Shown::Nothing } else { self.show_page(age, range, visit)? };
+        let (shared, end) = (self.shared, self.ranges.upper(range));
+        match shown {
+            Shown::Nothing => shared.show_range(self.ranges.lower(range), end, visit),
+            Shown::Before(next) => shared.show_rest(next, end, visit),
+        }
+    }
+
+    /// Reads the page of a range in the log and shows its records. A damaged page shows nothing:
+    /// the error is that of reading it as any other.
+    fn show_page(&mut self, age: Age, range: usize, visit: &mut Visit<'_>) -> Result<Shown> {
+        let (shared, ranges) = (self.shared, &self.ranges);
+        if self.reader.as_ref().is_none_or(|reader| reader.segment().number != age.number()) {
+            // First the pages behind the last one are dropped.
+            self.reader = None;
+            let segments = shared.log.segments();
+            let segment = segments.iter().find(|one| one.number == age.number() && !one.is_missing);
+            let salt = shared.log.identity().salt;
+            self.reader =
+                segment.map(|segment| Reader::new(Arc::clone(segment), salt, segment.bytes()));
+        }
+        let Some(reader) = &mut self.reader else { return Ok(Shown::Nothing) };
+        let offset = age.offset() as u64;
+        let segment = Arc::clone(reader.segment());
+        let mut shown = Shown::Nothing;
+        reader.go_on_to(offset);
+        reader.next(&mut |at, record, _| {
+            if at == offset {
+                let (from, end) = (ranges.lower(range), ranges.upper(range));
+                shown = shared.show_record((&segment, at), record, from, end, visit);
+            }
+            Ok(())
+        })?;
+        Ok(shown)
+    }
+}
+
+impl FullScan for PageScan<'_> {
+    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        self.some(visit)
+    }
+
+    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.some(&mut |entry| visit(entry.key))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::io::FaultyStorage;
+    use crate::tree::TreeDatabase;
+    use crate::{Engine, Error, Meta, Options, Ordered, Side};
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use std::sync::atomic::Ordering;
+
+    /// Keys and values that a scan has shown, with how often.
+    pub(in super::super) type Met = BTreeMap<(Vec<u8>, Vec<u8>), usize>;
+
+    fn open(storage: &FaultyStorage, options: &Options) -> TreeDatabase {
+        let path = Path::new("casket.tcb");
+        TreeDatabase::open_on(Arc::new(storage.clone()), path, options, false).unwrap()
+    }
+
+    pub(in super::super) fn key(number: u32) -> [u8; 4] {
+        number.to_be_bytes()
+    }
+
+    pub(in super::super) fn put(tree: &TreeDatabase, number: u32, value: &[u8]) {
+        tree.put(&key(number), value, Meta::NONE, Wait::Block).unwrap();
+    }
+
+    /// A tree whose pages are scattered in the log, and on the disk only.
+    pub(in super::super) fn cold_tree(
+        storage: &FaultyStorage,
+        records: u32,
+        options: &Options,
+    ) -> TreeDatabase {
+        let tree = open(storage, &Options { cache_bytes: Some(64 << 10), ..options.clone() });
+        for number in 0..records {
+            put(&tree, number * 7919 % records, &[7; 300]);
+        }
+        assert_eq!(tree.len(), u64::from(records));
+        drop(tree);
+        let tree = open(storage, options);
+        for segment in tree.shared.log.segments().iter() {
+            segment.resident.store(false, Ordering::Relaxed);
+        }
+        tree
+    }
+
+    fn step(scan: &mut dyn FullScan, met: &mut Met) -> bool {
+        let note = &mut |entry: Entry<'_>| {
+            *met.entry((entry.key.to_vec(), entry.value.to_vec())).or_default() += 1;
+        };
+        scan.step(note).unwrap()
+    }
+
+    /// What a scan shows if `between` is called between the steps.
+    pub(in super::super) fn all_of(scan: &mut dyn FullScan, mut between: impl FnMut()) -> Met {
+        let mut met = Met::new();
+        while step(scan, &mut met) {
+            between();
+        }
+        met
+    }
+
+    fn all(tree: &TreeDatabase) -> Met {
+        all_of(&mut *tree.scan_in_any_order().unwrap(), || ())
+    }
+
+    #[test]
+    fn a_scan_shows_each_record_once_and_brings_no_page_into_memory() {
+        for compression in [Compression::None, Compression::Lz4] {
+            let storage = FaultyStorage::new();
+            let options = Options { compression, ..Options::default() };
+            let tree = cold_tree(&storage, 2000, &options);
+            let before = tree.cached_bytes();
+            let met = all(&tree);
+            assert_eq!(met.len(), 2000);
+            assert!(met.values().all(|count| *count == 1));
+            assert_eq!(tree.cached_bytes(), before);
+            // Some pages are in memory, some in memory alone.
+            (0..2000).step_by(100).for_each(|number| put(&tree, number, b"new"));
+            let met = all(&tree);
+            assert_eq!(met.len(), 2000);
+            assert!(met.values().all(|count| *count == 1));
+            assert_eq!(met.keys().filter(|(_, value)| value == b"new").count(), 20);
+        }
+    }
+
+    #[test]
+    fn pages_come_in_the_order_of_the_log() {
+        let tree = cold_tree(&FaultyStorage::new(), 2000, &Options::default());
+        let segments = tree.shared.log.segments();
+        let mut ages = Vec::new();
+        tree.scan_in_any_order()
+            .unwrap()
+            .step(&mut |entry| {
+                let handle = tree.shared.handle_of(entry.key);
+                // The scan holds the lock of the leaf, and shares it.
+                let home = handle.leaf.read_recursive().home().unwrap();
+                let number = segments.get(home.location).unwrap().number;
+                ages.push(Age::new(number, home.location.offset()));
+            })
+            .unwrap();
+        assert!(ages.is_sorted() && ages.len() > 500);
+        let keys_are_sorted = |met: &[Vec<u8>]| met.is_sorted();
+        let mut keys = Vec::new();
+        let mut scan = tree.scan_in_any_order().unwrap();
+        while scan.step_keys(&mut |key| keys.push(key.to_vec())).unwrap() {}
+        assert!(keys.len() == 2000 && !keys_are_sorted(&keys), "the pages are not scattered");
+    }
+
+    #[test]
+    fn records_that_exist_throughout_are_shown_once_while_leaves_change() {
+        const RECORDS: u32 = 9000;
+        let options = Options { cache_bytes: Some(64 << 10), ..Options::default() };
+        let tree = cold_tree(&FaultyStorage::new(), RECORDS, &options);
+        for seed in 0..5_u32 {
+            let mut met = Met::new();
+            let mut scan = tree.scan_in_any_order().unwrap();
+            let mut round = 0;
+            while step(&mut *scan, &mut met) {
+                round += 1;
+                // Leaves are divided here, emptied and joined there. Multiples of 3 stay.
+                for number in 0..60 {
+                    let odd = (number * 47 + round * 601 + seed * 97) % (RECORDS / 3) * 3 + 1;
+                    tree.add(&key(odd), &[1; 900], Meta::NONE, Side::After, Wait::Block).unwrap();
+                    tree.remove_all(&key((odd + 900) % RECORDS), Wait::Block).unwrap();
+                }
+                if round % 2 == seed % 2 {
+                    tree.checkpoint().unwrap();
+                }
+            }
+            let of_kept = |number: u32| {
+                let count = |(_, count): (_, &usize)| *count;
+                let range = (key(number).to_vec(), vec![])..(key(number + 1).to_vec(), vec![]);
+                met.range(range).map(count).sum::<usize>()
+            };
+            assert!(round > 3);
+            assert!((0..RECORDS).step_by(3).all(|number| of_kept(number) == 1), "seed {seed}");
+            assert!(met.iter().all(|((_, value), count)| *count == 1 || value.len() == 900));
+        }
+    }
+
+    #[test]
+    fn a_range_ends_where_it_is_said_to() {
+        let tree = cold_tree(&FaultyStorage::new(), 2000, &Options::default());
+        for (from, end) in [
+            (None, None),
+            (Some(17), None),
+            (None, Some(1500)),
+            (Some(17), Some(18)),
+            (Some(9), Some(9)),
+        ] {
+            let (first, last) = (from.map(key), end.map(key));
+            let mut met = Met::new();
+            let mut scan = tree
+                .scan_range_in_any_order(
+                    first.as_ref().map(|key| &key[..]),
+                    last.as_ref().map(|key| &key[..]),
+                )
+                .unwrap();
+            while step(&mut *scan, &mut met) {}
+            let expected = from.unwrap_or(0)..end.unwrap_or(2000);
+            assert!(
+                met.into_keys().map(|(key, _)| key).eq(expected.map(|number| key(number).to_vec()))
+            );
+        }
+    }
+
+    #[test]
+    fn a_damaged_page_is_an_error_and_ends_the_scan() {
+        let storage = FaultyStorage::new();
+        let tree = cold_tree(&storage, 2000, &Options::default());
+        let state = tree.shared.handle_of(&key(1000)).leaf;
+        let home = state.read().home().unwrap();
+        let segments = tree.shared.log.segments();
+        let segment = segments.get(home.location).unwrap();
+        segment.file.write_at(&[0xee; 8], home.location.offset() as u64 + 100).unwrap();
+        let mut met = Met::new();
+        let mut scan = tree.scan_in_any_order().unwrap();
+        let error = loop {
+            let note = &mut |entry: Entry<'_>| {
+                met.insert((entry.key.to_vec(), entry.value.to_vec()), 1);
+            };
+            match scan.step(note) {
+                Ok(goes_on) => assert!(goes_on, "no error"),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::Corrupted { .. }), "{error}");
+        assert!(!met.contains_key(&(key(1000).to_vec(), vec![7; 300])));
+        assert!(!scan.step(&mut |_| panic!("a record after the end")).unwrap());
+    }
+}

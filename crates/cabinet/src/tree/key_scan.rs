@@ -1,0 +1,234 @@
+//! Scans of all records in the order of keys, with the pages of the next leaves read ahead.
+//!
+//! Leaves are listed some hundred at a time, and the system is told of their pages in the order in
+//! which the log has them. So the disk reads many of them at once while others are shown. No page
+//! is brought into the [cache](super::cache), and those that were not in memory before are
+//! dropped when the next leaves have been shown.
+
+use super::full_scan::{Leaves, Visit};
+use super::leaf::{Content, Home};
+use super::{Shared, TreeDatabase};
+use crate::log::Segment;
+use crate::{Entry, FullScan, Result};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Bytes between two pages that are read with them: less than it takes to ask twice.
+const GAP_BYTES_MAX: u64 = 16 << 10;
+
+/// Bytes of a page of a file.
+const PAGE_BYTES: u64 = 4096;
+
+/// Bytes of records that a step shows, about.
+const STEP_BYTES: usize = 256 << 10;
+
+/// A scan under way.
+pub(super) struct KeyScan<'e> {
+    shared: &'e Shared,
+    /// The leaves that are being shown, and those after them, whose pages are on their way.
+    groups: VecDeque<Group>,
+}
+
+/// Neighbouring leaves.
+struct Group {
+    /// The bounds from which on they are to be visited, those of the next leaves first.
+    bounds: Vec<Option<Vec<u8>>>,
+    /// Where the leaves after them begin, if there are any.
+    end: Option<Vec<u8>>,
+    /// Parts of the log that were not in memory, to be dropped with the group.
+    cold: Vec<Part>,
+}
+
+/// A part of a segment, in bytes.
+struct Part {
+    segment: Arc<Segment>,
+    start: u64,
+    end: u64,
+}
+
+impl Part {
+    /// The whole pages of files with it that are not in memory.
+    fn cold(&self) -> Vec<Self> {
+        let pages = self.segment.map.resident_pages_within(self.start, self.end);
+        let mut at = self.start / PAGE_BYTES * PAGE_BYTES;
+        let mut found = Vec::new();
+        for run in pages.chunk_by(|one, next| one == next) {
+            let end = at + run.len() as u64 * PAGE_BYTES;
+            if !run[0] {
+                found.push(Self { segment: Arc::clone(&self.segment), start: at, end });
+            }
+            at = end;
+        }
+        found
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for part in &self.cold {
+            part.segment.file.forget(part.start, part.end - part.start);
+        }
+    }
+}
+
+impl TreeDatabase {
+    /// Begins a scan of all records.
+    pub(super) fn scan_in_order(&self) -> KeyScan<'_> {
+        let mut scan = KeyScan { shared: &self.shared, groups: VecDeque::new() };
+        scan.list_from(None);
+        scan
+    }
+}
+
+impl KeyScan<'_> {
+    /// Lists the leaves from a bound on, and has their pages read.
+    fn list_from(&mut self, bound: Option<Vec<u8>>) {
+        let Leaves { found, next } = self.shared.leaves_from(bound, None);
+        let parts = self.shared.pages_of(&found);
+        let cold: Vec<Part> = parts.iter().flat_map(Part::cold).collect();
+        for part in &cold {
+            part.segment.file.will_read(part.start, part.end - part.start);
+        }
+        let bounds = found.into_iter().rev().map(|(bound, _)| bound).collect();
+        self.groups.push_back(Group { bounds, end: next, cold });
+    }
+
+    fn some(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
+        let mut bytes = 0;
+        while bytes < STEP_BYTES {
+            if self.groups.len() == 1
+                && let Some(end) = self.groups[0].end.clone()
+            {
+                self.list_from(Some(end));
+            }
+            let Some(group) = self.groups.front_mut() else { return Ok(false) };
+            let Some(from) = group.bounds.pop() else {
+                self.groups.pop_front();
+                continue;
+            };
+            let end = group.bounds.last().map_or(group.end.as_deref(), Option::as_deref);
+            let shown = self.shared.show_range(from.as_deref(), end, &mut |entry| {
+                bytes += entry.key.len() + entry.value.len();
+                visit(entry);
+            });
+            if shown.is_err() {
+                // A scan that has failed is over.
+                self.groups.clear();
+            }
+            shown?;
+            // Leaves without records end a step, too.
+            bytes += super::full_scan::PAGE_COST_BYTES;
+        }
+        Ok(!self.groups.is_empty())
+    }
+}
+
+impl Shared {
+    /// The parts of the log that have the pages of leaves, in its order. Those with little between
+    /// them are one.
+    fn pages_of(&self, leaves: &[(Option<Vec<u8>>, super::leaf::Handle)]) -> Vec<Part> {
+        let segments = self.log.segments();
+        let mut homes: Vec<(u64, Home)> = Vec::with_capacity(leaves.len());
+        for (_, handle) in leaves {
+            if let Content::Stored { home, .. } = &handle.leaf.read().content
+                && let Some(segment) = segments.get(home.location)
+            {
+                homes.push((segment.number, *home));
+            }
+        }
+        homes.sort_unstable_by_key(|(number, home)| (*number, home.location));
+        let mut parts: Vec<Part> = Vec::new();
+        for (number, home) in homes {
+            let start = home.location.offset() as u64;
+            let end = start + u64::from(home.total);
+            match parts.last_mut() {
+                Some(last)
+                    if last.segment.number == number && start <= last.end + GAP_BYTES_MAX =>
+                {
+                    last.end = end;
+                }
+                _ => {
+                    let Some(segment) = segments.get(home.location) else { continue };
+                    parts.push(Part { segment: Arc::clone(segment), start, end });
+                }
+            }
+        }
+        parts
+    }
+}
+
+impl FullScan for KeyScan<'_> {
+    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        self.some(visit)
+    }
+
+    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.some(&mut |entry| visit(entry.key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::full_scan::tests::{all_of, cold_tree, key, put};
+    use super::*;
+    use crate::io::FaultyStorage;
+    use crate::{Engine, Meta, Options, Ordered, Side, Wait, Wanted};
+
+    #[test]
+    fn keys_come_in_order_and_no_page_into_memory() {
+        let tree = cold_tree(&FaultyStorage::new(), 20_000, &Options::default());
+        let before = tree.cached_bytes();
+        let mut keys = Vec::new();
+        let mut scan = tree.full_scan(Wanted::Keys).unwrap();
+        while scan.step_keys(&mut |key| keys.push(key.to_vec())).unwrap() {}
+        assert!(
+            keys.iter()
+                .eq((0..20_000).map(|number| key(number).to_vec()).collect::<Vec<_>>().iter())
+        );
+        assert_eq!(tree.cached_bytes(), before);
+    }
+
+    #[test]
+    fn the_pages_of_the_next_leaves_are_listed_in_the_order_of_the_log() {
+        let tree = cold_tree(&FaultyStorage::new(), 20_000, &Options::default());
+        let leaves = tree.shared.leaves_from(None, None);
+        assert!(leaves.found.len() > 100 && leaves.next.is_some());
+        let parts = tree.shared.pages_of(&leaves.found);
+        let places: Vec<_> = parts.iter().map(|part| (part.segment.number, part.start)).collect();
+        assert!(places.is_sorted() && places.len() < leaves.found.len());
+        for (_, handle) in &leaves.found {
+            let home = handle.leaf.read().home().unwrap();
+            let start = home.location.offset() as u64;
+            let has_page = |part: &Part| {
+                part.segment.slot == home.location.slot()
+                    && part.start <= start
+                    && start + u64::from(home.total) <= part.end
+            };
+            assert!(parts.iter().any(has_page));
+        }
+    }
+
+    #[test]
+    fn records_that_exist_throughout_are_shown_once_while_leaves_change() {
+        const RECORDS: u32 = 9000;
+        let options = Options { cache_bytes: Some(64 << 10), ..Options::default() };
+        let tree = cold_tree(&FaultyStorage::new(), RECORDS, &options);
+        let mut round = 0;
+        let met = all_of(&mut *tree.full_scan(Wanted::Records).unwrap(), || {
+            round += 1;
+            for number in 0..60 {
+                let odd = (number * 47 + round * 601) % (RECORDS / 3) * 3 + 1;
+                tree.add(&key(odd), &[1; 900], Meta::NONE, Side::After, Wait::Block).unwrap();
+                tree.remove_all(&key((odd + 900) % RECORDS), Wait::Block).unwrap();
+                put(&tree, odd + 1, &[2; 300]);
+            }
+            if round % 2 == 0 {
+                tree.checkpoint().unwrap();
+            }
+        });
+        assert!(round > 3);
+        for number in (0..RECORDS).step_by(3) {
+            assert_eq!(met.get(&(key(number).to_vec(), vec![7; 300])), Some(&1));
+        }
+    }
+}

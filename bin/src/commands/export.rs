@@ -6,10 +6,16 @@ use crate::transfer::whole_file::Output;
 use anyhow::{Context, Result, anyhow, bail};
 use cabinet::legacy::{File, Item, Visit, is_legacy};
 use cabinet::name::Specification;
-use cabinet::{Damage, Database, Meta};
+use cabinet::{Damage, Database, Entry, Meta};
 use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+
+/// Bytes of lines that are written at once.
+const OUTPUT_BYTES: usize = 256 << 10;
+
+/// Records after which the progress is told of them.
+const ADVANCED_AT_ONCE: u64 = 64;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Export {
@@ -22,6 +28,10 @@ pub(super) struct Export {
     /// Replace an existing file
     #[arg(long)]
     replace: bool,
+    /// Write the records of a tree as they lie on the disk, not in the order of keys: faster if
+    /// the database is larger than memory
+    #[arg(long)]
+    any_order: bool,
     /// Write lines in this format [default: by the suffix of FILE, else tsv]
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -38,12 +48,13 @@ impl Export {
         };
         let mut lines = Lines {
             format,
-            output: BufWriter::new(output),
+            output: BufWriter::with_capacity(OUTPUT_BYTES, output),
             progress: Progress::of_records("exporting", source.records()),
+            advanced: 0,
             damages: 0,
             failed: None,
         };
-        source.write(&mut lines).map_err(|error| self.with_advice(error))?;
+        source.write(self.any_order, &mut lines).map_err(|error| self.with_advice(error))?;
         if let Some(error) = lines.failed {
             return Err(error);
         }
@@ -115,21 +126,28 @@ impl Source {
         (database.damages().len() as u64).max(at_runtime)
     }
 
-    fn write(&self, lines: &mut Lines) -> cabinet::Result<()> {
+    /// Writes the records: those of a tree in the order of keys unless `in_any_order`, those of
+    /// others in whatever order is fastest.
+    fn write(&self, in_any_order: bool, lines: &mut Lines) -> cabinet::Result<()> {
         let database = match self {
             Self::Legacy(file) => return file.read(lines),
             Self::Database(database) => database,
         };
         if let Some(table) = database.table() {
-            return table.for_each_row(|key, row| {
+            return table.for_each_row_in_any_order(|key, row| {
                 let columns: Vec<_> = row.columns().collect();
                 lines.item(&Item::Row { key, columns: &columns })
             });
         }
-        database.for_each(|entry| {
-            lines.progress.advance(1);
+        let mut write = |entry: Entry<'_>| {
+            lines.advance(1);
             lines.record(entry.key, entry.value, entry.meta)
-        })
+        };
+        if in_any_order {
+            database.for_each_in_any_order(&mut write)
+        } else {
+            database.for_each(&mut write)
+        }
     }
 }
 
@@ -138,11 +156,21 @@ struct Lines {
     format: Format,
     output: BufWriter<Output>,
     progress: Progress,
+    /// Records that the progress was not told of yet.
+    advanced: u64,
     damages: u64,
     failed: Option<anyhow::Error>,
 }
 
 impl Lines {
+    /// Counts records. The progress is told now and then, because it asks for the time.
+    fn advance(&mut self, records: u64) {
+        self.advanced += records;
+        if self.advanced >= ADVANCED_AT_ONCE {
+            self.progress.advance(std::mem::take(&mut self.advanced));
+        }
+    }
+
     fn record(&mut self, key: &[u8], value: &[u8], meta: Meta) -> ControlFlow<()> {
         let written = text::write_record(self.format, key, value, meta, &mut self.output);
         self.continue_if(written)
@@ -161,7 +189,7 @@ impl Lines {
 
 impl Visit for Lines {
     fn item(&mut self, item: &Item<'_>) -> ControlFlow<()> {
-        self.progress.advance(item.records());
+        self.advance(item.records());
         match item {
             Item::Record { key, value } => self.record(key, value, Meta::NONE),
             Item::Duplicates { key, values } => {

@@ -28,6 +28,9 @@ use std::path::Path;
 /// Longest line, in bytes: the longest record with two bytes for each byte, and its overhead.
 const LINE_BYTES_MAX: u64 = 2 * (KEY_BYTES_MAX as u64 + VALUE_BYTES_MAX as u64) + 4096;
 
+/// Bytes that are looked through at once for those to escape.
+const PIECE_BYTES: usize = 256;
+
 /// Length of an escape in JSON by a character's number, in bytes.
 const UNICODE_ESCAPE_BYTES: usize = 6;
 
@@ -198,19 +201,26 @@ fn read_line(
 /// Writes bytes, escaping those that would end a field.
 pub(crate) fn escape(bytes: &[u8], output: &mut dyn Write) -> std::io::Result<()> {
     let is_special = |byte: &u8| matches!(byte, b'\\' | b'\t' | b'\n' | b'\r' | 0);
-    let mut rest = bytes;
-    while let Some(place) = rest.iter().position(is_special) {
-        output.write_all(&rest[..place])?;
-        output.write_all(match rest[place] {
-            b'\\' => br"\\",
-            b'\t' => br"\t",
-            b'\n' => br"\n",
-            b'\r' => br"\r",
-            _ => br"\0",
-        })?;
-        rest = &rest[place + 1..];
+    // Without an exit the loop takes many bytes at a time, and most pieces have none of these.
+    let has_special = |piece: &[u8]| piece.iter().fold(false, |any, byte| any | is_special(byte));
+    let (mut written, mut looked_at) = (0, 0);
+    for piece in bytes.chunks(PIECE_BYTES) {
+        if has_special(piece) {
+            for place in (looked_at..looked_at + piece.len()).filter(|at| is_special(&bytes[*at])) {
+                output.write_all(&bytes[written..place])?;
+                output.write_all(match bytes[place] {
+                    b'\\' => br"\\",
+                    b'\t' => br"\t",
+                    b'\n' => br"\n",
+                    b'\r' => br"\r",
+                    _ => br"\0",
+                })?;
+                written = place + 1;
+            }
+        }
+        looked_at += piece.len();
     }
-    output.write_all(rest)
+    output.write_all(&bytes[written..])
 }
 
 fn unescape(text: &[u8]) -> Result<Vec<u8>> {

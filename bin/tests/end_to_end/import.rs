@@ -335,6 +335,24 @@ fn an_index_of_a_table_is_not_imported() {
 }
 
 #[test]
+fn a_tree_is_exported_in_order_unless_any_order_will_do() {
+    let folder = Folder::new();
+    let (text, database) = (folder.path("text.tsv"), folder.path("casket.tcb"));
+    let line = |key: u32| format!("{:05}\t{}\n", key * 7919 % 20_000, "v".repeat(100));
+    fs::write(&text, (0..20_000).map(line).collect::<String>()).unwrap();
+    succeed("tyrant", &["import", &text, "--into", &database]);
+    let [in_order, in_any_order] =
+        [&["--replace"][..], &["--replace", "--any-order"]].map(|options| {
+            let file = folder.path("new.tsv");
+            succeed("tyrant", &[&["export", &database, &file], options].concat());
+            fs::read_to_string(file).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+        });
+    assert!(in_order.is_sorted() && in_order.len() == 20_000);
+    let sorted: std::collections::BTreeSet<_> = in_any_order.iter().collect();
+    assert!(in_any_order.len() == 20_000 && sorted.into_iter().eq(&in_order));
+}
+
+#[test]
 fn an_interrupted_export_leaves_the_previous_file() {
     let folder = Folder::new();
     let (text, file) = (folder.path("text.tsv"), folder.path("new.tsv"));

@@ -142,12 +142,13 @@ impl Ordered for ReadOnly {
         ordered(&*self.engine)?.seek(seek, wait, visit)
     }
 
-    fn scan_range_in_any_order(
+    fn scan_range(
         &self,
         from: Option<&[u8]>,
         end: Option<&[u8]>,
+        is_in_order: bool,
     ) -> Option<Box<dyn FullScan + '_>> {
-        self.engine.as_ordered()?.scan_range_in_any_order(from, end)
+        self.engine.as_ordered()?.scan_range(from, end, is_in_order)
     }
 
     fn change_at(

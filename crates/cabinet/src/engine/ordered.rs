@@ -85,12 +85,13 @@ pub trait Ordered: Engine {
         None
     }
 
-    /// Begins a scan of the records from one key on and before another, in whatever order is
-    /// fastest. `None` if that is the order of keys.
-    fn scan_range_in_any_order(
+    /// Begins a scan of the records from one key on and before another, in the order of keys or in
+    /// whatever order is fastest. `None` if the steps of [`Engine::scan`] are as fast.
+    fn scan_range(
         &self,
         _from: Option<&[u8]>,
         _end: Option<&[u8]>,
+        _is_in_order: bool,
     ) -> Option<Box<dyn FullScan + '_>> {
         None
     }

@@ -28,10 +28,13 @@ impl Table {
         Ok(above(next, &range))
     }
 
-    /// Begins a scan of the rows as they are stored, in whatever order is fastest.
-    pub(super) fn scan_rows_in_any_order(&self) -> Option<Box<dyn FullScan + '_>> {
+    /// Begins a scan of the rows as they are stored, in the order of primary keys or in whatever
+    /// order is fastest.
+    pub(super) fn scan_all_rows(&self, is_in_order: bool) -> Box<dyn FullScan + '_> {
         let (start, end) = ([keys::ROWS], [keys::ROWS + 1]);
-        self.engine.as_ordered()?.scan_range_in_any_order(Some(&start), Some(&end))
+        let ordered = self.engine.as_ordered();
+        let scan = ordered.and_then(|tree| tree.scan_range(Some(&start), Some(&end), is_in_order));
+        scan.unwrap_or_else(|| Box::new(RowSteps { table: self, next: Some(Position::Start) }))
     }
 
     /// The key that a row is to be put under.
@@ -80,6 +83,24 @@ impl Table {
             Some(version) => Ok(version),
             None => self.version_of(key),
         }
+    }
+}
+
+/// Scan of the rows as they are stored, by the steps of [`Table::scan_rows`].
+struct RowSteps<'t> {
+    table: &'t Table,
+    next: Option<Position>,
+}
+
+impl FullScan for RowSteps<'_> {
+    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        let Some(from) = self.next.take() else { return Ok(false) };
+        self.next = self.table.scan_rows(&from, visit)?;
+        Ok(self.next.is_some())
+    }
+
+    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.step(&mut |entry| visit(entry.key))
     }
 }
 
@@ -202,11 +223,12 @@ impl Engine for Table {
         Ok(above(next, &range))
     }
 
+    fn full_scan(&self, _wanted: Wanted) -> Result<Box<dyn FullScan + '_>> {
+        Ok(Box::new(JoinedRows { rows: self.scan_all_rows(true) }))
+    }
+
     fn scan_in_any_order(&self) -> Result<Box<dyn FullScan + '_>> {
-        match self.scan_rows_in_any_order() {
-            Some(rows) => Ok(Box::new(JoinedRows { rows })),
-            None => self.full_scan(Wanted::Records),
-        }
+        Ok(Box::new(JoinedRows { rows: self.scan_all_rows(false) }))
     }
 
     fn position_of(&self, key: &[u8]) -> Position {

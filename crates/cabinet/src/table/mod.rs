@@ -378,33 +378,27 @@ impl Table {
     /// Visits all rows in the order of their primary keys, until `visit` breaks.
     pub fn for_each_row(
         &self,
-        mut visit: impl FnMut(&[u8], RowView<'_>) -> ControlFlow<()>,
+        visit: impl FnMut(&[u8], RowView<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.enter()?;
-        let mut next = Some(crate::Position::Start);
-        let mut flow = ControlFlow::Continue(());
-        while flow.is_continue()
-            && let Some(position) = next
-        {
-            next = self.scan_rows(&position, &mut |entry| {
-                if flow.is_continue() {
-                    flow = self.call(|| visit(&entry.key[1..], RowView::new(entry.value)));
-                }
-            })?;
-        }
-        Ok(())
+        self.each_row(true, visit)
     }
 
     /// As [`Table::for_each_row`], in whatever order is fastest. A row that exists throughout is
     /// visited once.
     pub fn for_each_row_in_any_order(
         &self,
+        visit: impl FnMut(&[u8], RowView<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.each_row(false, visit)
+    }
+
+    fn each_row(
+        &self,
+        is_in_order: bool,
         mut visit: impl FnMut(&[u8], RowView<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         self.enter()?;
-        let Some(mut scan) = self.scan_rows_in_any_order() else {
-            return self.for_each_row(visit);
-        };
+        let mut scan = self.scan_all_rows(is_in_order);
         let mut flow = ControlFlow::Continue(());
         while flow.is_continue()
             && scan.step(&mut |entry| {
@@ -412,9 +406,7 @@ impl Table {
                     flow = self.call(|| visit(&entry.key[1..], RowView::new(entry.value)));
                 }
             })?
-        {
-            crate::deadline::check()?;
-        }
+        {}
         Ok(())
     }
 

@@ -461,18 +461,16 @@ pub(super) mod tests {
             (Some(9), Some(9)),
         ] {
             let (first, last) = (from.map(key), end.map(key));
-            let mut met = Met::new();
-            let mut scan = tree
-                .scan_range_in_any_order(
-                    first.as_ref().map(|key| &key[..]),
-                    last.as_ref().map(|key| &key[..]),
-                )
-                .unwrap();
-            while step(&mut *scan, &mut met) {}
+            let (first, last) =
+                (first.as_ref().map(|key| &key[..]), last.as_ref().map(|key| &key[..]));
             let expected = from.unwrap_or(0)..end.unwrap_or(2000);
-            assert!(
-                met.into_keys().map(|(key, _)| key).eq(expected.map(|number| key(number).to_vec()))
-            );
+            for is_in_order in [true, false] {
+                let mut scan = tree.scan_range(first, last, is_in_order).unwrap();
+                let met = all_of(&mut *scan, || ());
+                assert!(met.values().all(|count| *count == 1));
+                let keys = met.into_keys().map(|(key, _)| key);
+                assert!(keys.eq(expected.clone().map(|number| key(number).to_vec())));
+            }
         }
     }
 

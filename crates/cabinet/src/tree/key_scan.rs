@@ -5,9 +5,9 @@
 //! is brought into the [cache](super::cache), and those that were not in memory before are
 //! dropped when the next leaves have been shown.
 
+use super::Shared;
 use super::full_scan::{Leaves, Visit};
 use super::leaf::{Content, Home};
-use super::{Shared, TreeDatabase};
 use crate::log::Segment;
 use crate::{Entry, FullScan, Result};
 use std::collections::VecDeque;
@@ -25,6 +25,8 @@ const STEP_BYTES: usize = 256 << 10;
 /// A scan under way.
 pub(super) struct KeyScan<'e> {
     shared: &'e Shared,
+    /// Bound before which the scan ends.
+    end: Option<Vec<u8>>,
     /// The leaves that are being shown, and those after them, whose pages are on their way.
     groups: VecDeque<Group>,
 }
@@ -34,7 +36,7 @@ struct Group {
     /// The bounds from which on they are to be visited, those of the next leaves first.
     bounds: Vec<Option<Vec<u8>>>,
     /// Where the leaves after them begin, if there are any.
-    end: Option<Vec<u8>>,
+    next: Option<Vec<u8>>,
     /// Parts of the log that were not in memory, to be dropped with the group.
     cold: Vec<Part>,
 }
@@ -71,11 +73,16 @@ impl Drop for Group {
     }
 }
 
-impl TreeDatabase {
-    /// Begins a scan of all records.
-    pub(super) fn scan_in_order(&self) -> KeyScan<'_> {
-        let mut scan = KeyScan { shared: &self.shared, groups: VecDeque::new() };
-        scan.list_from(None);
+impl Shared {
+    /// Begins a scan of the records from a key on and before another, in the order of keys.
+    pub(super) fn scan_keys_in_order(
+        &self,
+        from: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> KeyScan<'_> {
+        let end = end.map(<[u8]>::to_vec);
+        let mut scan = KeyScan { shared: self, end, groups: VecDeque::new() };
+        scan.list_from(from.map(<[u8]>::to_vec));
         scan
     }
 }
@@ -83,30 +90,31 @@ impl TreeDatabase {
 impl KeyScan<'_> {
     /// Lists the leaves from a bound on, and has their pages read.
     fn list_from(&mut self, bound: Option<Vec<u8>>) {
-        let Leaves { found, next } = self.shared.leaves_from(bound, None);
+        let Leaves { found, next } = self.shared.leaves_from(bound, self.end.as_deref());
         let parts = self.shared.pages_of(&found);
         let cold: Vec<Part> = parts.iter().flat_map(Part::cold).collect();
         for part in &cold {
             part.segment.file.will_read(part.start, part.end - part.start);
         }
         let bounds = found.into_iter().rev().map(|(bound, _)| bound).collect();
-        self.groups.push_back(Group { bounds, end: next, cold });
+        self.groups.push_back(Group { bounds, next, cold });
     }
 
     fn some(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
         let mut bytes = 0;
         while bytes < STEP_BYTES {
             if self.groups.len() == 1
-                && let Some(end) = self.groups[0].end.clone()
+                && let Some(next) = self.groups[0].next.clone()
             {
-                self.list_from(Some(end));
+                self.list_from(Some(next));
             }
             let Some(group) = self.groups.front_mut() else { return Ok(false) };
             let Some(from) = group.bounds.pop() else {
                 self.groups.pop_front();
                 continue;
             };
-            let end = group.bounds.last().map_or(group.end.as_deref(), Option::as_deref);
+            let next = group.bounds.last().unwrap_or(&group.next);
+            let end = next.as_deref().or(self.end.as_deref());
             let shown = self.shared.show_range(from.as_deref(), end, &mut |entry| {
                 bytes += entry.key.len() + entry.value.len();
                 visit(entry);

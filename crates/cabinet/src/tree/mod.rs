@@ -462,7 +462,7 @@ impl Engine for TreeDatabase {
     }
 
     fn full_scan(&self, _wanted: Wanted) -> Result<Box<dyn FullScan + '_>> {
-        Ok(Box::new(self.scan_in_order()))
+        Ok(Box::new(self.shared.scan_keys_in_order(None, None)))
     }
 
     fn scan_in_any_order(&self) -> Result<Box<dyn FullScan + '_>> {
@@ -546,12 +546,17 @@ impl Ordered for TreeDatabase {
         self.shared.upper_of(Some(key))
     }
 
-    fn scan_range_in_any_order(
+    fn scan_range(
         &self,
         from: Option<&[u8]>,
         end: Option<&[u8]>,
+        is_in_order: bool,
     ) -> Option<Box<dyn FullScan + '_>> {
-        Some(Box::new(self.shared.scan_pages(from, end)))
+        Some(if is_in_order {
+            Box::new(self.shared.scan_keys_in_order(from, end))
+        } else {
+            Box::new(self.shared.scan_pages(from, end))
+        })
     }
 
     fn owned_cap(&self) -> Option<(u64, u64)> {

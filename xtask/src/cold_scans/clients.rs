@@ -39,8 +39,8 @@ pub(super) fn measure(
     let mut server =
         Server::start_by(|command| group.enclose(&command), programs, name, &log, &[])?;
     let gets = Gets { kind: &database.kind, records: options.records, port: server.port };
-    gets.until(&mut || thread::sleep(QUIET).into())?;
-    let quiet = gets.until(&mut || thread::sleep(QUIET).into())?;
+    gets.until(&mut wait)?;
+    let quiet = gets.until(&mut wait)?;
     let regex = gets.until(&mut || search(server.port))?;
     let iteration = gets.until(&mut || iterate(server.port, options.records.into()))?;
     for (what, latencies) in [("alone", &quiet), ("regex", &regex), ("iteration", &iteration)] {
@@ -58,13 +58,10 @@ pub(super) fn measure(
     server.stop()
 }
 
-/// What a scan ends with.
-struct Scanned(Result<()>);
-
-impl From<()> for Scanned {
-    fn from((): ()) -> Self {
-        Self(Ok(()))
-    }
+/// Waits as long as gets are made without a scan.
+fn wait() -> Result<()> {
+    thread::sleep(QUIET);
+    Ok(())
 }
 
 /// Gets of the same records again and again, each when its time has come, whether the ones before
@@ -90,14 +87,14 @@ impl Latencies {
 
 impl Gets<'_> {
     /// Gets records until `scan` has returned.
-    fn until(&self, scan: &mut (dyn FnMut() -> Scanned + Send)) -> Result<Latencies> {
+    fn until(&self, scan: &mut dyn FnMut() -> Result<()>) -> Result<Latencies> {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             let gets = scope.spawn(|| self.run(&is_over));
             let scanned = scan();
             is_over.store(true, Ordering::Relaxed);
             let latencies = gets.join().map_err(|_| anyhow::anyhow!("a panic"))??;
-            scanned.0?;
+            scanned?;
             Ok(latencies)
         })
     }
@@ -129,53 +126,47 @@ impl Gets<'_> {
 }
 
 /// Has the server search all records for one that is not there.
-fn search(port: u16) -> Scanned {
-    let search = || -> Result<()> {
-        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-        let mut request = vec![0xc8, 0x90];
-        for number in ["regex".len(), 0, 1] {
-            request.extend((number as u32).to_be_bytes());
-        }
-        request.extend(b"regex");
-        let pattern = b"no key is like this";
-        request.extend((pattern.len() as u32).to_be_bytes());
-        request.extend(pattern);
-        stream.write_all(&request)?;
-        let mut reply = [0; 5];
-        stream.read_exact(&mut reply)?;
-        ensure!(reply == [0; 5], "the search replied {reply:?}");
-        Ok(())
-    };
-    Scanned(search())
+fn search(port: u16) -> Result<()> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    let mut request = vec![0xc8, 0x90];
+    for number in ["regex".len(), 0, 1] {
+        request.extend((number as u32).to_be_bytes());
+    }
+    request.extend(b"regex");
+    let pattern = b"no key is like this";
+    request.extend((pattern.len() as u32).to_be_bytes());
+    request.extend(pattern);
+    stream.write_all(&request)?;
+    let mut reply = [0; 5];
+    stream.read_exact(&mut reply)?;
+    ensure!(reply == [0; 5], "the search replied {reply:?}");
+    Ok(())
 }
 
 /// Iterates over the keys of all records.
-fn iterate(port: u16, records: u64) -> Scanned {
-    let iterate = || -> Result<()> {
-        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.write_all(&[0xc8, 0x50])?;
-        let mut status = [0];
-        stream.read_exact(&mut status)?;
-        let mut stream = std::io::BufReader::new(stream);
-        let mut count = 0;
-        loop {
-            stream.get_mut().write_all(&[0xc8, 0x51].repeat(PIPELINED as usize))?;
-            let before = count;
-            for _ in 0..PIPELINED {
-                stream.read_exact(&mut status)?;
-                if status == [0] {
-                    let mut bytes = [0; 4];
-                    stream.read_exact(&mut bytes)?;
-                    let mut key = vec![0; u32::from_be_bytes(bytes) as usize];
-                    stream.read_exact(&mut key)?;
-                    count += 1;
-                }
-            }
-            if count < before + PIPELINED {
-                ensure!(count == records, "an iteration met {count} of {records} records");
-                return Ok(());
+fn iterate(port: u16, records: u64) -> Result<()> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.write_all(&[0xc8, 0x50])?;
+    let mut status = [0];
+    stream.read_exact(&mut status)?;
+    let mut stream = std::io::BufReader::new(stream);
+    let mut count = 0;
+    loop {
+        stream.get_mut().write_all(&[0xc8, 0x51].repeat(PIPELINED as usize))?;
+        let before = count;
+        for _ in 0..PIPELINED {
+            stream.read_exact(&mut status)?;
+            if status == [0] {
+                let mut bytes = [0; 4];
+                stream.read_exact(&mut bytes)?;
+                let mut key = vec![0; u32::from_be_bytes(bytes) as usize];
+                stream.read_exact(&mut key)?;
+                count += 1;
             }
         }
-    };
-    Scanned(iterate())
+        if count < before + PIPELINED {
+            ensure!(count == records, "an iteration met {count} of {records} records");
+            return Ok(());
+        }
+    }
 }

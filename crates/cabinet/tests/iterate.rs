@@ -59,10 +59,17 @@ fn a_visit_in_any_order_shows_the_records_of_any_other_once() {
                 database = open(&folder, &format!("{name}{mode}"));
             }
             let in_order = shown(|visit| {
-                database.for_each(|entry| ControlFlow::Continue(visit(entry))).unwrap();
+                let visit = |entry: Entry<'_>| {
+                    visit(entry);
+                    ControlFlow::Continue(())
+                };
+                database.for_each(visit).unwrap();
             });
             let in_any_order = shown(|visit| {
-                let visit = |entry: Entry<'_>| ControlFlow::Continue(visit(entry));
+                let visit = |entry: Entry<'_>| {
+                    visit(entry);
+                    ControlFlow::Continue(())
+                };
                 database.for_each_in_any_order(visit).unwrap();
             });
             assert_eq!(in_order.len(), RECORDS as usize, "{name}{mode}");

@@ -71,10 +71,8 @@ impl Table {
                 Change::Keep => (RowChange::Keep, false),
                 Change::Remove => (RowChange::Remove, false),
                 Change::Put(value, _) => {
-                    if let Some((row, old, _)) = &joined {
-                        check_derived(*row, old, &value)?;
-                    }
-                    (RowChange::Put(Row::from_joined(&value)?.encode()?), true)
+                    let old = joined.as_ref().map(|(row, old, _)| (*row, &old[..]));
+                    (RowChange::Put(changed_row(old, &value)?.encode()?), true)
                 }
             })
         })?;
@@ -121,6 +119,15 @@ impl FullScan for JoinedRows<'_> {
     fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.rows.step_keys(&mut |key| visit(&key[1..]))
     }
+}
+
+/// Returns the row of a joined value that takes the place of another one. Fails if the value was
+/// made from that of a row with NUL in its columns: their ends are lost.
+pub(super) fn changed_row(old: Option<(RowView<'_>, &[u8])>, value: &[u8]) -> Result<Row> {
+    if let Some((row, joined)) = old {
+        check_derived(row, joined, value)?;
+    }
+    Row::from_joined(value)
 }
 
 /// Fails where a value was made from that of a row with NUL in its columns: where they begin and

@@ -30,6 +30,7 @@ mod meta;
 mod normalise;
 mod number;
 mod order;
+pub mod outside;
 mod plan;
 mod postings;
 mod query;
@@ -58,7 +59,6 @@ use crate::reentry;
 use crate::{Durability, Engine, Error, Options, Result, TreeDatabase, Wait};
 use entries::{Entries, Keeper};
 use index::Index;
-use number::{Number, format_double};
 use parking_lot::{Mutex, RwLock};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -327,12 +327,7 @@ impl Table {
     pub(crate) fn add(&self, primary: &[u8], addend: f64, wait: Wait) -> Result<f64> {
         self.change(primary, wait, &mut |old| {
             let mut row = old.map(|(old, _)| old.to_row()).unwrap_or_default();
-            let number = row.get(NUMBER_COLUMN).map_or(0.0, |text| Number::parse(text).to_double());
-            let sum = number + addend;
-            if sum.is_nan() {
-                return Err(Error::NotANumber { width: size_of::<f64>() });
-            }
-            row.set(NUMBER_COLUMN, format_double(sum).as_bytes())?;
+            let sum = row.add_number(addend)?;
             Ok((RowChange::Put(row.encode()?), sum))
         })
     }

@@ -38,15 +38,17 @@ impl OrderKind {
     }
 
     /// The name that Tokyo Cabinet gives it.
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         KINDS[self as usize].1[0]
     }
 
-    pub(super) fn is_descending(self) -> bool {
+    /// Returns whether the greatest value comes first.
+    pub fn is_descending(self) -> bool {
         matches!(self, Self::StringDescending | Self::NumberDescending)
     }
 
-    pub(super) fn is_by_number(self) -> bool {
+    /// Returns whether values are compared as numbers.
+    pub fn is_by_number(self) -> bool {
         matches!(self, Self::NumberAscending | Self::NumberDescending)
     }
 }
@@ -67,7 +69,7 @@ const LACKING: u8 = 1;
 impl Order {
     /// Bytes that sort as the value of a row in this order does, and of which none are the
     /// beginning of others.
-    pub(super) fn sort_key(&self, value: Option<&[u8]>) -> Vec<u8> {
+    pub fn sort_key(&self, value: Option<&[u8]>) -> Vec<u8> {
         let Some(value) = value else { return vec![LACKING] };
         let mut key = vec![PRESENT];
         if self.kind.is_by_number() {

@@ -62,7 +62,7 @@ impl Query {
     }
 
     /// How many of the first results are of interest.
-    pub(super) fn wanted(&self) -> Option<u64> {
+    pub fn wanted(&self) -> Option<u64> {
         self.max.map(|max| max.saturating_add(self.skip))
     }
 }

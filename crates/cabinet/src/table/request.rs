@@ -76,6 +76,26 @@ impl SearchRequest {
         request
     }
 
+    /// Returns the element of an answer that is a row: names and values joined by NUL. With an
+    /// empty list of columns, they are all; the primary key has the empty name.
+    pub fn row_element(primary: &[u8], row: &Row, columns: &[Vec<u8>]) -> Vec<u8> {
+        let mut parts: Vec<&[u8]> = Vec::new();
+        if columns.is_empty() {
+            parts.extend([&b""[..], primary]);
+            parts.extend(row.columns().flat_map(|(name, value)| [name, value]));
+        }
+        for column in columns {
+            let value = if column.is_empty() { Some(primary) } else { row.get(column) };
+            parts.extend(value.into_iter().flat_map(|value| [&column[..], value]));
+        }
+        parts.join(&0)
+    }
+
+    /// Returns the element of an answer that is its hint.
+    pub fn hint_element(hint: &str) -> Vec<u8> {
+        [HINT_MARK, hint.as_bytes()].concat()
+    }
+
     /// Takes an argument in. Fails if a part of it means nothing; the rest is taken.
     fn add(&mut self, verb: &[u8], words: &[&[u8]]) -> Result<(), String> {
         if verb == b"next" {
@@ -199,7 +219,7 @@ impl Table {
                     && pushed.is_ok()
                     && let Some(columns) = columns
                 {
-                    pushed = push(joined(primary, &row, columns));
+                    pushed = push(SearchRequest::row_element(primary, &row, columns));
                 }
             })?;
             pushed?;
@@ -211,7 +231,7 @@ impl Table {
                     None => push(primary.to_vec())?,
                     Some(columns) => {
                         if let Some(row) = self.get(primary)? {
-                            push(joined(primary, &row, columns))?;
+                            push(SearchRequest::row_element(primary, &row, columns))?;
                         }
                     }
                 }
@@ -222,24 +242,10 @@ impl Table {
             elements.push(report.count.to_string().into_bytes());
         }
         if request.hint {
-            elements.push([HINT_MARK, report.hint.as_bytes()].concat());
+            elements.push(SearchRequest::hint_element(&report.hint));
         }
         Ok(SearchAnswer { elements, report })
     }
-}
-
-/// Names and values of these columns, or of all, joined by NUL; the primary key has the empty name.
-fn joined(primary: &[u8], row: &Row, columns: &[Vec<u8>]) -> Vec<u8> {
-    let mut parts: Vec<&[u8]> = Vec::new();
-    if columns.is_empty() {
-        parts.extend([&b""[..], primary]);
-        parts.extend(row.columns().flat_map(|(name, value)| [name, value]));
-    }
-    for column in columns {
-        let value = if column.is_empty() { Some(primary) } else { row.get(column) };
-        parts.extend(value.into_iter().flat_map(|value| [&column[..], value]));
-    }
-    parts.join(&0)
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! A row is stored as a run of names and values, each behind its length
 //! (`docs/formats/table.md`). [`Row`] owns its columns; [`RowView`] reads them where they lie.
 
-use super::varint;
+use super::number::{Number, format_double};
+use super::{NUMBER_COLUMN, varint};
 use crate::limits::{COLUMN_NAME_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::{Error, Result};
 use std::collections::{HashMap, HashSet};
@@ -137,8 +138,21 @@ impl Row {
         parts.join(&separator)
     }
 
-    /// The bytes that are stored.
-    pub(super) fn encode(&self) -> Result<Vec<u8>> {
+    /// Adds to the number in the column [`NUMBER_COLUMN`], which is 0 if there is none, and returns
+    /// the sum. Fails with [`Error::NotANumber`] if the sum is not a number.
+    pub fn add_number(&mut self, addend: f64) -> Result<f64> {
+        let number = self.get(NUMBER_COLUMN).map_or(0.0, |text| Number::parse(text).to_double());
+        let sum = number + addend;
+        if sum.is_nan() {
+            return Err(Error::NotANumber { width: size_of::<f64>() });
+        }
+        self.set(NUMBER_COLUMN, format_double(sum).as_bytes())?;
+        Ok(sum)
+    }
+
+    /// Returns the bytes that are stored, which a [`RowView`] reads. Fails with
+    /// [`Error::ValueTooLong`] above [`VALUE_BYTES_MAX`].
+    pub fn encode(&self) -> Result<Vec<u8>> {
         let lengths = self.columns.iter().map(|(name, value)| name.len() + value.len() + 4);
         let mut bytes = Vec::with_capacity(lengths.sum());
         for (name, value) in &self.columns {
@@ -181,7 +195,8 @@ fn check_name(name: &[u8]) -> Result<()> {
 pub struct RowView<'a>(&'a [u8]);
 
 impl<'a> RowView<'a> {
-    pub(super) fn new(stored: &'a [u8]) -> Self {
+    /// Reads the bytes of [`Row::encode`].
+    pub fn new(stored: &'a [u8]) -> Self {
         Self(stored)
     }
 

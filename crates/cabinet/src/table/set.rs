@@ -5,10 +5,11 @@
 
 use super::order::Order;
 use super::query::{Query, Report, SetOperation};
-use super::sort::Sorter;
+use super::sort::{Sorted, Sorter};
 use super::{Table, keys};
 use crate::{Engine, Error, Result, reentry};
 use std::ops::ControlFlow;
+use std::path::Path;
 
 impl Table {
     /// Primary keys of the rows that are in the union, intersection or difference of the results of
@@ -31,12 +32,32 @@ impl Table {
             [first, ..] => first,
         };
         let mut report = Report::default();
-        let by_primary = self.all_results(queries, operation, &mut report)?;
+        // Two sorters of the sets and that of a query are in use at a time.
+        let (folder, memory_bytes) = (self.temporary_folder(), self.query_memory_bytes / 3 * 2);
+        let mut sets = ResultSets::new(&folder, memory_bytes, queries.len(), operation);
+        for (number, query) in queries.iter().enumerate() {
+            let done = self.run(query, 0, sets.max_of(query), &mut |primary| {
+                sets.push(number, primary)?;
+                Ok(ControlFlow::Continue(()))
+            })?;
+            report.rows_read += done.rows_read;
+            report.entries_read += done.entries_read;
+            report.hint.extend(done.hint.lines().map(|line| format!("[{number}] {line}\n")));
+        }
         let order = first.order.as_ref().filter(|_| operation == SetOperation::Union);
-        let kept = self.combine(by_primary, queries.len(), operation, order)?;
+        let sort_key = |order: &Order, primary: &[u8]| match &order.column[..] {
+            b"" => Ok(order.sort_key(Some(primary))),
+            column => {
+                let key = self.read(primary, |row| order.sort_key(row.get(column)))?;
+                Ok(key.unwrap_or_else(|| order.sort_key(None)))
+            }
+        };
+        let mut kept = match order {
+            None => sets.combine(None)?,
+            Some(order) => sets.combine(Some(&mut |primary| sort_key(order, primary)))?,
+        };
         let (skip, max) = (first.skip, first.max.unwrap_or(u64::MAX));
         let mut met = 0;
-        let mut kept = kept.finish()?;
         while report.count < max
             && let Some((_, primary)) = kept.next()?
         {
@@ -50,52 +71,59 @@ impl Table {
         }
         Ok(report)
     }
+}
 
-    fn sorter(&self) -> Sorter {
-        // Two of them and that of a query are in use at a time.
-        Sorter::new(&self.temporary_folder(), self.query_memory_bytes / 3, None)
-    }
+/// Makes the sort key of a result, of its primary key.
+pub type SortKeyOf<'k> = dyn FnMut(&[u8]) -> Result<Vec<u8>> + 'k;
 
-    /// The results of all queries by primary key, each with the number of its query and its place
-    /// there.
-    fn all_results(
-        &self,
-        queries: &[Query],
-        operation: SetOperation,
-        report: &mut Report,
-    ) -> Result<Sorter> {
-        let mut results = self.sorter();
-        for (number, query) in queries.iter().enumerate() {
-            let max = match operation {
-                SetOperation::Union => query.wanted(),
-                SetOperation::Intersection | SetOperation::Difference => None,
-            };
-            let number = number as u64;
-            let mut place = 0u64;
-            let done = self.run(query, 0, max, &mut |primary| {
-                let mut key = Vec::with_capacity(primary.len() + 2);
-                keys::push_escaped_whole(&mut key, primary);
-                results.push(&key, &[number.to_be_bytes(), place.to_be_bytes()].concat())?;
-                place += 1;
-                Ok(ControlFlow::Continue(()))
-            })?;
-            report.rows_read += done.rows_read;
-            report.entries_read += done.entries_read;
-            report.hint.extend(done.hint.lines().map(|line| format!("[{number}] {line}\n")));
-        }
-        Ok(results)
-    }
+/// Results of several queries, to be put together.
+#[derive(Debug)]
+pub struct ResultSets {
+    operation: SetOperation,
+    /// Number of results of each query so far.
+    counts: Vec<u64>,
+    /// Results by primary key, each with the number of its query and its place there.
+    results: Sorter,
+    kept: Sorter,
+}
 
-    /// The rows that are meant, by their place.
-    fn combine(
-        &self,
-        by_primary: Sorter,
+impl ResultSets {
+    /// Returns the sets of so many queries, all of them empty, which keep about `memory_bytes` in
+    /// memory and write the rest into files without a name in `folder`.
+    pub fn new(
+        folder: &Path,
+        memory_bytes: usize,
         queries: usize,
         operation: SetOperation,
-        order: Option<&Order>,
-    ) -> Result<Sorter> {
-        let mut kept = self.sorter();
-        let mut results = by_primary.finish()?;
+    ) -> Self {
+        let sorter = || Sorter::new(folder, memory_bytes / 2, None);
+        Self { operation, counts: vec![0; queries], results: sorter(), kept: sorter() }
+    }
+
+    /// Returns the number of results of a query that matter: each query of a union has its own
+    /// limit.
+    pub fn max_of(&self, query: &Query) -> Option<u64> {
+        match self.operation {
+            SetOperation::Union => query.wanted(),
+            SetOperation::Intersection | SetOperation::Difference => None,
+        }
+    }
+
+    /// Adds the next result of a query.
+    pub fn push(&mut self, query: usize, primary: &[u8]) -> Result<()> {
+        let mut key = Vec::with_capacity(primary.len() + 2);
+        keys::push_escaped_whole(&mut key, primary);
+        let place = self.counts.get_mut(query).ok_or_else(no_place)?;
+        let numbers = [(query as u64).to_be_bytes(), place.to_be_bytes()].concat();
+        *place += 1;
+        self.results.push(&key, &numbers)
+    }
+
+    /// Returns the primary keys of the results that are meant, as payloads: sorted by the key that
+    /// `sort_key` makes, otherwise by their place.
+    pub fn combine(self, mut sort_key: Option<&mut SortKeyOf<'_>>) -> Result<Sorted> {
+        let Self { operation, counts, results, mut kept } = self;
+        let mut results = results.finish()?;
         let mut row: Option<Hits> = None;
         loop {
             let next = results.next()?;
@@ -104,11 +132,11 @@ impl Table {
                 _ => false,
             };
             if !goes_on && let Some(row) = row.take() {
-                row.keep(self, queries, operation, order, &mut kept)?;
+                row.keep(counts.len(), operation, &mut sort_key, &mut kept)?;
             }
-            let Some((key, place)) = next else { return Ok(kept) };
+            let Some((key, payload)) = next else { return kept.finish() };
             let row = row.get_or_insert_with(|| Hits { key: key.to_vec(), places: Vec::new() });
-            row.places.push(place_of(place)?);
+            row.places.push(place_of(payload)?);
         }
     }
 }
@@ -119,21 +147,24 @@ struct Hits {
     places: Vec<(u64, u64)>,
 }
 
+fn no_place() -> Error {
+    Error::NotSupported("a sorted result of another width".into())
+}
+
 fn place_of(payload: &[u8]) -> Result<(u64, u64)> {
     let number = |bytes: Option<&[u8]>| bytes?.try_into().ok().map(u64::from_be_bytes);
     match (number(payload.get(..8)), number(payload.get(8..))) {
         (Some(query), Some(place)) => Ok((query, place)),
-        _ => Err(Error::NotSupported("a sorted result of another width".into())),
+        _ => Err(no_place()),
     }
 }
 
 impl Hits {
     fn keep(
         &self,
-        table: &Table,
         queries: usize,
         operation: SetOperation,
-        order: Option<&Order>,
+        sort_key: &mut Option<&mut SortKeyOf<'_>>,
         kept: &mut Sorter,
     ) -> Result<()> {
         let (Some(first), Some(last)) = (self.places.first(), self.places.last()) else {
@@ -151,12 +182,9 @@ impl Hits {
         let Some(primary) = keys::unescape(&self.key) else {
             return Ok(());
         };
-        let key = match order {
+        let key = match sort_key {
             None => [place.0.to_be_bytes(), place.1.to_be_bytes()].concat(),
-            Some(order) if order.column.is_empty() => order.sort_key(Some(&primary)),
-            Some(order) => table
-                .read(&primary, |row| order.sort_key(row.get(&order.column)))?
-                .unwrap_or_else(|| order.sort_key(None)),
+            Some(sort_key) => sort_key(&primary)?,
         };
         kept.push(&key, &primary)
     }

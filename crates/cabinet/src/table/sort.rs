@@ -23,7 +23,8 @@ const RUN_BUFFER_BYTES: usize = 64 << 10;
 const SPARE_ITEMS: usize = 1024;
 
 /// Gathers items to be sorted.
-pub(super) struct Sorter {
+#[derive(Debug)]
+pub struct Sorter {
     folder: PathBuf,
     /// Bytes in memory, about, above which a run is written.
     budget_bytes: usize,
@@ -36,7 +37,7 @@ pub(super) struct Sorter {
 
 /// Items in memory: their bytes back to back, and where each begins, its payload begins, and it
 /// ends.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Batch {
     bytes: Vec<u8>,
     items: Vec<(usize, usize, usize)>,
@@ -81,7 +82,7 @@ impl Batch {
 impl Sorter {
     /// A sorter that keeps about `budget_bytes` in memory and writes what is more into `folder`; of
     /// which the first `wanted` items are of interest (`None`: all).
-    pub(super) fn new(folder: &Path, budget_bytes: usize, wanted: Option<usize>) -> Self {
+    pub fn new(folder: &Path, budget_bytes: usize, wanted: Option<usize>) -> Self {
         Self {
             folder: folder.to_path_buf(),
             budget_bytes,
@@ -94,7 +95,7 @@ impl Sorter {
 
     /// Adds an item. No key may be the beginning of another one, unless payloads go on in its
     /// order.
-    pub(super) fn push(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
+    pub fn push(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
         self.count += 1;
         self.batch.push(key, payload);
         if let Some(wanted) = self.wanted
@@ -109,12 +110,12 @@ impl Sorter {
     }
 
     /// Items added, wanted or not.
-    pub(super) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.count
     }
 
     /// The items in order.
-    pub(super) fn finish(mut self) -> Result<Sorted> {
+    pub fn finish(mut self) -> Result<Sorted> {
         let wanted = self.wanted.unwrap_or(usize::MAX);
         if self.runs.is_empty() {
             self.batch.sort();
@@ -155,11 +156,13 @@ impl Sorter {
 }
 
 /// Items in order.
-pub(super) struct Sorted {
+#[derive(Debug)]
+pub struct Sorted {
     source: Source,
     left: usize,
 }
 
+#[derive(Debug)]
 enum Source {
     Memory { batch: Batch, next: usize },
     Disk(Merge),
@@ -167,7 +170,8 @@ enum Source {
 
 impl Sorted {
     /// The next item, key and payload.
-    pub(super) fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+    #[expect(clippy::should_implement_trait, reason = "an item borrows from the sorter")]
+    pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         if self.left == 0 {
             return Ok(None);
         }
@@ -183,7 +187,7 @@ impl Sorted {
 }
 
 /// An item of a run.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Item {
     bytes: Vec<u8>,
     key_len: usize,
@@ -200,6 +204,7 @@ impl Item {
 }
 
 /// Runs being merged: the first item of each that is left, least first.
+#[derive(Debug)]
 struct Merge {
     runs: Vec<BufReader<File>>,
     heads: BinaryHeap<Reverse<(Item, usize)>>,

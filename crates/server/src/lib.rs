@@ -57,7 +57,8 @@ pub use ops::command_mask::{Command, CommandMask, Protocol, UnknownName};
 pub use ops::long::PIECE_BYTES;
 pub use ops::remote::{
     Capabilities, Completion, Decision, FoundRecord, KeysBegin, LONG_REQUEST_FACTOR, RecordAnswer,
-    RecordRequest, RemoteStore, StoreAnswer, StoreFailure, StoreRequest, StoreStatus,
+    RecordRequest, RemoteStore, RowRefusal, StoreAnswer, StoreFailure, StoreRequest, StoreStatus,
+    TableRequest,
 };
 pub use ops::rights::{RIGHTS_MAX, Right, RightError, Rights};
 pub use ops::scrub::{CHECK_BYTES_PER_SECOND, SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};

@@ -133,6 +133,7 @@ fn a_store_is_refused_what_it_lacks_with_an_error_that_says_so() {
     let unable = server::Capabilities {
         lists_keys: false,
         is_ordered: false,
+        has_rows: false,
         counts: false,
         clears: false,
         changes_conditionally: false,

@@ -35,6 +35,10 @@ pub(crate) struct Model {
 }
 
 impl Model {
+    /// Properties of a table.
+    pub(crate) const TABLE: Self =
+        Self { kind: Kind::Table, has_duplicates: false, has_rows: true, has_ids: false };
+
     /// Returns the properties of `database`.
     pub(crate) fn of(database: &Database) -> Self {
         Self {

@@ -52,6 +52,19 @@ pub(super) fn put_row(
 
 /// Sets or removes indexes, up to the first that fails. Does nothing if any kind is invalid.
 pub(super) fn set_indices(executor: &mut Executor<'_>, pairs: Strings<'_>) -> Result<(), Stop> {
+    for (column, kind, change) in changes_of(pairs)? {
+        executor.store.set_index(column, kind, change)?;
+        executor.has_changed = true;
+    }
+    Ok(())
+}
+
+/// Column, text of the change of its index, and the change.
+type NamedChange<'a> = (&'a [u8], &'a [u8], IndexChange);
+
+/// Returns columns, the text of the changes of their indexes, and the changes. Fails if any kind is
+/// invalid.
+pub(super) fn changes_of(pairs: Strings<'_>) -> Result<Vec<NamedChange<'_>>, Error> {
     let parts: Vec<&[u8]> = pairs.iter().collect();
     let mut changes = Vec::new();
     for [column, kind] in parts.as_chunks::<2>().0 {
@@ -59,13 +72,9 @@ pub(super) fn set_indices(executor: &mut Executor<'_>, pairs: Strings<'_>) -> Re
             let shown = &kind[..kind.len().min(SHOWN_KIND_BYTES_MAX)];
             Error::NotSupported(format!("there is no index \"{}\"", shown.escape_ascii()))
         })?;
-        changes.push((column, kind, change));
+        changes.push((*column, *kind, change));
     }
-    for (column, kind, change) in changes {
-        executor.store.set_index(column, kind, change)?;
-        executor.has_changed = true;
-    }
-    Ok(())
+    Ok(changes)
 }
 
 /// Appends the results of a search, or removes them.

@@ -87,6 +87,9 @@ impl Context<'_> {
         if let StoreAnswer::ValueTooLong { bytes } = answer {
             return Ok(Err(remote.value_too_long(*bytes)));
         }
+        if let StoreAnswer::Refused(refusal) = answer {
+            return Ok(Err(refusal.clone().into()));
+        }
         match remote::encode(remote, operation, answer, &mut limit, reply) {
             Ok(Some(outcome)) => Ok(Ok(outcome)),
             Ok(None) => Err(Halt::Refused(RefusalReason::Unknown)),

@@ -19,6 +19,7 @@ use crate::ops::execute::{Executor, ReplyLimit};
 use crate::ops::failure::LastFailure;
 use crate::ops::hits::Hits;
 use crate::ops::iterator::{Cursor, Iterators};
+use crate::ops::operation::Model;
 use crate::ops::remote::Remote;
 use crate::ops::rights::{Need, Rights};
 use crate::ops::scrub::Scrub;
@@ -183,7 +184,11 @@ impl Shared {
         };
         let condition = semi_sync.clone().map(|semi_sync| semi_sync as Arc<dyn WriteCondition>);
         let served = Served::new(database, settings, log, condition, Arc::new(stop));
-        let served = Arc::new(served.map_err(Error::Unfinished)?);
+        let mut served = served.map_err(Error::Unfinished)?;
+        if remote.as_ref().is_some_and(Remote::has_rows) {
+            served.model = Model::TABLE;
+        }
+        let served = Arc::new(served);
         let replication = Replication::new(&config.following, Arc::clone(&served), semi_sync);
         Ok(Arc::new(Self {
             replication: Arc::new(replication),

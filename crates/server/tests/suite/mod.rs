@@ -2,6 +2,10 @@
 //! has to pass them.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+#![allow(dead_code, reason = "every test file uses another part")]
+#![allow(clippy::allow_attributes, reason = "an expectation would fail where all is used")]
+
+pub(crate) mod tables;
 
 use super::support::{self, Client, MISC_FAILURE, Packet, Running, misc, request};
 use std::collections::BTreeSet;

@@ -5,6 +5,7 @@ use crate::ops::execute::{Number, Outcome, Reply, ReplyLimit, TooLong, part_of};
 use crate::ops::media_types;
 use crate::ops::operation::Operation;
 use crate::ops::touch::Touched;
+use cabinet::table::RowView;
 use cabinet::{Entry, Meta};
 
 /// Appends the answer to an operation to its reply. Returns no outcome for an answer of another
@@ -16,9 +17,10 @@ pub(crate) fn encode(
     limit: &mut ReplyLimit<'_>,
     reply: &mut impl Reply,
 ) -> Result<Option<Outcome>, TooLong> {
+    let has_rows = remote.capabilities.has_rows;
     match (operation, answer) {
         (_, StoreAnswer::Record(answer)) => {
-            return encode_record(operation, answer, limit, reply);
+            return encode_record(operation, answer, has_rows, limit, reply);
         }
         (
             Operation::GetMany { .. } | Operation::GetList { .. },
@@ -70,6 +72,14 @@ pub(crate) fn encode(
                 return Err(TooLong);
             }
         }
+        (_, StoreAnswer::Elements { elements, is_complete }) => {
+            for element in elements {
+                limit.append(reply, element.len(), |reply| reply.element(element))?;
+            }
+            if !is_complete {
+                return Err(TooLong);
+            }
+        }
         (_, StoreAnswer::Count(count)) => reply.number(Number::Count(*count)),
         (_, StoreAnswer::Done) => {}
         _ => return Ok(None),
@@ -80,6 +90,7 @@ pub(crate) fn encode(
 fn encode_record(
     operation: &Operation<'_>,
     answer: &RecordAnswer,
+    has_rows: bool,
     limit: &mut ReplyLimit<'_>,
     reply: &mut impl Reply,
 ) -> Result<Option<Outcome>, TooLong> {
@@ -110,6 +121,18 @@ fn encode_record(
         }
         (Operation::ValueSize { .. }, Some(entry)) => {
             reply.number(Number::Size(entry.value.len()));
+        }
+        (Operation::GetRow { .. }, Some(entry)) => {
+            for (name, value) in RowView::new(entry.value).columns() {
+                for element in [name, value] {
+                    limit.append(reply, element.len(), |reply| reply.element(element))?;
+                }
+            }
+        }
+        (Operation::PutRow { .. }, _) => {}
+        (Operation::AddInt { .. }, _) if has_rows => {
+            let sum = f64::from_bits(answer.written.number);
+            reply.number(Number::Sum(sum as i32));
         }
         (Operation::AddInt { .. }, _) => {
             let sum = u32::try_from(answer.written.number).unwrap_or_default();

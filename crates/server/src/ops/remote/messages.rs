@@ -1,6 +1,6 @@
 //! Requests to a store, and its answers.
 
-use super::{RecordAnswer, RecordRequest};
+use super::{RecordAnswer, RecordRequest, RowRefusal, TableRequest};
 use crate::ops::acknowledgement::RefusalReason;
 use cabinet::{Meta, Version};
 use std::sync::Arc;
@@ -43,6 +43,8 @@ pub enum StoreRequest {
         /// Bytes of keys and values after which the answer ends, incomplete.
         bytes_max: usize,
     },
+    /// Searches rows or sets indexes of a table.
+    Table(TableRequest),
     /// Counts all records. Answered with [`StoreAnswer::Count`].
     Count,
     /// Removes all records. Answered with [`StoreAnswer::Done`].
@@ -65,6 +67,16 @@ pub enum StoreAnswer {
     ValueTooLong {
         /// Length of the value, in bytes.
         bytes: usize,
+    },
+    /// Nothing was done, or less than all of a list or a search, for a reason that another attempt
+    /// does not change.
+    Refused(RowRefusal),
+    /// Elements of a reply, in their order.
+    Elements {
+        /// The elements.
+        elements: Vec<Vec<u8>>,
+        /// Whether no element is missing.
+        is_complete: bool,
     },
     /// Keys in the order of the store.
     Keys {
@@ -126,6 +138,7 @@ impl StoreRequest {
         match self {
             Self::Record(request) => request.is_read(),
             Self::GetMany { .. } | Self::Keys { .. } | Self::Range { .. } | Self::Count => true,
+            Self::Table(request) => request.is_read(),
             Self::Changes(_) | Self::Clear => false,
         }
     }
@@ -134,6 +147,7 @@ impl StoreRequest {
     pub fn is_long(&self) -> bool {
         match self {
             Self::Record(_) | Self::GetMany { .. } => false,
+            Self::Table(request) => request.is_long(),
             Self::Changes(_)
             | Self::Keys { .. }
             | Self::Range { .. }
@@ -161,6 +175,7 @@ impl StoreRequest {
                 prefix.len() + begin
             }
             Self::Range { begin, end, .. } => begin.len() + end.as_ref().map_or(0, Vec::len),
+            Self::Table(request) => request.bytes(),
             Self::Count | Self::Clear => 0,
         };
         size_of::<Self>() + owned
@@ -174,13 +189,13 @@ impl StoreAnswer {
         match self {
             Self::Record(answer) => answer.found.as_ref().map_or(0, of),
             Self::Records { records, .. } => records.iter().flatten().map(of).sum(),
-            Self::Keys { keys, .. } => {
+            Self::Keys { keys, .. } | Self::Elements { elements: keys, .. } => {
                 keys.iter().map(|key| size_of::<Vec<u8>>() + key.len()).sum()
             }
             Self::Range { records, .. } => {
                 records.iter().map(|(key, record)| key.len() + of(record)).sum()
             }
-            Self::Count(_) | Self::Done | Self::ValueTooLong { .. } => 0,
+            Self::Count(_) | Self::Done | Self::ValueTooLong { .. } | Self::Refused(_) => 0,
         }
     }
 }

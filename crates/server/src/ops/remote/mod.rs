@@ -12,6 +12,7 @@ mod encode;
 mod messages;
 mod operations;
 mod record;
+mod rows;
 mod waits;
 
 pub(crate) use answers::Answers;
@@ -22,6 +23,7 @@ pub(crate) use encode::encode;
 pub use messages::{FoundRecord, KeysBegin, StoreAnswer, StoreFailure, StoreRequest};
 pub(crate) use operations::Comparing;
 pub use record::{Decision, RecordAnswer, RecordRequest};
+pub use rows::{RowRefusal, TableRequest};
 use std::fmt;
 pub use waits::LONG_REQUEST_FACTOR;
 pub(crate) use waits::Remote;
@@ -72,6 +74,10 @@ pub struct Capabilities {
     pub lists_keys: bool,
     /// Its keys are in the order of their bytes, and it reads the records between two of them.
     pub is_ordered: bool,
+    /// It is a table: its values are rows as [`cabinet::table::Row::encode`] encodes them, which it
+    /// finds by their columns, and it generates identifiers. A row under the empty key is put under
+    /// a new identifier. Answers with many records have [`FoundRecord::joined`].
+    pub has_rows: bool,
     /// It knows how many records it has.
     pub counts: bool,
     /// It removes all records at once.

@@ -1,9 +1,11 @@
 //! Operations as requests to a store, or the reasons why it cannot execute them.
 
 use super::record::Wanted;
-use super::{KeysBegin, RecordRequest, Remote, StoreRequest};
+use super::rows::WantedRow;
+use super::{KeysBegin, RecordRequest, Remote, StoreRequest, TableRequest};
 use crate::ops::cas_numbers::CasNumbers;
 use crate::ops::conditional::{Action, Precondition, Presence, Write};
+use crate::ops::decode::row_to_store;
 use crate::ops::entity_tag::EntityTags;
 use crate::ops::operation::Operation;
 use cabinet::{Error, Meta};
@@ -33,6 +35,7 @@ impl Remote {
             return Ok(StoreRequest::GetMany { keys: keys.collect(), bytes_max });
         }
         operation.keys().try_for_each(|key| self.check_key(key))?;
+        let has_rows = self.capabilities.has_rows;
         let wanted = match operation {
             Operation::Get { .. }
             | Operation::Open { .. }
@@ -44,17 +47,36 @@ impl Remote {
                 self.check_value(value.len())?;
                 Wanted::AppendShift { value: value.to_vec(), width: *width }
             }
+            Operation::AddInt { addend, .. } if has_rows => {
+                Wanted::Row(WantedRow::Add(f64::from(*addend)))
+            }
+            Operation::AddDouble { addend, .. } if has_rows => Wanted::Row(WantedRow::Add(*addend)),
+            Operation::GetRow { .. } if has_rows => Wanted::Row(WantedRow::Get),
+            Operation::PutRow { columns, mode, .. } if has_rows => {
+                Wanted::Row(WantedRow::put(columns, *mode)?)
+            }
+            Operation::SetIndices { pairs } if has_rows => {
+                return Ok(StoreRequest::Table(TableRequest::set_indexes(*pairs)?));
+            }
+            Operation::Search(request) if has_rows => {
+                let request = request.clone();
+                return Ok(StoreRequest::Table(TableRequest::Search { request, bytes_max }));
+            }
+            Operation::GenerateUid if has_rows => {
+                return Ok(StoreRequest::Table(TableRequest::GenerateUid));
+            }
             Operation::AddInt { addend, .. } => Wanted::AddInt(*addend),
             Operation::AddDouble { addend, .. } => Wanted::AddDouble(*addend),
             Operation::GetList { every_value: false, .. } => {
                 let keys = operation.keys().map(<[u8]>::to_vec).collect();
                 return Ok(StoreRequest::GetMany { keys, bytes_max });
             }
-            Operation::PutList { pairs, adds: false, rows: None } => {
+            Operation::PutList { pairs, adds: false, rows } => {
                 let mut words = pairs.iter();
                 let mut puts = Vec::with_capacity(pairs.len() / 2);
                 while let (Some(key), Some(value)) = (words.next(), words.next()) {
                     self.check_value(value.len())?;
+                    let value = rows.map_or(value, |sender| row_to_store(value, sender));
                     let action = Action::put(Presence::Any, value, Meta::NONE);
                     puts.push(self.of_record(key, wanted(&Write::new(key, action)), comparing)?);
                 }
@@ -116,6 +138,7 @@ impl Remote {
             numbers: Arc::clone(comparing.cas_numbers),
             tags: comparing.entity_tags,
             value_bytes_max: self.capabilities.value_bytes_max,
+            has_rows: self.capabilities.has_rows,
         })
     }
 

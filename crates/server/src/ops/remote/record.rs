@@ -1,6 +1,7 @@
 //! Requests on one record: the owned operation, the decision over the record as it is, the answer.
 
-use super::{FoundRecord, StoreAnswer};
+use super::rows::{self, WantedRow};
+use super::{FoundRecord, RowRefusal, StoreAnswer};
 use crate::ops::cas_numbers::CasNumbers;
 use crate::ops::conditional::{Action, Comparison, Precondition, Presence, Write, Written};
 use crate::ops::entity_tag::EntityTags;
@@ -21,6 +22,8 @@ pub struct RecordRequest {
     pub(super) numbers: Arc<CasNumbers>,
     pub(super) tags: EntityTags,
     pub(super) value_bytes_max: usize,
+    /// Whether the record is a row of a table.
+    pub(super) has_rows: bool,
 }
 
 /// Owned operation on one record.
@@ -40,6 +43,7 @@ pub(super) enum Wanted {
     },
     AddInt(i32),
     AddDouble(f64),
+    Row(WantedRow),
 }
 
 /// Change of a record, and the answer once the change is made.
@@ -47,12 +51,14 @@ pub(super) enum Wanted {
 pub struct Decision {
     /// Change to make.
     pub change: Change,
-    answer: RecordAnswer,
+    pub(super) answer: RecordAnswer,
     /// CAS number that the changed record keeps or gets, 0 if it is the version.
     number: u64,
     numbers: Arc<CasNumbers>,
     /// Length of the value that is too long, in bytes.
-    too_long: Option<usize>,
+    pub(super) too_long: Option<usize>,
+    /// Reason why nothing is done.
+    pub(super) refusal: Option<RowRefusal>,
 }
 
 /// Answer to a request on one record.
@@ -80,12 +86,13 @@ impl RecordRequest {
     /// and is then changed nevertheless.
     pub fn is_read(&self) -> bool {
         match &self.wanted {
-            Wanted::Read => true,
+            Wanted::Read | Wanted::Row(WantedRow::Get) => true,
             Wanted::Touch(touch) => touch.is_read(),
             Wanted::Write { .. }
             | Wanted::AppendShift { .. }
             | Wanted::AddInt(_)
-            | Wanted::AddDouble(_) => false,
+            | Wanted::AddDouble(_)
+            | Wanted::Row(_) => false,
         }
     }
 
@@ -94,8 +101,37 @@ impl RecordRequest {
         self.wanted.is_put().then(|| self.decide(None))
     }
 
+    /// Returns whether a row is put under the empty key. Then the request is to be given an
+    /// identifier as its key, with [`RecordRequest::set_key`].
+    pub fn needs_key(&self) -> bool {
+        self.has_rows && self.key.is_empty() && matches!(self.decide(None).change, Change::Put(..))
+    }
+
+    /// Sets the key of the record.
+    pub fn set_key(&mut self, key: Vec<u8>) {
+        self.key = key;
+    }
+
     /// Returns what is to be done with the record, given as it is now. `None` stands for no record.
     pub fn decide(&self, found: Option<&FoundRecord>) -> Decision {
+        if self.has_rows { rows::decide(self, found) } else { self.decide_value(found) }
+    }
+
+    /// Returns a decision that changes nothing.
+    pub(super) fn no_decision(&self) -> Decision {
+        let answer = RecordAnswer {
+            outcome: Outcome::Done,
+            found: None,
+            touched: None,
+            written: Written::default(),
+        };
+        let numbers = Arc::clone(&self.numbers);
+        let (too_long, refusal) = (None, None);
+        Decision { change: Change::Keep, answer, number: 0, numbers, too_long, refusal }
+    }
+
+    /// Returns what is to be done with a record that is no row, or whose columns are joined.
+    pub(super) fn decide_value(&self, found: Option<&FoundRecord>) -> Decision {
         let record = found.map(|found| found.entry(&self.key));
         let mut written = Written::default();
         let mut touched = None;
@@ -104,7 +140,7 @@ impl RecordRequest {
         let mut outcome = found_or(Outcome::NoRecord);
         let mut change = Change::Keep;
         match &self.wanted {
-            Wanted::Read => {}
+            Wanted::Read | Wanted::Row(_) => {}
             Wanted::Touch(touch) => {
                 (change, touched) = touch.decide(record.as_ref());
                 outcome = match touched {
@@ -168,7 +204,8 @@ impl RecordRequest {
         if too_long.is_some() {
             change = Change::Keep;
         }
-        Decision { change, answer, number, numbers: Arc::clone(&self.numbers), too_long }
+        let numbers = Arc::clone(&self.numbers);
+        Decision { change, answer, number, numbers, too_long, refusal: None }
     }
 }
 
@@ -185,6 +222,7 @@ impl Wanted {
         match self {
             Self::Write { action, .. } => action.bytes().map_or(0, Vec::len),
             Self::AppendShift { value, .. } => value.len(),
+            Self::Row(wanted) => wanted.value_bytes(),
             Self::Read | Self::Touch(_) | Self::AddInt(_) | Self::AddDouble(_) => 0,
         }
     }
@@ -204,6 +242,7 @@ impl Wanted {
     pub(super) fn is_conditional(&self) -> bool {
         match self {
             Self::Read => false,
+            Self::Row(wanted) => !matches!(wanted, WantedRow::Get),
             Self::Touch(touch) => !touch.is_read(),
             Self::Write {
                 action: Action::Remove,
@@ -232,7 +271,10 @@ impl Decision {
     /// Returns the answer, once the change is made. `version` is the one that the record got, 0 if
     /// none was put.
     pub fn answer(self, version: Version) -> StoreAnswer {
-        let Self { mut answer, number, numbers, too_long, .. } = self;
+        let Self { mut answer, number, numbers, too_long, refusal, .. } = self;
+        if let Some(refusal) = refusal {
+            return StoreAnswer::Refused(refusal);
+        }
         if let Some(bytes) = too_long {
             return StoreAnswer::ValueTooLong { bytes };
         }
@@ -259,6 +301,7 @@ mod tests {
             numbers: Arc::clone(&numbers),
             tags: EntityTags::new(None),
             value_bytes_max: 1,
+            has_rows: false,
         };
         let decide = |version| {
             let found = FoundRecord { value: Arc::new(b"v".to_vec()), meta: Meta::NONE, version };

@@ -65,6 +65,11 @@ impl Remote {
         true
     }
 
+    /// Returns whether the records of the store are rows.
+    pub(crate) fn has_rows(&self) -> bool {
+        self.capabilities.has_rows
+    }
+
     /// Returns the number of requests that wait for an answer.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)

@@ -47,7 +47,10 @@ mod connected {
         let name = Name::parse(name)?;
         let store = ClusterStore::connect(&name).context("cannot use the cluster")?;
         // The store itself answers in time; the server's wait is the last resort.
-        let local = if name.kind == Kind::Tree { "+" } else { "*" };
+        let local = match name.kind {
+            Kind::Hash => "*",
+            Kind::Tree | Kind::Table => "+",
+        };
         Ok(Connected { store, local, timeout: name.timeout * 2 })
     }
 

@@ -1,11 +1,13 @@
 //! Changes of records: those of one key are made one after the other, and many in one step.
 
-use crate::records::{Changed, new_record};
+use crate::records::{Changed, new_record, now_ms};
 use crate::session::Failure;
 use crate::shared::Shared;
+use crate::table::{NewRow, Rows, StoredRow, Tables};
+use crate::version;
 use crate::waiting::{Answer, Reply, Waiting};
 use cabinet::{Change, Version};
-use server::{Decision, RecordRequest, StoreAnswer, StoreFailure};
+use server::{Decision, FoundRecord, RecordRequest, StoreAnswer, StoreFailure};
 use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
@@ -44,12 +46,14 @@ impl Shared {
             }
         }
         drop(numbers);
-        let (mut is_any_done, mut failure) = (false, None);
+        self.name_new_rows(&mut keys).await?;
+        let (mut is_any_done, mut failure, mut refused) = (false, None, None);
         let mut keys = keys.into_iter();
         let mut under_way = JoinSet::new();
         loop {
             while under_way.len() < KEYS_AT_ONCE
                 && failure.is_none()
+                && refused.is_none()
                 && let Some(requests) = keys.next()
             {
                 let answers = self.begin(requests, deadline);
@@ -65,6 +69,7 @@ impl Shared {
             for answer in answers.map_err(|_| StoreFailure::Unknown)? {
                 match answer {
                     Ok(StoreAnswer::Record(_)) => is_any_done = true,
+                    Ok(answer @ StoreAnswer::Refused(_)) => refused = Some(answer),
                     Err(StoreFailure::Unavailable) if failure.is_none() => {
                         failure = Some(StoreFailure::Unavailable);
                     }
@@ -74,9 +79,40 @@ impl Shared {
             }
         }
         match failure {
-            None => Ok(StoreAnswer::Done),
+            None => Ok(refused.unwrap_or(StoreAnswer::Done)),
             Some(StoreFailure::Unavailable) if !is_any_done => Err(StoreFailure::Unavailable),
             Some(_) => Err(StoreFailure::Unknown),
+        }
+    }
+
+    /// Gives identifiers to rows that are put under the empty key.
+    async fn name_new_rows(&self, keys: &mut Vec<Vec<RecordRequest>>) -> Result<(), StoreFailure> {
+        let Some(rows) = &self.rows else { return Ok(()) };
+        let unnamed =
+            keys.iter().position(|requests| requests.iter().any(RecordRequest::needs_key));
+        if let Some(unnamed) = unnamed {
+            for mut request in keys.swap_remove(unnamed) {
+                let identifier = rows.generate().await?;
+                request.set_key(identifier.to_string().into_bytes());
+                keys.push(vec![request]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a row under a new identifier.
+    pub(crate) async fn change_new(&self, mut waiting: Waiting) {
+        let Some(rows) = &self.rows else { return };
+        match timeout_at(waiting.deadline, rows.generate()).await {
+            Ok(Ok(identifier)) => {
+                let key = identifier.to_string().into_bytes();
+                waiting.request.set_key(key.clone());
+                if let Some(first) = self.queues.enter(&key, waiting) {
+                    self.change_all(&key, first).await;
+                }
+            }
+            // Identifiers that are lost are no change.
+            _ => waiting.reply.complete(Err(StoreFailure::Unavailable)),
         }
     }
 
@@ -183,6 +219,9 @@ impl Shared {
         requests: &[RecordRequest],
         deadline: Instant,
     ) -> Result<Vec<(Decision, Version)>, Changed> {
+        if let Some(rows) = &self.rows {
+            return self.try_to_decide_row(rows, key, requests, deadline).await;
+        }
         let is_put = self.records.order().is_none()
             && requests.first().is_some_and(|first| first.decide_unread().is_some());
         let row = match is_put {
@@ -194,38 +233,53 @@ impl Shared {
             }
         };
         let read = row.as_ref().map(Option::as_ref);
-        let mut record = read.flatten().and_then(|row| row.record.clone());
-        let was_there = record.is_some();
-        let mut last = read.flatten().map_or(0, |row| row.version);
-        let mut changes = false;
-        let mut decisions = Vec::with_capacity(requests.len());
-        for request in requests {
-            let mut decision = request.decide(record.as_ref());
-            let mut version = 0;
-            match mem::replace(&mut decision.change, Change::Keep) {
-                Change::Keep => {}
-                Change::Put(value, meta) => {
-                    // A record that was touched shares its value with the answers.
-                    let value = match &record {
-                        Some(found) if *found.value == value => Arc::clone(&found.value),
-                        _ => Arc::new(value),
-                    };
-                    version = record.insert(new_record(value, meta, last)).version;
-                    last = version.cast_signed();
-                    changes = true;
-                }
-                Change::Remove => {
-                    record = None;
-                    changes = true;
-                }
-            }
-            decisions.push((decision, version));
-        }
+        let old = read.flatten().and_then(|row| row.record.clone());
+        let was_there = old.is_some();
+        let last = read.flatten().map_or(0, |row| row.version);
+        let Decided { decisions, record, changes } = decide_each(requests, old, last);
         let is_absent = !is_put && !was_there && record.is_none();
         if !changes || is_absent {
             return Ok(decisions);
         }
-        match self.records.change(&self.cluster, deadline, key, read, record.as_ref()).await {
+        let changed = self.records.change(&self.cluster, deadline, key, read, record.as_ref());
+        self.made(changed.await, decisions)
+    }
+
+    /// The same for a row of a table.
+    async fn try_to_decide_row(
+        &self,
+        rows: &Rows,
+        key: &[u8],
+        requests: &[RecordRequest],
+        deadline: Instant,
+    ) -> Result<Vec<(Decision, Version)>, Changed> {
+        let read = timeout_at(deadline, rows.upkeep.tables.read(key)).await;
+        let row = read.unwrap_or(Err(Failure::NotDone)).map_err(|_| Changed::NotDone)?;
+        let last = row.as_ref().map_or(0, |row| row.version);
+        let old = row.as_ref().and_then(StoredRow::record);
+        let was_there = old.is_some();
+        let Decided { decisions, record, changes } = decide_each(requests, old, last);
+        if !changes || (!was_there && record.is_none()) {
+            return Ok(decisions);
+        }
+        let new = match record {
+            Some(FoundRecord { value, version, .. }) => {
+                let value = Arc::unwrap_or_clone(value);
+                NewRow { version: version.cast_signed(), value: Some(value) }
+            }
+            None => NewRow { version: version::next(last, now_ms()), value: None },
+        };
+        let changed = rows.upkeep.change(deadline, key, row.as_ref(), &new);
+        self.made(changed.await, decisions)
+    }
+
+    /// Counts the changes that were made in one step, if they were made.
+    fn made(
+        &self,
+        changed: Changed,
+        decisions: Vec<(Decision, Version)>,
+    ) -> Result<Vec<(Decision, Version)>, Changed> {
+        match changed {
             Changed::Done => {
                 let others = decisions.len() as u64 - 1;
                 self.folded.fetch_add(others, Ordering::Relaxed);
@@ -234,4 +288,45 @@ impl Shared {
             failed => Err(failed),
         }
     }
+}
+
+/// Decisions on requests, each on the record that the one before has left.
+struct Decided {
+    /// Each with the version that the record got.
+    decisions: Vec<(Decision, Version)>,
+    record: Option<FoundRecord>,
+    /// Whether any of them changes the record.
+    changes: bool,
+}
+
+fn decide_each(
+    requests: &[RecordRequest],
+    mut record: Option<FoundRecord>,
+    mut last: i64,
+) -> Decided {
+    let mut changes = false;
+    let mut decisions = Vec::with_capacity(requests.len());
+    for request in requests {
+        let mut decision = request.decide(record.as_ref());
+        let mut version = 0;
+        match mem::replace(&mut decision.change, Change::Keep) {
+            Change::Keep => {}
+            Change::Put(value, meta) => {
+                // A record that was touched shares its value with the answers.
+                let value = match &record {
+                    Some(found) if *found.value == value => Arc::clone(&found.value),
+                    _ => Arc::new(value),
+                };
+                version = record.insert(new_record(value, meta, last)).version;
+                last = version.cast_signed();
+                changes = true;
+            }
+            Change::Remove => {
+                record = None;
+                changes = true;
+            }
+        }
+        decisions.push((decision, version));
+    }
+    Decided { decisions, record, changes }
 }

@@ -32,6 +32,7 @@ mod schema;
 mod session;
 mod shared;
 mod store;
+mod table;
 mod version;
 mod waiting;
 

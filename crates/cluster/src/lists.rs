@@ -2,7 +2,9 @@
 
 use crate::order::Order;
 use crate::records::{Scanned, new_record};
+use crate::session::Failure;
 use crate::shared::{Shared, of_read};
+use crate::table::Tables;
 use cabinet::Meta;
 use server::{Completion, FoundRecord, KeysBegin, StoreFailure};
 use std::ops::{Bound, ControlFlow};
@@ -106,6 +108,13 @@ impl Shared {
         Ok(())
     }
 
+    /// Reads a row of a table as a record.
+    async fn read_row(&self, key: &[u8]) -> Result<Option<FoundRecord>, Failure> {
+        let Some(rows) = &self.rows else { return Ok(None) };
+        let row = rows.upkeep.tables.read(key).await?;
+        Ok(row.and_then(|row| row.record()).map(|row| row.joined()))
+    }
+
     /// Reads records: those under the first keys, until their values have more bytes than the
     /// second limit. The first one is the memory that the answer takes already. Without values,
     /// those are empty.
@@ -131,6 +140,7 @@ impl Shared {
                 let shared = Arc::clone(self);
                 reads.spawn(async move {
                     let read = match with_values {
+                        true if shared.rows.is_some() => shared.read_row(&key).await,
                         true => {
                             let row = shared.records.get(&shared.cluster, &key).await;
                             row.map(|row| row.and_then(|row| row.record))

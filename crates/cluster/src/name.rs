@@ -2,9 +2,9 @@
 //!
 //! | key | value | default |
 //! | --- | --- | --- |
-//! | `kind` | `tch`, `tcb` | `tch` |
+//! | `kind` | `tch`, `tcb`, `tct` | `tch` |
 //! | `mode` | `strict`, `plain` | `strict` |
-//! | `buckets` | B+ trees: number of partitions with the order of the keys | 16 |
+//! | `buckets` | B+ trees and tables: number of partitions with the order of the keys | 16 |
 //! | `dc` | name of the data centre whose nodes are asked first | none |
 //! | `user`, `password` | user of the cluster, path of a file with the password | none |
 //! | `ca` | path of the authorities of the nodes' certificates, `system` for the system's; switches TLS on | without TLS |
@@ -55,6 +55,8 @@ pub enum Kind {
     Hash,
     /// `tcb`: records in the order of their keys' bytes.
     Tree,
+    /// `tct`: rows with indexes, in the order of their keys' bytes.
+    Table,
 }
 
 impl Kind {
@@ -63,6 +65,7 @@ impl Kind {
         match self {
             Self::Hash => "tch",
             Self::Tree => "tcb",
+            Self::Table => "tct",
         }
     }
 }
@@ -182,7 +185,8 @@ impl Name {
                 part.split_once('=').ok_or_else(|| NameError::NotAPair(part.to_owned()))?;
             match key.to_ascii_lowercase().as_str() {
                 "kind" => {
-                    let kinds = [Kind::Hash, Kind::Tree].map(|kind| (kind.name(), kind));
+                    let kinds =
+                        [Kind::Hash, Kind::Tree, Kind::Table].map(|kind| (kind.name(), kind));
                     parsed.kind = one_of("kind", value, &kinds)?;
                 }
                 "mode" => {
@@ -221,8 +225,10 @@ impl Name {
                 _ => return Err(NameError::UnknownKey(key.to_owned())),
             }
         }
-        if parsed.kind == Kind::Tree && parsed.mode == Mode::Plain {
-            return Err(NameError::Needs("kind=tcb", "mode=strict"));
+        match (parsed.kind, parsed.mode) {
+            (Kind::Tree, Mode::Plain) => return Err(NameError::Needs("kind=tcb", "mode=strict")),
+            (Kind::Table, Mode::Plain) => return Err(NameError::Needs("kind=tct", "mode=strict")),
+            _ => {}
         }
         parsed.login = match (user, password) {
             (Some(user), Some(password)) => Some((user, password)),
@@ -314,8 +320,9 @@ mod tests {
         for (part, expected) in [
             ("x", "\"x\" is not of the form key=value"),
             ("x=1", "unknown key \"x\""),
-            ("kind=tcx", "kind takes tch or tcb"),
+            ("kind=tcx", "kind takes tch or tcb or tct"),
             ("kind=tcb#mode=plain", "kind=tcb needs mode=strict"),
+            ("kind=tct#mode=plain", "kind=tct needs mode=strict"),
             ("buckets=0", "a whole number from 1 to 4096"),
             ("buckets=4097", "a whole number from 1 to 4096"),
             ("mode=fast", "mode takes strict or plain"),

@@ -58,7 +58,13 @@ impl Order {
         })
     }
 
-    fn bucket(&self, key: &[u8]) -> i32 {
+    /// Returns the number of buckets.
+    pub(crate) fn buckets(&self) -> i32 {
+        self.buckets
+    }
+
+    /// Returns the bucket of a key.
+    pub(crate) fn bucket(&self, key: &[u8]) -> i32 {
         // The remainder is below the number of buckets.
         (xxh3_64(key) % u64::from(self.buckets.unsigned_abs().max(1))) as i32
     }
@@ -80,6 +86,19 @@ impl Order {
         if cluster.execute(&self.remove, (self.bucket(key), key, entry)).await.is_err() {
             tracing::debug!("an entry without a record stays in the order of the keys");
         }
+    }
+
+    /// Returns the number of keys that one bucket has from `begin` until `end`, at most `max`. Keys
+    /// are spread evenly over the buckets.
+    pub(crate) async fn count_in_bucket(
+        &self,
+        cluster: &Cluster,
+        begin: Vec<u8>,
+        end: Vec<u8>,
+        max: i32,
+    ) -> Result<usize, Failure> {
+        let read = cluster.execute(&self.range, (0, begin, end, max)).await?;
+        Ok(read.into_rows_result().map_err(|_| Failure::Lost)?.rows_num())
     }
 
     /// Returns the keys from `begin` until `end`, or those of a first part with about `wanted` of

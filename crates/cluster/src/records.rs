@@ -124,7 +124,7 @@ impl Records {
             clear: cluster.prepare_truncate(&table).await?,
             order: match name.kind {
                 Kind::Hash => None,
-                Kind::Tree => Some(Arc::new(Order::prepare(cluster, name).await?)),
+                Kind::Tree | Kind::Table => Some(Arc::new(Order::prepare(cluster, name).await?)),
             },
         })
     }
@@ -355,7 +355,7 @@ fn is_expired(expiry: Option<i64>) -> bool {
 }
 
 /// Returns whether the condition of a statement was met.
-fn is_applied(result: QueryResult) -> Option<bool> {
+pub(crate) fn is_applied(result: QueryResult) -> Option<bool> {
     let rows = result.into_rows_result().ok()?;
     match rows.first_row::<Row>().ok()?.columns.first()? {
         Some(CqlValue::Boolean(is_applied)) => Some(*is_applied),
@@ -393,7 +393,7 @@ fn resolved(
     }
 }
 
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }

@@ -20,10 +20,11 @@
 //!
 //! `migration` has the state of the last copy into the database in row 0.
 //!
-//! In a B+ tree, `key_order` has a row for each record: `s`, the XXH3 hash of `k` modulo the number
-//! of buckets; `k`; and `c`.
+//! In a B+ tree and in a table database, `key_order` has a row for each record: `s`, the XXH3 hash
+//! of `k` modulo the number of buckets; `k`; and `c`. The other tables of a table database are in
+//! `table/cassandra.rs`.
 
-use crate::name::Name;
+use crate::name::{Kind, Name};
 
 /// Default of the number of replicas of each record.
 pub const REPLICATION_DEFAULT: u8 = 3;
@@ -64,7 +65,8 @@ pub(crate) fn quoted(name: &Name) -> String {
 /// executed again.
 pub fn statements(name: &Name, replication: u8) -> Vec<String> {
     let keyspace = quoted(name);
-    vec![
+    let of_rows = if name.kind == Kind::Table { ", d int, n blob" } else { "" };
+    let mut statements = vec![
         format!(
             "CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = \
              {{'class': 'NetworkTopologyStrategy', 'replication_factor': {replication}}}"
@@ -75,7 +77,7 @@ pub fn statements(name: &Name, replication: u8) -> Vec<String> {
         ),
         format!(
             "CREATE TABLE IF NOT EXISTS {keyspace}.records \
-             (k blob PRIMARY KEY, v blob, ver bigint, e bigint, c bigint, g boolean)"
+             (k blob PRIMARY KEY, v blob, ver bigint, e bigint, c bigint, g boolean{of_rows})"
         ),
         format!(
             "CREATE TABLE IF NOT EXISTS {keyspace}.key_order \
@@ -85,12 +87,39 @@ pub fn statements(name: &Name, replication: u8) -> Vec<String> {
             "CREATE TABLE IF NOT EXISTS {keyspace}.migration (id int PRIMARY KEY, stage text, \
              source text, place blob, copied bigint, expiring bigint)"
         ),
+    ];
+    if name.kind == Kind::Table {
+        statements.extend(table_statements(&keyspace));
+    }
+    // The kind is recorded once everything is there.
+    statements.push(format!(
+        "INSERT INTO {keyspace}.meta (id, kind, mode, format, buckets) \
+         VALUES (0, '{}', '{}', {FORMAT}, {}) IF NOT EXISTS",
+        name.kind.name(),
+        name.mode.name(),
+        name.buckets
+    ));
+    statements
+}
+
+/// Returns the statements that make the tables of a table database. `records` has two columns more
+/// in it.
+fn table_statements(keyspace: &str) -> Vec<String> {
+    vec![
         format!(
-            "INSERT INTO {keyspace}.meta (id, kind, mode, format, buckets) \
-             VALUES (0, '{}', '{}', {FORMAT}, {}) IF NOT EXISTS",
-            name.kind.name(),
-            name.mode.name(),
-            name.buckets
+            "CREATE TABLE IF NOT EXISTS {keyspace}.index_entries \
+             (i int, s int, val blob, k blob, ver bigint, PRIMARY KEY ((i, s), val, k, ver))"
         ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {keyspace}.definitions \
+             (id int PRIMARY KEY, number int, \
+             indexes frozen<list<frozen<tuple<int, blob, text, boolean>>>>)"
+        ),
+        format!(
+            "CREATE TABLE IF NOT EXISTS {keyspace}.identifiers \
+             (id int PRIMARY KEY, reserved bigint)"
+        ),
+        format!("INSERT INTO {keyspace}.definitions (id, number) VALUES (0, 0) IF NOT EXISTS"),
+        format!("INSERT INTO {keyspace}.identifiers (id, reserved) VALUES (0, 0) IF NOT EXISTS"),
     ]
 }

@@ -14,6 +14,7 @@ use scylla::policies::timestamp_generator::MonotonicTimestampGenerator;
 use scylla::response::query_result::QueryResult;
 use scylla::response::{PagingState, PagingStateResponse};
 use scylla::serialize::row::SerializeRow;
+use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 use scylla::statement::{Consistency, SerialConsistency};
 use server::{LONG_REQUEST_FACTOR, StoreStatus};
@@ -126,12 +127,7 @@ impl Cluster {
     }
 
     /// Counts a statement.
-    fn count<T>(
-        &self,
-        statement: &PreparedStatement,
-        result: Result<T, ExecutionError>,
-    ) -> Result<T, Failure> {
-        let may_repeat = statement.get_is_idempotent();
+    fn count<T>(&self, may_repeat: bool, result: Result<T, ExecutionError>) -> Result<T, Failure> {
         let result = result.map_err(|error| failure(&error, may_repeat));
         let counter = match result {
             Ok(_) => &self.executed,
@@ -215,7 +211,29 @@ impl Cluster {
         let _place = place(&self.in_flight, until).await.inspect_err(|_| {
             self.refused.fetch_add(1, Ordering::Relaxed);
         })?;
-        self.count(statement, self.session.execute_unpaged(statement, values).await)
+        self.count(
+            statement.get_is_idempotent(),
+            self.session.execute_unpaged(statement, values).await,
+        )
+    }
+
+    /// Executes a statement that may be executed twice with each of some values, all of which are
+    /// in one partition.
+    pub(crate) async fn execute_together(
+        &self,
+        statement: &PreparedStatement,
+        values: &[impl SerializeRow],
+    ) -> Result<(), Failure> {
+        let until = Instant::now() + self.statement_timeout;
+        let _place = place(&self.in_flight, until).await.inspect_err(|_| {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        })?;
+        let mut batch = Batch::new(BatchType::Unlogged);
+        batch.set_is_idempotent(true);
+        for _ in values {
+            batch.append_statement(statement.clone());
+        }
+        self.count(true, self.session.batch(&batch, values).await).map(drop)
     }
 
     /// Reads one page of a scan.
@@ -226,7 +244,10 @@ impl Cluster {
         from: PagingState,
     ) -> Result<(QueryResult, PagingStateResponse), Failure> {
         let _place = self.in_flight.acquire().await;
-        self.count(statement, self.session.execute_single_page(statement, values, from).await)
+        self.count(
+            statement.get_is_idempotent(),
+            self.session.execute_single_page(statement, values, from).await,
+        )
     }
 }
 

@@ -4,6 +4,7 @@ use crate::key_queues::KeyQueues;
 use crate::name::Name;
 use crate::records::Records;
 use crate::session::{Cluster, Failure};
+use crate::table::Rows;
 use crate::waiting::Waiting;
 use server::StoreFailure;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use std::sync::atomic::AtomicU64;
 pub(crate) struct Shared {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) records: Records,
+    /// The rows of a table.
+    pub(crate) rows: Option<Arc<Rows>>,
     pub(crate) queues: KeyQueues<Waiting>,
     pub(crate) name: Name,
     pub(crate) conflicts: AtomicU64,

@@ -10,6 +10,7 @@ use crate::records::{Records, Scanned};
 use crate::schema::{self, Stage};
 use crate::session::{Cluster, Failure};
 use crate::shared::{Shared, of_read};
+use crate::table::Rows;
 use crate::waiting::{Answer, Reply, Waiting};
 use server::{
     Capabilities, Completion, LONG_REQUEST_FACTOR, RemoteStore, StoreAnswer, StoreFailure,
@@ -48,10 +49,14 @@ impl ClusterStore {
             let cluster = Arc::new(Cluster::connect(name).await?);
             check(&cluster, name).await?;
             let records = Records::prepare(&cluster, name).await?;
+            let rows = match (name.kind, records.order()) {
+                (Kind::Table, Some(order)) => Some(Rows::prepare(&cluster, order, name).await?),
+                _ => None,
+            };
             let queues = KeyQueues::default();
             let (conflicts, folded) = Default::default();
             let name = name.clone();
-            Ok::<_, Error>(Shared { cluster, records, queues, name, conflicts, folded })
+            Ok::<_, Error>(Shared { cluster, records, rows, queues, name, conflicts, folded })
         })?;
         Ok(Arc::new(Self { shared: Arc::new(shared), runtime: Some(runtime) }))
     }
@@ -102,7 +107,7 @@ async fn check(cluster: &Cluster, name: &Name) -> Result<()> {
         return Err(Error::NotInitialized { keyspace });
     };
     let shown = |kind: &str, mode: &str, format, buckets| {
-        let is_ordered = kind == Kind::Tree.name();
+        let is_ordered = kind == Kind::Tree.name() || kind == Kind::Table.name();
         let buckets = if is_ordered { format!("buckets={buckets}, ") } else { String::new() };
         format!("kind={kind}, mode={mode}, {buckets}format {format}")
     };
@@ -129,6 +134,7 @@ impl RemoteStore for ClusterStore {
         Capabilities {
             lists_keys: true,
             is_ordered: self.shared.records.order().is_some(),
+            has_rows: self.shared.rows.is_some(),
             counts: true,
             clears: true,
             changes_conditionally: self.shared.name.mode == Mode::Strict,
@@ -153,6 +159,10 @@ impl RemoteStore for ClusterStore {
             true => Instant::now() + shared.name.timeout * LONG_REQUEST_FACTOR,
         };
         match request {
+            StoreRequest::Record(request) if request.needs_key() => {
+                let waiting = Waiting { request, reply: Reply::Client(completion), deadline };
+                runtime.spawn(async move { shared.change_new(waiting).await });
+            }
             StoreRequest::Record(request) if !request.is_read() => {
                 let key = request.key().to_vec();
                 let waiting = Waiting { request, reply: Reply::Client(completion), deadline };
@@ -193,6 +203,10 @@ impl Shared {
     ) -> Answer {
         match request {
             StoreRequest::Record(_) => Err(StoreFailure::Unavailable),
+            StoreRequest::Table(request) => match &self.rows {
+                Some(rows) => rows.execute(request, completion).await,
+                None => Err(StoreFailure::Unavailable),
+            },
             StoreRequest::Changes(requests) => self.change_many(requests, deadline).await,
             StoreRequest::GetMany { keys, bytes_max } => {
                 let wanted = keys.len();
@@ -237,11 +251,21 @@ impl Shared {
                 self.records.scan(&self.cluster, None, None, visit).await.map_err(of_read)?;
                 Ok(StoreAnswer::Count(count))
             }
-            StoreRequest::Clear => match self.records.clear(&self.cluster).await {
+            StoreRequest::Clear => match self.clear().await {
                 Ok(()) => Ok(StoreAnswer::Done),
                 Err(Failure::NotDone) => Err(StoreFailure::Unavailable),
                 Err(_) => Err(StoreFailure::Unknown),
             },
+        }
+    }
+
+    /// Removes all records.
+    async fn clear(&self) -> Result<(), Failure> {
+        self.records.clear(&self.cluster).await?;
+        match &self.rows {
+            // Readers skip entries without rows.
+            Some(rows) => rows.clear_entries().await.map_err(|_| Failure::GivenUp),
+            None => Ok(()),
         }
     }
 }

@@ -1,0 +1,536 @@
+//! The tables of a table database in the cluster.
+//!
+//! `records` has further columns in it: `d`, the number of the definitions, and `n`, the names of
+//! entries; `v` is the row as `cabinet` encodes it. A row that was removed has the expiry 1.
+//! `index_entries` has the entries of all indexes:
+//!
+//! | column | content |
+//! | --- | --- |
+//! | `i` | the index |
+//! | `s` | bucket of the key, as in the order of the keys |
+//! | `val` | the value, encoded so that bytes are in the order of the index |
+//! | `k` | the key |
+//! | `ver` | the name of the entry |
+//!
+//! `definitions` has one row with the indexes, and `identifiers` one with the number up to which
+//! identifiers are reserved.
+
+use super::definitions::{Definition, Definitions};
+use super::tables::{Entries, Names, StoredRow, Tables};
+use crate::error::Result;
+use crate::keys::prefixed;
+use crate::name::Name;
+use crate::order::{Order, Part};
+use crate::records::{Changed, is_applied};
+use crate::schema;
+use crate::session::{Cluster, Failure};
+use cabinet::table::outside::ValueRange;
+use cabinet::table::{IndexChange, IndexKind};
+use scylla::response::query_result::QueryResult;
+use scylla::statement::Consistency;
+use scylla::statement::prepared::PreparedStatement;
+use std::ops::Bound;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+/// Time for which a removed row keeps its version, in seconds.
+const REMOVED_SECONDS: i32 = 24 * 60 * 60;
+
+/// Expiry of rows, in milliseconds: of those that are there, and of those that were removed.
+const THERE: i64 = 0;
+const REMOVED: i64 = 1;
+
+/// Entries that are written in one statement.
+const BATCH_ENTRIES: usize = 256;
+
+/// Bounds of the entries that are read from each bucket at once.
+const STEP: (usize, usize) = (8, 512);
+
+/// Keys of one part of the order of the keys.
+const KEYS_AT_ONCE: usize = 256;
+
+/// Columns of a row.
+type Columns = (Vec<u8>, i64, i64, Option<i64>, Option<i32>, Option<Vec<u8>>);
+
+/// Columns of the definitions.
+type ListedIndex = (i32, Vec<u8>, String, bool);
+
+/// An entry of an index.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Entry {
+    pub(crate) value: Vec<u8>,
+    pub(crate) key: Vec<u8>,
+    pub(crate) name: i64,
+}
+
+/// Entries of a part of an index, in their order or in reverse.
+#[derive(Debug)]
+pub(crate) struct EntryPart {
+    pub(crate) entries: Vec<Entry>,
+    /// Entry after which the next part begins, unless this is the last one.
+    pub(crate) next: Option<Entry>,
+}
+
+/// Statement on entries, by its bounds.
+#[derive(Clone, Debug)]
+struct Ranges {
+    /// From a value on, or after an entry; to a value or to the last one.
+    ascending: [PreparedStatement; 4],
+    /// From a value on, in reverse: from the last one, from before a value, or before an entry.
+    descending: [PreparedStatement; 3],
+}
+
+/// Tables of a table database.
+#[derive(Debug)]
+pub(crate) struct ClusterTables {
+    pub(crate) cluster: Arc<Cluster>,
+    order: Arc<Order>,
+    get: PreparedStatement,
+    get_serially: PreparedStatement,
+    swap: PreparedStatement,
+    add_entry: PreparedStatement,
+    remove_entry: PreparedStatement,
+    remove_index: PreparedStatement,
+    ranges: Arc<Ranges>,
+    definitions: PreparedStatement,
+    swap_definitions: PreparedStatement,
+    reserved: PreparedStatement,
+    reserve: PreparedStatement,
+    clear: PreparedStatement,
+}
+
+impl ClusterTables {
+    /// Prepares the statements.
+    pub(crate) async fn prepare(
+        cluster: &Arc<Cluster>,
+        order: &Arc<Order>,
+        name: &Name,
+    ) -> Result<Self> {
+        let table = |table: &str| format!("{}.{table}", schema::quoted(name));
+        let [records, entries] = ["records", "index_entries"].map(table);
+        let select = format!("SELECT v, ver, e, c, d, n FROM {records} WHERE k = ?");
+        let mut get_serially = cluster.prepare(&select).await?;
+        get_serially.set_consistency(Consistency::Serial);
+        let swap = format!(
+            "UPDATE {records} USING TTL ? SET v = ?, ver = ?, e = ?, c = ?, d = ?, n = ? \
+             WHERE k = ? IF ver = ? AND d = ?"
+        );
+        let range = |lower: &str, upper: &str, order: &str| {
+            format!(
+                "SELECT val, k, ver FROM {entries} \
+                 WHERE i = ? AND s = ?{lower}{upper}{order} LIMIT ?"
+            )
+        };
+        let ([from, after], [to, all]) =
+            ([" AND (val) >= (?)", " AND (val, k, ver) > (?, ?, ?)"], [" AND (val) < (?)", ""]);
+        let (before, reverse) =
+            (" AND (val, k, ver) < (?, ?, ?)", " ORDER BY val DESC, k DESC, ver DESC");
+        let ranges = Ranges {
+            ascending: [
+                cluster.prepare(&range(from, to, "")).await?,
+                cluster.prepare(&range(from, all, "")).await?,
+                cluster.prepare(&range(after, to, "")).await?,
+                cluster.prepare(&range(after, all, "")).await?,
+            ],
+            descending: [
+                cluster.prepare(&range(from, all, reverse)).await?,
+                cluster.prepare(&range(from, to, reverse)).await?,
+                cluster.prepare(&range(from, before, reverse)).await?,
+            ],
+        };
+        let one = "i = ? AND s = ?";
+        let entry = format!("{one} AND val = ? AND k = ? AND ver = ?");
+        let [definitions, identifiers] = ["definitions", "identifiers"].map(table);
+        Ok(Self {
+            cluster: Arc::clone(cluster),
+            order: Arc::clone(order),
+            get: cluster.prepare(&select).await?,
+            get_serially,
+            swap: cluster.prepare_once(&swap).await?,
+            add_entry: cluster
+                .prepare(&format!(
+                    "INSERT INTO {entries} (i, s, val, k, ver) VALUES (?, ?, ?, ?, ?)"
+                ))
+                .await?,
+            remove_entry: cluster.prepare(&format!("DELETE FROM {entries} WHERE {entry}")).await?,
+            remove_index: cluster.prepare(&format!("DELETE FROM {entries} WHERE {one}")).await?,
+            ranges: Arc::new(ranges),
+            definitions: cluster
+                .prepare(&format!("SELECT number, indexes FROM {definitions} WHERE id = 0"))
+                .await?,
+            swap_definitions: cluster
+                .prepare_once(&format!(
+                    "UPDATE {definitions} SET number = ?, indexes = ? WHERE id = 0 IF number = ?"
+                ))
+                .await?,
+            reserved: cluster
+                .prepare(&format!("SELECT reserved FROM {identifiers} WHERE id = 0"))
+                .await?,
+            reserve: cluster
+                .prepare_once(&format!(
+                    "UPDATE {identifiers} SET reserved = ? WHERE id = 0 IF reserved = ?"
+                ))
+                .await?,
+            clear: cluster.prepare_truncate(&entries).await?,
+        })
+    }
+
+    /// Reads a part of a range of an index. `last` is the last entry of the part before.
+    pub(crate) async fn entries(
+        &self,
+        index: i32,
+        range: &ValueRange,
+        is_descending: bool,
+        last: Option<&Entry>,
+        wanted: usize,
+    ) -> Result<EntryPart, Failure> {
+        let buckets = self.order.buckets();
+        let step = (wanted / buckets.unsigned_abs() as usize).saturating_add(STEP.0).min(STEP.1);
+        let mut reads = JoinSet::new();
+        for bucket in 0..buckets {
+            let (cluster, ranges) = (Arc::clone(&self.cluster), Arc::clone(&self.ranges));
+            let (range, last) = (range.clone(), last.cloned());
+            reads.spawn(async move {
+                let bounds = Bounds { index, bucket, range: &range, limit: step as i32 };
+                bounds.read(&cluster, &ranges, is_descending, last.as_ref()).await
+            });
+        }
+        let mut entries = Vec::new();
+        let mut next: Option<Entry> = None;
+        let is_before = |one: &Entry, other: &Entry| (one < other) != is_descending;
+        while let Some(read) = reads.join_next().await {
+            let mut found = read.map_err(|_| Failure::Lost)??;
+            // The bucket may have further entries.
+            if found.len() == step
+                && let Some(entry) = found.last()
+                && next.as_ref().is_none_or(|next| is_before(entry, next))
+            {
+                next = Some(entry.clone());
+            }
+            entries.append(&mut found);
+        }
+        if let Some(next) = &next {
+            entries.retain(|entry| entry == next || is_before(entry, next));
+        }
+        entries.sort_unstable();
+        if is_descending {
+            entries.reverse();
+        }
+        Ok(EntryPart { entries, next })
+    }
+
+    /// Returns the number of entries that one bucket has in some ranges, at most `max`. Keys are
+    /// spread evenly over the buckets.
+    pub(crate) async fn count_in_bucket(
+        &self,
+        index: i32,
+        ranges: &[ValueRange],
+        max: usize,
+    ) -> Result<usize, Failure> {
+        let mut count = 0;
+        for range in ranges {
+            let bounds = Bounds { index, bucket: 0, range, limit: (max - count) as i32 };
+            count += bounds.read(&self.cluster, &self.ranges, false, None).await?.len();
+            if count >= max {
+                break;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Returns the number of buckets.
+    pub(crate) fn buckets(&self) -> usize {
+        self.order.buckets().unsigned_abs() as usize
+    }
+
+    /// Returns the order of the keys.
+    pub(crate) fn order(&self) -> &Arc<Order> {
+        &self.order
+    }
+
+    /// Reserves identifiers. Returns the last one that was reserved before, or `None` if another
+    /// server came between. If the outcome is unknown, they are lost.
+    pub(crate) async fn reserve(&self, count: i64) -> Result<Option<i64>, Failure> {
+        let read = self.cluster.execute(&self.reserved, ()).await?;
+        let rows = read.into_rows_result().map_err(|_| Failure::Lost)?;
+        let row = rows.first_row::<(i64,)>().map_err(|_| Failure::Lost)?;
+        let next = row.0.checked_add(count).ok_or(Failure::NotDone)?;
+        let swapped = self.cluster.execute(&self.reserve, (next, row.0)).await?;
+        match is_applied(swapped) {
+            Some(is_applied) => Ok(is_applied.then_some(row.0)),
+            None => Err(Failure::Lost),
+        }
+    }
+
+    /// Removes all entries.
+    pub(crate) async fn clear(&self) -> Result<(), Failure> {
+        self.cluster.execute(&self.clear, ()).await.map(drop)
+    }
+
+    /// Writes entries of a row, some in each statement.
+    async fn write_entries(
+        &self,
+        statement: &PreparedStatement,
+        key: &[u8],
+        entries: &[Entries],
+    ) -> Result<(), Failure> {
+        let bucket = self.order.bucket(&prefixed(key));
+        let mut writes = Vec::new();
+        for Entries { index, name, values } in entries {
+            for values in values.chunks(BATCH_ENTRIES) {
+                let values: Vec<_> =
+                    values.iter().map(|value| (*index, bucket, value, key, *name)).collect();
+                writes.push(values);
+            }
+        }
+        let mut result = Ok(());
+        // Each is tried, so that an attempt to remove them leaves few.
+        for values in writes {
+            let written = match &values[..] {
+                [one] => self.cluster.execute(statement, one).await.map(drop),
+                values => self.cluster.execute_together(statement, values).await,
+            };
+            result = result.and(written);
+        }
+        result
+    }
+}
+
+/// Part of a bucket of an index.
+struct Bounds<'r> {
+    index: i32,
+    bucket: i32,
+    range: &'r ValueRange,
+    limit: i32,
+}
+
+impl Bounds<'_> {
+    async fn read(
+        &self,
+        cluster: &Cluster,
+        ranges: &Ranges,
+        is_descending: bool,
+        last: Option<&Entry>,
+    ) -> Result<Vec<Entry>, Failure> {
+        let Self { index, bucket, range, limit } = *self;
+        let (start, end) = (&range.start, range.end.as_ref());
+        let read = match (is_descending, last, end) {
+            (false, None, Some(end)) => {
+                cluster.execute(&ranges.ascending[0], (index, bucket, start, end, limit)).await
+            }
+            (false, None, None) => {
+                cluster.execute(&ranges.ascending[1], (index, bucket, start, limit)).await
+            }
+            (false, Some(Entry { value, key, name }), Some(end)) => {
+                let values = (index, bucket, value, key, name, end, limit);
+                cluster.execute(&ranges.ascending[2], values).await
+            }
+            (false, Some(Entry { value, key, name }), None) => {
+                let values = (index, bucket, value, key, name, limit);
+                cluster.execute(&ranges.ascending[3], values).await
+            }
+            (true, None, None) => {
+                cluster.execute(&ranges.descending[0], (index, bucket, start, limit)).await
+            }
+            (true, None, Some(end)) => {
+                cluster.execute(&ranges.descending[1], (index, bucket, start, end, limit)).await
+            }
+            (true, Some(Entry { value, key, name }), _) => {
+                let values = (index, bucket, start, value, key, name, limit);
+                cluster.execute(&ranges.descending[2], values).await
+            }
+        }?;
+        let rows = read.into_rows_result().map_err(|_| Failure::Lost)?;
+        let rows = rows.rows::<(Vec<u8>, Vec<u8>, i64)>().map_err(|_| Failure::Lost)?;
+        let entry = |(value, key, name)| Entry { value, key, name };
+        rows.map(|row| row.map(entry).map_err(|_| Failure::Lost)).collect()
+    }
+}
+
+impl Tables for ClusterTables {
+    async fn read(&self, key: &[u8]) -> Result<Option<StoredRow>, Failure> {
+        stored(self.cluster.execute(&self.get, (prefixed(key),)).await?)
+    }
+
+    async fn swap(
+        &self,
+        until: Instant,
+        key: &[u8],
+        read: Option<&StoredRow>,
+        new: &StoredRow,
+    ) -> Changed {
+        let (ttl, expiry) =
+            if new.value.is_some() { (0, THERE) } else { (REMOVED_SECONDS, REMOVED) };
+        let value = new.value.as_deref().unwrap_or_default();
+        let old = read.map(|row| (row.version, row.number));
+        let (old_version, old_number) = old.unzip();
+        let (version, number, names) = (new.version, new.number, new.names.encode());
+        let (entry, own) = (new.entry, prefixed(key));
+        let values =
+            (ttl, value, version, expiry, entry, number, names, &own, old_version, old_number);
+        let failure = match self.cluster.execute_until(until, &self.swap, values).await {
+            Ok(result) => return applied(result),
+            Err(Failure::NotDone) => return Changed::NotDone,
+            Err(failure) => failure,
+        };
+        let found = match self.cluster.execute(&self.get_serially, (own,)).await.and_then(stored) {
+            Ok(found) => found.map(|row| (row.version, row.number)),
+            Err(_) => return Changed::Unknown,
+        };
+        resolved((version, number), old, found, failure)
+    }
+
+    async fn add_key(&self, until: Instant, key: &[u8], name: i64) -> Result<(), Failure> {
+        let own = prefixed(key);
+        let added = timeout_at(until, self.order.add(&self.cluster, &own, name, 0)).await;
+        added.unwrap_or(Err(Failure::NotDone))
+    }
+
+    async fn remove_key(&self, key: &[u8], name: i64) {
+        self.order.remove(&self.cluster, &prefixed(key), name).await;
+    }
+
+    async fn keys(&self, after: Option<&[u8]>) -> Result<Part, Failure> {
+        let all = prefixed(b"");
+        let begin = match after {
+            None => Bound::Included(all.clone()),
+            Some(after) => Bound::Excluded(prefixed(after)),
+        };
+        let end = crate::order::after_prefix(&all);
+        let part = self.order.part(&self.cluster, &begin, &end, KEYS_AT_ONCE).await?;
+        let own = |mut key: Vec<u8>| key.split_off(1);
+        Ok(Part { keys: part.keys.into_iter().map(own).collect(), next: part.next.map(own) })
+    }
+
+    async fn add_entries(
+        &self,
+        until: Instant,
+        key: &[u8],
+        entries: &[Entries],
+    ) -> Result<(), Failure> {
+        let added = timeout_at(until, self.write_entries(&self.add_entry, key, entries)).await;
+        added.unwrap_or(Err(Failure::NotDone))
+    }
+
+    async fn remove_entries(&self, key: &[u8], entries: &[Entries]) {
+        if self.write_entries(&self.remove_entry, key, entries).await.is_err() {
+            tracing::debug!("stale entries of a row stay in the indexes");
+        }
+    }
+
+    async fn remove_index(&self, index: i32) {
+        for bucket in 0..self.order.buckets() {
+            if self.cluster.execute(&self.remove_index, (index, bucket)).await.is_err() {
+                tracing::warn!("entries of a removed index stay in bucket {bucket} of {index}");
+            }
+        }
+    }
+
+    async fn definitions(&self) -> Result<Definitions, Failure> {
+        let read = self.cluster.execute(&self.definitions, ()).await?;
+        let rows = read.into_rows_result().map_err(|_| Failure::Lost)?;
+        let row = rows.first_row::<(i32, Option<Vec<ListedIndex>>)>().map_err(|_| Failure::Lost)?;
+        let (number, list) = row;
+        let index = |(id, column, kind, is_ready): ListedIndex| {
+            let kind = kind_of(&kind).ok_or(Failure::Lost)?;
+            Ok(Definition { id, column, kind, is_ready })
+        };
+        let indexes = list.unwrap_or_default().into_iter().map(index);
+        Ok(Definitions { number, indexes: indexes.collect::<Result<_, Failure>>()? })
+    }
+
+    async fn swap_definitions(&self, old: i32, new: &Definitions) -> Changed {
+        let listed = |index: &Definition| {
+            (index.id, index.column.clone(), index.kind.name().to_owned(), index.is_ready)
+        };
+        let list: Vec<ListedIndex> = new.indexes.iter().map(listed).collect();
+        match self.cluster.execute(&self.swap_definitions, (new.number, list, old)).await {
+            Ok(result) => applied(result),
+            Err(Failure::NotDone) => Changed::NotDone,
+            Err(_) => Changed::Unknown,
+        }
+    }
+}
+
+/// Returns the kind of an index of this name.
+fn kind_of(name: &str) -> Option<IndexKind> {
+    match IndexChange::parse(name.as_bytes()) {
+        Some(IndexChange::Set(kind)) => Some(kind),
+        _ => None,
+    }
+}
+
+fn applied(result: QueryResult) -> Changed {
+    match is_applied(result) {
+        Some(true) => Changed::Done,
+        Some(false) => Changed::Conflict,
+        None => Changed::Unknown,
+    }
+}
+
+fn stored(result: QueryResult) -> Result<Option<StoredRow>, Failure> {
+    let rows = result.into_rows_result().map_err(|_| Failure::Lost)?;
+    let row = rows.maybe_first_row::<Columns>().map_err(|_| Failure::Lost)?;
+    Ok(row.map(|(value, version, expiry, entry, number, names)| StoredRow {
+        version,
+        number: number.unwrap_or(0),
+        names: Names::decode(&names.unwrap_or_default()),
+        entry,
+        value: (expiry == THERE).then_some(value),
+    }))
+}
+
+/// Returns what a serial read tells of a transaction that has failed, by the version and the number
+/// of its row, of the row that it was for, and of the row that was found.
+fn resolved(
+    own: (i64, i32),
+    old: Option<(i64, i32)>,
+    found: Option<(i64, i32)>,
+    failure: Failure,
+) -> Changed {
+    match found {
+        Some(found) if found == own => Changed::Done,
+        // It may be executed still, unless the node that had it has given up. A row that was put
+        // and removed since would have a version.
+        _ if failure == Failure::GivenUp && found == old => Changed::Conflict,
+        _ => Changed::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_change_was_not_made_only_if_the_row_before_it_is_still_there() {
+        use {Changed::*, Failure::*};
+        let (old, own, other) = (Some((1, 1)), (2, 1), Some((3, 1)));
+        for (read, found, failure, expected) in [
+            (old, Some(own), Lost, Done),
+            (None, Some(own), GivenUp, Done),
+            (old, old, GivenUp, Conflict),
+            // It may be executed still.
+            (old, old, Lost, Unknown),
+            (old, Some((1, 2)), GivenUp, Unknown),
+            (old, other, GivenUp, Unknown),
+            (None, None, GivenUp, Conflict),
+            (None, None, Lost, Unknown),
+            (old, None, GivenUp, Unknown),
+        ] {
+            let case = format!("{read:?} {found:?} {failure:?}");
+            assert_eq!(resolved(own, read, found, failure), expected, "{case}");
+        }
+        // The number alone may be what a change raises.
+        assert_eq!(resolved((1, 2), old, old, GivenUp), Conflict);
+        assert_eq!(resolved((1, 2), old, Some((1, 2)), Lost), Done);
+    }
+
+    #[test]
+    fn kinds_of_indexes_are_recorded_by_their_names() {
+        for kind in [IndexKind::Lexical, IndexKind::Decimal, IndexKind::Token, IndexKind::Gram] {
+            assert_eq!(kind_of(kind.name()), Some(kind));
+        }
+        assert_eq!(kind_of("void"), None);
+    }
+}

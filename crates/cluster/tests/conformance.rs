@@ -9,6 +9,7 @@
 mod suite;
 #[path = "../../server/tests/support/mod.rs"]
 mod support;
+mod tables;
 
 use cluster::{ClusterStore, Kind, Name};
 use server::{Config, RemoteStore};
@@ -45,7 +46,7 @@ fn make(keyspace: &str, options: &str) -> Name {
 fn serve(name: &Name) -> Running {
     let remote = Some(ClusterStore::connect(name).unwrap() as _);
     let remote_timeout = 2 * name.timeout;
-    let database = if name.kind == Kind::Tree { memory_tree() } else { memory() };
+    let database = if name.kind == Kind::Hash { memory() } else { memory_tree() };
     start_with(Config { remote, remote_timeout, ..config() }, database)
 }
 

@@ -39,6 +39,10 @@ fn name(cluster: &str, local: &str) -> Result<Name> {
     let name = Name::parse(cluster)?;
     let specification = Specification::parse(local)?;
     ensure!(
+        name.kind != Kind::Table,
+        "{cluster} is a table, which is not copied: put its rows with a client"
+    );
+    ensure!(
         is_same_kind(name.kind, specification.kind),
         "{local} is a {} database, and {cluster} has kind={}: both must be of the same kind",
         specification.kind.title(),
@@ -51,6 +55,7 @@ fn is_same_kind(kind: Kind, local: cabinet::name::Kind) -> bool {
     match kind {
         Kind::Hash => local == cabinet::name::Kind::Hash,
         Kind::Tree => local == cabinet::name::Kind::Tree,
+        Kind::Table => false,
     }
 }
 

@@ -257,9 +257,12 @@ mod tests {
     /// Returns the row that a request makes of a row.
     fn changed(wanted: Wanted, old: Option<&Row>) -> Result<Option<Row>, StoreAnswer> {
         let stored = old.map(|old| old.encode().unwrap());
-        let entry =
-            stored.as_ref().map(|value| Entry { key: b"k", value, version: 1, ..NO_RECORD });
-        let decision = request(wanted).decide(entry);
+        let found = stored.map(|value| FoundRecord {
+            value: Arc::new(value),
+            meta: Meta::NONE,
+            version: 1,
+        });
+        let decision = request(wanted).decide(found.as_ref());
         match &decision.change {
             Change::Put(value, meta) => {
                 assert_eq!(*meta, Meta::NONE);

@@ -42,3 +42,7 @@ pub struct Verified {
     /// Whether it went on to the end.
     pub is_complete: bool,
 }
+
+/// Function that a verification calls now and then, with what was verified so far. It returns the
+/// most bytes to read per second from then on, or `None` to stop.
+pub type GoOn<'g> = dyn FnMut(&Verified) -> Option<u64> + 'g;

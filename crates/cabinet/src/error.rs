@@ -153,6 +153,13 @@ pub enum Error {
     Name(#[from] NameError),
 }
 
+impl Error {
+    /// Returns the error of a change to a database that was opened for reading only.
+    pub(crate) fn read_only() -> Self {
+        Self::NotSupported("writing to a database that was opened for reading only".into())
+    }
+}
+
 /// Keys of the tuning of a name, for the error that lists them.
 pub(crate) const TUNING_KEYS: &str = "mode, opts, compression, durability, dead, compaction, order, cache, capnum, \
     capsiz, idx, memory, query_memory, bnum, apow, fpow, rcnum, xmsiz, dfunit, lmemb, nmemb, lcnum, ncnum, \

@@ -2,7 +2,6 @@
 
 use crate::memory::{MemoryHash, MemoryTree};
 use crate::name::{Kind, NameError, Specification};
-use crate::read_only::ReadOnly;
 use crate::table::Table;
 use crate::{Database, Engine, FixedDatabase, HashDatabase, Options, Result, TreeDatabase};
 use std::path::Path;
@@ -45,16 +44,10 @@ fn open(kind: Kind, path: &Path, options: &Options) -> Result<Database> {
     let engine: Arc<dyn Engine> = match kind {
         Kind::MemoryHash => Arc::new(MemoryHash::new(options)),
         Kind::MemoryTree => Arc::new(MemoryTree::new(options)),
-        Kind::Hash => open_hash(path, options)?,
+        Kind::Hash => Arc::new(HashDatabase::open(path, options)?),
         Kind::Tree => Arc::new(TreeDatabase::open(path, options)?),
         Kind::Fixed => Arc::new(FixedDatabase::open(path, options)?),
-        // It refuses writes itself: a wrapper would hide that it is a table.
         Kind::Table => return Ok(Database::from(Arc::new(Table::open(path, options)?))),
     };
-    let engine = if options.read_only { Arc::new(ReadOnly::new(engine)) } else { engine };
     Ok(Database::from_engine(engine))
-}
-
-fn open_hash(path: &Path, options: &Options) -> Result<Arc<dyn Engine>> {
-    Ok(Arc::new(HashDatabase::open(path, options)?))
 }

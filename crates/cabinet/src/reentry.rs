@@ -29,6 +29,12 @@ thread_local! {
     static AROUND: RefCell<Vec<Mark>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Returns the identity of a database: the address of its engine.
+#[inline]
+pub(crate) fn identity_of<T: ?Sized>(engine: &T) -> usize {
+    std::ptr::from_ref(engine).cast::<()>().addr()
+}
+
 /// Callbacks that are lent a record where it lies.
 fn of_record(identity: usize) -> Mark {
     identity << 1

@@ -64,6 +64,7 @@ pub fn salvage_on(
     into: &Database,
     report: &mut dyn FnMut(Damage),
 ) -> Result<Salvaged> {
+    into.enter_to_write()?;
     let remains = Remains::open(storage, path)?;
     let mut salvaged = Salvaged::default();
     let mut damages = 0;

@@ -26,6 +26,24 @@ pub enum Wanted {
     Keys,
 }
 
+/// Function that a step of a scan calls for each record.
+pub enum Visitor<'v> {
+    /// It gets whole records.
+    Records(&'v mut dyn FnMut(Entry<'_>)),
+    /// It gets keys alone, so that values need not be read.
+    Keys(&'v mut dyn FnMut(&[u8])),
+}
+
+impl Visitor<'_> {
+    /// Runs a scan that reads whole records in any case.
+    pub fn of_records<T>(self, scan: impl FnOnce(&mut dyn FnMut(Entry<'_>)) -> T) -> T {
+        match self {
+            Self::Records(visit) => scan(visit),
+            Self::Keys(visit) => scan(&mut |entry| visit(entry.key)),
+        }
+    }
+}
+
 /// Scan of all records, in the order in which the engine reads them fastest. A record that exists
 /// throughout is visited exactly once, whatever is written meanwhile. Visitors must not call the
 /// engine. If a step fails, the scan ends.

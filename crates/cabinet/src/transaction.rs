@@ -8,8 +8,8 @@
 
 use crate::limits::BATCH_BYTES_MAX;
 use crate::{
-    Batch, BatchChange, Change, Database, Engine, Entry, Error, FullScan, Meta, Position, Result,
-    Version, Wait, Wanted,
+    Batch, BatchChange, Change, Database, Engine, Entry, Error, Family, FullScan, Maintenance,
+    Meta, Options, Persistence, Position, Result, SnapshotBarrier, Version, Visitor, Wait, Wanted,
 };
 use parking_lot::Mutex;
 use std::borrow::Cow;
@@ -62,7 +62,9 @@ impl Database {
         let buffer = Arc::new(Buffer { target: self.clone(), state });
         Transaction {
             target: self.clone(),
-            within: Database::from_engine(Arc::clone(&buffer) as Arc<dyn Engine>),
+            // So that callbacks of the transaction are callbacks of the database, and the other way
+            // around.
+            within: Database::with_identity(Arc::clone(&buffer) as _, self.identity()),
             buffer,
         }
     }
@@ -209,12 +211,6 @@ impl Buffer {
 }
 
 impl Engine for Buffer {
-    /// So that callbacks of the transaction are callbacks of the database, and the other way
-    /// around.
-    fn identity(&self) -> usize {
-        self.target.identity()
-    }
-
     fn read(&self, key: &[u8], _wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
         let key = &*self.target.engine().canonical_key(key)?;
         self.look(&mut self.state.lock(), key, |entry| entry.map(visit).is_some())
@@ -262,16 +258,12 @@ impl Engine for Buffer {
         Ok(())
     }
 
-    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
-        self.target.engine().scan(from, visit)
+    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
+        self.target.engine().scan(from, visitor)
     }
 
-    fn full_scan(&self, wanted: Wanted) -> Result<Box<dyn FullScan + '_>> {
-        self.target.engine().full_scan(wanted)
-    }
-
-    fn scan_in_any_order(&self) -> Result<Box<dyn FullScan + '_>> {
-        self.target.engine().scan_in_any_order()
+    fn full_scan(&self, wanted: Wanted, is_in_order: bool) -> Result<Box<dyn FullScan + '_>> {
+        self.target.engine().full_scan(wanted, is_in_order)
     }
 
     fn position_of(&self, key: &[u8]) -> Position {
@@ -282,32 +274,57 @@ impl Engine for Buffer {
         self.target.engine().canonical_key(key)
     }
 
+    /// There are no duplicates within a transaction, and ids are not known before the commit.
+    fn family(&self) -> Family<'_> {
+        match self.target.engine().family() {
+            Family::Ordered(engine) => Family::Sorted(engine.order()),
+            Family::Sorted(order) => Family::Sorted(order),
+            Family::Unordered | Family::Numbered(_) => Family::Unordered,
+        }
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+impl Maintenance for Buffer {
     fn len(&self) -> u64 {
         self.target.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.target.is_read_only()
+    }
+
+    fn optimize(&self, _options: Option<&Options>) -> Result<()> {
+        Err(not_within("optimize"))
+    }
+
+    fn replace_all(&self, _batch: &Batch) -> Result<()> {
+        Err(not_within("clear"))
+    }
+
+    fn persistence(&self) -> &dyn Persistence {
+        self
+    }
+}
+
+impl Persistence for Buffer {
+    fn path(&self) -> PathBuf {
+        self.target.path()
     }
 
     fn size_bytes(&self) -> u64 {
         self.target.size_bytes()
     }
 
-    fn path(&self) -> PathBuf {
-        self.target.path()
+    fn copy_at(&self, _path: &Path, _barrier: &mut SnapshotBarrier<'_>) -> Result<()> {
+        Err(not_within("copy"))
     }
 
     fn sync(&self) -> Result<()> {
         Err(not_within("sync"))
-    }
-
-    fn optimize(&self) -> Result<()> {
-        Err(not_within("optimize"))
-    }
-
-    fn clear(&self) -> Result<()> {
-        Err(not_within("clear"))
-    }
-
-    fn copy_to(&self, _path: &Path) -> Result<()> {
-        Err(not_within("copy"))
     }
 }
 

@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use cabinet::limits::FIXED_WIDTH_BYTES_MAX;
-use cabinet::{Batch, Clock, Database, Engine, Error, FixedDatabase, Meta, Options, Position};
+use cabinet::{
+    Batch, Clock, Database, Engine, Error, FixedDatabase, Maintenance, Meta, Options, Position,
+};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;

@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use cabinet::io::{FaultyStorage, Open, Storage};
-use cabinet::{Batch, Engine, Error, HashDatabase, Meta, Options, Wait, Wanted};
+use cabinet::{
+    Batch, Engine, Error, HashDatabase, Maintenance, Meta, Options, Visitor, Wait, Wanted,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -55,7 +57,7 @@ fn figure(database: &HashDatabase, name: &str) -> u64 {
 fn all(database: &HashDatabase) -> BTreeMap<u32, u32> {
     let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());
     let mut met = BTreeMap::new();
-    let mut scan = database.full_scan(Wanted::Records).unwrap();
+    let mut scan = database.full_scan(Wanted::Records, true).unwrap();
     let mut count = 0;
     while scan
         .step(&mut |entry| {
@@ -190,7 +192,7 @@ fn keys_are_met_once_each_in_the_order_of_hashes_however_many_are_changed_meanwh
     let mut met = BTreeMap::new();
     let mut step = 0;
     while let Some(next) = database
-        .scan_keys(&position, &mut |key| *met.entry(key.to_vec()).or_insert(0) += 1)
+        .scan(&position, Visitor::Keys(&mut |key| *met.entry(key.to_vec()).or_insert(0) += 1))
         .unwrap()
     {
         position = next;
@@ -247,8 +249,8 @@ fn nothing_comes_back_if_a_merge_runs_while_all_records_are_removed() {
     let is_over = AtomicBool::new(false);
     let after_clear = || -> cabinet::Result<u64> {
         (0..2000).for_each(|number| put(&database, number, number));
-        database.clear()?;
-        let mut scan = database.full_scan(Wanted::Keys)?;
+        database.replace_all(&Batch::new())?;
+        let mut scan = database.full_scan(Wanted::Keys, true)?;
         let mut met = database.len();
         while scan.step_keys(&mut |_| met += 1)? {}
         Ok(met)

@@ -4,7 +4,8 @@
 
 use cabinet::io::FaultyStorage;
 use cabinet::{
-    Batch, Clock, Database, Durability, Engine, HashDatabase, ManualClock, Meta, Options,
+    Batch, Clock, Database, Durability, Engine, HashDatabase, Maintenance, ManualClock, Meta,
+    Options,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -51,7 +52,7 @@ fn check_files(storage: &FaultyStorage, seed: u64) {
 }
 
 fn figure(engine: &dyn Engine, name: &str) -> u64 {
-    let figures = engine.figures();
+    let figures = engine.maintenance().figures();
     let (_, figure) = figures.iter().find(|(known, _)| *known == name).expect("a figure");
     figure.parse().expect("a number")
 }
@@ -123,7 +124,7 @@ fn step(
         }
         191..196 => engine.tend().expect("tending"),
         196..198 => engine.checkpoint().expect("a checkpoint"),
-        198 => engine.optimize().expect("compaction"),
+        198 => engine.optimize(None).expect("compaction"),
         _ => {
             database.clear().expect("clearing");
             for values in model.values_mut() {

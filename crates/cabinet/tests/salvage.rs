@@ -7,7 +7,8 @@ use cabinet::io::RealStorage;
 use cabinet::name::Kind;
 use cabinet::table::{IndexChange, IndexKind, Row};
 use cabinet::{
-    Database, Engine, Error, Meta, Options, Order, Ordered, Salvaged, Side, TreeDatabase, Wait,
+    Database, Engine, Error, Maintenance, Meta, Options, Order, Ordered, Salvaged, Side,
+    TreeDatabase, Wait,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -91,8 +92,8 @@ fn make(folder: &Path, seed: u64) -> (PathBuf, Model) {
             change(&tree, &mut model, &mut chance);
         }
         match chance.below(3) {
-            _ if round == 0 => tree.optimize().unwrap(),
-            0 => tree.optimize().unwrap(),
+            _ if round == 0 => tree.optimize(None).unwrap(),
+            0 => tree.optimize(None).unwrap(),
             1 => tree.checkpoint().unwrap(),
             _ => {}
         }

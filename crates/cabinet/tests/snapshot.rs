@@ -5,7 +5,9 @@
 mod watched;
 
 use cabinet::io::{FaultyStorage, Open, Storage};
-use cabinet::{Damage, Database, Engine, Error, HashDatabase, Options, SnapshotBarrier};
+use cabinet::{
+    Batch, Damage, Database, Engine, Error, HashDatabase, Maintenance, Options, SnapshotBarrier,
+};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -85,7 +87,7 @@ fn a_copy_to_another_file_system_holds_up_nobody_and_is_as_it_was_at_its_moment(
         let (done, is_done) = mpsc::channel();
         thread::spawn(move || {
             // All that is being copied goes, and the checkpoint is another one.
-            engine.clear().unwrap();
+            engine.replace_all(&Batch::new()).unwrap();
             engine.checkpoint().unwrap();
             done.send(()).unwrap();
         });
@@ -179,7 +181,7 @@ fn a_copy_that_loses_power_before_its_first_sync_is_not_damaged() {
         let report = &mut |damage| panic!("{damage}");
         cabinet::check_on(&left, Path::new("copy.tch"), &|_| true, report).unwrap();
         let again = open(Arc::new(left), "copy.tch");
-        assert_eq!(again.damages(), []);
+        assert_eq!(again.persistence().damages(), []);
         let found = Database::from_engine(Arc::clone(&again) as Arc<dyn Engine>);
         let kept = (0..RECORDS).all(|number| found.get(&number.to_le_bytes()).unwrap().is_some());
         assert!(kept, "what the copy was made with is there");

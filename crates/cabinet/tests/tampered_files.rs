@@ -67,7 +67,7 @@ fn a_segment_under_another_name_for_its_number_is_left_alone() {
 }
 
 fn engine_figure(engine: &HashDatabase, name: &str) -> String {
-    let figures = cabinet::Engine::figures(engine);
+    let figures = cabinet::Maintenance::figures(engine);
     figures.into_iter().find(|(other, _)| *other == name).unwrap().1
 }
 

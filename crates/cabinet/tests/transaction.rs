@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use cabinet::{Batch, Database, Error, Meta, Swap};
+use cabinet::{Batch, Database, Error, Meta, Side, Swap};
 
 fn databases() -> [Database; 2] {
     ["*", "+"].map(|name| Database::open(name).unwrap())
@@ -152,5 +152,29 @@ fn a_batch_is_applied_in_order_and_only_if_its_expectations_hold() {
         assert_eq!(database.get(b"b").unwrap().unwrap(), b"second");
         assert!(matches!(database.write(&batch), Err(Error::Conflict)));
         assert_eq!(database.len(), 1);
+    }
+}
+
+#[test]
+fn a_transaction_has_the_order_of_its_tree_and_shows_each_key_once() {
+    let folder = tempfile::tempdir().unwrap();
+    for (order, all) in [("lexical", ["10", "2", "9"]), ("decimal", ["2", "9", "10"])] {
+        let path = folder.path().join(format!("{order}.tcb"));
+        let name = format!("{}#order={order}", path.display());
+        let tree = Database::open(&name).unwrap();
+        for key in all {
+            tree.put(key.as_bytes(), b"first").unwrap();
+            tree.put_duplicate(key.as_bytes(), b"second", Side::After).unwrap();
+        }
+        let transaction = tree.transaction();
+        assert_eq!(transaction.order(), tree.order());
+        assert!(!transaction.has_duplicates());
+        let keys = transaction.keys_with_prefix(b"", None).unwrap();
+        assert_eq!(keys, all.map(|key| key.as_bytes().to_vec()), "{order}");
+        let from = transaction.range("9"..).unwrap().map(|record| record.unwrap().key);
+        let mut from: Vec<_> = from.collect();
+        from.dedup();
+        let expected = &all[all.iter().position(|key| *key == "9").unwrap()..];
+        assert!(from.iter().eq(expected.iter().map(|key| key.as_bytes())), "{order}: {from:?}");
     }
 }

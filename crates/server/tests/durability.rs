@@ -3,7 +3,7 @@
 
 mod support;
 
-use cabinet::{Database, Durability, Engine, LogPosition, Options};
+use cabinet::{Database, Durability, LogPosition, Options, Persistence};
 use std::sync::Arc;
 use support::{ManualEngine, Running, start_engine};
 

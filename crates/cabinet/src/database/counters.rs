@@ -22,7 +22,7 @@ impl Database {
     /// not a number. In a table, adds to the column [`crate::table::NUMBER_COLUMN`], as text.
     pub fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
         if let Some(table) = self.table() {
-            self.enter()?;
+            self.enter_to_write()?;
             check_key(key)?;
             let sum = table.add(&table.key_to_put(key, self.wait)?, addend, self.wait)?;
             self.acknowledge()?;

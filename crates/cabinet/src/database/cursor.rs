@@ -80,7 +80,7 @@ impl Cursor {
 
     /// Stores a value where it stands; says whether it stands anywhere.
     pub fn put(&mut self, value: &[u8], how: CursorPut) -> Result<bool> {
-        self.database.enter()?;
+        self.database.enter_to_write()?;
         check_value(value.len())?;
         let Some(place) = &mut self.place else { return Ok(false) };
         let change = match how {
@@ -102,7 +102,7 @@ impl Cursor {
     /// Removes the record it stands on, and goes to the one behind it; says whether it stood
     /// anywhere.
     pub fn remove(&mut self) -> Result<bool> {
-        self.database.enter()?;
+        self.database.enter_to_write()?;
         let Some(place) = self.place.take() else { return Ok(false) };
         let engine = ordered(self.database.engine())?;
         let wait = self.database.wait();

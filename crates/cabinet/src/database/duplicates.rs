@@ -2,15 +2,15 @@
 
 use super::{Database, check_key, check_value};
 use crate::engine::ordered::ordered;
-use crate::{Cursor, Entry, Meta, Order, Position, Result, Seek, Side, Version};
+use crate::{Cursor, Entry, Family, Meta, Order, Result, Seek, Side, Version};
 
 impl Database {
     /// Returns the order of the keys, or `None` if the database does not keep them in order.
     pub fn order(&self) -> Option<Order> {
-        match self.engine.as_ordered() {
-            Some(engine) => Some(engine.order()),
-            // An engine that goes by keys without duplicates.
-            None => matches!(self.position_of(b""), Position::Key(_)).then_some(Order::Lexical),
+        match self.engine.family() {
+            Family::Ordered(engine) => Some(engine.order()),
+            Family::Sorted(order) => Some(order),
+            Family::Unordered | Family::Numbered(_) => None,
         }
     }
 
@@ -33,7 +33,7 @@ impl Database {
         meta: Meta,
         side: Side,
     ) -> Result<Version> {
-        self.enter()?;
+        self.enter_to_write()?;
         check_key(key)?;
         check_value(value.len())?;
         let engine = ordered(&*self.engine)?;
@@ -86,7 +86,7 @@ impl Database {
 
     /// Removes all values of a key. Returns their number.
     pub fn remove_all(&self, key: &[u8]) -> Result<usize> {
-        self.enter()?;
+        self.enter_to_write()?;
         check_key(key)?;
         let removed = ordered(&*self.engine)?.remove_all(key, self.wait)?;
         self.acknowledge()?;

@@ -154,7 +154,7 @@ impl Database {
     /// if keys are not in lexical order.
     pub fn prefix(&self, prefix: &[u8]) -> Result<Records<'_>> {
         let source = match self.order() {
-            Some(Order::Lexical) => Source::From(self.engine.position_of_prefix(prefix)),
+            Some(Order::Lexical) => Source::From(self.position_of(prefix)),
             _ => Source::Scan(self.full_scan(Wanted::Records)?),
         };
         self.enter()?;

@@ -4,7 +4,7 @@ use super::Database;
 use crate::name::{Kind, options_of};
 use crate::{
     Damage, Durability, DurableListener, ExpiredKeys, GoOn, LogPosition, Result, SnapshotBarrier,
-    Verified, reentry,
+    Verified, barrier, reentry,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,35 +12,35 @@ use std::sync::Arc;
 impl Database {
     /// Returns the number of records. Expired ones count until they are removed.
     pub fn len(&self) -> u64 {
-        self.engine.len()
+        self.engine.maintenance().len()
     }
 
     /// Returns whether there is no record.
     pub fn is_empty(&self) -> bool {
-        self.engine.is_empty()
+        self.engine.maintenance().is_empty()
     }
 
     /// Returns the size on the disk in bytes; the size in memory of an on-memory database. In a
     /// callback of an on-memory hash, its tables are not counted.
     pub fn size_bytes(&self) -> u64 {
-        self.engine.size_bytes()
+        self.engine.persistence().size_bytes()
     }
 
     /// Returns the path of the database; `*` or `+` for the on-memory kinds.
     pub fn path(&self) -> PathBuf {
-        self.engine.path()
+        self.engine.persistence().path()
     }
 
     /// Makes everything written so far durable.
     pub fn sync(&self) -> Result<()> {
         self.enter()?;
-        self.engine.sync()
+        self.engine.persistence().sync()
     }
 
     /// Reclaims all dead space, and returns when that is done.
     pub fn optimize(&self) -> Result<()> {
-        self.enter()?;
-        self.engine.optimize()
+        self.enter_to_write()?;
+        self.engine.maintenance().optimize(None)
     }
 
     /// Applies tuning such as `width=100#limsiz=1g` (see [`crate::name`]), then reclaims all dead
@@ -49,22 +49,21 @@ impl Database {
     /// Settings that an open database cannot change, and unknown ones, are ignored, as in Tokyo
     /// Cabinet.
     pub fn retune(&self, tuning: &str) -> Result<()> {
-        self.enter()?;
-        let path = self.path();
-        let Some(kind) = Kind::of_path(&path) else { return self.optimize() };
-        self.engine.retune(&options_of(kind, tuning))
+        self.enter_to_write()?;
+        let options = Kind::of_path(&self.path()).map(|kind| options_of(kind, tuning));
+        self.engine.maintenance().optimize(options.as_ref())
     }
 
     /// Writes a consistent copy to `path`, which must not exist, without delaying writers.
     pub fn copy_to(&self, path: &Path) -> Result<()> {
         self.enter()?;
-        self.engine.copy_to(path)
+        self.engine.persistence().copy_at(path, &mut barrier::at_once)
     }
 
     /// As [`copy_to`](Self::copy_to), at a moment that `cut` chooses.
     pub fn copy_at(&self, path: &Path, cut: &mut SnapshotBarrier<'_>) -> Result<()> {
         self.enter()?;
-        self.engine.copy_at(path, &mut |take| self.call(|| cut(take)))
+        self.engine.persistence().copy_at(path, &mut |take| self.call(|| cut(take)))
     }
 
     /// Verifies every checksum of the database's files while it is in use, and calls `report` with
@@ -80,40 +79,46 @@ impl Database {
         report: &'r mut dyn FnMut(Damage),
     ) -> Result<Verified> {
         self.enter()?;
-        self.engine.verify(go_on, report)
+        self.engine.persistence().verify(go_on, report)
     }
 
     /// Returns the durability with which the database was opened.
     pub fn durability(&self) -> Durability {
-        self.engine.durability()
+        self.engine.persistence().durability()
+    }
+
+    /// Returns whether the database was opened for reading only. Then every method that changes it
+    /// fails with [`NotSupported`](crate::Error::NotSupported).
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
     }
 
     /// Returns whether there is a cap, above which records that were not used lately are evicted.
     pub fn evicts(&self) -> bool {
-        self.engine.evicts()
+        self.engine.maintenance().evicts()
     }
 
     /// Returns the end of the log. It is after each operation that has returned.
     pub fn appended(&self) -> LogPosition {
-        self.engine.appended()
+        self.engine.persistence().appended()
     }
 
     /// Returns the position before which everything is durable.
     pub fn durable(&self) -> LogPosition {
-        self.engine.durable()
+        self.engine.persistence().durable()
     }
 
     /// Blocks until `position` is durable. Fails as the sync did.
     pub fn wait_durable(&self, position: LogPosition) -> Result<()> {
         self.enter()?;
-        self.engine.wait_durable(position)
+        self.engine.persistence().wait_durable(position)
     }
 
     /// Sets a function that is called whenever the durable position moves, and when a sync fails.
     pub fn on_durable(&self, listener: DurableListener) -> Result<()> {
         self.enter()?;
         let identity = self.identity;
-        self.engine.on_durable(Arc::new(move |position| {
+        self.engine.persistence().on_durable(Arc::new(move |position| {
             reentry::lending(identity, || listener(position));
         }));
         Ok(())
@@ -123,7 +128,7 @@ impl Database {
     /// opening has set aside. If there are any, records may be missing or have older values.
     /// [`crate::check`] also finds damage in files that opening does not read.
     pub fn damages(&self) -> Vec<Damage> {
-        self.engine.damages()
+        self.engine.persistence().damages()
     }
 
     /// Returns names and figures for `stat`; none in a callback of this database.
@@ -131,19 +136,19 @@ impl Database {
         if reentry::is_within(self.identity) {
             return Vec::new();
         }
-        self.engine.figures()
+        self.engine.maintenance().figures()
     }
 
     /// Removes expired records of an engine that otherwise looks for them only while it writes.
     pub fn find_expired(&self) {
-        if !reentry::is_within(self.identity) {
-            self.engine.find_expired();
+        if !self.is_read_only && !reentry::is_within(self.identity) {
+            self.engine.maintenance().find_expired();
         }
     }
 
     /// Returns the keys of expired records that the caller is to remove, if the database was opened
     /// with a clock that [hands over](crate::Clock::handing_over).
     pub fn expired_keys(&self) -> Option<&ExpiredKeys> {
-        self.engine.expired_keys()
+        self.engine.maintenance().expired_keys().filter(|_| !self.is_read_only)
     }
 }

@@ -77,6 +77,9 @@ pub struct Database {
     identity: usize,
     wait: Wait,
     deferred: bool,
+    is_read_only: bool,
+    /// Whether writes are acknowledged once they are durable.
+    is_always_durable: bool,
 }
 
 impl From<Arc<Table>> for Database {
@@ -88,8 +91,24 @@ impl From<Arc<Table>> for Database {
 impl Database {
     /// Returns a handle of an engine. [`Database::from`] makes one of a [`Table`].
     pub fn from_engine(engine: Arc<dyn Engine>) -> Self {
-        let identity = engine.identity();
-        Self { engine, table: None, identity, wait: Wait::Block, deferred: false }
+        let identity = reentry::identity_of(&*engine);
+        Self::with_identity(engine, identity)
+    }
+
+    /// As [`from_engine`](Self::from_engine), of an engine whose callbacks are those of the
+    /// database with this identity.
+    pub(crate) fn with_identity(engine: Arc<dyn Engine>, identity: usize) -> Self {
+        let is_read_only = engine.maintenance().is_read_only();
+        let is_always_durable = engine.persistence().durability() == Durability::Always;
+        Self {
+            engine,
+            table: None,
+            identity,
+            wait: Wait::Block,
+            deferred: false,
+            is_read_only,
+            is_always_durable,
+        }
     }
 
     /// Returns a handle whose operations fail with [`Error::WouldBlock`] instead of waiting for a
@@ -130,6 +149,16 @@ impl Database {
         reentry::check(self.identity)
     }
 
+    /// As [`enter`](Self::enter), of a method that changes the database. Also fails if it was
+    /// opened for reading only.
+    #[inline]
+    pub(crate) fn enter_to_write(&self) -> Result<()> {
+        if self.is_read_only {
+            return Err(Error::read_only());
+        }
+        self.enter()
+    }
+
     /// Runs a function of the caller, from which this database may not be called.
     #[inline]
     fn call<T>(&self, callback: impl FnOnce() -> T) -> T {
@@ -147,10 +176,11 @@ impl Database {
     }
 
     pub(crate) fn acknowledge(&self) -> Result<()> {
-        if self.deferred || self.engine.durability() != Durability::Always {
+        if self.deferred || !self.is_always_durable {
             return Ok(());
         }
-        self.engine.wait_durable(self.engine.appended())
+        let persistence = self.engine.persistence();
+        persistence.wait_durable(persistence.appended())
     }
 }
 

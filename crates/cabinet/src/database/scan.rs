@@ -1,7 +1,7 @@
 //! All records, or those of a prefix or a pattern, passed to a function.
 
 use super::Database;
-use crate::{Entry, FullScan, Order, Ordered, Position, Result, Wanted, deadline};
+use crate::{Entry, FullScan, Order, Position, Result, Wanted, deadline};
 use std::ops::ControlFlow;
 
 /// Scan of all records in steps, see [`Database::full_scan`]. A record that exists throughout is
@@ -72,7 +72,7 @@ impl Database {
         visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         self.enter()?;
-        let scan = self.engine.scan_in_any_order()?;
+        let scan = self.engine.full_scan(Wanted::Records, false)?;
         self.each_of(ScanCursor { database: self, scan }, visit)
     }
 
@@ -96,7 +96,7 @@ impl Database {
     /// is changed before the scan has come to it, until it ends or is dropped.
     pub fn full_scan(&self, wanted: Wanted) -> Result<ScanCursor<'_>> {
         self.enter()?;
-        Ok(ScanCursor { database: self, scan: self.engine.full_scan(wanted)? })
+        Ok(ScanCursor { database: self, scan: self.engine.full_scan(wanted, true)? })
     }
 
     /// Returns keys that begin with `prefix`, at most `max`; all of them if it is `None`.
@@ -128,23 +128,23 @@ impl Database {
     ) -> Result<()> {
         self.enter()?;
         deadline::check()?;
+        let order = self.order();
         let mut keys = KeysWithPrefix {
             prefix,
-            previous: self.has_duplicates().then_some(None),
+            previous: order.is_some().then_some(None),
             is_past: false,
             flow: ControlFlow::Continue(()),
             visit,
         };
-        let order = self.engine.as_ordered().map_or(Order::Lexical, Ordered::order);
-        let mut position = self.engine.position_of_prefix(prefix);
         // In other orders, the keys with a prefix are not neighbours.
-        if order != Order::Lexical || position == Position::Start {
-            let mut scan = self.engine.full_scan(Wanted::Keys)?;
+        if order != Some(Order::Lexical) {
+            let mut scan = self.engine.full_scan(Wanted::Keys, true)?;
             while keys.flow.is_continue() && scan.step_keys(&mut |key| keys.take(key))? {
                 deadline::check()?;
             }
             return Ok(());
         }
+        let mut position = self.engine.position_of(prefix);
         // The first key without the prefix ends the range.
         while keys.flow.is_continue()
             && !keys.is_past
@@ -192,7 +192,7 @@ impl Database {
         mut visit: impl FnMut(Entry<'_>),
     ) -> Result<Option<Position>> {
         self.enter()?;
-        self.call(|| self.engine.scan(from, &mut visit))
+        self.call(|| self.engine.scan_records(from, &mut visit))
     }
 
     /// As [`scan`](Self::scan), for keys alone.

@@ -24,7 +24,7 @@ impl Database {
 
     /// As [`put`](Self::put), with flags and expiry.
     pub fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Version> {
-        self.enter()?;
+        self.enter_to_write()?;
         check_key(key)?;
         check_value(value.len())?;
         let version = self.engine.put(key, value, meta, self.wait)?;
@@ -52,7 +52,7 @@ impl Database {
     /// the row lacks.
     pub fn put_cat(&self, key: &[u8], suffix: &[u8]) -> Result<()> {
         if let Some(table) = self.table() {
-            self.enter()?;
+            self.enter_to_write()?;
             check_key(key)?;
             table.cat(&table.key_to_put(key, self.wait)?, &Row::from_joined(suffix)?, self.wait)?;
             return self.acknowledge();
@@ -94,7 +94,7 @@ impl Database {
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
         match self.update(key, |entry| (Change::Remove, entry.is_some())) {
             Err(error @ Error::Corrupted { .. }) => {
-                if !self.engine.remove_damaged(key, self.wait)? {
+                if !self.engine.maintenance().remove_damaged(key, self.wait)? {
                     return Err(error);
                 }
                 self.acknowledge()?;
@@ -112,7 +112,7 @@ impl Database {
         value: &[u8],
         meta: Meta,
     ) -> Result<Swap> {
-        self.enter()?;
+        self.enter_to_write()?;
         check_value(value.len())?;
         check_key(key)?;
         let mut outcome = Swap::Missing;
@@ -179,7 +179,7 @@ impl Database {
         key: &[u8],
         mut decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
     ) -> Result<(T, Version)> {
-        self.enter()?;
+        self.enter_to_write()?;
         check_key(key)?;
         let mut answer = None;
         let mut over = None;
@@ -205,7 +205,7 @@ impl Database {
 
     /// Applies all changes of a batch, or none of them.
     pub fn write(&self, batch: &Batch) -> Result<()> {
-        self.enter()?;
+        self.enter_to_write()?;
         for (key, change) in &batch.changes {
             check_key(key)?;
             if let BatchChange::Put(value, _) = change {
@@ -219,16 +219,16 @@ impl Database {
 
     /// Removes all records.
     pub fn clear(&self) -> Result<()> {
-        self.enter()?;
-        self.engine.clear()?;
+        self.enter_to_write()?;
+        self.engine.maintenance().replace_all(&Batch::new())?;
         self.acknowledge()
     }
 
     /// Removes the records of a key that have expired. Returns whether there were any. It is meant
     /// for the keys that [`Database::expired_keys`] names.
     pub fn remove_expired(&self, key: &[u8]) -> Result<bool> {
-        self.enter()?;
-        self.engine.remove_expired(key, self.wait)
+        self.enter_to_write()?;
+        self.engine.maintenance().remove_expired(key, self.wait)
     }
 }
 

@@ -14,12 +14,12 @@ mod shape;
 mod walk;
 
 use crate::batch::BatchChange;
-use crate::indexed::{Index, Indexed, Place, Running, Table as _, delegate_to_running};
+use crate::indexed::{Index, Indexed, Place, Running, Table as _};
 use crate::io::Storage;
 use crate::log::{Nature, StoredKind};
 use crate::{
-    Batch, Change, Compression, Engine, Entry, Error, ExpiredKeys, Meta, Numbered, Options,
-    Position, Result, Version, Wait,
+    Batch, Change, Compression, Engine, Entry, Error, ExpiredKeys, Family, FullScan, Maintenance,
+    Meta, Numbered, Options, Persistence, Position, Result, Version, Visitor, Wait, Wanted,
 };
 use id::{Key, Text};
 use pages::{Directory, Pages, page_of, shard_of};
@@ -204,10 +204,24 @@ impl FixedDatabase {
         }
     }
 
-    /// The place of a key whose record may be damaged, and the key as the log has it.
-    fn place_of_damaged(&self, key: &[u8]) -> Option<(Place<FixedIndex>, Vec<u8>)> {
-        let id = self.id(key)?;
-        Some((place_of(id), Text::of(id).as_bytes().to_vec()))
+    /// Changes width and greatest id, which must not be less than that of a record.
+    fn change_shape(&self, options: &Options) -> Result<()> {
+        let mut shape = self.shape.lock();
+        let changed = shape.changed(options)?;
+        if self.max().is_some_and(|max| max > changed.id_max()) {
+            let (max, id_max) = (self.max().unwrap_or(0), changed.id_max());
+            let what = format!("ids up to {id_max}, while there is a record {max}");
+            return Err(Error::NotSupported(what));
+        }
+        if changed == *shape {
+            return Ok(());
+        }
+        self.running.log.change_parameters(changed.encode())?;
+        self.width.store(changed.width, Ordering::Relaxed);
+        self.id_max.store(changed.id_max(), Ordering::Relaxed);
+        let is_narrower = changed.width < shape.width;
+        *shape = changed;
+        if is_narrower { self.cut_all() } else { Ok(()) }
     }
 
     /// Cuts the values that were stored when they might be longer.
@@ -215,11 +229,12 @@ impl FixedDatabase {
         let mut from = Position::Start;
         loop {
             let mut long = Vec::new();
-            let next = self.scan(&from, &mut |entry| {
+            let mut note = |entry: Entry<'_>| {
                 if self.cut(entry.value).len() < entry.value.len() {
                     long.extend(id::parse_canonical(entry.key));
                 }
-            })?;
+            };
+            let next = self.scan(&from, Visitor::Records(&mut note))?;
             for id in long {
                 self.update_id(id, Wait::Block, &mut |entry| match entry {
                     Some(entry) => Change::Put(entry.value.to_vec(), entry.meta),
@@ -334,26 +349,23 @@ impl Engine for FixedDatabase {
         }
     }
 
-    fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
-        let Key::Id(id) = Key::parse(key) else { return Ok(false) };
-        let place = place_of(self.check(id, key)?);
-        self.running.remove_expired(place, Text::of(id).as_bytes(), wait)
-    }
-
-    fn expired_keys(&self) -> Option<&ExpiredKeys> {
-        self.running.clock.expired_keys()
-    }
-
     fn write(&self, batch: &Batch) -> Result<()> {
         self.running.write_batch(&*self.normalized(batch)?)
     }
 
-    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
-        self.some_stretches(from, |stretch| self.running.visit_entries(stretch, visit))
+    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
+        match visitor {
+            Visitor::Records(visit) => {
+                self.some_stretches(from, |stretch| self.running.visit_entries(stretch, visit))
+            }
+            Visitor::Keys(visit) => {
+                self.some_stretches(from, |stretch| self.running.visit_keys(stretch, visit))
+            }
+        }
     }
 
-    fn scan_keys(&self, from: &Position, visit: &mut dyn FnMut(&[u8])) -> Result<Option<Position>> {
-        self.some_stretches(from, |stretch| self.running.visit_keys(stretch, visit))
+    fn full_scan(&self, wanted: Wanted, _is_in_order: bool) -> Result<Box<dyn FullScan + '_>> {
+        Ok(self.running.full_scan(self, wanted))
     }
 
     fn position_of(&self, key: &[u8]) -> Position {
@@ -376,32 +388,26 @@ impl Engine for FixedDatabase {
         }
     }
 
-    fn as_numbered(&self) -> Option<&dyn Numbered> {
-        Some(self)
+    fn family(&self) -> Family<'_> {
+        Family::Numbered(self)
     }
 
-    /// Changes width and greatest id, which must not be less than that of a record.
-    fn retune(&self, options: &Options) -> Result<()> {
-        {
-            let mut shape = self.shape.lock();
-            let changed = shape.changed(options)?;
-            if self.max().is_some_and(|max| max > changed.id_max()) {
-                let (max, id_max) = (self.max().unwrap_or(0), changed.id_max());
-                let what = format!("ids up to {id_max}, while there is a record {max}");
-                return Err(Error::NotSupported(what));
-            }
-            if changed != *shape {
-                self.running.log.change_parameters(changed.encode())?;
-                self.width.store(changed.width, Ordering::Relaxed);
-                self.id_max.store(changed.id_max(), Ordering::Relaxed);
-                let is_narrower = changed.width < shape.width;
-                *shape = changed;
-                if is_narrower {
-                    self.cut_all()?;
-                }
-            }
-        }
-        self.running.retune(options)
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+impl Maintenance for FixedDatabase {
+    fn len(&self) -> u64 {
+        self.running.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.running.is_read_only()
+    }
+
+    fn evicts(&self) -> bool {
+        self.running.log.capacity().is_capped()
     }
 
     fn figures(&self) -> Vec<(&'static str, String)> {
@@ -411,7 +417,36 @@ impl Engine for FixedDatabase {
         figures
     }
 
-    delegate_to_running!();
+    /// Also changes width and greatest id, if the options give them.
+    fn optimize(&self, options: Option<&Options>) -> Result<()> {
+        if let Some(options) = options {
+            self.change_shape(options)?;
+        }
+        self.running.optimize(options)
+    }
+
+    fn replace_all(&self, batch: &Batch) -> Result<()> {
+        self.running.replace_all(&*self.normalized(batch)?)
+    }
+
+    fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
+        let Key::Id(id) = Key::parse(key) else { return Ok(false) };
+        let place = place_of(self.check(id, key)?);
+        self.running.remove_expired(place, Text::of(id).as_bytes(), wait)
+    }
+
+    fn expired_keys(&self) -> Option<&ExpiredKeys> {
+        self.running.clock.expired_keys()
+    }
+
+    fn remove_damaged(&self, key: &[u8], wait: Wait) -> Result<bool> {
+        let Some(id) = self.id(key) else { return Ok(false) };
+        self.running.remove_damaged(place_of(id), Text::of(id).as_bytes(), wait)
+    }
+
+    fn persistence(&self) -> &dyn Persistence {
+        &self.running.log
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::interval::{End, Interval};
 use super::pages::{first_of, page_of, shard_of};
 use super::{FixedDatabase, FixedIndex, Key};
 use crate::indexed::{Stretch, foreign_position};
-use crate::{Engine, Entry, Numbered, Position, Result, Wait, deadline, reentry};
+use crate::{Entry, Numbered, Position, Result, Wait, deadline, reentry};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::atomic::Ordering;
 
@@ -44,7 +44,7 @@ impl FixedDatabase {
     /// The id at an edge, expired or not. None in a callback of this database, which may be running
     /// under the lock of the shard that knows.
     pub(super) fn edge(&self, edge: Key, wait: Wait) -> Result<Option<u64>> {
-        if reentry::is_within(self.identity()) {
+        if reentry::is_within(reentry::identity_of(self)) {
             return Ok(None);
         }
         match edge {
@@ -181,7 +181,7 @@ impl Numbered for FixedDatabase {
         ids: RangeInclusive<u64>,
         visit: &mut dyn FnMut(Entry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        let identity = self.identity();
+        let identity = reentry::identity_of(self);
         reentry::check(identity)?;
         self.each_stretch(ids, |stretch, flow| {
             self.running.visit_entries(stretch, &mut |entry| {
@@ -197,7 +197,7 @@ impl Numbered for FixedDatabase {
         ids: RangeInclusive<u64>,
         visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        let identity = self.identity();
+        let identity = reentry::identity_of(self);
         reentry::check(identity)?;
         self.each_stretch(ids, |stretch, flow| {
             self.running.visit_keys(stretch, &mut |key| {

@@ -7,14 +7,13 @@
 
 mod table;
 
-use crate::indexed::{Index, Indexed, Place, Running, Stretch, Table as _, delegate_to_running};
+use crate::indexed::{Index, Indexed, Place, Running, Stretch, Table as _};
 use crate::io::Storage;
 use crate::log::{Location, Nature, StoredKind};
 use crate::{
-    Batch, Change, Engine, Entry, ExpiredKeys, LongValue, Meta, Options, Position, Result, Version,
-    Wait,
+    Batch, Change, Engine, Entry, ExpiredKeys, Family, FullScan, LongValue, Maintenance, Meta,
+    Options, Persistence, Position, Result, Version, Visitor, Wait, Wanted,
 };
-use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 use table::TAG_BITS;
@@ -134,11 +133,6 @@ impl HashDatabase {
         }
     }
 
-    /// The place of a key whose record may be damaged, and the key as the log has it.
-    fn place_of_damaged<'k>(&self, key: &'k [u8]) -> Option<(Place<HashIndex>, Cow<'k, [u8]>)> {
-        Some((self.running.index.place_of(key), Cow::Borrowed(key)))
-    }
-
     /// Entries from a position on: some, all of one hash together; and where to go on.
     fn step(&self, from: &Position) -> Result<Option<(Stretch<HashIndex>, Position)>> {
         let mut place = at_position(match from {
@@ -219,6 +213,62 @@ impl Engine for HashDatabase {
         self.running.update(self.running.index.place_of(key), key, wait, decide)
     }
 
+    fn write(&self, batch: &Batch) -> Result<()> {
+        self.running.write_batch(batch)
+    }
+
+    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
+        let Some((stretch, next)) = self.step(from)? else { return Ok(None) };
+        match visitor {
+            Visitor::Records(visit) => self.running.visit_entries(&stretch, visit)?,
+            Visitor::Keys(visit) => self.running.visit_keys(&stretch, visit)?,
+        }
+        Ok(Some(next))
+    }
+
+    fn full_scan(&self, wanted: Wanted, _is_in_order: bool) -> Result<Box<dyn FullScan + '_>> {
+        Ok(self.running.full_scan(self, wanted))
+    }
+
+    fn position_of(&self, key: &[u8]) -> Position {
+        let place = self.running.index.place_of(key);
+        Position::Hash(position_at(place.shard, place.tag))
+    }
+
+    fn family(&self) -> Family<'_> {
+        Family::Unordered
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+impl Maintenance for HashDatabase {
+    fn len(&self) -> u64 {
+        self.running.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.running.is_read_only()
+    }
+
+    fn evicts(&self) -> bool {
+        self.running.log.capacity().is_capped()
+    }
+
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        self.running.figures()
+    }
+
+    fn optimize(&self, options: Option<&Options>) -> Result<()> {
+        self.running.optimize(options)
+    }
+
+    fn replace_all(&self, batch: &Batch) -> Result<()> {
+        self.running.replace_all(batch)
+    }
+
     fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
         self.running.remove_expired(self.running.index.place_of(key), key, wait)
     }
@@ -227,36 +277,13 @@ impl Engine for HashDatabase {
         self.running.clock.expired_keys()
     }
 
-    fn write(&self, batch: &Batch) -> Result<()> {
-        self.running.write_batch(batch)
+    fn remove_damaged(&self, key: &[u8], wait: Wait) -> Result<bool> {
+        self.running.remove_damaged(self.running.index.place_of(key), key, wait)
     }
 
-    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
-        let Some((stretch, next)) = self.step(from)? else { return Ok(None) };
-        self.running.visit_entries(&stretch, visit)?;
-        Ok(Some(next))
+    fn persistence(&self) -> &dyn Persistence {
+        &self.running.log
     }
-
-    fn scan_keys(&self, from: &Position, visit: &mut dyn FnMut(&[u8])) -> Result<Option<Position>> {
-        let Some((stretch, next)) = self.step(from)? else { return Ok(None) };
-        self.running.visit_keys(&stretch, visit)?;
-        Ok(Some(next))
-    }
-
-    fn position_of(&self, key: &[u8]) -> Position {
-        let place = self.running.index.place_of(key);
-        Position::Hash(position_at(place.shard, place.tag))
-    }
-
-    fn retune(&self, options: &Options) -> Result<()> {
-        self.running.retune(options)
-    }
-
-    fn figures(&self) -> Vec<(&'static str, String)> {
-        self.running.figures()
-    }
-
-    delegate_to_running!();
 }
 
 #[cfg(test)]
@@ -302,7 +329,7 @@ mod tests {
         database.put(b"key", b"value", Meta::NONE, Wait::Block).unwrap();
         assert!(log.has_to_sync());
         storage.faults().fail_syncs.store(true, Ordering::Relaxed);
-        database.sync().unwrap_err();
+        database.persistence().sync().unwrap_err();
         assert!(log.appended() > log.commit().durable() && !log.has_to_sync());
     }
 

@@ -457,7 +457,7 @@ mod tests {
     use super::*;
     use crate::hash::HashDatabase;
     use crate::io::FaultyStorage;
-    use crate::{Engine, Error, Meta, Options, Wanted};
+    use crate::{Engine, Error, Maintenance, Meta, Options, Wanted};
     use std::collections::BTreeMap;
     use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -509,7 +509,7 @@ mod tests {
         }
         for wanted in [Wanted::Records, Wanted::Keys] {
             let mut met = Vec::new();
-            let mut scan = database.full_scan(wanted).unwrap();
+            let mut scan = database.full_scan(wanted, true).unwrap();
             if wanted == Wanted::Keys {
                 while scan.step_keys(&mut |key| met.push(number(key))).unwrap() {}
             } else {
@@ -528,7 +528,7 @@ mod tests {
             for number in 0..3000 {
                 put(&database, number, &[0; 100]);
             }
-            let mut scan = database.full_scan(Wanted::Records).unwrap();
+            let mut scan = database.full_scan(Wanted::Records, true).unwrap();
             let mut met = BTreeMap::new();
             let mut step = 0_u32;
             while some(&mut *scan, &mut met) {
@@ -538,12 +538,12 @@ mod tests {
                     put(&database, number, &step.to_be_bytes());
                 }
                 if step % 4 == turn % 4 {
-                    database.optimize().unwrap();
+                    database.optimize(None).unwrap();
                 }
                 assert!(step < 1000, "it comes to an end");
             }
             assert!(met.keys().copied().eq(0..3000), "{turn}");
-            database.clear().unwrap();
+            database.replace_all(&crate::Batch::new()).unwrap();
         }
     }
 
@@ -570,7 +570,7 @@ mod tests {
                 }
             });
             while !is_done.load(Ordering::Relaxed) {
-                let mut scan = database.full_scan(Wanted::Records).unwrap();
+                let mut scan = database.full_scan(Wanted::Records, true).unwrap();
                 assert!(rest(&mut *scan).into_keys().eq(0..RECORDS));
             }
         });
@@ -582,7 +582,7 @@ mod tests {
         for number in 0..2000 {
             put(&database, number, b"old");
         }
-        let mut scan = database.full_scan(Wanted::Records).unwrap();
+        let mut scan = database.full_scan(Wanted::Records, true).unwrap();
         for number in 1000..2000 {
             put(&database, number, b"new");
         }
@@ -606,13 +606,13 @@ mod tests {
                 put(&database, number, value);
             }
             if scan.is_none() {
-                let scan = scan.insert(database.full_scan(Wanted::Records).unwrap());
+                let scan = scan.insert(database.full_scan(Wanted::Records, true).unwrap());
                 let mut met = BTreeMap::new();
                 while met.is_empty() {
                     some(&mut **scan, &mut met);
                 }
                 // The same slots, offsets and keys come again.
-                database.clear().unwrap();
+                database.replace_all(&crate::Batch::new()).unwrap();
             }
         }
         let met = rest(&mut *scan.unwrap());
@@ -658,7 +658,7 @@ mod tests {
         faults.stall_all();
         let reader = Arc::clone(&database);
         let reader = std::thread::spawn(move || {
-            let mut scan = reader.full_scan(Wanted::Records).unwrap();
+            let mut scan = reader.full_scan(Wanted::Records, true).unwrap();
             rest(&mut *scan).len()
         });
         faults.await_stalled();
@@ -682,7 +682,7 @@ mod tests {
         // The third record or so.
         storage.lose_sectors(&first, 512..1024).unwrap();
         let database = open(&storage);
-        let mut scan = database.full_scan(Wanted::Records).unwrap();
+        let mut scan = database.full_scan(Wanted::Records, true).unwrap();
         let mut met = BTreeMap::new();
         let failed = loop {
             match scan.step(&mut |entry| {
@@ -701,7 +701,7 @@ mod tests {
         for number in 0..20 {
             put(&database, number, b"again");
         }
-        let mut scan = database.full_scan(Wanted::Records).unwrap();
+        let mut scan = database.full_scan(Wanted::Records, true).unwrap();
         assert!(rest(&mut *scan).into_keys().eq(0..2000));
     }
 }

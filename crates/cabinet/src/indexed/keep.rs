@@ -6,7 +6,7 @@ use super::{Found, Index, Indexed, Place, Slot, Table};
 use crate::log::checkpoint::{self, Block};
 use crate::log::record::{Kind, Record};
 use crate::log::{Engaged, Location, Log, Rescue, Segment, Segments};
-use crate::{Error, Options, Result, Wait};
+use crate::{Batch, Error, Options, Result, Wait};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -223,7 +223,7 @@ impl<I: Index> Indexed<I> {
     }
 
     /// Compacts until next to nothing dead is left, and gives back the index's spare slots.
-    pub(crate) fn optimize(&self) -> Result<()> {
+    fn compact_all(&self) -> Result<()> {
         self.log.seal()?;
         let before = self.log.active_number();
         loop {
@@ -245,12 +245,20 @@ impl<I: Index> Indexed<I> {
         Ok(())
     }
 
-    /// Sets the cap if there is one among the options; else as `optimize`.
-    pub(crate) fn retune(&self, options: &Options) -> Result<()> {
-        if options.capacity_bytes == 0 {
-            return self.optimize();
+    /// As [`crate::Maintenance::optimize`].
+    pub(crate) fn optimize(&self, options: Option<&Options>) -> Result<()> {
+        match options {
+            Some(options) if options.capacity_bytes != 0 => {
+                self.log.set_capacity(options.capacity_bytes)
+            }
+            _ => self.compact_all(),
         }
-        self.log.set_capacity(options.capacity_bytes)
+    }
+
+    /// Removes all records, then stores those of a batch.
+    pub(crate) fn replace_all(&self, batch: &Batch) -> Result<()> {
+        self.clear()?;
+        if batch.is_empty() { Ok(()) } else { self.write_batch(batch) }
     }
 
     /// Removes all records.

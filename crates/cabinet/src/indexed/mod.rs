@@ -27,7 +27,7 @@ mod shard;
 mod table;
 
 pub(crate) use run::{Before, Run, difference, tag_of};
-pub(crate) use running::{Running, delegate_to_running};
+pub(crate) use running::Running;
 pub(crate) use table::{Match, Seen, Table, find_location};
 
 use crate::compress;
@@ -480,7 +480,7 @@ impl<I: Index> Indexed<I> {
         })
     }
 
-    /// As [`crate::Engine::remove_expired`].
+    /// As [`crate::Maintenance::remove_expired`].
     pub(crate) fn remove_expired(&self, place: Place<I>, key: &[u8], wait: Wait) -> Result<bool> {
         if !self.has_expiries.load(Ordering::Relaxed) {
             return Ok(false);

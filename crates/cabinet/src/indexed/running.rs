@@ -1,9 +1,10 @@
 //! An engine's state together with its background threads.
 
 use super::{Index, Indexed, keep, recover};
+use crate::engine::Steps;
 use crate::io::Storage;
 use crate::log::{Background, Nature, Rescue};
-use crate::{Options, Result};
+use crate::{Engine, FullScan, Options, Result, Wanted};
 use parking_lot::Mutex;
 use std::ops::Deref;
 use std::path::Path;
@@ -42,6 +43,22 @@ impl<I: Index> Running<I> {
     pub(crate) fn tend(&self) -> Result<()> {
         keep::tend(&self.shared)
     }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// Begins a scan of all records of the engine that this is the state of.
+    pub(crate) fn full_scan<'e>(
+        &'e self,
+        engine: &'e dyn Engine,
+        wanted: Wanted,
+    ) -> Box<dyn FullScan + 'e> {
+        if wanted == Wanted::Keys && self.has_long_records() {
+            return Box::new(Steps::new(engine));
+        }
+        Box::new(self.scan_in_log_order())
+    }
 }
 
 impl<I: Index> Deref for Running<I> {
@@ -66,43 +83,3 @@ impl<I: Index> Drop for Running<I> {
         }
     }
 }
-
-/// The operations of an engine that are the same for every [`Index`], or those of its log. The
-/// engine has a [`Running`] in the field `running`.
-macro_rules! delegate_to_running {
-    () => {
-        fn len(&self) -> u64 {
-            self.running.len()
-        }
-
-        fn full_scan(&self, wanted: crate::Wanted) -> crate::Result<Box<dyn crate::FullScan + '_>> {
-            if wanted == crate::Wanted::Keys && self.running.has_long_records() {
-                return Ok(Box::new(crate::engine::Steps::new(self)));
-            }
-            Ok(Box::new(self.running.scan_in_log_order()))
-        }
-
-        fn optimize(&self) -> crate::Result<()> {
-            self.running.optimize()
-        }
-
-        fn clear(&self) -> crate::Result<()> {
-            self.running.clear()
-        }
-
-        fn remove_damaged(&self, key: &[u8], wait: crate::Wait) -> crate::Result<bool> {
-            match self.place_of_damaged(key) {
-                Some((place, key)) => self.running.remove_damaged(place, &key, wait),
-                None => Ok(false),
-            }
-        }
-
-        fn evicts(&self) -> bool {
-            self.running.log.capacity().is_capped()
-        }
-
-        crate::delegate::delegate_to_log!(running.log);
-    };
-}
-
-pub(crate) use delegate_to_running;

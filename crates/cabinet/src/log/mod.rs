@@ -43,6 +43,7 @@ mod lane;
 mod long;
 mod long_change;
 pub(crate) mod manifest;
+mod persistence;
 mod read;
 mod reader;
 pub(crate) mod record;
@@ -67,7 +68,6 @@ pub(crate) use read::{Check, peek_record, with_record};
 pub(crate) use reader::{Next, Reader};
 pub(crate) use recover::Recovery;
 pub(crate) use segment::{Age, Location, Segment, Segments};
-pub use verify::GoOn;
 
 use crate::io::{Appender, Storage};
 use crate::{Damage, Durability, Error, LogPosition};

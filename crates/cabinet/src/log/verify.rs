@@ -11,7 +11,7 @@ use super::compact::NOTHING_WRITTEN;
 use super::scan::{ScanError, Scanner};
 use super::segment::{Segment, read_header};
 use super::{Log, error_at, manifest};
-use crate::{Damage, Verified};
+use crate::{Damage, GoOn, Verified};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,10 +24,6 @@ const NAP_MAX: Duration = Duration::from_millis(100);
 
 /// Bytes that the system is told of before they are read.
 const AHEAD_BYTES: u64 = 2 << 20;
-
-/// Asked now and then whether to go on, with what was verified so far; returns the most bytes per
-/// second from then on, or `None` to stop.
-pub type GoOn<'g> = dyn FnMut(&Verified) -> Option<u64> + 'g;
 
 /// What a verification has come to.
 struct Run<'r> {

@@ -28,8 +28,9 @@ use super::expiry::SEARCHES;
 use super::record::Record;
 use super::shard::Shard;
 use crate::{
-    Batch, BatchChange, Change, Engine, Entry, Error, ExpiredKeys, Meta, Options, Position, Result,
-    Version, Wait, locks, reentry,
+    Batch, BatchChange, Change, Engine, Entry, Error, ExpiredKeys, Family, Maintenance, Meta,
+    Options, Persistence, Position, Result, SnapshotBarrier, Version, Visitor, Wait, locks,
+    reentry,
 };
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::BTreeMap;
@@ -229,6 +230,49 @@ impl MemoryHash {
     fn write_all(&self) -> Vec<RwLockWriteGuard<'_, Shard>> {
         self.shards.iter().map(|shard| shard.0.write()).collect()
     }
+
+    /// One step of a scan.
+    fn scan_records(
+        &self,
+        from: &Position,
+        visit: &mut dyn FnMut(Entry<'_>),
+    ) -> Result<Option<Position>> {
+        let start = match from {
+            Position::Start => 0,
+            Position::Hash(position) => *position,
+            Position::Key(key) => return self.scan_records(&self.position_of(key), visit),
+            Position::Id(_) => {
+                return Err(Error::NotSupported("a position of another engine".into()));
+            }
+        };
+        let first = (start >> 32) as usize;
+        let mut from_tag = start as u32;
+        let mut budget = ScanBudget::default();
+        for index in first..self.shards.len() {
+            let shard = self.shards[index].0.read();
+            let mut last = None;
+            for (tag, place) in shard.from(from_tag) {
+                if budget.is_spent() && last != Some(tag) {
+                    return Ok(Some(Position::Hash((index as u64) << 32 | u64::from(tag))));
+                }
+                last = Some(tag);
+                if let Some(record) = self.live(&shard, Some(place)) {
+                    budget.spend(record.size_bytes());
+                    record.lend(&mut *visit)?;
+                }
+            }
+            from_tag = 0;
+        }
+        Ok(None)
+    }
+
+    fn copy_to(&self, path: &Path) -> Result<()> {
+        let shards = self.read_all();
+        let places = shards.iter().flat_map(|shard| {
+            shard.from(0).filter_map(move |(_, place)| self.live(shard, Some(place)))
+        });
+        copy_records(path, places)
+    }
 }
 
 impl Engine for MemoryHash {
@@ -299,30 +343,6 @@ impl Engine for MemoryHash {
         }
     }
 
-    fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
-        let (index, tag) = self.place(key);
-        let mut shard = locks::write(&self.shards[index].0, wait)?;
-        let found = shard.find(tag, key);
-        let is_expired = found.is_some() && self.live(&shard, found).is_none();
-        if is_expired {
-            shard.remove(tag, key, &self.capacity);
-            self.capacity.expired.count_removed();
-        }
-        Ok(is_expired)
-    }
-
-    fn find_expired(&self) {
-        for shard in &self.shards {
-            for _ in 0..SEARCHES {
-                self.sweep(&mut shard.0.write());
-            }
-        }
-    }
-
-    fn expired_keys(&self) -> Option<&ExpiredKeys> {
-        self.options.clock.expired_keys()
-    }
-
     fn write(&self, batch: &Batch) -> Result<()> {
         // All that can fail is done before the first change.
         let mut changes = Vec::with_capacity(batch.changes.len());
@@ -388,34 +408,8 @@ impl Engine for MemoryHash {
         Ok(())
     }
 
-    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
-        let start = match from {
-            Position::Start => 0,
-            Position::Hash(position) => *position,
-            Position::Key(key) => return self.scan(&self.position_of(key), visit),
-            Position::Id(_) => {
-                return Err(Error::NotSupported("a position of another engine".into()));
-            }
-        };
-        let first = (start >> 32) as usize;
-        let mut from_tag = start as u32;
-        let mut budget = ScanBudget::default();
-        for index in first..self.shards.len() {
-            let shard = self.shards[index].0.read();
-            let mut last = None;
-            for (tag, place) in shard.from(from_tag) {
-                if budget.is_spent() && last != Some(tag) {
-                    return Ok(Some(Position::Hash((index as u64) << 32 | u64::from(tag))));
-                }
-                last = Some(tag);
-                if let Some(record) = self.live(&shard, Some(place)) {
-                    budget.spend(record.size_bytes());
-                    record.lend(&mut *visit)?;
-                }
-            }
-            from_tag = 0;
-        }
-        Ok(None)
+    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
+        visitor.of_records(|visit| self.scan_records(from, visit))
     }
 
     fn position_of(&self, key: &[u8]) -> Position {
@@ -423,13 +417,91 @@ impl Engine for MemoryHash {
         Position::Hash((index as u64) << 32 | u64::from(tag))
     }
 
+    fn family(&self) -> Family<'_> {
+        Family::Unordered
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+impl Maintenance for MemoryHash {
     fn len(&self) -> u64 {
         self.capacity.records()
     }
 
+    fn is_read_only(&self) -> bool {
+        self.options.read_only
+    }
+
+    fn evicts(&self) -> bool {
+        self.capacity.is_capped()
+    }
+
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        self.capacity.figures("on-memory hash")
+    }
+
+    /// Gives memory that removed records have left back to the allocator, or sets the caps.
+    fn optimize(&self, options: Option<&Options>) -> Result<()> {
+        if let Some(options) = options {
+            self.capacity.set(options);
+        }
+        for shard in &self.shards {
+            let mut shard = shard.0.write();
+            match options {
+                Some(_) => self.evict(&mut shard, &[]),
+                None => shard.shrink(|key| self.tag(key)),
+            }
+        }
+        Ok(())
+    }
+
+    fn replace_all(&self, batch: &Batch) -> Result<()> {
+        for mut shard in self.write_all() {
+            shard.clear(&self.capacity);
+        }
+        self.write(batch)
+    }
+
+    fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
+        let (index, tag) = self.place(key);
+        let mut shard = locks::write(&self.shards[index].0, wait)?;
+        let found = shard.find(tag, key);
+        let is_expired = found.is_some() && self.live(&shard, found).is_none();
+        if is_expired {
+            shard.remove(tag, key, &self.capacity);
+            self.capacity.expired.count_removed();
+        }
+        Ok(is_expired)
+    }
+
+    fn find_expired(&self) {
+        for shard in &self.shards {
+            for _ in 0..SEARCHES {
+                self.sweep(&mut shard.0.write());
+            }
+        }
+    }
+
+    fn expired_keys(&self) -> Option<&ExpiredKeys> {
+        self.options.clock.expired_keys()
+    }
+
+    fn persistence(&self) -> &dyn Persistence {
+        self
+    }
+}
+
+impl Persistence for MemoryHash {
+    fn path(&self) -> PathBuf {
+        PathBuf::from(PATH)
+    }
+
     fn size_bytes(&self) -> u64 {
         // A callback may run under the lock of a shard.
-        let is_within = reentry::is_within(self.identity());
+        let is_within = reentry::is_within(reentry::identity_of(self));
         let shards_known = if is_within { &[][..] } else { &self.shards };
         // One that is held for long is left out rather than waited for.
         let shards_known =
@@ -439,53 +511,10 @@ impl Engine for MemoryHash {
         self.capacity.record_bytes() + tables as u64 + shards as u64
     }
 
-    fn path(&self) -> PathBuf {
-        PathBuf::from(PATH)
-    }
-
-    fn sync(&self) -> Result<()> {
+    /// Writes the records into the database that `path` names. Writers wait meanwhile.
+    fn copy_at(&self, path: &Path, barrier: &mut SnapshotBarrier<'_>) -> Result<()> {
+        while !barrier(&mut || self.copy_to(path))? {}
         Ok(())
-    }
-
-    /// Gives memory that removed records have left back to the allocator.
-    fn optimize(&self) -> Result<()> {
-        for shard in &self.shards {
-            shard.0.write().shrink(|key| self.tag(key));
-        }
-        Ok(())
-    }
-
-    fn retune(&self, options: &Options) -> Result<()> {
-        self.capacity.set(options);
-        for shard in &self.shards {
-            self.evict(&mut shard.0.write(), &[]);
-        }
-        Ok(())
-    }
-
-    fn clear(&self) -> Result<()> {
-        for mut shard in self.write_all() {
-            shard.clear(&self.capacity);
-        }
-        Ok(())
-    }
-
-    /// Writes the records into the database that `path` names, which must not exist. Writers
-    /// wait meanwhile.
-    fn copy_to(&self, path: &Path) -> Result<()> {
-        let shards = self.read_all();
-        let places = shards.iter().flat_map(|shard| {
-            shard.from(0).filter_map(move |(_, place)| self.live(shard, Some(place)))
-        });
-        copy_records(path, places)
-    }
-
-    fn evicts(&self) -> bool {
-        self.capacity.is_capped()
-    }
-
-    fn figures(&self) -> Vec<(&'static str, String)> {
-        self.capacity.figures("on-memory hash")
     }
 }
 

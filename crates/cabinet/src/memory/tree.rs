@@ -14,8 +14,8 @@ use super::copy::copy_records;
 use super::expiry::{Expiries, LOOKS_PER_WRITE, SEARCHES};
 use super::record::Record;
 use crate::{
-    Batch, BatchChange, Change, Clock, Engine, Entry, Error, ExpiredKeys, Meta, Options, Position,
-    Result, Version, Wait, locks,
+    Batch, BatchChange, Change, Clock, Engine, Entry, Error, ExpiredKeys, Family, Maintenance,
+    Meta, Options, Persistence, Position, Result, SnapshotBarrier, Version, Visitor, Wait, locks,
 };
 use parking_lot::RwLock;
 use std::borrow::Borrow;
@@ -217,6 +217,39 @@ impl MemoryTree {
         self.sweep(tree);
         tree.evict(spare, &self.capacity);
     }
+
+    /// One step of a scan.
+    fn scan_records(
+        &self,
+        from: &Position,
+        visit: &mut dyn FnMut(Entry<'_>),
+    ) -> Result<Option<Position>> {
+        let from = match from {
+            Position::Start => &[][..],
+            Position::Key(key) => key,
+            Position::Hash(_) | Position::Id(_) => {
+                return Err(Error::NotSupported("a position of another engine".into()));
+            }
+        };
+        let tree = self.tree.read();
+        let mut budget = ScanBudget::default();
+        for item in tree.from(from) {
+            if budget.is_spent() {
+                return Ok(Some(Position::Key(item.record.key().to_vec())));
+            }
+            if self.is_live(item.record.meta()) {
+                budget.spend(item.record.size_bytes());
+                item.record.lend(&mut *visit)?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn copy_to(&self, path: &Path) -> Result<()> {
+        let tree = self.tree.read();
+        let records = tree.items.iter().map(|item| &item.record);
+        copy_records(path, records.filter(|record| self.is_live(record.meta())))
+    }
 }
 
 impl Engine for MemoryTree {
@@ -272,27 +305,6 @@ impl Engine for MemoryTree {
         }
     }
 
-    fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
-        let mut tree = locks::write(&self.tree, wait)?;
-        let is_expired = tree.items.contains(key) && self.live(&tree, key).is_none();
-        if is_expired {
-            tree.remove(key, &self.capacity);
-            self.capacity.expired.count_removed();
-        }
-        Ok(is_expired)
-    }
-
-    fn find_expired(&self) {
-        let clock = &self.options.clock;
-        for _ in 0..SEARCHES {
-            self.tree.write().sweep(clock.now_ms(), &self.capacity, clock);
-        }
-    }
-
-    fn expired_keys(&self) -> Option<&ExpiredKeys> {
-        self.options.clock.expired_keys()
-    }
-
     fn write(&self, batch: &Batch) -> Result<()> {
         // All that can fail is done before the first change.
         let mut changes = Vec::with_capacity(batch.changes.len());
@@ -329,78 +341,30 @@ impl Engine for MemoryTree {
         Ok(())
     }
 
-    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
-        let from = match from {
-            Position::Start => &[][..],
-            Position::Key(key) => key,
-            Position::Hash(_) | Position::Id(_) => {
-                return Err(Error::NotSupported("a position of another engine".into()));
-            }
-        };
-        let tree = self.tree.read();
-        let mut budget = ScanBudget::default();
-        for item in tree.from(from) {
-            if budget.is_spent() {
-                return Ok(Some(Position::Key(item.record.key().to_vec())));
-            }
-            if self.is_live(item.record.meta()) {
-                budget.spend(item.record.size_bytes());
-                item.record.lend(&mut *visit)?;
-            }
-        }
-        Ok(None)
+    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
+        visitor.of_records(|visit| self.scan_records(from, visit))
     }
 
     fn position_of(&self, key: &[u8]) -> Position {
         Position::Key(key.to_vec())
     }
 
-    fn position_of_prefix(&self, prefix: &[u8]) -> Position {
-        Position::Key(prefix.to_vec())
+    fn family(&self) -> Family<'_> {
+        Family::Sorted(crate::Order::Lexical)
     }
 
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+impl Maintenance for MemoryTree {
     fn len(&self) -> u64 {
         self.capacity.records()
     }
 
-    fn size_bytes(&self) -> u64 {
-        self.capacity.record_bytes() + self.len() * NODE_BYTES_PER_RECORD
-    }
-
-    fn path(&self) -> PathBuf {
-        PathBuf::from(PATH)
-    }
-
-    fn sync(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn optimize(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn retune(&self, options: &Options) -> Result<()> {
-        self.capacity.set(options);
-        self.tree.write().evict(None, &self.capacity);
-        Ok(())
-    }
-
-    fn clear(&self) -> Result<()> {
-        let mut tree = self.tree.write();
-        for item in &tree.items {
-            self.capacity.subtract(item.record.size_bytes());
-        }
-        // Versions go on where they were.
-        *tree = Tree { version: tree.version, ..Tree::default() };
-        Ok(())
-    }
-
-    /// Writes the records into the database that `path` names, which must not exist. Writers
-    /// wait meanwhile.
-    fn copy_to(&self, path: &Path) -> Result<()> {
-        let tree = self.tree.read();
-        let records = tree.items.iter().map(|item| &item.record);
-        copy_records(path, records.filter(|record| self.is_live(record.meta())))
+    fn is_read_only(&self) -> bool {
+        self.options.read_only
     }
 
     fn evicts(&self) -> bool {
@@ -409,6 +373,67 @@ impl Engine for MemoryTree {
 
     fn figures(&self) -> Vec<(&'static str, String)> {
         self.capacity.figures("on-memory tree")
+    }
+
+    fn optimize(&self, options: Option<&Options>) -> Result<()> {
+        if let Some(options) = options {
+            self.capacity.set(options);
+            self.tree.write().evict(None, &self.capacity);
+        }
+        Ok(())
+    }
+
+    fn replace_all(&self, batch: &Batch) -> Result<()> {
+        {
+            let mut tree = self.tree.write();
+            for item in &tree.items {
+                self.capacity.subtract(item.record.size_bytes());
+            }
+            // Versions go on where they were.
+            *tree = Tree { version: tree.version, ..Tree::default() };
+        }
+        self.write(batch)
+    }
+
+    fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
+        let mut tree = locks::write(&self.tree, wait)?;
+        let is_expired = tree.items.contains(key) && self.live(&tree, key).is_none();
+        if is_expired {
+            tree.remove(key, &self.capacity);
+            self.capacity.expired.count_removed();
+        }
+        Ok(is_expired)
+    }
+
+    fn find_expired(&self) {
+        let clock = &self.options.clock;
+        for _ in 0..SEARCHES {
+            self.tree.write().sweep(clock.now_ms(), &self.capacity, clock);
+        }
+    }
+
+    fn expired_keys(&self) -> Option<&ExpiredKeys> {
+        self.options.clock.expired_keys()
+    }
+
+    fn persistence(&self) -> &dyn Persistence {
+        self
+    }
+}
+
+impl Persistence for MemoryTree {
+    fn path(&self) -> PathBuf {
+        PathBuf::from(PATH)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.capacity.record_bytes() + self.len() * NODE_BYTES_PER_RECORD
+    }
+
+    /// Writes the records into the database that `path` names. Writers wait meanwhile.
+    fn copy_at(&self, path: &Path, barrier: &mut SnapshotBarrier<'_>) -> Result<()> {
+        while !barrier(&mut || self.copy_to(path))? {}
+        Ok(())
     }
 }
 

@@ -205,7 +205,7 @@ impl<'a> Cursor<'a> {
         let next = if self.keys_only {
             self.view.engine.scan_keys(position, &mut |key| take(key, b""))?
         } else {
-            self.view.engine.scan(position, &mut |entry| take(entry.key, entry.value))?
+            self.view.engine.scan_records(position, &mut |entry| take(entry.key, entry.value))?
         };
         self.next = match next {
             Some(Position::Key(key)) if !is_past && self.range.is_before_end(&key) => {

@@ -7,8 +7,8 @@ use super::cursor::KeyRange;
 use super::write::RowChange;
 use super::{Row, RowView, Table, keys};
 use crate::{
-    Batch, BatchChange, Change, Engine, Entry, Error, FullScan, Meta, Options, Ordered, Position,
-    Result, Version, Wait, Wanted,
+    Batch, BatchChange, Change, Engine, Entry, Error, Family, FullScan, Maintenance, Meta, Options,
+    Order, Ordered, Persistence, Position, Result, Version, Visitor, Wait, Wanted,
 };
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ impl Table {
         visit: &mut dyn FnMut(Entry<'_>),
     ) -> Result<Option<Position>> {
         let range = KeyRange::of_prefix(vec![keys::ROWS]);
-        let next = self.engine.scan(&beneath(from)?, &mut |entry| {
+        let next = self.engine.scan_records(&beneath(from)?, &mut |entry| {
             if range.is_before_end(entry.key) {
                 visit(entry);
             }
@@ -35,6 +35,21 @@ impl Table {
         let ordered = self.engine.as_ordered();
         let scan = ordered.and_then(|tree| tree.scan_range(Some(&start), Some(&end), is_in_order));
         scan.unwrap_or_else(|| Box::new(RowSteps { table: self, next: Some(Position::Start) }))
+    }
+
+    /// As `scan_rows`, for primary keys alone.
+    fn scan_primaries(
+        &self,
+        from: &Position,
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<Option<Position>> {
+        let range = KeyRange::of_prefix(vec![keys::ROWS]);
+        let next = self.engine.scan_keys(&beneath(from)?, &mut |key| {
+            if range.is_before_end(key) {
+                visit(&key[1..]);
+            }
+        })?;
+        Ok(above(next, &range))
     }
 
     /// The key that a row is to be put under.
@@ -212,74 +227,74 @@ impl Engine for Table {
         self.change_many(&rows, &batch.expected)
     }
 
-    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
-        self.scan_rows(from, &mut |entry| {
-            let value = RowView::new(entry.value).to_joined();
-            let (key, version) = (&entry.key[1..], entry.version);
-            visit(Entry { key, value: &value, meta: Meta::NONE, version });
-        })
+    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
+        match visitor {
+            Visitor::Records(visit) => self.scan_rows(from, &mut |entry| {
+                let value = RowView::new(entry.value).to_joined();
+                let (key, version) = (&entry.key[1..], entry.version);
+                visit(Entry { key, value: &value, meta: Meta::NONE, version });
+            }),
+            Visitor::Keys(visit) => self.scan_primaries(from, visit),
+        }
     }
 
-    fn scan_keys(&self, from: &Position, visit: &mut dyn FnMut(&[u8])) -> Result<Option<Position>> {
-        let range = KeyRange::of_prefix(vec![keys::ROWS]);
-        let next = self.engine.scan_keys(&beneath(from)?, &mut |key| {
-            if range.is_before_end(key) {
-                visit(&key[1..]);
-            }
-        })?;
-        Ok(above(next, &range))
-    }
-
-    fn full_scan(&self, _wanted: Wanted) -> Result<Box<dyn FullScan + '_>> {
-        Ok(Box::new(JoinedRows { rows: self.scan_all_rows(true) }))
-    }
-
-    fn scan_in_any_order(&self) -> Result<Box<dyn FullScan + '_>> {
-        Ok(Box::new(JoinedRows { rows: self.scan_all_rows(false) }))
+    fn full_scan(&self, _wanted: Wanted, is_in_order: bool) -> Result<Box<dyn FullScan + '_>> {
+        Ok(Box::new(JoinedRows { rows: self.scan_all_rows(is_in_order) }))
     }
 
     fn position_of(&self, key: &[u8]) -> Position {
         Position::Key(key.to_vec())
     }
 
-    fn position_of_prefix(&self, prefix: &[u8]) -> Position {
-        Position::Key(prefix.to_vec())
+    fn family(&self) -> Family<'_> {
+        Family::Sorted(Order::Lexical)
     }
 
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+impl Maintenance for Table {
     fn len(&self) -> u64 {
-        Table::len(self)
+        Self::len(self)
     }
 
-    fn optimize(&self) -> Result<()> {
-        self.engine.optimize()
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
     }
 
-    /// Sets the cap on bytes if there is one among the options, and evicts what is over it; else as
-    /// `optimize`.
-    fn retune(&self, options: &Options) -> Result<()> {
-        self.engine.retune(options)?;
-        if let Some((_, max)) = self.engine.as_ordered().and_then(Ordered::owned_cap) {
+    fn evicts(&self) -> bool {
+        self.engine.maintenance().evicts()
+    }
+
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        let mut figures = self.engine.maintenance().figures();
+        figures.retain(|(name, _)| *name != "type");
+        figures.insert(0, ("type", "table".into()));
+        figures.push(("indices", self.indices().len().to_string()));
+        figures
+    }
+
+    /// A cap on bytes that the options give is kept to at once.
+    fn optimize(&self, options: Option<&Options>) -> Result<()> {
+        self.check_writable()?;
+        self.engine.maintenance().optimize(options)?;
+        if options.is_some()
+            && let Some((_, max)) = self.engine.as_ordered().and_then(Ordered::owned_cap)
+        {
             self.entries.set_cap(max);
             self.make_way(Wait::Block)?;
         }
         Ok(())
     }
 
-    fn evicts(&self) -> bool {
-        self.engine.evicts()
+    fn replace_all(&self, batch: &Batch) -> Result<()> {
+        self.clear_rows()?;
+        if batch.is_empty() { Ok(()) } else { self.write(batch) }
     }
 
-    fn clear(&self) -> Result<()> {
-        self.clear_rows()
-    }
-
-    crate::delegate::delegate_storage!(engine);
-
-    fn figures(&self) -> Vec<(&'static str, String)> {
-        let mut figures = self.engine.figures();
-        figures.retain(|(name, _)| *name != "type");
-        figures.insert(0, ("type", "table".into()));
-        figures.push(("indices", self.indices().len().to_string()));
-        figures
+    fn persistence(&self) -> &dyn Persistence {
+        self.engine.persistence()
     }
 }

@@ -43,7 +43,11 @@ fn read_number(engine: &dyn Engine, kind: u8) -> Result<Option<u64>> {
 }
 
 fn damaged(engine: &dyn Engine, what: &str) -> Error {
-    Error::Corrupted { file: engine.path(), offset: 0, what: format!("in the table: {what}") }
+    Error::Corrupted {
+        file: engine.persistence().path(),
+        offset: 0,
+        what: format!("in the table: {what}"),
+    }
 }
 
 pub(super) fn is_suspect(engine: &dyn Engine) -> Result<bool> {
@@ -94,9 +98,11 @@ pub(super) fn check_layout(engine: &dyn Engine, is_read_only: bool) -> Result<()
         Some(version) if version == VERSION.to_le_bytes() => Ok(()),
         Some(_) => Err(Error::NotSupported(format!(
             "the layout of the table {}, which another version of this program made",
-            engine.path().display()
+            engine.persistence().path().display()
         ))),
-        None if !engine.is_empty() => Err(damaged(engine, "it does not say which layout it has")),
+        None if !engine.maintenance().is_empty() => {
+            Err(damaged(engine, "it does not say which layout it has"))
+        }
         None if is_read_only => Ok(()),
         None => {
             let mut batch = Batch::new();

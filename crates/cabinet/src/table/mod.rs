@@ -54,7 +54,6 @@ pub use query::{Query, Report, SetOperation};
 pub use request::{SearchAnswer, SearchRequest};
 pub use row::{Row, RowView};
 
-use crate::read_only::ReadOnly;
 use crate::reentry;
 use crate::{Durability, Engine, Error, Options, Result, TreeDatabase, Wait};
 use entries::{Entries, Keeper};
@@ -131,10 +130,8 @@ impl Table {
     /// ask for where the column has none.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
         let storage = crate::io::storage(options.read_only);
-        let engine: Arc<dyn Engine> =
-            Arc::new(TreeDatabase::open_table_on(storage, path, options, !options.read_only)?);
-        let engine = if options.read_only { Arc::new(ReadOnly::new(engine)) } else { engine };
-        let mut table = Self::new(engine, options)?;
+        let tree = TreeDatabase::open_table_on(storage, path, options, !options.read_only)?;
+        let mut table = Self::new(Arc::new(tree), options)?;
         if !options.read_only {
             table.keeper = Some(Keeper::start(&table.entries)?);
         }
@@ -150,7 +147,7 @@ impl Table {
     /// A table in an engine whose keys are in lexical order, and in which there is nothing else.
     /// The options `read_only`, `query_memory_bytes` and `cache_bytes` matter.
     pub fn new(engine: Arc<dyn Engine>, options: &Options) -> Result<Self> {
-        let path = engine.path();
+        let path = engine.persistence().path();
         Self::of(engine, options).map_err(|error| recover::with_way_out(&path, error))
     }
 
@@ -415,7 +412,7 @@ impl Table {
         let mut batch = crate::Batch::new();
         meta::put_layout(&mut batch);
         structure.iter().for_each(|index| meta::put_index(&mut batch, index));
-        self.entries.clear(|| self.engine.replace_all(&batch))?;
+        self.entries.clear(|| self.engine.maintenance().replace_all(&batch))?;
         for index in structure.iter() {
             index.has_cut_values.store(false, Ordering::Release);
         }
@@ -429,27 +426,26 @@ impl Table {
     /// methods do not.
     pub fn acknowledge(&self) -> Result<()> {
         self.enter()?;
-        if self.engine.durability() != Durability::Always {
+        let persistence = self.engine.persistence();
+        if persistence.durability() != Durability::Always {
             return Ok(());
         }
-        self.engine.wait_durable(self.engine.appended())
+        persistence.wait_durable(persistence.appended())
     }
 
     /// Fails if this thread is in a callback that was lent a row.
     fn enter(&self) -> Result<()> {
-        reentry::check(Engine::identity(self))
+        reentry::check(reentry::identity_of(self))
     }
 
     /// Runs a callback of the caller's that is lent a row.
     fn call<T>(&self, callback: impl FnOnce() -> T) -> T {
-        reentry::lending(Engine::identity(self), callback)
+        reentry::lending(reentry::identity_of(self), callback)
     }
 
     fn check_writable(&self) -> Result<()> {
         if self.is_read_only {
-            return Err(Error::NotSupported(
-                "writing to a database that was opened for reading only".into(),
-            ));
+            return Err(Error::read_only());
         }
         Ok(())
     }
@@ -457,7 +453,7 @@ impl Table {
     /// Where temporary files go: into the folder of the database, if it has one that may be written
     /// to.
     fn temporary_folder(&self) -> PathBuf {
-        let path = self.engine.path();
+        let path = self.engine.persistence().path();
         if path.is_dir() && !self.is_read_only { path } else { std::env::temp_dir() }
     }
 }
@@ -470,11 +466,11 @@ impl Drop for Table {
         self.keeper = None;
         // What is not flushed now is made again at the next opening.
         if let Err(error) = self.entries.flush() {
-            tracing::warn!("closing {}: {error}", self.engine.path().display());
+            tracing::warn!("closing {}: {error}", self.engine.persistence().path().display());
         }
         // What is not noted now is counted then.
         if let Err(error) = meta::write_clean(&*self.engine, self.len(), self.last_uid()) {
-            tracing::warn!("closing {}: {error}", self.engine.path().display());
+            tracing::warn!("closing {}: {error}", self.engine.persistence().path().display());
         }
     }
 }

@@ -81,7 +81,7 @@ pub(super) fn forget_entries(engine: &dyn Engine, is_read_only: bool) -> Result<
         return Err(Error::NotSupported(format!(
             "opening {} for reading only: its indices have to be made anew after damage, for which it \
              has to be opened for writing once",
-            engine.path().display()
+            engine.persistence().path().display()
         )));
     }
     remove_blocks(engine, vec![keys::ENTRIES])?;
@@ -96,7 +96,7 @@ impl Table {
             let column = String::from_utf8_lossy(&index.column).into_owned();
             tracing::warn!(
                 "{}: the index of column {column:?} is made anew after damage",
-                self.engine.path().display()
+                self.engine.persistence().path().display()
             );
             self.build(&index)?;
         }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::io::{FaultyStorage, Open, Storage};
     use crate::table::{IndexChange, IndexKind, Operator, Query, Row};
-    use crate::{Batch, MemoryTree, Meta, Options, TreeDatabase, Wait};
+    use crate::{Batch, Maintenance, MemoryTree, Meta, Options, TreeDatabase, Wait};
     use std::sync::Arc;
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
         storage.remove(&path.join(missing)).unwrap();
         for _ in 0..2 {
             let (table, tree) = open(&storage);
-            assert!(!tree.damages().is_empty());
+            assert!(!tree.persistence().damages().is_empty());
             table.check_indices().unwrap();
             for (text, expected) in [(&b"of the checkpoint"[..], 0), (b"of the last segment", 1)] {
                 let query = Query::new().with(b"text", Operator::StringEqual, text);

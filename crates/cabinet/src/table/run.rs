@@ -13,7 +13,7 @@ use super::postings::{Formula, Source};
 use super::query::{Query, Report};
 use super::row::RowView;
 use super::sort::Sorter;
-use crate::{Engine, Position, Result, Wait, deadline, reentry};
+use crate::{Position, Result, Wait, deadline, reentry};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ impl Table {
         mut visit: impl FnMut(&[u8]) -> Result<ControlFlow<()>>,
     ) -> Result<Report> {
         self.enter()?;
-        let identity = Engine::identity(self);
+        let identity = reentry::identity_of(self);
         let mut visit = |primary: &[u8]| reentry::showing(identity, || visit(primary));
         self.run(query, query.skip, query.max, &mut visit)
     }
@@ -195,7 +195,7 @@ impl<'a> Run<'a> {
             let mut left_out = None;
             let mut rows_read = 0;
             let (all, sorted_by) = (&self.all, self.sorted_by);
-            let after = self.table.engine.scan(&position, &mut |entry| {
+            let after = self.table.engine.scan_records(&position, &mut |entry| {
                 is_past = is_past || left_out.is_some() || !range.is_before_end(entry.key);
                 if is_past {
                     return;

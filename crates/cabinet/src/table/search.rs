@@ -42,6 +42,7 @@ impl Table {
     /// Removes the rows that a query asks for; shows each of them, as it was, to `removed`. The
     /// report counts those removed. A row that has changed and is no longer asked for stays.
     pub fn search_out(&self, query: &Query, mut removed: impl FnMut(&[u8], Row)) -> Result<Report> {
+        self.check_writable()?;
         let matchers: Vec<Matcher> = query.conditions.iter().map(Matcher::new).collect();
         let mut count = 0;
         let mut report = self.for_each_result(query, |primary| {

@@ -7,7 +7,7 @@ use super::order::Order;
 use super::query::{Query, Report, SetOperation};
 use super::sort::{Sorted, Sorter};
 use super::{Table, keys};
-use crate::{Engine, Error, Result, reentry};
+use crate::{Error, Result, reentry};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -64,7 +64,7 @@ impl Table {
             met += 1;
             if met > skip {
                 report.count += 1;
-                if reentry::showing(Engine::identity(self), || visit(primary))?.is_break() {
+                if reentry::showing(reentry::identity_of(self), || visit(primary))?.is_break() {
                     break;
                 }
             }

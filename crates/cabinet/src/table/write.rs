@@ -66,6 +66,7 @@ impl Table {
         wait: Wait,
         decide: &mut Decide<'_, T>,
     ) -> Result<(T, Option<Version>)> {
+        self.check_writable()?;
         check_primary(primary)?;
         self.make_way(wait)?;
         self.change_within_cap(primary, wait, decide)
@@ -177,6 +178,7 @@ impl Table {
         rows: &BTreeMap<&[u8], Option<Vec<u8>>>,
         expected: &[(Vec<u8>, Option<Version>)],
     ) -> Result<()> {
+        self.check_writable()?;
         let mut bytes = 0;
         for (primary, row) in rows {
             check_primary(primary)?;

@@ -315,7 +315,7 @@ pub(super) mod tests {
     use super::*;
     use crate::io::FaultyStorage;
     use crate::tree::TreeDatabase;
-    use crate::{Engine, Error, Meta, Options, Ordered, Side};
+    use crate::{Engine, Error, Maintenance, Meta, Options, Ordered, Side, Wanted};
     use std::collections::BTreeMap;
     use std::path::Path;
     use std::sync::atomic::Ordering;
@@ -372,7 +372,7 @@ pub(super) mod tests {
     }
 
     fn all(tree: &TreeDatabase) -> Met {
-        all_of(&mut *tree.scan_in_any_order().unwrap(), || ())
+        all_of(&mut *tree.full_scan(Wanted::Records, false).unwrap(), || ())
     }
 
     #[test]
@@ -400,7 +400,7 @@ pub(super) mod tests {
         let tree = cold_tree(&FaultyStorage::new(), 2000, &Options::default());
         let segments = tree.shared.log.segments();
         let mut ages = Vec::new();
-        tree.scan_in_any_order()
+        tree.full_scan(Wanted::Records, false)
             .unwrap()
             .step(&mut |entry| {
                 let handle = tree.shared.handle_of(entry.key);
@@ -413,7 +413,7 @@ pub(super) mod tests {
         assert!(ages.is_sorted() && ages.len() > 500);
         let keys_are_sorted = |met: &[Vec<u8>]| met.is_sorted();
         let mut keys = Vec::new();
-        let mut scan = tree.scan_in_any_order().unwrap();
+        let mut scan = tree.full_scan(Wanted::Records, false).unwrap();
         while scan.step_keys(&mut |key| keys.push(key.to_vec())).unwrap() {}
         assert!(keys.len() == 2000 && !keys_are_sorted(&keys), "the pages are not scattered");
     }
@@ -425,7 +425,7 @@ pub(super) mod tests {
         let tree = cold_tree(&FaultyStorage::new(), RECORDS, &options);
         for seed in 0..5_u32 {
             let mut met = Met::new();
-            let mut scan = tree.scan_in_any_order().unwrap();
+            let mut scan = tree.full_scan(Wanted::Records, false).unwrap();
             let mut round = 0;
             while step(&mut *scan, &mut met) {
                 round += 1;
@@ -484,7 +484,7 @@ pub(super) mod tests {
         let segment = segments.get(home.location).unwrap();
         segment.file.write_at(&[0xee; 8], home.location.offset() as u64 + 100).unwrap();
         let mut met = Met::new();
-        let mut scan = tree.scan_in_any_order().unwrap();
+        let mut scan = tree.full_scan(Wanted::Records, false).unwrap();
         let error = loop {
             let note = &mut |entry: Entry<'_>| {
                 met.insert((entry.key.to_vec(), entry.value.to_vec()), 1);

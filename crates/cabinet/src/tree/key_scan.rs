@@ -187,7 +187,7 @@ mod tests {
         let tree = cold_tree(&FaultyStorage::new(), 20_000, &Options::default());
         let before = tree.cached_bytes();
         let mut keys = Vec::new();
-        let mut scan = tree.full_scan(Wanted::Keys).unwrap();
+        let mut scan = tree.full_scan(Wanted::Keys, true).unwrap();
         while scan.step_keys(&mut |key| keys.push(key.to_vec())).unwrap() {}
         assert!(
             keys.iter()
@@ -222,7 +222,7 @@ mod tests {
         let options = Options { cache_bytes: Some(64 << 10), ..Options::default() };
         let tree = cold_tree(&FaultyStorage::new(), RECORDS, &options);
         let mut round = 0;
-        let met = all_of(&mut *tree.full_scan(Wanted::Records).unwrap(), || {
+        let met = all_of(&mut *tree.full_scan(Wanted::Records, true).unwrap(), || {
             round += 1;
             for number in 0..60 {
                 let odd = (number * 47 + round * 601) % (RECORDS / 3) * 3 + 1;

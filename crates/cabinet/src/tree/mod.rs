@@ -61,8 +61,9 @@ use crate::limits::VALUE_BYTES_MAX;
 use crate::log::record::RECORD_BYTES_MAX;
 use crate::log::{Background, Log, Pressure, StoredKind, Usage};
 use crate::{
-    Batch, Change, Clock, Compression, Engine, Entry, Error, ExpiredKeys, FullScan, Meta, Options,
-    Order, Position, Result, Version, Wait, Wanted,
+    Batch, Change, Clock, Compression, Engine, Entry, Error, ExpiredKeys, Family, FullScan,
+    Maintenance, Meta, Options, Order, Persistence, Position, Result, Version, Visitor, Wait,
+    Wanted,
 };
 use cache::Cache;
 use capacity::RecordCap;
@@ -260,7 +261,7 @@ impl Shared {
         self.make_way(wait)
     }
 
-    /// As [`Engine::remove_expired`].
+    /// As [`Maintenance::remove_expired`].
     fn remove_expired_under(&self, key: &[u8], wait: Wait) -> Result<bool> {
         if self.next_expiry_ms.load(Ordering::Relaxed) == NEVER_MS {
             return Ok(false);
@@ -445,6 +446,65 @@ impl Engine for TreeDatabase {
         self.shared.update(key, wait, decide)
     }
 
+    fn write(&self, batch: &Batch) -> Result<()> {
+        self.shared.write_batch(batch)
+    }
+
+    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
+        visitor.of_records(|visit| self.shared.scan(from, visit))
+    }
+
+    fn full_scan(&self, _wanted: Wanted, is_in_order: bool) -> Result<Box<dyn FullScan + '_>> {
+        Ok(if is_in_order {
+            Box::new(self.shared.scan_keys_in_order(None, None))
+        } else {
+            Box::new(self.shared.scan_pages(None, None))
+        })
+    }
+
+    fn position_of(&self, key: &[u8]) -> Position {
+        Position::Key(key.to_vec())
+    }
+
+    fn family(&self) -> Family<'_> {
+        Family::Ordered(self)
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+impl Maintenance for TreeDatabase {
+    fn len(&self) -> u64 {
+        self.shared.records.load(Ordering::Relaxed)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    fn evicts(&self) -> bool {
+        self.shared.cap.is_capped()
+    }
+
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        self.shared.figures()
+    }
+
+    fn optimize(&self, options: Option<&Options>) -> Result<()> {
+        match options {
+            Some(options) if options.capacity_bytes != 0 => {
+                self.shared.retune(options.capacity_bytes)
+            }
+            _ => self.shared.optimize(),
+        }
+    }
+
+    fn replace_all(&self, batch: &Batch) -> Result<()> {
+        if batch.is_empty() { self.shared.clear() } else { self.shared.replace_all(batch) }
+    }
+
     fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
         self.shared.remove_expired_under(key, wait)
     }
@@ -453,66 +513,8 @@ impl Engine for TreeDatabase {
         self.shared.clock.expired_keys()
     }
 
-    fn write(&self, batch: &Batch) -> Result<()> {
-        self.shared.write_batch(batch)
-    }
-
-    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
-        self.shared.scan(from, visit)
-    }
-
-    fn full_scan(&self, _wanted: Wanted) -> Result<Box<dyn FullScan + '_>> {
-        Ok(Box::new(self.shared.scan_keys_in_order(None, None)))
-    }
-
-    fn scan_in_any_order(&self) -> Result<Box<dyn FullScan + '_>> {
-        Ok(Box::new(self.shared.scan_pages(None, None)))
-    }
-
-    fn position_of(&self, key: &[u8]) -> Position {
-        Position::Key(key.to_vec())
-    }
-
-    fn position_of_prefix(&self, prefix: &[u8]) -> Position {
-        Position::Key(prefix.to_vec())
-    }
-
-    fn len(&self) -> u64 {
-        self.shared.records.load(Ordering::Relaxed)
-    }
-
-    fn optimize(&self) -> Result<()> {
-        self.shared.optimize()
-    }
-
-    /// Sets the cap on bytes if there is one among the options; else as `optimize`.
-    fn retune(&self, options: &Options) -> Result<()> {
-        match options.capacity_bytes {
-            0 => self.shared.optimize(),
-            bytes => self.shared.retune(bytes),
-        }
-    }
-
-    fn evicts(&self) -> bool {
-        self.shared.cap.is_capped()
-    }
-
-    fn clear(&self) -> Result<()> {
-        self.shared.clear()
-    }
-
-    fn replace_all(&self, batch: &Batch) -> Result<()> {
-        self.shared.replace_all(batch)
-    }
-
-    crate::delegate::delegate_to_log!(shared.log);
-
-    fn figures(&self) -> Vec<(&'static str, String)> {
-        self.shared.figures()
-    }
-
-    fn as_ordered(&self) -> Option<&dyn Ordered> {
-        Some(self)
+    fn persistence(&self) -> &dyn Persistence {
+        &self.shared.log
     }
 }
 

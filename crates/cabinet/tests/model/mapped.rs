@@ -1,11 +1,10 @@
 //! Any bytes for keys and values over a database that takes only some.
 
 use cabinet::{
-    Batch, BatchChange, Change, Durability, DurableListener, Engine, Entry, FullScan, LogPosition,
-    Meta, Position, Result, Version, Wait, Wanted,
+    Batch, BatchChange, Change, Engine, Entry, Family, FullScan, Maintenance, Meta, Order,
+    Position, Result, Version, Visitor, Wait, Wanted,
 };
 use std::marker::PhantomData;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How keys and values become such as the database takes, and back.
@@ -155,68 +154,27 @@ impl<M: Mapping> Engine for Mapped<M> {
         self.0.write(&mapped)
     }
 
-    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
-        self.0.scan(from, &mut |entry| M::lend(entry, visit))
+    /// The key is in the value.
+    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
+        visitor.of_records(|visit| {
+            self.0.scan(from, Visitor::Records(&mut |entry| M::lend(entry, visit)))
+        })
     }
 
-    fn full_scan(&self, wanted: Wanted) -> Result<Box<dyn FullScan + '_>> {
-        Ok(Box::new(MappedScan(self.0.full_scan(wanted)?, PhantomData::<M>)))
+    fn full_scan(&self, wanted: Wanted, is_in_order: bool) -> Result<Box<dyn FullScan + '_>> {
+        Ok(Box::new(MappedScan(self.0.full_scan(wanted, is_in_order)?, PhantomData::<M>)))
     }
 
     fn position_of(&self, key: &[u8]) -> Position {
         self.0.position_of(&M::key(key))
     }
 
-    fn position_of_prefix(&self, prefix: &[u8]) -> Position {
-        if M::IN_ORDER { self.position_of(prefix) } else { Position::Start }
+    fn family(&self) -> Family<'_> {
+        if M::IN_ORDER { Family::Sorted(Order::Lexical) } else { Family::Unordered }
     }
 
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.0.size_bytes()
-    }
-
-    fn path(&self) -> PathBuf {
-        self.0.path()
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.0.sync()
-    }
-
-    fn optimize(&self) -> Result<()> {
-        self.0.optimize()
-    }
-
-    fn clear(&self) -> Result<()> {
-        self.0.clear()
-    }
-
-    fn copy_to(&self, path: &Path) -> Result<()> {
-        self.0.copy_to(path)
-    }
-
-    fn durability(&self) -> Durability {
-        self.0.durability()
-    }
-
-    fn appended(&self) -> LogPosition {
-        self.0.appended()
-    }
-
-    fn durable(&self) -> LogPosition {
-        self.0.durable()
-    }
-
-    fn wait_durable(&self, position: LogPosition) -> Result<()> {
-        self.0.wait_durable(position)
-    }
-
-    fn on_durable(&self, listener: DurableListener) {
-        self.0.on_durable(listener);
+    fn maintenance(&self) -> &dyn Maintenance {
+        self.0.maintenance()
     }
 }
 

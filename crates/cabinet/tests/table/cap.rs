@@ -4,7 +4,9 @@ use crate::watched::{Step, Watched};
 use cabinet::io::{FaultyStorage, Open, Storage};
 use cabinet::limits::CAPACITY_BYTES_MIN;
 use cabinet::table::{IndexChange, IndexKind, Operator, Query, Row, Table};
-use cabinet::{Batch, Database, Durability, Engine, Error, Meta, Options, TreeDatabase, Wait};
+use cabinet::{
+    Batch, Database, Durability, Engine, Error, Maintenance, Meta, Options, TreeDatabase, Wait,
+};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -333,7 +335,7 @@ fn what_was_evicted_stays_away_and_indices_agree_whatever_befalls_the_table() {
                     tree.tend().unwrap();
                 }
             }
-            Engine::wait_durable(&*table, Engine::appended(&*table)).unwrap();
+            table.acknowledge().unwrap();
             let before = rows(&table);
             let crashed = match durability {
                 Durability::None => storage.kill(),

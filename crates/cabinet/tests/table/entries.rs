@@ -2,7 +2,7 @@
 
 use cabinet::io::FaultyStorage;
 use cabinet::table::{IndexChange, IndexKind, Operator, Query, Row, Table};
-use cabinet::{Engine, Options, TreeDatabase};
+use cabinet::{Database, Engine, Options, TreeDatabase};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -61,6 +61,7 @@ fn a_table_that_was_left_in_a_crash_can_be_searched_by_who_only_reads() {
     table.put(b"one", &row("red", 10)).unwrap();
     table.put(b"two", &row("green", 10)).unwrap();
     // A copy has what is on the disk, and not what is in memory.
+    let table = Database::from(Arc::new(table));
     table.copy_to(&copy).unwrap();
     let mut options = Options::default();
     options.read_only = true;

@@ -4,7 +4,7 @@ use crate::{PATH, figure, open, small_options};
 use cabinet::io::{FaultyStorage, Open, Storage};
 use cabinet::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use cabinet::{
-    Clock, Compression, Database, Engine, Error, Meta, Options, Order, Side, TreeDatabase,
+    Clock, Compression, Database, Error, Maintenance, Meta, Options, Order, Side, TreeDatabase,
 };
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -379,7 +379,7 @@ fn writers_scans_checkpoints_and_clearing_go_on_side_by_side() {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 engine.checkpoint().unwrap();
-                engine.optimize().unwrap();
+                engine.optimize(None).unwrap();
             }
         });
         for _ in 0..20 {

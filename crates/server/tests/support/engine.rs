@@ -1,8 +1,9 @@
 //! Engine whose disk the test controls.
 
 use cabinet::{
-    Batch, Change, Durability, DurableListener, Engine, Entry, Error, LogPosition, Meta, Position,
-    Result, Version, Wait,
+    Batch, Change, Durability, DurableListener, Engine, Entry, Error, Family, LogPosition,
+    Maintenance, Meta, Options, Order, Persistence, Position, Result, SnapshotBarrier, Version,
+    Visitor, Wait,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -186,17 +187,19 @@ impl Engine for ManualEngine {
         Err(Error::NotSupported("batches".into()))
     }
 
-    fn scan(&self, from: &Position, visit: &mut dyn FnMut(Entry<'_>)) -> Result<Option<Position>> {
+    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
         let state = self.state.lock().unwrap();
         let from = match from {
             Position::Key(key) => key.clone(),
             _ => Vec::new(),
         };
         let mut range = state.records.range(from..);
-        // Few records per call, so that tests cover the seams.
-        for (key, (value, meta, version)) in range.by_ref().take(2) {
-            visit(Entry { key, value, meta: *meta, version: *version });
-        }
+        visitor.of_records(|visit| {
+            // Few records per call, so that tests cover the seams.
+            for (key, (value, meta, version)) in range.by_ref().take(2) {
+                visit(Entry { key, value, meta: *meta, version: *version });
+            }
+        });
         Ok(range.next().map(|(key, _)| Position::Key(key.clone())))
     }
 
@@ -204,45 +207,58 @@ impl Engine for ManualEngine {
         Position::Key(key.to_vec())
     }
 
-    fn position_of_prefix(&self, prefix: &[u8]) -> Position {
-        Position::Key(prefix.to_vec())
+    fn family(&self) -> Family<'_> {
+        Family::Sorted(Order::Lexical)
     }
 
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+impl Maintenance for ManualEngine {
     fn len(&self) -> u64 {
         self.state.lock().unwrap().records.len() as u64
     }
 
-    fn size_bytes(&self) -> u64 {
-        0
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        let is_full = self.state.lock().unwrap().full;
+        is_full.then(|| ("write_refusal", "the disk is full".to_owned())).into_iter().collect()
     }
 
-    fn path(&self) -> PathBuf {
-        self.path.clone()
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.make_durable();
+    fn optimize(&self, _options: Option<&Options>) -> Result<()> {
         Ok(())
     }
 
-    fn optimize(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn clear(&self) -> Result<()> {
+    fn replace_all(&self, batch: &Batch) -> Result<()> {
+        assert!(batch.is_empty(), "the server removes all records, and does no more");
         let mut state = self.state.lock().unwrap();
         state.appended += 1;
         state.records.clear();
         Ok(())
     }
 
-    fn copy_to(&self, _path: &Path) -> Result<()> {
+    fn persistence(&self) -> &dyn Persistence {
+        self
+    }
+}
+
+impl Persistence for ManualEngine {
+    fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        0
+    }
+
+    fn copy_at(&self, _path: &Path, _barrier: &mut SnapshotBarrier<'_>) -> Result<()> {
         Err(Error::NotSupported("copies".into()))
     }
 
-    fn figures(&self) -> Vec<(&'static str, String)> {
-        let is_full = self.state.lock().unwrap().full;
-        is_full.then(|| ("write_refusal", "the disk is full".to_owned())).into_iter().collect()
+    fn sync(&self) -> Result<()> {
+        self.make_durable();
+        Ok(())
     }
 
     fn durability(&self) -> Durability {

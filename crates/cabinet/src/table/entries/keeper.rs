@@ -139,7 +139,7 @@ impl Keeper {
             .spawn(move || tended.tend())
             .map_err(|source| Error::Io {
                 operation: "start a thread for",
-                path: entries.engine.path(),
+                path: entries.engine.persistence().path(),
                 source,
             })?;
         entries.pace.is_tended.store(true, Ordering::Release);

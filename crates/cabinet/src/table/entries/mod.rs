@@ -255,7 +255,7 @@ impl Entries {
     pub(super) fn check_full(&self, is_full: bool, removes: bool) -> Result<()> {
         let is_within = || self.used_bytes() <= FULL_DISK_BUDGETS * self.budget_bytes();
         if is_full && !(removes && is_within()) {
-            return Err(Error::NoSpace { path: self.engine.path() });
+            return Err(Error::NoSpace { path: self.engine.persistence().path() });
         }
         Ok(())
     }

@@ -213,7 +213,7 @@ pub(super) fn first_at_or_after(
     let mut next = Some(Position::Key(key.to_vec()));
     let mut is_found = false;
     while !is_found && let Some(position) = next {
-        next = engine.scan(&position, &mut |entry| {
+        next = engine.scan_records(&position, &mut |entry| {
             if !is_found {
                 is_found = true;
                 visit(entry.key, entry.value);
@@ -225,5 +225,5 @@ pub(super) fn first_at_or_after(
 
 pub(super) fn damaged(engine: &dyn Engine) -> Error {
     let what = "in the table: a block of entries that does not parse".into();
-    Error::Corrupted { file: engine.path(), offset: 0, what }
+    Error::Corrupted { file: engine.persistence().path(), offset: 0, what }
 }

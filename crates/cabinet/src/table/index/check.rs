@@ -4,13 +4,13 @@ use crate::table::cursor::{Cursor, KeyRange, count_up_to};
 use crate::table::entries::{Changes, View};
 use crate::table::row::RowView;
 use crate::table::{Table, keys};
-use crate::{Engine, Error, Result, reentry};
+use crate::{Error, Result, reentry};
 
 impl Table {
     /// Checks that the indices have all entries of all rows and no others; writers wait meanwhile.
     /// Fails with [`Error::Corrupted`] at the first difference.
     pub fn check_indices(&self) -> Result<()> {
-        reentry::check_all(Engine::identity(self))?;
+        reentry::check_all(reentry::identity_of(self))?;
         let structure = self.structure.write();
         let indices: Vec<_> = structure.iter().filter(|index| index.is_ready()).collect();
         let mut counts = vec![0u64; indices.len()];
@@ -42,6 +42,6 @@ impl Table {
 
     fn differs(&self, column: &[u8], how: &str) -> Error {
         let what = format!("the index of column {:?} {how}", String::from_utf8_lossy(column));
-        Error::Corrupted { file: self.engine.path(), offset: 0, what }
+        Error::Corrupted { file: self.engine.persistence().path(), offset: 0, what }
     }
 }

@@ -1,0 +1,67 @@
+//! Maintenance: the operations on a database as a whole.
+
+use crate::{Batch, ExpiredKeys, Options, Persistence, Result, Wait};
+
+/// Size, settings and upkeep of an open database. All methods may be called from any thread at
+/// once.
+pub trait Maintenance: Send + Sync {
+    /// Returns the number of records. Expired ones count until they are removed.
+    fn len(&self) -> u64;
+
+    /// Returns whether there is no record.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns whether the database was opened for reading only.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    /// Returns whether there is a cap, above which records are evicted.
+    fn evicts(&self) -> bool {
+        false
+    }
+
+    /// Returns names and figures for `stat`.
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
+    /// Reclaims all dead space, and returns when that is done.
+    ///
+    /// With options, first applies those that an open database can change. An option that is not
+    /// given stays as it is; so does the cap on bytes of a disk database, but a cap of an on-memory
+    /// one that is not given is lifted. A disk database whose cap is given is not optimized, but
+    /// records are evicted down to the cap in the background.
+    fn optimize(&self, options: Option<&Options>) -> Result<()>;
+
+    /// Removes all records, and stores those that the batch puts. A tree does both or, also across
+    /// a crash, nothing.
+    fn replace_all(&self, batch: &Batch) -> Result<()>;
+
+    /// Removes the records of a key that have expired. Returns whether there were any. Rows do not
+    /// expire.
+    fn remove_expired(&self, _key: &[u8], _wait: Wait) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Looks for expired records, in an engine where otherwise only writes do so.
+    fn find_expired(&self) {}
+
+    /// Returns the keys of expired records that the engine leaves to others to remove; `None` if it
+    /// removes them itself.
+    fn expired_keys(&self) -> Option<&ExpiredKeys> {
+        None
+    }
+
+    /// Removes the record of a key if it is damaged, so that [`crate::Engine::update`] cannot read
+    /// it. Returns whether it was. A record that shares a page with others stays: it cannot be told
+    /// from them.
+    fn remove_damaged(&self, _key: &[u8], _wait: Wait) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Returns the medium that the records are stored on.
+    fn persistence(&self) -> &dyn Persistence;
+}

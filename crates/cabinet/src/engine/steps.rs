@@ -1,0 +1,32 @@
+//! Scan of all records by the steps of [`Engine::scan`].
+
+use super::Engine;
+use crate::{Entry, FullScan, Position, Result, Visitor};
+
+/// Scan of an engine that has no faster order than that of its positions.
+pub(crate) struct Steps<'e, E: ?Sized> {
+    engine: &'e E,
+    next: Option<Position>,
+}
+
+impl<'e, E: Engine + ?Sized> Steps<'e, E> {
+    pub(crate) fn new(engine: &'e E) -> Self {
+        Self { engine, next: Some(Position::Start) }
+    }
+
+    fn step_with(&mut self, visitor: Visitor<'_>) -> Result<bool> {
+        let Some(from) = self.next.take() else { return Ok(false) };
+        self.next = self.engine.scan(&from, visitor)?;
+        Ok(self.next.is_some())
+    }
+}
+
+impl<E: Engine + ?Sized> FullScan for Steps<'_, E> {
+    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+        self.step_with(Visitor::Records(visit))
+    }
+
+    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.step_with(Visitor::Keys(visit))
+    }
+}

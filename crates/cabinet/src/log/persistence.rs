@@ -1,0 +1,58 @@
+//! A log as the medium that the records of a disk engine are stored on.
+
+use super::Log;
+use crate::{
+    Damage, Durability, DurableListener, GoOn, LogPosition, Persistence, Result, SnapshotBarrier,
+    Verified,
+};
+use std::path::{Path, PathBuf};
+
+impl Persistence for Log {
+    fn path(&self) -> PathBuf {
+        self.directory().to_owned()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.disk_bytes()
+    }
+
+    fn copy_at(&self, path: &Path, barrier: &mut SnapshotBarrier<'_>) -> Result<()> {
+        self.snapshot(path, barrier)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Self::sync(self).map(|_| ())
+    }
+
+    fn damages(&self) -> Vec<Damage> {
+        Self::damages(self).to_vec()
+    }
+
+    fn verify<'r>(
+        &self,
+        go_on: &'r mut GoOn<'r>,
+        report: &'r mut dyn FnMut(Damage),
+    ) -> Result<Verified> {
+        Self::verify(self, go_on, report)
+    }
+
+    fn durability(&self) -> Durability {
+        self.settings().durability
+    }
+
+    fn appended(&self) -> LogPosition {
+        Self::appended(self)
+    }
+
+    fn durable(&self) -> LogPosition {
+        self.commit().durable()
+    }
+
+    fn wait_durable(&self, position: LogPosition) -> Result<()> {
+        Self::wait_durable(self, position)
+    }
+
+    fn on_durable(&self, listener: DurableListener) {
+        self.commit().listen(listener);
+    }
+}

@@ -23,8 +23,11 @@ fn main() -> Result<()> {
     transaction.put(b"bananas", b"95")?;
     transaction.commit()?;
 
-    // A consistent copy, made while others write.
-    database.copy_to("backup.tcb".as_ref())?;
+    // A consistent copy, whatever other threads write meanwhile. It must not exist yet.
+    let copy = std::path::Path::new("backup.tcb");
+    if !copy.exists() {
+        database.copy_to(copy)?;
+    }
     Ok(())
 }
 

@@ -3,10 +3,9 @@
 use crate::damage::{Checked, Damage};
 use crate::io::{RealStorage, Storage};
 use crate::log::check::Files;
-use crate::log::holes::Place;
 use crate::log::record::{Kind, Record};
-use crate::log::segment::{segment_name, segment_path};
-use crate::log::{StoredKind, checkpoint};
+use crate::log::segments::{segment_name, segment_path};
+use crate::log::{Place, StoredKind, checkpoint};
 use crate::tree::listed_pages;
 use crate::{Error, Result};
 use std::collections::HashSet;
@@ -24,11 +23,21 @@ pub fn check_those(
     wanted: &dyn Fn(&str) -> bool,
     report: &mut dyn FnMut(Damage),
 ) -> Result<Checked> {
-    check_on(&RealStorage, path.as_ref(), wanted, report)
+    check_in(&RealStorage, path.as_ref(), wanted, report)
 }
 
 /// As [`check_those`], on a storage of the caller's own.
+#[cfg(feature = "testing")]
 pub fn check_on(
+    storage: &dyn Storage,
+    path: &Path,
+    wanted: &dyn Fn(&str) -> bool,
+    report: &mut dyn FnMut(Damage),
+) -> Result<Checked> {
+    check_in(storage, path, wanted, report)
+}
+
+fn check_in(
     storage: &dyn Storage,
     path: &Path,
     wanted: &dyn Fn(&str) -> bool,

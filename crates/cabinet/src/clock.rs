@@ -15,6 +15,7 @@ pub struct Clock {
 }
 
 /// Sets the time of the [`Clock`] it was made with.
+#[cfg(feature = "testing")]
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     now_ms: Arc<AtomicU64>,
@@ -46,6 +47,7 @@ impl Clock {
     }
 
     /// A clock that stands at `start_ms` until its [`ManualClock`] moves it.
+    #[cfg(feature = "testing")]
     pub fn manual(start_ms: u64) -> (Self, ManualClock) {
         let now_ms = Arc::new(AtomicU64::new(start_ms));
         (Self { manual: Some(Arc::clone(&now_ms)), expired: None }, ManualClock { now_ms })
@@ -78,6 +80,7 @@ impl Clock {
     }
 }
 
+#[cfg(feature = "testing")]
 impl ManualClock {
     /// Sets the time, in milliseconds since the Unix epoch.
     pub fn set(&self, now_ms: u64) {

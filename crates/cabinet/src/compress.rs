@@ -4,8 +4,7 @@
 //! LZ4 block or a Zstandard frame. Which of the two it is stands elsewhere in the record.
 
 use crate::limits::VALUE_BYTES_MAX;
-use std::cell::RefCell;
-use zstd::bulk::{Compressor, Decompressor};
+use crate::{Error, Result, varint};
 
 /// How values are stored. A value that does not shrink is stored as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,17 +12,34 @@ pub enum Compression {
     /// As they are.
     #[default]
     None,
-    /// LZ4 block format: fast.
+    /// LZ4 block format: fast. With the feature `lz4`.
     Lz4,
-    /// Zstandard: small.
+    /// Zstandard: small. With the feature `zstd`.
     Zstd,
+}
+
+/// Whether this build has all algorithms.
+pub(crate) const HAS_ALL: bool = cfg!(all(feature = "lz4", feature = "zstd"));
+
+/// Fails if this build lacks an algorithm.
+#[inline]
+pub(crate) fn require(compression: Compression) -> Result<()> {
+    match compression {
+        Compression::Lz4 if !cfg!(feature = "lz4") => {
+            Err(Error::without_feature("values compressed with LZ4", "lz4"))
+        }
+        Compression::Zstd if !cfg!(feature = "zstd") => {
+            Err(Error::without_feature("values compressed with Zstandard", "zstd"))
+        }
+        Compression::None | Compression::Lz4 | Compression::Zstd => Ok(()),
+    }
 }
 
 /// Shorter values are stored as they are: there is next to nothing to gain.
 const COMPRESS_BYTES_MIN: usize = 64;
 
-/// Zstandard's own default.
-const ZSTD_LEVEL: i32 = 3;
+/// Most bytes of the uncompressed length.
+const LENGTH_BYTES_MAX: usize = 9;
 
 /// Most bytes that one byte of an LZ4 block can stand for: a length byte adds at most 255.
 const LZ4_RATIO_MAX: usize = 255;
@@ -33,12 +49,6 @@ const ZSTD_BLOCK_BYTES_MIN: usize = 4;
 
 /// Most bytes that one Zstandard block can stand for.
 const ZSTD_BLOCK_CONTENT_BYTES_MAX: usize = 128 * 1024;
-
-thread_local! {
-    // Making a context costs more than compressing a small value with it.
-    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = RefCell::new(Compressor::new(ZSTD_LEVEL).ok());
-    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = RefCell::new(Decompressor::new().ok());
-}
 
 /// Why bytes are not a compressed value.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,6 +62,21 @@ pub(crate) enum DecompressError {
     /// The bytes are not what the algorithm makes, or stand for another number of bytes.
     #[error("the compressed bytes are damaged")]
     Damaged,
+    /// This build lacks the algorithm.
+    #[error("this build lacks the compression")]
+    Missing(Compression),
+}
+
+impl DecompressError {
+    /// Returns the error of a read: damage, unless it is this build that lacks the algorithm.
+    pub(crate) fn or_damage(self, damage: impl FnOnce(String) -> Error) -> Error {
+        match self {
+            Self::Missing(compression) => {
+                require(compression).err().unwrap_or_else(|| damage(self.to_string()))
+            }
+            error => damage(error.to_string()),
+        }
+    }
 }
 
 /// The compressed form of `value`, if it is shorter.
@@ -60,22 +85,11 @@ pub(crate) fn compress(value: &[u8], compression: Compression) -> Option<Vec<u8>
         return None;
     }
     let mut output = Vec::new();
-    push_length(&mut output, value.len());
-    let prefix = output.len();
+    varint::push(&mut output, value.len() as u64);
     match compression {
         Compression::None => return None,
-        Compression::Lz4 => {
-            output.resize(prefix + lz4_flex::block::get_maximum_output_size(value.len()), 0);
-            let written = lz4_flex::block::compress_into(value, &mut output[prefix..]).ok()?;
-            output.truncate(prefix + written);
-        }
-        Compression::Zstd => {
-            output.resize(prefix + zstd::zstd_safe::compress_bound(value.len()), 0);
-            let written = COMPRESSOR.with_borrow_mut(|compressor| {
-                compressor.as_mut()?.compress_to_buffer(value, &mut output[prefix..]).ok()
-            })?;
-            output.truncate(prefix + written);
-        }
+        Compression::Lz4 => lz4::compress(value, &mut output)?,
+        Compression::Zstd => zstandard::compress(value, &mut output)?,
     }
     (output.len() < value.len()).then_some(output)
 }
@@ -86,7 +100,11 @@ pub(crate) fn decompress(
     bytes: &[u8],
     compression: Compression,
 ) -> Result<Vec<u8>, DecompressError> {
-    let (length, compressed) = split_length(bytes).ok_or(DecompressError::Length)?;
+    if !HAS_ALL && require(compression).is_err() {
+        return Err(DecompressError::Missing(compression));
+    }
+    let (length, compressed) =
+        varint::split::<LENGTH_BYTES_MAX>(bytes).ok_or(DecompressError::Length)?;
     let possible = match compression {
         Compression::None => compressed.len(),
         Compression::Lz4 => compressed.len().saturating_mul(LZ4_RATIO_MAX),
@@ -100,37 +118,83 @@ pub(crate) fn decompress(
         .ok_or(DecompressError::TooLong(length))?;
     let value = match compression {
         Compression::None => compressed.to_vec(),
-        Compression::Lz4 => {
-            lz4_flex::block::decompress(compressed, length).map_err(|_| DecompressError::Damaged)?
+        Compression::Lz4 => lz4::decompress(compressed, length).ok_or(DecompressError::Damaged)?,
+        Compression::Zstd => {
+            zstandard::decompress(compressed, length).ok_or(DecompressError::Damaged)?
         }
-        Compression::Zstd => DECOMPRESSOR.with_borrow_mut(|decompressor| {
-            let decompressor = decompressor.as_mut().ok_or(DecompressError::Damaged)?;
-            decompressor.decompress(compressed, length).map_err(|_| DecompressError::Damaged)
-        })?,
     };
     if value.len() == length { Ok(value) } else { Err(DecompressError::Damaged) }
 }
 
-fn push_length(output: &mut Vec<u8>, length: usize) {
-    let mut rest = length;
-    while rest >= 0x80 {
-        output.push((rest & 0x7f) as u8 | 0x80);
-        rest >>= 7;
+/// LZ4. Each function returns `None` if it fails.
+#[cfg(feature = "lz4")]
+mod lz4 {
+    use lz4_flex::block;
+
+    /// Appends the compressed form.
+    pub(super) fn compress(value: &[u8], output: &mut Vec<u8>) -> Option<()> {
+        let prefix = output.len();
+        output.resize(prefix + block::get_maximum_output_size(value.len()), 0);
+        let written = block::compress_into(value, &mut output[prefix..]).ok()?;
+        output.truncate(prefix + written);
+        Some(())
     }
-    output.push(rest as u8);
+
+    pub(super) fn decompress(compressed: &[u8], length: usize) -> Option<Vec<u8>> {
+        block::decompress(compressed, length).ok()
+    }
 }
 
-/// The number that `bytes` begins with, and what follows it.
-fn split_length(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut length = 0u64;
-    for (index, &byte) in bytes.iter().enumerate().take(9) {
-        length |= u64::from(byte & 0x7f) << (7 * index);
-        if byte < 0x80 {
-            return Some((length, &bytes[index + 1..]));
-        }
+/// Zstandard. Each function returns `None` if it fails.
+#[cfg(feature = "zstd")]
+mod zstandard {
+    use std::cell::RefCell;
+    use zstd::bulk::{Compressor, Decompressor};
+
+    /// Zstandard's own default.
+    const LEVEL: i32 = 3;
+
+    thread_local! {
+        // Making a context costs more than compressing a small value with it.
+        static COMPRESSOR: RefCell<Option<Compressor<'static>>> =
+            RefCell::new(Compressor::new(LEVEL).ok());
+        static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> =
+            RefCell::new(Decompressor::new().ok());
     }
-    None
+
+    /// Appends the compressed form.
+    pub(super) fn compress(value: &[u8], output: &mut Vec<u8>) -> Option<()> {
+        let prefix = output.len();
+        output.resize(prefix + zstd::zstd_safe::compress_bound(value.len()), 0);
+        let written = COMPRESSOR.with_borrow_mut(|compressor| {
+            compressor.as_mut()?.compress_to_buffer(value, &mut output[prefix..]).ok()
+        })?;
+        output.truncate(prefix + written);
+        Some(())
+    }
+
+    pub(super) fn decompress(compressed: &[u8], length: usize) -> Option<Vec<u8>> {
+        DECOMPRESSOR.with_borrow_mut(|decompressor| {
+            decompressor.as_mut()?.decompress(compressed, length).ok()
+        })
+    }
 }
+
+/// In place of an algorithm that this build lacks.
+#[cfg(not(all(feature = "lz4", feature = "zstd")))]
+mod absent {
+    pub(super) fn compress(_: &[u8], _: &mut Vec<u8>) -> Option<()> {
+        None
+    }
+
+    pub(super) fn decompress(_: &[u8], _: usize) -> Option<Vec<u8>> {
+        None
+    }
+}
+#[cfg(not(feature = "lz4"))]
+use absent as lz4;
+#[cfg(not(feature = "zstd"))]
+use absent as zstandard;
 
 #[cfg(test)]
 mod tests {
@@ -141,7 +205,7 @@ mod tests {
 
     fn with_length(length: usize, compressed: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        push_length(&mut bytes, length);
+        varint::push(&mut bytes, length as u64);
         bytes.extend_from_slice(compressed);
         bytes
     }
@@ -203,7 +267,7 @@ mod tests {
     fn a_wrong_length_is_noticed() {
         for algorithm in ALGORITHMS {
             let compressed = compress(&[7; 1000], algorithm).unwrap();
-            let (_, body) = split_length(&compressed).unwrap();
+            let (_, body) = varint::split::<LENGTH_BYTES_MAX>(&compressed).unwrap();
             for wrong in [999, 1001] {
                 assert_eq!(
                     decompress(&with_length(wrong, body), algorithm),
@@ -235,7 +299,7 @@ mod tests {
         ) {
             for algorithm in ALGORITHMS {
                 let Some(mut compressed) = compress(&value, algorithm) else { continue };
-                let prefix = compressed.len() - split_length(&compressed).unwrap().1.len();
+                let prefix = compressed.len() - varint::split::<LENGTH_BYTES_MAX>(&compressed).unwrap().1.len();
                 let at = prefix + at.index(compressed.len() - prefix);
                 compressed[at] ^= 1 << bit;
                 if let Ok(read) = decompress(&compressed, algorithm) {

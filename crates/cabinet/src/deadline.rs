@@ -71,6 +71,7 @@ mod tests {
                 }
                 if let Some(table) = database.table() {
                     late.push(is_late(table.search(&Query::new()).map(drop)));
+                    late.push(is_late(table.for_each_row(|_, _| ControlFlow::Continue(()))));
                 }
                 late
             };

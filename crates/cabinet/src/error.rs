@@ -51,7 +51,8 @@ pub enum Error {
     /// An earlier write or sync failed, so nothing further is accepted. Reads go on.
     #[error("writing stopped after an earlier failure: {0}")]
     Poisoned(String),
-    /// The caller may only read. This library itself never says so; those who wrap it may.
+    /// Changes are refused: the database was opened for reading only, or those who wrap it allow
+    /// no changes at present.
     #[error("{0}")]
     ReadOnly(String),
     /// The key is longer than [`crate::limits::KEY_BYTES_MAX`].
@@ -112,7 +113,7 @@ pub enum Error {
     #[error("a callback called the database that it was called by: call it after the callback")]
     Reentrant,
     /// Another process (or another handle of this one) has the database open.
-    #[error("{} is in use by another process", path.display())]
+    #[error("{} is in use by another process, or is open in this one already", path.display())]
     InUse {
         /// The database.
         path: PathBuf,
@@ -142,9 +143,33 @@ pub enum Error {
     /// There is no index on the column.
     #[error("there is no index on the column")]
     NoIndex,
-    /// This kind of database does not have this operation.
+    /// This kind of database, or this state of it, does not have this operation.
     #[error("not supported: {0}")]
     NotSupported(String),
+    /// An argument means nothing to this database.
+    #[error("bad argument: {0}")]
+    InvalidArgument(String),
+    /// The files hold something else than what was asked for.
+    #[error("{} is {found}, not {wanted}: open it as what it is", path.display())]
+    WrongKind {
+        /// The file or folder.
+        path: PathBuf,
+        /// Kind that they have.
+        found: String,
+        /// Kind that was asked for.
+        wanted: String,
+    },
+    /// The database has as many of something as it can ever have.
+    #[error("a database has at most {max} {what}: move records to another one")]
+    TooMany {
+        /// Things of which there are too many, in the plural.
+        what: &'static str,
+        /// The limit.
+        max: u64,
+    },
+    /// A part of this library does not keep its promise to another one. Nothing was changed.
+    #[error("a defect of this library, please report it: {0}")]
+    Internal(String),
     /// A regular expression that does not parse.
     #[error("bad pattern: {0}")]
     BadPattern(String),
@@ -154,16 +179,21 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns the error of a build of this crate that lacks a feature of Cargo's.
+    pub(crate) fn without_feature(what: &str, feature: &str) -> Self {
+        Self::NotSupported(format!("{what}: build the crate cabinet with its feature `{feature}`"))
+    }
+
     /// Returns the error of a change to a database that was opened for reading only.
     pub(crate) fn read_only() -> Self {
-        Self::NotSupported("writing to a database that was opened for reading only".into())
+        Self::ReadOnly("the database was opened for reading only".into())
     }
 }
 
 /// Keys of the tuning of a name, for the error that lists them.
-pub(crate) const TUNING_KEYS: &str = "mode, opts, compression, durability, dead, compaction, order, cache, capnum, \
-    capsiz, idx, memory, query_memory, bnum, apow, fpow, rcnum, xmsiz, dfunit, lmemb, nmemb, lcnum, ncnum, \
-    lsmax, width, limsiz, dbgfd";
+pub(crate) const TUNING_KEYS: &str = "mode, opts, compression, durability, dead, compaction, \
+    order, cache, index, capnum, capsiz, idx, memory, query_memory, bnum, apow, fpow, rcnum, xmsiz, \
+    dfunit, lmemb, nmemb, lcnum, ncnum, lsmax, width, limsiz, dbgfd";
 
 /// Reason why a name names no database.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,11 +1,11 @@
 //! What a database on disk consists of, for those who take its files elsewhere.
 
+use crate::Kind;
 use crate::Result;
 use crate::io::RealStorage;
 use crate::log::check::Files;
-use crate::log::segment::{segment_name, segment_number};
+use crate::log::segments::{segment_name, segment_number};
 use crate::log::{StoredKind, checkpoint, manifest};
-use crate::name::Kind;
 use std::path::Path;
 
 /// The files of a database that nobody has open.

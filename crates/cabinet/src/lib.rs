@@ -42,12 +42,22 @@
 //! Handles are cheap to clone, and all operations may be called from any number of threads at once.
 //! Writers of different records do not wait for each other.
 //!
+//! # Settings and features
+//!
+//! [`Options`] sets what a name can set, with types. The features of Cargo `legacy`, `lz4`, `table`
+//! and `zstd` are on by default; without one, what needs it fails with [`Error::NotSupported`].
+//!
 //! # What it is not
 //!
 //! It knows no network (the `server` crate does), no queries (but in a [`table`]) other than by
 //! key, prefix and pattern, and no other process: a database is open in one process at a time. It
 //! understands Tokyo Cabinet's names, and reads its files (see [`legacy`]), but does not write
 //! them.
+
+#![cfg_attr(
+    not(feature = "table"),
+    expect(dead_code, reason = "parts of the log and of trees are for tables only")
+)]
 
 /// The examples of the README.
 #[cfg(doctest)]
@@ -57,6 +67,7 @@ mod readme {}
 mod barrier;
 mod batch;
 mod check;
+mod checksum;
 mod clock;
 mod column_index;
 mod compress;
@@ -68,11 +79,16 @@ mod engine;
 mod error;
 mod expired;
 mod expired_keys;
-mod fixed;
+#[cfg(feature = "files")]
+pub mod files;
+pub mod fixed;
 mod hash;
 mod indexed;
 mod inventory;
-pub mod io;
+#[cfg_attr(not(feature = "testing"), expect(unreachable_pub, reason = "`testing` exports it"))]
+mod io;
+mod kind;
+#[cfg(feature = "legacy")]
 pub mod legacy;
 pub mod limits;
 mod locks;
@@ -88,17 +104,22 @@ mod record;
 mod reentry;
 mod salvage;
 mod scan;
+#[cfg(feature = "table")]
 pub mod table;
 mod table_keys;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod transaction;
 mod tree;
 mod usable_memory;
+mod varint;
 mod wait;
 
 pub use barrier::SnapshotBarrier;
 pub use batch::{Batch, BatchChange};
-pub use check::{check, check_on, check_those};
-pub use clock::{Clock, ManualClock};
+pub use check::{check, check_those};
+pub use clock::Clock;
+pub use column_index::{IndexChange, IndexDescription, IndexKind};
 pub use compress::Compression;
 pub use damage::{Checked, Damage, GoOn, Verified};
 pub use database::{Cursor, CursorPut, Database, Keys, RecordEntry, Records, ScanCursor, Swap};
@@ -112,13 +133,14 @@ pub use expired_keys::ExpiredKeys;
 pub use fixed::FixedDatabase;
 pub use hash::HashDatabase;
 pub use inventory::Inventory;
+pub use kind::Kind;
 pub use log::LongValue;
 pub use memory::{MemoryHash, MemoryTree};
 pub use options::Options;
 pub use order::Order;
 pub use persistence::Persistence;
 pub use record::{Change, Entry, Meta, Record, Version};
-pub use salvage::{Salvaged, salvage, salvage_as, salvage_on};
+pub use salvage::{Salvaged, salvage, salvage_as};
 pub use scan::{FullScan, Position, Visitor, Wanted};
 pub use transaction::Transaction;
 pub use tree::TreeDatabase;

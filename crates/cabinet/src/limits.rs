@@ -1,5 +1,18 @@
 //! Every limit of the library, named in one place. Above a limit comes an error, never a panic.
 
+/// Longest interval of [`Durability::Interval`](crate::Durability::Interval) between two syncs, in
+/// milliseconds.
+pub const INTERVAL_MS_MAX: u64 = 60 * 60 * 1000;
+
+/// Bounds of the share of dead bytes above which compaction works, in percent.
+pub const DEAD_PERCENT_ALLOWED: std::ops::RangeInclusive<u64> = 10..=90;
+
+/// Bounds of the capacity of a segment of the log, in bytes.
+pub const SEGMENT_BYTES_ALLOWED: std::ops::RangeInclusive<u32> = 64 << 10..=64 << 20;
+
+/// Bounds of the length of a tree's leaf above which it is divided, in bytes.
+pub const LEAF_BYTES_ALLOWED: std::ops::RangeInclusive<u32> = 256..=64 << 10;
+
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
 

@@ -14,6 +14,7 @@
 //! | `compaction` | a number | bytes a second that compaction reads while there is no hurry |
 //! | `order` | `lexical`, `decimal`, `int32`, `int64` | trees: the order of keys, chosen when the database is created |
 //! | `cache` | a number, at least 64k | trees: most bytes of pages in memory |
+//! | `index` | a number, at least 64k | hash: most bytes of the index in memory |
 //! | `idx` | `COLUMN:TYPE`, with `lex`, `dec`, `tok` or `qgr` | tables: an index to build where the column has none; may be given again |
 //! | `query_memory` | a number | tables: bytes that a query holds in memory, about |
 //! | `capnum` | a number | on-memory kinds and trees: most records |
@@ -25,19 +26,22 @@
 //! What else Tokyo Cabinet knows (`bnum`, `apow`, ...) has no meaning here. It is accepted, so
 //! that old names go on working, and listed in [`Specification::notices`]; so is what has no
 //! meaning for the kind of database at hand. Anything unknown is an error.
+//!
+//! A program that knows the settings when it is compiled uses [`Options`] instead, whose methods
+//! set the same.
 
 pub use crate::error::NameError;
-use crate::limits::{CACHE_BYTES_MIN, CAPACITY_BYTES_MIN, FIXED_WIDTH_BYTES_MAX, INDEX_BYTES_MIN};
+pub use crate::kind::Kind;
+use crate::limits::{
+    CACHE_BYTES_MIN, CAPACITY_BYTES_MIN, DEAD_PERCENT_ALLOWED, FIXED_WIDTH_BYTES_MAX,
+    INDEX_BYTES_MIN,
+};
 
 use crate::column_index::{IndexChange, IndexDescription, IndexKind};
 use crate::{Compression, Durability, Options, Order};
 use std::path::{Path, PathBuf};
 
-/// Longest interval of `durability=interval:MS`, in milliseconds.
-pub const INTERVAL_MS_MAX: u64 = 60 * 60 * 1000;
-
-/// Bounds of `dead`, in percent.
-const DEAD_PERCENT: std::ops::RangeInclusive<u64> = 10..=90;
+pub use crate::limits::INTERVAL_MS_MAX;
 
 /// Tuning of Tokyo Cabinet's that is a number and has no meaning here.
 const IDLE_NUMBERS: &[&str] = &[
@@ -46,58 +50,6 @@ const IDLE_NUMBERS: &[&str] = &[
 ];
 
 const NUMBER: &str = "a whole number, with k, m, g, t, p or e behind it for powers of 1024";
-
-/// Kinds of database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `*`: on-memory hash.
-    MemoryHash,
-    /// `+`: on-memory ordered map.
-    MemoryTree,
-    /// `.tch`, `.hdb`: hash.
-    Hash,
-    /// `.tcb`, `.bdb`: B+ tree.
-    Tree,
-    /// `.tcf`, `.fdb`: array of fixed-length values.
-    Fixed,
-    /// `.tct`, `.tdb`: table.
-    Table,
-}
-
-impl Kind {
-    /// The kind that a path names, if it names one.
-    pub fn of_path(path: &Path) -> Option<Self> {
-        match path.to_str() {
-            Some("*") => return Some(Self::MemoryHash),
-            Some("+") => return Some(Self::MemoryTree),
-            _ => {}
-        }
-        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
-            "tch" | "hdb" => Some(Self::Hash),
-            "tcb" | "bdb" => Some(Self::Tree),
-            "tcf" | "fdb" => Some(Self::Fixed),
-            "tct" | "tdb" => Some(Self::Table),
-            _ => None,
-        }
-    }
-
-    /// What it is called.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::MemoryHash => "on-memory hash",
-            Self::MemoryTree => "on-memory tree",
-            Self::Hash => "hash",
-            Self::Tree => "B+ tree",
-            Self::Fixed => "fixed-length",
-            Self::Table => "table",
-        }
-    }
-
-    /// Whether nothing of it is on the disk.
-    pub fn is_on_memory(self) -> bool {
-        matches!(self, Self::MemoryHash | Self::MemoryTree)
-    }
-}
 
 /// What a name says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,7 +168,7 @@ impl Tuning {
             }
             "dead" => {
                 let percent = number(pair.value)
-                    .filter(|percent| DEAD_PERCENT.contains(percent))
+                    .filter(|percent| DEAD_PERCENT_ALLOWED.contains(percent))
                     .ok_or_else(|| pair.bad("a percentage from 10 to 90"))?;
                 self.options.dead_percent_max = percent as u8;
                 !on_memory
@@ -375,8 +327,8 @@ fn durability(pair: &Pair<'_>) -> Result<Durability, NameError> {
         })
 }
 
-/// A whole number with an optional suffix for a power of 1024.
-fn number(text: &str) -> Option<u64> {
+/// Parses a whole number with an optional suffix for a power of 1024: k, m, g, t, p or e.
+pub fn number(text: &str) -> Option<u64> {
     let (digits, power) = match text.char_indices().next_back()? {
         (_, last) if last.is_ascii_digit() => (text, 0),
         (at, last) => {

@@ -1,9 +1,13 @@
 //! Opening a database by name.
 
 use crate::memory::{MemoryHash, MemoryTree};
-use crate::name::{Kind, NameError, Specification};
+use crate::name::{NameError, Specification};
+#[cfg(feature = "table")]
 use crate::table::Table;
-use crate::{Database, Engine, FixedDatabase, HashDatabase, Options, Result, TreeDatabase};
+use crate::{
+    Database, Engine, Error, FixedDatabase, HashDatabase, Kind, Options, Result, TreeDatabase,
+    compress,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,9 +21,7 @@ impl Database {
     /// Opens the database at a path, whose suffix says the kind: `casket.tch`, `*`, `+`.
     pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let path = path.as_ref();
-        let kind = Kind::of_path(path)
-            .ok_or_else(|| NameError::UnknownKind(path.display().to_string()))?;
-        open(kind, path, options)
+        open(kind_of(path, options.kind)?, path, options)
     }
 
     /// Opens the database that was specified. The notices go to the log.
@@ -31,9 +33,48 @@ impl Database {
     }
 }
 
+impl Options {
+    /// Opens the database at a path with these options. Fails with
+    /// [`Error::InvalidArgument`] if an option is out of its bounds.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Database> {
+        let path = path.as_ref();
+        let kind = kind_of(path, self.kind)?;
+        self.check(kind)?;
+        open(kind, path, self)
+    }
+}
+
+/// Returns the kind that was asked for, or else that of the path. They may not contradict. Fails if
+/// the path is a name with settings, which would have no effect.
+fn kind_of(path: &Path, asked: Option<Kind>) -> Result<Kind> {
+    if path.file_name().is_some_and(|name| name.as_encoded_bytes().contains(&b'#')) {
+        return Err(Error::InvalidArgument(format!(
+            "{} is a path, and settings behind # have no effect here: set them by the methods of \
+             Options, or open the name with Database::open",
+            path.display()
+        )));
+    }
+    let named = Kind::of_path(path);
+    match (asked, named) {
+        (Some(asked), Some(named)) if asked != named => Err(Error::InvalidArgument(format!(
+            "the name {} is that of a {} database, not of a {} one: choose one of them",
+            path.display(),
+            named.title(),
+            asked.title()
+        ))),
+        (Some(asked), None) if asked.is_on_memory() => Err(Error::InvalidArgument(format!(
+            "an {} database has no path: name it * or +",
+            asked.title()
+        ))),
+        (Some(kind), _) | (None, Some(kind)) => Ok(kind),
+        (None, None) => Err(NameError::UnknownKind(path.display().to_string()).into()),
+    }
+}
+
 fn open(kind: Kind, path: &Path, options: &Options) -> Result<Database> {
-    if !kind.is_on_memory() && crate::legacy::is_legacy(path) {
-        return Err(crate::legacy::refusal(path));
+    compress::require(options.compression)?;
+    if !kind.is_on_memory() {
+        refuse_legacy(path)?;
     }
     let mut options = options.clone();
     if options.read_only {
@@ -47,7 +88,28 @@ fn open(kind: Kind, path: &Path, options: &Options) -> Result<Database> {
         Kind::Hash => Arc::new(HashDatabase::open(path, options)?),
         Kind::Tree => Arc::new(TreeDatabase::open(path, options)?),
         Kind::Fixed => Arc::new(FixedDatabase::open(path, options)?),
-        Kind::Table => return Ok(Database::from(Arc::new(Table::open(path, options)?))),
+        #[cfg(feature = "table")]
+        Kind::Table => {
+            return Ok(Database::from(Arc::new(Table::open(path, options)?)).of_kind(kind));
+        }
+        #[cfg(not(feature = "table"))]
+        Kind::Table => return Err(Error::without_feature("tables", "table")),
     };
-    Ok(Database::from_engine(engine))
+    Ok(Database::from_engine(engine).of_kind(kind))
+}
+
+/// Fails if the path is one of Tokyo Cabinet's own files.
+#[cfg(feature = "legacy")]
+fn refuse_legacy(path: &Path) -> Result<()> {
+    if crate::legacy::is_legacy(path) { Err(crate::legacy::refusal(path)) } else { Ok(()) }
+}
+
+/// Fails if the path is a file: a database is a folder.
+#[cfg(not(feature = "legacy"))]
+fn refuse_legacy(path: &Path) -> Result<()> {
+    if path.is_file() {
+        let what = format!("{}, which is a file, as those of Tokyo Cabinet are", path.display());
+        return Err(Error::without_feature(&what, "legacy"));
+    }
+    Ok(())
 }

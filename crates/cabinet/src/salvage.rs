@@ -53,11 +53,22 @@ pub fn salvage_as(
     into: &Database,
     report: &mut dyn FnMut(Damage),
 ) -> Result<Salvaged> {
-    salvage_on(&RealStorage, path.as_ref(), kind, into, report)
+    salvage_in(&RealStorage, path.as_ref(), kind, into, report)
 }
 
 /// As [`salvage_as`], on a storage of the caller's own.
+#[cfg(feature = "testing")]
 pub fn salvage_on(
+    storage: &dyn Storage,
+    path: &Path,
+    kind: Option<name::Kind>,
+    into: &Database,
+    report: &mut dyn FnMut(Damage),
+) -> Result<Salvaged> {
+    salvage_in(storage, path, kind, into, report)
+}
+
+fn salvage_in(
     storage: &dyn Storage,
     path: &Path,
     kind: Option<name::Kind>,
@@ -72,6 +83,10 @@ pub fn salvage_on(
         damages += 1;
         report(damage);
     };
+    if !compress::HAS_ALL {
+        // Pages that cannot be decompressed would count as damaged.
+        remains.walk(&mut |record, _| compress::require(record.compression), &mut |_| ())?;
+    }
     let (kind, order) = kind_of(&remains, kind, into)?;
     match kind {
         StoredKind::Hash | StoredKind::Fixed => {
@@ -94,9 +109,14 @@ pub fn salvage_on(
                 Ok(())
             })?;
         }
+        #[cfg(not(feature = "table"))]
+        StoredKind::Table => return Err(Error::without_feature("tables", "table")),
+        #[cfg(feature = "table")]
         StoredKind::Table => {
             let Some(table) = into.table() else {
-                return Err(Error::NotSupported("salvaging a table into what is none".into()));
+                return Err(Error::InvalidArgument(
+                    "a table is salvaged into a table (.tct)".into(),
+                ));
             };
             let rebuilt = table.salvage(&remains, &mut report)?;
             salvaged.changes = table.len();
@@ -125,18 +145,19 @@ fn kind_of(
         Some(name::Kind::Fixed) => Some(StoredKind::Fixed),
         Some(name::Kind::Table) => Some(StoredKind::Table),
         Some(kind @ (name::Kind::MemoryHash | name::Kind::MemoryTree)) => {
-            let what = format!("salvaging an {} database, which has no files", kind.title());
-            return Err(Error::NotSupported(what));
+            let what = format!("an {} database has no files to salvage", kind.title());
+            return Err(Error::InvalidArgument(what));
         }
     };
     if let Some(nature) = &remains.nature {
         if asked.is_some_and(|asked| asked != nature.kind) {
-            let what = format!("salvaging a database of kind {:?} as another", nature.kind);
-            return Err(Error::NotSupported(what));
+            let what = format!("the database is of kind {:?}: salvage it as such", nature.kind);
+            return Err(Error::InvalidArgument(what));
         }
         let is_tree = matches!(nature.kind, StoredKind::Tree | StoredKind::Table);
         let order = if is_tree { order_of(nature) } else { Some(Order::default()) };
-        let unknown = || Error::NotSupported("an order of keys that is not known".into());
+        let unknown =
+            || Error::NotSupported("an order of keys that this version does not know".into());
         return Ok((nature.kind, order.ok_or_else(unknown)?));
     }
     let mut signs = Signs::default();
@@ -151,10 +172,8 @@ fn kind_of(
     match asked.or(signs.kind()) {
         Some(StoredKind::Table) => Ok((StoredKind::Table, Order::Lexical)),
         Some(kind) => Ok((kind, order)),
-        None => Err(Error::NotSupported(
-            "salvaging a database whose manifest is lost and whose records do not tell its kind: \
-             give the kind"
-                .into(),
+        None => Err(Error::InvalidArgument(
+            "the manifest is lost, and the records do not tell the kind: give the kind".into(),
         )),
     }
 }
@@ -166,6 +185,7 @@ fn repeat(record: &Record<'_>, into: &Database, salvaged: &mut Salvaged) -> Resu
             into.put_with(record.key, record.value, record.meta)?;
         }
         Kind::Put => {
+            compress::require(record.compression)?;
             let Ok(value) = compress::decompress(record.value, record.compression) else {
                 salvaged.unreadable += 1;
                 return Ok(());

@@ -1,6 +1,7 @@
 //! Scans: positions in an iteration over records, and scans of all of them.
 
-use crate::{Entry, Result};
+use crate::{Entry, Error, Result};
+use std::ops::ControlFlow;
 
 /// Position at which a scan continues. It stays valid while others write: a record that exists
 /// throughout a scan is visited exactly once.
@@ -15,6 +16,14 @@ pub enum Position {
     Key(Vec<u8>),
     /// In an engine of numbered records: the first id at or after this one.
     Id(u64),
+}
+
+impl Position {
+    /// Returns the error of an engine of another kind than the one that gave this position.
+    pub(crate) fn foreign(&self) -> Error {
+        let what = format!("{self:?} is a position of another kind of database");
+        Error::InvalidArgument(what)
+    }
 }
 
 /// Parts of the records that a scan of all of them visits.
@@ -54,4 +63,24 @@ pub trait FullScan {
 
     /// As [`FullScan::step`], for keys alone.
     fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
+}
+
+/// Makes steps of a scan, until one says that there are no more, or `visit` breaks.
+pub(crate) fn step_until_break(
+    mut step: impl FnMut(&mut dyn FnMut(Entry<'_>)) -> Result<bool>,
+    mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
+) -> Result<()> {
+    let mut flow = ControlFlow::Continue(());
+    while flow.is_continue() {
+        let more = step(&mut |entry| {
+            if flow.is_continue() {
+                flow = visit(entry);
+            }
+        });
+        // The rest of a step is of no interest once all is found.
+        if flow.is_continue() && !more? {
+            break;
+        }
+    }
+    Ok(())
 }

@@ -205,7 +205,7 @@ impl Buffer {
             (Some(result), _) => Ok(result),
             (None, Some(visit)) => Ok(visit(None)),
             // `read` calls its closure once at most.
-            (None, None) => Err(Error::NotSupported("read".into())),
+            (None, None) => Err(Error::Internal("a read has called no closure".into())),
         }
     }
 }
@@ -329,7 +329,7 @@ impl Persistence for Buffer {
 }
 
 fn not_within(what: &str) -> Error {
-    Error::NotSupported(format!("{what} within a transaction"))
+    Error::NotSupported(format!("{what} within a transaction: call it before or after"))
 }
 
 #[cfg(test)]

@@ -2,11 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "model/in_runs.rs"]
+mod in_runs;
 mod on_disk;
 mod watched;
 
-use cabinet::io::{FaultyStorage, Open, RealStorage, Storage};
 use cabinet::limits::CAPACITY_BYTES_MIN;
+use cabinet::testing::{FaultyStorage, Open, RealStorage, Storage};
 use cabinet::{
     Batch, Clock, Database, Durability, Error, FixedDatabase, HashDatabase, Meta, Options, Order,
     TreeDatabase,
@@ -23,6 +25,7 @@ use std::time::{Duration, Instant};
 use watched::{Step, Watched};
 
 type Hash = Arc<HashDatabase>;
+type Runs = in_runs::HashInRuns;
 type Fixed = Arc<FixedDatabase>;
 type Tree = Arc<TreeDatabase>;
 
@@ -76,9 +79,8 @@ fn disk_bytes(folder: &Path) -> u64 {
 fn stored_bytes<E: OnDisk>(storage: &FaultyStorage) -> u64 {
     let folder = Path::new(E::PATH);
     let names = storage.list(folder).unwrap();
-    let bytes_of = |name: &String| {
-        storage.open(&folder.join(name), Open::Existing).unwrap().disk_bytes().unwrap()
-    };
+    let bytes_of =
+        |name: &String| storage.open(&folder.join(name), Open::Existing).unwrap().length().unwrap();
     names.iter().filter(|name| !name.ends_with(".damaged")).map(bytes_of).sum()
 }
 
@@ -116,6 +118,55 @@ fn what_was_not_used_lately_goes_first<E: OnDisk>(options: &Options) {
 #[test]
 fn what_was_not_used_lately_goes_first_of_a_hash() {
     what_was_not_used_lately_goes_first::<Hash>(&options());
+}
+
+#[test]
+fn what_was_not_used_lately_goes_first_of_a_hash_with_its_index_in_runs() {
+    what_was_not_used_lately_goes_first::<Runs>(&options());
+}
+
+#[test]
+fn eviction_goes_on_beside_damage_of_the_index() {
+    let storage = FaultyStorage::new();
+    let (engine, database) = open::<Runs>(&storage, &options());
+    for number in 0..RECORDS {
+        database.put(&key(number), &value(number)).unwrap();
+        if number % 1000 == 0 {
+            engine.tend().unwrap();
+        }
+    }
+    // Used ones are moved, if it is known that they are alive.
+    for number in (0..RECORDS).step_by(4) {
+        database.get(&key(number)).unwrap();
+    }
+    let path = Path::new("casket.tch/checkpoint");
+    let file = storage.open(path, Open::Existing).unwrap();
+    let end = file.length().unwrap() / 2;
+    for offset in (100..end).step_by(500) {
+        file.write_at(&[0xff; 32], offset).unwrap();
+    }
+    let hit = (0..RECORDS).filter(|number| database.get(&key(*number)).is_err()).count();
+    assert!(hit > 100, "{hit}");
+    // No writer waits for the index to be made again.
+    let mut refused = 0;
+    for number in RECORDS..2 * RECORDS {
+        match database.put(&key(number), &value(number)) {
+            Ok(_) => {}
+            Err(Error::Corrupted { .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(refused < RECORDS / 2, "{refused}");
+    assert!(stored_bytes::<Runs>(&storage) <= CAPACITY_BYTES_MIN);
+    engine.tend().unwrap();
+    let left = database.len();
+    assert_eq!(present(&database, 0..2 * RECORDS) as u64, left);
+    assert!(left > RECORDS / 4, "{left}");
+    // What was evicted is not lost.
+    let figures = database.figures();
+    let lost = figures.iter().find(|(name, _)| *name == "index_lost_records").unwrap();
+    assert_eq!(lost.1, "0");
+    database.put(&key(0), &value(0)).unwrap();
 }
 
 #[test]
@@ -480,7 +531,7 @@ impl<E: OnDisk> History<E> {
     fn new(durability: Durability, files_bytes_max: u64) -> Self {
         let mut options = options();
         options.durability = durability;
-        options.eager_lanes = true;
+        options.set_eager_lanes(true);
         let storage = FaultyStorage::new();
         let known = BTreeMap::new();
         let mut history = Self { storage, options, opened: None, known, puts: 0, files_bytes_max };
@@ -637,6 +688,16 @@ fn nothing_old_comes_back_in_a_hash_that_is_killed() {
 #[test]
 fn nothing_old_comes_back_in_a_hash_that_loses_power() {
     nothing_old_comes_back::<Hash>(Durability::Always, CAPACITY_BYTES_MIN);
+}
+
+#[test]
+fn nothing_old_comes_back_in_a_hash_with_its_index_in_runs_that_is_killed() {
+    nothing_old_comes_back::<Runs>(Durability::None, CAPACITY_BYTES_MIN);
+}
+
+#[test]
+fn nothing_old_comes_back_in_a_hash_with_its_index_in_runs_that_loses_power() {
+    nothing_old_comes_back::<Runs>(Durability::Always, CAPACITY_BYTES_MIN);
 }
 
 #[test]

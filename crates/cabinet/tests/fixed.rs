@@ -190,7 +190,7 @@ fn records_are_met_in_the_order_of_their_ids() {
     let behind = keys_from(&database, database.position_of(b"500000"));
     assert!(behind.len() > 500 && expected.ends_with(&behind));
     let foreign = database.scan(&Position::Hash(1), |_| ());
-    assert!(matches!(foreign, Err(Error::NotSupported(_))));
+    assert!(matches!(foreign, Err(Error::InvalidArgument(_))));
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn what_is_open_for_reading_only_is_not_tuned() {
     let folder = tempfile::tempdir().unwrap();
     drop(open(folder.path(), ""));
     let database = open(folder.path(), "#mode=r");
-    assert!(matches!(database.retune("width=5"), Err(Error::NotSupported(_))));
+    assert!(matches!(database.retune("width=5"), Err(Error::ReadOnly(_))));
     assert_eq!(database.as_numbered().unwrap().width(), 255);
 }
 

@@ -2,7 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
-use cabinet::{Database, Entry, Error, Meta, Record, Side};
+use cabinet::table::Row;
+use cabinet::{Database, Entry, Error, Meta, Position, Record, Side};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
 
@@ -113,6 +114,41 @@ fn iterators_return_every_record_once() {
         let listed: BTreeSet<_> = listed.into_iter().collect();
         assert!(listed.iter().eq(found.keys()), "{name}");
     }
+}
+
+#[test]
+fn a_scan_of_rows_goes_on_from_each_of_its_positions_with_whole_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = filled(&folder, "table.tct");
+    let table = database.table().unwrap();
+    let row = Row::new().with(b"n\0", b"a\0b").unwrap();
+    table.put(b"nul", &row).unwrap();
+    let (mut rows, mut positions) = (BTreeMap::new(), vec![Position::Start]);
+    while let Some(from) = positions.last() {
+        let next = table.scan(from, |key, row| {
+            assert!(rows.insert(key.to_vec(), row.stored().to_vec()).is_none());
+        });
+        match next.unwrap() {
+            Some(next) => positions.push(next),
+            None => break,
+        }
+    }
+    assert_eq!(rows.len(), RECORDS as usize + 1);
+    assert_eq!(rows[&b"nul"[..]], row.encode().unwrap());
+    assert!(positions.len() > 2);
+    let mut before = 0;
+    for position in positions {
+        let mut first = None;
+        table
+            .scan(&position, |key, _| {
+                first.get_or_insert(key.to_vec());
+            })
+            .unwrap();
+        let place = rows.keys().position(|key| Some(key) == first.as_ref()).unwrap();
+        assert!(place >= before);
+        before = place;
+    }
+    assert!(table.scan(&Position::Hash(1), |_, _| ()).is_err());
 }
 
 #[test]

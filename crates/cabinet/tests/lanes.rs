@@ -2,10 +2,9 @@
 //! each has a stretch of the log of its own, over histories that end in the death of the process
 //! or of the power. A failure names its seed.
 
-use cabinet::io::FaultyStorage;
+use cabinet::testing::{FaultyStorage, ManualClock};
 use cabinet::{
-    Batch, Clock, Database, Durability, Engine, HashDatabase, Maintenance, ManualClock, Meta,
-    Options,
+    Batch, Clock, Database, Durability, Engine, HashDatabase, Maintenance, Meta, Options,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +32,7 @@ impl Chance {
 fn options(clock: &Clock) -> Options {
     let mut options = Options::default();
     options.segment_bytes = Some(256 << 10);
-    options.eager_lanes = true;
+    options.set_eager_lanes(true);
     options.clock = clock.clone();
     options
 }
@@ -48,7 +47,7 @@ fn open(storage: &FaultyStorage, options: &Options) -> (Arc<HashDatabase>, Datab
 /// What a crash leaves has lost nothing that was promised, and checking agrees with opening.
 fn check_files(storage: &FaultyStorage, seed: u64) {
     let report = &mut |damage| panic!("seed {seed}: {damage}");
-    cabinet::check_on(storage, Path::new(PATH), &|_| true, report).expect("a check");
+    cabinet::testing::check_on(storage, Path::new(PATH), &|_| true, report).expect("a check");
 }
 
 fn figure(engine: &dyn Engine, name: &str) -> u64 {

@@ -92,7 +92,7 @@ fn read_all(path: &Path, records: u64) {
         let ordered = query.order_by(b"more", cabinet::table::OrderKind::StringAscending);
         assert_eq!(table.search(&ordered).unwrap().0.len(), 1000);
     }
-    assert!(matches!(database.put(&key(5), b"a\0b"), Err(Error::NotSupported(_))));
+    assert!(matches!(database.put(&key(5), b"a\0b"), Err(Error::ReadOnly(_))));
     assert!(database.sync().is_ok());
 }
 
@@ -210,7 +210,7 @@ fn assert_refused<T>(kind: &str, database: &T, writes: &[Attempt<T>]) {
     for (name, write) in writes {
         let result = write(database);
         let is_refused =
-            matches!(&result, Err(Error::NotSupported(what)) if what.contains("reading only"));
+            matches!(&result, Err(Error::ReadOnly(what)) if what.contains("reading only"));
         assert!(is_refused, "{name} of {kind}: {result:?}");
     }
 }
@@ -222,9 +222,9 @@ fn assert_cursors_refuse(database: &Database) {
         assert!(!is_on_a_record || cursor.first().unwrap());
         let place = cursor.key().map(<[u8]>::to_vec);
         for how in [CursorPut::Current, CursorPut::Before, CursorPut::After] {
-            assert!(matches!(cursor.put(b"other", how), Err(Error::NotSupported(_))));
+            assert!(matches!(cursor.put(b"other", how), Err(Error::ReadOnly(_))));
         }
-        assert!(matches!(cursor.remove(), Err(Error::NotSupported(_))));
+        assert!(matches!(cursor.remove(), Err(Error::ReadOnly(_))));
         assert_eq!(cursor.key(), place.as_deref());
     }
 }

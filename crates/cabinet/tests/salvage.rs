@@ -3,9 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use cabinet::io::RealStorage;
 use cabinet::name::Kind;
 use cabinet::table::{IndexChange, IndexKind, Row};
+use cabinet::testing::RealStorage;
 use cabinet::{
     Database, Engine, Error, Maintenance, Meta, Options, Order, Ordered, Salvaged, Side,
     TreeDatabase, Wait,
@@ -374,7 +374,7 @@ fn another_kind_than_the_manifest_has_is_refused() {
     let into = Database::open("*").unwrap();
     for kind in [Kind::Hash, Kind::Table, Kind::MemoryHash] {
         let error = salvage_untouched(&path, Some(kind), &into).unwrap_err();
-        assert!(matches!(error, Error::NotSupported(_)), "{error}");
+        assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
     }
     assert!(into.is_empty());
     salvage_untouched(&path, Some(Kind::Tree), &into).unwrap();

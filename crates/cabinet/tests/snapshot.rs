@@ -4,7 +4,7 @@
 
 mod watched;
 
-use cabinet::io::{FaultyStorage, Open, Storage};
+use cabinet::testing::{FaultyStorage, Open, Storage};
 use cabinet::{
     Batch, Damage, Database, Engine, Error, HashDatabase, Maintenance, Options, SnapshotBarrier,
 };
@@ -147,7 +147,7 @@ fn a_copy_of_a_cleared_database_keeps_what_is_written_to_it() {
         let mut left = crashed(&storage, loses_power);
         for _ in 0..3 {
             let report = &mut |damage| panic!("{damage}");
-            cabinet::check_on(&left, Path::new("copy.tch"), &|_| true, report).unwrap();
+            cabinet::testing::check_on(&left, Path::new("copy.tch"), &|_| true, report).unwrap();
             let again = open(Arc::new(left.clone()), "copy.tch");
             assert!(is_whole(&again), "loses power: {loses_power}");
             let more = Database::from_engine(Arc::clone(&again) as Arc<dyn Engine>);
@@ -179,7 +179,7 @@ fn a_copy_that_loses_power_before_its_first_sync_is_not_damaged() {
             chance >> 33
         });
         let report = &mut |damage| panic!("{damage}");
-        cabinet::check_on(&left, Path::new("copy.tch"), &|_| true, report).unwrap();
+        cabinet::testing::check_on(&left, Path::new("copy.tch"), &|_| true, report).unwrap();
         let again = open(Arc::new(left), "copy.tch");
         assert_eq!(again.persistence().damages(), []);
         let found = Database::from_engine(Arc::clone(&again) as Arc<dyn Engine>);
@@ -212,7 +212,8 @@ fn a_copy_of_a_database_that_has_lost_records_is_not_taken_for_whole() {
     drop(database);
     let damages = |path: &Path| -> Vec<Damage> {
         let mut found = Vec::new();
-        cabinet::check_on(&storage, path, &|_| true, &mut |damage| found.push(damage)).unwrap();
+        cabinet::testing::check_on(&storage, path, &|_| true, &mut |damage| found.push(damage))
+            .unwrap();
         found
     };
     let (own, copied) = (damages(path), damages(copy));

@@ -6,7 +6,7 @@
 mod on_disk;
 mod tampered;
 
-use cabinet::io::{FaultyStorage, Open, Storage};
+use cabinet::testing::{FaultyStorage, Open, Storage};
 use cabinet::{Database, HashDatabase, Options};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -5,10 +5,10 @@
 
 mod on_disk;
 
-use cabinet::io::{FaultyStorage, Open, Storage};
+use cabinet::testing::{FaultyStorage, Open, Storage, check_on, salvage_on};
 use cabinet::{
     Batch, Clock, Damage, Database, Durability, Error, FixedDatabase, HashDatabase, Meta, Options,
-    TreeDatabase, check_on, salvage_on,
+    TreeDatabase,
 };
 use on_disk::{OnDisk, TableDatabase};
 use std::ops::Range;
@@ -172,11 +172,12 @@ fn either_copy_of_the_manifest_suffices_if_the_other_cannot_be_read() {
 #[test]
 fn a_checkpoint_that_cannot_be_read_is_replaced_by_the_log() {
     fn test<E: OnDisk>() {
-        let length = contents(&filled::<E>(true), &Path::new(E::PATH).join("checkpoint")).len();
-        let last = (length as u64 - 1) / PAGE_BYTES * PAGE_BYTES;
-        for start in [0, last / 2 / PAGE_BYTES * PAGE_BYTES, last] {
+        for halves in 0..=2 {
             let storage = filled::<E>(true);
             let path = Path::new(E::PATH).join("checkpoint");
+            // Lengths differ a little from one filling to the next.
+            let last = contents(&storage, &path).len() as u64 - 1;
+            let start = last * halves / 2 / PAGE_BYTES * PAGE_BYTES;
             storage.lose_sectors(&path, start..start + PAGE_BYTES).unwrap();
             assert!(damages::<E>(&storage).iter().any(|damage| damage.file == path));
             let (engine, database) = open::<E>(&storage);
@@ -197,6 +198,10 @@ fn a_file_that_cannot_be_opened_costs_what_is_in_it() {
             let names = paths::<E>(&filled::<E>(is_closed));
             for path in names.iter().filter(|path| !path.ends_with("lock")) {
                 let storage = filled::<E>(is_closed);
+                // The number of segments differs a little from one filling to the next.
+                if !paths::<E>(&storage).contains(path) {
+                    continue;
+                }
                 storage.lose_file(path).unwrap();
                 let is_segment = path.extension().is_some();
                 let is_named = |damages: &[Damage]| damages.iter().any(|one| one.file == *path);
@@ -262,9 +267,10 @@ fn a_file_that_is_there_and_may_not_be_opened_is_an_error_that_names_it() {
 fn the_header_of_a_segment_that_cannot_be_read_costs_no_record() {
     fn test<E: OnDisk>() {
         for is_closed in [true, false] {
-            let count = segments::<E>(&filled::<E>(is_closed)).len();
-            for index in [0, count / 2, count - 1] {
+            for halves in 0..=2 {
                 let storage = filled::<E>(is_closed);
+                let count = segments::<E>(&storage).len();
+                let index = (count - 1) * halves / 2;
                 let path = segments::<E>(&storage)[index].clone();
                 // Not the whole page, in which there are records.
                 storage.lose_sectors(&path, 0..64).unwrap();
@@ -360,7 +366,7 @@ fn what_cannot_be_read_after_a_power_loss_costs_what_was_not_synced_at_most() {
     fn test<E: OnDisk>(durability: Durability, eager_lanes: bool) {
         let mut options = options();
         options.durability = durability;
-        options.eager_lanes = eager_lanes;
+        options.set_eager_lanes(eager_lanes);
         for lost in (0..RECORDS).step_by(37).chain([RECORDS - 1]) {
             let storage = FaultyStorage::new();
             let (_engine, database) = open_with::<E>(&storage, &options);

@@ -1,6 +1,8 @@
 //! Records that hold a number.
 
-use super::{Database, check_key};
+use super::Database;
+#[cfg(feature = "table")]
+use super::check_key;
 use crate::{Change, Error, Meta, Result};
 
 impl Database {
@@ -8,6 +10,7 @@ impl Database {
     /// there is none. Fails with [`Error::NotANumber`] if the value is not 4 bytes long. In a
     /// table, adds to the column [`crate::table::NUMBER_COLUMN`], as text.
     pub fn add_int(&self, key: &[u8], addend: i32) -> Result<i32> {
+        #[cfg(feature = "table")]
         if self.table().is_some() {
             return Ok(self.add_double(key, f64::from(addend))? as i32);
         }
@@ -21,6 +24,7 @@ impl Database {
     /// none. Fails with [`Error::NotANumber`] if the value is not 8 bytes long, or the sum is
     /// not a number. In a table, adds to the column [`crate::table::NUMBER_COLUMN`], as text.
     pub fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
+        #[cfg(feature = "table")]
         if let Some(table) = self.table() {
             self.enter_to_write()?;
             check_key(key)?;

@@ -17,6 +17,8 @@ pub struct Records<'d> {
     source: Source<'d>,
     limits: Limits,
     ready: VecDeque<Record>,
+    /// Error that follows the records that are ready.
+    failed: Option<Error>,
 }
 
 /// Iterator over keys, see [`Database::keys`].
@@ -27,6 +29,8 @@ pub struct Records<'d> {
 pub struct Keys<'d> {
     scan: Option<ScanCursor<'d>>,
     ready: VecDeque<Vec<u8>>,
+    /// Error that follows the keys that are ready.
+    failed: Option<Error>,
 }
 
 /// Remainder of an iteration.
@@ -111,11 +115,9 @@ impl Iterator for Records<'_> {
                 return Some(Ok(record));
             }
             if matches!(self.source, Source::Ended) {
-                return None;
+                return self.failed.take().map(Err);
             }
-            if let Err(error) = self.fill() {
-                return Some(Err(error));
-            }
+            self.failed = self.fill().err();
         }
     }
 }
@@ -128,11 +130,13 @@ impl Iterator for Keys<'_> {
             if let Some(key) = self.ready.pop_front() {
                 return Some(Ok(key));
             }
-            let mut scan = self.scan.take()?;
+            let Some(mut scan) = self.scan.take() else {
+                return self.failed.take().map(Err);
+            };
             match scan.step_keys(|key| self.ready.push_back(key.to_vec())) {
                 Ok(true) => self.scan = Some(scan),
                 Ok(false) => {}
-                Err(error) => return Some(Err(error)),
+                Err(error) => self.failed = Some(error),
             }
         }
     }
@@ -147,7 +151,8 @@ impl Database {
 
     /// Returns an iterator over all keys, in the order of [`iter`](Self::iter).
     pub fn keys(&self) -> Result<Keys<'_>> {
-        Ok(Keys { scan: Some(self.full_scan(Wanted::Keys)?), ready: VecDeque::new() })
+        let scan = Some(self.full_scan(Wanted::Keys)?);
+        Ok(Keys { scan, ready: VecDeque::new(), failed: None })
     }
 
     /// Returns an iterator over the records whose keys begin with `prefix`. It reads all records
@@ -165,9 +170,9 @@ impl Database {
     /// such as `range("a".."c")`. Fails with [`Error::NotSupported`] if the keys are in no order.
     pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<Records<'_>> {
         self.enter()?;
-        let order = self
-            .order()
-            .ok_or_else(|| Error::NotSupported("a range, where keys are in no order".into()))?;
+        let order = self.order().ok_or_else(|| {
+            Error::NotSupported("ranges need keys in an order, as in a B+ tree (.tcb)".into())
+        })?;
         let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
         let (begin, end) = (owned(bounds.start_bound()), owned(bounds.end_bound()));
         let position = match &begin {
@@ -178,6 +183,6 @@ impl Database {
     }
 
     fn records<'d>(&'d self, source: Source<'d>, limits: Limits) -> Records<'d> {
-        Records { database: self, source, limits, ready: VecDeque::new() }
+        Records { database: self, source, limits, ready: VecDeque::new(), failed: None }
     }
 }

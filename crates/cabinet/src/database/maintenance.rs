@@ -1,10 +1,10 @@
 //! The database as a whole: size, durability, copies, verification.
 
 use super::Database;
-use crate::name::{Kind, options_of};
+use crate::name::options_of;
 use crate::{
-    Damage, Durability, DurableListener, ExpiredKeys, GoOn, LogPosition, Result, SnapshotBarrier,
-    Verified, barrier, reentry,
+    Damage, Durability, DurableListener, ExpiredKeys, GoOn, Kind, LogPosition, Result,
+    SnapshotBarrier, Verified, barrier, reentry,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,6 +31,12 @@ impl Database {
         self.engine.persistence().path()
     }
 
+    /// Returns the kind of the database; `None` for an engine of another crate whose path names
+    /// none.
+    pub fn kind(&self) -> Option<Kind> {
+        self.kind.or_else(|| Kind::of_path(&self.path()))
+    }
+
     /// Makes everything written so far durable.
     pub fn sync(&self) -> Result<()> {
         self.enter()?;
@@ -50,7 +56,7 @@ impl Database {
     /// Cabinet.
     pub fn retune(&self, tuning: &str) -> Result<()> {
         self.enter_to_write()?;
-        let options = Kind::of_path(&self.path()).map(|kind| options_of(kind, tuning));
+        let options = self.kind().map(|kind| options_of(kind, tuning));
         self.engine.maintenance().optimize(options.as_ref())
     }
 
@@ -88,7 +94,7 @@ impl Database {
     }
 
     /// Returns whether the database was opened for reading only. Then every method that changes it
-    /// fails with [`NotSupported`](crate::Error::NotSupported).
+    /// fails with [`ReadOnly`](crate::Error::ReadOnly).
     pub fn is_read_only(&self) -> bool {
         self.is_read_only
     }

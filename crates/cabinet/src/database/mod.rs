@@ -28,8 +28,9 @@ pub use scan::ScanCursor;
 pub use write::Swap;
 
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+#[cfg(feature = "table")]
 use crate::table::Table;
-use crate::{Durability, Engine, Error, Numbered, Result, Wait, reentry};
+use crate::{Durability, Engine, Error, Kind, Numbered, Result, Wait, reentry};
 use std::sync::Arc;
 
 /// Handle of an open database. Clones share it; the database is closed when the last one is
@@ -72,16 +73,20 @@ use std::sync::Arc;
 pub struct Database {
     engine: Arc<dyn Engine>,
     /// The engine, if it is a table.
+    #[cfg(feature = "table")]
     table: Option<Arc<Table>>,
     /// Identity of the engine: its callbacks may not call this handle, see [`reentry`].
     identity: usize,
     wait: Wait,
     deferred: bool,
     is_read_only: bool,
+    /// Kind that it was opened as; `None` if the path tells it.
+    kind: Option<Kind>,
     /// Whether writes are acknowledged once they are durable.
     is_always_durable: bool,
 }
 
+#[cfg(feature = "table")]
 impl From<Arc<Table>> for Database {
     fn from(table: Arc<Table>) -> Self {
         Self { table: Some(Arc::clone(&table)), ..Self::from_engine(table) }
@@ -102,13 +107,20 @@ impl Database {
         let is_always_durable = engine.persistence().durability() == Durability::Always;
         Self {
             engine,
+            #[cfg(feature = "table")]
             table: None,
             identity,
             wait: Wait::Block,
             deferred: false,
             is_read_only,
+            kind: None,
             is_always_durable,
         }
+    }
+
+    /// Notes the kind, which the path may not tell.
+    pub(crate) fn of_kind(self, kind: Kind) -> Self {
+        Self { kind: Some(kind), ..self }
     }
 
     /// Returns a handle whose operations fail with [`Error::WouldBlock`] instead of waiting for a
@@ -171,6 +183,7 @@ impl Database {
 
     /// Returns the operations on rows, if this is a table. They return before their changes are
     /// durable, see [`Table::acknowledge`].
+    #[cfg(feature = "table")]
     pub fn table(&self) -> Option<&Table> {
         self.table.as_deref()
     }

@@ -1,8 +1,11 @@
 //! Reading single records.
 
 use super::{Database, check_key};
+#[cfg(feature = "table")]
+use crate::Error;
+#[cfg(feature = "table")]
 use crate::table::RowView;
-use crate::{Entry, Error, LongValue, Result, reentry};
+use crate::{Entry, LongValue, Result, reentry};
 use std::borrow::Cow;
 
 impl Database {
@@ -63,12 +66,13 @@ impl Database {
 
     /// As [`Table::read`](crate::table::Table::read), but a [nonblocking](Database::nonblocking)
     /// handle does not wait for the disk.
+    #[cfg(feature = "table")]
     pub fn read_row<T>(
         &self,
         primary: &[u8],
         visit: impl FnOnce(RowView<'_>) -> T,
     ) -> Result<Option<T>> {
-        let missing = || Error::NotSupported("rows, in a database that is not a table".into());
+        let missing = || Error::NotSupported("rows need a table (.tct)".into());
         self.enter()?;
         let table = self.table().ok_or_else(missing)?;
         table.read_waiting(primary, self.wait, |row| self.call(|| visit(row)))

@@ -1,6 +1,7 @@
 //! All records, or those of a prefix or a pattern, passed to a function.
 
 use super::Database;
+use crate::scan::step_until_break;
 use crate::{Entry, FullScan, Order, Position, Result, Wanted, deadline};
 use std::ops::ControlFlow;
 
@@ -79,17 +80,9 @@ impl Database {
     fn each_of(
         &self,
         mut cursor: ScanCursor<'_>,
-        mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
+        visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        let mut flow = ControlFlow::Continue(());
-        while flow.is_continue()
-            && cursor.step(|entry| {
-                if flow.is_continue() {
-                    flow = visit(entry);
-                }
-            })?
-        {}
-        Ok(())
+        step_until_break(|take| cursor.step(take), visit)
     }
 
     /// Begins a scan of all records in steps. It takes up to 8 bytes of memory for each record that

@@ -2,6 +2,7 @@
 
 use super::{Database, check_key, check_value};
 use crate::limits::VALUE_BYTES_MAX;
+#[cfg(feature = "table")]
 use crate::table::Row;
 use crate::{Batch, BatchChange, Change, Entry, Error, Meta, Result, Version};
 
@@ -51,6 +52,7 @@ impl Database {
     /// Appends to a value. Creates the record if there is none. In a table, adds the columns that
     /// the row lacks.
     pub fn put_cat(&self, key: &[u8], suffix: &[u8]) -> Result<()> {
+        #[cfg(feature = "table")]
         if let Some(table) = self.table() {
             self.enter_to_write()?;
             check_key(key)?;
@@ -199,7 +201,8 @@ impl Database {
         }
         self.acknowledge()?;
         // `update` calls its closure exactly once when it succeeds.
-        let answer = answer.ok_or_else(|| Error::NotSupported("update".into()))?;
+        let answer =
+            answer.ok_or_else(|| Error::Internal("an update has called no closure".into()))?;
         Ok((answer, version))
     }
 

@@ -13,10 +13,9 @@ pub trait Maintenance: Send + Sync {
         self.len() == 0
     }
 
-    /// Returns whether the database was opened for reading only.
-    fn is_read_only(&self) -> bool {
-        false
-    }
+    /// Returns whether the database was opened for reading only. A [`Database`](crate::Database)
+    /// asks once, and refuses writes itself.
+    fn is_read_only(&self) -> bool;
 
     /// Returns whether there is a cap, above which records are evicted.
     fn evicts(&self) -> bool {

@@ -121,7 +121,7 @@ pub trait Ordered: Engine {
 
 /// Returns an engine as an ordered one.
 pub(crate) fn ordered(engine: &dyn Engine) -> Result<&dyn Ordered> {
-    engine.as_ordered().ok_or_else(|| {
-        Error::NotSupported("duplicates and cursors, in a database that is not a tree".into())
-    })
+    engine
+        .as_ordered()
+        .ok_or_else(|| Error::NotSupported("duplicates and cursors need a B+ tree (.tcb)".into()))
 }

@@ -6,10 +6,10 @@ use crate::{Error, Result};
 /// Bytes of a key that are shown in an error.
 const SHOWN_BYTES_MAX: usize = 32;
 
-/// Which record a key means.
+/// The record that a key means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
-    /// This one. Whether there may be one of this id has not been looked at.
+pub enum Key {
+    /// The one with this id.
     Id(u64),
     /// `min`: the first one.
     Min,
@@ -17,15 +17,15 @@ pub(super) enum Key {
     Max,
     /// `prev`: a new one before the first.
     Prev,
-    /// `next`: a new one behind the last.
+    /// `next`: a new one after the last.
     Next,
 }
 
 impl Key {
     /// Reads a key. Bytes that are no digits are skipped: `a5b0` is 50, and `abc` is 0, which is
-    /// no id.
+    /// no id. The limits of a database are not checked.
     #[inline]
-    pub(super) fn parse(text: &[u8]) -> Self {
+    pub fn parse(text: &[u8]) -> Self {
         match text {
             b"min" => Self::Min,
             b"max" => Self::Max,

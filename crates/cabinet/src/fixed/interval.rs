@@ -1,24 +1,37 @@
 //! Intervals of ids, as text: `[min,10]`, `(5,max]`.
 
 use super::id::Key;
+use std::ops::RangeInclusive;
 
 /// Two ends, each of which belongs to it or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Interval {
-    pub(super) from: End,
-    pub(super) to: End,
+pub struct Interval {
+    /// The lower end.
+    pub from: End,
+    /// The upper end.
+    pub to: End,
 }
 
 /// One end of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct End {
-    pub(super) key: Key,
-    pub(super) inclusive: bool,
+pub struct End {
+    /// The key of the end.
+    pub key: Key,
+    /// Whether the end belongs to the interval.
+    pub inclusive: bool,
 }
 
 impl Interval {
+    /// Returns the ids of the interval, given those that its ends mean now; 0 for an end that means
+    /// none.
+    pub fn ids(&self, from: u64, to: u64) -> RangeInclusive<u64> {
+        let first = from.saturating_add(u64::from(!self.from.inclusive));
+        // A least id of 1 leaves out the end 0, and with it everything.
+        first.max(1)..=to.saturating_sub(u64::from(!self.to.inclusive))
+    }
+
     /// Reads an interval: `[` or `(`, an id, a comma, an id, `)` or `]`. Anything else is none.
-    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+    pub fn parse(text: &[u8]) -> Option<Self> {
         let (&open, rest) = text.split_first()?;
         let (&close, inner) = rest.split_last()?;
         let comma = inner.iter().position(|byte| *byte == b',')?;

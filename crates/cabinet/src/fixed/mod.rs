@@ -9,6 +9,7 @@
 
 mod id;
 mod interval;
+pub mod outside;
 mod pages;
 mod shape;
 mod walk;
@@ -76,12 +77,22 @@ impl FixedDatabase {
     /// Opens the database in a directory, or creates it there. An existing one keeps its width
     /// and its greatest id.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
-        Self::open_on(crate::io::storage(options.read_only), path, options, !options.read_only)
+        Self::open_in(crate::io::storage(options.read_only), path, options, !options.read_only)
     }
 
     /// As `open`, on a storage of the caller's. Without the background threads the caller does
     /// their work through [`FixedDatabase::tend`].
+    #[cfg(feature = "testing")]
     pub fn open_on(
+        storage: Arc<dyn Storage>,
+        path: &Path,
+        options: &Options,
+        background: bool,
+    ) -> Result<Self> {
+        Self::open_in(storage, path, options, background)
+    }
+
+    fn open_in(
         storage: Arc<dyn Storage>,
         path: &Path,
         options: &Options,
@@ -106,6 +117,7 @@ impl FixedDatabase {
 
     /// Does one round of what the background threads would do: cuts sealed segments, sweeps
     /// expired records, compacts what is due.
+    #[cfg(feature = "testing")]
     pub fn tend(&self) -> Result<()> {
         self.running.tend()
     }
@@ -210,8 +222,8 @@ impl FixedDatabase {
         let changed = shape.changed(options)?;
         if self.max().is_some_and(|max| max > changed.id_max()) {
             let (max, id_max) = (self.max().unwrap_or(0), changed.id_max());
-            let what = format!("ids up to {id_max}, while there is a record {max}");
-            return Err(Error::NotSupported(what));
+            let what = format!("limsiz allows ids up to {id_max}, and there is a record {max}");
+            return Err(Error::InvalidArgument(what));
         }
         if changed == *shape {
             return Ok(());
@@ -384,7 +396,9 @@ impl Engine for FixedDatabase {
                     Cow::Owned(Text::of(id).as_bytes().to_vec())
                 })
             }
-            _ => Err(Error::NotSupported("min, max, prev and next within a batch".into())),
+            _ => {
+                Err(Error::NotSupported("a batch takes ids, and not min, max, prev or next".into()))
+            }
         }
     }
 
@@ -407,7 +421,7 @@ impl Maintenance for FixedDatabase {
     }
 
     fn evicts(&self) -> bool {
-        self.running.log.capacity().is_capped()
+        self.running.log.space().quota().is_capped()
     }
 
     fn figures(&self) -> Vec<(&'static str, String)> {

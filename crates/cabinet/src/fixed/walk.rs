@@ -1,9 +1,9 @@
 //! From id to id, in their order.
 
-use super::interval::{End, Interval};
+use super::interval::Interval;
 use super::pages::{first_of, page_of, shard_of};
 use super::{FixedDatabase, FixedIndex, Key};
-use crate::indexed::{Stretch, foreign_position};
+use crate::indexed::Stretch;
 use crate::{Entry, Numbered, Position, Result, Wait, deadline, reentry};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::atomic::Ordering;
@@ -83,7 +83,7 @@ impl FixedDatabase {
         let mut from = match from {
             Position::Start => 1,
             Position::Id(id) => *id,
-            other => return Err(foreign_position(other)),
+            other => return Err(other.foreign()),
         };
         let mut records = 0;
         while records < SCAN_STEP {
@@ -134,8 +134,8 @@ impl FixedDatabase {
     }
 
     /// The id that an end of an interval means; 0 if there is none.
-    fn end(&self, end: End) -> u64 {
-        match end.key {
+    fn end(&self, key: Key) -> u64 {
+        match key {
             Key::Id(id) => id,
             edge @ (Key::Min | Key::Max) => self.edge_at_last(edge).unwrap_or(0),
             beyond => self.beyond(beyond, Wait::Block).unwrap_or(0),
@@ -169,11 +169,8 @@ impl Numbered for FixedDatabase {
     }
 
     fn interval(&self, text: &[u8]) -> Option<RangeInclusive<u64>> {
-        let Interval { from, to } = Interval::parse(text)?;
-        let first = self.end(from).saturating_add(u64::from(!from.inclusive));
-        let last = self.end(to);
-        // A least id of 1 leaves out the end 0, and with it everything.
-        Some(first.max(1)..=last.saturating_sub(u64::from(!to.inclusive)))
+        let interval = Interval::parse(text)?;
+        Some(interval.ids(self.end(interval.from.key), self.end(interval.to.key)))
     }
 
     fn for_each_in(

@@ -80,12 +80,22 @@ fn position_at(shard: usize, tag: u32) -> u64 {
 impl HashDatabase {
     /// Opens the database in a directory, or creates it there.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
-        Self::open_on(crate::io::storage(options.read_only), path, options, !options.read_only)
+        Self::open_in(crate::io::storage(options.read_only), path, options, !options.read_only)
     }
 
     /// As `open`, on a storage of the caller's. Without the background threads the caller does
     /// their work through [`HashDatabase::tend`].
+    #[cfg(feature = "testing")]
     pub fn open_on(
+        storage: Arc<dyn Storage>,
+        path: &Path,
+        options: &Options,
+        background: bool,
+    ) -> Result<Self> {
+        Self::open_in(storage, path, options, background)
+    }
+
+    fn open_in(
         storage: Arc<dyn Storage>,
         path: &Path,
         options: &Options,
@@ -100,6 +110,7 @@ impl HashDatabase {
 
     /// Does one round of what the background threads would do: cuts sealed segments, sweeps
     /// expired records, compacts what is due.
+    #[cfg(feature = "testing")]
     pub fn tend(&self) -> Result<()> {
         self.running.tend()
     }
@@ -254,7 +265,7 @@ impl Maintenance for HashDatabase {
     }
 
     fn evicts(&self) -> bool {
-        self.running.log.capacity().is_capped()
+        self.running.log.space().quota().is_capped()
     }
 
     fn figures(&self) -> Vec<(&'static str, String)> {
@@ -454,9 +465,9 @@ mod tests {
         let database = open(&FaultyStorage::new(), &Options::default());
         database.put(b"key", b"value", Meta::NONE, Wait::Never).unwrap();
         let log = &database.running.log;
-        assert!(log.begin_long(LONG_CHANGE_BYTES - 1).is_none());
-        let first = log.begin_long(LONG_CHANGE_BYTES);
-        let second = log.begin_long(LONG_CHANGE_BYTES);
+        assert!(log.space().begin_long(LONG_CHANGE_BYTES - 1).is_none());
+        let first = log.space().begin_long(LONG_CHANGE_BYTES);
+        let second = log.space().begin_long(LONG_CHANGE_BYTES);
         drop(first);
         assert_eq!(database.len(), 1);
         let put = database.put(b"key", b"other", Meta::NONE, Wait::Never);

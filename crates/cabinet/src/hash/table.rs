@@ -225,6 +225,14 @@ impl indexed::Table for Table {
         Ok(all.map(matching).collect())
     }
 
+    fn tag_in_run(tag: u32) -> u32 {
+        tag
+    }
+
+    fn is_in_doubt(&self, tag: u32) -> bool {
+        self.base.as_ref().is_some_and(|base| base.run.is_in_doubt(tag))
+    }
+
     fn read_ahead(run: &Run, tag: u32) -> Result<()> {
         run.find(tag, Wait::Block).map(drop)
     }
@@ -269,6 +277,24 @@ impl indexed::Table for Table {
 
     fn set_run(&mut self, run: Arc<Run>) {
         self.base = Some(Box::new(Base { run, dead: Self::default() }));
+    }
+
+    fn set_over(&mut self, run: Option<Arc<Run>>, in_run: &[u64], entries: &[u64]) {
+        *self = Self::from_packed(&difference(entries, in_run));
+        let dead = Self::from_packed(&difference(in_run, entries));
+        self.base = run.map(|run| Box::new(Base { run, dead }));
+    }
+
+    fn replace_lost(&mut self, run: Arc<Run>, found: &[u64], is_lost: &dyn Fn(u64) -> bool) {
+        let Some(base) = self.base.take() else { return };
+        let mut dead = base.dead.sorted();
+        let mut added = self.sorted();
+        added.extend(found.iter().filter(|entry| dead.binary_search(entry).is_err()));
+        added.sort_unstable();
+        added.dedup();
+        dead.retain(|entry| !is_lost(*entry));
+        *self = Self::from_packed(&added);
+        self.base = Some(Box::new(Base { run, dead: Self::from_packed(&dead) }));
     }
 
     #[inline]

@@ -1,20 +1,27 @@
 //! Entries of runs that point into some segments, by offset.
 //!
 //! The compactor, the sweeper and scans ask of each record of a segment whether the index points to
-//! it. If the index is in runs, that would be a read at random for each record. So all runs are
-//! read once, from the beginning to the end, and the locations in these segments are kept: a bit
-//! for each 8 bytes of the log.
+//! it. If the index is in runs, that would be a read at random for each record. So the locations in
+//! these segments that runs have are kept: a bit for each 8 bytes of the log.
+//!
+//! For a scan, all runs are read once, from the beginning to the end, for several segments
+//! together. For one segment, its keys are read first, and then the pages of runs that may have
+//! them, in the order of hashes, so that each page is read once at most. If a segment has more than
+//! [`LOOKUPS_MAX`] records, all runs are read: hardly a page would be left out.
 
-use super::{Index, Indexed, Run, Table as _};
+use super::{Index, Indexed, Run, Seen, Table as _};
 use crate::Result;
-use crate::log::record::ALIGNMENT;
-use crate::log::{Location, Segment};
+use crate::log::record::{ALIGNMENT, Kind};
+use crate::log::{Location, Next, Reader, Segment};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Bytes of the log that are looked at together: 4 MiB of bits.
 const GROUP_BYTES: u64 = 256 << 20;
+
+/// Records of a segment whose keys are looked up together: 2 MiB of memory.
+const LOOKUPS_MAX: usize = 1 << 17;
 
 /// Questions that runs answer which were written since, before all are read again.
 const MISSES_MAX: usize = 512;
@@ -27,10 +34,22 @@ pub(super) struct Alive {
     bits: BTreeMap<usize, Vec<u64>>,
     /// The run that each shard had.
     runs: Vec<Weak<Run>>,
+    /// Up to which offset of its segment it tells of records, if there is one segment.
+    covered: usize,
     misses: AtomicUsize,
 }
 
 impl Alive {
+    fn of(segments: &[(u64, usize)], covered: usize) -> Self {
+        Self {
+            segments: segments.iter().map(|(number, _)| *number).collect(),
+            bits: segments.iter().map(|(_, slot)| (*slot, Vec::new())).collect(),
+            runs: Vec::new(),
+            covered,
+            misses: AtomicUsize::new(0),
+        }
+    }
+
     /// Whether the run of a shard has an entry for a location; `None` if that is not known.
     pub(super) fn is_in_run(
         &self,
@@ -39,12 +58,26 @@ impl Alive {
         location: Location,
     ) -> Option<bool> {
         let bits = self.bits.get(&location.slot())?;
+        if location.offset() >= self.covered {
+            self.misses.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
         if !std::ptr::eq(self.runs.get(shard)?.as_ptr(), Arc::as_ptr(run)) {
             self.misses.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         let place = location.offset() / ALIGNMENT;
         Some(bits.get(place / 64).is_some_and(|word| word >> (place % 64) & 1 == 1))
+    }
+
+    fn note(&mut self, location: Location) {
+        if let Some(bits) = self.bits.get_mut(&location.slot()) {
+            let place = location.offset() / ALIGNMENT;
+            if bits.len() <= place / 64 {
+                bits.resize(place / 64 + 1, 0);
+            }
+            bits[place / 64] |= 1 << (place % 64);
+        }
     }
 
     fn serves(&self, segment: &Segment) -> bool {
@@ -54,38 +87,112 @@ impl Alive {
 
 impl<I: Index> Indexed<I> {
     /// Returns the entries that point into a segment: `known` if it has them. `None` if the index
-    /// is in memory.
+    /// is in memory, or `spend` has ended it, which is told of the bytes before they are read.
+    /// Damaged parts of runs are left out: see [`Indexed::slot_of`].
     pub(super) fn alive_in(
         &self,
         segment: &Segment,
         known: Option<Arc<Alive>>,
+        spend: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Option<Arc<Alive>>> {
-        self.alive(segment, known, || vec![(segment.number, segment.slot)])
+        if !self.is_over_runs() {
+            return Ok(None);
+        }
+        if let Some(known) = known.filter(|known| known.serves(segment)) {
+            return Ok(Some(known));
+        }
+        let runs = (0..I::SHARDS).map(|shard| self.table(shard).run().map(Arc::downgrade));
+        let runs: Vec<Weak<Run>> = runs.map(Option::unwrap_or_default).collect();
+        let alive = match self.lookups_of(segment, spend)? {
+            Some(Lookups { keys, covered }) => {
+                let alive = Alive::of(&[(segment.number, segment.slot)], covered);
+                self.look_all_up(alive, &runs, &keys, spend)?
+            }
+            None => self.read_alive(&[(segment.number, segment.slot)], spend)?,
+        };
+        Ok(alive.map(Arc::new))
     }
 
-    /// As `alive_in`. If `known` does not have them, the segments after it in its group are read as
-    /// well.
+    /// Returns the entries that point into a segment: `known` if it has them. If not, they are
+    /// read, together with those of the segments after it in its group. `None` if the index is in
+    /// memory.
     pub(super) fn alive_from(
         &self,
         segment: &Segment,
         known: Option<Arc<Alive>>,
-    ) -> Result<Option<Arc<Alive>>> {
-        self.alive(segment, known, || self.group_from(segment))
-    }
-
-    fn alive(
-        &self,
-        segment: &Segment,
-        known: Option<Arc<Alive>>,
-        segments: impl FnOnce() -> Vec<(u64, usize)>,
     ) -> Result<Option<Arc<Alive>>> {
         if !self.is_over_runs() {
             return Ok(None);
         }
         match known.filter(|known| known.serves(segment)) {
             Some(known) => Ok(Some(known)),
-            None => Ok(Some(Arc::new(self.read_alive(&segments())?))),
+            None => Ok(self.read_alive(&self.group_from(segment), &mut |_| true)?.map(Arc::new)),
         }
+    }
+
+    /// Returns the keys of a segment that runs may have; `None` if they are too many.
+    fn lookups_of(
+        &self,
+        segment: &Segment,
+        spend: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<Lookups>> {
+        let segments = self.log.segments();
+        let own = segments.iter().find(|one| one.number == segment.number).cloned();
+        drop(segments);
+        let Some(own) = own.filter(|own| own.is_sealed() && !own.is_missing) else {
+            return Ok(None);
+        };
+        let bytes = own.bytes();
+        let mut reader = Reader::of_kept(own, self.log.identity().salt, bytes);
+        let mut lookups = Vec::new();
+        loop {
+            let before = reader.offset();
+            let next = reader.next(&mut |offset, record, _| {
+                let place = self.index.place(record.key).filter(|_| record.kind == Kind::Put);
+                let Some(place) = place else { return Ok(()) };
+                let seen = self.table(place.shard).look_in_memory(place.tag, segment.at(offset));
+                if matches!(seen, Seen::IfInRun(_)) {
+                    lookups.push((place.shard as u32, I::Table::tag_in_run(place.tag)));
+                }
+                Ok(())
+            })?;
+            let is_at_end = next != Next::Record;
+            if lookups.len() > LOOKUPS_MAX || !spend(reader.offset() - before) {
+                return Ok(None);
+            }
+            if is_at_end {
+                let covered = if next == Next::End { u64::MAX } else { before };
+                lookups.sort_unstable();
+                lookups.dedup();
+                let covered = usize::try_from(covered).unwrap_or(usize::MAX);
+                return Ok(Some(Lookups { keys: lookups, covered }));
+            }
+        }
+    }
+
+    /// Reads the parts of runs that may have some keys. Tells nothing of shards that were not over
+    /// one of these runs when the keys were collected: memory had other entries then.
+    fn look_all_up(
+        &self,
+        mut alive: Alive,
+        runs: &[Weak<Run>],
+        lookups: &[(u32, u32)],
+        spend: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<Alive>> {
+        alive.runs.resize_with(I::SHARDS, Weak::new);
+        for own in lookups.chunk_by(|one, other| one.0 == other.0) {
+            let shard = own[0].0 as usize;
+            let tags: Vec<u32> = own.iter().map(|(_, tag)| *tag).collect();
+            let read = self.read_alive_of(shard, &mut alive, &mut |run, visit| {
+                run.for_each_with(&tags, spend, visit)
+            })?;
+            match read {
+                Some(run) if run.ptr_eq(&runs[shard]) => alive.runs[shard] = run,
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(alive))
     }
 
     /// Returns the numbers and slots of a segment and of those after it that are read together.
@@ -100,36 +207,55 @@ impl<I: Index> Indexed<I> {
         group.map(|one| (one.number, one.slot)).collect()
     }
 
-    fn read_alive(&self, segments: &[(u64, usize)]) -> Result<Alive> {
-        let mut bits: BTreeMap<usize, Vec<u64>> =
-            segments.iter().map(|(_, slot)| (*slot, Vec::new())).collect();
-        let mut runs = Vec::with_capacity(I::SHARDS);
+    fn read_alive(
+        &self,
+        segments: &[(u64, usize)],
+        spend: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<Alive>> {
+        let mut alive = Alive::of(segments, usize::MAX);
         for shard in 0..I::SHARDS {
-            runs.push(self.read_alive_of(shard, &mut |location| {
-                if let Some(bits) = bits.get_mut(&location.slot()) {
-                    let place = location.offset() / ALIGNMENT;
-                    if bits.len() <= place / 64 {
-                        bits.resize(place / 64 + 1, 0);
-                    }
-                    bits[place / 64] |= 1 << (place % 64);
-                }
-            })?);
+            let read = self.read_alive_of(shard, &mut alive, &mut |run, visit| {
+                run.for_each_whole(spend, visit)
+            })?;
+            match read {
+                Some(run) => alive.runs.push(run),
+                None => return Ok(None),
+            }
         }
-        let segments = segments.iter().map(|(number, _)| *number).collect();
-        Ok(Alive { segments, bits, runs, misses: AtomicUsize::new(0) })
+        Ok(Some(alive))
     }
 
-    /// Shows where the entries of a shard's run point to, except those that are there no more: the
-    /// slots of their segments may be those of others by now. Returns the run.
-    fn read_alive_of(&self, shard: usize, visit: &mut dyn FnMut(Location)) -> Result<Weak<Run>> {
+    /// Notes where entries of a shard's run point to, except those that are there no more: the
+    /// slots of their segments may be those of others by now. Returns the run, or `None` if `read`
+    /// has not come to the end.
+    fn read_alive_of(
+        &self,
+        shard: usize,
+        alive: &mut Alive,
+        read: &mut ReadRun<'_>,
+    ) -> Result<Option<Weak<Run>>> {
         loop {
-            let Some(run) = self.table(shard).run().cloned() else { return Ok(Weak::new()) };
-            let in_run = run.read_all()?;
+            let Some(run) = self.table(shard).run().cloned() else { return Ok(Some(Weak::new())) };
+            let mut in_run = Vec::new();
+            if !read(&run, &mut |part| in_run.extend_from_slice(part))? {
+                return Ok(None);
+            }
             let table = self.table(shard);
             if table.run().is_some_and(|now| Arc::ptr_eq(now, &run)) {
-                table.alive_in_run(&in_run).into_iter().for_each(visit);
-                return Ok(Arc::downgrade(&run));
+                table.alive_in_run(&in_run).into_iter().for_each(|location| alive.note(location));
+                return Ok(Some(Arc::downgrade(&run)));
             }
         }
     }
 }
+
+/// Keys of a segment that runs may have.
+struct Lookups {
+    /// Their shards and tags, sorted.
+    keys: Vec<(u32, u32)>,
+    /// Offset in the segment before which these are all.
+    covered: usize,
+}
+
+/// Reads parts of a run and shows their entries; returns whether it came to the end.
+type ReadRun<'r> = dyn FnMut(&Run, &mut dyn FnMut(&[u64])) -> Result<bool> + 'r;

@@ -81,6 +81,9 @@ impl<I: Index> Indexed<I> {
         let totals: Vec<usize> = records.iter().map(Prepared::total).collect();
         let mut places: Vec<Option<Appended>> = vec![None; steps.len()];
         let only_removes = steps.iter().all(|step| step.kind == Kind::Tombstone);
+        if I::Table::HAS_RUNS && !only_removes {
+            self.check_index_room()?;
+        }
         let purpose = if only_removes { Purpose::Remove } else { Purpose::Store };
         let mut note = |index: usize, appended| places[index] = Some(appended);
         self.log.append_batch(&mut records, purpose, &mut note)?;
@@ -96,7 +99,7 @@ impl<I: Index> Indexed<I> {
 
     /// Where a key that was accepted belongs.
     fn place_of(&self, key: &[u8]) -> Result<Place<I>> {
-        let what = || Error::NotSupported("this key in this kind of database".into());
+        let what = || Error::Internal("a key of a batch has no place".into());
         self.index.place(key).ok_or_else(what)
     }
 
@@ -183,7 +186,7 @@ impl<I: Index> Indexed<I> {
         // Where an entry is in the table changes with those of other keys, what it points to
         // does not while the shard is locked.
         let slot = step.found.as_ref().and_then(|found| {
-            self.log.remove_live(&segments, found.location, found.total);
+            segments.remove_live(found.location, found.total);
             // The slot of one over a run is the entry itself.
             let slot = match table.run() {
                 Some(_) => Some(found.slot),

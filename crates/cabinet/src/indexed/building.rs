@@ -1,18 +1,23 @@
-//! The index while a database is opened: in memory, or in runs if it does not fit.
+//! The index while a database is opened: in memory, or over runs if it does not fit.
 //!
-//! In memory, each change that the log has is made to its table at once. In runs, changes are
-//! collected, and then all runs are read, changed and written to another file, one after the other.
-//! So replaying takes one pass over the runs for each [`Building::take`]n part of the log that fits
-//! into memory, and never reads them at random. That file has no name: it is gone when the process
-//! ends, and the next checkpoint replaces it.
+//! In memory, each change that the log has is made to its table at once. Over runs, changes are
+//! collected, as many as fit into memory. Then all runs are read, one after the other, never at
+//! random, and each table gets what is different from its run. Where that takes too much memory,
+//! all is merged into a file without a name: it is gone when the process ends, and the next
+//! checkpoint replaces it.
+//!
+//! If the disk has no room for that file, or must not be written to, the index takes more memory,
+//! up to [`index_bytes_limit`]. Beyond that the opening fails, and nothing has changed.
 
+use super::keep::index_bytes_limit;
 use super::recover::{Change, replay};
 use super::run::{self, Run, RunFile};
 use super::{Index, Indexed, Table as _};
 use crate::io::File;
 use crate::log::checkpoint::{BLOCK_HEADER_BYTES, Checkpoint, HEADER_BYTES, encode_block};
-use crate::log::{Location, Recovery, Segments};
-use crate::{Options, Result};
+use crate::log::{Faults, Location, Recovery, Segments};
+use crate::{Error, Options, Result};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -30,6 +35,9 @@ type MakeFile = Box<dyn Fn() -> Result<(Arc<dyn File>, PathBuf)>>;
 /// Makes the entries of a run, sorted, given a table and the number of its shard.
 type EntriesOf<'e, I> = dyn FnMut(&<I as Index>::Table, usize) -> Result<Vec<u64>> + 'e;
 
+/// Part of the memory of the index that differences from runs take before they are merged.
+const CHANGES_SHARE: u64 = 2;
+
 /// See the module.
 pub(super) struct Building<I: Index> {
     tables: Vec<I::Table>,
@@ -40,8 +48,15 @@ pub(super) struct Building<I: Index> {
     bytes_max: u64,
     taken: u64,
     salt: u32,
-    storage: Arc<dyn crate::io::Storage>,
+    faults: Arc<Faults>,
     make_file: MakeFile,
+    free_bytes: Box<dyn Fn() -> u64>,
+    directory: PathBuf,
+    /// No file is made: what is opened is only read.
+    is_read_only: bool,
+    /// There was no room for a file.
+    lacks_room: bool,
+    needs_checkpoint: bool,
 }
 
 impl<I: Index> Building<I> {
@@ -55,24 +70,53 @@ impl<I: Index> Building<I> {
             bytes_max: if I::Table::HAS_RUNS { options.index_bytes_max() } else { u64::MAX },
             taken: 0,
             salt: recovery.identity.salt,
-            storage: Arc::clone(recovery.storage()),
+            faults: Arc::clone(&recovery.index_faults),
             make_file: Box::new(recovery.run_file_maker()),
+            free_bytes: Box::new(recovery.free_space()),
+            directory: recovery.directory().to_owned(),
+            is_read_only: options.read_only,
+            lacks_room: false,
+            needs_checkpoint: false,
         }
+    }
+
+    /// Whether a checkpoint is to be written although the log has gone on with nothing.
+    pub(super) fn needs_checkpoint(&self) -> bool {
+        self.needs_checkpoint
     }
 
     /// The index as the checkpoint has it, less entries that point to segments that are gone.
     pub(super) fn load(index: &I, recovery: &mut Recovery, options: &Options) -> Result<Self> {
         let mut building = Self::empty(index, recovery, options);
         let goes_on = recovery.goes_on();
+        let lists_what_is_gone = recovery.lists_what_is_gone();
         let Some(checkpoint) = &mut recovery.checkpoint else { return Ok(building) };
         let segments = &recovery.segments;
-        let keeps = |location| segments.get(location).is_some();
+        let keeps = |location: Location| segments.get(location).is_some();
         let directory = if I::Table::HAS_RUNS { checkpoint.last_block()? } else { None };
         let blocks_bytes = directory
             .as_ref()
             .map_or(checkpoint.blocks_bytes(), |(start, _)| start - HEADER_BYTES as u64);
         let entries = (blocks_bytes / 8).saturating_sub(I::SHARDS as u64);
-        if entries.saturating_mul(ENTRY_BYTES_TWICE) / 2 <= building.bytes_max {
+        let entry_bytes = entries.saturating_mul(ENTRY_BYTES_TWICE) / 2;
+        let runs = match directory {
+            Some(found) if entry_bytes > building.bytes_max => building.runs_of(checkpoint, found),
+            _ => None,
+        };
+        if let Some(runs) = runs {
+            building.is_in_runs = true;
+            // Otherwise that would be looked for at each opening.
+            building.needs_checkpoint = lists_what_is_gone;
+            return building
+                .over_runs(runs, goes_on.then_some(&keeps as &dyn Fn(Location) -> bool))
+                .map(|()| building);
+        }
+        let fits = entry_bytes <= building.bytes_max;
+        let has_room = fits || building.has_room(blocks_bytes);
+        if !has_room && entry_bytes > index_bytes_limit(building.bytes_max) {
+            return Err(building.too_large(entry_bytes, blocks_bytes));
+        }
+        if fits || !has_room {
             for (shard, table) in building.tables.iter_mut().enumerate() {
                 let Some(packed) = checkpoint.next_block()? else { break };
                 if !table.unpack(shard, packed, &keeps) {
@@ -81,16 +125,9 @@ impl<I: Index> Building<I> {
             }
             return Ok(building);
         }
+        // A checkpoint of an older version. The next one will have runs.
         building.is_in_runs = true;
-        if !goes_on
-            && let Some(runs) = directory.and_then(|found| building.runs_of(checkpoint, found))
-        {
-            for (table, run) in building.tables.iter_mut().zip(runs) {
-                table.set_run(run);
-            }
-            return Ok(building);
-        }
-        // All of it is read anyway when the log is replayed, and nothing can be mended then.
+        building.needs_checkpoint = true;
         building.write_runs(&mut |_, shard| {
             let Some(mut packed) = checkpoint.next_block()? else { return Ok(Vec::new()) };
             packed.retain(|entry| keeps(Location::from_bits(*entry)));
@@ -104,6 +141,27 @@ impl<I: Index> Building<I> {
         Ok(building)
     }
 
+    /// Puts the tables over runs. Where the log goes on behind them, or segments are gone, all are
+    /// read: nothing can be mended when the log is replayed. Entries that are not to be kept are
+    /// left out.
+    fn over_runs(
+        &mut self,
+        runs: Vec<Arc<Run>>,
+        keeps: Option<&dyn Fn(Location) -> bool>,
+    ) -> Result<()> {
+        for (table, run) in self.tables.iter_mut().zip(runs) {
+            let Some(keeps) = keeps else {
+                table.set_run(run);
+                continue;
+            };
+            let in_run = run.read_all()?;
+            let mut kept = in_run.clone();
+            kept.retain(|entry| keeps(Location::from_bits(*entry)));
+            table.set_over(Some(run), &in_run, &kept);
+        }
+        Ok(())
+    }
+
     /// The runs of a checkpoint, given its last block.
     fn runs_of(
         &self,
@@ -111,8 +169,8 @@ impl<I: Index> Building<I> {
         (start, words): (u64, Vec<u64>),
     ) -> Option<Vec<Arc<Run>>> {
         let (file, path) = checkpoint.file();
-        let (storage, file) = (Arc::clone(&self.storage), Arc::clone(file));
-        let file = Arc::new(RunFile { storage, file, path: path.to_owned(), salt: self.salt });
+        let (file, faults) = (Arc::clone(file), Arc::clone(&self.faults));
+        let file = Arc::new(RunFile { file, path: path.to_owned(), salt: self.salt, faults });
         run::runs_of(&file, &words, I::SHARDS, HEADER_BYTES as u64, start)
     }
 
@@ -147,40 +205,85 @@ impl<I: Index> Building<I> {
     }
 
     /// The tables, when all changes were taken.
-    pub(super) fn finish(mut self, index: &I, segments: &Segments) -> Result<Vec<I::Table>> {
+    pub(super) fn finish(&mut self, index: &I, segments: &Segments) -> Result<Vec<I::Table>> {
         if self.changed > 0 {
             self.make_changes(index, segments)?;
         }
         self.spill()?;
-        Ok(self.tables)
+        Ok(std::mem::take(&mut self.tables))
     }
 
-    /// Puts the index into runs if it takes too much memory.
+    /// Whether a file of so many bytes can be made.
+    fn has_room(&self, bytes: u64) -> bool {
+        !self.is_read_only && (self.free_bytes)() >= bytes
+    }
+
+    /// Puts what is in memory into runs if it takes too much of it.
     fn spill(&mut self) -> Result<()> {
-        if !I::Table::HAS_RUNS || self.is_in_runs {
+        if !I::Table::HAS_RUNS {
             return Ok(());
         }
-        let bytes: u64 = self.tables.iter().map(|table| table.memory_bytes() as u64).sum();
-        if bytes <= self.bytes_max {
+        let bytes: u64 = self.tables.iter().map(|table| table.changed_bytes() as u64).sum();
+        let most = if self.is_in_runs { self.bytes_max / CHANGES_SHARE } else { self.bytes_max };
+        if bytes <= most || self.lacks_room && bytes <= index_bytes_limit(self.bytes_max) {
             return Ok(());
         }
-        self.is_in_runs = true;
-        self.write_runs(&mut |table, _| Ok(table.before().added))
+        let merged = if self.is_read_only {
+            Err(Error::NoSpace { path: self.directory.clone() })
+        } else {
+            self.write_runs(&mut |table, _| table.before().merged())
+        };
+        match merged {
+            Ok(()) => {
+                (self.is_in_runs, self.lacks_room) = (true, false);
+                self.needs_checkpoint = true;
+                Ok(())
+            }
+            Err(Error::NoSpace { .. }) if bytes <= index_bytes_limit(self.bytes_max) => {
+                self.lacks_room = true;
+                Ok(())
+            }
+            Err(Error::NoSpace { .. }) => {
+                let entries: u64 = self.tables.iter().map(|table| table.len() as u64).sum();
+                Err(self.too_large(bytes, entries * size_of::<u64>() as u64))
+            }
+            Err(error) => Err(error),
+        }
     }
 
+    /// The error of an index for which there is neither memory nor room on the disk.
+    fn too_large(&self, bytes: u64, needed: u64) -> Error {
+        let max = self.bytes_max;
+        let way_out = if self.is_read_only {
+            "open the database for writing, which makes a file of it, or with `#index=` and more"
+        } else {
+            "make room on the disk, or open the database with `#index=` and more"
+        };
+        let what = format!(
+            "its index takes {bytes} bytes of memory or more, of which it may use {max}, and beyond \
+             that {needed} bytes of disk or more: {way_out}"
+        );
+        Error::Io {
+            operation: "open",
+            path: self.directory.clone(),
+            source: io::Error::new(io::ErrorKind::StorageFull, what),
+        }
+    }
+
+    /// Has tables get what is different from their runs after the changes that were collected.
     fn make_changes(&mut self, index: &I, segments: &Segments) -> Result<()> {
         let mut changes = std::mem::take(&mut self.changes);
         self.changed = 0;
-        let salt = self.salt;
-        self.write_runs(&mut |over_run, shard| {
+        for (shard, own) in self.tables.iter_mut().enumerate() {
             let changes = std::mem::take(&mut changes[shard]);
-            let entries = over_run.before().merged()?;
             if changes.is_empty() {
-                return Ok(entries);
+                continue;
             }
+            let run = own.run().cloned();
+            let in_run = run.as_ref().map_or_else(|| Ok(Vec::new()), |run| run.read_all())?;
             let mut table = index.new_table();
             // They are a table's own.
-            let _ = table.unpack(shard, entries, &|_| true);
+            let _ = table.unpack(shard, own.before().merged_with(&in_run), &|_| true);
             for change in &changes {
                 let tag = index.place_of_name(change.name).tag;
                 for found in table.matches(tag).filter(|found| found.location != change.location) {
@@ -189,24 +292,29 @@ impl<I: Index> Building<I> {
             }
             for change in changes {
                 let is_key = |other: &[u8]| index.name(other) == Some(change.name);
-                replay(index, &mut table, salt, segments, &change, &is_key)?;
+                replay(index, &mut table, self.salt, segments, &change, &is_key)?;
             }
-            Ok(table.before().added)
-        })
+            own.set_over(run, &in_run, &table.before().added);
+        }
+        self.spill()
     }
 
-    /// Writes what `entries_of` makes of each table, sorted, as runs of a file.
+    /// Writes what `entries_of` makes of each table, sorted, as runs of a file. If that fails, the
+    /// tables are as they were.
     fn write_runs(&mut self, entries_of: &mut EntriesOf<'_, I>) -> Result<()> {
         let (file, path) = (self.make_file)()?;
-        let storage = Arc::clone(&self.storage);
-        let file = Arc::new(RunFile { storage, file, path, salt: self.salt });
+        let faults = Arc::clone(&self.faults);
+        let file = Arc::new(RunFile { file, path, salt: self.salt, faults });
         let (mut end, mut bytes) = (HEADER_BYTES as u64, Vec::new());
-        for (shard, table) in self.tables.iter_mut().enumerate() {
+        let mut runs = Vec::with_capacity(self.tables.len());
+        for (shard, table) in self.tables.iter().enumerate() {
             let entries = entries_of(table, shard)?;
             encode_block(&mut bytes, &entries, self.salt);
             file.write(&bytes, end)?;
-            let run = Run::of(Arc::clone(&file), end + BLOCK_HEADER_BYTES as u64, &entries);
+            runs.push(Run::of(Arc::clone(&file), end + BLOCK_HEADER_BYTES as u64, &entries));
             end += bytes.len() as u64;
+        }
+        for (table, run) in self.tables.iter_mut().zip(runs) {
             table.clear();
             table.set_run(Arc::new(run));
         }

@@ -2,13 +2,14 @@
 
 use super::alive::Alive;
 use super::run::{self, Run, RunFile};
-use super::{Found, Index, Indexed, Place, Slot, Table};
+use super::{Found, Index, Indexed, Place, Seen, Slot, Table};
 use crate::log::checkpoint::{self, Block};
 use crate::log::record::{Kind, Record};
 use crate::log::{Engaged, Location, Log, Rescue, Segment, Segments};
 use crate::{Batch, Error, Options, Result, Wait};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Part of the memory of the index that changes since the last merge may take, if the index is in
 /// runs. While runs are written, as much may come.
@@ -19,8 +20,30 @@ const CHANGES_SHARE: u64 = 2;
 const OVER_SHARE: u64 = 4;
 const OVER_BYTES_MIN: u64 = 1 << 20;
 
+/// Memory that the index takes at most if the disk has no room for runs, as a multiple of what it
+/// may take otherwise; but at least so many bytes more.
+const LIMIT_TIMES: u64 = 2;
+const LIMIT_BYTES_MIN: u64 = 1 << 20;
+
+/// The same while compaction moves records, as a multiple of that: the space that it makes may be
+/// what a merge needs.
+const MOVES_TIMES: u64 = 2;
+
 /// Shards that are merged between two looks at the memory of changes.
 const LOOK_SHARDS: usize = 64;
+
+/// Most bytes of memory that an index takes which may take `bytes_max`, and for whose runs the disk
+/// has no room.
+pub(super) fn index_bytes_limit(bytes_max: u64) -> u64 {
+    bytes_max.saturating_mul(LIMIT_TIMES).max(bytes_max.saturating_add(LIMIT_BYTES_MIN))
+}
+
+/// A shard whose table has gone over to another run.
+struct Merged {
+    shard: usize,
+    old: Option<Arc<Run>>,
+    new: Arc<Run>,
+}
 
 impl<I: Index> Rescue for Indexed<I> {
     fn rescue(
@@ -53,6 +76,13 @@ impl<I: Index> Rescue for Indexed<I> {
         Ok(!record.meta.is_expired(self.now_ms(record.meta)))
     }
 
+    fn look_up(&self, segment: &Segment, spend: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+        let known = self.alive.lock().clone();
+        let alive = self.alive_in(segment, known, spend)?;
+        self.alive.lock().clone_from(&alive);
+        Ok(alive.is_some() || !self.is_over_runs())
+    }
+
     fn forget_segment(&self, segment: &Segment) -> Result<u64> {
         let mut forgotten = 0;
         for (number, shard) in self.shards.iter().enumerate() {
@@ -78,10 +108,10 @@ impl<I: Index> Rescue for Indexed<I> {
     }
 
     fn relieve(&self) -> Result<()> {
-        if !self.wants_merge() {
+        if !self.wants_merge() || self.delays_merge() {
             return Ok(());
         }
-        self.log.write_checkpoint_held(|block| self.write_shards(block))
+        self.write_index_held()
     }
 }
 
@@ -106,22 +136,30 @@ impl<I: Index> Indexed<I> {
             return Ok(None);
         }
         let known = self.alive.lock().clone();
-        let alive = self.alive_in(segment, known)?;
+        // If the background is being stopped, the runs themselves are asked.
+        let alive = self.alive_in(segment, known, &mut self.log.pacer())?;
         self.alive.lock().clone_from(&alive);
         Ok(alive)
     }
 
-    /// As `forget_segment`, of one shard whose table is over a run.
+    /// As `forget_segment`, of one shard whose table is over a run. The caller holds `maintenance`,
+    /// so that no other run takes its place.
     fn forget_in_run(&self, segment: &Segment, shard: usize) -> Result<u64> {
         let is_in = |location: Location| location.slot() == segment.slot;
-        let entries: Vec<_> = self.with_entries(shard, |entries| {
-            entries.filter(|(_, location)| is_in(*location)).collect()
-        })?;
+        let Some(run) = self.table(shard).run().cloned() else { return Ok(0) };
+        let mut in_run = Vec::new();
+        // Records of a damaged part of the run are not found again in the log.
+        run.for_each_whole(&mut |_| true, &mut |part| in_run.extend_from_slice(part))?;
         let mut table = self.shards[shard].write();
+        if !table.run().is_some_and(|now| Arc::ptr_eq(now, &run)) {
+            return Ok(0);
+        }
         let mut forgotten = 0;
-        for (tag, location) in entries {
-            let place = Place { shard, tag };
-            if let Some(slot) = self.slot_of(&table, place, location, None)? {
+        for (tag, location) in table.entries_over_run(&in_run) {
+            if !is_in(location) {
+                continue;
+            }
+            if let Seen::Yes(slot) | Seen::IfInRun(slot) = table.look_in_memory(tag, location) {
                 table.remove(slot);
                 forgotten += 1;
             }
@@ -176,7 +214,11 @@ impl<I: Index> Indexed<I> {
             return Ok(());
         }
         let Some(slot) = slot else { return Ok(()) };
-        let _long = self.log.begin_long(bytes.len());
+        // Eviction makes space whatever it costs.
+        if table.run().is_some() && oldest != u64::MAX {
+            self.check_room_to_move()?;
+        }
+        let _long = self.log.space().begin_long(bytes.len());
         let moved = self.log.append_copy(bytes)?;
         let segments = self.log.segments();
         if let Some(target) = segments.get(moved) {
@@ -190,7 +232,7 @@ impl<I: Index> Indexed<I> {
             self.note_use(&segments, moved);
         }
         segment.remove_live(record.total);
-        self.log.figures().moved_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.log.space().count_moved(bytes.len());
         Ok(())
     }
 
@@ -265,7 +307,7 @@ impl<I: Index> Indexed<I> {
     pub(crate) fn clear(&self) -> Result<()> {
         let first = {
             // A merge that goes on would take what is removed for entries of its run.
-            let _maintenance = self.log.pause_maintenance();
+            let _maintenance = self.log.maintenance().pause();
             let mut tables: Vec<_> = self.shards.iter().map(|shard| shard.write()).collect();
             let first = self.log.clear()?;
             for table in &mut tables {
@@ -278,36 +320,152 @@ impl<I: Index> Indexed<I> {
 
     /// Writes the index into a checkpoint.
     pub(crate) fn write_index(&self) -> Result<()> {
-        self.log.write_checkpoint(|block| self.write_shards(block))
+        let _maintenance = self.log.maintenance().pause();
+        self.write_index_held()
+    }
+
+    /// As `write_index`. The caller holds `maintenance`.
+    fn write_index_held(&self) -> Result<()> {
+        let is_needed = self.needs_checkpoint.swap(false, Ordering::Relaxed);
+        let was_over_runs = self.is_over_runs();
+        let mut merged = Vec::new();
+        let room = self.check_room();
+        let is_cheap = matches!(room, Err(Error::NoSpace { .. }));
+        let written = room.and_then(|()| {
+            self.log.write_checkpoint_held(|block| self.write_shards(block, &mut merged))
+        });
+        self.cannot_merge.store(written.is_err(), Ordering::Relaxed);
+        // To look whether there is space costs nothing.
+        if !is_cheap {
+            self.merge_backoff.lock().note(written.is_err(), Instant::now());
+        }
+        if written.is_err() {
+            self.needs_checkpoint.fetch_or(is_needed, Ordering::Relaxed);
+            let is_undone = self.undo_merge(merged);
+            self.over_runs.store(was_over_runs || !is_undone, Ordering::Relaxed);
+            self.note_index_pressure();
+        }
+        written
+    }
+
+    /// Fails if the disk has no room for runs that are to be written, or if those that they are
+    /// made from are damaged: a merge would read and write much of the index before it met that.
+    fn check_room(&self) -> Result<()> {
+        if !self.is_over_runs() && !self.wants_merge() {
+            return Ok(());
+        }
+        if self.damaged_pieces() > 0 {
+            return Err(self.damaged_index());
+        }
+        let (needed, free) = (self.checkpoint_bytes(), self.log.free_bytes());
+        if free >= needed {
+            return Ok(());
+        }
+        if !self.cannot_merge.load(Ordering::Relaxed) {
+            tracing::error!(
+                "the index of {} is merged on the disk, which takes {needed} bytes, and {free} are \
+                 free: until there are more it takes more memory",
+                self.log.directory().display()
+            );
+        }
+        Err(Error::NoSpace { path: self.log.directory().join(checkpoint::NAME) })
+    }
+
+    /// Fails if the index takes twice the memory that it may, and cannot be merged.
+    #[inline]
+    pub(super) fn check_index_room(&self) -> Result<()> {
+        if self.cannot_merge.load(Ordering::Relaxed)
+            && self.growth.bytes() > index_bytes_limit(self.index_bytes_max)
+        {
+            return Err(self.no_index_room());
+        }
+        Ok(())
+    }
+
+    /// As `check_index_room`, for compaction: what it moves changes the index in memory, and it
+    /// makes space, so that it may take more.
+    fn check_room_to_move(&self) -> Result<()> {
+        let most = index_bytes_limit(self.index_bytes_max).saturating_mul(MOVES_TIMES);
+        if self.cannot_merge.load(Ordering::Relaxed) && self.growth.bytes() > most {
+            return Err(self.no_index_room());
+        }
+        Ok(())
+    }
+
+    /// Whether a merge has failed lately, and is to be tried later.
+    fn delays_merge(&self) -> bool {
+        self.merge_backoff.lock().is_waiting(Instant::now())
+    }
+
+    #[cold]
+    fn no_index_room(&self) -> Error {
+        match self.damaged_pieces() {
+            0 => Error::NoSpace { path: self.log.directory().join(checkpoint::NAME) },
+            _ => self.damaged_index(),
+        }
+    }
+
+    fn damaged_index(&self) -> Error {
+        let what = "pages of the index are damaged, and are being made again from the log";
+        let file = self.log.directory().join(checkpoint::NAME);
+        Error::Corrupted { file, offset: 0, what: what.into() }
+    }
+
+    /// Has tables go back to the runs that they were over before a merge that has failed, so that
+    /// what was written of its file is given back. Returns whether all are.
+    fn undo_merge(&self, merged: Vec<Merged>) -> bool {
+        let mut is_undone = true;
+        for Merged { shard, old, new } in merged {
+            let in_old = old.as_ref().map_or_else(|| Ok(Vec::new()), |old| old.read_all());
+            let (in_old, in_new) = match (in_old, new.read_all()) {
+                (Ok(in_old), Ok(in_new)) => (in_old, in_new),
+                (Err(error), _) | (_, Err(error)) => {
+                    tracing::error!("a part of the index stays in a file without a name: {error}");
+                    is_undone = false;
+                    continue;
+                }
+            };
+            let mut table = self.shards[shard].write();
+            if table.run().is_some_and(|run| Arc::ptr_eq(run, &new)) {
+                let entries = table.before().merged_with(&in_new);
+                table.set_over(old, &in_old, &entries);
+            }
+        }
+        is_undone
     }
 
     /// Writes the blocks of a checkpoint. If the index is larger than the memory that it may use,
-    /// the tables go over to the new file, one after the other.
-    fn write_shards(&self, block: &mut dyn FnMut(&[u64]) -> Result<Block>) -> Result<()> {
+    /// the tables go over to the new file, one after the other, which `merged` gets to know.
+    fn write_shards(
+        &self,
+        block: &mut dyn FnMut(&[u64]) -> Result<Block>,
+        merged: &mut Vec<Merged>,
+    ) -> Result<()> {
         let is_in_runs = self.is_over_runs() || self.wants_merge();
         if is_in_runs {
             self.over_runs.store(true, Ordering::Relaxed);
         }
         let mut runs: Vec<Arc<Run>> = Vec::new();
-        for (number, shard) in self.shards.iter().enumerate() {
-            if is_in_runs && number.is_multiple_of(LOOK_SHARDS) {
+        for (shard, own) in self.shards.iter().enumerate() {
+            if is_in_runs && shard.is_multiple_of(LOOK_SHARDS) {
                 self.note_index_pressure();
             }
-            let before = shard.read().before();
+            let before = own.read().before();
             let entries = before.merged()?;
             let Block { file, offset } = block(&entries)?;
             if I::Table::HAS_RUNS {
                 let known = runs.first().map(|run| Arc::clone(run.file()));
                 let file = known.unwrap_or_else(|| {
                     let path = self.log.directory().join(checkpoint::NAME);
-                    let storage = Arc::clone(self.log.storage());
-                    Arc::new(RunFile { storage, file, path, salt: self.log.identity().salt })
+                    let faults = Arc::clone(self.log.maintenance().index_faults());
+                    Arc::new(RunFile { file, path, salt: self.log.identity().salt, faults })
                 });
-                let run = Arc::new(Run::of(file, offset, &entries));
+                let new = Arc::new(Run::of(file, offset, &entries));
                 if is_in_runs {
-                    shard.write().rebase(&before, Arc::clone(&run));
+                    own.write().rebase(&before, Arc::clone(&new));
+                    merged.push(Merged { shard, old: before.run, new: Arc::clone(&new) });
                 }
-                runs.push(run);
+                runs.push(new);
             }
         }
         if I::Table::HAS_RUNS {
@@ -323,7 +481,7 @@ impl<I: Index> Indexed<I> {
     /// not keep up with them.
     #[cold]
     pub(super) fn note_index_pressure(&self) {
-        self.log.note_index_pressure(self.is_index_high());
+        self.log.space().note_index_pressure(self.is_index_high());
     }
 
     /// Whether the index takes much more memory than it may.
@@ -331,6 +489,19 @@ impl<I: Index> Indexed<I> {
     pub(super) fn is_index_high(&self) -> bool {
         let over = (self.index_bytes_max / OVER_SHARE).max(OVER_BYTES_MIN);
         self.growth.bytes() > self.index_bytes_max.saturating_add(over)
+    }
+
+    /// Merges, unless that has failed the last time: the keeper tries it again. Returns whether it
+    /// was done. The caller holds no lock.
+    fn makes_room(&self) -> bool {
+        if self.cannot_merge.load(Ordering::Relaxed) {
+            return false;
+        }
+        let written = self.write_index();
+        if let Err(error) = &written {
+            tracing::error!("the index cannot be merged: {error}");
+        }
+        written.is_ok()
     }
 
     /// Whether tables have runs.
@@ -360,10 +531,12 @@ impl<I: Index> Indexed<I> {
         self.log.commit().check()?;
         // On a full disk the checkpoint may need the space that was allocated ahead.
         self.log.trim()?;
-        if !self.log.is_checkpointed() {
+        let is_needed = self.needs_checkpoint.load(Ordering::Relaxed);
+        if is_needed || !self.log.is_checkpointed() {
             match self.write_index() {
                 // It is made from the log at the next opening.
                 Err(error @ Error::Corrupted { .. }) => tracing::error!("no checkpoint: {error}"),
+                Err(error @ Error::NoSpace { .. }) => tracing::warn!("no checkpoint: {error}"),
                 result => result?,
             }
             // The checkpoint may have begun a segment.
@@ -386,6 +559,10 @@ impl<I: Index> Engaged for Indexed<I> {
         for segment in self.log.segments().in_order() {
             if segment.next_expiry_ms.load(Ordering::Relaxed) <= now_ms {
                 self.log.sweep_segment(&segment, now_ms, &|location, record| {
+                    // Entries taken out of runs take memory until they are merged.
+                    if self.is_over_runs() && self.is_index_high() && !self.makes_room() {
+                        return true;
+                    }
                     let is_left = self.clock.expired_keys().is_some();
                     let done = if is_left {
                         self.is_indexed(&segment, location, record)
@@ -405,20 +582,25 @@ impl<I: Index> Engaged for Indexed<I> {
     }
 
     fn checkpoint(&self) -> Result<()> {
-        self.write_index()
+        if self.delays_merge() { Ok(()) } else { self.write_index() }
+    }
+
+    fn mend(&self, go_on: &dyn Fn() -> bool) -> Result<()> {
+        self.mend_runs(go_on)
     }
 
     fn wants_checkpoint(&self) -> bool {
-        self.wants_merge()
+        self.wants_merge() || self.needs_checkpoint.load(Ordering::Relaxed)
     }
 }
 
 /// One round of what the background does.
+#[cfg(feature = "testing")]
 pub(super) fn tend<I: Index>(shared: &Arc<Indexed<I>>) -> Result<()> {
     debug_assert_eq!(shared.shards.len(), I::SHARDS);
     let log = shared.log();
-    log.finish_sealed()?;
-    log.look_what_is_resident();
+    log.maintain_segments()?;
+    shared.mend(&|| true)?;
     shared.sweep(&|| true)?;
     shared.keep_to_cap()?;
     while let Some(segment) = log.due_for_compaction() {
@@ -427,7 +609,7 @@ pub(super) fn tend<I: Index>(shared: &Arc<Indexed<I>>) -> Result<()> {
             result => result?,
         }
     }
-    if shared.wants_merge() {
+    if shared.wants_checkpoint() {
         match shared.write_index() {
             // Space may come, and changes stay in memory until then.
             Ok(()) | Err(Error::NoSpace { .. }) => {}
@@ -435,4 +617,88 @@ pub(super) fn tend<I: Index>(shared: &Arc<Indexed<I>>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::FaultyStorage;
+    use crate::{Engine, HashDatabase, Maintenance, Meta};
+    use std::path::Path;
+
+    const RECORDS: u32 = 300_000;
+
+    fn open(storage: &FaultyStorage, index_bytes: u64) -> HashDatabase {
+        let options = Options { index_bytes: Some(index_bytes), ..Options::default() };
+        let path = Path::new("casket.tch");
+        HashDatabase::open_on(Arc::new(storage.clone()), path, &options, false).unwrap()
+    }
+
+    /// A database that was closed.
+    fn filled(records: u32) -> FaultyStorage {
+        let storage = FaultyStorage::new();
+        let database = open(&storage, u64::MAX);
+        for number in 0..records {
+            database.put(&number.to_be_bytes(), &[], Meta::NONE, Wait::Block).unwrap();
+        }
+        drop(database);
+        storage
+    }
+
+    #[test]
+    fn the_background_does_not_merge_again_at_once_after_a_failure() {
+        let storage = filled(20_000);
+        let database = open(&storage, 0);
+        database.put(b"key", b"value", Meta::NONE, Wait::Block).unwrap();
+        let running = database.running();
+        running.needs_checkpoint.store(true, Ordering::Relaxed);
+        let faults = storage.faults();
+        let before = Instant::now();
+        let is_delayed = || running.merge_backoff.lock().is_waiting(before);
+        faults.space_bytes.store(10_000, Ordering::Relaxed);
+        assert!(matches!(running.write_index(), Err(Error::NoSpace { .. })));
+        assert!(!is_delayed(), "there was nothing to it");
+        faults.hide_shortage.store(true, Ordering::Relaxed);
+        assert!(matches!(running.write_index(), Err(Error::NoSpace { .. })));
+        assert!(is_delayed());
+        // A minute is longer than the rest of the test.
+        (0..20).for_each(|_| running.merge_backoff.lock().note(true, Instant::now()));
+        faults.space_bytes.store(u64::MAX, Ordering::Relaxed);
+        let written = || {
+            let figures = database.figures();
+            figures.into_iter().find(|(name, _)| *name == "checkpoints").unwrap().1
+        };
+        assert!(running.wants_checkpoint());
+        Engaged::checkpoint(running).unwrap();
+        running.relieve().unwrap();
+        assert_eq!(written(), "0");
+        // It is written if asked for.
+        running.write_index().unwrap();
+        assert_eq!(written(), "1");
+        assert!(!is_delayed());
+    }
+
+    #[test]
+    fn compaction_stops_when_what_it_moves_takes_too_much_memory_of_an_index_that_cannot_be_merged()
+    {
+        let database = open(&filled(RECORDS), 0);
+        let running = database.running();
+        running.cannot_merge.store(true, Ordering::Relaxed);
+        (0..20).for_each(|_| running.merge_backoff.lock().note(true, Instant::now()));
+        let segments = running.log.segments().in_order();
+        let compacted: Vec<_> = segments
+            .iter()
+            .filter(|segment| segment.is_sealed())
+            .map(|segment| running.log.compact(segment, false, running, &|| true))
+            .collect();
+        let refused = compacted.iter().filter(|one| matches!(one, Err(Error::NoSpace { .. })));
+        assert!(refused.count() > 0, "{compacted:?}");
+        let bytes = running.growth.bytes();
+        let most = index_bytes_limit(0) * MOVES_TIMES;
+        assert!((most..most + (64 << 10)).contains(&bytes), "{bytes}");
+        // When it can be merged, it goes on.
+        running.write_index().unwrap();
+        database.tend().unwrap();
+        assert_eq!(database.len(), u64::from(RECORDS));
+    }
 }

@@ -13,12 +13,14 @@
 //! loaded under the lock. Which locks an event loop waits for is in [`crate::locks`].
 
 mod alive;
+mod backoff;
 mod batch;
 mod building;
 mod damaged;
 mod full_scan;
 mod keep;
 mod locks;
+mod mend;
 mod recover;
 mod run;
 mod running;
@@ -36,15 +38,16 @@ use crate::log::record::{Kind, Record};
 use crate::log::{
     Age, Check, Location, Log, LongValue, Pressure, Purpose, Segments, Usage, with_record,
 };
-use crate::{Change, Clock, Compression, Entry, Error, Meta, Position, Result, Version, Wait};
+use crate::{Change, Clock, Compression, Entry, Error, Meta, Result, Version, Wait};
 use alive::Alive;
+use backoff::Backoff;
 use parking_lot::{Mutex, RwLockReadGuard};
 use scans::Scans;
 use shard::{Growth, Shard};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// How long a writer waits, once in so many writes, when compaction cannot keep up.
 const BEHIND_PAUSE: Duration = Duration::from_millis(6);
@@ -117,6 +120,18 @@ pub(crate) struct Indexed<I: Index> {
     over_runs: AtomicBool,
     /// Entries that point into the segment of the last question, if tables have runs.
     alive: Mutex<Option<Arc<Alive>>>,
+    /// The checkpoint is to be written again although nothing was appended since.
+    needs_checkpoint: AtomicBool,
+    /// Whether the index could not be merged the last time.
+    cannot_merge: AtomicBool,
+    /// When a merge that has failed is tried again by the background.
+    merge_backoff: Mutex<Backoff>,
+    /// Damaged parts of runs that were made again.
+    mended_pieces: AtomicU64,
+    /// Records of such parts that are lost, because the log is damaged, too.
+    lost_records: AtomicU64,
+    /// When damaged parts of runs are looked at again, if they could not be made again.
+    mend_after: Mutex<Option<Instant>>,
 }
 
 /// What the index has under a key.
@@ -234,8 +249,11 @@ impl<I: Index> Indexed<I> {
         found: Option<Found<Slot<I>>>,
         stored: &Stored<'_>,
     ) -> Result<Version> {
+        if I::Table::HAS_RUNS {
+            self.check_index_room()?;
+        }
         let Stored { key, value, meta, compression } = *stored;
-        let _long = self.log.begin_long(value.len());
+        let _long = self.log.space().begin_long(value.len());
         let record = self.log.prepare(Kind::Put, key, value, meta, compression);
         let total = record.total();
         let behind = self.behind(place.shard, segments, found.as_ref().map(|old| old.location));
@@ -250,7 +268,7 @@ impl<I: Index> Indexed<I> {
             Some(found) => {
                 table.replace(found.slot, appended.location, total);
                 self.note_moved(&segments, key, found.location, appended.location);
-                self.log.remove_live(&segments, found.location, found.total);
+                segments.remove_live(found.location, found.total);
             }
             None => table.insert(place.tag, appended.location, total),
         }
@@ -268,7 +286,7 @@ impl<I: Index> Indexed<I> {
     ) -> Result<()> {
         let appended = self.log.append_tombstone(key, segments.age(found.location))?;
         let segments = self.log.segments();
-        self.log.remove_live(&segments, found.location, found.total);
+        segments.remove_live(found.location, found.total);
         table.remove(found.slot);
         self.note_forgotten(shard, &segments, appended.location);
         Ok(())
@@ -360,7 +378,10 @@ impl<I: Index> Indexed<I> {
             Seen::No => return Ok(None),
             Seen::IfInRun(slot) => slot,
         };
-        let known = alive.and_then(|alive| alive.is_in_run(place.shard, table.run()?, location));
+        let is_in_doubt = || table.is_in_doubt(place.tag);
+        let known = alive
+            .and_then(|alive| alive.is_in_run(place.shard, table.run()?, location))
+            .filter(|is_there| *is_there || !is_in_doubt());
         if let Some(is_there) = known {
             return Ok(is_there.then_some(slot));
         }
@@ -589,7 +610,7 @@ impl<I: Index> Indexed<I> {
     /// with: that is what bounds the space. The caller holds no lock.
     #[inline]
     fn wait_for_space(&self, wait: Wait) -> Result<()> {
-        match self.log.pressure() {
+        match self.log.space().pressure() {
             0 => Ok(()),
             _ if wait == Wait::Never => Err(Error::WouldBlock),
             pressure => self.make_space(pressure),
@@ -605,7 +626,7 @@ impl<I: Index> Indexed<I> {
         }
         self.wait_for_space(wait)?;
         match attempt() {
-            Err(Error::NoSpace { .. }) if self.log.capacity().is_capped() => {
+            Err(Error::NoSpace { .. }) if self.log.space().quota().is_capped() => {
                 // The log has noted that something has to go.
                 self.wait_for_space(wait)?;
                 attempt()
@@ -722,7 +743,7 @@ impl<I: Index> Indexed<I> {
     /// Notes that a record was used, if anybody wants to know.
     #[inline]
     fn note_use(&self, segments: &Segments, location: Location) {
-        if self.log.capacity().is_capped()
+        if self.log.space().quota().is_capped()
             && let Some(segment) = segments.get(location)
         {
             segment.used.mark(location.offset());
@@ -743,20 +764,18 @@ impl<I: Index> Indexed<I> {
             ("index_bytes", index.to_string()),
             ("index_budget_bytes", self.index_bytes_max.to_string()),
             ("index_on_disk", u8::from(self.is_over_runs()).to_string()),
+            ("index_damaged_pages", self.damaged_pieces().to_string()),
+            ("index_mended_pages", self.mended_pieces.load(Ordering::Relaxed).to_string()),
+            ("index_lost_records", self.lost_records.load(Ordering::Relaxed).to_string()),
             ("live_bytes", usage.live_bytes.to_string()),
             ("dead_percent", usage.dead_percent().to_string()),
-            ("limit_bytes", self.log.capacity().bytes_max().unwrap_or(0).to_string()),
-            ("evicted", self.log.capacity().evicted().to_string()),
+            ("limit_bytes", self.log.space().quota().bytes_max().unwrap_or(0).to_string()),
+            ("evicted", self.log.space().quota().evicted().to_string()),
         ];
         figures.extend(self.expired.report());
         figures.extend(self.log.report());
         figures
     }
-}
-
-/// A position of a scan that means nothing to this engine.
-pub(crate) fn foreign_position(position: &Position) -> Error {
-    Error::NotSupported(format!("a scan of this kind of database from {position:?}"))
 }
 
 /// A put, as it goes into the log.
@@ -787,11 +806,12 @@ fn lend(
 
 #[inline(never)]
 fn decompressed(record: &Record<'_>, segments: &Segments, location: Location) -> Result<Vec<u8>> {
-    compress::decompress(record.value, record.compression).map_err(|error| {
-        let (offset, what) = (location.offset() as u64, error.to_string());
+    let damage = |what| {
+        let offset = location.offset() as u64;
         match segments.get(location) {
             Some(segment) => segment.corrupted(offset, what),
             None => Error::Corrupted { file: PathBuf::new(), offset, what },
         }
-    })
+    };
+    compress::decompress(record.value, record.compression).map_err(|error| error.or_damage(damage))
 }

@@ -13,7 +13,7 @@ use crate::{Error, Options, Result, Wait};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Opens or creates an engine.
 pub(super) fn open<I: Index>(
@@ -34,7 +34,7 @@ pub(super) fn open<I: Index>(
         }
         building => building?,
     };
-    // What another is to remove is still there, expired or not.
+    // A record that another is to remove is still there, expired or not.
     let now_ms = if clock.expired_keys().is_some() { 0 } else { clock.now_ms() };
     recovery.replay(&mut |segments, segment, location, record| {
         let Some(name) = index.name(record.key) else { return Ok(()) };
@@ -46,6 +46,7 @@ pub(super) fn open<I: Index>(
         let change = Change { name, location, total: record.total, is_live, is_tombstone };
         building.take(&index, segments, change, record.key)
     })?;
+    let needs_checkpoint = building.needs_checkpoint() && !options.read_only;
     let tables = building.finish(&index, &recovery.segments)?;
     let over_runs = AtomicBool::new(tables.iter().any(|table| table.run().is_some()));
     let log = recovery.finish()?;
@@ -69,6 +70,12 @@ pub(super) fn open<I: Index>(
         growth,
         over_runs,
         alive: Mutex::default(),
+        needs_checkpoint: AtomicBool::new(needs_checkpoint),
+        cannot_merge: AtomicBool::new(false),
+        merge_backoff: Mutex::default(),
+        mended_pieces: AtomicU64::new(0),
+        lost_records: AtomicU64::new(0),
+        mend_after: Mutex::default(),
     })
 }
 

@@ -12,13 +12,18 @@
 //! The directory of a file has the length of each run, and the first tag and the checksum of each
 //! piece. [formats/log.md](../../../../docs/formats/log.md#checkpoints) draws it.
 
-use crate::io::{File, Storage, is_unreadable};
-use crate::log::Location;
+use crate::io::{File, is_unreadable};
+use crate::log::{Faults, Location, error_at};
 use crate::{Error, Result, Wait};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::io;
-use std::ops::Range;
+use std::iter::{Copied, Peekable};
+use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
+use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of a piece.
 const PIECE_BYTES: u64 = 4096;
@@ -43,28 +48,23 @@ const BLOCK_HEADER_BYTES: u64 = 8;
 
 /// File that runs are in.
 pub(crate) struct RunFile {
-    pub(crate) storage: Arc<dyn Storage>,
     pub(crate) file: Arc<dyn File>,
     /// The name that it has or had.
     pub(crate) path: PathBuf,
     /// Start of the checksums.
     pub(crate) salt: u32,
+    /// Damage that readers have met.
+    pub(crate) faults: Arc<Faults>,
 }
 
 impl RunFile {
     pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        let failed = |source| Error::Io { operation: "write", path: self.path.clone(), source };
+        let failed = |source| error_at("write", &self.path, source);
         self.file.write_at(bytes, offset).map_err(failed)
     }
 
-    /// The error of damage. The checkpoint is removed, so that the index is made from the log when
-    /// the database is opened again.
     fn corrupted(&self, offset: u64, what: &str) -> Error {
-        // It may have been removed before, or have had no name.
-        let _ = self.storage.remove(&self.path);
-        let what = format!(
-            "{what}; close the database and open it again: the index is then made from the log"
-        );
+        let what = format!("{what}; this part of the index is made again from the log");
         Error::Corrupted { file: self.path.clone(), offset, what }
     }
 }
@@ -92,6 +92,12 @@ pub(crate) struct Run {
     offset: u64,
     count: usize,
     pieces: Box<[Piece]>,
+    /// Pieces that count as empty: the table has in memory what they had.
+    dropped: BTreeSet<usize>,
+    /// Pieces that were found to be damaged. They are not read again, so that a change never rests
+    /// on a piece that is being made again.
+    damaged: Mutex<BTreeSet<usize>>,
+    is_damaged: AtomicBool,
 }
 
 /// The tag of an entry.
@@ -101,10 +107,22 @@ pub(crate) fn tag_of(entry: u64) -> u32 {
 }
 
 impl Run {
+    fn without_pieces(file: Arc<RunFile>, offset: u64, count: usize) -> Self {
+        Self {
+            file,
+            offset,
+            count,
+            pieces: Box::default(),
+            dropped: BTreeSet::new(),
+            damaged: Mutex::default(),
+            is_damaged: AtomicBool::new(false),
+        }
+    }
+
     /// The run of sorted entries that were written at an offset of a file.
     pub(crate) fn of(file: Arc<RunFile>, offset: u64, entries: &[u64]) -> Self {
         debug_assert!(entries.is_sorted());
-        let mut run = Self { file, offset, count: entries.len(), pieces: Box::default() };
+        let mut run = Self::without_pieces(file, offset, entries.len());
         let mut pieces = Vec::new();
         let mut bytes = Vec::with_capacity(PIECE_BYTES as usize);
         for number in 0..run.piece_count() {
@@ -124,7 +142,12 @@ impl Run {
 
     /// Number of entries.
     pub(crate) fn len(&self) -> usize {
-        self.count
+        self.count - self.entries_in(&self.dropped)
+    }
+
+    /// Number of entries of some pieces.
+    pub(crate) fn entries_in(&self, pieces: &BTreeSet<usize>) -> usize {
+        pieces.iter().map(|piece| self.start(piece + 1) - self.start(*piece)).sum()
     }
 
     /// Bytes of memory that it takes.
@@ -187,6 +210,116 @@ impl Run {
         Ok(entries)
     }
 
+    /// Whether a piece was found to be damaged.
+    #[inline]
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.is_damaged.load(Ordering::Acquire)
+    }
+
+    /// Whether entries with a tag may be in a damaged piece.
+    pub(crate) fn is_in_doubt(&self, tag: u32) -> bool {
+        self.is_damaged() && self.damaged.lock().range(self.pieces_with(tag)).next().is_some()
+    }
+
+    /// The pieces that were found to be damaged.
+    pub(crate) fn damaged(&self) -> BTreeSet<usize> {
+        self.damaged.lock().clone()
+    }
+
+    /// The tags that entries of a piece may have.
+    pub(crate) fn tags_of(&self, piece: usize) -> RangeInclusive<u32> {
+        self.pieces[piece].first..=self.pieces.get(piece + 1).map_or(u32::MAX, |next| next.first)
+    }
+
+    /// Whether a piece was written with these entries, which are sorted.
+    pub(crate) fn had_in_piece(&self, piece: usize, entries: &[u64]) -> bool {
+        let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
+        entries.len() == self.start(piece + 1) - self.start(piece)
+            && crc32c::crc32c_append(self.file.salt, &bytes) == self.pieces[piece].sum
+    }
+
+    /// The words of a piece as they are now, whatever its checksum is; none if the disk cannot read
+    /// it.
+    pub(crate) fn words_of(&self, piece: usize) -> Vec<u64> {
+        let (start, end) = (self.start(piece), self.start(piece + 1));
+        let mut bytes = vec![0; (end - start) * ENTRY_BYTES];
+        match self.fill(&mut bytes, self.offset + (start * ENTRY_BYTES) as u64, Wait::Block) {
+            Ok(()) => words_in(&bytes),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// The same run without some pieces.
+    pub(crate) fn without(&self, pieces: &BTreeSet<usize>) -> Self {
+        let mut run = Self::without_pieces(Arc::clone(&self.file), self.offset, self.count);
+        run.pieces = self.pieces.clone();
+        run.dropped = self.dropped.union(pieces).copied().collect();
+        let left: BTreeSet<usize> = self.damaged.lock().difference(pieces).copied().collect();
+        run.is_damaged = AtomicBool::new(!left.is_empty());
+        run.damaged = Mutex::new(left);
+        run
+    }
+
+    /// Shows the entries of all pieces that can be read, part by part. `spend` is told of the bytes
+    /// before they are read, and ends it by returning false. Returns whether it came to the end.
+    pub(crate) fn for_each_whole(
+        &self,
+        spend: &mut dyn FnMut(u64) -> bool,
+        visit: &mut dyn FnMut(&[u64]),
+    ) -> Result<bool> {
+        self.for_each_of(0..self.pieces.len(), spend, visit)
+    }
+
+    /// As `for_each_whole`, of the pieces that entries with some tags, sorted, may be in: each
+    /// once.
+    pub(crate) fn for_each_with(
+        &self,
+        tags: &[u32],
+        spend: &mut dyn FnMut(u64) -> bool,
+        visit: &mut dyn FnMut(&[u64]),
+    ) -> Result<bool> {
+        let mut wanted = 0..0;
+        for tag in tags {
+            let own = self.pieces_with(*tag);
+            if own.start > wanted.end {
+                if !self.for_each_of(wanted, spend, visit)? {
+                    return Ok(false);
+                }
+                wanted = own;
+            } else {
+                wanted.end = wanted.end.max(own.end);
+            }
+        }
+        self.for_each_of(wanted, spend, visit)
+    }
+
+    fn for_each_of(
+        &self,
+        pieces: Range<usize>,
+        spend: &mut dyn FnMut(u64) -> bool,
+        visit: &mut dyn FnMut(&[u64]),
+    ) -> Result<bool> {
+        for first in pieces.clone().step_by(PIECES_AT_ONCE) {
+            let end = (first + PIECES_AT_ONCE).min(pieces.end);
+            if !spend((end - first) as u64 * PIECE_BYTES) {
+                return Ok(false);
+            }
+            match self.read(first..end, Wait::Block) {
+                Ok(entries) => visit(&entries),
+                Err(Error::Corrupted { .. }) => {
+                    for number in first..end {
+                        match self.read(number..number + 1, Wait::Block) {
+                            Err(Error::Corrupted { .. }) => {}
+                            entries => visit(&entries?),
+                        }
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
     /// Shows all entries, part by part.
     pub(crate) fn for_each_part(&self, visit: &mut dyn FnMut(&[u64])) -> Result<()> {
         for first in (0..self.pieces.len()).step_by(PIECES_AT_ONCE) {
@@ -198,6 +331,61 @@ impl Run {
 
     /// Reads pieces and checks them.
     fn read(&self, pieces: Range<usize>, wait: Wait) -> Result<Vec<u64>> {
+        if self.is_damaged() && self.damaged.lock().range(pieces.clone()).next().is_some() {
+            return Err(self.note_damage(pieces, wait));
+        }
+        if self.dropped.is_empty() {
+            return self.read_present(pieces, wait);
+        }
+        let mut entries = Vec::new();
+        let mut start = pieces.start;
+        for end in self.dropped.range(pieces.clone()).copied().chain([pieces.end]) {
+            if start < end {
+                entries.extend(self.read_present(start..end, wait)?);
+            }
+            start = end + 1;
+        }
+        Ok(entries)
+    }
+
+    fn read_present(&self, pieces: Range<usize>, wait: Wait) -> Result<Vec<u64>> {
+        match self.read_and_check(pieces.clone(), wait) {
+            Err(Error::Corrupted { .. }) => {
+                for number in pieces.clone() {
+                    match self.read_and_check(number..number + 1, wait) {
+                        Err(Error::Corrupted { .. }) => {
+                            self.damaged.lock().insert(number);
+                            self.is_damaged.store(true, Ordering::Release);
+                        }
+                        read => drop(read?),
+                    }
+                }
+                if self.damaged.lock().range(pieces.clone()).next().is_none() {
+                    // Another reading of it was good.
+                    return self.read_and_check(pieces, wait);
+                }
+                Err(self.note_damage(pieces, wait))
+            }
+            read => read,
+        }
+    }
+
+    /// The error of the first damaged one of some pieces, counted and logged.
+    #[cold]
+    fn note_damage(&self, pieces: Range<usize>, wait: Wait) -> Error {
+        if wait == Wait::Never {
+            // A thread that may wait is to find it.
+            return Error::WouldBlock;
+        }
+        let piece = self.damaged.lock().range(pieces.clone()).next().copied();
+        let first = self.start(piece.unwrap_or(pieces.start));
+        let offset = self.offset + (first * ENTRY_BYTES) as u64;
+        let what = "a part of the index is damaged, and is made again from the log";
+        self.file.faults.report(&self.file.path, offset, what);
+        self.file.corrupted(offset, "a part of the index cannot be read")
+    }
+
+    fn read_and_check(&self, pieces: Range<usize>, wait: Wait) -> Result<Vec<u64>> {
         let (start, end) = (self.start(pieces.start), self.start(pieces.end));
         let offset = self.offset + (start * ENTRY_BYTES) as u64;
         let mut bytes = vec![0; (end - start) * ENTRY_BYTES];
@@ -217,8 +405,7 @@ impl Run {
                     .corrupted(at, "the checksum of a part of the index is wrong"));
             }
         }
-        let word = |bytes: &[u8; ENTRY_BYTES]| u64::from_le_bytes(*bytes);
-        Ok(bytes.as_chunks().0.iter().map(word).collect())
+        Ok(words_in(&bytes))
     }
 
     fn fill(&self, bytes: &mut [u8], offset: u64, wait: Wait) -> Result<()> {
@@ -251,6 +438,10 @@ impl Run {
         }
         Ok(())
     }
+}
+
+fn words_in(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
 }
 
 /// The directory of a file of runs.
@@ -293,7 +484,7 @@ pub(crate) fn runs_of(
         }
         at = offset + count * ENTRY_BYTES as u64;
         let count = usize::try_from(*count).ok()?;
-        let mut run = Run { file: Arc::clone(file), offset, count, pieces: Box::default() };
+        let mut run = Run::without_pieces(Arc::clone(file), offset, count);
         let (own, after) = pieces.split_at_checked(run.piece_count())?;
         pieces = after;
         run.pieces = own.iter().map(|word| Piece::of_word(*word)).collect();
@@ -319,23 +510,52 @@ impl Before {
     /// Returns all entries, sorted.
     pub(crate) fn merged(&self) -> Result<Vec<u64>> {
         let Some(run) = &self.run else { return Ok(self.added.clone()) };
-        let mut added = self.added.iter().copied().peekable();
-        let mut dead = self.dead.iter().copied().peekable();
-        let mut merged = Vec::with_capacity(run.len() + self.added.len());
-        run.for_each_part(&mut |part| {
-            for entry in part {
-                while dead.next_if(|dead| dead < entry).is_some() {}
-                if dead.peek() == Some(entry) {
-                    continue;
-                }
-                while let Some(before) = added.next_if(|added| added < entry) {
-                    merged.push(before);
-                }
-                merged.push(*entry);
+        let mut merging = Merging::of(self, run.len());
+        run.for_each_part(&mut |part| merging.push(part))?;
+        Ok(merging.finish())
+    }
+
+    /// As `merged`, given the entries of the run.
+    pub(crate) fn merged_with(&self, in_run: &[u64]) -> Vec<u64> {
+        let mut merging = Merging::of(self, in_run.len());
+        merging.push(in_run);
+        merging.finish()
+    }
+}
+
+/// A run being merged with the changes since.
+struct Merging<'b> {
+    added: Peekable<Copied<slice::Iter<'b, u64>>>,
+    dead: Peekable<Copied<slice::Iter<'b, u64>>>,
+    merged: Vec<u64>,
+}
+
+impl<'b> Merging<'b> {
+    fn of(before: &'b Before, in_run: usize) -> Self {
+        Self {
+            added: before.added.iter().copied().peekable(),
+            dead: before.dead.iter().copied().peekable(),
+            merged: Vec::with_capacity(in_run + before.added.len()),
+        }
+    }
+
+    /// Takes the next entries of the run.
+    fn push(&mut self, part: &[u64]) {
+        for entry in part {
+            while self.dead.next_if(|dead| dead < entry).is_some() {}
+            if self.dead.peek() == Some(entry) {
+                continue;
             }
-        })?;
-        merged.extend(added);
-        Ok(merged)
+            while let Some(before) = self.added.next_if(|added| added < entry) {
+                self.merged.push(before);
+            }
+            self.merged.push(*entry);
+        }
+    }
+
+    fn finish(mut self) -> Vec<u64> {
+        self.merged.extend(self.added);
+        self.merged
     }
 }
 
@@ -352,7 +572,7 @@ pub(crate) fn difference(first: &[u64], second: &[u64]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::{FaultyStorage, Open};
+    use crate::io::{FaultyStorage, Open, Storage as _};
     use proptest::prelude::*;
     use std::collections::BTreeSet;
     use std::path::Path;
@@ -367,8 +587,8 @@ mod tests {
         let file = storage.open(path, Open::New).unwrap();
         let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
         file.write_at(&bytes, offset).unwrap();
-        let storage = Arc::new(storage);
-        let file = Arc::new(RunFile { storage, file, path: path.into(), salt: 7 });
+        let faults = Arc::default();
+        let file = Arc::new(RunFile { file, path: path.into(), salt: 7, faults });
         Arc::new(Run::of(file, offset, entries))
     }
 
@@ -464,15 +684,60 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_found_and_takes_the_file_away() {
+    fn damage_is_found_and_costs_its_piece_alone() {
         let entries: Vec<u64> = (0..2000).map(|number| entry(number, 8)).collect();
         let run = written(8, &entries);
-        run.file().write(&[1], 8 + 700 * 8 + 2).unwrap();
+        let file = run.file();
+        file.write(&[1], 8 + 700 * 8 + 2).unwrap();
         assert_eq!(run.find(3, Wait::Block).unwrap(), vec![entries[3]]);
         assert!(matches!(run.find(700, Wait::Never), Err(Error::WouldBlock)));
-        assert!(run.file.storage.open(&run.file.path, Open::Existing).is_ok());
-        assert!(matches!(run.find(700, Wait::Block), Err(Error::Corrupted { .. })));
-        assert!(run.file.storage.open(&run.file.path, Open::Existing).is_err());
+        assert!(!run.is_damaged() && !run.is_in_doubt(700));
         assert!(run.read_all().is_err());
+        assert!(matches!(run.find(700, Wait::Block), Err(Error::Corrupted { .. })));
+        assert_eq!(file.faults.count(), 2);
+        // A page that was found damaged once stays so.
+        file.write(&entries[700].to_le_bytes(), 8 + 700 * 8).unwrap();
+        assert!(matches!(run.find(700, Wait::Block), Err(Error::Corrupted { .. })));
+        let damaged = run.damaged();
+        assert_eq!(damaged, BTreeSet::from([1]));
+        assert!(run.is_in_doubt(700) && !run.is_in_doubt(3));
+        let lost = 511..1023;
+        let is_whole = |number: &u64| !lost.contains(number);
+        let whole: Vec<u64> =
+            (0..2000).filter(is_whole).map(|number| entries[number as usize]).collect();
+        let mut met = Vec::new();
+        let visit = &mut |part: &[u64]| met.extend_from_slice(part);
+        assert!(run.for_each_whole(&mut |_| true, visit).unwrap());
+        assert_eq!(met, whole);
+        let rest = run.without(&damaged);
+        assert_eq!((rest.len(), rest.is_damaged()), (2000 - 512, false));
+        assert_eq!(rest.read_all().unwrap(), whole);
+        assert_eq!(rest.find(700, Wait::Block).unwrap(), [0u64; 0]);
+        assert_eq!(rest.read_from(600, 3).unwrap().0[0], entries[1023]);
+    }
+
+    #[test]
+    fn pieces_with_some_tags_are_read_once_each() {
+        let entries: Vec<u64> =
+            (0..200_000).map(|number| entry(number / 3, 8 + number as u64)).collect();
+        let run = written(8, &entries);
+        for step in [1, 100, 999, 30_000] {
+            let tags: Vec<u32> = (0..66_000).step_by(step).collect();
+            let (mut met, mut bytes) = (Vec::new(), 0);
+            let spend = &mut |more| {
+                bytes += more;
+                true
+            };
+            let is_done = run.for_each_with(&tags, spend, &mut |part| met.extend_from_slice(part));
+            assert!(is_done.unwrap());
+            assert!(met.is_sorted_by(|one, other| one < other), "each once");
+            assert!(bytes <= (tags.len() as u64 + 1) * 2 * PIECE_BYTES, "{step}: {bytes}");
+            assert!(bytes <= run.pieces.len() as u64 * PIECE_BYTES, "{step}: {bytes}");
+            let wanted =
+                entries.iter().filter(|entry| tags.binary_search(&tag_of(**entry)).is_ok());
+            for entry in wanted {
+                assert!(met.binary_search(entry).is_ok(), "{step}");
+            }
+        }
     }
 }

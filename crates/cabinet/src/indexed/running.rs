@@ -1,6 +1,8 @@
 //! An engine's state together with its background threads.
 
-use super::{Index, Indexed, keep, recover};
+#[cfg(feature = "testing")]
+use super::keep;
+use super::{Index, Indexed, recover};
 use crate::engine::Steps;
 use crate::io::Storage;
 use crate::log::{Background, Nature, Rescue};
@@ -32,7 +34,7 @@ impl<I: Index> Running<I> {
         if options.truncate {
             shared.clear()?;
         }
-        shared.log.capacity().note_checkpoint_bytes(shared.checkpoint_bytes());
+        shared.log.space().quota().note_checkpoint_bytes(shared.checkpoint_bytes());
         let background = background.then(|| Background::start(&shared)).transpose()?;
         let is_read_only = options.read_only;
         Ok(Self { shared, background: Mutex::new(background), is_read_only })
@@ -40,6 +42,7 @@ impl<I: Index> Running<I> {
 
     /// Does one round of what the background threads would do: cuts sealed segments, sweeps
     /// expired records, compacts what is due.
+    #[cfg(feature = "testing")]
     pub(crate) fn tend(&self) -> Result<()> {
         keep::tend(&self.shared)
     }

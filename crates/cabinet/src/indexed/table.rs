@@ -26,6 +26,16 @@ pub(crate) trait Table: Send + Sync {
         Ok(self.matches(tag).collect())
     }
 
+    /// A tag as runs have it.
+    fn tag_in_run(_tag: Self::Tag) -> u32 {
+        0
+    }
+
+    /// Whether entries with a tag are not known, because a part of the run is damaged.
+    fn is_in_doubt(&self, _tag: Self::Tag) -> bool {
+        false
+    }
+
     /// Has the part of a run in memory that a search for a tag reads.
     fn read_ahead(_run: &Run, _tag: Self::Tag) -> Result<()> {
         Ok(())
@@ -57,6 +67,14 @@ pub(crate) trait Table: Send + Sync {
 
     /// Makes an empty table one over a run.
     fn set_run(&mut self, _run: Arc<Run>) {}
+
+    /// Makes it one of these entries over a run that has those of `in_run`, or over none. Both are
+    /// sorted.
+    fn set_over(&mut self, _run: Option<Arc<Run>>, _in_run: &[u64], _entries: &[u64]) {}
+
+    /// Goes over to the run without pieces that are lost, and takes what they had into memory:
+    /// sorted entries. `is_lost` tells whether an entry that is dead was in these pieces.
+    fn replace_lost(&mut self, _run: Arc<Run>, _found: &[u64], _is_lost: &dyn Fn(u64) -> bool) {}
 
     /// All entries with a tag.
     fn matches(&self, tag: Self::Tag) -> impl Iterator<Item = Match<Self::Slot>>;

@@ -5,6 +5,7 @@
 //! [`FaultyStorage::lose_power`] is the end of the machine: of what was not synced, each sector
 //! is on the disk or is not, and so is each name that was given or taken since the directory
 //! was last synced. The fault model is that of a disk whose sectors are written whole.
+#![cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only tests make it fail"))]
 
 use super::{File, Map, Open, Storage};
 use parking_lot::Mutex;
@@ -13,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// What a disk writes whole or not at all, in bytes.
@@ -44,6 +45,10 @@ pub struct Faults {
     waiting: AtomicU64,
     /// No file gets a second name, as none does on another file system.
     pub refuse_links: AtomicBool,
+    /// The disk says that it has space, as one does of which others have a quota.
+    pub hide_shortage: AtomicBool,
+    /// Bytes that were written to files, not through a mapping.
+    pub written_bytes: AtomicU64,
 }
 
 impl Default for Faults {
@@ -58,6 +63,8 @@ impl Default for Faults {
             stalled: AtomicBool::new(false),
             waiting: AtomicU64::new(0),
             refuse_links: AtomicBool::new(false),
+            hide_shortage: AtomicBool::new(false),
+            written_bytes: AtomicU64::new(0),
         }
     }
 }
@@ -76,11 +83,21 @@ struct State {
     live: BTreeMap<PathBuf, Arc<FaultyFile>>,
     durable: BTreeMap<PathBuf, Arc<FaultyFile>>,
     locks: BTreeSet<PathBuf>,
+    /// Files that have lost their names.
+    nameless: Vec<Weak<FaultyFile>>,
 }
 
 struct FaultyFile {
     image: Mutex<Image>,
     faults: Arc<Faults>,
+    /// Bytes that were read, not through a mapping.
+    read_bytes: AtomicU64,
+}
+
+impl FaultyFile {
+    fn new(image: Image, faults: &Arc<Faults>) -> Self {
+        Self { image: Mutex::new(image), faults: Arc::clone(faults), read_bytes: AtomicU64::new(0) }
+    }
 }
 
 #[derive(Default)]
@@ -157,6 +174,23 @@ impl FaultyStorage {
         self.lose_sectors(path, 0..u64::MAX)
     }
 
+    /// Bytes of a file that were read so far, not through a mapping.
+    pub fn read_bytes(&self, path: &Path) -> io::Result<u64> {
+        let state = self.state.lock();
+        let file = state.live.get(path).ok_or_else(not_found)?;
+        Ok(file.read_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of files that have lost their names and are still open: the disk has them until they
+    /// are closed.
+    pub fn nameless_bytes(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.nameless.retain(|file| file.strong_count() > 0);
+        let durable: Vec<_> = state.durable.values().map(Arc::as_ptr).collect();
+        let open = state.nameless.iter().filter(|file| !durable.contains(&file.as_ptr()));
+        open.filter_map(Weak::upgrade).map(|file| file.image.lock().length() as u64).sum()
+    }
+
     /// What a process that starts after this one was killed finds.
     pub fn kill(&self) -> Self {
         let state = self.state.lock();
@@ -201,11 +235,12 @@ impl FaultyStorage {
             .map(|(path, contents, durable, unreadable)| {
                 let allocated = contents.len() as u64;
                 let image = Image { contents, map: None, allocated, durable, unreadable };
-                let file = FaultyFile { image: Mutex::new(image), faults: Arc::clone(&faults) };
+                let file = FaultyFile::new(image, &faults);
                 (path, Arc::new(file))
             })
             .collect();
-        let state = State { durable: live.clone(), live, locks: BTreeSet::new() };
+        let durable = live.clone();
+        let state = State { durable, live, locks: BTreeSet::new(), nameless: Vec::new() };
         Self { state: Arc::new(Mutex::new(state)), faults, boots }
     }
 }
@@ -259,8 +294,7 @@ impl Storage for FaultyStorage {
             if state.live.contains_key(path) {
                 return Err(io::ErrorKind::AlreadyExists.into());
             }
-            let faults = Arc::clone(&self.faults);
-            let file = Arc::new(FaultyFile { image: Mutex::default(), faults });
+            let file = Arc::new(FaultyFile::new(Image::default(), &self.faults));
             state.live.insert(path.to_owned(), file);
         }
         let file = state.live.get(path).ok_or_else(not_found)?;
@@ -275,13 +309,16 @@ impl Storage for FaultyStorage {
         let file = state.live.remove(from).ok_or_else(not_found)?;
         if let Some(replaced) = state.live.insert(to.to_owned(), file) {
             self.faults.give_space(replaced.image.lock().allocated);
+            state.nameless.push(Arc::downgrade(&replaced));
         }
         Ok(())
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let file = self.state.lock().live.remove(path).ok_or_else(not_found)?;
+        let mut state = self.state.lock();
+        let file = state.live.remove(path).ok_or_else(not_found)?;
         self.faults.give_space(file.image.lock().allocated);
+        state.nameless.push(Arc::downgrade(&file));
         Ok(())
     }
 
@@ -329,6 +366,9 @@ impl Storage for FaultyStorage {
     }
 
     fn free_bytes(&self, _directory: &Path) -> io::Result<u64> {
+        if self.faults.hide_shortage.load(Ordering::Relaxed) {
+            return Ok(u64::MAX);
+        }
         Ok(self.faults.space_bytes.load(Ordering::Relaxed))
     }
 }
@@ -406,10 +446,6 @@ impl File for FaultyFile {
         Ok(self.image.lock().length() as u64)
     }
 
-    fn disk_bytes(&self) -> io::Result<u64> {
-        self.length()
-    }
-
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.faults.stall();
         if self.faults.fail_reads.load(Ordering::Relaxed) {
@@ -428,6 +464,7 @@ impl File for FaultyFile {
             bytes = bytes.min(short);
         }
         image.read(&mut buffer[..bytes], start);
+        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(bytes)
     }
 
@@ -454,6 +491,7 @@ impl File for FaultyFile {
             image.allocated = image.allocated.max(end as u64);
         }
         image.contents[start..end].copy_from_slice(bytes);
+        self.faults.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let written = start as u64..end as u64;
         image.unreadable.retain(|bad| bad.start < written.start || bad.end > written.end);
         Ok(())

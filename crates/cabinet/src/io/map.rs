@@ -11,6 +11,7 @@
 use memmap2::{MmapOptions, MmapRaw};
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -30,6 +31,8 @@ struct Shared {
     appender_taken: AtomicBool,
     /// The appender and the blocks that are there.
     writers: AtomicUsize,
+    /// Whether the system tells which pages are in memory.
+    tells_residency: bool,
 }
 
 impl Map {
@@ -39,7 +42,7 @@ impl Map {
         let raw = MmapOptions::new().len(capacity.max(1)).map_raw(file)?;
         // Records are read at random: read-ahead would only push other pages out of memory.
         raw.advise(memmap2::Advice::Random)?;
-        Ok(Self::new(raw, written.min(length), length))
+        Ok(Self::new(raw, written.min(length), length, true))
     }
 
     /// The same of a file that is only open for reading. There is to be no appender.
@@ -54,7 +57,7 @@ impl Map {
         }
         let raw = MmapOptions::new().len(capacity).map_raw_read_only(file)?;
         raw.advise(memmap2::Advice::Random)?;
-        let map = Self::new(raw, written.min(length), 0);
+        let map = Self::new(raw, written.min(length), 0, tells_residency(file));
         map.0.appender_taken.store(true, Ordering::Release);
         Ok(map)
     }
@@ -71,7 +74,7 @@ impl Map {
         let mapped = written - written % rustix::param::page_size();
         let mut tail = vec![0; written - mapped];
         file.read_exact_at(&mut tail, mapped as u64)?;
-        let map = Self::of_memory(&[], capacity)?;
+        let map = Self::of_zeros(capacity, tells_residency(file))?;
         let address = map.0.raw.as_mut_ptr();
         if mapped > 0 {
             // SAFETY: the range consists of whole pages of a mapping that this map owns and that
@@ -99,7 +102,7 @@ impl Map {
 
     /// Memory that behaves like a mapping of a file that begins with `contents`.
     pub(super) fn of_memory(contents: &[u8], capacity: usize) -> io::Result<Self> {
-        let raw = MmapRaw::from(MmapOptions::new().len(capacity.max(1)).map_anon()?);
+        let map = Self::of_zeros(capacity, true)?;
         let bytes = contents.len().min(capacity);
         for (index, page) in contents[..bytes].chunks(PAGE_BYTES).enumerate() {
             // Pages of zeros are not in memory until they are touched.
@@ -107,15 +110,22 @@ impl Map {
                 // SAFETY: the mapping is at least `bytes` long, is ours alone, and does not overlap
                 // a slice from elsewhere.
                 unsafe {
-                    let to = raw.as_mut_ptr().add(index * PAGE_BYTES);
+                    let to = map.0.raw.as_mut_ptr().add(index * PAGE_BYTES);
                     std::ptr::copy_nonoverlapping(page.as_ptr(), to, page.len());
                 }
             }
         }
-        Ok(Self::new(raw, bytes, bytes))
+        map.0.written.store(bytes, Ordering::Release);
+        map.set_backed(bytes);
+        Ok(map)
     }
 
-    fn new(raw: MmapRaw, written: usize, backed: usize) -> Self {
+    fn of_zeros(capacity: usize, tells_residency: bool) -> io::Result<Self> {
+        let raw = MmapRaw::from(MmapOptions::new().len(capacity.max(1)).map_anon()?);
+        Ok(Self::new(raw, 0, 0, tells_residency))
+    }
+
+    fn new(raw: MmapRaw, written: usize, backed: usize, tells_residency: bool) -> Self {
         let backed = backed.min(raw.len());
         let (written, backed) = (AtomicUsize::new(written), AtomicUsize::new(backed));
         Self(Arc::new(Shared {
@@ -124,18 +134,19 @@ impl Map {
             backed,
             appender_taken: AtomicBool::new(false),
             writers: AtomicUsize::new(0),
+            tells_residency,
         }))
     }
 
     /// Bytes that may be read.
-    pub fn written(&self) -> usize {
+    pub(crate) fn written(&self) -> usize {
         self.0.written.load(Ordering::Acquire)
     }
 
     /// The bytes from `start` up to `end`, or `None` if they are not all written. Where blocks
     /// may be open, the range is to be within a record that was appended.
     #[inline]
-    pub fn get(&self, start: usize, end: usize) -> Option<&[u8]> {
+    pub(crate) fn get(&self, start: usize, end: usize) -> Option<&[u8]> {
         if start > end || end > self.written() {
             return None;
         }
@@ -148,7 +159,7 @@ impl Map {
 
     /// Asks the processor to fetch the cache line at `offset`.
     #[inline]
-    pub fn prefetch(&self, offset: usize) {
+    pub(crate) fn prefetch(&self, offset: usize) {
         prefetch(self.0.raw.as_ptr().wrapping_add(offset.min(self.0.raw.len())));
     }
 
@@ -166,7 +177,7 @@ impl Map {
     /// there do not fault.
     pub(super) fn populate(&self, start: usize, end: usize) {
         let end = end.min(self.0.raw.len());
-        let start = start & !(PAGE_BYTES - 1);
+        let start = start & !(page_bytes() - 1);
         if start >= end {
             return;
         }
@@ -213,27 +224,28 @@ impl Map {
     }
 
     /// Says that its bytes will be read from the first to the last.
-    pub fn expect_reading_in_order(&self) {
+    #[cfg(feature = "files")]
+    pub(crate) fn expect_reading_in_order(&self) {
         // A refusal costs speed only.
         let _ = self.0.raw.advise(memmap2::Advice::Sequential);
     }
 
     /// Whether every page of the written part is in memory.
-    pub fn is_resident(&self) -> bool {
+    pub(crate) fn is_resident(&self) -> bool {
         self.residency().is_some_and(|pages| pages.iter().all(|page| page & 1 == 1))
     }
 
-    /// Which pages with bytes of a range are in memory, as far as it is written; none of them where
-    /// the system does not tell.
-    pub(crate) fn resident_pages_within(&self, start: u64, end: u64) -> Vec<bool> {
+    /// Which pages with bytes of a range are in memory, as far as it is written; `None` if the
+    /// system does not tell.
+    pub(crate) fn resident_pages_within(&self, start: u64, end: u64) -> Option<Vec<bool>> {
         let end = usize::try_from(end).unwrap_or(usize::MAX).min(self.written());
         let start = usize::try_from(start).unwrap_or(usize::MAX).min(end);
-        let pages = self.residency_of(start / PAGE_BYTES * PAGE_BYTES, end);
-        pages.unwrap_or_default().into_iter().map(|page| page & 1 == 1).collect()
+        let pages = self.residency_of(start & !(page_bytes() - 1), end)?;
+        Some(pages.into_iter().map(|page| page & 1 == 1).collect())
     }
 
     /// Which pages of the written part are in memory; none of them where the system does not tell.
-    pub fn resident_pages(&self) -> Vec<bool> {
+    pub(crate) fn resident_pages(&self) -> Vec<bool> {
         self.residency().unwrap_or_default().into_iter().map(|page| page & 1 == 1).collect()
     }
 
@@ -246,7 +258,10 @@ impl Map {
     /// A byte for each page of a range that begins with a page and ends within the written part.
     fn residency_of(&self, start: usize, end: usize) -> Option<Vec<u8>> {
         let bytes = end.checked_sub(start).filter(|_| end <= self.0.raw.len())?;
-        let pages = bytes.div_ceil(PAGE_BYTES);
+        if !self.0.tells_residency {
+            return None;
+        }
+        let pages = bytes.div_ceil(page_bytes());
         if pages == 0 {
             return Some(Vec::new());
         }
@@ -261,7 +276,27 @@ impl Map {
     }
 }
 
+/// Bytes of memory that are looked at for zeros together, and of the shortest page there is.
 const PAGE_BYTES: usize = 4096;
+
+/// Bytes of a page of memory, and of the page cache: a power of two, 4 KiB or more.
+#[inline]
+pub(crate) fn page_bytes() -> usize {
+    rustix::param::page_size()
+}
+
+/// Whether `mincore` tells which pages of a file are in memory. Since Linux 5.2 it says that all
+/// are to a user who neither owns the file nor may write to it.
+fn tells_residency(file: &fs::File) -> bool {
+    let user = rustix::process::geteuid();
+    let is_owner = rustix::fs::fstat(file).is_ok_and(|stat| stat.st_uid == user.as_raw());
+    let may_write = || {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let (access, flags) = (rustix::fs::Access::WRITE_OK, rustix::fs::AtFlags::EACCESS);
+        rustix::fs::accessat(rustix::fs::CWD, path, access, flags).is_ok()
+    };
+    is_owner || user.is_root() || may_write()
+}
 
 /// Asks the processor to fetch the cache line that holds `place`.
 #[inline]
@@ -277,7 +312,7 @@ pub(crate) fn prefetch<T>(place: *const T) {
 }
 
 /// The one writer of a [`Map`].
-pub struct Appender {
+pub(crate) struct Appender {
     map: Map,
     end: usize,
 }
@@ -290,7 +325,7 @@ impl Drop for Appender {
 
 impl Appender {
     /// The appender of a map, or `None` if it has had one already.
-    pub fn of(map: &Map) -> Option<Self> {
+    pub(crate) fn of(map: &Map) -> Option<Self> {
         // Before it is said that there is one: nobody shall think that it has gone.
         map.0.writers.fetch_add(1, Ordering::AcqRel);
         if map.0.appender_taken.swap(true, Ordering::AcqRel) {
@@ -301,7 +336,7 @@ impl Appender {
     }
 
     /// Bytes written so far; where the next append goes.
-    pub fn end(&self) -> usize {
+    pub(crate) fn end(&self) -> usize {
         self.end
     }
 
@@ -309,7 +344,7 @@ impl Appender {
     /// having changed nothing, if the file has no room for them.
     #[inline]
     #[must_use]
-    pub fn append(&mut self, parts: &[&[u8]], total: usize) -> bool {
+    pub(crate) fn append(&mut self, parts: &[&[u8]], total: usize) -> bool {
         let Some(end) = self.end.checked_add(total) else { return false };
         if end > self.map.backed() {
             return false;
@@ -327,7 +362,7 @@ impl Appender {
     /// As `append`, of what is long: `each` is called for every `piece_bytes` of it with where in
     /// the file they begin and end, once they are there.
     #[must_use]
-    pub fn append_pieces(
+    pub(crate) fn append_pieces(
         &mut self,
         parts: &[&[u8]],
         total: usize,
@@ -361,7 +396,7 @@ impl Appender {
 
     /// Gives the next `bytes` bytes away, to be filled by somebody else while appends go on
     /// behind them. `None`, having changed nothing, if the file has no room for them.
-    pub fn give_block(&mut self, bytes: usize) -> Option<Block> {
+    pub(crate) fn give_block(&mut self, bytes: usize) -> Option<Block> {
         let limit = self.end.checked_add(bytes)?;
         if limit > self.map.backed() {
             return None;
@@ -375,7 +410,7 @@ impl Appender {
 }
 
 /// A stretch of a [`Map`] that has a writer of its own. It holds zeros until it is written to.
-pub struct Block {
+pub(crate) struct Block {
     map: Map,
     end: usize,
     limit: usize,
@@ -389,19 +424,19 @@ impl Drop for Block {
 
 impl Block {
     /// Where in the file the next append goes.
-    pub fn end(&self) -> usize {
+    pub(crate) fn end(&self) -> usize {
         self.end
     }
 
     /// Bytes that are left.
-    pub fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         self.limit - self.end
     }
 
     /// As [`Appender::append`], within the block.
     #[inline]
     #[must_use]
-    pub fn append(&mut self, parts: &[&[u8]], total: usize) -> bool {
+    pub(crate) fn append(&mut self, parts: &[&[u8]], total: usize) -> bool {
         if total > self.left() {
             return false;
         }
@@ -446,6 +481,21 @@ unsafe fn write(map: &Map, start: usize, end: usize, parts: &[&[u8]]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_of_which_the_system_does_not_tell_counts_as_not_in_memory() {
+        let bytes = 3 * page_bytes();
+        for is_told in [true, false] {
+            let map = Map::of_zeros(bytes, is_told).expect("a map");
+            map.set_backed(bytes);
+            let mut appender = Appender::of(&map).expect("the first appender");
+            assert!(appender.append(&[&vec![1; bytes]], bytes));
+            assert_eq!(map.is_resident(), is_told);
+            assert_eq!(map.resident_pages().len(), if is_told { 3 } else { 0 });
+            let within = map.resident_pages_within(page_bytes() as u64 + 1, bytes as u64 - 1);
+            assert_eq!(within, is_told.then(|| vec![true, true]));
+        }
+    }
 
     /// Before it was asked how long the map is only once, this ended with a broken heap.
     #[test]

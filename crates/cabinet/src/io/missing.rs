@@ -15,10 +15,6 @@ impl File for Missing {
         Ok(0)
     }
 
-    fn disk_bytes(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
     fn read_at(&self, _buffer: &mut [u8], _offset: u64) -> io::Result<usize> {
         Ok(0)
     }

@@ -11,15 +11,19 @@ mod missing;
 mod overlay;
 mod real;
 mod unreadable;
+#[cfg(feature = "files")]
 mod words;
 
-pub use faulty::{Faults, FaultyStorage};
-pub(crate) use map::prefetch;
-pub use map::{Appender, Block, Map};
+#[cfg(feature = "testing")]
+pub use faulty::Faults;
+pub use faulty::FaultyStorage;
+pub use map::Map;
+pub(crate) use map::{Appender, Block, page_bytes, prefetch};
 pub(crate) use missing::Missing;
 pub use overlay::OverlayStorage;
 pub use real::RealStorage;
 pub(crate) use unreadable::{can_write_part, is_unreadable, read_around};
+#[cfg(feature = "files")]
 pub use words::Words;
 
 use std::any::Any;
@@ -37,7 +41,7 @@ pub enum Open {
 }
 
 /// The directory that a path is in; `.` for a name alone.
-pub fn directory_of(path: &Path) -> &Path {
+pub(crate) fn directory_of(path: &Path) -> &Path {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.unwrap_or(Path::new("."))
 }
@@ -87,8 +91,6 @@ pub trait Storage: Send + Sync {
 pub trait File: Send + Sync {
     /// Its length.
     fn length(&self) -> io::Result<u64>;
-    /// What it takes on the disk.
-    fn disk_bytes(&self) -> io::Result<u64>;
     /// Reads until the buffer is full or the file ends; answers how much was read.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// As `read_at`, but fails with [`io::ErrorKind::WouldBlock`] (or reads less) rather than

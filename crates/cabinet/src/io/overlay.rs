@@ -300,10 +300,6 @@ impl File for OverlayFile {
         Ok(self.image.lock().length() as u64)
     }
 
-    fn disk_bytes(&self) -> io::Result<u64> {
-        self.length()
-    }
-
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         // The lock is not held while the disk is read.
         match self.file_of(offset, buffer.len()) {

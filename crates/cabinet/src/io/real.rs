@@ -9,10 +9,9 @@ use std::any::Any;
 use std::fs;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where Linux says which boot this is, as a UUID.
 const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
@@ -26,7 +25,10 @@ pub struct RealStorage;
 
 impl RealStorage {
     /// A file in a directory that has no name there, and so goes with the last who has it open.
-    pub fn temporary(directory: &Path) -> io::Result<Arc<dyn File>> {
+    #[cfg(feature = "files")]
+    pub(crate) fn temporary(directory: &Path) -> io::Result<Arc<dyn File>> {
+        use std::sync::atomic::{AtomicU64, Ordering};
+
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = directory.join(format!("spool-{}-{number}.tmp", std::process::id()));
@@ -184,10 +186,6 @@ impl RealFile {
 impl File for RealFile {
     fn length(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
-    }
-
-    fn disk_bytes(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.blocks() * 512)
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -5,8 +5,8 @@
 
 use super::codec::Codec;
 use super::number::ByteOrder;
+use crate::Kind;
 use crate::Order;
-use crate::name::Kind;
 
 /// Length of the header, in bytes.
 pub(super) const HEADER_BYTES: usize = 256;

@@ -2,8 +2,8 @@
 //!
 //! They are found by their names alone, and what is in them can be made again from the rows.
 
+use crate::column_index::{IndexDescription, IndexKind};
 use crate::io::directory_of;
-use crate::table::{IndexDescription, IndexKind};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;

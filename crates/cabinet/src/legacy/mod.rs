@@ -49,8 +49,8 @@ pub use codec::Codec;
 pub use header::{Header, Shape};
 pub use number::ByteOrder;
 
-use crate::name::Kind;
-use crate::table::IndexDescription;
+use crate::Kind;
+use crate::column_index::IndexDescription;
 use crate::{Damage, Error, Result};
 use block::Layout;
 use header::HEADER_BYTES;
@@ -175,8 +175,7 @@ impl File {
             |operation, path: &Path, source| Error::Io { operation, path: path.to_owned(), source };
         let metadata = fs::metadata(path).map_err(|error| at("open", path, error))?;
         if !metadata.is_file() {
-            let what = format!("{} is not a regular file", path.display());
-            return Err(Error::NotSupported(what));
+            return Err(not_legacy(path, "no regular file"));
         }
         let file = fs::File::open(path).map_err(|error| at("open", path, error))?;
         let mut log_path = path.as_os_str().to_owned();
@@ -292,14 +291,18 @@ impl File {
     }
 }
 
+fn not_legacy(path: &Path, found: &str) -> Error {
+    let (found, wanted) = (found.to_owned(), "a file of Tokyo Cabinet".to_owned());
+    Error::WrongKind { path: path.to_owned(), found, wanted }
+}
+
 fn read_header(path: &Path, source: &Undone, length: u64) -> Result<Header> {
     let mut bytes = [0; HEADER_BYTES];
     let filled = source.fill(&mut bytes, 0);
     let filled =
         filled.map_err(|source| Error::Io { operation: "read", path: path.to_owned(), source })?;
     if filled < HEADER_BYTES || !header::is_magic(&bytes) {
-        let what = format!("{} is not a file of Tokyo Cabinet's", path.display());
-        return Err(Error::NotSupported(what));
+        return Err(not_legacy(path, "a file of another program"));
     }
     Header::parse(&bytes, length).map_err(|what| Error::Corrupted {
         file: path.to_owned(),

@@ -22,30 +22,27 @@
 //! entries point to is made durable. An entry whose segment is gone at opening was moved or
 //! removed later than the position, and is left out.
 
-use super::manifest::replace_with;
+use super::error_at;
 use super::record::{ALIGNMENT, SEQUENCE_MAX, read_u32, read_u64};
 use super::scan::UNREADABLE;
-use super::segment::SEGMENTS_MAX;
-use super::{Log, count_timed, error_at};
+use super::segments::SEGMENTS_MAX;
 use crate::io::{File, Open, Storage, is_unreadable};
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 pub(crate) const NAME: &str = "checkpoint";
 
 /// Name that a file of blocks has while it is made that keeps none.
 const NAMELESS: &str = "index.new";
 
-const MAGIC: &[u8; 8] = b"tyrantck";
-const VERSION: u32 = 1;
+pub(super) const MAGIC: &[u8; 8] = b"tyrantck";
+pub(super) const VERSION: u32 = 1;
 pub(crate) const HEADER_BYTES: usize = 48;
 pub(crate) const BLOCK_HEADER_BYTES: usize = 8;
-const LINE_BYTES: usize = 40;
+pub(super) const LINE_BYTES: usize = 40;
 const TRAILER_BYTES: usize = 16;
 
 /// Entries of a block at most.
@@ -53,97 +50,6 @@ pub(crate) const BLOCK_ENTRIES_MAX: usize = 1 << 27;
 
 /// Bytes of blocks that are read at a time, unless one is longer.
 const READ_AHEAD_BYTES: usize = 256 << 10;
-
-impl Log {
-    /// Writes a checkpoint; `blocks` hands the index's entries to its argument, block by block.
-    pub(crate) fn write_checkpoint(
-        &self,
-        blocks: impl FnOnce(&mut dyn FnMut(&[u64]) -> Result<Block>) -> Result<()>,
-    ) -> Result<()> {
-        // No segment goes, and so no slot gets another meaning, until it is written.
-        let _maintenance = self.maintenance.lock();
-        self.write_checkpoint_held(blocks)
-    }
-
-    /// As [`Log::write_checkpoint`]. The caller holds `maintenance`.
-    pub(crate) fn write_checkpoint_held(
-        &self,
-        blocks: impl FnOnce(&mut dyn FnMut(&[u64]) -> Result<Block>) -> Result<()>,
-    ) -> Result<()> {
-        let mut blocks = Some(blocks);
-        let began = Instant::now();
-        self.commit.check()?;
-        // The sync at the end interrupts nobody for pages of a segment that is frozen.
-        self.seal_if_worth_it()?;
-        self.cut_sealed()?;
-        let (started_at, started_number);
-        let mut header = [0; HEADER_BYTES];
-        header[..8].copy_from_slice(MAGIC);
-        header[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        header[16..24].copy_from_slice(&self.identity.id.to_le_bytes());
-        {
-            let _settled = self.settle();
-            let tail = self.lock_tail();
-            header[24..32].copy_from_slice(&tail.next_sequence.to_le_bytes());
-            header[32..40].copy_from_slice(&tail.segment.number.to_le_bytes());
-            header[40..48].copy_from_slice(&(tail.appender.end() as u64).to_le_bytes());
-            started_at = self.appended();
-            started_number = tail.segment.number;
-        }
-        let path = self.directory.join(NAME);
-        replace_with(self.storage.as_ref(), &self.directory, NAME, &mut |file| {
-            let failed = |error| error_at("write", &path, error);
-            file.write_at(&header, 0).map_err(failed)?;
-            let mut end = HEADER_BYTES as u64;
-            let mut bytes = Vec::new();
-            // `replace_with` calls this once.
-            if let Some(blocks) = blocks.take() {
-                blocks(&mut |entries| {
-                    encode_block(&mut bytes, entries, self.identity.salt);
-                    file.write_at(&bytes, end).map_err(failed)?;
-                    let offset = end + BLOCK_HEADER_BYTES as u64;
-                    end += bytes.len() as u64;
-                    Ok(Block { file: Arc::clone(file), offset })
-                })?;
-            }
-            let lines = self.segment_lines();
-            let mut tail = lines.clone();
-            tail.extend_from_slice(&end.to_le_bytes());
-            tail.extend_from_slice(&((lines.len() / LINE_BYTES) as u32).to_le_bytes());
-            let sum = crc32c::crc32c_append(crc32c::crc32c(&header), &tail);
-            tail.extend_from_slice(&sum.to_le_bytes());
-            file.write_at(&tail, end).map_err(failed)?;
-            // A mark would be something that was appended since.
-            self.sync_with(false).map(|_| ())
-        })?;
-        self.checkpointed.store(started_at, Ordering::Relaxed);
-        self.checkpointed_number.store(started_number, Ordering::Relaxed);
-        count_timed(&self.figures.checkpoints, &self.figures.checkpoint_us, began);
-        Ok(())
-    }
-
-    /// Bytes that the last checkpoint takes; 0 if there is none.
-    pub(super) fn checkpoint_file_bytes(&self) -> u64 {
-        let file = self.storage.open(&self.directory.join(NAME), Open::Existing);
-        file.and_then(|file| file.length()).unwrap_or(0)
-    }
-
-    fn segment_lines(&self) -> Vec<u8> {
-        let mut lines = Vec::new();
-        for segment in self.segments().iter() {
-            for number in [
-                segment.slot as u64,
-                segment.number,
-                segment.live_bytes.get(),
-                segment.tombstone_bytes.load(Ordering::Relaxed),
-                segment.next_expiry_ms.load(Ordering::Relaxed),
-            ] {
-                lines.extend_from_slice(&number.to_le_bytes());
-            }
-        }
-        lines
-    }
-}
 
 /// A block that was written.
 pub(crate) struct Block {

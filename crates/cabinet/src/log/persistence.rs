@@ -13,7 +13,7 @@ impl Persistence for Log {
     }
 
     fn size_bytes(&self) -> u64 {
-        self.disk_bytes()
+        self.segments().bytes()
     }
 
     fn copy_at(&self, path: &Path, barrier: &mut SnapshotBarrier<'_>) -> Result<()> {
@@ -25,7 +25,7 @@ impl Persistence for Log {
     }
 
     fn damages(&self) -> Vec<Damage> {
-        Self::damages(self).to_vec()
+        self.damages.clone()
     }
 
     fn verify<'r>(
@@ -37,7 +37,7 @@ impl Persistence for Log {
     }
 
     fn durability(&self) -> Durability {
-        self.settings().durability
+        self.settings.durability
     }
 
     fn appended(&self) -> LogPosition {
@@ -45,7 +45,7 @@ impl Persistence for Log {
     }
 
     fn durable(&self) -> LogPosition {
-        self.commit().durable()
+        self.commit.durable()
     }
 
     fn wait_durable(&self, position: LogPosition) -> Result<()> {
@@ -53,6 +53,6 @@ impl Persistence for Log {
     }
 
     fn on_durable(&self, listener: DurableListener) {
-        self.commit().listen(listener);
+        self.commit.listen(listener);
     }
 }

@@ -27,8 +27,9 @@
 //! means nothing. The value of a sync mark is the number of a segment and a byte offset in it, 8
 //! bytes each: everything in the log before that place was synced when the mark was written.
 
+use crate::checksum;
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::{Compression, Meta};
+use crate::{Compression, Meta, varint};
 
 /// Records begin at multiples of this, in bytes.
 pub(crate) const ALIGNMENT: usize = 8;
@@ -174,8 +175,8 @@ impl Header {
         if flags & !KNOWN_FLAGS != 0 {
             return Err(NotARecord::Bad("unknown flags"));
         }
-        let (key_bytes, rest) = read_varint(rest)?;
-        let (value_bytes, mut rest) = read_varint(rest)?;
+        let (key_bytes, rest) = split_length(rest)?;
+        let (value_bytes, mut rest) = split_length(rest)?;
         if key_bytes > KEY_BYTES_MAX || value_bytes > RECORD_BYTES_MAX {
             return Err(NotARecord::Bad("a length over the limit"));
         }
@@ -204,8 +205,8 @@ impl Header {
 pub(crate) fn total(bytes: &[u8]) -> Result<usize, NotARecord> {
     let lengths = bytes.get(PREFIX_BYTES + 1..).ok_or(NotARecord::Short(HEADER_BYTES_MAX))?;
     let flags = bytes[PREFIX_BYTES];
-    let (key_bytes, rest) = read_varint(lengths)?;
-    let (value_bytes, rest) = read_varint(rest)?;
+    let (key_bytes, rest) = split_length(lengths)?;
+    let (value_bytes, rest) = split_length(rest)?;
     let mut total = bytes.len() - rest.len() + key_bytes + value_bytes;
     if flags & HAS_EXPIRY != 0 {
         total += 8;
@@ -222,7 +223,7 @@ impl<'a> Record<'a> {
     pub(crate) fn decode(bytes: &'a [u8], salt: u32) -> Result<Self, NotARecord> {
         let (record, checked_end) = Self::split(bytes)?;
         let stored = read_u32(bytes);
-        if stored != checksum(salt, &bytes[PREFIX_BYTES..checked_end], &bytes[4..12]) {
+        if stored != record_checksum(salt, &bytes[PREFIX_BYTES..checked_end], &bytes[4..12]) {
             return Err(NotARecord::Bad("the checksum does not match"));
         }
         Ok(record)
@@ -314,8 +315,8 @@ impl<'a> Prepared<'a> {
             Compression::Lz4 => 1 << COMPRESSION_SHIFT,
             Compression::Zstd => 2 << COMPRESSION_SHIFT,
         };
-        end = write_varint(&mut header, end, key.len());
-        end = write_varint(&mut header, end, value.len());
+        end = varint::write(&mut header, end, key.len() as u64);
+        end = varint::write(&mut header, end, value.len() as u64);
         if meta.expires_at_ms != 0 {
             flags |= HAS_EXPIRY;
             header[end..end + 8].copy_from_slice(&meta.expires_at_ms.to_le_bytes());
@@ -375,7 +376,7 @@ impl<'a> Prepared<'a> {
     #[inline]
     pub(crate) fn seal(&mut self, sequence: u64) -> [&[u8]; 3] {
         let sequence = sequence.to_le_bytes();
-        let sum = crc32c::crc32c_append(self.partial, &sequence);
+        let sum = checksum::append(self.partial, &sequence);
         self.header[..4].copy_from_slice(&sum.to_le_bytes());
         self.header[4..12].copy_from_slice(&sequence);
         [&self.header[..self.header_bytes], self.key, self.value]
@@ -393,18 +394,18 @@ impl<'a> Prepared<'a> {
 
 #[inline]
 fn body_checksum(salt: u32, parts: [&[u8]; 3]) -> u32 {
-    parts.iter().fold(salt, |sum, part| crc32c::crc32c_append(sum, part))
+    parts.iter().fold(salt, |sum, part| checksum::append(sum, part))
 }
 
 /// The checksum of what came before `bytes` and of these, in the order of the checksum.
 #[inline]
 pub(crate) fn checksum_goes_on(sum: u32, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(sum, bytes)
+    checksum::append(sum, bytes)
 }
 
 #[inline]
-fn checksum(salt: u32, body: &[u8], sequence: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c_append(salt, body), sequence)
+fn record_checksum(salt: u32, body: &[u8], sequence: &[u8]) -> u32 {
+    checksum::append(checksum::append(salt, body), sequence)
 }
 
 #[inline]
@@ -417,32 +418,20 @@ pub(crate) fn read_u32(bytes: &[u8]) -> u32 {
     bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-#[inline]
-fn read_varint(bytes: &[u8]) -> Result<(usize, &[u8]), NotARecord> {
-    let mut value = 0u64;
-    for (index, byte) in bytes.iter().enumerate().take(5) {
-        value |= u64::from(byte & 0x7f) << (7 * index);
-        if byte & 0x80 == 0 {
-            let value = usize::try_from(value).map_err(|_| NotARecord::Bad("a length"))?;
-            return Ok((value, &bytes[index + 1..]));
-        }
-    }
-    Err(if bytes.len() < 5 {
-        NotARecord::Short(HEADER_BYTES_MAX)
-    } else {
-        NotARecord::Bad("a length over the limit")
-    })
-}
+/// Most bytes of a length.
+const LENGTH_BYTES_MAX: usize = 5;
 
+/// Returns the length that `bytes` begins with, and what follows it.
 #[inline]
-fn write_varint(header: &mut [u8], mut at: usize, mut value: usize) -> usize {
-    while value >= 0x80 {
-        header[at] = (value & 0x7f) as u8 | 0x80;
-        value >>= 7;
-        at += 1;
-    }
-    header[at] = value as u8;
-    at + 1
+fn split_length(bytes: &[u8]) -> Result<(usize, &[u8]), NotARecord> {
+    let Some((length, rest)) = varint::split::<LENGTH_BYTES_MAX>(bytes) else {
+        return Err(match bytes.len() < LENGTH_BYTES_MAX {
+            true => NotARecord::Short(HEADER_BYTES_MAX),
+            false => NotARecord::Bad("a length over the limit"),
+        });
+    };
+    let length = usize::try_from(length).map_err(|_| NotARecord::Bad("a length over the limit"))?;
+    Ok((length, rest))
 }
 
 #[cfg(test)]
@@ -480,8 +469,8 @@ mod tests {
         ) {
             let mut bytes = written(Kind::Put, &key, &value, Meta::NONE, salt);
             let record_bytes = PREFIX_BYTES + 1
-                + write_varint(&mut [0; 9], 0, key.len())
-                + write_varint(&mut [0; 9], 0, value.len())
+                + varint::len(key.len() as u64)
+                + varint::len(value.len() as u64)
                 + key.len() + value.len();
             bytes[place.index(record_bytes)] ^= 1 << bit;
             prop_assert!(Record::decode(&bytes, salt).is_err());

@@ -3,7 +3,7 @@
 use super::record::{
     ALIGNMENT, BLOCK_BYTES_MAX, HEADER_BYTES_MAX, Kind, NotARecord, RECORD_BYTES_MIN, Record,
 };
-use super::segment::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES};
+use super::segments::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES};
 use crate::io::{File, read_around};
 use std::io;
 use std::ops::Range;
@@ -17,6 +17,9 @@ const FIND_BYTES_MAX: usize = 4 << 30;
 
 /// Said of a record that goes on beyond the end.
 pub(super) const CUT: &str = "a record that is cut";
+
+/// Said of a place that holds zeros.
+pub(super) const UNWRITTEN: &str = "nothing is written where a record should be";
 
 /// Said of bytes that the disk cannot read.
 pub(super) const UNREADABLE: &str = "the disk cannot read it";
@@ -78,12 +81,6 @@ impl Scanner {
     /// Whether the disk could not read a part of what was scanned.
     pub(crate) fn has_met_unreadable(&self) -> bool {
         self.has_met_unreadable
-    }
-
-    /// Goes on to a record further behind, whatever is before it.
-    pub(crate) fn go_on_to(&mut self, offset: u64) {
-        self.next = offset.max(self.next);
-        self.block_end = None;
     }
 
     /// The greatest place up to which the log had been synced, as sync marks have it that were met

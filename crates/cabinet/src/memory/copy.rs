@@ -19,7 +19,7 @@ pub(super) fn copy_records<'a>(
     let name = path.to_str().ok_or_else(|| failed(io::ErrorKind::InvalidFilename))?;
     let specification = Specification::parse(name)?;
     if specification.kind.is_on_memory() {
-        return Err(Error::NotSupported("copying into memory".into()));
+        return Err(Error::NotSupported("copies into memory: give the name of a file".into()));
     }
     if specification.path.exists() {
         return Err(failed(io::ErrorKind::AlreadyExists));

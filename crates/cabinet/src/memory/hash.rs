@@ -242,7 +242,7 @@ impl MemoryHash {
             Position::Hash(position) => *position,
             Position::Key(key) => return self.scan_records(&self.position_of(key), visit),
             Position::Id(_) => {
-                return Err(Error::NotSupported("a position of another engine".into()));
+                return Err(from.foreign());
             }
         };
         let first = (start >> 32) as usize;

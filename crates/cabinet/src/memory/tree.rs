@@ -228,7 +228,7 @@ impl MemoryTree {
             Position::Start => &[][..],
             Position::Key(key) => key,
             Position::Hash(_) | Position::Id(_) => {
-                return Err(Error::NotSupported("a position of another engine".into()));
+                return Err(from.foreign());
             }
         };
         let tree = self.tree.read();

@@ -300,7 +300,7 @@ impl<'a> BackCursor<'a> {
 }
 
 fn not_in_order() -> Error {
-    Error::NotSupported("a table over an engine that is not in the order of keys".into())
+    Error::Internal("a table over an engine without an order of keys".into())
 }
 
 #[cfg(test)]

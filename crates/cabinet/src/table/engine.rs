@@ -163,9 +163,7 @@ fn beneath(position: &Position) -> Result<Position> {
     match position {
         Position::Start => Ok(Position::Key(vec![keys::ROWS])),
         Position::Key(key) => Ok(Position::Key(keys::row(key))),
-        Position::Hash(_) | Position::Id(_) => {
-            Err(Error::NotSupported("a position by hash in an order by key".into()))
-        }
+        Position::Hash(_) | Position::Id(_) => Err(position.foreign()),
     }
 }
 

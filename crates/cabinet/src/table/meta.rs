@@ -97,7 +97,7 @@ pub(super) fn check_layout(engine: &dyn Engine, is_read_only: bool) -> Result<()
     match read(engine, &key(LAYOUT, b""))? {
         Some(version) if version == VERSION.to_le_bytes() => Ok(()),
         Some(_) => Err(Error::NotSupported(format!(
-            "the layout of the table {}, which another version of this program made",
+            "the layout of {}, a table of another version: open it with that version",
             engine.persistence().path().display()
         ))),
         None if !engine.maintenance().is_empty() => {

@@ -43,7 +43,6 @@ mod search;
 mod set;
 mod sort;
 mod tokens;
-mod varint;
 mod write;
 
 pub use crate::column_index::{IndexChange, IndexDescription, IndexKind};
@@ -55,7 +54,8 @@ pub use request::{SearchAnswer, SearchRequest};
 pub use row::{Row, RowView};
 
 use crate::reentry;
-use crate::{Durability, Engine, Error, Options, Result, TreeDatabase, Wait};
+use crate::scan::step_until_break;
+use crate::{Durability, Engine, Entry, Error, Options, Position, Result, TreeDatabase, Wait};
 use entries::{Entries, Keeper};
 use index::Index;
 use parking_lot::{Mutex, RwLock};
@@ -130,7 +130,7 @@ impl Table {
     /// ask for where the column has none.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
         let storage = crate::io::storage(options.read_only);
-        let tree = TreeDatabase::open_table_on(storage, path, options, !options.read_only)?;
+        let tree = TreeDatabase::open_table_in(storage, path, options, !options.read_only)?;
         let mut table = Self::new(Arc::new(tree), options)?;
         if !options.read_only {
             table.keeper = Some(Keeper::start(&table.entries)?);
@@ -339,7 +339,7 @@ impl Table {
     fn next_uid(&self) -> Result<u64> {
         self.check_writable()?;
         let mut uid = self.uid.lock();
-        let exhausted = || Error::NotSupported("more than 2^64 identifiers".into());
+        let exhausted = || Error::TooMany { what: "identifiers", max: u64::MAX };
         let next = uid.last.checked_add(1).ok_or_else(exhausted)?;
         if next > uid.set_aside {
             let set_aside = uid.last.saturating_add(UIDS_SET_ASIDE);
@@ -391,15 +391,26 @@ impl Table {
     ) -> Result<()> {
         self.enter()?;
         let mut scan = self.scan_all_rows(is_in_order);
-        let mut flow = ControlFlow::Continue(());
-        while flow.is_continue()
-            && scan.step(&mut |entry| {
-                if flow.is_continue() {
-                    flow = self.call(|| visit(&entry.key[1..], RowView::new(entry.value)));
-                }
-            })?
-        {}
-        Ok(())
+        let step = |take: &mut dyn FnMut(Entry<'_>)| {
+            crate::deadline::check()?;
+            scan.step(take)
+        };
+        step_until_break(step, |entry| {
+            self.call(|| visit(&entry.key[1..], RowView::new(entry.value)))
+        })
+    }
+
+    /// Calls `visit` with some rows from a position on, in the order of primary keys. Returns the
+    /// position after them, or `None` at the end. See [`crate::Database::scan`].
+    pub fn scan(
+        &self,
+        from: &Position,
+        mut visit: impl FnMut(&[u8], RowView<'_>),
+    ) -> Result<Option<Position>> {
+        self.enter()?;
+        self.call(|| {
+            self.scan_rows(from, &mut |entry| visit(&entry.key[1..], RowView::new(entry.value)))
+        })
     }
 
     /// Removes all rows. Indices stay, empty; identifiers begin at 1 again.

@@ -6,7 +6,7 @@
 //! each row that an entry leads to, so a range may have entries of rows that are not meant.
 
 pub use super::set::{ResultSets, SortKeyOf};
-pub use super::sort::{Sorted, Sorter};
+pub use super::sort::{Sorted, Sorter, unnamed_file};
 
 use super::access::{Access, Route};
 use super::condition::Condition;
@@ -53,12 +53,41 @@ pub fn replace_joined(old: Option<RowView<'_>>, value: &[u8]) -> Result<Row> {
     changed_row(joined.as_ref().map(|(row, joined)| (*row, &joined[..])), value)
 }
 
+/// Limits of the values of one row in an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueLimits {
+    /// Most values.
+    pub count: usize,
+    /// Most bytes of all of them, but for the first one.
+    pub bytes: usize,
+    /// Bytes that each value takes beside its own.
+    pub bytes_beside: usize,
+}
+
+impl ValueLimits {
+    /// Returns how many of the first values are within the limits.
+    fn fitting(&self, values: &[Vec<u8>]) -> usize {
+        let mut bytes = 0_usize;
+        let fits = |value: &&Vec<u8>| {
+            let is_first = bytes == 0;
+            bytes += value.len() + self.bytes_beside;
+            is_first || bytes <= self.bytes
+        };
+        values.iter().take(self.count).take_while(fits).count()
+    }
+}
+
 /// Returns the values under which an index has a row with this value in its column, in their order,
-/// each once. If there would be more than `max`, those beyond are left out; instead, the first
-/// value is one that all [`Lookup`]s in the index have in their ranges.
+/// each once. Those beyond the limits are left out; instead, the first value is one that all
+/// [`Lookup`]s in the index have in their ranges.
 ///
 /// A lexical index of primary keys has none: the rows themselves are it.
-pub fn indexed_values(kind: IndexKind, column: &[u8], value: &[u8], max: usize) -> Vec<Vec<u8>> {
+pub fn indexed_values(
+    kind: IndexKind,
+    column: &[u8],
+    value: &[u8],
+    limits: ValueLimits,
+) -> Vec<Vec<u8>> {
     let index = Index::new(ID, column, kind, true);
     let mut entries = Changes::default();
     index.put_entries(b"", value, &mut entries);
@@ -66,8 +95,9 @@ pub fn indexed_values(kind: IndexKind, column: &[u8], value: &[u8], max: usize) 
     let mut values: Vec<Vec<u8>> = entries.iter().map(|(key, _)| key[skipped..].to_vec()).collect();
     values.sort_unstable();
     values.dedup();
-    if values.len() > max {
-        values.truncate(max);
+    let fitting = limits.fitting(&values);
+    if values.len() > fitting {
+        values.truncate(fitting);
         let more = gram::more(&index)[skipped..].to_vec();
         if values.first() != Some(&more) {
             values.insert(0, more);
@@ -188,6 +218,10 @@ mod tests {
     const KINDS: [IndexKind; 4] =
         [IndexKind::Lexical, IndexKind::Decimal, IndexKind::Token, IndexKind::Gram];
 
+    fn limited(count: usize) -> ValueLimits {
+        ValueLimits { count, bytes: usize::MAX, bytes_beside: 0 }
+    }
+
     fn is_found(lookup: &Lookup, values: &[Vec<u8>]) -> bool {
         let in_way = |way: &Vec<ValueRange>| {
             values.iter().any(|value| way.iter().any(|range| range.contains(value)))
@@ -214,7 +248,7 @@ mod tests {
             if Filter::new(std::slice::from_ref(&condition)).accepts(b"k", RowView::new(&stored)) {
                 for kind in KINDS {
                     let max = if kind as u8 > 1 { max } else { usize::MAX };
-                    let values = indexed_values(kind, b"c", value.as_bytes(), max);
+                    let values = indexed_values(kind, b"c", value.as_bytes(), limited(max));
                     let lookup = Lookup::of(&condition, b"c", kind);
                     if let Some(lookup) = lookup {
                         prop_assert!(is_found(&lookup, &values), "{kind:?} {lookup:?} {values:?}");
@@ -263,7 +297,7 @@ mod tests {
             let lookup = Lookup::of(&condition, b"c", kind).unwrap();
             for (values, expected) in [(found, true), (missed, false)] {
                 for value in values {
-                    let indexed = indexed_values(kind, b"c", value.as_bytes(), usize::MAX);
+                    let indexed = indexed_values(kind, b"c", value.as_bytes(), limited(usize::MAX));
                     assert_eq!(is_found(&lookup, &indexed), expected, "{operator:?} {value}");
                 }
             }
@@ -274,13 +308,24 @@ mod tests {
     fn the_values_of_an_index_are_limited_and_cut() {
         let many = "a b c d";
         for (max, values) in [(3, 4), (4, 4), (5, 4)] {
-            let found = indexed_values(IndexKind::Token, b"c", many.as_bytes(), max);
+            let found = indexed_values(IndexKind::Token, b"c", many.as_bytes(), limited(max));
             assert_eq!(found.len(), values);
             assert_eq!(found[0].len() == 1, max < 4);
         }
+        let all = indexed_values(IndexKind::Token, b"c", many.as_bytes(), limited(4));
+        let each = all[0].len() + 5;
+        for (bytes, fitting) in
+            [(0, 1), (each - 1, 1), (2 * each - 1, 1), (2 * each, 2), (4 * each - 1, 3)]
+        {
+            let limits = ValueLimits { count: 4, bytes, bytes_beside: 5 };
+            let found = indexed_values(IndexKind::Token, b"c", many.as_bytes(), limits);
+            assert_eq!(found[1..], all[..fitting]);
+        }
+        let limits = ValueLimits { count: 4, bytes: 4 * each, bytes_beside: 5 };
+        assert_eq!(indexed_values(IndexKind::Token, b"c", many.as_bytes(), limits), all);
         let long = vec![b'x'; crate::limits::INDEXED_VALUE_BYTES_MAX];
         for (value, expected) in [(&long[..], false), (&[&long[..], b"x"].concat(), true)] {
-            let found = indexed_values(IndexKind::Lexical, b"c", value, 1);
+            let found = indexed_values(IndexKind::Lexical, b"c", value, limited(1));
             assert_eq!(is_cut(IndexKind::Lexical, &found[0]), expected);
         }
     }

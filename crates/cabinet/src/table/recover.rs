@@ -78,9 +78,8 @@ pub(super) fn survey_rows(engine: &dyn Engine) -> Result<Survey> {
 /// before a loss that is later than the rows.
 pub(super) fn forget_entries(engine: &dyn Engine, is_read_only: bool) -> Result<()> {
     if is_read_only {
-        return Err(Error::NotSupported(format!(
-            "opening {} for reading only: its indices have to be made anew after damage, for which it \
-             has to be opened for writing once",
+        return Err(Error::ReadOnly(format!(
+            "the indices of {} have to be made anew after damage: open it for writing once",
             engine.persistence().path().display()
         )));
     }
@@ -140,7 +139,7 @@ mod tests {
 
         let read_only = Options { read_only: true, ..Options::default() };
         let refused = Table::new(Arc::clone(&engine) as _, &read_only);
-        assert!(matches!(refused, Err(Error::NotSupported(_))));
+        assert!(matches!(refused, Err(Error::ReadOnly(_))));
         for _ in 0..2 {
             let table = Table::new(Arc::clone(&engine) as _, &options).unwrap();
             assert_eq!(table.len(), 499);

@@ -3,9 +3,10 @@
 //! A row is stored as a run of names and values, each behind its length
 //! (`docs/formats/table.md`). [`Row`] owns its columns; [`RowView`] reads them where they lie.
 
+use super::NUMBER_COLUMN;
 use super::number::{Number, format_double};
-use super::{NUMBER_COLUMN, varint};
 use crate::limits::{COLUMN_NAME_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::varint;
 use crate::{Error, Result};
 use std::collections::{HashMap, HashSet};
 
@@ -198,6 +199,11 @@ impl<'a> RowView<'a> {
     /// Reads the bytes of [`Row::encode`].
     pub fn new(stored: &'a [u8]) -> Self {
         Self(stored)
+    }
+
+    /// Returns the bytes of [`Row::encode`].
+    pub fn stored(&self) -> &'a [u8] {
+        self.0
     }
 
     /// Names and values, in the order in which the columns were added. What does not parse ends

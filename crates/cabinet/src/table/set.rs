@@ -148,7 +148,7 @@ struct Hits {
 }
 
 fn no_place() -> Error {
-    Error::NotSupported("a sorted result of another width".into())
+    Error::Internal("a sorted result of another width".into())
 }
 
 fn place_of(payload: &[u8]) -> Result<(u64, u64)> {

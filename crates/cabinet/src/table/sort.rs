@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +19,9 @@ const RUNS_MAX: usize = 64;
 
 /// Buffer of a run that is read or written, in bytes.
 const RUN_BUFFER_BYTES: usize = 64 << 10;
+
+/// Names of files that are tried while they are taken.
+const NAMES_MAX: u32 = 1000;
 
 /// Items kept beyond twice the number wanted before the rest is forgotten.
 const SPARE_ITEMS: usize = 1024;
@@ -242,6 +246,34 @@ impl Merge {
     }
 }
 
+/// Returns a new file without a name in a folder, to be read and written.
+///
+/// It has a name for a moment. A process that is killed then leaves it, and another one may have
+/// the same number, as in a container. So a name that is taken is passed over.
+pub fn unnamed_file(folder: &Path) -> Result<File> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    create_unnamed(folder, &COUNT)
+}
+
+/// Creates a file under the next number that is free, and removes its name.
+fn create_unnamed(folder: &Path, count: &AtomicU64) -> Result<File> {
+    let mut left = NAMES_MAX - 1;
+    loop {
+        let number = count.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!("sort-{}-{number}.tmp", std::process::id()));
+        let mut options = OpenOptions::new();
+        // Others have no right to it before it is removed.
+        match options.read(true).write(true).create_new(true).mode(0o600).open(&path) {
+            Ok(file) => {
+                let removed = std::fs::remove_file(&path);
+                return removed.map(|()| file).map_err(|source| failed("remove", &path, source));
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && left > 0 => left -= 1,
+            Err(source) => return Err(failed("create", &path, source)),
+        }
+    }
+}
+
 /// In a run: length of the key and of the whole, 8 bytes each, little-endian, and the bytes.
 struct RunWriter {
     file: BufWriter<File>,
@@ -250,13 +282,7 @@ struct RunWriter {
 
 impl RunWriter {
     fn create(folder: &Path) -> Result<Self> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = folder.join(format!("sort-{}-{number}.tmp", std::process::id()));
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).open(&path);
-        let file = file.map_err(|source| failed("create", &path, source))?;
-        std::fs::remove_file(&path).map_err(|source| failed("remove", &path, source))?;
+        let file = unnamed_file(folder)?;
         let file = BufWriter::with_capacity(RUN_BUFFER_BYTES, file);
         Ok(Self { file, folder: folder.to_path_buf() })
     }
@@ -354,6 +380,20 @@ mod tests {
         }
         let mut sorted = sorter.finish().unwrap();
         assert_eq!(sorted.next().unwrap().map(|(key, _)| key.to_vec()), Some(vec![0; 4]));
+    }
+
+    #[test]
+    fn files_that_a_killed_process_has_left_are_passed_over() {
+        for (taken, is_created) in [(1, true), (NAMES_MAX - 1, true), (NAMES_MAX, false)] {
+            let folder = tempfile::tempdir().unwrap();
+            for number in 0..taken {
+                let name = format!("sort-{}-{number}.tmp", std::process::id());
+                File::create(folder.path().join(name)).unwrap();
+            }
+            let file = create_unnamed(folder.path(), &AtomicU64::new(0));
+            assert_eq!(file.is_ok(), is_created, "{taken}");
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), taken as usize);
+        }
     }
 
     #[test]

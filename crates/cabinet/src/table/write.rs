@@ -123,7 +123,8 @@ impl Table {
         })?;
         self.rows.fetch_add(more, Ordering::AcqRel);
         // `update` calls its closure when it succeeds.
-        let answer = answer.unwrap_or_else(|| Err(Error::NotSupported("update".into())))?;
+        let answer = answer
+            .unwrap_or_else(|| Err(Error::Internal("an update has called no closure".into())))?;
         Ok((answer, Some(version)))
     }
 

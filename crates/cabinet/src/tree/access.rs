@@ -10,7 +10,9 @@ use super::page::{Page, View};
 use super::redo::Operation;
 use crate::limits::VALUE_BYTES_MAX;
 use crate::log::record::{Kind, Record};
-use crate::log::{Check, LONG_CHANGE_BYTES, Location, Purpose, Segments, with_record};
+use crate::log::{
+    Check, LONG_CHANGE_BYTES, Location, Purpose, Segments, with_record, with_record_of,
+};
 use crate::{Compression, Error, Meta, Result, Version, Wait, compress, locks};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -243,7 +245,7 @@ impl Shared {
     /// What the log has of a page is no longer what it is.
     pub(super) fn forget_home(&self, loaded: &mut Loaded) {
         if let Some(home) = loaded.home.take() {
-            self.log.remove_live(&self.log.segments(), home.location, home.total as usize);
+            self.log.segments().remove_live(home.location, home.total as usize);
         }
     }
 
@@ -278,13 +280,13 @@ impl Shared {
         let step = (self.leaf_bytes / UNWRITTEN_STEPS).next_power_of_two();
         let rounded = || (loaded.page.bytes() + step - 1) & !(step - 1);
         let bytes = if loaded.home.is_some() { 0 } else { rounded() };
-        self.log.capacity().charge_unwritten(&mut loaded.unwritten, bytes);
+        self.log.space().quota().charge_unwritten(&mut loaded.unwritten, bytes);
     }
 
     /// A page is no longer in memory.
     pub(super) fn discharge(&self, loaded: &mut Loaded) {
         self.cache.charge(&mut loaded.charged, 0);
-        self.log.capacity().charge_unwritten(&mut loaded.unwritten, 0);
+        self.log.space().quota().charge_unwritten(&mut loaded.unwritten, 0);
     }
 
     /// Divides a page until its parts are small enough or have one key. The parts behind the
@@ -338,7 +340,7 @@ impl Shared {
         }
         let id = state.id.to_le_bytes();
         let Some(loaded) = state.loaded() else {
-            return Err(Error::NotSupported("a page that is nowhere".into()));
+            return Err(Error::Internal("a page is neither in memory nor in the log".into()));
         };
         let bytes = loaded.page.encode();
         let smaller = if bytes.len() <= VALUE_BYTES_MAX {
@@ -352,7 +354,7 @@ impl Shared {
         };
         let home = self.store_page(&id, stored, compression)?;
         loaded.home = Some(home);
-        self.log.capacity().charge_unwritten(&mut loaded.unwritten, 0);
+        self.log.space().quota().charge_unwritten(&mut loaded.unwritten, 0);
         *state.checked.get_mut() = self.period_of(home);
         Ok(home)
     }
@@ -417,7 +419,7 @@ impl Shared {
             return true;
         }
         // A full disk has better use for what is left than pages that will change again.
-        if state.home().is_none() && self.log.wants_space() && !self.cache.is_far_over() {
+        if state.home().is_none() && self.log.space().is_wanted() && !self.cache.is_far_over() {
             return true;
         }
         let home = match self.write_out(state) {
@@ -482,13 +484,15 @@ impl Shared {
         let was_sound = wanted.checked != 0
             && segments.get(location).is_some_and(|segment| segment.period() == wanted.checked);
         let salt = self.log.identity().salt;
-        with_record(segments, salt, location, wait, Check::Whole, |record| {
+        let at = (location, wanted.home.total as usize);
+        with_record_of(segments, salt, at, wait, Check::Whole, |record| {
             let bytes;
             let value = match record.compression {
                 Compression::None => record.value,
                 compression => {
-                    bytes = compress::decompress(record.value, compression)
-                        .map_err(|error| corrupted(segments, location, error.to_string()))?;
+                    bytes = compress::decompress(record.value, compression).map_err(|error| {
+                        error.or_damage(|what| corrupted(segments, location, what))
+                    })?;
                     &bytes
                 }
             };

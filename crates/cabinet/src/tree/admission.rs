@@ -8,9 +8,9 @@
 //! does not open.
 
 use super::redo::Operation;
-use crate::log::Recovery;
-use crate::log::holes::{Fate, Place};
-use crate::log::segment::segment_path;
+use crate::log::holes::Fate;
+use crate::log::segments::segment_path;
+use crate::log::{Place, Recovery};
 use crate::{Error, Result};
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;

@@ -12,7 +12,7 @@
 //! ```
 
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::{Entry, Meta, Version};
+use crate::{Entry, Meta, Version, varint};
 
 const HAS_EXPIRY: u8 = 1;
 const HAS_CLIENT_FLAGS: u8 = 2;
@@ -24,8 +24,8 @@ pub(super) const OVERHEAD_BYTES_MAX: usize = 1 + 3 + 5 + 8 + 8 + 4;
 pub(super) fn encode(entry: &Entry<'_>, bytes: &mut Vec<u8>) {
     let Entry { key, value, meta, version } = *entry;
     bytes.push(flags_of(meta));
-    push_varint(bytes, key.len());
-    push_varint(bytes, value.len());
+    push_length(bytes, key.len());
+    push_length(bytes, value.len());
     bytes.extend_from_slice(&version.to_le_bytes());
     if meta.expires_at_ms != 0 {
         bytes.extend_from_slice(&meta.expires_at_ms.to_le_bytes());
@@ -76,15 +76,15 @@ fn optional_bytes(meta: Meta) -> usize {
 pub(super) fn encoded_bytes(entry: &Entry<'_>) -> usize {
     let (key, value) = (entry.key.len(), entry.value.len());
     let optional = optional_bytes(entry.meta);
-    1 + varint_bytes(key) + varint_bytes(value) + 8 + optional + key + value
+    1 + varint::len(key as u64) + varint::len(value as u64) + 8 + optional + key + value
 }
 
 /// The record that the bytes begin with, and how many it takes. `None` if there is none.
 #[inline]
 pub(super) fn decode(bytes: &[u8]) -> Option<(Entry<'_>, usize)> {
     let (&flags, rest) = bytes.split_first()?;
-    let (key_bytes, rest) = read_varint(rest)?;
-    let (value_bytes, rest) = read_varint(rest)?;
+    let (key_bytes, rest) = split_length(rest)?;
+    let (value_bytes, rest) = split_length(rest)?;
     if key_bytes > KEY_BYTES_MAX || value_bytes > VALUE_BYTES_MAX || flags > 3 {
         return None;
     }
@@ -106,34 +106,19 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(Entry<'_>, usize)> {
     Some((entry, bytes.len() - rest.len()))
 }
 
-pub(super) fn push_varint(bytes: &mut Vec<u8>, number: usize) {
-    let mut rest = number;
-    while rest >= 0x80 {
-        bytes.push((rest & 0x7f) as u8 | 0x80);
-        rest >>= 7;
-    }
-    bytes.push(rest as u8);
+/// Most bytes of a length.
+const LENGTH_BYTES_MAX: usize = 5;
+
+/// Appends a length.
+pub(super) fn push_length(bytes: &mut Vec<u8>, length: usize) {
+    varint::push(bytes, length as u64);
 }
 
-fn varint_bytes(number: usize) -> usize {
-    (usize::BITS - (number | 1).leading_zeros()).div_ceil(7) as usize
-}
-
-/// A number of at most five bytes, and what follows it.
+/// Returns the length that `bytes` begins with, and what follows it.
 #[inline]
-pub(super) fn read_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
-    let (&first, rest) = bytes.split_first()?;
-    if first < 0x80 {
-        return Some((first.into(), rest));
-    }
-    let mut number = usize::from(first & 0x7f);
-    for (index, &byte) in rest.iter().enumerate().take(4) {
-        number |= usize::from(byte & 0x7f) << (7 * (index + 1));
-        if byte < 0x80 {
-            return Some((number, &rest[index + 1..]));
-        }
-    }
-    None
+pub(super) fn split_length(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (length, rest) = varint::split::<LENGTH_BYTES_MAX>(bytes)?;
+    Some((usize::try_from(length).ok()?, rest))
 }
 
 #[cfg(test)]

@@ -28,12 +28,11 @@
 
 use super::Shared;
 use super::access::{is_page, not_a_page};
-use super::cell::{push_varint, read_varint};
+use super::cell::{push_length, split_length};
 use super::leaf::{Home, State};
 use crate::limits::KEY_BYTES_MAX;
 use crate::log::checkpoint::Checkpoint;
-use crate::log::holes::Place;
-use crate::log::{Check, Location, SHORT_SEGMENTS_MAX, is_short, with_record};
+use crate::log::{Check, Location, Place, SHORT_SEGMENTS_MAX, is_short, with_record};
 use crate::{Error, LogPosition, Result, Wait};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
@@ -68,7 +67,7 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
-        push_varint(bytes, self.lower.len());
+        push_length(bytes, self.lower.len());
         bytes.extend_from_slice(&self.lower);
         bytes.extend_from_slice(&self.id.to_le_bytes());
         bytes.extend_from_slice(&self.home.location.bits().to_le_bytes());
@@ -80,7 +79,7 @@ impl Line {
     }
 
     fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let (length, rest) = read_varint(bytes)?;
+        let (length, rest) = split_length(bytes)?;
         if length > KEY_BYTES_MAX {
             return None;
         }
@@ -210,7 +209,7 @@ impl Shared {
         self.cache.forget_gone();
         let directory_bytes = self.directory.read().memory_bytes() as u64;
         self.directory_bytes.store(directory_bytes, Ordering::Relaxed);
-        self.log.capacity().note_checkpoint_bytes(directory_bytes);
+        self.log.space().quota().note_checkpoint_bytes(directory_bytes);
         self.log.remove_segments(&|segment| {
             segment.number < first && !segment.is_kept() && !needed.contains(&segment.slot)
         })?;
@@ -233,7 +232,7 @@ impl Shared {
                 tracing::debug!("nothing is gained on a full disk: {error}");
             }
         }
-        self.log.give_up_reclaiming();
+        self.log.space().give_up_reclaiming();
     }
 
     /// Waits for the checkpoint that is overdue, or writes it, for a writer of a tree with a cap on
@@ -262,7 +261,7 @@ impl Shared {
         {
             return false;
         }
-        let unwritten = self.log.capacity().unwritten_bytes();
+        let unwritten = self.log.space().quota().unwritten_bytes();
         let redo = self.replay_bytes();
         let active = self.log.active_number();
         let segments = self.log.segments();
@@ -271,7 +270,8 @@ impl Shared {
             .filter(|one| one.number < active && !one.is_kept() && one.live_bytes.get() == 0);
         let gained = dead.map(|segment| segment.bytes()).sum::<u64>().max(redo);
         gained >= RECLAIMED_BYTES_MIN.max(unwritten)
-            || self.log.capacity().has_refused() && redo >= RECLAIMED_BYTES_MIN.max(unwritten / 4)
+            || self.log.space().quota().has_refused()
+                && redo >= RECLAIMED_BYTES_MIN.max(unwritten / 4)
     }
 
     /// Writes out all pages that only memory has as they are.
@@ -309,7 +309,7 @@ impl Shared {
                 }
                 self.store_page(&id, record.value, record.compression)
             })??;
-        self.log.remove_live(&segments, home.location, home.total as usize);
+        segments.remove_live(home.location, home.total as usize);
         state.move_to(moved);
         Ok(())
     }
@@ -347,7 +347,7 @@ impl Shared {
         for (live, bytes, slot) in kept {
             let own = bytes.saturating_sub(live);
             if dead * 100 <= limit * total
-                || own <= crate::log::segment::SEGMENT_HEADER_BYTES as u64
+                || own <= crate::log::segments::SEGMENT_HEADER_BYTES as u64
             {
                 break;
             }

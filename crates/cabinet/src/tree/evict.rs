@@ -188,7 +188,7 @@ impl Shared {
     pub(super) fn retune(&self, bytes_max: u64) -> Result<()> {
         self.set_cap(bytes_max)?;
         self.note_due_bytes();
-        self.log.wake_background();
+        self.log.maintenance().wake();
         Ok(())
     }
 
@@ -356,7 +356,7 @@ impl Shared {
             hand.horizon = self.horizon(keys.clone(), excess_bytes())?;
         }
         let mut rounds = 0;
-        while excess_bytes() > 0 && rounds < ROUNDS_MAX && !self.log.is_stopping() {
+        while excess_bytes() > 0 && rounds < ROUNDS_MAX && !self.log.maintenance().is_stopping() {
             if hand.at.is_none() {
                 rounds += 1;
                 hand.horizon = if rounds > SPARING_ROUNDS {

@@ -1,10 +1,11 @@
 //! Scans of all records in the order in which the log has the pages of their leaves.
 //!
 //! The keys are divided into ranges when the scan begins: one for each leaf that there is then. The
-//! ranges of pages in memory are visited first, then the log is read from its beginning to its end,
-//! and a range is visited at the page of its leaf. A record is in one range whatever becomes of the
-//! leaves. So it is shown once, and it does not matter whether a leaf is divided, joined or moved
-//! before the scan has come to it: the range is then looked up like any other keys.
+//! ranges of pages in memory are visited first, then those of the others in the order in which the
+//! log has their pages. These are [read ahead](super::read_ahead), and what is between them is not.
+//! A record is in one range whatever becomes of the leaves. So it is shown once, and it does not
+//! matter whether a leaf is divided, joined or moved before the scan has come to it: the range is
+//! then looked up like any other keys.
 //!
 //! A scan takes 24 bytes of memory for each leaf, and those of its lower bound: a fifth of what the
 //! directory takes. No page is brought into the [cache](super::cache), and the pages of the log
@@ -12,26 +13,38 @@
 //!
 //! # Locks
 //!
-//! That of a leaf is held while its records are shown, for reading. Between two leaves none is.
+//! That of a leaf is held while its page is copied. None is held while records are shown, so that a
+//! visitor who waits holds up neither writers nor a checkpoint, unless the page is of more than
+//! [`COPIED_BYTES_MAX`].
 
 use super::Shared;
-use super::access::{is_page, stored_home};
+use super::access::stored_home;
 use super::directory::Directory;
-use super::leaf::{Content, Handle};
-use super::page::View;
-use crate::log::record::Record;
-use crate::log::{Age, Reader, Segment};
-use crate::{Compression, Entry, FullScan, Result, Wait, compress};
+use super::leaf::Handle;
+use super::page::{Page, View};
+use super::read_ahead::{Ahead, GROUP_BYTES_MAX, Part, joined};
+use crate::log::Age;
+use crate::{Entry, FullScan, Result, Wait};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Leaves that are listed at a time while the directory is locked.
-const LISTED_AT_ONCE: usize = 512;
+pub(super) const LISTED_AT_ONCE: usize = 512;
+
+/// Bytes of bounds after which no further leaf is listed in that time.
+const LISTED_BOUND_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes of records that a step shows, about.
 const STEP_BYTES: usize = 256 << 10;
 
 /// A page counts as so many bytes of a step beside its records.
 pub(super) const PAGE_COST_BYTES: usize = 512;
+
+/// Bytes of the longest page that is copied, so that its leaf is not locked while it is shown.
+const COPIED_BYTES_MAX: usize = 1 << 20;
+
+/// Groups of pages that are read or on their way at a time.
+const GROUPS: usize = 2;
 
 /// Function that a scan calls for each record.
 pub(super) type Visit<'v> = dyn FnMut(Entry<'_>) + 'v;
@@ -40,11 +53,25 @@ pub(super) type Visit<'v> = dyn FnMut(Entry<'_>) + 'v;
 pub(super) struct PageScan<'e> {
     shared: &'e Shared,
     ranges: Ranges,
-    /// Where the log has the page of each range, [`Age::default`] if it is in memory, in the order
-    /// of the scan; and the number of the range.
-    pages: Vec<(Age, u32)>,
+    /// The pages of all ranges, in the order of the scan.
+    pages: Vec<Place>,
     next: usize,
-    reader: Option<Reader>,
+    /// Pages that are being shown, and those after them, which are on their way. Each with the
+    /// number of the first page behind them.
+    groups: VecDeque<(usize, Ahead<'e>)>,
+    /// Pages that the last step has shown to the end: its caller may read records again.
+    behind: Vec<Ahead<'e>>,
+}
+
+/// The page of a range.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// Where the log has it, [`Age::default`] if it is in memory.
+    age: Age,
+    /// Number of the range.
+    range: u32,
+    /// Bytes of the record that it is in.
+    bytes: u32,
 }
 
 /// Ranges of keys, each of which ends where the next one begins. Nothing is the bound at either end
@@ -80,14 +107,6 @@ impl Ranges {
     }
 }
 
-/// What showing a page has come to.
-enum Shown {
-    /// It is not the page of the leaf any more.
-    Nothing,
-    /// The records before this bound, or up to the last.
-    Before(Option<Vec<u8>>),
-}
-
 impl Shared {
     /// Begins a scan of the records from a key on and before another.
     pub(super) fn scan_pages(&self, from: Option<&[u8]>, end: Option<&[u8]>) -> PageScan<'_> {
@@ -100,31 +119,38 @@ impl Shared {
         let mut pages = Vec::new();
         let mut next = Some(from.map(<[u8]>::to_vec));
         while let Some(from) = next.take() {
-            let leaves = self.leaves_from(from, end);
+            let leaves = self.leaves_from(from, end, LISTED_AT_ONCE);
             let segments = self.log.segments();
             for (lower, handle) in leaves.found {
-                let age = match &handle.leaf.read().content {
-                    Content::Loaded(_) => None,
-                    Content::Stored { home, .. } => segments
-                        .get(home.location)
-                        .map(|segment| Age::new(segment.number, home.location.offset())),
-                };
+                let stored = stored_home(&handle.leaf.read());
+                let place = stored.and_then(|home| {
+                    let segment = segments.get(home.location)?;
+                    Some((Age::new(segment.number, home.location.offset()), home.total))
+                });
+                let (age, bytes) = place.unwrap_or_default();
                 // More ranges than there are numbers for would take more memory than there is.
-                let Ok(number) = u32::try_from(ranges.ends.len()) else { break };
+                let Ok(range) = u32::try_from(ranges.ends.len()) else { break };
                 ranges.push(lower.as_deref().unwrap_or_default());
-                pages.push((age.unwrap_or_default(), number));
+                pages.push(Place { age, range, bytes });
             }
             next = leaves.next.map(Some);
         }
         pages.sort_unstable();
-        PageScan { shared: self, ranges, pages, next: 0, reader: None }
+        let (groups, behind) = (VecDeque::new(), Vec::new());
+        PageScan { shared: self, ranges, pages, next: 0, groups, behind }
     }
 
-    /// Some leaves from that of a key on, and before `end`.
-    pub(super) fn leaves_from(&self, from: Option<Vec<u8>>, end: Option<&[u8]>) -> Leaves {
+    /// Some leaves from that of a key on, and before `end`: at least one, and at most `max`.
+    pub(super) fn leaves_from(
+        &self,
+        from: Option<Vec<u8>>,
+        end: Option<&[u8]>,
+        max: usize,
+    ) -> Leaves {
         let directory = self.directory.read();
         let mut index = from.as_deref().map_or(directory.first(), |key| directory.find(key));
-        let mut leaves = Leaves { found: Vec::with_capacity(LISTED_AT_ONCE), next: from };
+        let mut leaves = Leaves { found: Vec::with_capacity(max), next: from };
+        let mut bound_bytes = 0;
         loop {
             leaves.found.push((leaves.next.take(), directory.leaf(index).clone()));
             let Some(next) = directory.next(index) else { return leaves };
@@ -133,7 +159,8 @@ impl Shared {
                 return leaves;
             }
             leaves.next = Some(lower.to_vec());
-            if leaves.found.len() == LISTED_AT_ONCE {
+            bound_bytes += lower.len();
+            if leaves.found.len() >= max || bound_bytes > LISTED_BOUND_BYTES_MAX {
                 return leaves;
             }
             index = next;
@@ -180,10 +207,17 @@ impl Shared {
             (directory.leaf(index).clone(), directory.upper(index).map(<[u8]>::to_vec))
         };
         let step = |view: View<'_>, upper: &Option<Vec<u8>>| {
-            self.show_part(view, from, end, visit);
-            upper.clone()
+            let is_copied = view.bytes() <= COPIED_BYTES_MAX;
+            if !is_copied {
+                self.show_part(view, from, end, visit);
+            }
+            (upper.clone(), is_copied.then(|| Page::copy_of(view)))
         };
-        self.look_in_passing(Wait::Block, locate, step)
+        let (upper, copy) = self.look_in_passing(Wait::Block, locate, step)?;
+        if let Some(page) = copy {
+            self.show_part(page.view(), from, end, visit);
+        }
+        Ok(upper)
     }
 
     fn show_part(
@@ -197,40 +231,6 @@ impl Shared {
         let end = end.map_or(view.len(), |end| view.lower_bound(self.order, end));
         self.live(view, start..end.max(start)).for_each(|(_, entry)| visit(entry));
     }
-
-    /// Shows the records of a page that was read in the log, if it still is that of the leaf that
-    /// `from` is in.
-    fn show_record(
-        &self,
-        (segment, offset): (&Segment, u64),
-        record: &Record<'_>,
-        from: Option<&[u8]>,
-        end: Option<&[u8]>,
-        visit: &mut Visit<'_>,
-    ) -> Shown {
-        let decompressed;
-        let value = match record.compression {
-            Compression::None => record.value,
-            compression => match compress::decompress(record.value, compression) {
-                Ok(bytes) => {
-                    decompressed = bytes;
-                    &decompressed
-                }
-                Err(_) => return Shown::Nothing,
-            },
-        };
-        let handle = self.handle_at(from);
-        let state = handle.leaf.read();
-        let is_current = state.generation == handle.generation
-            && stored_home(&state).is_some_and(|home| home.location == segment.at(offset))
-            && !segment.is_taken_out()
-            && is_page(record, state.id);
-        let view = View::decode(value).filter(|view| is_current && view.is_sound(self.order));
-        let Some(view) = view else { return Shown::Nothing };
-        self.show_part(view, from, end, visit);
-        // The bounds of a locked leaf do not change.
-        Shown::Before(self.upper_of(from))
-    }
 }
 
 /// Leaves with the bounds from which on they are to be visited.
@@ -243,15 +243,22 @@ pub(super) struct Leaves {
 impl PageScan<'_> {
     /// Shows the records of some leaves.
     fn some(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
+        self.behind.clear();
         let mut bytes = 0;
         while bytes < STEP_BYTES
-            && let Some((age, range)) = self.pages.get(self.next).copied()
+            && let Some(Place { range, .. }) = self.pages.get(self.next).copied()
         {
+            while self.groups.front().is_some_and(|(end, _)| *end <= self.next) {
+                self.behind.extend(self.groups.pop_front().map(|(_, ahead)| ahead));
+            }
+            while self.groups.len() < GROUPS && self.list_next() {}
             // A scan that has failed is over.
             let next = std::mem::replace(&mut self.next, usize::MAX) + 1;
             // Pages without records end a step, too.
             bytes += PAGE_COST_BYTES;
-            self.show(age, range as usize, &mut |entry| {
+            let (lower, upper) =
+                (self.ranges.lower(range as usize), self.ranges.upper(range as usize));
+            self.shared.show_range(lower, upper, &mut |entry| {
                 bytes += entry.key.len() + entry.value.len();
                 visit(entry);
             })?;
@@ -260,43 +267,31 @@ impl PageScan<'_> {
         Ok(self.next < self.pages.len())
     }
 
-    /// Shows the records of a range.
-    fn show(&mut self, age: Age, range: usize, visit: &mut Visit<'_>) -> Result<()> {
-        let shown =
-            if age == Age::default() { Shown::Nothing } else { self.show_page(age, range, visit)? };
-        let (shared, end) = (self.shared, self.ranges.upper(range));
-        match shown {
-            Shown::Nothing => shared.show_range(self.ranges.lower(range), end, visit),
-            Shown::Before(next) => shared.show_rest(next, end, visit),
+    /// Has the next pages read. Returns whether there are any.
+    fn list_next(&mut self) -> bool {
+        let first = self.groups.back().map_or(self.next, |(end, _)| *end);
+        let rest = &self.pages[first..];
+        let mut bytes = 0;
+        let count = rest.iter().take_while(|place| {
+            let is_within = bytes < GROUP_BYTES_MAX;
+            bytes += u64::from(place.bytes);
+            is_within
+        });
+        let places = &rest[..count.count()];
+        if places.is_empty() {
+            return false;
         }
-    }
-
-    /// Reads the page of a range in the log and shows its records. A damaged page shows nothing:
-    /// the error is that of reading it as any other.
-    fn show_page(&mut self, age: Age, range: usize, visit: &mut Visit<'_>) -> Result<Shown> {
-        let (shared, ranges) = (self.shared, &self.ranges);
-        if self.reader.as_ref().is_none_or(|reader| reader.segment().number != age.number()) {
-            // First the pages behind the last one are dropped.
-            self.reader = None;
-            let segments = shared.log.segments();
-            let segment = segments.iter().find(|one| one.number == age.number() && !one.is_missing);
-            let salt = shared.log.identity().salt;
-            self.reader =
-                segment.map(|segment| Reader::new(Arc::clone(segment), salt, segment.bytes()));
-        }
-        let Some(reader) = &mut self.reader else { return Ok(Shown::Nothing) };
-        let offset = age.offset() as u64;
-        let segment = Arc::clone(reader.segment());
-        let mut shown = Shown::Nothing;
-        reader.go_on_to(offset);
-        reader.next(&mut |at, record, _| {
-            if at == offset {
-                let (from, end) = (ranges.lower(range), ranges.upper(range));
-                shown = shared.show_record((&segment, at), record, from, end, visit);
-            }
-            Ok(())
-        })?;
-        Ok(shown)
+        let segments = self.shared.log.segments().in_order();
+        let parts = places.iter().filter(|place| place.age != Age::default()).filter_map(|place| {
+            let number = place.age.number();
+            let index = segments.binary_search_by_key(&number, |segment| segment.number).ok()?;
+            let segment = Arc::clone(segments.get(index).filter(|segment| !segment.is_missing)?);
+            let start = place.age.offset() as u64;
+            Some(Part { segment, start, end: start + u64::from(place.bytes) })
+        });
+        let ahead = self.shared.brought.read_ahead(&joined(parts));
+        self.groups.push_back((first + places.len(), ahead));
+        true
     }
 }
 
@@ -315,7 +310,7 @@ pub(super) mod tests {
     use super::*;
     use crate::io::FaultyStorage;
     use crate::tree::TreeDatabase;
-    use crate::{Engine, Error, Maintenance, Meta, Options, Ordered, Side, Wanted};
+    use crate::{Compression, Engine, Error, Maintenance, Meta, Options, Ordered, Side, Wanted};
     use std::collections::BTreeMap;
     use std::path::Path;
     use std::sync::atomic::Ordering;
@@ -404,8 +399,7 @@ pub(super) mod tests {
             .unwrap()
             .step(&mut |entry| {
                 let handle = tree.shared.handle_of(entry.key);
-                // The scan holds the lock of the leaf, and shares it.
-                let home = handle.leaf.read_recursive().home().unwrap();
+                let home = handle.leaf.read().home().unwrap();
                 let number = segments.get(home.location).unwrap().number;
                 ages.push(Age::new(number, home.location.offset()));
             })
@@ -472,6 +466,56 @@ pub(super) mod tests {
                 assert!(keys.eq(expected.clone().map(|number| key(number).to_vec())));
             }
         }
+    }
+
+    #[test]
+    fn a_scan_of_a_part_reads_its_own_pages_and_no_others() {
+        let storage = FaultyStorage::new();
+        let tree = cold_tree(&storage, 20_000, &Options::default());
+        let read_bytes = || -> u64 {
+            let segments = tree.shared.log.segments();
+            segments.iter().map(|segment| storage.read_bytes(&segment.path).unwrap()).sum()
+        };
+        let leaves = tree.shared.leaves_from(None, None, 1 << 16).found;
+        let bound = leaves[leaves.len() / 2].0.clone().unwrap();
+        let total = |handle: &Handle| u64::from(handle.leaf.read().home().unwrap().total);
+        let half = &leaves[..leaves.len() / 2];
+        let expected: u64 = half.iter().map(|(_, handle)| total(handle)).sum();
+        for is_in_order in [false, true] {
+            let before = read_bytes();
+            let mut scan = tree.scan_range(None, Some(&bound), is_in_order).unwrap();
+            let met = all_of(&mut *scan, || ());
+            assert!((9000..11_000).contains(&met.len()), "{}", met.len());
+            assert_eq!(read_bytes() - before, expected, "in order: {is_in_order}");
+        }
+        assert_eq!(tree.shared.brought.wanted(), 0);
+    }
+
+    #[test]
+    fn a_visitor_who_waits_holds_up_nobody() {
+        let tree = cold_tree(&FaultyStorage::new(), 2000, &Options::default());
+        for is_resident in [false, true] {
+            for segment in tree.shared.log.segments().iter() {
+                segment.resident.store(is_resident, Ordering::Relaxed);
+            }
+            for is_in_order in [false, true] {
+                let mut scan = tree.full_scan(Wanted::Records, is_in_order).unwrap();
+                let is_free =
+                    |entry: &Entry<'_>| tree.shared.handle_of(entry.key).leaf.try_write().is_some();
+                while scan.step(&mut |entry| assert!(is_free(&entry))).unwrap() {}
+            }
+        }
+    }
+
+    #[test]
+    fn pages_stay_until_the_next_step_for_callers_that_read_records_again() {
+        let tree = cold_tree(&FaultyStorage::new(), 20_000, &Options::default());
+        let mut scan = tree.shared.scan_pages(None, None);
+        let mut groups = 0;
+        while scan.some(&mut |_| ()).unwrap() {
+            groups += scan.behind.len();
+        }
+        assert!(groups > 0);
     }
 
     #[test]

@@ -193,9 +193,9 @@ impl Engaged for Shared {
 }
 
 /// One round of what the background does.
+#[cfg(feature = "testing")]
 pub(super) fn tend(shared: &Shared) -> Result<()> {
-    shared.log.finish_sealed()?;
-    shared.log.look_what_is_resident();
+    shared.log.maintain_segments()?;
     shared.sweep(&|| true)?;
     shared.keep_to_byte_cap()?;
     if shared.is_checkpoint_due() { Shared::checkpoint(shared, false) } else { Ok(()) }

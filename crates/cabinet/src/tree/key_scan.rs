@@ -1,23 +1,20 @@
 //! Scans of all records in the order of keys, with the pages of the next leaves read ahead.
 //!
-//! Leaves are listed some hundred at a time, and the system is told of their pages in the order in
-//! which the log has them. So the disk reads many of them at once while others are shown. No page
-//! is brought into the [cache](super::cache), and those that were not in memory before are
-//! dropped when the next leaves have been shown.
+//! Leaves are listed some hundred at a time, few at first, and the system is told of their pages in
+//! the order in which the log has them. So the disk reads many of them at once while others are
+//! shown. No page is brought into the [cache](super::cache), and those that were not in memory
+//! before are dropped when the next leaves have been shown.
 
 use super::Shared;
-use super::full_scan::{Leaves, Visit};
-use super::leaf::{Content, Home};
-use crate::log::Segment;
+use super::full_scan::{LISTED_AT_ONCE, Leaves, Visit};
+use super::leaf::{Content, Handle, Home};
+use super::read_ahead::{Ahead, GROUP_BYTES_MAX, Part, joined};
 use crate::{Entry, FullScan, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes between two pages that are read with them: less than it takes to ask twice.
-const GAP_BYTES_MAX: u64 = 16 << 10;
-
-/// Bytes of a page of a file.
-const PAGE_BYTES: u64 = 4096;
+/// Leaves whose pages are read ahead at first, so that a scan that ends soon reads few.
+const LISTED_FIRST: usize = 8;
 
 /// Bytes of records that a step shows, about.
 const STEP_BYTES: usize = 256 << 10;
@@ -28,49 +25,20 @@ pub(super) struct KeyScan<'e> {
     /// Bound before which the scan ends.
     end: Option<Vec<u8>>,
     /// The leaves that are being shown, and those after them, whose pages are on their way.
-    groups: VecDeque<Group>,
+    groups: VecDeque<Group<'e>>,
+    /// Leaves to list next.
+    listed: usize,
+    /// Pages of leaves that the last step has shown to the end: its caller may read records again.
+    behind: Vec<Ahead<'e>>,
 }
 
 /// Neighbouring leaves.
-struct Group {
+struct Group<'e> {
     /// The bounds from which on they are to be visited, those of the next leaves first.
     bounds: Vec<Option<Vec<u8>>>,
     /// Where the leaves after them begin, if there are any.
     next: Option<Vec<u8>>,
-    /// Parts of the log that were not in memory, to be dropped with the group.
-    cold: Vec<Part>,
-}
-
-/// A part of a segment, in bytes.
-struct Part {
-    segment: Arc<Segment>,
-    start: u64,
-    end: u64,
-}
-
-impl Part {
-    /// The whole pages of files with it that are not in memory.
-    fn cold(&self) -> Vec<Self> {
-        let pages = self.segment.map.resident_pages_within(self.start, self.end);
-        let mut at = self.start / PAGE_BYTES * PAGE_BYTES;
-        let mut found = Vec::new();
-        for run in pages.chunk_by(|one, next| one == next) {
-            let end = at + run.len() as u64 * PAGE_BYTES;
-            if !run[0] {
-                found.push(Self { segment: Arc::clone(&self.segment), start: at, end });
-            }
-            at = end;
-        }
-        found
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        for part in &self.cold {
-            part.segment.file.forget(part.start, part.end - part.start);
-        }
-    }
+    ahead: Ahead<'e>,
 }
 
 impl Shared {
@@ -81,7 +49,8 @@ impl Shared {
         end: Option<&[u8]>,
     ) -> KeyScan<'_> {
         let end = end.map(<[u8]>::to_vec);
-        let mut scan = KeyScan { shared: self, end, groups: VecDeque::new() };
+        let (groups, behind) = (VecDeque::new(), Vec::new());
+        let mut scan = KeyScan { shared: self, end, groups, listed: LISTED_FIRST, behind };
         scan.list_from(from.map(<[u8]>::to_vec));
         scan
     }
@@ -90,17 +59,16 @@ impl Shared {
 impl KeyScan<'_> {
     /// Lists the leaves from a bound on, and has their pages read.
     fn list_from(&mut self, bound: Option<Vec<u8>>) {
-        let Leaves { found, next } = self.shared.leaves_from(bound, self.end.as_deref());
-        let parts = self.shared.pages_of(&found);
-        let cold: Vec<Part> = parts.iter().flat_map(Part::cold).collect();
-        for part in &cold {
-            part.segment.file.will_read(part.start, part.end - part.start);
-        }
+        let leaves = self.shared.leaves_from(bound, self.end.as_deref(), self.listed);
+        self.listed = LISTED_AT_ONCE.min(self.listed * 2);
+        let Leaves { found, next } = leaves.within(GROUP_BYTES_MAX);
+        let ahead = self.shared.brought.read_ahead(&self.shared.pages_of(&found));
         let bounds = found.into_iter().rev().map(|(bound, _)| bound).collect();
-        self.groups.push_back(Group { bounds, next, cold });
+        self.groups.push_back(Group { bounds, next, ahead });
     }
 
     fn some(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
+        self.behind.clear();
         let mut bytes = 0;
         while bytes < STEP_BYTES {
             if self.groups.len() == 1
@@ -110,7 +78,7 @@ impl KeyScan<'_> {
             }
             let Some(group) = self.groups.front_mut() else { return Ok(false) };
             let Some(from) = group.bounds.pop() else {
-                self.groups.pop_front();
+                self.behind.extend(self.groups.pop_front().map(|group| group.ahead));
                 continue;
             };
             let next = group.bounds.last().unwrap_or(&group.next);
@@ -131,10 +99,30 @@ impl KeyScan<'_> {
     }
 }
 
+impl Leaves {
+    /// The first of them, whose pages have about so many bytes in the log.
+    fn within(mut self, bytes_max: u64) -> Self {
+        let mut bytes = 0;
+        let count = self.found.iter().take_while(|(_, handle)| {
+            let is_within = bytes < bytes_max;
+            if let Content::Stored { home, .. } = &handle.leaf.read().content {
+                bytes += u64::from(home.total);
+            }
+            is_within
+        });
+        let count = count.count();
+        if let Some((bound, _)) = self.found.get_mut(count) {
+            self.next = bound.take();
+            self.found.truncate(count);
+        }
+        self
+    }
+}
+
 impl Shared {
     /// The parts of the log that have the pages of leaves, in its order. Those with little between
     /// them are one.
-    fn pages_of(&self, leaves: &[(Option<Vec<u8>>, super::leaf::Handle)]) -> Vec<Part> {
+    fn pages_of(&self, leaves: &[(Option<Vec<u8>>, Handle)]) -> Vec<Part> {
         let segments = self.log.segments();
         let mut homes: Vec<(u64, Home)> = Vec::with_capacity(leaves.len());
         for (_, handle) in leaves {
@@ -145,23 +133,11 @@ impl Shared {
             }
         }
         homes.sort_unstable_by_key(|(number, home)| (*number, home.location));
-        let mut parts: Vec<Part> = Vec::new();
-        for (number, home) in homes {
+        joined(homes.into_iter().filter_map(|(_, home)| {
+            let segment = Arc::clone(segments.get(home.location)?);
             let start = home.location.offset() as u64;
-            let end = start + u64::from(home.total);
-            match parts.last_mut() {
-                Some(last)
-                    if last.segment.number == number && start <= last.end + GAP_BYTES_MAX =>
-                {
-                    last.end = end;
-                }
-                _ => {
-                    let Some(segment) = segments.get(home.location) else { continue };
-                    parts.push(Part { segment: Arc::clone(segment), start, end });
-                }
-            }
-        }
-        parts
+            Some(Part { segment, start, end: start + u64::from(home.total) })
+        }))
     }
 }
 
@@ -197,9 +173,29 @@ mod tests {
     }
 
     #[test]
+    fn few_leaves_are_listed_at_first_and_their_pages_have_a_bound() {
+        let tree = cold_tree(&FaultyStorage::new(), 20_000, &Options::default());
+        let mut scan = tree.shared.scan_keys_in_order(None, None);
+        assert_eq!(scan.groups[0].bounds.len(), LISTED_FIRST);
+        scan.some(&mut |_| ()).unwrap();
+        assert!(scan.groups.iter().any(|group| group.bounds.len() > LISTED_FIRST));
+        let of = |max| tree.shared.leaves_from(None, None, LISTED_AT_ONCE).within(max);
+        let all = of(u64::MAX);
+        let total = |handle: &Handle| u64::from(handle.leaf.read().home().unwrap().total);
+        for max in [0, 1, 20_000, 1 << 20] {
+            let some = of(max);
+            let bytes: Vec<u64> = some.found.iter().map(|(_, handle)| total(handle)).collect();
+            let last = bytes.last().copied().unwrap_or(0);
+            assert!(bytes.iter().sum::<u64>() < max + last + 1, "{max}");
+            let bound = all.found.get(bytes.len()).map_or(&all.next, |(bound, _)| bound);
+            assert_eq!(some.next, *bound, "{max}");
+        }
+    }
+
+    #[test]
     fn the_pages_of_the_next_leaves_are_listed_in_the_order_of_the_log() {
         let tree = cold_tree(&FaultyStorage::new(), 20_000, &Options::default());
-        let leaves = tree.shared.leaves_from(None, None);
+        let leaves = tree.shared.leaves_from(None, None, LISTED_AT_ONCE);
         assert!(leaves.found.len() > 100 && leaves.next.is_some());
         let parts = tree.shared.pages_of(&leaves.found);
         let places: Vec<_> = parts.iter().map(|part| (part.segment.number, part.start)).collect();

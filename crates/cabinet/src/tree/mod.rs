@@ -38,6 +38,7 @@ mod keep;
 mod key_scan;
 mod leaf;
 mod page;
+mod read_ahead;
 mod rebuild;
 mod recover;
 mod redo;
@@ -49,8 +50,11 @@ mod wait_tests;
 mod walk;
 
 pub(crate) use checkpoint::listed_pages;
+#[cfg(feature = "table")]
 pub(crate) use evict::{bytes_kept, records_bytes_max};
-pub(crate) use rebuild::{Rebuilt, Target, rebuild};
+#[cfg(feature = "table")]
+pub(crate) use rebuild::Rebuilt;
+pub(crate) use rebuild::{Target, rebuild};
 pub(crate) use recover::order_of;
 pub(crate) use signs::Signs;
 
@@ -133,18 +137,30 @@ struct Shared {
     pages_read: AtomicU64,
     pages_written: AtomicU64,
     evictions: AtomicU64,
+    /// Pages that scans have brought into memory.
+    brought: read_ahead::Brought,
     reclaimed: Mutex<Reclaimed>,
 }
 
 impl TreeDatabase {
     /// Opens the database in a directory, or creates it there.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
-        Self::open_on(crate::io::storage(options.read_only), path, options, !options.read_only)
+        Self::open_in(crate::io::storage(options.read_only), path, options, !options.read_only)
     }
 
     /// As `open`, on a storage of the caller's. Without the background threads the caller does
     /// their work through [`TreeDatabase::tend`].
+    #[cfg(feature = "testing")]
     pub fn open_on(
+        storage: Arc<dyn Storage>,
+        path: &Path,
+        options: &Options,
+        background: bool,
+    ) -> Result<Self> {
+        Self::open_in(storage, path, options, background)
+    }
+
+    fn open_in(
         storage: Arc<dyn Storage>,
         path: &Path,
         options: &Options,
@@ -154,7 +170,17 @@ impl TreeDatabase {
     }
 
     /// As `open_on`, of a tree for [`crate::table::Table::new`] to make a table of.
+    #[cfg(feature = "testing")]
     pub fn open_table_on(
+        storage: Arc<dyn Storage>,
+        path: &Path,
+        options: &Options,
+        background: bool,
+    ) -> Result<Self> {
+        Self::open_table_in(storage, path, options, background)
+    }
+
+    pub(crate) fn open_table_in(
         storage: Arc<dyn Storage>,
         path: &Path,
         options: &Options,
@@ -167,7 +193,7 @@ impl TreeDatabase {
     /// An empty tree that is used once, and does not come to be opened again.
     pub(crate) fn scratch(storage: Arc<dyn Storage>, path: &Path, order: Order) -> Result<Self> {
         let options = Options { order: Some(order), ..Options::default() };
-        let tree = Self::open_on(storage, path, &options, false)?;
+        let tree = Self::open_in(storage, path, &options, false)?;
         tree.shared.is_scratch.store(true, Ordering::Relaxed);
         Ok(tree)
     }
@@ -181,7 +207,7 @@ impl TreeDatabase {
     ) -> Result<Self> {
         let note = (kind == StoredKind::Table).then(crate::table_keys::suspicion);
         let shared = Arc::new(recover::open(storage, path, options, kind, note.as_deref())?);
-        shared.log.capacity().keep_space_for_checkpoints();
+        shared.log.space().quota().keep_space_for_checkpoints();
         if options.truncate {
             shared.clear()?;
         }
@@ -194,6 +220,7 @@ impl TreeDatabase {
 
     /// Does one round of what the background threads would do: sweeps expired records, writes a
     /// checkpoint if one is due.
+    #[cfg(feature = "testing")]
     pub fn tend(&self) -> Result<()> {
         keep::tend(&self.shared)
     }
@@ -205,6 +232,7 @@ impl TreeDatabase {
     }
 
     /// Bytes of the pages that are in memory; see [`Options::cache_bytes`].
+    #[cfg(feature = "testing")]
     pub fn cached_bytes(&self) -> usize {
         self.shared.cache.bytes()
     }
@@ -229,7 +257,7 @@ impl Shared {
     /// and the time that an opening takes.
     #[inline]
     fn pause_if_behind(&self, wait: Wait) -> Result<()> {
-        let is_free = self.log.pressure() == 0
+        let is_free = self.log.space().pressure() == 0
             && self.replay_bytes() <= self.behind_bytes.load(Ordering::Relaxed)
             && !self.record_cap.is_due()
             && !self.cap.is_over();
@@ -238,10 +266,12 @@ impl Shared {
 
     #[cold]
     fn pause(&self, wait: Wait) -> Result<()> {
-        if wait == Wait::Never && self.log.pressure() & (Pressure::LONG | Pressure::ENDING) != 0 {
+        if wait == Wait::Never
+            && self.log.space().pressure() & (Pressure::LONG | Pressure::ENDING) != 0
+        {
             return Err(Error::WouldBlock);
         }
-        if self.log.pressure() & Pressure::SCARCE != 0 {
+        if self.log.space().pressure() & Pressure::SCARCE != 0 {
             if wait == Wait::Never {
                 return Err(Error::WouldBlock);
             }

@@ -64,6 +64,11 @@ impl<'a> View<'a> {
         Some(Self { applied, prefix, heads, slots, cells })
     }
 
+    /// Bytes of the page, dead ones included.
+    pub(super) fn bytes(&self) -> usize {
+        HEADER_BYTES + self.prefix.len() + self.heads.len() + self.slots.len() + self.cells.len()
+    }
+
     /// Whether it is a page that a tree in this order may have: then the other methods tell the
     /// truth. They never panic.
     pub(super) fn is_sound(&self, order: Order) -> bool {

@@ -19,7 +19,7 @@ use super::{Shared, TreeDatabase};
 use crate::log::checkpoint;
 use crate::log::record::{Kind, Record};
 use crate::log::remains::Remains;
-use crate::log::segment::segment_name;
+use crate::log::segments::segment_name;
 use crate::{Compression, Damage, Error, Meta, Order, Result, Version, Wait, compress};
 use std::borrow::Cow;
 use std::collections::HashSet;

@@ -68,12 +68,11 @@ fn recover(
     if let Some(asked) = options.order
         && asked != order
     {
-        return Err(Error::NotSupported(format!(
-            "{} is in {} order, not in {} order",
-            path.display(),
-            order.name(),
-            asked.name(),
-        )));
+        return Err(Error::WrongKind {
+            path: path.to_owned(),
+            found: format!("in {} order", order.name()),
+            wanted: format!("in {} order", asked.name()),
+        });
     }
     let lines = load(&mut recovery, order, path)?;
     let mut redo = Vec::new();
@@ -126,6 +125,7 @@ fn recover(
         pages_read: AtomicU64::new(0),
         pages_written: AtomicU64::new(0),
         evictions: AtomicU64::new(0),
+        brought: Default::default(),
         reclaimed: Default::default(),
         log,
     };

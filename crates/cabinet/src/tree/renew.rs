@@ -76,7 +76,7 @@ impl Shared {
         let segments = self.log.segments();
         let forget = |state: &State| {
             if let Some(home) = state.home() {
-                self.log.remove_live(&segments, home.location, home.total as usize);
+                segments.remove_live(home.location, home.total as usize);
             }
         };
         if let Err(error) = written {

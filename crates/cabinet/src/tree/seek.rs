@@ -111,10 +111,7 @@ impl Shared {
         let from = match from {
             Position::Key(key) => Some(key.as_slice()),
             Position::Start => None,
-            Position::Hash(_) | Position::Id(_) => {
-                let what = "a position of another engine";
-                return Err(Error::NotSupported(what.into()));
-            }
+            Position::Hash(_) | Position::Id(_) => return Err(from.foreign()),
         };
         let locate = |directory: &Directory<Handle>| {
             with_upper(directory, from.map_or(directory.first(), |key| directory.find(key)))

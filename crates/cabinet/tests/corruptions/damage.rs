@@ -1,6 +1,6 @@
 //! Files of a database, and seeded damage to them.
 
-use cabinet::io::{FaultyStorage, Open, Storage};
+use cabinet::testing::{FaultyStorage, Open, Storage};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;

@@ -1,9 +1,7 @@
 //! Hash and fixed-length databases: one damage a seed, after a close, a kill or a loss of power.
 
-use cabinet::io::{FaultyStorage, Open, Storage};
-use cabinet::{
-    Damage, Database, Durability, Engine, Error, FixedDatabase, HashDatabase, Options, check_on,
-};
+use cabinet::testing::{FaultyStorage, Open, Storage, check_on};
+use cabinet::{Damage, Database, Durability, Engine, Error, FixedDatabase, HashDatabase, Options};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

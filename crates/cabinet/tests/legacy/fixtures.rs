@@ -114,10 +114,10 @@ fn what_is_none_of_these_files_is_refused() {
     for bytes in [&b""[..], b"ToKyO CaBiNeT", &[b'x'; 300]] {
         fs::write(&path, bytes).unwrap();
         assert!(!is_legacy(&path));
-        assert!(matches!(File::open(&path), Err(Error::NotSupported(_))));
+        assert!(matches!(File::open(&path), Err(Error::WrongKind { .. })));
     }
     assert!(!is_legacy(folder.path()));
-    assert!(matches!(File::open(folder.path()), Err(Error::NotSupported(_))));
+    assert!(matches!(File::open(folder.path()), Err(Error::WrongKind { .. })));
     let missing = folder.path().join("missing");
     assert!(!is_legacy(&missing));
     assert!(matches!(File::open(&missing), Err(Error::Io { .. })));

@@ -1,7 +1,7 @@
 //! A hash database whose index is on the disk.
 
 use crate::on_disk::OnDisk;
-use cabinet::io::Storage;
+use cabinet::testing::Storage;
 use cabinet::{Engine, HashDatabase, Options, Result};
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 use crate::in_runs::HashInRuns;
 use crate::mapped::{COLUMNS, Mapped, Numbers, Rows};
 use crate::on_disk::{OnDisk, TableDatabase};
-use cabinet::io::FaultyStorage;
 use cabinet::table::{IndexChange, IndexKind};
+use cabinet::testing::FaultyStorage;
 use cabinet::{
     Clock, Compression, Database, Durability, Engine, FixedDatabase, HashDatabase, Options,
     TreeDatabase,
@@ -260,7 +260,7 @@ impl<E: Modelled> Disk<E> {
     fn go_on(&mut self, storage: FaultyStorage) {
         let path = Path::new(E::PATH);
         let report = &mut |damage| panic!("{damage}");
-        cabinet::check_on(&storage, path, &|_| true, report).unwrap();
+        cabinet::testing::check_on(&storage, path, &|_| true, report).unwrap();
         self.storage = storage;
         self.reopen();
         assert_eq!(self.opened().engine.database().damages(), []);

@@ -1,7 +1,7 @@
 //! Databases of every kind that lives on a disk, on a storage of the test's own.
 
-use cabinet::io::Storage;
 use cabinet::table::Table;
+use cabinet::testing::Storage;
 use cabinet::{Database, Engine, FixedDatabase, HashDatabase, Options, Result, TreeDatabase};
 use std::path::Path;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! A cap on the bytes of a table: rows go with all entries of their indices, and nothing else goes.
 
 use crate::watched::{Step, Watched};
-use cabinet::io::{FaultyStorage, Open, Storage};
 use cabinet::limits::CAPACITY_BYTES_MIN;
 use cabinet::table::{IndexChange, IndexKind, Operator, Query, Row, Table};
+use cabinet::testing::{FaultyStorage, Open, Storage};
 use cabinet::{
     Batch, Database, Durability, Engine, Error, Maintenance, Meta, Options, TreeDatabase, Wait,
 };
@@ -128,7 +128,7 @@ fn check(table: &Table) {
 fn stored_bytes(storage: &FaultyStorage) -> u64 {
     let names = storage.list(Path::new(PATH)).unwrap();
     let bytes_of = |name: &String| {
-        storage.open(&Path::new(PATH).join(name), Open::Existing).unwrap().disk_bytes().unwrap()
+        storage.open(&Path::new(PATH).join(name), Open::Existing).unwrap().length().unwrap()
     };
     names.iter().map(bytes_of).sum()
 }

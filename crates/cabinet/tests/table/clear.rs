@@ -3,8 +3,8 @@
 
 use crate::row;
 use crate::watched::Watched;
-use cabinet::io::FaultyStorage;
 use cabinet::table::{IndexChange, IndexKind, Table};
+use cabinet::testing::FaultyStorage;
 use cabinet::{Durability, Engine, Options, TreeDatabase};
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn options() -> Options {
     options
 }
 
-fn open(storage: Arc<dyn cabinet::io::Storage>) -> (Arc<TreeDatabase>, Table) {
+fn open(storage: Arc<dyn cabinet::testing::Storage>) -> (Arc<TreeDatabase>, Table) {
     let tree = TreeDatabase::open_on(storage, Path::new("casket.tct"), &options(), false);
     let tree = Arc::new(tree.unwrap());
     let table = Table::new(Arc::clone(&tree) as Arc<dyn Engine>, &options()).unwrap();

@@ -1,7 +1,7 @@
 //! Entries of indices are gathered in memory before they reach the disk. No crash shows that.
 
-use cabinet::io::FaultyStorage;
 use cabinet::table::{IndexChange, IndexKind, Operator, Query, Row, Table};
+use cabinet::testing::FaultyStorage;
 use cabinet::{Database, Engine, Options, TreeDatabase};
 use std::path::Path;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! stored there once.
 
 use crate::on_disk::{OnDisk, TableDatabase};
-use cabinet::io::{FaultyStorage, Open, Storage};
+use cabinet::testing::{FaultyStorage, Open, Storage};
 use cabinet::{Batch, Database, Error, FixedDatabase, HashDatabase, Meta, Options, TreeDatabase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -149,7 +149,7 @@ fn damage_everywhere<E: OnDisk>() {
                             serve(&storage, engine, database, &history, &context);
                             served += 1;
                         }
-                        (_, Err(Error::Corrupted { .. } | Error::NotSupported(_))) => refused += 1,
+                        (_, Err(Error::Corrupted { .. } | Error::WrongKind { .. })) => refused += 1,
                         (_, Err(error)) => panic!("{context}: {error}"),
                     }
                 }

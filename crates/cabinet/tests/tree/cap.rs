@@ -2,8 +2,8 @@
 
 use crate::watched::{Step, Watched};
 use crate::{PATH, open};
-use cabinet::io::{FaultyStorage, Open, Storage};
 use cabinet::limits::CAPACITY_BYTES_MIN;
+use cabinet::testing::{FaultyStorage, Open, Storage};
 use cabinet::{
     Batch, Database, Durability, Error, Meta, Options, Result, Side, TreeDatabase, Wait,
 };
@@ -62,7 +62,7 @@ fn is_there(database: &Database, number: u64) -> bool {
 fn stored_bytes(storage: &FaultyStorage) -> u64 {
     let names = storage.list(Path::new(PATH)).unwrap();
     let bytes_of = |name: &String| {
-        storage.open(&Path::new(PATH).join(name), Open::Existing).unwrap().disk_bytes().unwrap()
+        storage.open(&Path::new(PATH).join(name), Open::Existing).unwrap().length().unwrap()
     };
     names.iter().map(bytes_of).sum()
 }

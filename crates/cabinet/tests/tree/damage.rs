@@ -1,10 +1,8 @@
 //! A damaged tree costs what is damaged, says so, and stays so until it is seen to.
 
 use crate::{PATH, small_options};
-use cabinet::io::{FaultyStorage, Open, Storage};
-use cabinet::{
-    Damage, Database, Error, Options, Order, Ordered, Seek, Side, TreeDatabase, Wait, check_on,
-};
+use cabinet::testing::{FaultyStorage, Open, Storage, check_on};
+use cabinet::{Damage, Database, Error, Options, Order, Ordered, Seek, Side, TreeDatabase, Wait};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Budget, space, copies, limits, damage, and many threads.
 
 use crate::{PATH, figure, open, small_options};
-use cabinet::io::{FaultyStorage, Open, Storage};
 use cabinet::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use cabinet::testing::{FaultyStorage, Open, Storage};
 use cabinet::{
     Clock, Compression, Database, Error, Maintenance, Meta, Options, Order, Side, TreeDatabase,
 };
@@ -236,7 +236,7 @@ fn the_order_is_remembered_and_another_one_refused() {
     drop((cursor, database));
     options.order = Some(Order::Lexical);
     let opened = TreeDatabase::open_on(Arc::new(storage), Path::new(PATH), &options, false);
-    assert!(matches!(opened.err(), Some(Error::NotSupported(_))));
+    assert!(matches!(opened.err(), Some(Error::WrongKind { .. })));
 }
 
 #[test]
@@ -342,6 +342,23 @@ fn a_damaged_page_is_an_error_with_its_place_and_the_others_are_served() {
     assert!(!bad.is_empty() && bad.len() < 20, "{} records are lost", bad.len());
     assert!(bad.iter().all(|error| matches!(error, Err(Error::Corrupted { .. }))));
     assert_eq!(good.len() + bad.len(), 1000);
+    // Iterators return what is before the damage, then the error, and no more.
+    let mut sorted: Vec<_> = (0..1000).map(key).collect();
+    sorted.sort_unstable();
+    let before = sorted.iter().take_while(|key| database.get(key).is_ok()).count();
+    assert!(before > 0);
+    let (records, keys) = (database.iter().unwrap(), database.keys().unwrap());
+    let records = records.map(|record| record.map(|record| record.key)).collect::<Vec<_>>();
+    for found in [records, keys.collect()] {
+        assert!(found.iter().take(before).all(Result::is_ok));
+        assert!(matches!(found[before..], [Err(Error::Corrupted { .. })]), "{}", found.len());
+    }
+    let mut visited = 0;
+    let found = database.for_each(|_| {
+        visited += 1;
+        if visited < before { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    assert!(found.is_ok() && visited == before);
     database.put(b"new", b"value").unwrap();
     engine.checkpoint().unwrap();
     assert_eq!(database.get(b"new").unwrap().unwrap(), b"value");

@@ -9,7 +9,7 @@ mod model;
 #[path = "../watched/mod.rs"]
 mod watched;
 
-use cabinet::io::FaultyStorage;
+use cabinet::testing::FaultyStorage;
 use cabinet::{Database, Options, Order, TreeDatabase};
 use std::path::Path;
 use std::sync::Arc;

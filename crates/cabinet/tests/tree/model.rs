@@ -1,7 +1,7 @@
 //! Duplicates, places and orders against a sorted list, over crashes.
 
 use crate::{open, small_options};
-use cabinet::io::FaultyStorage;
+use cabinet::testing::FaultyStorage;
 use cabinet::{Cursor, CursorPut, Database, Order, Ordered, PlaceChange, Seek, Side, Wait};
 use proptest::prelude::*;
 use std::ops::{Bound, ControlFlow, Range};

@@ -1,6 +1,6 @@
 //! A storage that says when it is about to change.
 
-use cabinet::io::{FaultyStorage, File, Map, Open, Storage};
+use cabinet::testing::{FaultyStorage, File, Map, Open, Storage};
 use std::any::Any;
 use std::io;
 use std::path::Path;
@@ -88,10 +88,6 @@ impl Storage for Watched {
 impl File for WatchedFile {
     fn length(&self) -> io::Result<u64> {
         self.file.length()
-    }
-
-    fn disk_bytes(&self) -> io::Result<u64> {
-        self.file.disk_bytes()
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

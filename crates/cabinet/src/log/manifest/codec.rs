@@ -32,7 +32,7 @@
 use super::{Nature, StoredKind};
 use crate::log::Identity;
 use crate::log::record::{SEQUENCE_MAX, read_u32, read_u64};
-use crate::log::segment::SEGMENTS_MAX;
+use crate::log::segments::SEGMENTS_MAX;
 use std::collections::BTreeMap;
 
 const MAGIC: &[u8; 8] = b"tyrantdb";
@@ -75,7 +75,7 @@ pub(in crate::log) struct Contents {
     pub(super) generation: u64,
     /// There is another copy.
     pub(super) is_paired: bool,
-    /// The file of the last segment has [`crate::log::segment::MARGIN_BYTES`] behind its last
+    /// The file of the last segment has [`crate::log::segments::MARGIN_BYTES`] behind its last
     /// record.
     pub(in crate::log) has_margin: bool,
     pub(in crate::log) state: State,

@@ -9,12 +9,13 @@
 //! `flushing` is held while copies are synced; `inner` never is, since writers that begin a segment
 //! take it. What they note meanwhile is written when the sync is done.
 
-use super::super::segment::Segment;
-use super::super::{Log, error_at};
+use super::super::error_at;
+use super::super::segments::Segment;
+use super::super::writer::End;
 use super::codec::{Contents, State};
-use super::{Found, NAMES, Nature, write, write_copy};
+use super::{Found, NAMES, write, write_copy};
+use crate::Result;
 use crate::io::{File, Open, Storage};
-use crate::{Durability, Result};
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -153,23 +154,20 @@ impl Manifest {
         self.inner.lock().is_dirty
     }
 
-    /// What it says now.
+    /// Returns what it says now.
     pub(in crate::log) fn contents(&self) -> Contents {
         self.inner.lock().contents.clone()
     }
 }
 
-impl Log {
+/// Changes that an open log makes.
+impl Manifest {
     /// Changes what the kind was created with.
-    pub(crate) fn change_parameters(&self, parameters: [u8; 24]) -> Result<()> {
-        let mut nature = self.nature.lock();
-        let changed = Nature { parameters, ..*nature };
-        self.manifest.change_durably(Synced::One, |contents| {
-            let before = std::mem::replace(&mut contents.nature, changed);
-            move |contents: &mut Contents| contents.nature = before
-        })?;
-        *nature = changed;
-        Ok(())
+    pub(in crate::log) fn change_parameters(&self, parameters: [u8; 24]) -> Result<()> {
+        self.change_durably(Synced::One, |contents| {
+            let before = std::mem::replace(&mut contents.nature.parameters, parameters);
+            move |contents: &mut Contents| contents.nature.parameters = before
+        })
     }
 
     /// Notes that a segment is begun, and how long the one before it has become. The caller holds
@@ -182,7 +180,7 @@ impl Log {
         next: u64,
     ) {
         let length = sealed.bytes();
-        let noted = self.manifest.change(|contents| {
+        let noted = self.change(|contents| {
             if let Some(line) = contents.segments.get_mut(&sealed.number) {
                 *line = length;
             }
@@ -206,7 +204,7 @@ impl Log {
         if segments.is_empty() {
             return Ok(());
         }
-        self.manifest.change_durably(Synced::One, |contents| {
+        self.change_durably(Synced::One, |contents| {
             let numbers = segments.iter().map(|segment| segment.number);
             let removed: Vec<_> =
                 numbers.filter_map(|number| contents.segments.remove_entry(&number)).collect();
@@ -214,43 +212,35 @@ impl Log {
         })
     }
 
-    /// Notes that segments up to this one are on the disk. It is said later, see `flush_manifest`.
+    /// Notes that segments up to this one are on the disk. [`Manifest::flush`] writes it.
     pub(in crate::log) fn note_synced(&self, number: u64) {
-        let mut inner = self.manifest.inner.lock();
+        let mut inner = self.inner.lock();
         if inner.contents.synced_through < number {
             inner.contents.synced_through = number;
             inner.is_dirty = true;
         }
     }
 
-    /// Makes changes durable, unless the operating system is to say when.
-    pub(in crate::log) fn flush_manifest(&self) -> Result<()> {
-        if self.settings.durability == Durability::None || !self.manifest.is_dirty() {
-            return Ok(());
-        }
-        self.manifest.write_durably(Synced::One)
+    /// Makes changes durable, if there are any.
+    pub(in crate::log) fn flush(&self) -> Result<()> {
+        if self.is_dirty() { self.write_durably(Synced::One) } else { Ok(()) }
     }
 
-    /// Notes that the log ends where it ends now. Everything is synced, and nothing follows.
-    pub(crate) fn note_closed(&self) -> Result<()> {
-        let (number, offset, next_sequence) = {
-            let tail = self.lock_tail();
-            (tail.segment.number, tail.appender.end() as u64, tail.next_sequence)
-        };
-        if self.manifest.is_dirty() {
+    /// Notes that the log ends there. Everything is synced, and nothing follows.
+    pub(in crate::log) fn note_closed(&self, end: End) -> Result<()> {
+        let End { place: (number, offset), next_sequence, .. } = end;
+        if self.is_dirty() {
             // Then only the first sector changes, which no crash can tear.
             // A greater number than the next one does no harm.
-            self.manifest.change_durably(Synced::Both, |contents| {
+            self.change_durably(Synced::Both, |contents| {
                 contents.next_sequence = next_sequence;
                 |_: &mut Contents| ()
             })?;
         }
-        self.manifest.change_durably(Synced::Both, |contents| {
+        self.change_durably(Synced::Both, |contents| {
             contents.next_sequence = contents.next_sequence.max(next_sequence);
             let before = std::mem::replace(&mut contents.state, State::Closed { number, offset });
             move |contents: &mut Contents| contents.state = before
-        })?;
-        // Now that it is known where the log ends, no margin tells.
-        self.trim_to(0)
+        })
     }
 }

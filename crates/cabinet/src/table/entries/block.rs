@@ -9,7 +9,7 @@
 //!
 //! Keys are without the number of the index, which all of a block have. The first shares nothing.
 
-use crate::table::varint;
+use crate::varint;
 
 /// Bytes of a block above which it is divided, and about which its parts then have.
 pub(super) const BLOCK_BYTES_MAX: usize = 1536;

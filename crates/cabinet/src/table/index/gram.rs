@@ -12,7 +12,7 @@ use crate::table::entries::Changes;
 use crate::table::keys;
 use crate::table::normalise::for_each_character;
 use crate::table::tokens::before_nul;
-use crate::table::varint;
+use crate::varint;
 
 pub(in crate::table) use super::token::more;
 

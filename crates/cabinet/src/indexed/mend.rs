@@ -1,0 +1,500 @@
+//! Parts of runs that are damaged, made again from the log.
+//!
+//! The entries of a damaged piece are those records of keys with its tags that the log has last,
+//! that are alive, and of which the table does not know otherwise: it has in memory what was
+//! changed since the run was written. So the log is read once for all damaged pieces. Then each
+//! table goes over to its run without these pieces, and has in memory what they had. The next
+//! checkpoint, which is written at once, has runs without damage.
+//!
+//! Until then reads and changes of these keys fail. A piece that was found to be damaged is not
+//! read again, so no change of such a key can come between. The compactor may still move a record
+//! of which it had read the entry before; the table has both locations in memory then. So nothing
+//! is locked while the log is read, and afterwards one table at a time, with `maintenance`, so that
+//! no merge is between two looks at it.
+//!
+//! # Where the log is damaged, too
+//!
+//! The last change of a key may be in a gap of the log, and an older record of it before the gap.
+//! That record must not come back. So what was found before the last gap counts only if it is known
+//! that the index had it:
+//!
+//! - All entries of the piece were found, and those in memory that are gone: then the checksum
+//!   matches that the piece was written with.
+//! - Or the damaged page has the entry, bit by bit.
+//!
+//! If neither is so, the key gets an entry that points to the gap. It is read as a damaged record
+//! of the key (see [`super::damaged`]): a read fails, and a put or a removal takes its place. The
+//! segment of the older record is kept for `salvage`.
+
+use super::backoff::Backoff;
+use super::run::{Before, Run, tag_of};
+use super::{Index, Indexed, Table};
+use crate::log::record::Kind;
+use crate::log::{Age, Check, Gap, Location, Segment, peek_record};
+use crate::{Meta, Result, Wait};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Bytes of memory for each entry of a damaged piece while it is made again, and entries of one.
+const FOUND_BYTES: u64 = 96;
+const PIECE_ENTRIES: u64 = 512;
+
+/// Damaged pieces that are made again however little memory the index may take.
+const PIECES_MIN: u64 = 256;
+
+/// Time after which it is tried again if it has failed, or there was too much to do.
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Damaged pieces of one run.
+struct Lost {
+    run: Arc<Run>,
+    pieces: BTreeSet<usize>,
+    /// The tags of their entries, in order.
+    tags: Vec<RangeInclusive<u32>>,
+    /// Entries of other pieces with these tags.
+    beside: Vec<u64>,
+}
+
+/// The last change of a key that the log has.
+struct Found {
+    shard: usize,
+    entry: u64,
+    location: Location,
+    /// Number of its segment.
+    number: u64,
+    /// Bytes of the record in the log.
+    total: usize,
+    meta: Meta,
+    is_put: bool,
+}
+
+/// Changes in the log of the keys of damaged pieces.
+#[derive(Default)]
+struct Changes {
+    /// The last change of each key, by its name.
+    last: HashMap<u64, Found>,
+    /// Number of places that could not be read.
+    gaps: u64,
+    /// Age of the last one.
+    last_gap: Age,
+    /// The last one that an entry can point to.
+    target: Option<(Age, Location)>,
+}
+
+/// Whether the entries of a damaged piece that were found are those that it had.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    /// They are all.
+    Whole,
+    /// They are all without those that have expired, which had been removed before.
+    WithoutExpired,
+    /// Some are not known.
+    None,
+}
+
+impl Lost {
+    /// Returns `None` if `go_on` has ended it.
+    fn of(run: Arc<Run>, go_on: &dyn Fn() -> bool) -> Result<Option<Self>> {
+        let pieces = run.damaged();
+        let tags: Vec<_> = pieces.iter().map(|piece| run.tags_of(*piece)).collect();
+        let ends: BTreeSet<u32> =
+            tags.iter().flat_map(|tags| [*tags.start(), *tags.end()]).collect();
+        let ends: Vec<u32> = ends.into_iter().collect();
+        let mut lost = Self { run, pieces, tags, beside: Vec::new() };
+        let mut beside = Vec::new();
+        let is_whole = lost.run.for_each_with(&ends, &mut |_| go_on(), &mut |part| {
+            beside.extend(part.iter().copied().filter(|entry| lost.has(tag_of(*entry))));
+        })?;
+        // Two ranges of pieces may share one between them.
+        beside.sort_unstable();
+        beside.dedup();
+        lost.beside = beside;
+        Ok(is_whole.then_some(lost))
+    }
+
+    /// Whether an entry with a tag may have been in one of the pieces.
+    fn has(&self, tag: u32) -> bool {
+        let index = self.tags.partition_point(|tags| *tags.end() < tag);
+        self.tags.get(index).is_some_and(|tags| tags.contains(&tag))
+    }
+
+    /// Whether an entry of the run was in one of the pieces.
+    fn had(&self, entry: u64) -> bool {
+        self.has(tag_of(entry)) && self.beside.binary_search(&entry).is_err()
+    }
+
+    /// The piece that an entry was in, if it was in one of them.
+    fn piece_of(&self, entry: u64) -> Option<usize> {
+        let tag = tag_of(entry);
+        let index = self.tags.partition_point(|tags| *tags.start() <= tag).checked_sub(1)?;
+        self.pieces.iter().nth(index).copied()
+    }
+
+    /// Entries with a tag that are there, of other pieces and of those in memory.
+    fn entries_with<'l>(
+        &'l self,
+        tag: u32,
+        added: &'l [u64],
+        dead: &'l [u64],
+    ) -> impl Iterator<Item = u64> + 'l {
+        let is_alive = move |entry: &&u64| dead.binary_search(entry).is_err();
+        let beside = with_tag(&self.beside, tag).iter().filter(is_alive);
+        beside.chain(with_tag(added, tag)).copied()
+    }
+
+    /// The words of the damaged pages, as far as the disk can read them, sorted.
+    fn words(&self) -> Vec<u64> {
+        let mut words: Vec<u64> =
+            self.pieces.iter().flat_map(|piece| self.run.words_of(*piece)).collect();
+        words.sort_unstable();
+        words
+    }
+
+    /// For each piece, whether these entries, and those of `dead` that it had, are all of its own.
+    fn prove(&self, found: &[&Found], dead: &[u64], now_ms: u64) -> BTreeMap<usize, Proof> {
+        let mut own: BTreeMap<usize, Vec<(u64, bool)>> = BTreeMap::new();
+        let gone = dead.iter().filter(|entry| self.had(**entry)).map(|entry| (*entry, false));
+        let found = found.iter().map(|one| (one.entry, one.meta.is_expired(now_ms)));
+        for one in gone.chain(found) {
+            if let Some(piece) = self.piece_of(one.0) {
+                own.entry(piece).or_default().push(one);
+            }
+        }
+        let prove = |piece: &usize| {
+            let mut own = own.remove(piece).unwrap_or_default();
+            own.sort_unstable();
+            let entries = |with_expired: bool| {
+                let kept = own.iter().filter(|(_, is_expired)| with_expired || !is_expired);
+                kept.map(|(entry, _)| *entry).collect::<Vec<_>>()
+            };
+            let proof = if self.run.had_in_piece(*piece, &entries(true)) {
+                Proof::Whole
+            } else if self.run.had_in_piece(*piece, &entries(false)) {
+                Proof::WithoutExpired
+            } else {
+                Proof::None
+            };
+            (*piece, proof)
+        };
+        self.pieces.iter().map(prove).collect()
+    }
+}
+
+/// Those of some sorted entries that have a tag.
+fn with_tag(entries: &[u64], tag: u32) -> &[u64] {
+    let start = entries.partition_point(|entry| tag_of(*entry) < tag);
+    let end = entries.partition_point(|entry| tag_of(*entry) <= tag);
+    &entries[start..end]
+}
+
+impl<I: Index> Indexed<I> {
+    /// Makes the parts of runs again that are damaged. The caller holds no lock.
+    pub(super) fn mend_runs(&self, go_on: &dyn Fn() -> bool) -> Result<()> {
+        if !self.is_over_runs() {
+            return Ok(());
+        }
+        let is_suspected = self.log.maintenance().suspects_checkpoint();
+        if !is_suspected && self.damaged_pieces() == 0 {
+            return Ok(());
+        }
+        if self.mend_after.lock().is_some_and(|after| Instant::now() < after) {
+            return Ok(());
+        }
+        let mended = self.mend_all(go_on);
+        if is_suspected && matches!(mended, Ok(true)) {
+            // The damage may be in another part of it.
+            self.needs_checkpoint.store(true, Ordering::Relaxed);
+            self.log.maintenance().suspect_checkpoint(false);
+        }
+        let is_mended = mended.is_ok() && self.damaged_pieces() == 0;
+        if is_mended {
+            *self.merge_backoff.lock() = Backoff::default();
+        }
+        *self.mend_after.lock() =
+            if is_mended { None } else { Instant::now().checked_add(RETRY_INTERVAL) };
+        mended.map(drop)
+    }
+
+    /// Damaged parts of runs that are known.
+    pub(super) fn damaged_pieces(&self) -> usize {
+        if self.log.maintenance().index_faults().count() == 0 {
+            return 0;
+        }
+        // One that is held for a long change is left out rather than waited for.
+        let tables = (0..I::SHARDS).filter_map(|shard| self.table_for(shard, Wait::Never).ok());
+        tables.map(|table| table.run().map_or(0, |run| run.damaged().len())).sum()
+    }
+
+    fn runs(&self) -> impl Iterator<Item = (usize, Arc<Run>)> {
+        (0..I::SHARDS).filter_map(|shard| Some((shard, self.table(shard).run().cloned()?)))
+    }
+
+    /// Returns whether it came to the end.
+    fn mend_all(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
+        // All are looked at, so that the log is read once.
+        let mut lost = BTreeMap::new();
+        for (shard, run) in self.runs() {
+            if !run.for_each_whole(&mut |_| go_on(), &mut |_| ())? {
+                return Ok(false);
+            }
+            if run.is_damaged() {
+                let Some(own) = Lost::of(run, go_on)? else { return Ok(false) };
+                lost.insert(shard, own);
+            }
+        }
+        if lost.is_empty() {
+            return Ok(true);
+        }
+        let pieces: u64 = lost.values().map(|lost| lost.pieces.len() as u64).sum();
+        let most = (self.index_bytes_max / (FOUND_BYTES * PIECE_ENTRIES)).max(PIECES_MIN);
+        if pieces > most {
+            tracing::error!(
+                "{pieces} pages of the index of {} are damaged, more than the {most} that are made \
+                 again while it is in use: close the database and remove its file `checkpoint`, \
+                 and the index is made from the log when it is opened",
+                self.log.directory().display()
+            );
+            return Ok(true);
+        }
+        // Changes under way, which had read these pieces before, are appended then.
+        lost.keys().for_each(|shard| drop(self.shards[*shard].write()));
+        let mut changes = Changes::default();
+        if !self.find_changes(&lost, go_on, &mut changes)? {
+            return Ok(false);
+        }
+        let last = std::mem::take(&mut changes.last);
+        let mut by_shard: BTreeMap<usize, Vec<Found>> = BTreeMap::new();
+        for one in last.into_values().filter(|one| one.is_put) {
+            by_shard.entry(one.shard).or_default().push(one);
+        }
+        let (mut mended, mut missing, mut is_whole) = (0, 0, true);
+        for (shard, lost) in &lost {
+            is_whole = go_on();
+            if !is_whole {
+                break;
+            }
+            let found = by_shard.remove(shard).unwrap_or_default();
+            // Others may come between two shards.
+            let _maintenance = self.log.maintenance().pause();
+            if let Some(records) = self.take_found(*shard, lost, &found, &changes) {
+                mended += lost.pieces.len() as u64;
+                missing += records;
+            }
+        }
+        self.needs_checkpoint.store(true, Ordering::Relaxed);
+        {
+            let _maintenance = self.log.maintenance().pause();
+            self.alive.lock().take();
+            // An earlier mend may have left records in doubt, if there are gaps.
+            if changes.gaps == 0 {
+                self.log.segments().unspare();
+            }
+        }
+        self.note_mended(mended, missing, changes.gaps);
+        Ok(is_whole)
+    }
+
+    fn note_mended(&self, pieces: u64, lost: u64, gaps: u64) {
+        self.mended_pieces.fetch_add(pieces, Ordering::Relaxed);
+        let path = self.log.directory().display();
+        if gaps == 0 {
+            tracing::warn!("{pieces} damaged pages of the index of {path} were made from the log");
+            return;
+        }
+        self.lost_records.fetch_add(lost, Ordering::Relaxed);
+        self.log.maintenance().index_faults().count_lost(lost);
+        tracing::error!(
+            "{pieces} damaged pages of the index of {path} were made from the log, which cannot be \
+             read in {gaps} places: {lost} of their records are lost, and older ones of their keys \
+             are not shown"
+        );
+    }
+
+    /// Notes the last changes of keys that belong to lost pieces. Returns whether it came to the
+    /// end.
+    fn find_changes(
+        &self,
+        lost: &BTreeMap<usize, Lost>,
+        go_on: &dyn Fn() -> bool,
+        changes: &mut Changes,
+    ) -> Result<bool> {
+        let mut gaps = Vec::new();
+        let end = self.log.end_age();
+        let is_whole = self.log.for_each_record(
+            end,
+            go_on,
+            &mut |segment, location, record| {
+                if !matches!(record.kind, Kind::Put | Kind::Tombstone) {
+                    return;
+                }
+                let Some(name) = self.index.name(record.key) else { return };
+                let place = self.index.place_of_name(name);
+                let tag = I::Table::tag_in_run(place.tag);
+                if lost.get(&place.shard).is_some_and(|lost| lost.has(tag)) {
+                    let entry = u64::from(tag) << Location::BITS | location.bits();
+                    let (shard, number, total) = (place.shard, segment.number, record.total);
+                    let (meta, is_put) = (record.meta, record.kind == Kind::Put);
+                    let found = Found { shard, entry, location, number, total, meta, is_put };
+                    changes.last.insert(name, found);
+                }
+            },
+            &mut |gap| gaps.push(gap),
+        )?;
+        let segments = self.log.segments();
+        let salt = self.log.identity().salt;
+        for Gap { age, location } in gaps {
+            changes.gaps += 1;
+            changes.last_gap = changes.last_gap.max(age);
+            // A whole record there would be taken for another key's.
+            let peek = |location| {
+                peek_record(&segments, salt, location, Wait::Block, Check::Whole, |_| ())
+            };
+            if let Some(location) = location
+                && changes.target.is_none_or(|(last, _)| last < age)
+                && segments.get(location).is_some_and(|segment| segment.number == age.number())
+                && peek(location)?.is_none()
+            {
+                changes.target = Some((age, location));
+            }
+        }
+        Ok(is_whole)
+    }
+
+    /// Has a table take what lost pieces had. Returns how many records it had and has no more, or of
+    /// which only an older one can be read; `None` if it is over another run by now. The caller
+    /// holds `maintenance`.
+    fn take_found(
+        &self,
+        shard: usize,
+        lost: &Lost,
+        found: &[Found],
+        changes: &Changes,
+    ) -> Option<u64> {
+        // A record that another is to remove is still there, expired or not.
+        let now_ms = if self.clock.expired_keys().is_some() { 0 } else { self.clock.now_ms() };
+        let has_gaps = changes.gaps > 0;
+        let words = if has_gaps { lost.words() } else { Vec::new() };
+        let mut table = self.shards[shard].write();
+        if !table.run().is_some_and(|run| Arc::ptr_eq(run, &lost.run)) {
+            return None;
+        }
+        let segments = self.log.segments();
+        let Before { added, dead, .. } = table.before();
+        let known: HashSet<u64> = found.iter().map(|one| one.entry).collect();
+        let age = |entry: u64| segments.age(Location::from_bits(entry));
+        let is_in_doubt = |one: &&Found| {
+            let segment = segments.get(one.location);
+            let is_there = segment.is_some_and(|segment| segment.number == one.number);
+            let is_known = |entries: &[u64]| entries.binary_search(&one.entry).is_ok();
+            is_there && !is_known(&lost.beside) && !is_known(&added) && !is_known(&dead)
+        };
+        // A newer record is in a gap, but the index has it elsewhere.
+        let is_superseded = |one: &Found| {
+            lost.entries_with(tag_of(one.entry), &added, &dead)
+                .any(|entry| !known.contains(&entry) && age(entry) > age(one.entry))
+        };
+        let found = found.iter().filter(is_in_doubt);
+        let found: Vec<&Found> = found.filter(|one| !has_gaps || !is_superseded(one)).collect();
+        let proofs = lost.prove(&found, &dead, now_ms);
+        let target = changes.target.filter(|(age, location)| segments.age(*location) == *age);
+        let (mut entries, mut expired, mut doubtful) = (Vec::new(), 0, 0);
+        for one in found {
+            let proof = lost.piece_of(one.entry).and_then(|piece| proofs.get(&piece).copied());
+            let segment = segments.get(one.location);
+            if one.meta.is_expired(now_ms) {
+                self.note_forgotten(shard, &segments, one.location);
+                if proof != Some(Proof::WithoutExpired) {
+                    expired += 1;
+                    segment.into_iter().for_each(|segment| segment.remove_live(one.total));
+                }
+                continue;
+            }
+            let is_proven = proof.is_some_and(|proof| proof != Proof::None)
+                || age(one.entry) > changes.last_gap
+                || words.binary_search(&one.entry).is_ok();
+            if is_proven {
+                entries.push(one.entry);
+                continue;
+            }
+            // Its file stays, though the index points to nothing in it.
+            segment.into_iter().for_each(|segment| segment.spare());
+            if let Some((_, location)) = target.filter(|(gap, _)| *gap > age(one.entry)) {
+                doubtful += 1;
+                entries.push(u64::from(tag_of(one.entry)) << Location::BITS | location.bits());
+            }
+        }
+        entries.sort_unstable();
+        entries.dedup();
+        let before = table.len();
+        let rest = Arc::new(lost.run.without(&lost.pieces));
+        table.replace_lost(rest, &entries, &|entry| lost.had(entry));
+        let missing = before.saturating_sub(table.len()).saturating_sub(expired);
+        Some(if has_gaps { missing as u64 + doubtful } else { 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::io::{FaultyStorage, Open, Storage};
+    use crate::{Engine, HashDatabase, Maintenance, Meta, Options, Wait};
+    use std::cell::Cell;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    const RECORDS: u32 = 20_000;
+
+    fn open(storage: &FaultyStorage, index_bytes: u64) -> HashDatabase {
+        let options = Options { index_bytes: Some(index_bytes), ..Options::default() };
+        let path = Path::new("casket.tch");
+        HashDatabase::open_on(Arc::new(storage.clone()), path, &options, false).unwrap()
+    }
+
+    #[test]
+    fn it_can_be_stopped_at_any_step_and_holds_no_lock_between_them() {
+        let whole = FaultyStorage::new();
+        let database = open(&whole, u64::MAX);
+        for number in 0..RECORDS {
+            database.put(&number.to_be_bytes(), &[7; 100], Meta::NONE, Wait::Block).unwrap();
+        }
+        drop(database);
+        let mut partly = 0;
+        let mut steps = 0;
+        loop {
+            let storage = whole.kill();
+            let file = storage.open(Path::new("casket.tch/checkpoint"), Open::Existing).unwrap();
+            for offset in [30_000, 60_000, 90_000] {
+                file.write_at(&[0xff; 16], offset).unwrap();
+            }
+            let database = open(&storage, 0);
+            let running = database.running();
+            let asked = Cell::new(0);
+            let go_on = || {
+                drop(running.log.maintenance().try_pause().expect("it is not held"));
+                asked.set(asked.get() + 1);
+                asked.get() <= steps
+            };
+            running.log.maintenance().suspect_checkpoint(true);
+            running.mend_runs(&go_on).unwrap();
+            let mended = running.mended_pieces.load(Ordering::Relaxed);
+            partly += u32::from((1..3).contains(&mended));
+            *running.mend_after.lock() = None;
+            running.mend_runs(&|| true).unwrap();
+            assert_eq!(running.damaged_pieces(), 0);
+            database.tend().unwrap();
+            assert_eq!(database.len(), u64::from(RECORDS));
+            for number in (0..RECORDS).step_by(7) {
+                assert!(database.read(&number.to_be_bytes(), Wait::Block, &mut |_| ()).unwrap());
+            }
+            if asked.get() <= steps {
+                break;
+            }
+            // The runs are read in the first ones.
+            steps += if steps < 1024 { 128 } else { 1 };
+        }
+        assert_eq!(partly, 2);
+    }
+}

@@ -1,0 +1,55 @@
+//! Kinds of database.
+
+use std::path::Path;
+
+/// Kind of a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `*`: on-memory hash.
+    MemoryHash,
+    /// `+`: on-memory ordered map.
+    MemoryTree,
+    /// `.tch`, `.hdb`: hash.
+    Hash,
+    /// `.tcb`, `.bdb`: B+ tree.
+    Tree,
+    /// `.tcf`, `.fdb`: array of fixed-length values.
+    Fixed,
+    /// `.tct`, `.tdb`: table.
+    Table,
+}
+
+impl Kind {
+    /// The kind that a path names, if it names one.
+    pub fn of_path(path: &Path) -> Option<Self> {
+        match path.to_str() {
+            Some("*") => return Some(Self::MemoryHash),
+            Some("+") => return Some(Self::MemoryTree),
+            _ => {}
+        }
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "tch" | "hdb" => Some(Self::Hash),
+            "tcb" | "bdb" => Some(Self::Tree),
+            "tcf" | "fdb" => Some(Self::Fixed),
+            "tct" | "tdb" => Some(Self::Table),
+            _ => None,
+        }
+    }
+
+    /// Its name in messages.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::MemoryHash => "on-memory hash",
+            Self::MemoryTree => "on-memory tree",
+            Self::Hash => "hash",
+            Self::Tree => "B+ tree",
+            Self::Fixed => "fixed-length",
+            Self::Table => "table",
+        }
+    }
+
+    /// Whether nothing of it is on the disk.
+    pub fn is_on_memory(self) -> bool {
+        matches!(self, Self::MemoryHash | Self::MemoryTree)
+    }
+}

@@ -1,0 +1,220 @@
+//! The background threads of a log.
+//!
+//! - *ahead*: begins the next segment shortly before the active one is full, and allocates and
+//!   prepares the pages that will be appended to next.
+//! - *keeper*: cuts and syncs sealed segments, looks which are in memory, compacts, and has the
+//!   engine sweep and write checkpoints.
+//! - *syncer*: makes writes durable, see [`crate::log::commit`]; only with a durability.
+//!
+//! Threads hold the engine weakly: it closes when its last user lets it go.
+
+use crate::log::Log;
+use crate::log::space::Rescue;
+use crate::{Durability, Error, Result};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often the keeper looks for work.
+const KEEPER_PERIOD: Duration = Duration::from_millis(500);
+
+/// Niceness of the keeper: it gives way to readers and writers. If it comes to nothing by that,
+/// writers are slowed down, see [`crate::log::Pressure`], and it gets the time that they leave.
+const KEEPER_NICENESS: i32 = 15;
+
+/// A checkpoint is written once so many bytes were appended since the last, or four times the
+/// size of the index if that is more: a share of at most a fifth of what is written.
+pub(crate) const CHECKPOINT_BYTES_MIN: u64 = 256 << 20;
+
+/// An engine, as its background threads see it.
+pub(crate) trait Engaged: Rescue + Send + Sync + 'static {
+    fn log(&self) -> &Log;
+    /// Removes what has expired from the index. `go_on` is asked now and then; the rest is for the
+    /// next time.
+    fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<()>;
+    /// Writes a checkpoint.
+    fn checkpoint(&self) -> Result<()>;
+    /// Makes parts of the index on the disk again that were found to be damaged.
+    fn mend(&self, _go_on: &dyn Fn() -> bool) -> Result<()> {
+        Ok(())
+    }
+    /// Whether a checkpoint gives back memory that has to be given back.
+    fn wants_checkpoint(&self) -> bool {
+        false
+    }
+    /// Whether there is a cap on bytes.
+    fn is_capped(&self) -> bool {
+        self.log().space.quota().is_capped()
+    }
+    /// Evicts what is over the cap, if there is one.
+    fn keep_to_cap(&self) -> Result<()>
+    where
+        Self: Sized,
+    {
+        let log = self.log();
+        if log.space.quota().is_capped() {
+            log.space.quota().note_checkpoint_bytes(self.checkpoint_bytes());
+            let evicted = log.space.quota().evicted();
+            log.evict_while(self, &|| log.space.wants_eviction(&log.segments))?;
+            // The checkpoint lists more records than there are now, after a cap was lowered.
+            if log.space.quota().evicted() > evicted
+                && log.checkpoint_file_bytes() > 2 * self.checkpoint_bytes()
+            {
+                self.checkpoint()?;
+            }
+        }
+        Ok(())
+    }
+    /// Gives dead space back.
+    fn compact(&self, go_on: &dyn Fn() -> bool) -> Result<()>
+    where
+        Self: Sized,
+    {
+        let log = self.log();
+        let compact_due = || {
+            while go_on() {
+                let Some(segment) = log.due_for_compaction() else { break };
+                log.compact_next(&segment, self, go_on)?;
+                log.finish_sealed()?;
+                log.segments.drop_retired();
+                self.keep_to_cap()?;
+            }
+            Ok(())
+        };
+        let compacted = compact_due();
+        // On a full disk the next compaction may need the space.
+        log.remove_emptied()?;
+        log.segments.drop_retired();
+        compacted
+    }
+    /// Whether so much was appended since the last checkpoint that the next is due.
+    fn is_checkpoint_due(&self) -> bool {
+        let due = CHECKPOINT_BYTES_MIN.max(4 * self.checkpoint_bytes());
+        self.log().since_checkpoint() > due || self.wants_checkpoint()
+    }
+}
+
+/// The threads of one log.
+pub(crate) struct Background {
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Background {
+    /// Starts the threads an engine needs.
+    pub(crate) fn start<E: Engaged>(engine: &Arc<E>) -> Result<Self> {
+        Self::spawn_all(engine).map_err(|source| Error::Io {
+            operation: "start threads for",
+            path: engine.log().directory().to_owned(),
+            source,
+        })
+    }
+
+    fn spawn_all<E: Engaged>(engine: &Arc<E>) -> std::io::Result<Self> {
+        let mut background = Self { threads: Vec::new() };
+        engine.log().maintenance.signals.start();
+        background.spawn("cabinet-ahead", engine, 0, ahead)?;
+        // Where writers cannot go on without it, it gives way to nobody.
+        let niceness = if engine.is_capped() { 0 } else { KEEPER_NICENESS };
+        background.spawn("cabinet-keeper", engine, niceness, keep)?;
+        if engine.log().settings.durability != Durability::None {
+            background.spawn("cabinet-syncer", engine, 0, sync)?;
+        }
+        Ok(background)
+    }
+
+    fn spawn<E: Engaged>(
+        &mut self,
+        name: &str,
+        engine: &Arc<E>,
+        niceness: i32,
+        step: fn(&E) -> Result<()>,
+    ) -> std::io::Result<()> {
+        let weak = Arc::downgrade(engine);
+        let body = move || {
+            if niceness != 0 {
+                // A refusal costs others some time only.
+                let thread = Some(rustix::thread::gettid());
+                let _ = rustix::process::setpriority_process(thread, niceness);
+            }
+            run(&weak, step);
+        };
+        self.threads.push(std::thread::Builder::new().name(name.into()).spawn(body)?);
+        Ok(())
+    }
+
+    /// Stops the threads and waits for them.
+    pub(crate) fn stop(&mut self, log: &Log) {
+        let signals = &log.maintenance.signals;
+        signals.stop();
+        log.commit.nudge();
+        let current = std::thread::current().id();
+        for thread in self.threads.drain(..) {
+            // The last user may have been one of them, for the length of a step.
+            if thread.thread().id() != current {
+                let _ = thread.join();
+            }
+        }
+        signals.note_stopped();
+    }
+}
+
+fn run<E: Engaged>(weak: &Weak<E>, step: fn(&E) -> Result<()>) {
+    let mut told = String::new();
+    while let Some(engine) = weak.upgrade() {
+        if engine.log().maintenance.signals.stopping() {
+            return;
+        }
+        let failed = step(&engine).err().map(|error| error.to_string()).unwrap_or_default();
+        if !failed.is_empty() {
+            // A full disk stays full for long, and is said once.
+            if failed != told {
+                tracing::error!("in the background: {failed}");
+            }
+            std::thread::sleep(KEEPER_PERIOD);
+        }
+        told = failed;
+    }
+}
+
+fn ahead<E: Engaged>(engine: &E) -> Result<()> {
+    let log = engine.log();
+    log.maintenance.signals.sleep_ahead(KEEPER_PERIOD, || log.writer.is_ahead_wanted());
+    log.allocate_ahead()
+}
+
+fn keep<E: Engaged>(engine: &E) -> Result<()> {
+    let log = engine.log();
+    let go_on = || !log.maintenance.signals.stopping();
+    log.maintain_segments()?;
+    // Nothing that needs the index comes to its end before.
+    engine.mend(&go_on)?;
+    // It is as gentle as compaction, which has nothing to wait for it for.
+    engine.sweep(&|| go_on() && log.due_for_compaction().is_none())?;
+    engine.keep_to_cap()?;
+    let compacted = engine.compact(&go_on);
+    if !matches!(compacted, Ok(()) | Err(Error::NoSpace { .. })) {
+        return compacted;
+    }
+    // On a full disk, too: there may be room for these, and there is something to be gained by
+    // them.
+    if go_on() && engine.is_checkpoint_due() {
+        engine.checkpoint()?;
+    }
+    log.space.keep_reserve(&log.segments);
+    compacted?;
+    log.maintenance.signals.sleep(KEEPER_PERIOD);
+    Ok(())
+}
+
+fn sync<E: Engaged>(engine: &E) -> Result<()> {
+    let log = engine.log();
+    if let Durability::Interval(milliseconds) = log.settings.durability {
+        log.maintenance.signals.sleep(Duration::from_millis(milliseconds.max(1)));
+    } else {
+        log.commit.sleep(|| log.has_to_sync() || log.maintenance.signals.stopping());
+    }
+    if log.has_to_sync() {
+        log.sync()?;
+    }
+    Ok(())
+}

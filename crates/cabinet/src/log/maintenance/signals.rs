@@ -1,0 +1,67 @@
+//! How writers and callers reach the background threads.
+
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How callers reach the threads of a log.
+#[derive(Default)]
+pub(in crate::log) struct Signals {
+    running: AtomicBool,
+    stop: AtomicBool,
+    lock: Mutex<()>,
+    wake: Condvar,
+    ahead_lock: Mutex<()>,
+    ahead_wake: Condvar,
+}
+
+impl Signals {
+    /// The threads are being started.
+    pub(super) fn start(&self) {
+        self.running.store(true, Ordering::Release);
+    }
+
+    /// Has the threads stop.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// The threads have stopped.
+    pub(super) fn note_stopped(&self) {
+        self.running.store(false, Ordering::Release);
+    }
+
+    /// Sleeps until woken, unless there is work ahead of the appends.
+    pub(super) fn sleep_ahead(&self, period: Duration, has_work: impl Fn() -> bool) {
+        let mut lock = self.ahead_lock.lock();
+        if !has_work() && !self.stopping() {
+            self.ahead_wake.wait_for(&mut lock, period);
+        }
+    }
+
+    pub(in crate::log) fn is_running(&self) -> bool {
+        self.running.load(Ordering::Acquire)
+    }
+
+    pub(in crate::log) fn wake(&self) {
+        if self.is_running() {
+            // Taken so that nobody misses this between looking and sleeping.
+            drop(self.lock.lock());
+            self.wake.notify_all();
+            drop(self.ahead_lock.lock());
+            self.ahead_wake.notify_all();
+        }
+    }
+
+    pub(super) fn sleep(&self, period: Duration) {
+        let mut lock = self.lock.lock();
+        if !self.stopping() {
+            self.wake.wait_for(&mut lock, period);
+        }
+    }
+
+    pub(in crate::log) fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,234 @@
+//! Snapshots: a copy of the log as it is at one moment, in constant time.
+//!
+//! Sealed segments do not change, so a second name for each is a copy. The copy gets an active
+//! segment of its own: nothing is ever appended to a file that has two names. On another file
+//! system files cannot have one: there they are copied, and may be removed meanwhile, since they
+//! are open.
+
+use crate::io::{Appender, File, Open, Storage, directory_of};
+use crate::log::opening::DAMAGED_INFIX;
+use crate::log::segments::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, segment_path};
+use crate::log::writer::Sealed;
+use crate::log::{Log, checkpoint, error_at, manifest};
+use crate::{Error, Result, SnapshotBarrier};
+use parking_lot::MutexGuard;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes that are copied at a time.
+const COPIED_BYTES: usize = 1 << 20;
+
+/// A snapshot that is being made.
+struct Snapshot<'l> {
+    log: &'l Log,
+    storage: &'l dyn Storage,
+    path: &'l Path,
+    sealed: Sealed,
+    /// Files that are there.
+    made: Vec<PathBuf>,
+}
+
+/// A file that the copy is to have.
+struct Source {
+    from: PathBuf,
+    file: Arc<dyn File>,
+    to: PathBuf,
+}
+
+impl Log {
+    /// Makes a log at `path` that holds all that was appended before `cut` called what it is given,
+    /// and nothing that was appended later.
+    pub(in crate::log) fn snapshot(
+        &self,
+        path: &Path,
+        cut: &mut SnapshotBarrier<'_>,
+    ) -> Result<()> {
+        let storage = self.segments.directory().storage();
+        check_is_free(storage, path)?;
+        let (maintenance, sealed) = self.cut(cut)?;
+        // Another copy may have been made there meanwhile.
+        check_is_free(storage, path)?;
+        // Before they have a second name, so that nothing of the copy changes.
+        self.cut_sealed()?;
+        self.sync()?;
+        let is_new = storage.list(path).is_err();
+        storage.create_dir(path).map_err(|error| error_at("create", path, error))?;
+        let mut snapshot = Snapshot { log: self, storage, path, sealed, made: Vec::new() };
+        let filled = snapshot.fill(maintenance);
+        if filled.is_err() {
+            // What cannot be removed makes no database.
+            for file in snapshot.made {
+                let _ = storage.remove(&file);
+            }
+            if is_new {
+                let _ = storage.remove_dir(path);
+            }
+        }
+        filled
+    }
+
+    /// Seals the active segment when `cut` says so. No segment goes before the guard does.
+    fn cut(&self, cut: &mut SnapshotBarrier<'_>) -> Result<(MutexGuard<'_, ()>, Sealed)> {
+        loop {
+            let maintenance = self.maintenance.pause();
+            let mut sealed = None;
+            if cut(&mut || {
+                sealed = Some(self.seal()?);
+                Ok(())
+            })? && let Some(sealed) = sealed
+            {
+                return Ok((maintenance, sealed));
+            }
+            // The thread for which `cut` waited may be waiting for this lock.
+            MutexGuard::unlock_fair(maintenance);
+        }
+    }
+}
+
+/// Fails if there is anything at `path`.
+fn check_is_free(storage: &dyn Storage, path: &Path) -> Result<()> {
+    if storage.list(path).is_ok_and(|names| !names.is_empty()) {
+        return Err(error_at("create", path, io::ErrorKind::AlreadyExists.into()));
+    }
+    Ok(())
+}
+
+impl Snapshot<'_> {
+    fn fill(&mut self, maintenance: MutexGuard<'_, ()>) -> Result<()> {
+        let mut segments = self.log.segments().in_order();
+        segments.retain(|segment| segment.number < self.sealed.before);
+        // The first of all files: from now on the place is taken.
+        // Before any of them can be removed.
+        let contents = self.contents();
+        let clears = contents.clears == self.sealed.before;
+        self.begin_own_segment(segments.last().map(|last| &**last), clears)?;
+        segments.retain(|segment| !segment.is_missing);
+        let sources = self.sources(&segments)?;
+        let mut left = &sources[..];
+        while let Some((source, rest)) = left.split_first() {
+            match self.storage.link(&source.from, &source.to) {
+                Ok(()) => self.made.push(source.to.clone()),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    return Err(error_at("link", &source.from, error));
+                }
+                Err(_) => break,
+            }
+            left = rest;
+        }
+        // To copy may take its time, for which nobody shall wait.
+        drop(maintenance);
+        for source in left {
+            self.copy(source).map_err(|error| error_at("copy", &source.from, error))?;
+        }
+        // The manifest comes last: without it the directory is no database yet.
+        let names = [manifest::SECOND_NAME, manifest::NAME];
+        self.made.extend(names.map(|name| self.path.join(name)));
+        manifest::write(self.storage, self.path, contents)?;
+        let parent = directory_of(self.path);
+        self.storage.sync_dir(parent).map_err(|error| error_at("sync", parent, error))
+    }
+
+    /// What the manifest of the copy says: it is as if it had been closed at the beginning of its
+    /// own segment. A segment that is missing is so in the copy, too.
+    fn contents(&self) -> manifest::Contents {
+        let own = self.sealed.before;
+        let mut contents = self.log.manifest.contents();
+        contents.segments.retain(|number, _| *number < own);
+        if contents.clears > own {
+            // The database was cleared after the moment that the copy is of.
+            contents.clears = 0;
+        }
+        contents.segments.insert(own, 0);
+        let offset = SEGMENT_HEADER_BYTES as u64;
+        contents.state = manifest::State::Closed { number: own, offset };
+        // The copy's own segment is synced as far as it goes, not what will be appended to it.
+        contents.synced_through = own.saturating_sub(1);
+        contents.next_sequence = self.sealed.next_sequence;
+        contents.boot = [0; 16];
+        contents
+    }
+
+    /// The segments, the checkpoint if there is one, and what was kept aside, all of them open.
+    fn sources(&self, segments: &[Arc<Segment>]) -> Result<Vec<Source>> {
+        let source = |segment: &Arc<Segment>| Source {
+            from: segment.path.clone(),
+            file: Arc::clone(&segment.file),
+            to: segment_path(self.path, segment.number),
+        };
+        let mut sources: Vec<Source> = segments.iter().map(source).collect();
+        // It is never written to again either: the next one takes its name.
+        let from = self.log.directory().join(checkpoint::NAME);
+        match self.storage.open(&from, Open::Existing) {
+            Ok(file) => sources.push(Source { from, file, to: self.path.join(checkpoint::NAME) }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error_at("open", &from, error)),
+        }
+        self.add_kept_aside(&mut sources)?;
+        Ok(sources)
+    }
+
+    /// Adds the files in which openings have kept damage aside: the copy lacks what they held, too,
+    /// and must not be taken for whole.
+    fn add_kept_aside(&self, sources: &mut Vec<Source>) -> Result<()> {
+        let listed = self.storage.list(self.log.directory());
+        let names = listed.map_err(|error| error_at("list", self.log.directory(), error))?;
+        for name in names.iter().filter(|name| name.contains(DAMAGED_INFIX)) {
+            let from = self.log.directory().join(name);
+            match self.storage.open(&from, Open::Existing) {
+                Ok(file) => sources.push(Source { from, file, to: self.path.join(name) }),
+                // Somebody has just accepted the loss.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error_at("open", &from, error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_own_segment(&mut self, last: Option<&Segment>, clears: bool) -> Result<()> {
+        // Not the number of a segment that was removed: a checkpoint may still know that one.
+        let number = self.sealed.before;
+        let previous = last.filter(|last| last.number + 1 == number);
+        let header = SegmentHeader {
+            number,
+            clears,
+            is_behind_pages: false,
+            first_sequence: self.sealed.next_sequence,
+            previous_bytes: previous.map_or(0, Segment::bytes),
+            capacity: self.log.settings.segment_bytes_min as u64,
+        };
+        let own = segment_path(self.path, header.number);
+        let mut begin = || -> io::Result<bool> {
+            let file = self.storage.open(&own, Open::New)?;
+            self.made.push(own.clone());
+            let map = file.map(SEGMENT_HEADER_BYTES, 0)?;
+            file.allocate(&map, SEGMENT_HEADER_BYTES as u64)?;
+            let begun = Appender::of(&map).is_some_and(|mut appender| {
+                appender.append(&[&header.encode(&self.log.identity)], SEGMENT_HEADER_BYTES)
+            });
+            file.sync()?;
+            Ok(begun)
+        };
+        if !begin().map_err(|error| error_at("create", &own, error))? {
+            return Err(Error::NoSpace { path: own });
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, source: &Source) -> io::Result<()> {
+        let copy = self.storage.open(&source.to, Open::New)?;
+        self.made.push(source.to.clone());
+        let mut buffer = vec![0; COPIED_BYTES];
+        let mut at = 0;
+        loop {
+            // Files of a log are read at random otherwise.
+            source.file.will_read(at, 2 * COPIED_BYTES as u64);
+            let bytes = source.file.read_at(&mut buffer, at)?;
+            if bytes == 0 {
+                return copy.sync();
+            }
+            copy.write_at(&buffer[..bytes], at)?;
+            at += bytes as u64;
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Reading a log's files without opening it: every checksum, and everything that can be read.
+
+use super::holes::{Fate, Promise, Walk};
+use super::survey::{self, Survey};
+use crate::io::{Open, Storage};
+use crate::log::checkpoint::{self, Checkpoint};
+use crate::log::manifest::{self, Nature};
+use crate::log::record::Record;
+use crate::log::scan::{ScanError, UNWRITTEN};
+use crate::log::segments::{Place, SEGMENT_HEADER_BYTES};
+use crate::log::{Identity, error_at};
+use crate::{Damage, Error, Result};
+use std::io;
+use std::path::Path;
+
+const LOCK: &str = "lock";
+
+/// What is done with each record that can be read, in the order of the log; told its place.
+pub(crate) type VisitRecord<'v> = dyn FnMut(Place, &Record<'_>) -> Result<()> + 'v;
+
+/// What a walk through a log met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Walked {
+    pub(crate) segments: u64,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+    /// Bytes of records that were being appended at the end: the next opening drops them.
+    pub(crate) torn_bytes: u64,
+}
+
+/// A log that is only looked at. While it is, nobody can open it.
+pub(crate) struct Files<'s> {
+    storage: &'s dyn Storage,
+    directory: &'s Path,
+    identity: Identity,
+    pub(crate) nature: Nature,
+    /// Numbers of those that are there.
+    numbers: Vec<u64>,
+    survey: Survey,
+    promise: Promise,
+    /// Damages of the manifest.
+    damages: Vec<Damage>,
+    _lock: Option<Lock>,
+}
+
+/// Keeps others from opening a database.
+pub(super) type Lock = Box<dyn std::any::Any + Send + Sync>;
+
+/// Locks a database with these files, to look at it only. Where there is no lock file none is made:
+/// then the directory alone is locked.
+pub(super) fn lock_to_look(
+    storage: &dyn Storage,
+    directory: &Path,
+    names: &[String],
+) -> Result<Option<Lock>> {
+    if !names.iter().any(|name| name == LOCK) {
+        return storage.lock_directory(directory).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => Error::InUse { path: directory.to_owned() },
+            _ => error_at("lock", directory, error),
+        });
+    }
+    storage.lock(&directory.join(LOCK)).map(Some).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => Error::InUse { path: directory.to_owned() },
+        _ => error_at("lock", directory, error),
+    })
+}
+
+impl<'s> Files<'s> {
+    pub(crate) fn open(storage: &'s dyn Storage, directory: &'s Path) -> Result<Self> {
+        let names = storage.list(directory).map_err(|error| error_at("list", directory, error))?;
+        let lock = lock_to_look(storage, directory, &names)?;
+        let Some(manifest::Found { contents, damages, .. }) = manifest::read(storage, directory)?
+        else {
+            return Err(error_at("open", directory, io::ErrorKind::NotFound.into()));
+        };
+        let (identity, nature) = (contents.identity, contents.nature);
+        // A damaged one proves nothing, and is reported elsewhere.
+        let checkpoint = Checkpoint::read(storage, directory, &identity).ok().flatten();
+        let place = survey::place_of(checkpoint.as_ref());
+        let mut promise = Promise::new(&contents, storage.boot_id(), place);
+        let survey = Survey::of(storage, directory, &contents, &mut promise)?;
+        let numbers = survey.extents().iter().map(|extent| extent.number).collect();
+        let _lock = lock;
+        Ok(Self { storage, directory, identity, nature, numbers, survey, promise, damages, _lock })
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory
+    }
+
+    /// Whether there is a file for a checkpoint, be it good or not.
+    pub(crate) fn has_checkpoint(&self) -> bool {
+        self.storage.open(&self.directory.join(checkpoint::NAME), Open::Existing).is_ok()
+    }
+
+    /// The numbers of its segments, in their order.
+    pub(crate) fn numbers(&self) -> &[u64] {
+        &self.numbers
+    }
+
+    /// The checkpoint, if there is one.
+    pub(crate) fn checkpoint(&self) -> Result<Option<Checkpoint>> {
+        Checkpoint::read(self.storage, self.directory, &self.identity)
+    }
+
+    /// Checks the checkpoint, if there is one.
+    pub(crate) fn check_checkpoint(&self, report: &mut dyn FnMut(Damage)) -> Result<()> {
+        let check = || {
+            if let Some(mut checkpoint) =
+                Checkpoint::read(self.storage, self.directory, &self.identity)?
+            {
+                while checkpoint.next_block()?.is_some() {}
+            }
+            Ok(())
+        };
+        match check() {
+            Err(Error::Corrupted { file, offset, what }) => {
+                report(Damage { file, offset, what });
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Takes it that the log had been synced behind a record at this place, which the checkpoint
+    /// lists.
+    pub(crate) fn note_listed(&mut self, place: Place) {
+        self.promise.prove((place.0, place.1 + 1));
+    }
+
+    /// Shows every record that can be read of the segments whose numbers are `wanted` to `visit`,
+    /// and what cannot to `report`; headers are looked at in all.
+    pub(crate) fn walk_those(
+        &self,
+        wanted: &dyn Fn(u64) -> bool,
+        visit: &mut VisitRecord<'_>,
+        report: &mut dyn FnMut(Damage),
+    ) -> Result<Walked> {
+        let mut walked = Walked::default();
+        for damage in self.damages.iter().chain(&self.survey.damages) {
+            report(damage.clone());
+        }
+        let mut walk = Walk::new(self.identity.salt, self.survey.extents(), self.promise);
+        for index in 0..walk.extents().len() {
+            let extent = walk.extents()[index].clone();
+            if !wanted(extent.number) {
+                continue;
+            }
+            walked.segments += 1;
+            let Walked { records, bytes, torn_bytes, .. } = &mut walked;
+            let walked = walk.segment(
+                index,
+                SEGMENT_HEADER_BYTES as u64,
+                &mut |offset, record, own| {
+                    *records += 1;
+                    *bytes += own.len() as u64;
+                    visit((extent.number, offset), record)
+                },
+                &mut |hole| {
+                    match hole.fate {
+                        Fate::Damaged => report(hole.damage()),
+                        Fate::Unfilled if hole.what == UNWRITTEN => {}
+                        Fate::Unfilled | Fate::Torn | Fate::Lost => *torn_bytes += hole.bytes,
+                    }
+                    Ok(())
+                },
+            );
+            walked.map_err(|error| match error {
+                ScanError::Read(error) => error_at("read", &extent.path, error),
+                ScanError::Visit(error) => error,
+            })?;
+        }
+        Ok(walked)
+    }
+}

@@ -1,0 +1,43 @@
+//! Refusal of a database whose records this build cannot decompress.
+//!
+//! The files do not name the compressions of their records, each record does. So the beginning of
+//! each segment is read, and what is replayed anyway. A compressed record that is met by neither is
+//! an error when it is read; it is not damage.
+
+use super::Recovery;
+use crate::log::error_at;
+use crate::log::record::Record;
+use crate::log::scan::{ScanError, Scanner};
+use crate::{Result, compress};
+use std::sync::Arc;
+
+/// Bytes of each segment that are looked at.
+const LOOKED_AT_BYTES: u64 = 256 << 10;
+
+impl Recovery {
+    /// Fails with [`crate::Error::NotSupported`] if a record near the beginning of a segment is
+    /// compressed by an algorithm that this build lacks.
+    pub(super) fn require_compressions(&self) -> Result<()> {
+        if compress::HAS_ALL {
+            return Ok(());
+        }
+        for segment in self.segments.iter() {
+            let file = Arc::clone(&segment.file);
+            let mut scanner = Scanner::new(file, self.identity.salt, 0, segment.bytes());
+            while scanner.offset() < LOOKED_AT_BYTES {
+                let mut visit =
+                    |_: u64, record: &Record<'_>, _: &[u8]| compress::require(record.compression);
+                match scanner.next(&mut visit) {
+                    Ok(Ok(true)) => {}
+                    // Recovery tells what is wrong there.
+                    Ok(Ok(false) | Err(_)) => break,
+                    Err(ScanError::Read(error)) => {
+                        return Err(error_at("read", &segment.path, error));
+                    }
+                    Err(ScanError::Visit(error)) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+}

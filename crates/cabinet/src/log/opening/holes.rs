@@ -1,0 +1,381 @@
+//! Holes: what is no record where there should be one, and what that means.
+//!
+//! Opening and checking go through segments by this one walk, so they agree. At a hole it asks two
+//! things: whether anything valid follows, and whether what was there had been promised. See
+//! [`Promise`].
+//!
+//! | | promised | not promised |
+//! |---|---|---|
+//! | in an append block of the last segment | damage | the block was not filled: nothing is lost |
+//! | at the end of the last segment | damage | a torn tail: it was never acknowledged; or nothing was written |
+//! | elsewhere | damage | loss of what no power failure spares |
+//!
+//! Behind damage the walk goes on with the next record. Behind what was lost with the power the
+//! rest of the segment is left out, so that no batch comes back in parts.
+
+use crate::Damage;
+use crate::io::{File, can_write_part, read_around};
+use crate::log::manifest::{Contents, State};
+use crate::log::record::Record;
+use crate::log::scan::{CUT, ScanError, Scanner, Stop, UNREADABLE, UNWRITTEN, Visit};
+use crate::log::segments::{MARGIN_BYTES, Place, SEGMENT_HEADER_BYTES};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Said of the place where a file ends that was longer.
+const CUT_OFF: &str = "the file was cut";
+
+/// What became of the bytes of a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The rest of an append block that its thread had not filled.
+    Unfilled,
+    /// The end of the log, which was being appended to.
+    Torn,
+    /// It was not synced when the power went.
+    Lost,
+    /// It had been promised.
+    Damaged,
+}
+
+/// Bytes of a segment that hold no record though they should or might.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hole {
+    pub(crate) number: u64,
+    pub(crate) path: PathBuf,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    pub(crate) fate: Fate,
+    pub(crate) what: &'static str,
+    /// Records follow it in its segment, or in a later one.
+    pub(crate) is_followed: bool,
+}
+
+impl Hole {
+    /// Returns the hole as damage, if the log had promised that there is none.
+    pub(crate) fn damage(&self) -> Damage {
+        Damage { file: self.path.clone(), offset: self.offset, what: self.what.into() }
+    }
+}
+
+/// What a segment is, for a walk through it.
+#[derive(Clone)]
+pub(crate) struct Extent {
+    pub(crate) number: u64,
+    pub(crate) path: PathBuf,
+    pub(crate) file: Arc<dyn File>,
+    /// Bytes that the file has.
+    pub(crate) length: u64,
+    /// Where its records end, if that is known: it is sealed then.
+    pub(crate) end: Option<u64>,
+    pub(crate) is_last: bool,
+}
+
+impl Extent {
+    /// Where a scan ends.
+    pub(crate) fn scanned_end(&self) -> u64 {
+        self.end.map_or(self.length, |end| end.min(self.length))
+    }
+}
+
+/// What the last process that had the database open had promised to keep.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Promise {
+    /// It closed the database: everything up to there. What is behind was appended after another
+    /// opening, of which the power took the note.
+    Closed { end: Place, proven: Place },
+    /// It was killed: everything, since the system has it; only what was being appended may be
+    /// torn.
+    Killed { proven: Place, has_margin: bool },
+    /// The power went: what had been synced. Segments up to `through` were, whole.
+    PowerLost { through: u64, proven: Place },
+    /// Its manifest was of the first format: as `PowerLost`, but sealed segments are taken for
+    /// whole.
+    Unknown { proven: Place },
+}
+
+impl Promise {
+    pub(super) fn new(contents: &Contents, boot: Option<[u8; 16]>, checkpoint: Place) -> Self {
+        let proven = checkpoint;
+        match contents.state {
+            State::Closed { number, offset } => Self::Closed { end: (number, offset), proven },
+            State::Open if boot == Some(contents.boot) => {
+                Self::Killed { proven, has_margin: contents.has_margin }
+            }
+            State::Open => Self::PowerLost { through: contents.synced_through, proven },
+            State::Unknown => Self::Unknown { proven },
+        }
+    }
+
+    /// Notes that the log had been synced up to this place.
+    pub(super) fn prove(&mut self, place: Place) {
+        match self {
+            Self::Closed { proven, .. }
+            | Self::Killed { proven, .. }
+            | Self::PowerLost { proven, .. }
+            | Self::Unknown { proven } => *proven = (*proven).max(place),
+        }
+    }
+
+    /// Whether sync marks further on may prove more.
+    pub(super) fn can_be_proven(&self) -> bool {
+        !matches!(self, Self::Killed { .. })
+    }
+
+    /// Whether what was at this place had been promised. Records that follow prove that, while the
+    /// system lived, it had been written.
+    pub(super) fn covers(&self, place: Place, is_followed: bool, is_last: bool) -> bool {
+        match *self {
+            Self::Closed { end, proven } => place < end.max(proven),
+            Self::Killed { proven, .. } => is_followed || place < proven,
+            Self::PowerLost { through, proven } => place.0 <= through || place < proven,
+            Self::Unknown { proven } => is_followed && !is_last || place < proven,
+        }
+    }
+
+    /// Whether there had been something that the disk cannot read any more: a process that is
+    /// killed leaves nothing of that kind.
+    fn covers_unreadable(&self, what: Option<&str>) -> bool {
+        matches!(self, Self::Killed { .. }) && what == Some(UNREADABLE)
+    }
+
+    /// What is at the end of the log, in a file of this length, if no process leaves it that is
+    /// killed. It appends only where the file has room, so a record that is cut is none; and behind
+    /// the last record, be that torn, there is a margin.
+    pub(super) fn beyond_a_kill(
+        &self,
+        stop: &Stop,
+        file: &dyn File,
+        length: u64,
+    ) -> io::Result<Option<&'static str>> {
+        let Self::Killed { has_margin, .. } = *self else { return Ok(None) };
+        Ok(match stop.what {
+            Some(CUT | UNREADABLE) => stop.what,
+            _ if !has_margin => None,
+            None if length < stop.offset + MARGIN_BYTES as u64 => Some(CUT_OFF),
+            Some(_) if !ends_with_margin(file, length)? => Some(CUT_OFF),
+            _ => None,
+        })
+    }
+
+    /// Whether this segment had been promised.
+    pub(super) fn covers_segment(&self, number: u64) -> bool {
+        match *self {
+            Self::Closed { end, proven } => number <= end.0.max(proven.0),
+            Self::Killed { .. } => true,
+            Self::PowerLost { through, proven } => number <= through || number <= proven.0,
+            Self::Unknown { .. } => false,
+        }
+    }
+}
+
+/// A walk through the segments of a log, in their order.
+pub(crate) struct Walk {
+    salt: u32,
+    extents: Vec<Extent>,
+    promise: Promise,
+    /// All sync marks there are have been looked for.
+    is_proven: bool,
+}
+
+impl Walk {
+    pub(crate) fn new(salt: u32, extents: Vec<Extent>, promise: Promise) -> Self {
+        Self { salt, extents, promise, is_proven: false }
+    }
+
+    pub(crate) fn extents(&self) -> &[Extent] {
+        &self.extents
+    }
+
+    /// Shows the records of a segment from `start` on to `visit`, and its holes to `each`, in their
+    /// order. Returns where its records end.
+    pub(crate) fn segment(
+        &mut self,
+        index: usize,
+        start: u64,
+        visit: &mut Visit<'_>,
+        each: &mut dyn FnMut(&Hole) -> crate::Result<()>,
+    ) -> Result<u64, ScanError> {
+        let extent = self.extents[index].clone();
+        let end = extent.scanned_end();
+        let mut scanner = Scanner::new(Arc::clone(&extent.file), self.salt, start, end);
+        loop {
+            let mut stop = match scanner.next(visit)? {
+                Ok(true) => continue,
+                Ok(false) => {
+                    self.promise.prove(scanner.synced());
+                    let offset = end.max(SEGMENT_HEADER_BYTES as u64);
+                    if extent.is_last || extent.end.is_some_and(|known| known > offset) {
+                        let stop = Stop { offset, what: None, block_end: None, batch_end: None };
+                        self.end_of_segment(index, &extent, &stop, each)?;
+                    }
+                    return Ok(end);
+                }
+                Err(stop) => stop,
+            };
+            self.promise.prove(scanner.synced());
+            let followed_at = next_record(&mut scanner, &stop)?;
+            if let Some(block_end) = stop.block_end {
+                let within = followed_at.filter(|next| *next < block_end);
+                let place = (extent.number, stop.offset);
+                self.prove_all(index, stop.offset)?;
+                let is_known = within.is_some() || !extent.is_last;
+                // Such a block can neither be filled nor cut.
+                if !can_write_part(&*extent.file, stop.offset..block_end)? {
+                    stop.what = Some(UNREADABLE);
+                }
+                let is_damage = stop.what == Some(UNREADABLE)
+                    || self.promise.covers(place, is_known, extent.is_last);
+                let fate = if is_damage { Fate::Damaged } else { Fate::Unfilled };
+                let hole_end = within.filter(|_| is_damage).unwrap_or(block_end);
+                each(&extent.hole(&stop, hole_end, fate, true))?;
+                if is_damage && within.is_some() {
+                    resume(&mut scanner, &stop)?;
+                } else {
+                    scanner.go_back(stop.offset, stop.block_end);
+                    scanner.leave_block();
+                }
+                continue;
+            }
+            let Some(next) = followed_at else {
+                self.prove_all(index, stop.offset)?;
+                let place = (extent.number, stop.offset);
+                // What is whole of a batch that was promised is better than nothing.
+                if stop.batch_end.is_some()
+                    && (self.promise.covers(place, !extent.is_last, extent.is_last)
+                        || self.promise.covers_unreadable(stop.what))
+                    && resume(&mut scanner, &stop)?
+                {
+                    each(&extent.hole(&stop, scanner.offset(), Fate::Damaged, true))?;
+                    continue;
+                }
+                self.end_of_segment(index, &extent, &stop, each)?;
+                return Ok(stop.offset);
+            };
+            self.prove_all(index, stop.offset)?;
+            if !self.promise.covers((extent.number, stop.offset), true, extent.is_last) {
+                each(&extent.hole(&stop, end, Fate::Lost, true))?;
+                return Ok(stop.offset);
+            }
+            scanner.go_back(stop.offset, None);
+            resume(&mut scanner, &stop)?;
+            // Members of a batch come before what follows it.
+            let next = next.min(scanner.offset());
+            each(&extent.hole(&stop, next, Fate::Damaged, true))?;
+        }
+    }
+
+    /// What is behind the last record of a segment.
+    fn end_of_segment(
+        &mut self,
+        index: usize,
+        extent: &Extent,
+        stop: &Stop,
+        each: &mut dyn FnMut(&Hole) -> crate::Result<()>,
+    ) -> Result<(), ScanError> {
+        let place = (extent.number, stop.offset);
+        let length = extent.length.max(stop.offset);
+        if extent.is_last {
+            let (mut fate, mut end) = (Fate::Torn, length);
+            let mut stop = stop.clone();
+            let beyond = self.promise.beyond_a_kill(&stop, &*extent.file, extent.length)?;
+            if let Some(what) = beyond {
+                fate = Fate::Damaged;
+                stop.what = Some(what);
+            } else if self.promise.covers(place, false, true) {
+                fate = Fate::Damaged;
+                if let Promise::Closed { end: (number, offset), .. } = self.promise
+                    && number == extent.number
+                {
+                    end = end.max(offset);
+                }
+            } else if stop.what.is_none() {
+                // What was allocated and not used.
+                return Ok(());
+            }
+            return Ok(each(&extent.hole(&stop, end, fate, false))?);
+        }
+        // A process that was killed before it had cut a sealed segment leaves zeros at its end.
+        if stop.what.is_none() && extent.end.is_none_or(|end| end <= stop.offset) {
+            return Ok(());
+        }
+        let is_followed = index + 1 < self.extents.len();
+        let is_damage = self.promise.covers(place, true, false);
+        let fate = if is_damage { Fate::Damaged } else { Fate::Lost };
+        let end = extent.end.unwrap_or(length);
+        Ok(each(&extent.hole(stop, end, fate, is_followed))?)
+    }
+
+    /// Looks for sync marks behind a place, once.
+    fn prove_all(&mut self, index: usize, offset: u64) -> io::Result<()> {
+        if self.is_proven || !self.promise.can_be_proven() {
+            return Ok(());
+        }
+        self.is_proven = true;
+        let mut start = offset;
+        for extent in &self.extents[index..] {
+            let synced = marked(&extent.file, self.salt, start, extent.scanned_end())?;
+            self.promise.prove(synced);
+            start = 0;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the last bytes of a file of this length are a margin.
+fn ends_with_margin(file: &dyn File, length: u64) -> io::Result<bool> {
+    let Some(start) = length.checked_sub(MARGIN_BYTES as u64) else { return Ok(false) };
+    let mut margin = [0; MARGIN_BYTES];
+    read_around(file, &mut margin, start, &mut Vec::new())?;
+    Ok(margin == [0; MARGIN_BYTES])
+}
+
+/// The greatest place that sync marks between these offsets of a segment tell of.
+pub(super) fn marked(file: &Arc<dyn File>, salt: u32, start: u64, end: u64) -> io::Result<Place> {
+    let mut scanner = Scanner::new(Arc::clone(file), salt, start, end);
+    loop {
+        match scanner.next(&mut |_, _: &Record<'_>, _| Ok(())) {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => break,
+            Ok(Err(stop)) => {
+                if next_record(&mut scanner, &stop)?.is_none() {
+                    break;
+                }
+            }
+            Err(ScanError::Read(error)) => return Err(error),
+            // It is never refused.
+            Err(ScanError::Visit(_)) => break,
+        }
+    }
+    Ok(scanner.synced())
+}
+
+/// Where the next record behind a hole begins, that is no part of what the hole began with.
+fn next_record(scanner: &mut Scanner, stop: &Stop) -> io::Result<Option<u64>> {
+    let found = match stop.batch_end {
+        Some(batch_end) => scanner.find_from(batch_end)?,
+        None => scanner.find_next()?,
+    };
+    Ok(found.then(|| scanner.offset()))
+}
+
+/// Goes on with the first whole record behind the beginning of a hole, be it a batch's member.
+fn resume(scanner: &mut Scanner, stop: &Stop) -> io::Result<bool> {
+    scanner.go_back(stop.offset, stop.block_end);
+    scanner.find_next()
+}
+
+impl Extent {
+    fn hole(&self, stop: &Stop, end: u64, fate: Fate, is_followed: bool) -> Hole {
+        Hole {
+            number: self.number,
+            path: self.path.clone(),
+            offset: stop.offset,
+            bytes: end.saturating_sub(stop.offset),
+            fate,
+            what: stop.what.unwrap_or(UNWRITTEN),
+            is_followed,
+        }
+    }
+}

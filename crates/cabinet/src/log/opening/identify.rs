@@ -1,0 +1,127 @@
+//! Finding out which log files belong to when no copy of the manifest can be read.
+//!
+//! All checksums of a log start from its salt, and a CRC can be run backwards: from the checksum
+//! of a header or record that is whole, and the bytes it covers, follows the salt.
+
+use crate::io::File;
+use crate::log::Identity;
+use crate::log::record::{ALIGNMENT, PREFIX_BYTES, Record, read_u32, read_u64};
+use crate::log::segments::{SEGMENT_HEADER_BYTES, SegmentHeader, read_beginning};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+/// The polynomial of CRC-32C, lowest term first.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+/// Bytes at the beginning of each segment in which records are asked for the salt.
+const ASKED_BYTES: usize = 256 << 10;
+
+/// Longest record that is asked for the salt.
+const ASKED_RECORD_BYTES_MAX: usize = 4096;
+
+/// Records that must agree on a salt which no header confirms.
+const AGREEING_RECORDS: usize = 3;
+
+/// The number from which the checksum of these bytes must have started.
+fn start_of(sum: u32, parts: &[&[u8]]) -> u32 {
+    let mut state = !sum;
+    for byte in parts.iter().rev().flat_map(|part| part.iter().rev()) {
+        for _ in 0..8 {
+            state = if state >> 31 == 1 { ((state ^ POLYNOMIAL) << 1) | 1 } else { state << 1 };
+        }
+        state ^= u32::from(*byte);
+    }
+    !state
+}
+
+/// The identity of the log that these segments are of, as far as salvaging needs it: the seed of
+/// key hashes is lost. `None` if neither headers nor records agree on one.
+pub(super) fn identify(files: &[Arc<dyn File>]) -> io::Result<Option<Identity>> {
+    let mut headers: BTreeMap<(u64, u32), usize> = BTreeMap::new();
+    let mut salts: BTreeMap<u32, usize> = BTreeMap::new();
+    for file in files {
+        let (bytes, _) = read_beginning(&**file, ASKED_BYTES)?;
+        if let Some(identity) = of_header(&bytes) {
+            *headers.entry((identity.id, identity.salt)).or_default() += 1;
+        }
+        for salt in salts_of_records(&bytes) {
+            *salts.entry(salt).or_default() += 1;
+        }
+    }
+    // A damaged header tells of a salt that nothing else confirms.
+    let confirmed = headers
+        .into_iter()
+        .max_by_key(|((_, salt), count)| *count + salts.get(salt).copied().unwrap_or(0));
+    let by_records = salts.into_iter().max_by_key(|(_, count)| *count);
+    let identity = |id, salt| Some(Identity { id, hash_seed: 0, salt });
+    Ok(match (confirmed, by_records) {
+        (Some(((id, salt), _)), Some((other, count)))
+            if salt == other || count < AGREEING_RECORDS =>
+        {
+            identity(id, salt)
+        }
+        (Some(((id, salt), _)), None) => identity(id, salt),
+        (_, Some((salt, count))) if count >= AGREEING_RECORDS => identity(0, salt),
+        _ => None,
+    })
+}
+
+/// What a header says, if all its other fields are such as a header has.
+fn of_header(bytes: &[u8]) -> Option<Identity> {
+    let header = bytes.get(..SEGMENT_HEADER_BYTES)?;
+    let salt = start_of(read_u32(&header[60..]), &[&header[..60]]);
+    let identity = Identity { id: read_u64(&header[24..]), hash_seed: 0, salt };
+    SegmentHeader::decode(header, &identity).is_ok().then_some(identity)
+}
+
+/// The salts from which the checksums of the first records started, if they are whole.
+fn salts_of_records(bytes: &[u8]) -> Vec<u32> {
+    let mut salts = Vec::new();
+    let mut at = SEGMENT_HEADER_BYTES;
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        match Record::decode_unchecked(rest) {
+            Ok(record) => {
+                if record.total <= ASKED_RECORD_BYTES_MAX {
+                    let checked = &rest[PREFIX_BYTES..record.checked_end()];
+                    salts.push(start_of(read_u32(rest), &[checked, &rest[4..PREFIX_BYTES]]));
+                }
+                // Records of a batch or a block begin where its value does.
+                let is_joint = record.is_joint() && record.value_start.is_multiple_of(ALIGNMENT);
+                at += if is_joint { record.value_start } else { record.total };
+            }
+            Err(_) => at += ALIGNMENT,
+        }
+    }
+    salts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_start_of_a_checksum_is_found(start: u32, one: Vec<u8>, other: Vec<u8>) {
+            let sum = crc32c::crc32c_append(crc32c::crc32c_append(start, &one), &other);
+            prop_assert_eq!(start_of(sum, &[&one, &other]), start);
+        }
+    }
+
+    #[test]
+    fn a_header_tells_the_identity() {
+        let identity = Identity { id: 0x1234_5678_9abc_def0, hash_seed: 0, salt: 0xfeed_beef };
+        let header = SegmentHeader {
+            number: 3,
+            clears: false,
+            is_behind_pages: false,
+            first_sequence: 77,
+            previous_bytes: 1000,
+            capacity: 1 << 20,
+        };
+        let found = of_header(&header.encode(&identity)).unwrap();
+        assert_eq!((found.id, found.salt), (identity.id, identity.salt));
+        assert!(of_header(&[0; SEGMENT_HEADER_BYTES]).is_none());
+    }
+}

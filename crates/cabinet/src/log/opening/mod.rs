@@ -1,0 +1,347 @@
+//! Opening a log: what the last process left behind becomes a log again.
+//!
+//! 1. The manifest says whose segments these are, and which must be there; see [`survey`].
+//! 2. Segments are opened, oldest first; those before the last one that clears are removed. A
+//!    missing one gets a placeholder, so that what pointed into it is an error and not nothing.
+//! 3. A checkpoint, if there is a good one, gives the engine its index as it was at some
+//!    position; the log is replayed from there. Otherwise it is replayed from the beginning.
+//! 4. Holes are told apart, see [`holes`]. Append blocks that were not filled are filled. A
+//!    torn tail is cut. Damage is reported, what cannot be read is kept aside, and the replay goes
+//!    on behind it. Where it is the disk that cannot read, nothing is written.
+
+pub(crate) mod check;
+mod compressions;
+mod finish;
+pub(crate) mod holes;
+mod identify;
+mod kept_aside;
+mod mend;
+pub(crate) mod remains;
+mod segments;
+mod survey;
+
+pub(super) use kept_aside::DAMAGED_INFIX;
+
+use super::checkpoint::{self, Checkpoint};
+use super::record::Record;
+use super::scan::ScanError;
+use super::segments::{Faults, Location, Place, Segment, Segments, segment_number};
+use super::{Identity, Nature, Settings, error_at, manifest};
+use crate::io::{File, Storage, directory_of};
+use crate::{Damage, Error, Result, compress};
+use holes::{Extent, Fate, Hole, Promise, Walk};
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes between two messages on the progress of a replay.
+const PROGRESS_BYTES: u64 = 4 << 30;
+
+/// A log being opened.
+pub(crate) struct Recovery {
+    storage: Arc<dyn Storage>,
+    directory: PathBuf,
+    settings: Settings,
+    pub(crate) identity: Identity,
+    /// What the database was created with; differs from what was asked for in the parameters only.
+    pub(crate) nature: Nature,
+    lock: Box<dyn Any + Send + Sync>,
+    manifest: manifest::Found,
+    promise: Promise,
+    extents: Vec<Extent>,
+    pub(crate) segments: Segments,
+    pub(crate) checkpoint: Option<Checkpoint>,
+    next_sequence: u64,
+    replayed: bool,
+    replay_from: (u64, u64),
+    /// Number of the oldest segment, if the log began with it or was cleared by it: then replaying
+    /// all of the log gives the whole index, and a checkpoint from before it is void.
+    pub(crate) whole_from: Option<u64>,
+    /// Numbers of segments that hold pages of leaves and no change, as the segments after them say.
+    without_changes: BTreeSet<u64>,
+    /// Behind the last record that the checkpoint lists, of those that were noted.
+    listed_end: Place,
+    /// What the replay has met where records should be, in the order of the log.
+    pub(crate) holes: Vec<Hole>,
+    damages: Vec<Damage>,
+    /// Damage of an index in runs.
+    pub(crate) index_faults: Arc<Faults>,
+}
+
+impl Recovery {
+    /// Opens what is in the directory, or makes a new log of it, of this nature. A log of another
+    /// kind is refused.
+    pub(crate) fn open(
+        storage: Arc<dyn Storage>,
+        directory: &Path,
+        settings: Settings,
+        options: &crate::Options,
+        nature: Nature,
+    ) -> Result<Self> {
+        let at = |operation| move |error| error_at(operation, directory, error);
+        if !options.create {
+            storage.list(directory).map_err(at("open"))?;
+        }
+        storage.create_dir(directory).map_err(at("create"))?;
+        let lock = storage.lock(&directory.join("lock")).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => Error::InUse { path: directory.to_owned() },
+            _ => error_at("lock", directory, error),
+        })?;
+        let found = match manifest::read(storage.as_ref(), directory)? {
+            Some(found) if found.contents.nature.kind != nature.kind => {
+                return Err(Error::WrongKind {
+                    path: directory.to_owned(),
+                    found: format!("a database of kind {:?}", found.contents.nature.kind),
+                    wanted: format!("one of kind {:?}", nature.kind),
+                });
+            }
+            Some(found) => {
+                found.sync(storage.as_ref(), directory)?;
+                found
+            }
+            None => create(storage.as_ref(), directory, options, &nature)?,
+        };
+        let identity = found.contents.identity;
+        let checkpoint = Checkpoint::open(storage.as_ref(), directory, &identity)?;
+        let place = survey::place_of(checkpoint.as_ref());
+        let promise = Promise::new(&found.contents, storage.boot_id(), place);
+        let mut recovery = Self {
+            directory: directory.to_owned(),
+            settings,
+            identity,
+            nature: found.contents.nature,
+            lock,
+            damages: found.damages.clone(),
+            next_sequence: found.contents.next_sequence,
+            manifest: found,
+            promise,
+            extents: Vec::new(),
+            segments: Segments::default(),
+            checkpoint,
+            replayed: false,
+            replay_from: (0, 0),
+            whole_from: Some(1),
+            without_changes: BTreeSet::new(),
+            listed_end: (0, 0),
+            holes: Vec::new(),
+            index_faults: Arc::default(),
+            storage,
+        };
+        recovery.open_segments()?;
+        recovery.require_compressions()?;
+        if let Some(checkpoint) = &recovery.checkpoint
+            && !recovery.reaches(checkpoint.replay_segment, checkpoint.replay_offset)
+        {
+            // What it ends with was made durable before it.
+            let error = checkpoint.corrupted("the log that it ends with is missing");
+            recovery.distrust_checkpoint(&error);
+        }
+        if let Some(checkpoint) = &recovery.checkpoint {
+            recovery.next_sequence = recovery.next_sequence.max(checkpoint.next_sequence);
+            recovery.replay_from = (checkpoint.replay_segment, checkpoint.replay_offset);
+        }
+        Ok(recovery)
+    }
+
+    /// Whether the log goes on behind the checkpoint, or segments are gone that it lists.
+    pub(crate) fn goes_on(&self) -> bool {
+        let place = self.replay_from;
+        let goes_on = |extent: &Extent| (extent.number, extent.length) > place;
+        self.checkpoint.is_none() || self.lists_what_is_gone() || self.extents.iter().any(goes_on)
+    }
+
+    /// Whether the checkpoint lists segments that are gone.
+    pub(crate) fn lists_what_is_gone(&self) -> bool {
+        let is_there = |number| self.segments.iter().any(|segment| segment.number == number);
+        let lines = self.checkpoint.as_ref().map_or(&[][..], |checkpoint| &checkpoint.segments);
+        lines.iter().any(|line| !is_there(line.number))
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Returns a function that tells how many bytes of the disk are free.
+    pub(crate) fn free_space(&self) -> impl Fn() -> u64 + use<> {
+        let (storage, directory) = (Arc::clone(&self.storage), self.directory.clone());
+        move || storage.free_bytes(&directory).unwrap_or(u64::MAX)
+    }
+
+    /// Makes a file without a name for an index that does not fit into memory.
+    pub(crate) fn run_file_maker(&self) -> impl Fn() -> Result<(Arc<dyn File>, PathBuf)> + use<> {
+        let (storage, directory) = (Arc::clone(&self.storage), self.directory.clone());
+        move || checkpoint::nameless_file(storage.as_ref(), &directory)
+    }
+
+    /// Whether the log has come to this place, be it that the segment has gone since.
+    fn reaches(&self, number: u64, offset: u64) -> bool {
+        let mut newer = self.segments.iter().filter(|segment| segment.number >= number).peekable();
+        newer.peek().is_some()
+            && newer.all(|segment| {
+                segment.number > number || segment.is_missing || segment.bytes() >= offset
+            })
+    }
+
+    /// Reports damage that an engine has found.
+    pub(crate) fn report(&mut self, damage: Damage) {
+        report_damage(&damage);
+        self.damages.push(damage);
+    }
+
+    /// Notes that the checkpoint lists a record at this place: it was on the disk before the list
+    /// was.
+    pub(crate) fn note_listed(&mut self, place: Place) {
+        let end = (place.0, place.1 + 1);
+        self.promise.prove(end);
+        self.listed_end = self.listed_end.max(end);
+    }
+
+    /// Forgets the checkpoint, so that the log is replayed from the beginning.
+    pub(crate) fn distrust_checkpoint(&mut self, error: &Error) {
+        tracing::warn!("the checkpoint is ignored: {error}");
+        self.forget_checkpoint();
+    }
+
+    /// As `distrust_checkpoint`, of one that is merely too old.
+    pub(crate) fn forget_checkpoint(&mut self) {
+        self.checkpoint = None;
+        self.replay_from = (0, 0);
+        for segment in self.segments.iter() {
+            segment.live_bytes.set(0);
+            segment.tombstone_bytes.store(0, Ordering::Relaxed);
+            segment.next_expiry_ms.store(u64::MAX, Ordering::Relaxed);
+        }
+    }
+
+    /// Shows the engine every record from where its index stands, in order.
+    pub(crate) fn replay(
+        &mut self,
+        visit: &mut dyn FnMut(&Segments, &Segment, Location, &Record<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let (first, first_offset) = self.replay_from;
+        let extents = std::mem::take(&mut self.extents);
+        let mut walk = Walk::new(self.identity.salt, extents, self.promise);
+        let to_go = walk.extents().iter().filter(|extent| extent.number >= first);
+        let total: u64 = to_go.map(Extent::scanned_end).sum();
+        let (mut done, mut told) = (0, 0);
+        for index in 0..walk.extents().len() {
+            let extent = walk.extents()[index].clone();
+            let Some(segment) =
+                self.segments.iter().find(|one| one.number == extent.number).cloned()
+            else {
+                continue;
+            };
+            if segment.number < first {
+                continue;
+            }
+            let start = if segment.number == first { first_offset } else { 0 };
+            let mut holes: Vec<Hole> = Vec::new();
+            let (mut next_sequence, mut replayed) = (self.next_sequence, self.replayed);
+            let end = walk.segment(
+                index,
+                start,
+                &mut |offset, record, _| {
+                    next_sequence = next_sequence.max(record.sequence.saturating_add(1));
+                    replayed = true;
+                    compress::require(record.compression)?;
+                    visit(&self.segments, &segment, segment.at(offset), record)
+                },
+                &mut |hole| {
+                    holes.push(hole.clone());
+                    Ok(())
+                },
+            );
+            let end = end.map_err(|error| match error {
+                ScanError::Read(error) => error_at("read", &segment.path, error),
+                ScanError::Visit(error) => error,
+            })?;
+            (self.next_sequence, self.replayed) = (next_sequence, replayed);
+            self.mend(&segment, &extent, end, &holes)?;
+            self.holes.append(&mut holes);
+            done += segment.bytes();
+            if done - told >= PROGRESS_BYTES {
+                told = done;
+                tracing::info!("replayed {} of {} MiB of the log", done >> 20, total >> 20);
+            }
+        }
+        Ok(())
+    }
+
+    /// Places behind the checkpoint's position of which an earlier opening has kept aside what was
+    /// there, and did not come to its end: what they held may be missed by what follows.
+    pub(crate) fn kept_aside(&self) -> Result<Vec<(Place, Fate)>> {
+        let failed = |error| error_at("list", &self.directory, error);
+        let names = self.storage.list(&self.directory).map_err(failed)?;
+        // Segments that were removed or cleared since are none of the log's any more.
+        let oldest = self.segments.iter().map(|segment| segment.number).min().unwrap_or(u64::MAX);
+        let from = self.replay_from.max((oldest, 0));
+        let place_in = |name: &String| {
+            let (number, rest) = name.split_once(".log.")?;
+            let (infix, rest) = rest.split_once('-')?;
+            let fate = match infix {
+                "damaged" => Fate::Damaged,
+                "lost" => Fate::Lost,
+                _ => return None,
+            };
+            let place = (number.parse().ok()?, rest.split('-').next()?.parse().ok()?);
+            (place >= from).then_some((place, fate))
+        };
+        Ok(names.iter().filter_map(place_in).collect())
+    }
+
+    /// Whether no change is lost with this segment.
+    pub(crate) fn is_without_changes(&self, number: u64) -> bool {
+        self.without_changes.contains(&number)
+    }
+
+    /// Returns where segments with changes are missing from the checkpoint's position on, and what
+    /// became of what they held from there on.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = (Place, Fate)> {
+        let (first, first_offset) = self.replay_from;
+        let missing = self
+            .segments
+            .iter()
+            .filter(move |segment| segment.is_missing && !self.is_without_changes(segment.number));
+        missing.filter(move |segment| segment.number >= first).map(move |segment| {
+            let offset = if segment.number == first { first_offset } else { 0 };
+            let place = (segment.number, offset);
+            let is_damage = self.promise.covers(place, true, false);
+            (place, if is_damage { Fate::Damaged } else { Fate::Lost })
+        })
+    }
+}
+
+/// Makes a new database of a directory without a manifest, unless there is or was one.
+fn create(
+    storage: &dyn Storage,
+    directory: &Path,
+    options: &crate::Options,
+    nature: &Nature,
+) -> Result<manifest::Found> {
+    let names = storage.list(directory).map_err(|error| error_at("list", directory, error))?;
+    if names.iter().any(|name| segment_number(name).is_some()) {
+        return Err(Error::Corrupted {
+            file: directory.join(manifest::NAME),
+            offset: 0,
+            what:
+                "it is missing, and so is its copy, but there are segments: the database does not \
+                   open; `tyrant salvage` copies what can be read into another"
+                    .into(),
+        });
+    }
+    if !options.create && !options.truncate {
+        return Err(error_at("open", directory, io::ErrorKind::NotFound.into()));
+    }
+    let found = manifest::create(storage, directory, nature)?;
+    // The directory itself may be new.
+    let parent = directory_of(directory);
+    storage.sync_dir(parent).map_err(|error| error_at("sync", parent, error))?;
+    Ok(found)
+}
+
+fn report_damage(damage: &Damage) {
+    tracing::error!("damage: {damage}");
+}

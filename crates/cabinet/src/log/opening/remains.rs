@@ -1,0 +1,328 @@
+//! What is left of a damaged log, read without opening it: every record that is whole, wherever it
+//! is. Nothing is written to the log's directory, which may be on a file system that is
+//! read-only.
+//!
+//! [`super::check`] reports what opening would find; this reads on behind whatever it finds.
+
+use super::check::{Lock, lock_to_look};
+use super::holes::Promise;
+use super::identify::identify;
+use super::survey::cannot_be_opened;
+use crate::io::{File, Open, Storage, is_unreadable};
+use crate::log::checkpoint::{self, Checkpoint};
+use crate::log::manifest::{self, Nature};
+use crate::log::record::{ALIGNMENT, Record};
+use crate::log::scan::{ScanError, Scanner, Stop};
+use crate::log::segments::{
+    HeaderFound, SEGMENT_HEADER_BYTES, SegmentHeader, read_header, segment_number, segment_path,
+};
+use crate::log::{Identity, error_at};
+use crate::{Damage, Error, Result};
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Visits a record; told how many holes there are in the log before it.
+pub(crate) type VisitWhole<'v> = dyn FnMut(&Record<'_>, u64) -> Result<()> + 'v;
+
+/// A damaged log that is only read. While it is, no process can open it.
+pub(crate) struct Remains<'s> {
+    storage: &'s dyn Storage,
+    directory: &'s Path,
+    identity: Identity,
+    /// `None` if no manifest can be read.
+    pub(crate) nature: Option<Nature>,
+    /// In the order of the log.
+    segments: Vec<Remnant>,
+    /// Numbers of segments that the manifest names and that are not there.
+    missing: Vec<u64>,
+    /// What was promised, if a manifest can be read.
+    promise: Option<Promise>,
+    /// Where the log ended when it was closed, if it was.
+    closed_at: Option<(u64, u64)>,
+    /// Damage found before any record is read.
+    damages: Vec<Damage>,
+    _lock: Option<Lock>,
+}
+
+struct Remnant {
+    path: PathBuf,
+    file: Arc<dyn File>,
+    number: u64,
+    header: Option<SegmentHeader>,
+    length: u64,
+}
+
+impl<'s> Remains<'s> {
+    pub(crate) fn open(storage: &'s dyn Storage, directory: &'s Path) -> Result<Self> {
+        let names = storage.list(directory).map_err(|error| error_at("list", directory, error))?;
+        let lock = lock_to_look(storage, directory, &names)?;
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
+        numbers.sort_unstable();
+        let mut files = Vec::with_capacity(numbers.len());
+        let mut damages = Vec::new();
+        let mut opened = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let path = segment_path(directory, number);
+            match storage.open(&path, Open::Existing) {
+                Ok(file) => {
+                    files.push(file);
+                    opened.push(number);
+                }
+                Err(error) if is_unreadable(&error) => {
+                    damages.push(Damage { file: path, offset: 0, what: cannot_be_opened(&error) });
+                }
+                Err(error) => return Err(error_at("open", &path, error)),
+            }
+        }
+        let stored = match manifest::read(storage, directory) {
+            Ok(None) if files.is_empty() => {
+                let error = std::io::ErrorKind::NotFound.into();
+                return Err(error_at("open", directory, error));
+            }
+            Ok(None) => {
+                let file = directory.join(manifest::NAME);
+                damages.push(Damage { file, offset: 0, what: "it is missing".into() });
+                None
+            }
+            Err(Error::Corrupted { file, offset, what }) => {
+                damages.push(Damage { file, offset, what });
+                manifest::read_remains(storage, directory)?
+            }
+            found => found?.map(|found| {
+                damages.extend(found.damages);
+                found.contents
+            }),
+        };
+        let closed_at = stored.as_ref().and_then(|contents| match contents.state {
+            manifest::State::Closed { number, offset } => Some((number, offset)),
+            _ => None,
+        });
+        let promise =
+            stored.as_ref().map(|contents| Promise::new(contents, storage.boot_id(), (0, 0)));
+        let listed = stored.as_ref().map(|contents| contents.segments.keys().copied());
+        let listed: Vec<u64> = listed.into_iter().flatten().collect();
+        let (identity, nature) = match stored {
+            Some(contents) => (contents.identity, Some(contents.nature)),
+            None => {
+                let found = identify(&files).map_err(|error| error_at("read", directory, error))?;
+                let corrupted = || Error::Corrupted {
+                    file: directory.join(manifest::NAME),
+                    offset: 0,
+                    what: "neither it nor any segment tells which log this is".into(),
+                };
+                (found.ok_or_else(corrupted)?, None)
+            }
+        };
+        let mut remains = Self {
+            storage,
+            directory,
+            identity,
+            nature,
+            segments: Vec::with_capacity(files.len()),
+            missing: Vec::new(),
+            promise,
+            closed_at,
+            damages,
+            _lock: lock,
+        };
+        for (number, file) in opened.into_iter().zip(files) {
+            remains.add(number, file)?;
+        }
+        remains.put_in_order();
+        let is_there = |number| remains.segments.iter().any(|segment| segment.number == number);
+        remains.missing = listed.into_iter().filter(|number| !is_there(*number)).collect();
+        Ok(remains)
+    }
+
+    fn add(&mut self, number: u64, file: Arc<dyn File>) -> Result<()> {
+        let path = segment_path(self.directory, number);
+        let failed = |error| error_at("read", &path, error);
+        let HeaderFound { header, is_blank } =
+            read_header(&*file, &self.identity).map_err(failed)?;
+        let length = file.length().map_err(failed)?;
+        let header = match header {
+            Ok(header) => Some(header),
+            // It was just being begun.
+            Err(_) if is_blank && !self.has_record(&file, length)? => {
+                return Ok(());
+            }
+            Err(what) => {
+                self.damages.push(Damage { file: path.clone(), offset: 0, what: what.into() });
+                None
+            }
+        };
+        let number = match &header {
+            Some(header) if header.number != number => {
+                let what = format!("it is segment {}", header.number);
+                self.damages.push(Damage { file: path.clone(), offset: 0, what });
+                header.number
+            }
+            _ => number,
+        };
+        self.segments.push(Remnant { path, file, number, header, length });
+        Ok(())
+    }
+
+    fn has_record(&self, file: &Arc<dyn File>, length: u64) -> Result<bool> {
+        let mut scanner = Scanner::new(Arc::clone(file), self.identity.salt, 0, length);
+        let failed = |error| error_at("read", self.directory, error);
+        match scanner.next(&mut |_, _, _| Ok(())) {
+            Ok(Ok(found)) => Ok(found),
+            Ok(Err(_)) => scanner.find_next().map_err(failed),
+            Err(ScanError::Read(error)) => Err(failed(error)),
+            Err(ScanError::Visit(error)) => Err(error),
+        }
+    }
+
+    /// Puts segments where their headers say that they belong. Those before the last one that
+    /// clears are void.
+    fn put_in_order(&mut self) {
+        self.segments.sort_by_key(|segment| segment.number);
+        // The same segment under a second name brings nothing.
+        self.segments.dedup_by(|later, first| {
+            later.number == first.number && later.header.is_some() && later.header == first.header
+        });
+        let clears =
+            |segment: &Remnant| segment.header.as_ref().is_some_and(|header| header.clears);
+        let first = self.segments.iter().rposition(clears).unwrap_or(0);
+        self.segments.drain(..first);
+    }
+
+    /// Number of the oldest segment, if the log began with it or was cleared by it: then it has all
+    /// changes that there ever were.
+    pub(crate) fn whole_from(&self) -> Option<u64> {
+        let first = self.segments.first()?;
+        let clears = first.header.as_ref().is_some_and(|header| header.clears);
+        (clears || first.number == 1).then_some(first.number)
+    }
+
+    /// The checkpoint, if there is one.
+    pub(crate) fn checkpoint(&self) -> Result<Option<Checkpoint>> {
+        Checkpoint::read(self.storage, self.directory, &self.identity)
+    }
+
+    /// The sequence number that the checkpoint says it began at, be the rest of it as it may.
+    pub(crate) fn checkpoint_began(&self) -> Result<Option<u64>> {
+        checkpoint::began(self.storage, self.directory)
+    }
+
+    pub(crate) fn path_of(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// Visits every record that is whole, in the order of the log, and reports each place where
+    /// there was something else. Returns how many of these are holes in the log.
+    pub(crate) fn walk(
+        &self,
+        visit: &mut VisitWhole<'_>,
+        report: &mut dyn FnMut(Damage),
+    ) -> Result<u64> {
+        let holes = Cell::new(0);
+        self.damages.iter().cloned().for_each(&mut *report);
+        let mut report = |damage| {
+            holes.set(holes.get() + 1);
+            report(damage);
+        };
+        let mut missing = self.missing.iter().peekable();
+        let mut report_missing = |up_to: u64, report: &mut dyn FnMut(Damage)| {
+            while let Some(number) = missing.next_if(|number| **number < up_to) {
+                let file = segment_path(self.directory, *number);
+                report(Damage { file, offset: 0, what: "the segment is missing".into() });
+            }
+        };
+        for (index, segment) in self.segments.iter().enumerate() {
+            report_missing(segment.number, &mut report);
+            let next = self.segments.get(index + 1);
+            let told = next
+                .filter(|next| next.number == segment.number + 1)
+                .and_then(|next| next.header.as_ref())
+                .map(|header| header.previous_bytes)
+                .filter(|bytes| *bytes != 0);
+            let closed_at = self.closed_at.filter(|(number, _)| *number == segment.number);
+            let told = told.or(closed_at.map(|(_, offset)| offset));
+            let part = Part { segment, told, is_last: next.is_none() };
+            self.walk_part(&part, &holes, visit, &mut report)?;
+        }
+        report_missing(u64::MAX, &mut report);
+        Ok(holes.get())
+    }
+
+    fn walk_part(
+        &self,
+        part: &Part<'_>,
+        holes: &Cell<u64>,
+        visit: &mut VisitWhole<'_>,
+        report: &mut dyn FnMut(Damage),
+    ) -> Result<()> {
+        let Remnant { path, file, length, .. } = part.segment;
+        let mut report = |offset, what: String| report(Damage { file: path.clone(), offset, what });
+        let end = part.told.unwrap_or(*length).min(*length);
+        let start = SEGMENT_HEADER_BYTES as u64;
+        let mut scanner = Scanner::new(Arc::clone(file), self.identity.salt, start, end);
+        let failed = |error| match error {
+            ScanError::Read(error) => error_at("read", path, error),
+            ScanError::Visit(error) => error,
+        };
+        let last = loop {
+            let next = scanner.next(&mut |_, record, _| visit(record, holes.get()));
+            let stop = match next.map_err(failed)? {
+                Ok(true) => continue,
+                Ok(false) => {
+                    let offset = scanner.offset();
+                    break Stop { offset, what: None, block_end: None, batch_end: None };
+                }
+                Err(stop) => stop,
+            };
+            // What is whole of a batch that is not is better than nothing.
+            let found = match stop.batch_end {
+                Some(_) => scanner.find_from(stop.offset + ALIGNMENT as u64),
+                None => scanner.find_next(),
+            };
+            let goes_on = found.map_err(|error| failed(error.into()))?;
+            if part.is_damage(&stop, goes_on.then(|| scanner.offset())) {
+                let what = stop.what.unwrap_or("nothing is written where a record should be");
+                report(stop.offset, what.into());
+            }
+            if !goes_on {
+                break stop;
+            }
+        };
+        if part.is_last
+            && part.told.is_none()
+            && let Some(promise) = self.promise
+            && let Some(what) = promise
+                .beyond_a_kill(&last, &*part.segment.file, *length)
+                .map_err(|error| failed(error.into()))?
+        {
+            report(last.offset, what.into());
+        }
+        if let Some(told) = part.told.filter(|told| told > length) {
+            report(*length, format!("{told} bytes were written, {length} are there"));
+        }
+        Ok(())
+    }
+}
+
+/// A segment, and what else is known of its end.
+struct Part<'r> {
+    segment: &'r Remnant,
+    /// Where it ended, as the next one has it.
+    told: Option<u64>,
+    is_last: bool,
+}
+
+impl Part<'_> {
+    /// Whether a stop is damage, and not what a process leaves that is killed while it appends:
+    /// blocks that are not filled, and something unfinished or nothing at the end.
+    fn is_damage(&self, stop: &Stop, goes_on_at: Option<u64>) -> bool {
+        let is_end = match (stop.block_end, goes_on_at) {
+            (_, None) => true,
+            (Some(block_end), Some(next)) => next >= block_end,
+            (None, Some(_)) => false,
+        };
+        // A segment of which the end is known was closed.
+        let is_unfinished = self.told.is_none() && (self.is_last || stop.what.is_none());
+        !(is_end && is_unfinished)
+    }
+}

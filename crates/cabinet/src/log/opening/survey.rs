@@ -1,0 +1,398 @@
+//! The survey of a log that nobody has open: which segments there are, and which there should be.
+//!
+//! It changes nothing. Opening acts on it, checking only reports it.
+//!
+//! - A segment is known by its header, whatever its file is called. Where the header is damaged,
+//!   the file's name tells the number and the manifest the rest.
+//! - A segment that the manifest names and that was promised is missing if it is not there; see
+//!   [`Promise`].
+//! - A segment whose file the disk cannot open is as good as missing, whatever was promised of it.
+//! - A file that the manifest does not name was being removed, if its number is below the highest
+//!   named one; else it was just begun, and counts if it holds anything.
+
+use super::holes::{Extent, Promise, marked};
+use super::kept_aside::DAMAGED_INFIX;
+use crate::io::{File, Open, Storage, is_unreadable};
+use crate::log::manifest::{Contents, State};
+use crate::log::scan::Scanner;
+use crate::log::segments::{
+    HeaderFound, Place, SEGMENT_HEADER_BYTES, SegmentHeader, read_header, segment_number,
+    segment_path,
+};
+use crate::log::{Identity, error_at};
+use crate::{Damage, Result};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What the names of files end with that are on their way to the names they should have.
+const MOVED_SUFFIX: &str = ".moved";
+
+/// A file that may be a segment.
+struct Candidate {
+    /// The number in its name.
+    named: u64,
+    path: PathBuf,
+    file: Arc<dyn File>,
+    length: u64,
+    header: Result<SegmentHeader, &'static str>,
+    is_blank: bool,
+}
+
+/// A segment that counts.
+pub(super) struct Surveyed {
+    pub(super) number: u64,
+    pub(super) path: PathBuf,
+    /// `None` if it is missing.
+    pub(super) file: Option<Arc<dyn File>>,
+    pub(super) length: u64,
+    /// As its header says, or as can be told without.
+    pub(super) header: SegmentHeader,
+    /// Its header cannot be believed.
+    pub(super) is_headless: bool,
+    /// Where its records end, if that is known.
+    pub(super) end: Option<u64>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Survey {
+    /// In their order.
+    pub(super) segments: Vec<Surveyed>,
+    /// Files whose segments are void, were being removed, or were begun and hold nothing.
+    pub(super) removable: Vec<PathBuf>,
+    /// Files under the name of another segment, and their number.
+    pub(super) misnamed: Vec<(PathBuf, u64)>,
+    /// Files that are no segment of this log.
+    pub(super) foreign: Vec<(PathBuf, &'static str)>,
+    /// Files of segments whose headers were not synced when the power went, though records were.
+    pub(super) lost: Vec<PathBuf>,
+    /// Why the file of a segment cannot be opened, by number.
+    unopened: BTreeMap<u64, String>,
+    pub(super) damages: Vec<Damage>,
+}
+
+impl Survey {
+    pub(super) fn of(
+        storage: &dyn Storage,
+        directory: &Path,
+        contents: &Contents,
+        promise: &mut Promise,
+    ) -> Result<Self> {
+        let names = storage.list(directory).map_err(|error| error_at("list", directory, error))?;
+        let mut survey = Self::default();
+        let candidates =
+            candidates(storage, directory, &names, &contents.identity, &mut survey.unopened)?;
+        let found = survey.sort_out(candidates);
+        // A file under the name of another segment takes its place.
+        survey.unopened.retain(|number, _| !found.contains_key(number));
+        survey.prove(&found, contents, promise)?;
+        survey.choose(directory, contents, promise, found)?;
+        survey.note_kept_aside(directory, &names);
+        Ok(survey)
+    }
+
+    /// Whose file is whose, by number.
+    fn sort_out(&mut self, candidates: Vec<Candidate>) -> BTreeMap<u64, Candidate> {
+        let mut found: BTreeMap<u64, Candidate> = BTreeMap::new();
+        let (good, bad): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|c| c.header.is_ok());
+        let (named, misnamed): (Vec<_>, Vec<_>) = good.into_iter().partition(Candidate::is_named);
+        let insert = |found: &mut BTreeMap<_, _>, number, candidate: Candidate| {
+            let is_free = !found.contains_key(&number);
+            if is_free {
+                found.insert(number, candidate);
+                return None;
+            }
+            Some(candidate.path)
+        };
+        for candidate in named {
+            insert(&mut found, candidate.named, candidate);
+        }
+        for candidate in misnamed {
+            let number = candidate.header.map_or(0, |header| header.number);
+            let path = candidate.path.clone();
+            match insert(&mut found, number, candidate) {
+                Some(path) => self.foreign.push((path, "it has the number of another segment")),
+                None => {
+                    let what = format!("it is segment {number} under another name");
+                    self.damages.push(Damage { file: path.clone(), offset: 16, what });
+                    self.misnamed.push((path, number));
+                }
+            }
+        }
+        for candidate in bad {
+            let what = candidate.header.err().unwrap_or_default();
+            if let Some(path) = insert(&mut found, candidate.named, candidate) {
+                self.foreign.push((path, what));
+            }
+        }
+        for (path, what) in &self.foreign {
+            let file = path.clone();
+            self.damages.push(Damage { file, offset: 0, what: (*what).into() });
+        }
+        found
+    }
+
+    /// Looks for sync marks that tell whether what is missing had been synced.
+    fn prove(
+        &self,
+        found: &BTreeMap<u64, Candidate>,
+        contents: &Contents,
+        promise: &mut Promise,
+    ) -> Result<()> {
+        let is_missing = contents.segments.keys().any(|number| !found.contains_key(number));
+        let is_headless = found.values().any(|candidate| candidate.header.is_err());
+        if !promise.can_be_proven() || !is_missing && !is_headless {
+            return Ok(());
+        }
+        for (_, candidate) in found.range(contents.synced_through.saturating_add(1)..) {
+            let synced = marked(&candidate.file, contents.identity.salt, 0, candidate.length)
+                .map_err(|error| error_at("read", &candidate.path, error))?;
+            promise.prove(synced);
+        }
+        Ok(())
+    }
+
+    /// Which of the segments count, and which are missing.
+    fn choose(
+        &mut self,
+        directory: &Path,
+        contents: &Contents,
+        promise: &Promise,
+        found: BTreeMap<u64, Candidate>,
+    ) -> Result<()> {
+        let is_listed = contents.state != State::Unknown;
+        let highest = contents.segments.keys().next_back().copied().unwrap_or(0);
+        let last = |numbers: Option<&u64>| numbers.copied().unwrap_or(0);
+        let last_unopened = last(self.unopened.keys().next_back());
+        let last_found = last(found.keys().next_back()).max(last_unopened);
+        let is_named = |number: u64| !is_listed || contents.segments.contains_key(&number);
+        let mut counting = BTreeMap::new();
+        for (number, candidate) in found {
+            // Nothing was promised of a segment that was just being begun when the power went.
+            let may_be_begun = number == last_found
+                && (!is_named(number) || !is_listed || !promise.covers_segment(number));
+            let is_void = candidate.header.is_err()
+                && may_be_begun
+                && !candidate.holds_records(&contents.identity)?;
+            if is_void || !is_named(number) && number < highest {
+                self.removable.push(candidate.path);
+            } else if candidate.header.is_err() && is_listed && !promise.covers_segment(number) {
+                self.lost.push(candidate.path);
+            } else {
+                counting.insert(number, candidate);
+            }
+        }
+        let clears = |number: &u64, candidate: &Candidate| {
+            candidate.header.is_ok_and(|header| header.clears)
+                || candidate.header.is_err() && contents.clears == *number
+        };
+        let by_header = counting.iter().rev().find(|(number, one)| clears(number, one));
+        let mut first = by_header.map_or(0, |(number, _)| *number);
+        // A header that is good says itself whether it clears; the manifest speaks for one that is
+        // not there.
+        if contents.clears > first
+            && !counting.contains_key(&contents.clears)
+            && contents.segments.contains_key(&contents.clears)
+            && promise.covers_segment(contents.clears)
+        {
+            first = contents.clears;
+        }
+        let kept = counting.split_off(&first);
+        self.removable.extend(counting.into_values().map(|candidate| candidate.path));
+        let numbers: Vec<u64> = if is_listed {
+            // Segments are numbered one by one: those between were begun before the last one.
+            let last = last(kept.keys().next_back()).max(last_unopened).max(highest);
+            let begun = last.min(highest + 4096);
+            let named = contents.segments.keys().copied().filter(|number| *number >= first);
+            let begun = (highest + 1).max(first)..=begun;
+            let mut numbers: Vec<u64> = named.chain(begun).collect();
+            numbers.extend(kept.keys().copied());
+            numbers.sort_unstable();
+            numbers.dedup();
+            numbers
+        } else {
+            kept.keys().copied().collect()
+        };
+        let told: BTreeMap<u64, u64> = kept
+            .values()
+            .filter_map(|candidate| candidate.header.ok())
+            .filter(|header| header.previous_bytes != 0 && header.number > 0)
+            .map(|header| (header.number - 1, header.previous_bytes))
+            .collect();
+        let mut kept = kept;
+        for number in numbers {
+            let listed = contents.segments.get(&number).copied().filter(|length| *length != 0);
+            let end = listed.or_else(|| told.get(&number).copied());
+            match kept.remove(&number) {
+                Some(candidate) => self.take(candidate, number, end, contents),
+                None => self.miss(directory, number, end, contents, promise),
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, candidate: Candidate, number: u64, end: Option<u64>, contents: &Contents) {
+        let Candidate { path, file, length, header, .. } = candidate;
+        let is_headless = header.is_err();
+        if let Err(what) = header {
+            self.damages.push(Damage { file: path.clone(), offset: 0, what: what.into() });
+        }
+        let header = header.unwrap_or_else(|_| supposed(number, length, contents));
+        let file = Some(file);
+        self.segments.push(Surveyed { number, path, file, length, header, is_headless, end });
+    }
+
+    fn miss(
+        &mut self,
+        directory: &Path,
+        number: u64,
+        end: Option<u64>,
+        contents: &Contents,
+        promise: &Promise,
+    ) {
+        let path = segment_path(directory, number);
+        let unopened = self.unopened.get(&number).cloned();
+        if unopened.is_none() && !promise.covers_segment(number) {
+            tracing::warn!("{} is not there: it was not synced", path.display());
+            return;
+        }
+        let what = unopened.unwrap_or_else(|| "the segment is missing".into());
+        self.damages.push(Damage { file: path.clone(), offset: 0, what });
+        let header = supposed(number, 0, contents);
+        let (file, length, is_headless) = (None, 0, true);
+        self.segments.push(Surveyed { number, path, file, length, header, is_headless, end });
+    }
+
+    /// What an earlier opening has kept aside was lost then, and stays so until it is seen to.
+    fn note_kept_aside(&mut self, directory: &Path, names: &[String]) {
+        let mut aside: Vec<_> = names.iter().filter(|name| name.contains(DAMAGED_INFIX)).collect();
+        aside.sort();
+        for name in aside {
+            let what = "an opening has kept this aside because it could not be read: what it held is \
+                        missing since; remove the file to accept that";
+            let file = directory.join(name);
+            self.damages.push(Damage { file, offset: 0, what: what.into() });
+        }
+    }
+
+    /// The segments that are there, for a walk.
+    pub(super) fn extents(&self) -> Vec<Extent> {
+        let last = self.segments.last().map_or(0, |last| last.number);
+        let extent = |one: &Surveyed| {
+            Some(Extent {
+                number: one.number,
+                path: one.path.clone(),
+                file: Arc::clone(one.file.as_ref()?),
+                length: one.length,
+                end: one.end,
+                is_last: one.number == last,
+            })
+        };
+        self.segments.iter().filter_map(extent).collect()
+    }
+
+    /// Number of the first segment, if the log began with it or was cleared by it.
+    pub(super) fn whole_from(&self, contents: &Contents) -> Option<u64> {
+        let Some(first) = self.segments.first() else { return Some(1) };
+        let is_first = first.number == 1 || first.header.clears || first.number == contents.clears;
+        is_first.then_some(first.number)
+    }
+}
+
+/// What a header would say, as far as it can be told without it.
+fn supposed(number: u64, length: u64, contents: &Contents) -> SegmentHeader {
+    SegmentHeader {
+        number,
+        clears: contents.clears == number,
+        is_behind_pages: false,
+        first_sequence: 1,
+        previous_bytes: 0,
+        capacity: length.max(SEGMENT_HEADER_BYTES as u64),
+    }
+}
+
+/// The files that may be segments. Those that the disk cannot open are put into `unopened`.
+fn candidates(
+    storage: &dyn Storage,
+    directory: &Path,
+    names: &[String],
+    identity: &Identity,
+    unopened: &mut BTreeMap<u64, String>,
+) -> Result<Vec<Candidate>> {
+    let mut candidates = Vec::new();
+    for name in names {
+        let number = segment_number(name.strip_suffix(MOVED_SUFFIX).unwrap_or(name));
+        let Some(named) = number else { continue };
+        let path = directory.join(name);
+        let failed = |error| error_at("read", &path, error);
+        let file = match storage.open(&path, Open::Existing) {
+            Ok(file) => file,
+            Err(error) if is_unreadable(&error) => {
+                unopened.insert(named, cannot_be_opened(&error));
+                continue;
+            }
+            Err(error) => return Err(error_at("open", &path, error)),
+        };
+        let length = file.length().map_err(failed)?;
+        let HeaderFound { header, is_blank } = read_header(&*file, identity).map_err(failed)?;
+        candidates.push(Candidate { named, path, file, length, header, is_blank });
+    }
+    candidates.sort_by_key(|candidate| candidate.named);
+    Ok(candidates)
+}
+
+/// The damage of a segment whose file the disk cannot open.
+pub(super) fn cannot_be_opened(error: &io::Error) -> String {
+    format!("the segment cannot be opened: {error}")
+}
+
+impl Candidate {
+    fn is_named(&self) -> bool {
+        let name = self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        self.header.is_ok_and(|header| header.number == self.named) && !name.ends_with(MOVED_SUFFIX)
+    }
+
+    /// Whether there is a record of this log in it, or may be where the disk cannot read it.
+    fn holds_records(&self, identity: &Identity) -> Result<bool> {
+        if self.is_blank && self.length <= SEGMENT_HEADER_BYTES as u64 {
+            return Ok(false);
+        }
+        let file = Arc::clone(&self.file);
+        let start = SEGMENT_HEADER_BYTES as u64;
+        let mut scanner = Scanner::new(file, identity.salt, start, self.length);
+        let found = scanner.find_from(start);
+        let found = found.map_err(|error| error_at("read", &self.path, error))?;
+        Ok(found || scanner.has_met_unreadable())
+    }
+}
+
+/// Gives files the names that their headers ask for: by way of others, since two may have each
+/// other's.
+pub(super) fn give_right_names(
+    storage: &dyn Storage,
+    directory: &Path,
+    misnamed: &[(PathBuf, u64)],
+) -> io::Result<()> {
+    let passing = |number: u64| {
+        let mut name = segment_path(directory, number).into_os_string();
+        name.push(MOVED_SUFFIX);
+        PathBuf::from(name)
+    };
+    for (path, number) in misnamed {
+        if *path != passing(*number) {
+            storage.rename(path, &passing(*number))?;
+        }
+    }
+    storage.sync_dir(directory)?;
+    for (_, number) in misnamed {
+        storage.rename(&passing(*number), &segment_path(directory, *number))?;
+    }
+    storage.sync_dir(directory)
+}
+
+/// The place that a checkpoint is of, for a promise.
+pub(super) fn place_of(checkpoint: Option<&crate::log::checkpoint::Checkpoint>) -> Place {
+    checkpoint.map_or((0, 0), |one| (one.replay_segment, one.replay_offset))
+}

@@ -1,0 +1,132 @@
+//! The header of a segment, and the bytes of the file.
+//!
+//! ```text
+//! NNNNNNNNNN.log
+//!  0   8  magic "cabinet\n"
+//!  8   4  version of the format, 1
+//! 12   4  flags: bit 0: everything in segments before this one is void
+//! 16   8  number of the segment
+//! 24   8  identity of the log
+//! 32   8  the next sequence number when the segment was begun
+//! 40   8  length of the segment before, in bytes, 0 if there is none
+//! 48   8  capacity: bytes it may grow to
+//! 56   4  zeros
+//! 60   4  CRC-32C of the bytes before, started from the log's salt
+//! 64      records, to the end of the file
+//! ```
+//!
+//! A file that is being appended to is longer than its records: the rest is zeros, at least
+//! [`MARGIN_BYTES`] of them.
+
+use crate::io::{File, read_around};
+use crate::log::Identity;
+use crate::log::record::{SEQUENCE_MAX, read_u32, read_u64};
+use crate::log::scan::UNREADABLE;
+use std::io;
+
+pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
+const MAGIC: &[u8; 8] = b"cabinet\n";
+const VERSION: u32 = 1;
+const FLAG_CLEAR: u32 = 1;
+const FLAG_BEHIND_PAGES: u32 = 2;
+
+/// Zeros that the file of the segment that is appended to has behind the last record at least,
+/// until the log is closed: after a kill, a file with fewer of them was cut by something else.
+pub(crate) const MARGIN_BYTES: usize = 64;
+
+/// Highest number of a segment: far above what any log comes to.
+const SEGMENT_NUMBER_MAX: u64 = 1 << 62;
+
+/// More than the longest record takes, in a segment of its own.
+const SEGMENT_CAPACITY_MAX: u64 = 2 << 30;
+
+/// What a segment's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub(crate) number: u64,
+    /// Everything in segments before this one is void.
+    pub(crate) clears: bool,
+    /// The segment before holds pages of leaves and no change.
+    pub(crate) is_behind_pages: bool,
+    pub(crate) first_sequence: u64,
+    pub(crate) previous_bytes: u64,
+    pub(crate) capacity: u64,
+}
+
+impl SegmentHeader {
+    pub(crate) fn encode(&self, identity: &Identity) -> [u8; SEGMENT_HEADER_BYTES] {
+        let mut bytes = [0; SEGMENT_HEADER_BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let mut flags = if self.clears { FLAG_CLEAR } else { 0 };
+        flags |= if self.is_behind_pages { FLAG_BEHIND_PAGES } else { 0 };
+        bytes[12..16].copy_from_slice(&flags.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
+        bytes[24..32].copy_from_slice(&identity.id.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.first_sequence.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.previous_bytes.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.capacity.to_le_bytes());
+        let sum = crc32c::crc32c_append(identity.salt, &bytes[..60]);
+        bytes[60..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8], identity: &Identity) -> Result<Self, &'static str> {
+        if bytes.len() < SEGMENT_HEADER_BYTES {
+            return Err("it is shorter than a segment's header");
+        }
+        if &bytes[..8] != MAGIC {
+            return Err("it is not a segment");
+        }
+        if read_u32(&bytes[8..]) != VERSION {
+            return Err("it is a segment of another version");
+        }
+        if read_u32(&bytes[60..]) != crc32c::crc32c_append(identity.salt, &bytes[..60])
+            || read_u64(&bytes[24..]) != identity.id
+        {
+            return Err("its header is damaged, or of another database");
+        }
+        let header = Self {
+            number: read_u64(&bytes[16..]),
+            clears: read_u32(&bytes[12..]) & FLAG_CLEAR != 0,
+            is_behind_pages: read_u32(&bytes[12..]) & FLAG_BEHIND_PAGES != 0,
+            first_sequence: read_u64(&bytes[32..]),
+            previous_bytes: read_u64(&bytes[40..]),
+            capacity: read_u64(&bytes[48..]),
+        };
+        if header.number > SEGMENT_NUMBER_MAX
+            || header.first_sequence > SEQUENCE_MAX
+            || header.capacity > SEGMENT_CAPACITY_MAX
+        {
+            return Err("its header has a number over the limit");
+        }
+        Ok(header)
+    }
+}
+
+/// What there is where a segment's header should be.
+pub(crate) struct HeaderFound {
+    pub(crate) header: Result<SegmentHeader, &'static str>,
+    /// Nothing was ever written there.
+    pub(crate) is_blank: bool,
+}
+
+/// Reads the header of a segment.
+pub(crate) fn read_header(file: &dyn File, identity: &Identity) -> io::Result<HeaderFound> {
+    let (bytes, is_whole) = read_beginning(file, SEGMENT_HEADER_BYTES)?;
+    if !is_whole {
+        return Ok(HeaderFound { header: Err(UNREADABLE), is_blank: false });
+    }
+    let is_blank = bytes.iter().all(|byte| *byte == 0);
+    Ok(HeaderFound { header: SegmentHeader::decode(&bytes, identity), is_blank })
+}
+
+/// Returns the first bytes of a file, or as many as there are, and whether the disk could read all
+/// of them: the others are zeros.
+pub(in crate::log) fn read_beginning(file: &dyn File, bytes: usize) -> io::Result<(Vec<u8>, bool)> {
+    let mut buffer = vec![0; bytes];
+    let mut unreadable = Vec::new();
+    let filled = read_around(file, &mut buffer, 0, &mut unreadable)?;
+    buffer.truncate(filled);
+    Ok((buffer, unreadable.is_empty()))
+}

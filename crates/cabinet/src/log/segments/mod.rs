@@ -1,0 +1,146 @@
+//! The segments of a log: the files that it consists of, and the set of those that it has.
+//!
+//! Readers take no lock: they load the set, which keeps each segment in it mapped. An engine loads
+//! it while it holds the lock that protects a location, and compaction takes a segment out only
+//! after it has changed every such location under the same lock.
+
+mod access_bits;
+mod cold;
+mod directory;
+mod faults;
+mod header;
+mod location;
+mod long_value;
+mod read;
+mod reader;
+mod segment;
+mod set;
+mod walk;
+
+pub(super) use cold::Cold;
+pub(super) use directory::Directory;
+pub(crate) use faults::Faults;
+pub(super) use header::{HeaderFound, read_beginning};
+pub(crate) use header::{MARGIN_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, read_header};
+pub(super) use location::too_many_segments;
+pub(crate) use location::{Age, Location, Place, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
+pub use long_value::LongValue;
+pub(crate) use read::{Check, peek_record, with_record, with_record_of};
+pub(crate) use reader::{Next, Reader};
+pub(super) use segment::DISK_BLOCK_BYTES;
+pub(crate) use segment::{Segment, segment_name, segment_number, segment_path};
+pub(crate) use set::Segments;
+pub(crate) use walk::Gap;
+
+use crate::Result;
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Segments whose pages are looked at in one period.
+const LOOKED_AT_ONCE: usize = 64;
+
+/// The set of segments of an open log, in its directory.
+pub(super) struct SegmentSet {
+    current: ArcSwap<Segments>,
+    directory: Directory,
+    /// Held while the set changes.
+    structure: Mutex<()>,
+    /// Segments that were removed but may still be read: what unmaps one takes its time, and that
+    /// should not be a reader's.
+    retired: Mutex<Vec<Arc<Segment>>>,
+    /// Reads that met damage in segments that are gone.
+    damaged_reads: AtomicU64,
+    /// Records read from the disk in segments that are gone.
+    cold_reads: AtomicU64,
+    /// Segments whose pages were looked at.
+    looked_at: AtomicUsize,
+}
+
+impl SegmentSet {
+    pub(super) fn new(directory: Directory, segments: Segments) -> Self {
+        Self {
+            current: ArcSwap::from_pointee(segments),
+            directory,
+            structure: Mutex::default(),
+            retired: Mutex::default(),
+            damaged_reads: AtomicU64::new(0),
+            cold_reads: AtomicU64::new(0),
+            looked_at: AtomicUsize::new(0),
+        }
+    }
+
+    /// Returns the segments of this moment.
+    #[inline]
+    pub(super) fn load(&self) -> Guard<Arc<Segments>> {
+        self.current.load()
+    }
+
+    pub(super) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Adds the segment that `begin` makes for a slot.
+    pub(super) fn add<T>(
+        &self,
+        begin: impl FnOnce(usize) -> Result<(Arc<Segment>, T)>,
+    ) -> Result<(Arc<Segment>, T)> {
+        let _structure = self.structure.lock();
+        let mut segments = Segments::clone(&self.current.load());
+        let slot = segments.free_slot().ok_or_else(too_many_segments)?;
+        let (segment, begun) = begin(slot)?;
+        segments.insert(Arc::clone(&segment));
+        self.current.store(Arc::new(segments));
+        self.directory.note_change();
+        Ok((segment, begun))
+    }
+
+    /// Takes a segment out of the set.
+    pub(super) fn take_out(&self, segment: &Arc<Segment>) {
+        {
+            let _structure = self.structure.lock();
+            let mut segments = Segments::clone(&self.current.load());
+            segments.remove(segment.slot);
+            segment.taken_out.store(true, Ordering::Release);
+            self.current.store(Arc::new(segments));
+            // A report, which takes this lock, counts the segment here or there.
+            self.damaged_reads.fetch_add(segment.faults.count(), Ordering::Relaxed);
+            self.cold_reads.fetch_add(segment.first_read.count(), Ordering::Relaxed);
+        }
+        self.retired.lock().push(Arc::clone(segment));
+    }
+
+    /// Lets go of segments that were taken out and are no longer read.
+    pub(super) fn drop_retired(&self) {
+        self.retired.lock().retain(|segment| Arc::strong_count(segment) > 1);
+    }
+
+    /// Returns the number of reads that met damage since the log was opened.
+    pub(super) fn damaged_reads(&self) -> u64 {
+        let _structure = self.structure.lock();
+        let gone = self.damaged_reads.load(Ordering::Relaxed);
+        gone + self.load().iter().map(|segment| segment.faults.count()).sum::<u64>()
+    }
+
+    /// Returns the number of reads that had to wait for the disk since the log was opened.
+    pub(super) fn cold_reads(&self) -> u64 {
+        let _structure = self.structure.lock();
+        let gone = self.cold_reads.load(Ordering::Relaxed);
+        gone + self.load().iter().map(|segment| segment.first_read.count()).sum::<u64>()
+    }
+
+    /// Notes which segments can be read through their mapping without waiting: some at each
+    /// call, all in turn.
+    pub(super) fn look_what_is_resident(&self) {
+        let segments = self.load();
+        let all: Vec<_> = segments.iter().collect();
+        let first = self.looked_at.fetch_add(LOOKED_AT_ONCE, Ordering::Relaxed);
+        for index in 0..all.len().min(LOOKED_AT_ONCE) {
+            let segment = all[first.wrapping_add(index) % all.len()];
+            let is_resident = segment.map.is_resident();
+            segment.resident.store(is_resident, Ordering::Relaxed);
+            segment.renew_period(is_resident);
+        }
+    }
+}

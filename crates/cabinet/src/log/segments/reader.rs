@@ -1,0 +1,105 @@
+//! Reading a segment from its first record to its last while it is in use: in large pieces, asked
+//! for ahead, that do not stay in the page cache unless they were there before.
+
+use super::cold::Cold;
+use super::segment::Segment;
+use crate::Result;
+use crate::log::error_at;
+use crate::log::scan::{ScanError, Scanner, Visit};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes that the system is told of before they are read, at most.
+const AHEAD_BYTES: u64 = 8 << 20;
+
+/// Bytes that it is told of at a time.
+const ANNOUNCED_BYTES: u64 = 1 << 20;
+
+/// Bytes that stay in the page cache behind the reader, for callers that read records again.
+const KEPT_BYTES: u64 = 2 << 20;
+
+/// What [`Reader::next`] has met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// A record, or a batch of them.
+    Record,
+    /// The end.
+    End,
+    /// No record, from this offset on.
+    NoRecord(u64),
+}
+
+/// Reads a segment. See the module.
+pub(crate) struct Reader {
+    segment: Arc<Segment>,
+    scanner: Scanner,
+    /// `None` if what is read stays in memory.
+    cold: Option<Cold>,
+    /// Up to where the system was told of what will be read.
+    announced: u64,
+    /// The last place without a record was within the zeros that follow all records.
+    is_at_zeros: bool,
+}
+
+impl Reader {
+    /// Reads up to `end`, where a record ends.
+    pub(crate) fn new(segment: Arc<Segment>, salt: u32, end: u64) -> Self {
+        let cold = Cold::of(&segment);
+        Self { cold: Some(cold), ..Self::of_kept(segment, salt, end) }
+    }
+
+    /// The same, of a segment that is read again soon: it stays in the page cache.
+    pub(crate) fn of_kept(segment: Arc<Segment>, salt: u32, end: u64) -> Self {
+        let scanner = Scanner::new(Arc::clone(&segment.file), salt, 0, end);
+        // There is nothing to be told of what is in memory.
+        let is_resident = segment.resident.load(Ordering::Relaxed);
+        let announced = if is_resident { u64::MAX } else { 0 };
+        Self { segment, scanner, cold: None, announced, is_at_zeros: false }
+    }
+
+    pub(crate) fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
+    /// Offset of the next record.
+    pub(crate) fn offset(&self) -> u64 {
+        self.scanner.offset()
+    }
+
+    /// After a place without a record: goes on to the next record, if there is one.
+    pub(crate) fn find_next(&mut self) -> Result<bool> {
+        self.scanner.find_next().map_err(|error| error_at("read", &self.segment.path, error))
+    }
+
+    /// After a place without a record, behind which there is none: returns whether nothing was
+    /// written there. A process that is killed before it has cut a sealed segment leaves that.
+    pub(crate) fn has_stopped_at_zeros(&self) -> bool {
+        self.is_at_zeros && !self.scanner.has_met_unreadable()
+    }
+
+    /// Shows the next record to `visit`, or the records of a batch.
+    pub(crate) fn next(&mut self, visit: &mut Visit<'_>) -> Result<Next> {
+        let offset = self.scanner.offset();
+        if self.announced < offset + AHEAD_BYTES - ANNOUNCED_BYTES {
+            let from = self.announced.max(offset);
+            self.announced = offset + AHEAD_BYTES;
+            self.segment.file.will_read(from, self.announced - from);
+        }
+        let next = match self.scanner.next(visit) {
+            Ok(Ok(true)) => Next::Record,
+            Ok(Ok(false)) => Next::End,
+            Ok(Err(stop)) => {
+                self.is_at_zeros = stop.what.is_none() && stop.block_end.is_none();
+                Next::NoRecord(stop.offset)
+            }
+            Err(ScanError::Read(error)) => {
+                return Err(error_at("read", &self.segment.path, error));
+            }
+            Err(ScanError::Visit(error)) => return Err(error),
+        };
+        if let Some(cold) = &mut self.cold {
+            cold.forget(self.scanner.offset().saturating_sub(KEPT_BYTES));
+        }
+        Ok(next)
+    }
+}

@@ -1,0 +1,237 @@
+//! A segment: one file of a log, with what is known of its records.
+
+use super::access_bits::AccessBits;
+use super::cold::Shared as Cold;
+use super::faults::Faults;
+use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::location::Location;
+use super::read::FirstRead;
+use crate::io::{File, Map};
+use crate::log::stats::percent;
+use crate::log::thread::number_of_thread;
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+/// What file systems give to files at a time, in bytes.
+pub(in crate::log) const DISK_BLOCK_BYTES: u64 = 4096;
+
+/// Count of bytes that many threads change: each has a cache line of it, more or less.
+#[derive(Default)]
+pub(crate) struct LiveBytes([CachePadded<AtomicI64>; 4]);
+
+impl LiveBytes {
+    #[inline]
+    fn add(&self, bytes: i64) {
+        self.0[number_of_thread() % self.0.len()].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The sum. Counts come from a checkpoint that writers ran beside, so they may be off by the
+    /// changes of that moment after a crash, but never below zero.
+    pub(crate) fn get(&self) -> u64 {
+        let sum: i64 = self.0.iter().map(|part| part.load(Ordering::Relaxed)).sum();
+        sum.max(0) as u64
+    }
+
+    /// So many bytes to begin with.
+    pub(crate) fn of(bytes: u64) -> Self {
+        let live = Self::default();
+        live.set(bytes);
+        live
+    }
+
+    /// Sets the count. The caller keeps others from counting meanwhile.
+    pub(crate) fn set(&self, bytes: u64) {
+        for (index, part) in self.0.iter().enumerate() {
+            let bytes = if index == 0 { i64::try_from(bytes).unwrap_or(i64::MAX) } else { 0 };
+            part.store(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// One file of a log.
+pub(crate) struct Segment {
+    pub(crate) number: u64,
+    pub(crate) slot: usize,
+    pub(crate) path: PathBuf,
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) map: Map,
+    pub(crate) capacity: usize,
+    /// Bytes of records that the engine's index points to.
+    pub(crate) live_bytes: LiveBytes,
+    /// Bytes of tombstones.
+    pub(crate) tombstone_bytes: AtomicU64,
+    /// Earliest expiry among its records, milliseconds since the Unix epoch; `u64::MAX` if none.
+    pub(crate) next_expiry_ms: AtomicU64,
+    /// Nothing is appended any more.
+    pub(crate) sealed: AtomicBool,
+    /// Its pages were all in memory when last looked at.
+    pub(crate) resident: AtomicBool,
+    /// How much of a record to read at first where they are not.
+    pub(crate) first_read: FirstRead,
+    /// Something in it could not be read: it is kept as it is.
+    pub(crate) damaged: AtomicBool,
+    /// Compaction has moved what was alive in it; its file is removed with those of the next ones.
+    pub(in crate::log) emptied: AtomicBool,
+    /// It is no longer in the set, and another segment may have its slot.
+    pub(in crate::log) taken_out: AtomicBool,
+    /// Its file is missing. It keeps the place of records that can be read no more.
+    pub(crate) is_missing: bool,
+    /// Held while its file is made longer ahead of appends, or cut after the last.
+    pub(in crate::log) growing: Mutex<()>,
+    /// Reads of it that failed, and what follows for its file.
+    pub(crate) faults: Faults,
+    /// Which of its records were read, if there is a cap.
+    pub(crate) used: AccessBits,
+    /// What its readers share that keep it out of the page cache.
+    pub(super) cold: Cold,
+}
+
+impl Segment {
+    /// A segment with this header, to which may be appended.
+    pub(in crate::log) fn new(
+        header: &SegmentHeader,
+        slot: usize,
+        path: PathBuf,
+        file: Arc<dyn File>,
+        map: Map,
+    ) -> Self {
+        Self {
+            number: header.number,
+            slot,
+            path,
+            file,
+            map,
+            capacity: usize::try_from(header.capacity).unwrap_or(usize::MAX),
+            live_bytes: LiveBytes::default(),
+            tombstone_bytes: AtomicU64::new(0),
+            next_expiry_ms: AtomicU64::new(u64::MAX),
+            sealed: AtomicBool::new(false),
+            resident: AtomicBool::new(true),
+            first_read: FirstRead::default(),
+            used: AccessBits::default(),
+            damaged: AtomicBool::new(false),
+            emptied: AtomicBool::new(false),
+            taken_out: AtomicBool::new(false),
+            is_missing: false,
+            growing: Mutex::default(),
+            faults: Faults::default(),
+            cold: Cold::default(),
+        }
+    }
+
+    /// The same segment with another map, for an opening: nothing was read of it yet.
+    pub(in crate::log) fn with_map(&self, map: Map) -> Self {
+        let copy = |number: &AtomicU64| AtomicU64::new(number.load(Ordering::Relaxed));
+        Self {
+            number: self.number,
+            slot: self.slot,
+            path: self.path.clone(),
+            file: Arc::clone(&self.file),
+            map,
+            capacity: self.capacity,
+            live_bytes: LiveBytes::of(self.live_bytes.get()),
+            tombstone_bytes: copy(&self.tombstone_bytes),
+            next_expiry_ms: copy(&self.next_expiry_ms),
+            sealed: AtomicBool::new(self.is_sealed()),
+            resident: AtomicBool::new(true),
+            first_read: FirstRead::default(),
+            used: AccessBits::default(),
+            damaged: AtomicBool::new(self.is_damaged()),
+            emptied: AtomicBool::new(false),
+            taken_out: AtomicBool::new(false),
+            is_missing: self.is_missing,
+            growing: Mutex::default(),
+            faults: Faults::default(),
+            cold: Cold::default(),
+        }
+    }
+
+    /// The location of the record that begins at an offset, of those that a scan has shown.
+    pub(crate) fn at(&self, offset: u64) -> Location {
+        Location::new(self.slot, usize::try_from(offset).unwrap_or(usize::MAX))
+    }
+
+    /// Bytes of header and records.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.map.written() as u64
+    }
+
+    /// Bytes that its file takes on the disk, or may come to take.
+    pub(in crate::log) fn disk_bytes(&self) -> u64 {
+        let bytes = if self.is_sealed() { self.map.backed() } else { self.capacity };
+        (bytes as u64).max(self.bytes()).next_multiple_of(DISK_BLOCK_BYTES)
+    }
+
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire)
+    }
+
+    /// Whether compaction has moved what was alive in it.
+    pub(in crate::log) fn is_emptied(&self) -> bool {
+        self.emptied.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is no longer in the set. A thread that meets an entry of an index, under the lock
+    /// of its shard, that points to a later segment in the same slot sees that.
+    pub(crate) fn is_taken_out(&self) -> bool {
+        self.taken_out.load(Ordering::Acquire)
+    }
+
+    /// Bytes that compaction would free. Tombstones count if nothing older is left for them to
+    /// hold down.
+    pub(crate) fn dead_bytes(&self, is_oldest: bool) -> u64 {
+        let mut kept = self.live_bytes.get() + SEGMENT_HEADER_BYTES as u64;
+        if !is_oldest {
+            kept += self.tombstone_bytes.load(Ordering::Relaxed);
+        }
+        self.bytes().saturating_sub(kept)
+    }
+
+    /// As `dead_bytes`, as a share of all, in percent.
+    pub(in crate::log) fn dead_percent(&self, is_oldest: bool) -> u64 {
+        percent(self.dead_bytes(is_oldest), self.bytes())
+    }
+
+    pub(crate) fn add_live(&self, bytes: usize) {
+        self.live_bytes.add(bytes as i64);
+    }
+
+    pub(crate) fn remove_live(&self, bytes: usize) {
+        self.live_bytes.add(-(bytes as i64));
+    }
+
+    pub(crate) fn add_tombstone(&self, bytes: usize) {
+        self.tombstone_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_expiry(&self, expires_at_ms: u64) {
+        if expires_at_ms != 0 {
+            self.next_expiry_ms.fetch_min(expires_at_ms, Ordering::Relaxed);
+        }
+    }
+}
+
+/// File name of a segment.
+pub(crate) fn segment_name(number: u64) -> String {
+    format!("{number:010}.log")
+}
+
+/// Its path.
+pub(crate) fn segment_path(directory: &Path, number: u64) -> PathBuf {
+    directory.join(segment_name(number))
+}
+
+/// Number in a segment's file name.
+pub(crate) fn segment_number(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".log")?;
+    let number = digits.parse().ok()?;
+    // The same number written otherwise is another file.
+    (segment_name(number) == name).then_some(number)
+}

@@ -1,0 +1,95 @@
+//! The segments that a log has at one moment.
+
+use super::location::{Age, Location, SEGMENTS_MAX};
+use super::segment::Segment;
+use std::sync::Arc;
+
+/// The segments of a log at one moment.
+#[derive(Clone, Default)]
+pub(crate) struct Segments {
+    slots: Vec<Option<Arc<Segment>>>,
+}
+
+impl Segments {
+    #[inline]
+    pub(crate) fn get(&self, location: Location) -> Option<&Arc<Segment>> {
+        self.slots.get(location.slot())?.as_ref()
+    }
+
+    /// Where in the order of the log a location is.
+    #[inline]
+    pub(crate) fn age(&self, location: Location) -> Age {
+        let number = self.get(location).map_or(0, |segment| segment.number);
+        Age::new(number, location.offset())
+    }
+
+    /// All of them, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.slots.iter().flatten()
+    }
+
+    /// All of them, oldest first.
+    pub(crate) fn in_order(&self) -> Vec<Arc<Segment>> {
+        let mut all: Vec<_> = self.iter().cloned().collect();
+        all.sort_by_key(|segment| segment.number);
+        all
+    }
+
+    /// A slot that is not taken, or `None` if the log is as large as it can be.
+    pub(crate) fn free_slot(&self) -> Option<usize> {
+        let free = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+        (free < SEGMENTS_MAX).then_some(free)
+    }
+
+    /// The oldest one.
+    pub(in crate::log) fn oldest(&self) -> Option<&Arc<Segment>> {
+        self.iter().min_by_key(|segment| segment.number)
+    }
+
+    /// Whether this very segment is one of them.
+    pub(in crate::log) fn has(&self, segment: &Arc<Segment>) -> bool {
+        self.iter().any(|one| Arc::ptr_eq(one, segment))
+    }
+
+    /// Bytes of headers and records.
+    pub(in crate::log) fn bytes(&self) -> u64 {
+        self.iter().map(|segment| segment.bytes()).sum()
+    }
+
+    /// Bytes that their files take on the disk, or may come to take.
+    pub(in crate::log) fn disk_bytes(&self) -> u64 {
+        self.iter().map(|segment| segment.disk_bytes()).sum()
+    }
+
+    /// Bytes of records that the engine's index points to.
+    pub(in crate::log) fn live_bytes(&self) -> u64 {
+        self.iter().map(|segment| segment.live_bytes.get()).sum()
+    }
+
+    /// Counts a record that the index does not point to any more.
+    #[inline]
+    pub(crate) fn remove_live(&self, location: Location, bytes: usize) {
+        if let Some(segment) = self.get(location) {
+            segment.remove_live(bytes);
+        }
+    }
+
+    /// Has compaction look again at all segments that damage elsewhere has kept.
+    pub(crate) fn unspare(&self) {
+        self.iter().for_each(|segment| segment.unspare());
+    }
+
+    pub(crate) fn insert(&mut self, segment: Arc<Segment>) {
+        if self.slots.len() <= segment.slot {
+            self.slots.resize(segment.slot + 1, None);
+        }
+        let slot = segment.slot;
+        self.slots[slot] = Some(segment);
+    }
+
+    pub(crate) fn remove(&mut self, slot: usize) {
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = None;
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Compaction: giving back the space of records that nothing points to.
+//!
+//! A sealed segment is scanned; the engine moves what is alive to the end of the log, under the
+//! lock that its writers take, so that the order of the log stays the order of changes; the
+//! moved records are synced; the segment is removed. What is worth compacting is told from
+//! counts, but what is alive only from the index.
+//!
+//! A tombstone must outlive every older record of its key. Those lie in the segment it was
+//! first written to or before, so it goes when no such segment is left. Should tombstones pile
+//! up over old segments that nothing else would touch, the oldest segment is compacted.
+//!
+//! Work per reclaimed byte: with a share d of dead bytes, 1/d bytes are read and (1-d)/d written.
+
+use crate::log::record::Record;
+use crate::log::scan::{ScanError, Scanner, UNWRITTEN};
+use crate::log::segments::{Location, Segment};
+use crate::log::{Log, error_at};
+use crate::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// Emptied segments are removed once they have more bytes than this.
+const EMPTIED_BYTES_MAX: u64 = 16 << 20;
+
+/// What the engine does for each record of a segment that is to go.
+pub(crate) trait Rescue {
+    /// Moves the record if the index points to it; keeps a tombstone that still has something to
+    /// hold down. `bytes` are the record's own. `oldest` is the lowest number among the other
+    /// segments.
+    fn rescue(
+        &self,
+        segment: &Segment,
+        location: Location,
+        record: &Record<'_>,
+        bytes: &[u8],
+        oldest: u64,
+    ) -> Result<()>;
+
+    /// Takes a record out of the index, if the index points to it; says whether it did, and the
+    /// record had not expired.
+    fn forget(&self, segment: &Segment, location: Location, record: &Record<'_>) -> Result<bool>;
+
+    /// Takes all records of a segment out of the index; answers how many there were.
+    fn forget_segment(&self, segment: &Segment) -> Result<u64>;
+
+    /// Looks up which records of a segment the index points to, for the questions to come. `spend`
+    /// is told how many bytes are read before they are, and ends it by returning false. Returns
+    /// whether it came to the end.
+    fn look_up(&self, _segment: &Segment, _spend: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+        Ok(true)
+    }
+
+    /// Gives memory back, if the index takes too much of it. The caller holds `maintenance`.
+    fn relieve(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Bytes that a checkpoint would take.
+    fn checkpoint_bytes(&self) -> u64;
+}
+
+/// Lets the engine make its index smaller. A full disk has no room for that: it comes with the
+/// space that is being made. What is damaged of the index is made again later.
+pub(super) fn relieve(rescue: &dyn Rescue) -> Result<()> {
+    match rescue.relieve() {
+        Err(Error::NoSpace { .. } | Error::Corrupted { .. }) => Ok(()),
+        relieved => relieved,
+    }
+}
+
+impl Log {
+    /// The segment whose compaction is due, if one is.
+    pub(crate) fn due_for_compaction(&self) -> Option<Arc<Segment>> {
+        self.space.due_for_compaction(&self.segments)
+    }
+
+    /// Moves what is alive in a sealed segment and removes it. `go_on` is asked now and then.
+    pub(crate) fn compact(
+        &self,
+        segment: &Arc<Segment>,
+        gently: bool,
+        rescue: &dyn Rescue,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let _maintenance = self.maintenance.pause();
+        self.compact_held(segment, gently, rescue, go_on)
+    }
+
+    /// As [`Log::compact`], gently, for callers that compact one segment after the other and then
+    /// call [`Log::remove_emptied`]: the files of several small segments are removed together, with
+    /// one sync of the manifest.
+    pub(in crate::log) fn compact_next(
+        &self,
+        segment: &Arc<Segment>,
+        rescue: &dyn Rescue,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let _maintenance = self.maintenance.pause();
+        self.empty(segment, true, rescue, go_on)?;
+        let segments = self.segments();
+        let emptied = segments.iter().filter(|segment| segment.is_emptied());
+        let emptied: u64 = emptied.map(|segment| segment.bytes()).sum();
+        let is_needed = self.space.is_wanted() || self.space.quota.is_capped();
+        if is_needed || emptied > EMPTIED_BYTES_MAX { self.remove_emptied_held() } else { Ok(()) }
+    }
+
+    /// Removes the segments that compaction has emptied.
+    pub(in crate::log) fn remove_emptied(&self) -> Result<()> {
+        let _maintenance = self.maintenance.pause();
+        self.remove_emptied_held()
+    }
+
+    fn remove_emptied_held(&self) -> Result<()> {
+        self.remove_those(&Segment::is_emptied)
+    }
+
+    /// Gives space back on a full disk, for a writer: as much as there is dead in one segment. What
+    /// prevents that is no failure of the write.
+    pub(crate) fn reclaim(&self, rescue: &dyn Rescue) {
+        let _maintenance = self.maintenance.pause();
+        // The last holder of the lock may have done it.
+        if !self.space.is_wanted() {
+            return;
+        }
+        if let Some(segment) = self.due_for_compaction()
+            && let Err(error) = self.compact_held(&segment, false, rescue, &|| true)
+        {
+            tracing::debug!("nothing is gained on a full disk: {error}");
+        }
+        self.segments.drop_retired();
+        self.space.give_up_reclaiming();
+    }
+
+    /// As [`Log::compact`], where the caller holds `maintenance`.
+    pub(super) fn compact_held(
+        &self,
+        segment: &Arc<Segment>,
+        gently: bool,
+        rescue: &dyn Rescue,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        self.empty(segment, gently, rescue, go_on)?;
+        self.remove_emptied_held()
+    }
+
+    /// Moves what is alive in a sealed segment, durably.
+    fn empty(
+        &self,
+        segment: &Arc<Segment>,
+        gently: bool,
+        rescue: &dyn Rescue,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let present = self.segments().has(segment);
+        if !present || !segment.is_sealed() || segment.is_kept() {
+            return Ok(());
+        }
+        // Only a part of a batch may be alive. If that were on the disk before the rest is, a loss
+        // of power would leave half of the batch.
+        if self.commit.unsynced().iter().any(|one| Arc::ptr_eq(one, segment)) {
+            self.sync_sealed(std::slice::from_ref(segment))?;
+        }
+        let oldest = self
+            .segments()
+            .iter()
+            .filter(|one| one.number != segment.number)
+            .map(|one| one.number)
+            .min()
+            .unwrap_or(u64::MAX);
+        let began = Instant::now();
+        let mut pace = self.space.pace(gently);
+        let mut spend =
+            |bytes| !pace.spent(bytes, || self.space.is_in_hurry(&self.segments)) || go_on();
+        if !rescue.look_up(segment, &mut spend)? {
+            return Ok(());
+        }
+        let file = Arc::clone(&segment.file);
+        let mut scanner = Scanner::new(file, self.identity.salt, 0, segment.bytes());
+        loop {
+            let before = scanner.offset();
+            let next = scanner.next(&mut |offset, record, bytes| {
+                rescue.rescue(segment, segment.at(offset), record, bytes, oldest)
+            });
+            match next {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => break,
+                Ok(Err(stop))
+                    if scanner
+                        .is_at_unused_end(&stop)
+                        .map_err(|error| error_at("read", &segment.path, error))? =>
+                {
+                    break;
+                }
+                Ok(Err(stop)) => {
+                    // What lies behind cannot be told apart any more: the file is kept.
+                    segment.note_fault(stop.offset, stop.what.unwrap_or(UNWRITTEN));
+                    return Ok(());
+                }
+                Err(ScanError::Read(error)) => {
+                    segment.note_fault(scanner.offset(), &format!("it cannot be read: {error}"));
+                    return Ok(());
+                }
+                // It is not known of a record here whether it has something to hold down: damage
+                // is in the way, elsewhere, and noted there.
+                Err(ScanError::Visit(Error::Corrupted { .. })) => {
+                    segment.spare();
+                    return Ok(());
+                }
+                Err(ScanError::Visit(error)) => return Err(error),
+            }
+            let bytes = scanner.offset() - before;
+            if pace.spent(bytes, || self.space.is_in_hurry(&self.segments)) {
+                self.space.note_pressure(&self.segments);
+                relieve(rescue)?;
+                if !go_on() {
+                    return Ok(());
+                }
+            }
+        }
+        // What was moved must be on the disk before the place it came from goes, and so must what
+        // took the place of that which was not moved, wherever it is.
+        // Frozen segments are synced without disturbing anybody; it is worth a new segment.
+        self.seal_if_worth_it()?;
+        self.cut_sealed()?;
+        self.sync()?;
+        self.space.compactions.count_since(began);
+        self.space.compacted_bytes.fetch_add(segment.bytes(), Ordering::Relaxed);
+        segment.emptied.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns what holds reads of the background to its rate, unless there is a hurry. It is told
+    /// of bytes before they are read, and returns false when the background is being stopped.
+    pub(crate) fn pacer(&self) -> impl FnMut(u64) -> bool {
+        let mut pace = self.space.pace(true);
+        let in_hurry =
+            || !self.space.signals.is_running() || self.space.is_in_hurry(&self.segments);
+        move |bytes| !pace.spent(bytes, in_hurry) || !self.space.signals.stopping()
+    }
+
+    /// Removes segments before the last one that clears. The clearing segment is durable first.
+    pub(crate) fn remove_before(&self, number: u64) -> Result<()> {
+        let _maintenance = self.maintenance.pause();
+        self.sync()?;
+        self.remove_those(&|segment| segment.number < number)
+    }
+
+    /// Removes the sealed segments that are dead, as the engine has it.
+    pub(crate) fn remove_segments(&self, is_dead: &dyn Fn(&Segment) -> bool) -> Result<()> {
+        let _maintenance = self.maintenance.pause();
+        self.remove_those(&|segment| segment.is_sealed() && is_dead(segment))
+    }
+
+    fn remove_those(&self, goes: &dyn Fn(&Segment) -> bool) -> Result<()> {
+        let mut going = self.segments().in_order();
+        going.retain(|segment| goes(segment));
+        self.manifest.forget_names(&going)?;
+        going.iter().try_for_each(|segment| self.remove_segment(segment))
+    }
+
+    /// Removes a segment that the manifest does not name any more.
+    fn remove_segment(&self, segment: &Arc<Segment>) -> Result<()> {
+        self.segments.directory().unlink(segment)?;
+        // Before a writer takes what was freed.
+        self.space.keep_reserve(&self.segments);
+        self.take_out(segment);
+        Ok(())
+    }
+}

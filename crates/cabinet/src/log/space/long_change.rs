@@ -1,0 +1,79 @@
+//! Changes of long values, which hold locks for as long as it takes to copy them.
+//!
+//! A thread that may wait does. One that must not (an event loop of the server) looks at
+//! [`Pressure::LONG`] before it takes a lock, and has its operation done by one that may. So a
+//! change says that it has begun, and leaves those a moment that were about to take a lock.
+
+use super::{Pressure, Space};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Bytes of a record from which it is a long one.
+pub(crate) const LONG_CHANGE_BYTES: usize = 8 << 20;
+
+/// How long those have that were about to take a lock: little beside what the change takes.
+const ANNOUNCEMENT: Duration = Duration::from_millis(2);
+
+/// A long change that is under way.
+pub(crate) struct LongChange<'s>(&'s Space);
+
+impl Drop for LongChange<'_> {
+    fn drop(&mut self) {
+        let mut count = self.0.long_changes.lock();
+        *count -= 1;
+        if *count == 0 {
+            self.0.lower(Pressure::LONG);
+        }
+    }
+}
+
+impl Space {
+    /// Begins a change of so many bytes. `None` if it is not a long one.
+    #[inline]
+    pub(crate) fn begin_long(&self, bytes: usize) -> Option<LongChange<'_>> {
+        (bytes >= LONG_CHANGE_BYTES).then(|| self.announce_long())
+    }
+
+    #[cold]
+    fn announce_long(&self) -> LongChange<'_> {
+        let mut count = self.long_changes.lock();
+        *count += 1;
+        let is_first = *count == 1;
+        self.pressure.fetch_or(Pressure::LONG, Ordering::SeqCst);
+        drop(count);
+        if is_first {
+            std::thread::sleep(ANNOUNCEMENT);
+        }
+        LongChange(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::FaultyStorage;
+    use crate::{Engine, HashDatabase, Meta, Options, Wait};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    #[test]
+    fn long_records_come_back_byte_for_byte() {
+        let storage = Arc::new(FaultyStorage::new());
+        let options = Options::default();
+        let open = || {
+            let storage = Arc::clone(&storage);
+            HashDatabase::open_on(storage, Path::new("casket.tch"), &options, false).unwrap()
+        };
+        let value: Vec<u8> = (0..LONG_CHANGE_BYTES + 12345).map(|at| (at / 7) as u8).collect();
+        let database = open();
+        database.put(b"key", &value, Meta::NONE, Wait::Block).unwrap();
+        database.put(b"next", b"one", Meta::NONE, Wait::Never).unwrap();
+        drop(database);
+        let database = open();
+        for (key, value) in [(&b"key"[..], &value[..]), (b"next", b"one")] {
+            let mut is_same = false;
+            database.read(key, Wait::Block, &mut |entry| is_same = entry.value == value).unwrap();
+            assert!(is_same);
+        }
+    }
+}

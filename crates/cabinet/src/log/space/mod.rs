@@ -1,0 +1,92 @@
+//! The space of a log: how much of the disk it may take, how much it has left, and what writers
+//! have to wait for until it has more.
+//!
+//! [`compact`] gives back the space of dead records, [`evict`] that of records that nobody reads.
+//! [`quota`] holds the log to a cap, and [`free`] leaves on the disk what giving space back needs.
+
+mod compact;
+mod evict;
+mod free;
+mod long_change;
+mod pace;
+mod pressure;
+mod quota;
+mod reserve;
+mod usage;
+
+pub(crate) use compact::Rescue;
+pub(crate) use long_change::LONG_CHANGE_BYTES;
+pub(crate) use pressure::Pressure;
+pub(crate) use quota::Quota;
+pub(crate) use usage::{SHORT_SEGMENTS_MAX, Usage, is_short};
+
+use super::Settings;
+use super::maintenance::Signals;
+use super::stats::Timed;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+/// See the module.
+pub(crate) struct Space {
+    quota: Quota,
+    /// Bits of [`Pressure`].
+    pressure: AtomicU8,
+    /// A writer was refused for want of space.
+    is_wanted: AtomicBool,
+    /// The file of the reserve is there.
+    is_reserved: AtomicBool,
+    /// Changes of long values under way.
+    long_changes: Mutex<usize>,
+    /// Capacities of the segments of a small log and of a large one, in bytes.
+    segment_bytes_min: usize,
+    segment_bytes_max: usize,
+    /// Share of dead bytes above which compaction works.
+    dead_percent_max: u64,
+    /// Most bytes per second that compaction reads while there is no hurry.
+    bytes_per_second: u64,
+    compactions: Timed,
+    compacted_bytes: AtomicU64,
+    moved_bytes: AtomicU64,
+    signals: Arc<Signals>,
+}
+
+impl Space {
+    pub(super) fn new(settings: &Settings, signals: Arc<Signals>) -> Self {
+        Self {
+            quota: Quota::new(settings.capacity_bytes),
+            pressure: AtomicU8::new(0),
+            is_wanted: AtomicBool::new(false),
+            is_reserved: AtomicBool::new(false),
+            long_changes: Mutex::new(0),
+            segment_bytes_min: settings.segment_bytes_min,
+            segment_bytes_max: settings.segment_bytes_max,
+            dead_percent_max: u64::from(settings.dead_percent_max),
+            bytes_per_second: settings.compaction_bytes_per_second,
+            compactions: Timed::default(),
+            compacted_bytes: AtomicU64::new(0),
+            moved_bytes: AtomicU64::new(0),
+            signals,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    /// Counts bytes of records that were moved to give back the space around them.
+    pub(crate) fn count_moved(&self, bytes: usize) {
+        self.moved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Names and figures worth showing.
+    pub(super) fn report(&self) -> [(&'static str, String); 4] {
+        [
+            ("compactions", self.compactions.count().to_string()),
+            ("compaction_us", self.compactions.total_us().to_string()),
+            ("compacted_bytes", self.compacted_bytes.load(Ordering::Relaxed).to_string()),
+            ("moved_bytes", self.moved_bytes.load(Ordering::Relaxed).to_string()),
+        ]
+    }
+}

@@ -1,0 +1,127 @@
+//! How the space of a log is used, and so what is worth compacting.
+
+use super::Space;
+use crate::log::segments::{Segment, SegmentSet, Segments};
+use crate::log::stats::percent;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Points of dead share above the limit from which on compaction is not held back.
+const HURRY_PERCENT: u64 = 2;
+
+/// Points above the limit from which on writers are held back.
+const BEHIND_PERCENT: u64 = 6;
+
+/// Logs smaller than this do not hold writers back.
+const BEHIND_BYTES_MIN: u64 = 128 << 20;
+
+/// Dead bytes for which a segment is compacted on a full disk, be they a small share of it.
+const SCARCE_DEAD_BYTES: u64 = 64 << 10;
+
+/// Share of tombstones above which the oldest segment is compacted.
+const TOMBSTONE_PERCENT_MAX: u64 = 25;
+
+/// Snapshots seal segments that are short: so many may be there at a time, as each takes a file, a
+/// mapping and a slot.
+pub(crate) const SHORT_SEGMENTS_MAX: u64 = 128;
+
+/// A segment below this is short, if it has room for four times as much; or below this share of the
+/// log.
+const SHORT_BYTES: u64 = 1 << 20;
+const SHORT_SHARE: u64 = 8192;
+
+/// How the space of a log is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) total_bytes: u64,
+    pub(crate) live_bytes: u64,
+    pub(crate) tombstone_bytes: u64,
+}
+
+impl Usage {
+    /// Sums up what will be there when the emptied segments are removed.
+    pub(crate) fn of(segments: &Segments) -> Self {
+        let mut usage = Self::default();
+        for segment in segments.iter().filter(|segment| !segment.is_emptied()) {
+            usage.total_bytes += segment.bytes();
+            usage.live_bytes += segment.live_bytes.get();
+            usage.tombstone_bytes += segment.tombstone_bytes.load(Ordering::Relaxed);
+        }
+        usage
+    }
+
+    /// Share of dead bytes, in percent.
+    pub(crate) fn dead_percent(&self) -> u64 {
+        percent(
+            self.total_bytes.saturating_sub(self.live_bytes + self.tombstone_bytes),
+            self.total_bytes,
+        )
+    }
+}
+
+/// Whether a sealed segment is short, in a log of so many bytes.
+pub(crate) fn is_short(segment: &Segment, total_bytes: u64) -> bool {
+    let short_bytes = SHORT_BYTES.max(total_bytes / SHORT_SHARE);
+    segment.bytes() < short_bytes.min(segment.capacity as u64 / 4)
+}
+
+impl Space {
+    /// The segment whose compaction is due, if one is.
+    pub(super) fn due_for_compaction(&self, segments: &SegmentSet) -> Option<Arc<Segment>> {
+        let guard = segments.load();
+        let usage = Usage::of(&guard);
+        let limit = self.dead_percent_max;
+        let dead = usage.dead_percent();
+        let in_order = guard.in_order();
+        let oldest = in_order.first().map_or(0, |segment| segment.number);
+        let sealed = in_order
+            .iter()
+            .filter(|segment| segment.is_sealed() && !segment.is_kept() && !segment.is_emptied());
+        // Behind a damaged segment, which stays, they have to stay as well.
+        if percent(usage.tombstone_bytes, usage.total_bytes) > TOMBSTONE_PERCENT_MAX
+            && let Some(segment) = sealed.clone().next()
+            && segment.number == oldest
+        {
+            return Some(Arc::clone(segment));
+        }
+        let share = |segment: &Segment| segment.dead_percent(segment.number == oldest);
+        let best = sealed.clone().max_by_key(|segment| share(segment))?;
+        let worth = if self.is_wanted() {
+            1
+        } else if dead > limit {
+            limit / 2
+        } else if self.is_short(segments) {
+            // Before something is evicted.
+            50
+        } else {
+            // Next to nothing is left in it: it is nearly free to take away.
+            90
+        };
+        let is_scarce = self.is_wanted();
+        let dead = best.dead_bytes(best.number == oldest);
+        if share(best) >= worth || is_scarce && dead >= SCARCE_DEAD_BYTES {
+            return Some(Arc::clone(best));
+        }
+        // What is alive in one goes to the end of the log, where the segment goes on to grow.
+        let mut short = sealed.filter(|segment| is_short(segment, usage.total_bytes));
+        let first = short.next()?;
+        (short.count() as u64 >= SHORT_SEGMENTS_MAX).then(|| Arc::clone(first))
+    }
+
+    /// Whether compaction does not keep up with the writers.
+    pub(super) fn is_behind(&self, segments: &SegmentSet) -> bool {
+        let usage = Usage::of(&segments.load());
+        let limit = self.dead_percent_max;
+        usage.dead_percent() >= limit + BEHIND_PERCENT
+            && usage.total_bytes >= BEHIND_BYTES_MIN
+            && self.signals.is_running()
+    }
+
+    /// Whether compaction need not be gentle.
+    pub(super) fn is_in_hurry(&self, segments: &SegmentSet) -> bool {
+        let limit = self.dead_percent_max;
+        self.is_wanted()
+            || self.is_short(segments)
+            || Usage::of(&segments.load()).dead_percent() > limit + HURRY_PERCENT
+    }
+}

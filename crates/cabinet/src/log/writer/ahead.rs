@@ -1,0 +1,108 @@
+//! Work ahead of the appends: a background thread begins the next segment, and allocates and
+//! prepares the pages that will be appended to next.
+
+use super::Writer;
+use crate::log::Log;
+use crate::log::segments::Segment;
+use crate::log::space::Pressure;
+use crate::{Durability, Error, Result, UsableMemory};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes that are prepared ahead of the appends.
+const PREPARED_AHEAD_BYTES: usize = 8 << 20;
+
+/// Bytes that are sent to the disk at a time where memory is limited.
+const WRITTEN_BACK_BYTES: usize = 2 << 20;
+
+impl Writer {
+    #[inline]
+    pub(super) fn want_ahead(&self) {
+        if !self.is_ahead_wanted.load(Ordering::Relaxed)
+            && !self.is_ahead_wanted.swap(true, Ordering::Relaxed)
+        {
+            self.signals.wake();
+        }
+    }
+
+    /// Whether there is work to do ahead of the appends.
+    pub(in crate::log) fn is_ahead_wanted(&self) -> bool {
+        self.is_ahead_wanted.load(Ordering::Relaxed)
+    }
+}
+
+impl Log {
+    /// Does the work ahead of the appends, if there is any.
+    pub(in crate::log) fn allocate_ahead(&self) -> Result<()> {
+        if self.writer.is_ahead_wanted.swap(false, Ordering::Relaxed) {
+            self.begin_next_ahead()?;
+            self.prepare_ahead();
+        }
+        Ok(())
+    }
+
+    /// Begins the next segment if little is left of the active one. A full disk is for the writer
+    /// to report that needs the space.
+    pub(crate) fn begin_next_ahead(&self) -> Result<()> {
+        // At its cap something has to be evicted first.
+        if self.space.pressure() & (Pressure::ENDING | Pressure::FULL) != Pressure::ENDING {
+            return Ok(());
+        }
+        let closed = self.writer.close_blocks();
+        let mut tail = self.writer.lock();
+        let needed = tail.segment.capacity + 1;
+        if !tail.is_ending(0) || self.would_take_kept(&tail, needed) {
+            return Ok(());
+        }
+        match self.rotate(&mut tail, 0, false, &closed) {
+            Err(Error::NoSpace { .. }) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Allocates and populates what will be appended to next.
+    fn prepare_ahead(&self) {
+        let (segment, end) = {
+            let tail = self.writer.lock();
+            (Arc::clone(&tail.segment), tail.appender.end())
+        };
+        let until = (end + PREPARED_AHEAD_BYTES).min(segment.capacity);
+        self.write_back_early(&segment, end);
+        // Once it is sealed, the keeper cuts what nobody will append to.
+        let kept = self.space.kept_free_bytes(&self.segments);
+        loop {
+            let _growing = segment.growing.lock();
+            let step = self.writer.step(end);
+            let is_short = kept > 0 && self.free_bytes() < kept.saturating_add(2 * step as u64);
+            if is_short || segment.is_sealed() || segment.map.backed() >= until {
+                break;
+            }
+            // A full disk is for the writer to report that needs the space.
+            if self.writer.allocate(&segment, until.min(segment.map.backed() + step)).is_err() {
+                break;
+            }
+        }
+    }
+
+    /// Has what was appended on its way to the disk. Where memory is limited, the pages of files
+    /// count, and those that have changed cannot be taken from a process before they were written.
+    fn write_back_early(&self, active: &Segment, end: usize) {
+        let always_syncs = self.writer.durability == Durability::Always;
+        if always_syncs || !UsableMemory::of_process().is_limited {
+            return;
+        }
+        let mut written_back = self.writer.written_back.lock();
+        let (number, before) = *written_back;
+        if number != active.number {
+            for sealed in self.segments().iter().filter(|segment| segment.number == number) {
+                sealed.file.write_back(before as u64, sealed.bytes().saturating_sub(before as u64));
+            }
+            *written_back = (active.number, 0);
+        }
+        let before = written_back.1;
+        if end.saturating_sub(before) >= WRITTEN_BACK_BYTES {
+            active.file.write_back(before as u64, (end - before) as u64);
+            written_back.1 = end;
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Allocation: room for what is appended, in the active segment or in another one.
+
+use super::append_blocks::AllClosed;
+use super::{Purpose, Tail, Writer};
+use crate::log::segments::{MARGIN_BYTES, SEGMENT_BYTES_MAX, Segment};
+use crate::log::space::{LONG_CHANGE_BYTES, Pressure};
+use crate::log::{Log, error_at, is_full};
+use crate::{Durability, Error, Result};
+
+/// Bytes of file that are allocated at a time.
+const ALLOCATION_BYTES: usize = 16 << 20;
+
+/// As above, at the beginning of a segment: a small database stays small.
+pub(in crate::log) const ALLOCATION_BYTES_FIRST: usize = 1 << 20;
+
+/// As above, where pages are also brought into memory.
+const PREPARATION_BYTES: usize = 1 << 20;
+
+/// The background is asked for more once less than this is left.
+const AHEAD_BYTES_MIN: usize = 4 << 20;
+
+/// Most bytes that are left free behind an append.
+const RESERVE_BYTES_MAX: usize = 1 << 20;
+
+/// Share of a segment, as a divisor, that is left when the background begins the next one. Threads
+/// that must not wait leave their appends to others until that is done.
+const ENDING_SHARE: usize = 64;
+
+impl Log {
+    /// Makes the tail's segment one that `total` more bytes fit into, of which the last record
+    /// begins at `last_at`. False if another segment is needed and append blocks may be open.
+    #[inline]
+    pub(super) fn allocate_for(
+        &self,
+        tail: &mut Tail,
+        total: usize,
+        last_at: usize,
+        purpose: Purpose,
+        closed: Option<&AllClosed<'_>>,
+    ) -> Result<bool> {
+        self.commit.check()?;
+        let reserve = purpose.reserve_for(tail.segment.capacity);
+        let backed = tail.segment.map.backed();
+        let needed = tail.appender.end() + total + reserve;
+        if needed <= backed && tail.appender.end() + last_at < SEGMENT_BYTES_MAX {
+            if backed - needed < AHEAD_BYTES_MIN {
+                if backed < tail.segment.capacity {
+                    self.writer.want_ahead();
+                } else if tail.is_ending(total) {
+                    self.space.raise(Pressure::ENDING);
+                    self.writer.want_ahead();
+                }
+            }
+            return Ok(true);
+        }
+        self.allocate_more(tail, total, last_at, purpose, closed)
+    }
+
+    #[cold]
+    fn allocate_more(
+        &self,
+        tail: &mut Tail,
+        total: usize,
+        last_at: usize,
+        purpose: Purpose,
+        closed: Option<&AllClosed<'_>>,
+    ) -> Result<bool> {
+        let max = self.space.quota().record_bytes_max();
+        if purpose == Purpose::Store && total > max {
+            return Err(Error::ValueTooLong { bytes: total, max });
+        }
+        let reserve = purpose.reserve_for(tail.segment.capacity);
+        let needed = tail.appender.end() + total + reserve;
+        let is_in_reach = tail.appender.end() + last_at < SEGMENT_BYTES_MAX;
+        let takes_kept = purpose != Purpose::Move && self.would_take_kept(tail, needed);
+        if takes_kept {
+            self.space.want(&self.segments);
+        }
+        let result = if takes_kept && purpose == Purpose::Store {
+            Err(Error::NoSpace { path: self.directory().to_owned() })
+        } else if needed <= tail.segment.capacity && is_in_reach {
+            self.writer.allocate(&tail.segment, needed)
+        } else {
+            let Some(closed) = closed else { return Ok(false) };
+            self.rotate(tail, total, false, closed)
+        };
+        if !matches!(result, Err(Error::NoSpace { .. })) {
+            return result.map(|()| true);
+        }
+        if purpose == Purpose::Move && self.space.release_reserve(self.segments.directory()) {
+            return self.allocate_more(tail, total, last_at, purpose, closed);
+        }
+        self.space.want(&self.segments);
+        if purpose == Purpose::Store {
+            self.space.quota().note_refused(true);
+        }
+        let least = tail.appender.end() + total + MARGIN_BYTES;
+        if purpose == Purpose::Remove && least <= tail.segment.map.backed() {
+            // What is kept is for removals. Writers give space back before the next one.
+            return Ok(true);
+        }
+        result.map(|()| true)
+    }
+
+    /// Whether a record with a value of so many bytes hardly needs another segment, so that a
+    /// thread may append it that must not wait. For short ones [`Pressure::ENDING`] tells.
+    #[inline]
+    pub(crate) fn has_room_at_once(&self, value_bytes: usize) -> bool {
+        value_bytes < self.settings.segment_bytes_min / ENDING_SHARE / 2
+            || self.writer.tail.try_lock().is_none_or(|tail| !tail.is_ending(value_bytes))
+    }
+
+    /// Whether to allocate up to `needed` bytes of the segment, or to begin another one, would take
+    /// from what is kept free for the next checkpoint.
+    pub(super) fn would_take_kept(&self, tail: &Tail, needed: usize) -> bool {
+        let kept = self.space.kept_free_bytes(&self.segments);
+        let step = self.writer.step(needed).min(tail.segment.capacity);
+        kept > 0 && self.free_bytes() < kept.saturating_add(step as u64)
+    }
+}
+
+impl Purpose {
+    /// What is left free behind an append, so that space can still be reclaimed when the disk is
+    /// full: compaction may have half of it, and a removal, when there is no more to be had, all.
+    #[inline]
+    fn reserve_for(self, capacity: usize) -> usize {
+        match self {
+            Self::Store | Self::Remove => reserve_bytes(capacity),
+            Self::Move => reserve_bytes(capacity) / 2,
+        }
+    }
+}
+
+/// Bytes that are left free of a segment, see [`Purpose::reserve_for`].
+#[inline]
+pub(super) fn reserve_bytes(capacity: usize) -> usize {
+    RESERVE_BYTES_MAX.min(capacity / 16)
+}
+
+impl Tail {
+    /// Whether little is left of the active segment when `total` more bytes are in it.
+    pub(super) fn is_ending(&self, total: usize) -> bool {
+        let capacity = self.segment.capacity;
+        let needed = self.appender.end() + total + reserve_bytes(capacity);
+        needed + capacity / ENDING_SHARE > capacity
+    }
+}
+
+impl Writer {
+    /// Allocates blocks for at least `needed` bytes of a segment.
+    pub(super) fn allocate(&self, segment: &Segment, needed: usize) -> Result<()> {
+        let allocate = |bytes: usize| {
+            // With syncs all the time, prepared pages would be written twice; so would those of a
+            // long record, which takes its time anyway.
+            let is_long = needed.saturating_sub(segment.map.backed()) >= LONG_CHANGE_BYTES;
+            if self.durability == Durability::None && !is_long {
+                segment.file.prepare(&segment.map, bytes as u64)
+            } else {
+                segment.file.allocate(&segment.map, bytes as u64)
+            }
+        };
+        let step = self.step(needed);
+        let generous = (needed + step / 2).next_multiple_of(step).min(segment.capacity);
+        let result = match allocate(generous) {
+            Err(error) if is_full(&error) => allocate(needed),
+            result => result,
+        };
+        result.map_err(|error| error_at("allocate", &segment.path, error))
+    }
+
+    /// How many bytes to allocate at a time behind the first `end`.
+    pub(super) fn step(&self, end: usize) -> usize {
+        if end <= ALLOCATION_BYTES_FIRST {
+            ALLOCATION_BYTES_FIRST
+        } else if self.durability == Durability::None {
+            PREPARATION_BYTES
+        } else {
+            ALLOCATION_BYTES
+        }
+    }
+}

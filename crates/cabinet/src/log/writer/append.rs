@@ -1,0 +1,178 @@
+//! Appending records to the end of the log.
+
+use super::Tail;
+use crate::limits::BATCH_LOG_BYTES_MAX;
+use crate::log::Log;
+use crate::log::record::{self, Kind, Prepared};
+use crate::log::segments::{Age, Location, SEGMENT_BYTES_MAX};
+use crate::{Durability, Error, Result};
+use parking_lot::MutexGuard;
+
+/// Reason of an append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A writer that needs more space.
+    Store,
+    /// Compaction, which makes space. May use half of the reserve.
+    Move,
+    /// A removal, which makes space. May use the reserve.
+    Remove,
+}
+
+/// Where a record went.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Appended {
+    pub(crate) location: Location,
+    pub(crate) sequence: u64,
+}
+
+impl Log {
+    /// Lays out a record of this log.
+    #[inline]
+    pub(crate) fn prepare<'a>(
+        &self,
+        kind: Kind,
+        key: &'a [u8],
+        value: &'a [u8],
+        meta: crate::Meta,
+        compression: crate::Compression,
+    ) -> Prepared<'a> {
+        Prepared::new(self.identity.salt, kind, key, value, meta, compression)
+    }
+
+    /// Appends a record under the next sequence number.
+    #[inline]
+    pub(crate) fn append(&self, record: Prepared<'_>, purpose: Purpose) -> Result<Appended> {
+        let total = record.total();
+        let _long = self.space.begin_long(total);
+        let mut tail = self.lock_tail_with_room(total, 0, purpose)?;
+        let appended = self.writer.append_to(&mut tail, record, total)?;
+        drop(tail);
+        self.after_append();
+        Ok(appended)
+    }
+
+    /// Appends a tombstone, which says itself in which segment it is born, behind the record that
+    /// it removes.
+    pub(crate) fn append_tombstone(&self, key: &[u8], behind: Age) -> Result<Appended> {
+        // The segment may change until the tail is locked, but only to a later one, and what the
+        // tombstone removes lies in this one or before: the caller holds the key's lock.
+        let birth = self.writer.active_number();
+        self.append_tombstone_born_in(key, birth, behind)
+    }
+
+    pub(crate) fn append_tombstone_born_in(
+        &self,
+        key: &[u8],
+        birth: u64,
+        behind: Age,
+    ) -> Result<Appended> {
+        let birth = birth.to_le_bytes();
+        let meta = crate::Meta::NONE;
+        let none = crate::Compression::None;
+        let record = self.prepare(Kind::Tombstone, key, &birth, meta, none);
+        let total = record.total();
+        let appended = self.append_behind(record, Purpose::Remove, behind)?;
+        if let Some(segment) = self.segments().get(appended.location) {
+            segment.add_tombstone(total);
+        }
+        Ok(appended)
+    }
+
+    /// Appends records as a batch: after a crash there are all of them or none. `each` is told
+    /// the index and the place of each one. The last one should be the longest: all begin within
+    /// the reach of a [`Location`].
+    pub(crate) fn append_batch(
+        &self,
+        records: &mut [Prepared<'_>],
+        purpose: Purpose,
+        mut each: impl FnMut(usize, Appended),
+    ) -> Result<()> {
+        let inner: usize = records.iter().map(Prepared::total).sum();
+        let last_at = inner - records.last().map_or(0, Prepared::total);
+        if last_at > BATCH_LOG_BYTES_MAX || inner > record::RECORD_BYTES_MAX {
+            return Err(Error::BatchTooLong { bytes: last_at, max: BATCH_LOG_BYTES_MAX });
+        }
+        let mut bytes = Vec::with_capacity(inner);
+        let header_bytes_max = record::HEADER_BYTES_MAX.next_multiple_of(record::ALIGNMENT);
+        let most = header_bytes_max + inner;
+        let _long = self.space.begin_long(most);
+        let mut tail = self.lock_tail_with_room(most, header_bytes_max + last_at, purpose)?;
+        let mut offsets = Vec::with_capacity(records.len());
+        let first = tail.next_sequence;
+        for (record, sequence) in records.iter_mut().zip(first + 1..) {
+            offsets.push((bytes.len(), sequence));
+            record.write_to(sequence, &mut bytes);
+        }
+        // A key of zeros makes the records behind the header begin where records may begin.
+        let probe = self.prepare_batch(&[], &bytes);
+        let padding = [0u8; record::ALIGNMENT];
+        let padding = &padding[..probe.padding_to_align_value()];
+        let mut batch = self.prepare_batch(padding, &bytes);
+        let total = batch.total();
+        let location = self.writer.write_record(&mut tail, &batch.seal(first), total)?;
+        tail.next_sequence = first + 1 + records.len() as u64;
+        tail.has_changes = true;
+        let start = location.offset() + (total - inner);
+        for (index, (offset, sequence)) in offsets.into_iter().enumerate() {
+            let location = Location::new(location.slot(), start + offset);
+            each(index, Appended { location, sequence });
+        }
+        drop(tail);
+        self.after_append();
+        Ok(())
+    }
+
+    fn prepare_batch<'a>(&self, padding: &'a [u8], records: &'a [u8]) -> Prepared<'a> {
+        self.prepare(Kind::Batch, padding, records, crate::Meta::NONE, crate::Compression::None)
+    }
+
+    /// Appends the bytes of a record that is already in the log, as they are.
+    pub(crate) fn append_copy(&self, bytes: &[u8]) -> Result<Location> {
+        let _long = self.space.begin_long(bytes.len());
+        let mut tail = self.lock_tail_with_room(bytes.len(), 0, Purpose::Move)?;
+        let location = self.writer.write_record(&mut tail, &[bytes], bytes.len())?;
+        tail.has_changes = true;
+        drop(tail);
+        self.after_append();
+        Ok(location)
+    }
+
+    /// Calls `note` with the age of what comes to the log from now on. Everything older was
+    /// appended, and nothing is while it runs.
+    pub(crate) fn at_end(&self, note: impl FnOnce(Age)) {
+        let _closed = self.writer.close_blocks();
+        let tail = self.writer.lock();
+        let (number, end) = (tail.segment.number, tail.appender.end());
+        // Behind a long record there may be no place for another.
+        let is_in_reach = end < SEGMENT_BYTES_MAX;
+        note(if is_in_reach { Age::new(number, end) } else { Age::new(number + 1, 0) });
+    }
+
+    /// The tail, with room for `total` more bytes of which the last record begins at `last_at`.
+    #[inline]
+    fn lock_tail_with_room(
+        &self,
+        total: usize,
+        last_at: usize,
+        purpose: Purpose,
+    ) -> Result<MutexGuard<'_, Tail>> {
+        let mut tail = self.writer.lock();
+        if self.allocate_for(&mut tail, total, last_at, purpose, None)? {
+            return Ok(tail);
+        }
+        // Another segment is needed, which can be had only when all append blocks are closed.
+        drop(tail);
+        let closed = self.writer.close_blocks();
+        let mut tail = self.writer.lock();
+        self.allocate_for(&mut tail, total, last_at, purpose, Some(&closed))?;
+        Ok(tail)
+    }
+
+    #[inline]
+    fn after_append(&self) {
+        if self.settings.durability == Durability::Always {
+            self.commit.nudge();
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The writer: appends records to the end of the log.
+//!
+//! The tail's lock is held for the copy of a record into the mapped segment, or for giving a thread
+//! an [append block](append_blocks), which it fills under a lock of its own. Another segment is
+//! begun with the tail locked, when all append blocks are closed.
+//!
+//! # Cost of an append
+//!
+//! One or two locks, one copy into mapped pages that a background thread has prepared ahead, and
+//! the checksum of twelve bytes: the rest of it is computed before the lock is taken. What writers
+//! change is on cache lines of its own, so that they do not take away what readers need.
+
+mod ahead;
+mod allocate;
+mod append;
+mod append_blocks;
+mod rotate;
+
+pub(super) use allocate::ALLOCATION_BYTES_FIRST;
+pub(crate) use append::{Appended, Purpose};
+pub(super) use rotate::Sealed;
+
+use super::maintenance::Signals;
+use super::record::{Kind, Prepared};
+use super::segments::{Location, MARGIN_BYTES, Place, SEGMENT_BYTES_MAX, Segment};
+use super::space::LONG_CHANGE_BYTES;
+use crate::io::Appender;
+use crate::{Durability, Error, LogPosition, Result, UsableMemory};
+use append_blocks::{AllClosed, AppendBlocks};
+use crossbeam_utils::CachePadded;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// How often a writer looks whether the tail is free before it goes to sleep.
+const TAIL_LOOKS: usize = 40;
+
+/// Bytes of a long record that are written at a time, and after which they are sent to the disk.
+const PIECE_BYTES: usize = 2 << 20;
+
+/// The end of the log, to which records are appended.
+pub(super) struct Tail {
+    segment: Arc<Segment>,
+    appender: Appender,
+    next_sequence: u64,
+    /// The segment holds more than pages of leaves, or may do so.
+    has_changes: bool,
+    /// Log position of the segment's beginning.
+    base: LogPosition,
+}
+
+/// The place where a log ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    pub(super) position: LogPosition,
+    /// Number of the active segment, and the offset in it.
+    pub(super) place: Place,
+    pub(super) next_sequence: u64,
+}
+
+impl Tail {
+    pub(super) fn end(&self) -> End {
+        let offset = self.appender.end() as u64;
+        End {
+            position: self.base + offset,
+            place: (self.segment.number, offset),
+            next_sequence: self.next_sequence,
+        }
+    }
+
+    /// The active segment.
+    pub(super) fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+}
+
+/// See the module.
+pub(super) struct Writer {
+    tail: CachePadded<Mutex<Tail>>,
+    blocks: AppendBlocks,
+    /// Log position behind the last append.
+    appended: CachePadded<AtomicU64>,
+    /// Number of the segment that is being appended to.
+    active_number: AtomicU64,
+    /// The background is to allocate ahead.
+    is_ahead_wanted: AtomicBool,
+    /// Number of a segment, and how many of its bytes were sent to the disk ahead of a sync.
+    written_back: Mutex<(u64, usize)>,
+    salt: u32,
+    durability: Durability,
+    signals: Arc<Signals>,
+}
+
+impl Writer {
+    /// Goes on with a segment behind what the appender has.
+    pub(super) fn new(
+        segment: Arc<Segment>,
+        appender: Appender,
+        next_sequence: u64,
+        salt: u32,
+        settings: &super::Settings,
+        signals: Arc<Signals>,
+    ) -> Self {
+        Self {
+            appended: CachePadded::new(AtomicU64::new(appender.end() as u64)),
+            active_number: AtomicU64::new(segment.number),
+            tail: CachePadded::new(Mutex::new(Tail {
+                segment,
+                appender,
+                next_sequence,
+                has_changes: true,
+                base: 0,
+            })),
+            blocks: AppendBlocks::new(settings, salt),
+            is_ahead_wanted: AtomicBool::new(true),
+            written_back: Mutex::default(),
+            salt,
+            durability: settings.durability,
+            signals,
+        }
+    }
+
+    /// Log position behind the last append.
+    pub(super) fn appended(&self) -> LogPosition {
+        self.appended.load(Ordering::Acquire)
+    }
+
+    /// Number of the segment that is being appended to.
+    pub(super) fn active_number(&self) -> u64 {
+        self.active_number.load(Ordering::Acquire)
+    }
+
+    /// Waits awake at first: the tail is mostly held for less time than it takes to go to sleep.
+    #[inline]
+    pub(super) fn lock(&self) -> MutexGuard<'_, Tail> {
+        for _ in 0..TAIL_LOOKS {
+            if let Some(tail) = self.tail.try_lock() {
+                return tail;
+            }
+            std::hint::spin_loop();
+        }
+        self.tail.lock()
+    }
+
+    /// Closes all append blocks, and keeps them closed as long as the guard is there.
+    pub(super) fn close_blocks(&self) -> AllClosed<'_> {
+        self.blocks.close_all()
+    }
+
+    /// Returns where the log ends, with no append block open before that.
+    pub(super) fn closed_end(&self) -> End {
+        let _closed = self.close_blocks();
+        self.lock().end()
+    }
+
+    /// Returns how many append blocks were given to threads.
+    pub(super) fn blocks_begun(&self) -> u64 {
+        self.blocks.begun()
+    }
+
+    /// Notes that the log ends where the tail does now.
+    #[inline(always)]
+    fn note_appended(&self, tail: &Tail) {
+        self.appended.store(tail.base + tail.appender.end() as u64, Ordering::Release);
+    }
+
+    /// Writes a record for which there is room.
+    #[inline(always)]
+    fn write_record(&self, tail: &mut Tail, parts: &[&[u8]], total: usize) -> Result<Location> {
+        let offset = tail.appender.end();
+        let is_written = if total < LONG_CHANGE_BYTES {
+            tail.appender.append(parts, total)
+        } else {
+            write_long(tail, parts, total)
+        };
+        if !is_written {
+            // The caller has seen to it that there is room.
+            return Err(no_room(tail));
+        }
+        self.note_appended(tail);
+        Ok(Location::new(tail.segment.slot, offset))
+    }
+
+    /// Writes a record for which there is room, under the next sequence number.
+    #[inline(always)]
+    fn append_to(
+        &self,
+        tail: &mut Tail,
+        mut record: Prepared<'_>,
+        total: usize,
+    ) -> Result<Appended> {
+        let sequence = tail.next_sequence;
+        tail.has_changes |= !record.is_page();
+        let location = self.write_record(tail, &record.seal(sequence), total)?;
+        tail.next_sequence += 1;
+        Ok(Appended { location, sequence })
+    }
+
+    /// Appends a sync mark if there is room for it. Returns whether there was.
+    pub(super) fn append_mark(&self, tail: &mut Tail, (number, offset): Place) -> bool {
+        let mut value = [0; 16];
+        value[..8].copy_from_slice(&number.to_le_bytes());
+        value[8..].copy_from_slice(&offset.to_le_bytes());
+        let (meta, none) = (crate::Meta::NONE, crate::Compression::None);
+        let mut mark = Prepared::new(self.salt, Kind::Mark, &[], &value, meta, none);
+        let total = mark.total();
+        let end = tail.appender.end() + total;
+        let has_room = end + MARGIN_BYTES <= tail.segment.map.backed() && end < SEGMENT_BYTES_MAX;
+        has_room && self.write_record(tail, &mark.seal(1), total).is_ok()
+    }
+}
+
+/// Writes a long record at the end of the tail. False if there is no room for it.
+///
+/// It is written in pieces, each of which is on its way to the disk when the next one comes: where
+/// memory is [limited](UsableMemory), the pages of a file count, and those that have changed cannot
+/// be taken from a process.
+#[cold]
+fn write_long(tail: &mut Tail, parts: &[&[u8]], total: usize) -> bool {
+    let is_limited = UsableMemory::of_process().is_limited;
+    let file = &tail.segment.file;
+    tail.appender.append_pieces(parts, total, PIECE_BYTES, &mut |start, end| {
+        if is_limited {
+            file.write_back(start as u64, (end - start) as u64);
+        }
+    })
+}
+
+#[cold]
+fn no_room(tail: &Tail) -> Error {
+    Error::NoSpace { path: tail.segment.path.clone() }
+}

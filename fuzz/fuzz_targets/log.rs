@@ -3,7 +3,7 @@
 
 mod tampered;
 
-use cabinet::io::Storage;
+use cabinet::testing::Storage;
 use cabinet::{Engine, HashDatabase, Options, Result};
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;

@@ -3,7 +3,7 @@
 
 mod tampered;
 
-use cabinet::io::Storage;
+use cabinet::testing::Storage;
 use cabinet::table::{IndexChange, IndexKind, Operator, Query, Table};
 use cabinet::{Database, Engine, Options, Result, TreeDatabase};
 use libfuzzer_sys::fuzz_target;

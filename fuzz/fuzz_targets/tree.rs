@@ -3,7 +3,7 @@
 
 mod tampered;
 
-use cabinet::io::Storage;
+use cabinet::testing::Storage;
 use cabinet::{Cursor, Engine, Options, Result, Side, TreeDatabase};
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;

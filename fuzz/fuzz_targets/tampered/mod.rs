@@ -6,7 +6,7 @@
 
 mod sign;
 
-use cabinet::io::{FaultyStorage, Open, Storage};
+use cabinet::testing::{FaultyStorage, Open, Storage};
 use cabinet::{Batch, Clock, Compression, Database, Engine, Error, Meta, Options};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use std::collections::BTreeMap;

@@ -56,9 +56,9 @@ pub use net::pace::{ADVANCE_BYTES_MAX, BYTES_PER_SECOND_MIN, Pace};
 pub use ops::command_mask::{Command, CommandMask, Protocol, UnknownName};
 pub use ops::long::PIECE_BYTES;
 pub use ops::remote::{
-    Capabilities, Completion, Decision, FoundRecord, KeysBegin, LONG_REQUEST_FACTOR, RecordAnswer,
-    RecordRequest, RemoteStore, RowRefusal, StoreAnswer, StoreFailure, StoreRequest, StoreStatus,
-    TableRequest,
+    Capabilities, Completion, DecidedInTurn, Decision, FoundRecord, KeysBegin, LONG_REQUEST_FACTOR,
+    RecordAnswer, RecordRequest, RemoteStore, RowRefusal, StoreAnswer, StoreFailure, StoreRequest,
+    StoreStatus, TableRequest,
 };
 pub use ops::rights::{RIGHTS_MAX, Right, RightError, Rights};
 pub use ops::scrub::{CHECK_BYTES_PER_SECOND, SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};

@@ -222,46 +222,10 @@ fn range_works_on_ordered_databases() {
 }
 
 #[test]
-fn a_fixed_length_database_addresses_records_by_ids() {
+fn optimize_changes_the_width_and_the_greatest_id() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(support::fixed(folder.path()));
     let mut client = server.connect();
-    // Tokyo Tyrant gives the same replies.
-    client.exchange(misc("range", &[]), list(&[]));
-    client.exchange(misc("put", &["max", "x"]), MISC_FAILURE);
-    client.exchange(misc("putlist", &["5", "x", "a9", "b"]), list(&[]));
-    client.exchange(misc("put", &["prev", "p"]), list(&[]));
-    client.exchange(misc("range", &[]), list(&["4", "p", "5", "x", "9", "b"]));
-    client.exchange(misc("range", &["6"]), list(&["9", "b"]));
-    client.exchange(misc("range", &["x"]), list(&[]));
-    client.exchange(misc("range", &["next"]), list(&[]));
-    client.exchange(misc("range", &["max"]), list(&["9", "b"]));
-    client.exchange(misc("range", &["4", "0", "9"]), list(&["4", "p", "5", "x"]));
-    client.exchange(misc("range", &["4", "1"]), list(&["4", "p"]));
-    client.exchange(misc("range", &["5", "0", "max"]), list(&["5", "x", "9", "b"]));
-    client.exchange(misc("iterinit", &["100"]), MISC_FAILURE);
-    client.exchange(misc("iterinit", &[""]), MISC_FAILURE);
-    client.exchange(misc("iterinit", &["next"]), MISC_FAILURE);
-    client.exchange(misc("iterinit", &["6"]), list(&[]));
-    client.exchange(misc("iternext", &[]), list(&["9", "b"]));
-    client.exchange(misc("iternext", &[]), MISC_FAILURE);
-    client.exchange(misc("get", &["max"]), list(&["b"]));
-    client.exchange(misc("get", &["prev"]), MISC_FAILURE);
-    let reason = "2: invalid operation: \"prev\" is no id: ids are numbers from 1 to 1048575";
-    client.exchange(misc("error", &[]), list(&[reason]));
-    client.exchange(misc("getlist", &["max", "a5", "6"]), list(&["max", "b", "a5", "x"]));
-    client.exchange(misc("getlist", &["max", "z"]), MISC_FAILURE);
-    client.exchange(misc("putkeep", &["min", "m"]), MISC_FAILURE);
-    client.exchange(misc("putkeep", &["next", "m"]), list(&[]));
-    client.exchange(misc("regex", &["^1"]), list(&["10", "m"]));
-    client.exchange(misc("putlist", &["next", "1", "z", "2", "20", "3"]), MISC_FAILURE);
-    client.exchange(misc("outlist", &["11", "20", "9", "10", "7"]), list(&[]));
-    for absent in ["defrag", "cacheclear", "putdup", "setindex", "genuid", "search"] {
-        client.exchange(misc(absent, &["1", "2"]), MISC_FAILURE);
-    }
-    client.exchange(misc("put", &["5", ""]), list(&[]));
-    client.exchange(misc("get", &["5"]), list(&[""]));
-    client.exchange(misc("getpart", &["5"]), MISC_FAILURE);
     client.exchange(misc("put", &["2", "abcdef"]), list(&[]));
     client.exchange(misc("optimize", &["width=3#limsiz=1k"]), list(&[]));
     client.exchange(misc("get", &["2"]), list(&["abc"]));

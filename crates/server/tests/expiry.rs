@@ -4,7 +4,8 @@
 
 mod support;
 
-use cabinet::{Clock, Database, ManualClock, Options};
+use cabinet::testing::ManualClock;
+use cabinet::{Clock, Database, Options};
 use server::Config;
 use server::update_log::Settings;
 use std::collections::BTreeMap;

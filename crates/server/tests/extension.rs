@@ -364,6 +364,7 @@ impl Extension for OnLoops {
                 records.begin_transaction().unwrap();
                 panic!("a function panics");
             }
+            // Longer than a round spends on calls, and shorter than the watch waits.
             b"spin" => {
                 let began = Instant::now();
                 while began.elapsed() < Duration::from_millis(1) {}
@@ -427,6 +428,26 @@ fn a_call_that_leaves_its_loop_takes_no_other_call_of_the_round_with_it() {
     }
 }
 
+#[test]
+fn a_pipeline_of_calls_goes_on_while_another_call_of_the_round_leaves_the_loop() {
+    let (server, functions) = start_on_loop(config());
+    let (mut spinning, mut pipeline) = (server.connect(), server.connect());
+    // Mostly the loop finds the other calls at the same time.
+    for _ in 0..20 {
+        let mut waiting = server.connect();
+        await_loop(&mut spinning);
+        spinning.send(&ext("spin", 0, "", ""));
+        pipeline.send(&[ext("first", 0, "", ""), ext("second", 0, "", "")].concat());
+        waiting.send(&ext("wait", 0, "", ""));
+        pipeline.expect(result("first"));
+        pipeline.expect(result("second"));
+        spinning.expect(result("spin"));
+        functions.set(|steps| steps.is_open = true);
+        waiting.expect(result("wait"));
+        functions.set(|steps| *steps = Steps::default());
+    }
+}
+
 /// Starts a server with one loop, which calls functions.
 fn start_on_loop(config: Config) -> (Running, Arc<OnLoops>) {
     let functions = Arc::new(OnLoops::default());
@@ -472,14 +493,15 @@ fn a_slow_request_after_a_call_on_its_loop_has_none_of_the_time_of_the_call() {
 }
 
 #[test]
-fn long_calls_of_one_connection_leave_the_rest_of_its_pipeline_to_the_script_threads() {
+fn a_call_after_a_long_one_is_made_by_the_loop_once_it_has_handled_events() {
     let (server, _) = start_on_loop(config());
     let mut client = server.connect();
-    // More than a round spends on calls.
-    client.send(&[ext("spin", 0, "", ""), ext("where", 0, "", "")].concat());
-    client.expect(result("spin"));
-    client.expect(result("pool"));
-    await_loop(&mut client);
+    // More than a round spends on calls. If the thread loses its processor, the watch takes over.
+    wait_until(|| {
+        client.send(&[ext("spin", 0, "", ""), ext("where", 0, "", "")].concat());
+        client.expect(result("spin"));
+        client.read(result("loop").len()) == result("loop")
+    });
 }
 
 #[test]

@@ -6,8 +6,9 @@
 mod suite;
 mod support;
 
-use server::{Config, StoreStatus};
+use server::{Completion, Config, RemoteStore, StoreAnswer, StoreRequest, StoreStatus};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use suite::http;
 use support::{
@@ -74,6 +75,16 @@ fn iterators_and_lists_of_all_records_are_the_same_over_each_store() {
 }
 
 #[test]
+fn fixed_length_databases_have_the_operations_on_ids() {
+    for test in
+        [suite::ids::functions, suite::ids::intervals, suite::ids::values, suite::ids::protocols]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        test(&start(support::named(folder.path(), "casket.tcf#width=8")));
+    }
+}
+
+#[test]
 fn replies_of_a_pipeline_keep_their_order_and_each_request_is_executed_once() {
     over_each_store(suite::pipelines);
 }
@@ -116,6 +127,50 @@ fn a_store_that_fails_never_looks_like_a_missing_record_or_a_stored_one() {
 }
 
 #[test]
+fn a_failure_after_a_part_of_a_request_does_not_promise_that_nothing_was_done() {
+    let (store, server) = start_late(ABLE, config());
+    let mut client = server.connect();
+    client.exchange("set a 0 0 1\r\nv\r\n", "STORED\r\n");
+    let unavailable = "SERVER_ERROR the store is unavailable: nothing was done\r\n";
+    let unknown = "SERVER_ERROR the store has not answered: it is unknown what was done\r\n";
+    client.exchange(format!("gat 100 missing {UNAVAILABLE} a\r\n"), unavailable);
+    client.exchange(format!("gat 100 a {UNAVAILABLE}\r\n"), unknown);
+    client.exchange(format!("gats 100 missing a {UNAVAILABLE}\r\n"), unknown);
+    // The record may have been stale, so that this client has won the right to renew it.
+    client.exchange(format!("mg {DROPPED} v\r\n"), unknown);
+    client.exchange(format!("mg {UNAVAILABLE} v\r\n"), unavailable);
+    store.stop();
+}
+
+/// A store that makes no changes that depend on the record.
+#[derive(Debug)]
+struct Unconditional(Arc<LateStore>);
+
+impl RemoteStore for Unconditional {
+    fn capabilities(&self) -> server::Capabilities {
+        server::Capabilities { changes_conditionally: false, ..ABLE }
+    }
+
+    fn submit(&self, request: StoreRequest, completion: Completion) {
+        self.0.submit(request, completion);
+    }
+}
+
+#[test]
+fn a_store_without_conditional_changes_gives_nobody_the_right_to_renew_a_stale_record() {
+    let (store, server) = start_late(ABLE, config());
+    let remote = Some(Arc::new(Unconditional(Arc::clone(&store))) as _);
+    let plain = start_with(Config { remote, ..config() }, memory());
+    let mut client = server.connect();
+    client.exchange("set k 0 0 1\r\nv\r\nmd k I\r\n", "STORED\r\nHD\r\n");
+    for _ in 0..2 {
+        plain.connect().exchange("mg k v\r\n", "VA 1 X\r\nv\r\n");
+    }
+    client.exchange("mg k v\r\n", "VA 1 X W\r\nv\r\n");
+    store.stop();
+}
+
+#[test]
 fn a_change_with_an_unknown_outcome_is_not_made_again() {
     let (store, server) = start_late(ABLE, config());
     let mut client = server.connect();
@@ -133,6 +188,7 @@ fn a_store_is_refused_what_it_lacks_with_an_error_that_says_so() {
     let unable = server::Capabilities {
         lists_keys: false,
         is_ordered: false,
+        ids: None,
         has_rows: false,
         counts: false,
         clears: false,
@@ -175,10 +231,6 @@ fn a_store_is_refused_what_it_lacks_with_an_error_that_says_so() {
     for (asked, reason) in [
         (request(&Request::Copy { path: b"/tmp/x" }), "the store has no copies"),
         (
-            request(&Request::AddDouble { key: b"a", integral: 1, fractional: 0 }),
-            "the store has no changes that depend on the record",
-        ),
-        (
             request(&Request::PutShift { key: b"a", value: b"v", width: 1 }),
             "the store has no changes that depend on the record",
         ),
@@ -204,6 +256,78 @@ fn a_store_is_refused_what_it_lacks_with_an_error_that_says_so() {
         let text = String::from_utf8(client.read(length as usize)).unwrap();
         assert!(text.contains(reason), "{text}");
     }
+    // The status of a failure would say that there is a record, or one that is no number.
+    for asked in [
+        Request::PutKeep { key: b"lock", value: b"v" },
+        Request::AddInt { key: b"a", addend: 1 },
+        Request::AddDouble { key: b"a", integral: 1, fractional: 0 },
+    ] {
+        let mut client = server.connect();
+        client.send(&request(&asked));
+        client.expect_close();
+    }
+    store.stop();
+}
+
+#[test]
+fn statistics_over_a_store_say_nothing_of_a_database() {
+    let (store, server) = start_late(ABLE, config());
+    let mut client = server.connect();
+    client.exchange("set a 0 0 1\r\nv\r\n", "STORED\r\n");
+    client.send(b"stats\r\n");
+    let stats = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
+    assert!(stats.contains("STAT curr_connections 1\r\n"), "{stats}");
+    for absent in ["curr_items", "total_items", "bytes", "limit_maxbytes", "evictions"] {
+        assert!(!stats.contains(&format!("STAT {absent} ")), "{stats}");
+    }
+    client.exchange("stats items\r\n", "END\r\n");
+    client.send(&request(&Request::Stat));
+    let length = u32::from_be_bytes(client.read(5)[1..].try_into().unwrap());
+    let stat = String::from_utf8(client.read(length as usize)).unwrap();
+    assert!(stat.contains("\npath\tstore outside\n"), "{stat}");
+    assert!(!stat.contains("\nrnum\t") && !stat.contains("\ntype\t"), "{stat}");
+    // A list is counted once, though it is executed twice.
+    let list = "GET /?list HTTP/1.1\r\nAccept: application/json";
+    assert_eq!(&http(&mut client, list, "").0[9..12], "200");
+    client.send(&request(&Request::Stat));
+    let length = u32::from_be_bytes(client.read(5)[1..].try_into().unwrap());
+    let stat = String::from_utf8(client.read(length as usize)).unwrap();
+    assert!(stat.contains("\ncnt_fwmkeys\t1\n"), "{stat}");
+    store.stop();
+}
+
+#[test]
+fn a_change_that_a_reload_forbids_meanwhile_has_an_unknown_outcome() {
+    let (store, server) = start_late(ABLE, config());
+    let key = format!("{HELD}1");
+    let mut client = server.connect();
+    client.send(format!("set {key} 0 0 1\r\nv\r\n").as_bytes());
+    store.wait_for(&key, 1);
+    server.handle.reload(&Config { mask: "put".parse().unwrap(), ..config() });
+    store.release();
+    client.expect("SERVER_ERROR the store has not answered: it is unknown what was done\r\n");
+    client.expect_close();
+    let got = format!("VALUE {key} 0 1\r\nv\r\nEND\r\n");
+    server.connect().exchange(format!("get {key}\r\n"), got);
+    store.stop();
+}
+
+#[test]
+fn long_lists_are_the_same_on_the_threads_that_may_wait() {
+    let (store, server) = start_late(ABLE, config());
+    let mut client = server.connect();
+    let pairs: Vec<String> = (0..4000).map(|number| format!("k{number}")).collect();
+    let pairs: Vec<&str> = pairs.iter().map(String::as_str).collect();
+    client.exchange(misc("putlist", &pairs), b"\0\0\0\0\0");
+    let value = "v".repeat(300_000);
+    for key in ["a", "b", "c", "d"] {
+        client.exchange(format!("set {key} 0 0 300000\r\n{value}\r\n"), "STORED\r\n");
+    }
+    client.send(b"get a b c d k3998\r\n");
+    let reply = client.read_until(b"END\r\n");
+    assert!(reply.ends_with(b"VALUE k3998 0 5\r\nk3999\r\nEND\r\n"));
+    let monitored = Monitored::new(&server);
+    assert!(monitored.value("tyrant_requests_pooled_total", &[]) >= 2.0);
     store.stop();
 }
 
@@ -365,6 +489,71 @@ fn a_store_that_never_answers_holds_no_request_beyond_its_time() {
         client.exchange("set a 0 0 1\r\nv\r\n", "STORED\r\n");
         client.exchange("get a\r\n", "VALUE a 0 1\r\nv\r\nEND\r\n");
     }
+    store.stop();
+}
+
+/// A store with keys without end.
+#[derive(Debug, Default)]
+struct Endless {
+    pages: AtomicUsize,
+}
+
+impl RemoteStore for Endless {
+    fn capabilities(&self) -> server::Capabilities {
+        ABLE
+    }
+
+    fn submit(&self, request: StoreRequest, completion: Completion) {
+        let page = self.pages.fetch_add(1, Ordering::Relaxed);
+        let StoreRequest::Keys { max, .. } = request else { return };
+        let keys = (0..max).map(|key| format!("{page} {key}").into_bytes()).collect();
+        completion.complete(Ok(StoreAnswer::Keys { keys, is_complete: true }));
+    }
+}
+
+#[test]
+fn a_search_that_finds_nothing_ends_and_so_does_that_of_a_client_that_has_gone() {
+    let search = misc("regex", &["no such key"]);
+    let limited = |remote_timeout| Config { remote_timeout, pool_threads: 2, ..config() };
+    let start = |remote_timeout| {
+        let store = Arc::<Endless>::default();
+        let remote = Some(Arc::clone(&store) as _);
+        (store, start_with(Config { remote, ..limited(remote_timeout) }, memory()))
+    };
+    let (_, server) = start(Duration::from_millis(50));
+    let mut client = server.connect();
+    client.send(&search);
+    client.expect_close();
+
+    let (store, server) = start(Duration::from_secs(1000));
+    let mut client = server.connect();
+    // The reply to the first request is not read, so the connection is reset.
+    client.send(&[b"version\r\n", &search[..]].concat());
+    support::wait_until(|| store.pages.load(Ordering::Relaxed) > 0);
+    let refused = "SERVER_ERROR too many requests wait for the store: nothing was done\r\n";
+    server.connect().exchange("lru_crawler metadump all\r\n", refused);
+    drop(client);
+    support::wait_until(|| {
+        let pages = store.pages.load(Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(200));
+        store.pages.load(Ordering::Relaxed) == pages
+    });
+}
+
+#[test]
+fn a_batch_over_a_store_that_never_answers_ends_soon() {
+    let remote_timeout = Duration::from_millis(200);
+    let (store, server) = start_late(ABLE, Config { remote_timeout, ..config() });
+    let key = format!("{HELD}1");
+    let lines = format!("{{\"put\":\"{key}\",\"value\":\"v\"}}\n").repeat(20);
+    let head = "POST / HTTP/1.1\r\nContent-Type: application/x-ndjson";
+    let (_, body) = http(&mut server.connect(), head, &lines);
+    let results: Vec<&str> = body.lines().collect();
+    assert_eq!(results.len(), 20);
+    assert!(results[0].contains("it is unknown what was done"), "{}", results[0]);
+    assert!(results[19].contains("nothing was done"), "{}", results[19]);
+    assert!(store.requests(&key) < 5, "{}", store.requests(&key));
+    store.release();
     store.stop();
 }
 

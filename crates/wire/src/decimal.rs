@@ -3,6 +3,9 @@
 /// Appends a number in decimal.
 #[inline]
 pub(crate) fn write(out: &mut Vec<u8>, mut number: u64) {
+    if number < 10 {
+        return out.push(b'0' + number as u8);
+    }
     let mut digits = [0; 20]; // u64::MAX has as many.
     let mut start = digits.len();
     loop {

@@ -45,17 +45,23 @@ pub(crate) fn tokyo_tyrant_stats(shared: &Shared, descriptor: i32) -> Vec<(&'sta
         ("time", format!("{:.6}", seconds_since_1970())),
         ("pid", std::process::id().to_string()),
         ("sid", shared.config.server_id.to_string()),
-        ("type", kind.map_or("void", Kind::title).to_owned()),
     ];
-    if !kind.is_some_and(Kind::is_on_memory) {
-        stats.push(("path", path.display().to_string()));
+    match &shared.remote {
+        // The number of its records is known to those who count them, and the size to none.
+        Some(remote) => stats.push(("path", remote.store.name())),
+        None => {
+            stats.push(("type", kind.map_or("void", Kind::title).to_owned()));
+            if !kind.is_some_and(Kind::is_on_memory) {
+                stats.push(("path", path.display().to_string()));
+            }
+            stats.extend([
+                ("rnum", database.len().to_string()),
+                ("size", database.size_bytes().to_string()),
+            ]);
+        }
     }
     let process = Process::now();
-    stats.extend([
-        ("rnum", database.len().to_string()),
-        ("size", database.size_bytes().to_string()),
-        ("bigend", u8::from(cfg!(target_endian = "big")).to_string()),
-    ]);
+    stats.push(("bigend", u8::from(cfg!(target_endian = "big")).to_string()));
     if let Some((master, follower)) = shared.replication.followed() {
         let (executed_us, delay_seconds) = follower.progress();
         stats.extend([
@@ -79,7 +85,10 @@ pub(crate) fn tokyo_tyrant_stats(shared: &Shared, descriptor: i32) -> Vec<(&'sta
 
 /// Returns the last slow requests, the last one first, each as an object of JSON.
 pub(crate) fn slow_requests(shared: &Shared) -> Vec<String> {
-    let database = shared.served.database.path().display().to_string();
+    let database = match &shared.remote {
+        Some(remote) => remote.store.name(),
+        None => shared.served.database.path().display().to_string(),
+    };
     shared.slow_log.last().iter().map(|slow| slow.json(&database)).collect()
 }
 
@@ -136,8 +145,10 @@ pub(crate) fn further_stats(
         let busy = load.busy_percent(now_ms).to_string();
         stats.push((format!("loop_{number}_busy_percent"), busy));
     }
-    let database = shared.served.database.figures();
-    stats.extend(database.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    if shared.remote.is_none() {
+        let database = shared.served.database.figures();
+        stats.extend(database.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    }
     stats
 }
 

@@ -8,7 +8,7 @@
 
 use crate::shared::Shared;
 use crate::store::Store;
-use cabinet::io::{RealStorage, Storage};
+use cabinet::files::FolderLock;
 use cabinet::name::Kind;
 use cabinet::{Error, Result};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -128,7 +128,7 @@ struct CommandFolder {
     folder: PathBuf,
     /// Path of the snapshot.
     snapshot: PathBuf,
-    _lock: Box<dyn std::any::Any + Send + Sync>,
+    _lock: FolderLock,
 }
 
 impl CommandFolder {
@@ -140,8 +140,11 @@ impl CommandFolder {
             hidden.push(name);
             hidden.push(".copying");
             let folder = database.with_file_name(hidden);
-            RealStorage.create_dir(&folder)?;
-            let lock = RealStorage.lock(&folder.join(LOCK))?;
+            match fs::create_dir(&folder) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+                created => created?,
+            }
+            let lock = FolderLock::take(&folder.join(LOCK))?;
             // Remove the files of a server that was killed.
             for entry in fs::read_dir(&folder)? {
                 let entry = entry?;

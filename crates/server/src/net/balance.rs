@@ -3,7 +3,9 @@
 //! As few loops as possible work, each below about 70% of its time. One loop that finds several
 //! requests at each wake-up costs less per request than two loops that find one.
 //!
-//! A loop that is busy nearly all the time hands connections to the least busy loop. A loop that is
+//! A loop that is busy nearly all the time hands connections to the least busy loop, unless the
+//! machine has no idle processor for that one: a second loop would only take the first one's
+//! processor, or that of clients on the same machine. A loop that is
 //! nearly idle hands all of its connections to a loop before it. Either happens only after several
 //! windows in a row with the same verdict, and then not again for some windows: connections must
 //! not move back and forth.
@@ -15,6 +17,9 @@ use std::time::{Duration, Instant};
 const ACCEPT_BELOW_PERCENT: u32 = 70;
 /// A loop above this load hands connections over, in percent of its time.
 const SPREAD_ABOVE_PERCENT: u32 = 85;
+/// Idle time of the machine's processors below which no loop hands connections over, in percent of
+/// one processor's time.
+const SPREAD_IDLE_PERCENT: u32 = 25;
 /// Two loops whose loads add up to less are merged, in percent of the time of one.
 const MERGE_BELOW_PERCENT: u32 = 50;
 /// Span over which the load of a loop is measured.
@@ -84,6 +89,8 @@ pub(crate) struct Balance {
     busy_windows: u32,
     idle_windows: u32,
     rest_windows: u32,
+    /// Idle time of the processors at the first of the busy windows.
+    idle_before: Option<Duration>,
 }
 
 /// Verdict on a window.
@@ -98,8 +105,14 @@ pub(crate) enum Verdict {
 }
 
 impl Balance {
-    /// Judges a window of loop number `own`. `busy` holds the percentages of all loops.
-    pub(crate) fn judge(&mut self, own: usize, busy: &[u32]) -> Verdict {
+    /// Judges a window of loop number `own`. `busy` holds the percentages of all loops, and `idle`
+    /// returns the idle time of all processors until now, if it is known.
+    pub(crate) fn judge(
+        &mut self,
+        own: usize,
+        busy: &[u32],
+        idle: impl Fn() -> Option<Duration>,
+    ) -> Verdict {
         if self.rest_windows > 0 {
             self.rest_windows -= 1;
             return Verdict::Stay;
@@ -109,7 +122,14 @@ impl Balance {
 
         let spread = busy[own] >= SPREAD_ABOVE_PERCENT && busy[least] < ACCEPT_BELOW_PERCENT;
         self.busy_windows = if spread { self.busy_windows + 1 } else { 0 };
+        if self.busy_windows == 1 {
+            self.idle_before = idle();
+        }
         if spread && self.busy_windows >= SPREAD_WINDOWS {
+            if !self.has_idle_processor(idle()) {
+                self.busy_windows = 0;
+                return Verdict::Stay;
+            }
             let share_percent = (busy[own] - busy[least]) * 100 / 2 / busy[own];
             return self.hand_over(least, share_percent);
         }
@@ -123,6 +143,14 @@ impl Balance {
         }
     }
 
+    /// Returns whether processors were idle since the first of the busy windows, if their idle time
+    /// is this now.
+    fn has_idle_processor(&self, idle: Option<Duration>) -> bool {
+        let (Some(before), Some(now)) = (self.idle_before, idle) else { return true };
+        let busy = WINDOW * (SPREAD_WINDOWS - 1);
+        now.saturating_sub(before) * 100 >= busy * SPREAD_IDLE_PERCENT
+    }
+
     fn hand_over(&mut self, to: usize, share_percent: u32) -> Verdict {
         *self = Self { rest_windows: REST_WINDOWS, ..Self::default() };
         Verdict::Move(Handover { to, share_percent })
@@ -134,7 +162,17 @@ mod tests {
     use super::*;
 
     fn verdicts(balance: &mut Balance, own: usize, busy: &[u32], windows: u32) -> Vec<Verdict> {
-        (0..windows).map(|_| balance.judge(own, busy)).collect()
+        verdicts_beside(balance, own, busy, windows, || None)
+    }
+
+    fn verdicts_beside(
+        balance: &mut Balance,
+        own: usize,
+        busy: &[u32],
+        windows: u32,
+        idle: impl Fn() -> Option<Duration>,
+    ) -> Vec<Verdict> {
+        (0..windows).map(|_| balance.judge(own, busy, &idle)).collect()
     }
 
     #[test]
@@ -145,6 +183,24 @@ mod tests {
         assert_eq!(seen, [Verdict::Observe, Verdict::Stay, moved]);
         let rest = verdicts(&mut balance, 0, &[100, 0], REST_WINDOWS);
         assert!(rest.iter().all(|verdict| *verdict == Verdict::Stay));
+    }
+
+    #[test]
+    fn a_saturated_loop_keeps_its_connections_while_no_processor_is_idle() {
+        let idle_ms = std::cell::Cell::new(5000);
+        let idle_by = |by_ms: u64| {
+            let idle_ms = &idle_ms;
+            move || {
+                idle_ms.set(idle_ms.get() + by_ms);
+                Some(Duration::from_millis(idle_ms.get()))
+            }
+        };
+        let mut balance = Balance::default();
+        let seen = verdicts_beside(&mut balance, 0, &[100, 0], 50, idle_by(40));
+        assert!(!seen.iter().any(|verdict| matches!(verdict, Verdict::Move(_))), "{seen:?}");
+        assert_eq!(seen[3], Verdict::Observe, "it is judged again");
+        let seen = verdicts_beside(&mut balance, 0, &[100, 0], 4, idle_by(60));
+        assert!(seen.iter().any(|verdict| matches!(verdict, Verdict::Move(_))), "{seen:?}");
     }
 
     #[test]

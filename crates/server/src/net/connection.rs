@@ -87,6 +87,9 @@ pub(crate) struct Connection {
     is_uploading: bool,
     /// The request in the pool is the next piece of a large reply.
     is_downloading: bool,
+    /// The client of the request in the pool is there, as far as is known, on a server over a store
+    /// outside of this process.
+    pub(crate) is_there: Option<Arc<()>>,
     /// Number of events, for the balance between loops.
     pub(crate) activity: u32,
     charge: Charge,
@@ -126,6 +129,7 @@ impl Connection {
             taken: Duration::ZERO,
             is_uploading: false,
             is_downloading: false,
+            is_there: None,
             activity: 0,
             charge: Charge::none(&shared.served.budget),
             shared,

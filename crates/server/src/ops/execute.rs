@@ -18,11 +18,11 @@ use std::sync::Arc;
 
 /// Most keys that an operation looks up on an event loop. Longer operations go to the pool, so that
 /// the other connections of the loop get their turn.
-const INLINE_KEYS_MAX: usize = 1024;
+pub(crate) const INLINE_KEYS_MAX: usize = 1024;
 
 /// Length of a reply, in bytes, above which an operation on many keys goes to the pool, for the
 /// same reason.
-const INLINE_REPLY_BYTES_MAX: usize = 1 << 20;
+pub(crate) const INLINE_REPLY_BYTES_MAX: usize = 1 << 20;
 
 /// Length of a reply, in bytes, above which the reply counts against the memory of all connections
 /// while it is made. It is counted in steps of the same length.

@@ -89,6 +89,8 @@ impl From<&Error> for Failure {
             | Error::ValueTooLong { .. }
             | Error::BatchTooLong { .. }
             | Error::NotSupported(_)
+            | Error::InvalidArgument(_)
+            | Error::WrongKind { .. }
             | Error::BadColumn(_)
             | Error::BadSearch(_)
             | Error::BadPattern(_)

@@ -39,6 +39,10 @@ impl Model {
     pub(crate) const TABLE: Self =
         Self { kind: Kind::Table, has_duplicates: false, has_rows: true, has_ids: false };
 
+    /// Properties of a fixed-length database.
+    pub(crate) const FIXED: Self =
+        Self { kind: Kind::Fixed, has_duplicates: false, has_rows: false, has_ids: true };
+
     /// Returns the properties of `database`.
     pub(crate) fn of(database: &Database) -> Self {
         Self {
@@ -226,6 +230,18 @@ impl<'a> Operation<'a> {
         match self {
             Self::Write(write) => write.action.bytes().map_or(0, |bytes| bytes.len()),
             _ => 0,
+        }
+    }
+
+    /// Returns whether an event loop should not copy the keys and values of the operation: a list
+    /// with this many keys, or with more bytes.
+    pub(crate) fn is_longer(&self, keys_max: usize, bytes_max: usize) -> bool {
+        let has_many = self.keys().nth(keys_max).is_some();
+        match self {
+            Self::PutList { pairs, .. } => {
+                has_many || pairs.iter().map(<[u8]>::len).sum::<usize>() > bytes_max
+            }
+            _ => has_many,
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::ops::budget::{Budget, Charge};
 use crate::store::view::View;
 use cabinet::UsableMemory;
-use cabinet::io::{File, Map, RealStorage};
+use cabinet::files;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,8 +13,7 @@ const WRITTEN_BACK_BYTES: u64 = 2 << 20;
 
 /// A file without a name, in the folder of the database. It is removed when this is dropped.
 pub(crate) struct Spool {
-    file: Arc<dyn File>,
-    bytes: u64,
+    file: files::Spool,
     /// Length of the part that was written back.
     written_back: u64,
     charge: Charge,
@@ -22,7 +21,7 @@ pub(crate) struct Spool {
 
 /// A complete spooled value, in the memory of the file.
 pub(crate) struct Spooled {
-    map: Option<Map>,
+    bytes: files::Spooled,
     /// Charge for the space on disk.
     _charge: Charge,
 }
@@ -32,34 +31,28 @@ impl Spool {
     /// `budget`.
     pub(crate) fn new(database: &View, budget: &Arc<Budget>) -> Option<io::Result<Self>> {
         let folder: PathBuf = Some(database.path()).filter(|path| path.is_dir())?;
-        let file = RealStorage::temporary(&folder);
-        Some(file.map(|file| Self {
-            file,
-            bytes: 0,
-            written_back: 0,
-            charge: Charge::none(budget),
-        }))
+        let file = files::Spool::new(&folder);
+        Some(file.map(|file| Self { file, written_back: 0, charge: Charge::none(budget) }))
     }
 
     /// Returns the length so far, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+        self.file.bytes()
     }
 
     /// Appends a piece.
     pub(crate) fn write(&mut self, piece: &[u8]) -> io::Result<()> {
-        self.write_at(piece, self.bytes)
+        self.write_at(piece, self.bytes())
     }
 
     /// Writes a piece at `offset`, after zeros if the file was shorter. Fails with
     /// [`io::ErrorKind::QuotaExceeded`] if all spools together would exceed the budget.
     pub(crate) fn write_at(&mut self, piece: &[u8], offset: u64) -> io::Result<()> {
-        let bytes = self.bytes.max(offset.saturating_add(piece.len() as u64));
+        let bytes = self.bytes().max(offset.saturating_add(piece.len() as u64));
         if !self.charge.set(usize::try_from(bytes).unwrap_or(usize::MAX)) {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         self.file.write_at(piece, offset)?;
-        self.bytes = bytes;
         self.write_back(offset + piece.len() as u64);
         Ok(())
     }
@@ -77,25 +70,19 @@ impl Spool {
 
     /// Returns the complete value.
     pub(crate) fn finish(self) -> io::Result<Spooled> {
-        let bytes = usize::try_from(self.bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
-        // An empty file cannot be mapped.
-        let map = (bytes > 0).then(|| self.file.map(bytes, bytes)).transpose()?;
-        if let Some(map) = &map {
-            map.expect_reading_in_order();
-        }
-        Ok(Spooled { map, _charge: self.charge })
+        Ok(Spooled { bytes: self.file.finish()?, _charge: self.charge })
     }
 }
 
 impl Spooled {
     /// Returns the value.
     pub(crate) fn value(&self) -> &[u8] {
-        self.map.as_ref().and_then(|map| map.get(0, map.written())).unwrap_or_default()
+        &self.bytes
     }
 }
 
 impl std::fmt::Debug for Spool {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Spool").field("bytes", &self.bytes).finish_non_exhaustive()
+        formatter.debug_struct("Spool").field("bytes", &self.bytes()).finish_non_exhaustive()
     }
 }

@@ -51,6 +51,11 @@ impl Touch {
         self.expires_at_ms.or(self.create).is_none() && !matches!(self.claim, Claim::Short { .. })
     }
 
+    /// Returns whether the touch may change a record.
+    pub(crate) fn may_change(&self) -> bool {
+        !self.is_read() || matches!(self.claim, Claim::Stale { is_allowed: true })
+    }
+
     /// Returns whether the client wins the right to renew a record.
     fn wins(&self, expires_at_ms: u64) -> bool {
         let marks = marks(expires_at_ms);

@@ -42,6 +42,7 @@ use crate::replication::ReplicaRequest;
 use crate::shared::Shared;
 use crate::store::Store;
 use cabinet::Error;
+use std::time::Instant;
 use wire::Parse;
 
 /// Context of a request.
@@ -59,6 +60,9 @@ pub(crate) struct Context<'a> {
     pub(crate) mutated: bool,
     /// Charge for the bytes of a long reply.
     pub(crate) charge: Option<Charge>,
+    /// Time by which the request has to end, once it has waited for a store outside of this
+    /// process.
+    until: Option<Instant>,
 }
 
 /// Result for the bytes at the beginning of the input.
@@ -125,6 +129,16 @@ enum Halt {
 }
 
 impl Halt {
+    /// Returns the reason why a request ends of which a part was executed.
+    fn after_a_change(self) -> Self {
+        match self {
+            Self::Refused(RefusalReason::Unavailable | RefusalReason::TooMany) => {
+                Self::Refused(RefusalReason::Unknown)
+            }
+            halt => halt,
+        }
+    }
+
     /// Counts a request whose reply is too long. One that is executed again is counted then.
     #[cold]
     fn count(self, counters: &Counters, count: Count) {
@@ -150,12 +164,19 @@ pub(crate) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
 /// Executes a request over a store outside of this process, from its first byte each time.
 #[cold]
 fn step_remotely(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+    let start = output.len();
     context.session.answers.get_or_insert_default().rewind();
     let step = identify(context, input, output);
-    if matches!(step, Step::Executed { .. }) {
-        context.session.answers = None;
+    let Step::Executed { bytes, .. } = step else { return step };
+    let is_refused = context.session.answers.take().is_some_and(|answers| answers.has_left());
+    if !is_refused {
+        return step;
     }
-    step
+    // The configuration has changed since the store was asked. So the client is refused what the
+    // store may have done.
+    output.truncate(start);
+    Refusal::of(input).write_or_close(RefusalReason::Unknown, output);
+    Step::Executed { bytes, next: Next::Close }
 }
 
 #[inline(always)]
@@ -194,8 +215,17 @@ impl<'a> Context<'a> {
     ) -> Self {
         let Served { database, nonblocking, .. } = &*shared.served;
         let database = if may_block { database } else { nonblocking };
-        let (mutated, charge) = (false, None);
-        Self { shared, database, may_block, counters, session, descriptor, mutated, charge }
+        Self {
+            shared,
+            database,
+            may_block,
+            counters,
+            session,
+            descriptor,
+            mutated: false,
+            charge: None,
+            until: None,
+        }
     }
 
     /// Returns whether any command is masked.

@@ -6,13 +6,15 @@
 
 use super::{Context, Halt};
 use crate::ops::acknowledgement::RefusalReason;
-use crate::ops::execute::{Outcome, Reply, TooLong};
+use crate::ops::execute::{INLINE_KEYS_MAX, INLINE_REPLY_BYTES_MAX, Outcome, Reply, TooLong};
 use crate::ops::operation::Operation;
 use crate::ops::remote::{
-    self, Answered, Comparing, KeyCursor, KeysBegin, LONG_REQUEST_FACTOR, PAGE_KEY_BYTES,
-    PAGE_KEYS, Remote, StoreAnswer, StoreRequest,
+    self, Answered, Comparing, KeyCursor, KeysBegin, PAGE_KEY_BYTES, PAGE_KEYS, Remote,
+    StoreAnswer, StoreRequest,
 };
+use crate::shared::Shared;
 use cabinet::{Error, pattern};
+use std::sync::Weak;
 use std::time::Instant;
 
 /// Bytes of values that an operation on all records reads at once, about.
@@ -64,7 +66,18 @@ impl Context<'_> {
         let mut limit = shared.limit(&mut self.charge);
         let answers = self.session.answers.get_or_insert_default();
         let answer = match answers.next() {
+            // The thread that takes over has the answer.
+            Some(Answered { result: Ok(answer), .. })
+                if !self.may_block && answer.is_longer(INLINE_REPLY_BYTES_MAX) =>
+            {
+                return Err(Halt::Blocked);
+            }
             Some(answer) => answer,
+            None if !self.may_block
+                && operation.is_longer(INLINE_KEYS_MAX, INLINE_REPLY_BYTES_MAX) =>
+            {
+                return Err(Halt::Blocked);
+            }
             None => match remote.request(operation, comparing(shared), limit.bytes_max) {
                 Err(error) => return Ok(Err(error)),
                 // No key is valid in the store, or there is none.
@@ -74,9 +87,13 @@ impl Context<'_> {
                 Ok(StoreRequest::Changes(requests)) if requests.is_empty() => {
                     return Ok(Ok(Outcome::Done));
                 }
-                Ok(request) if self.may_block => {
-                    waited.insert(remote.wait_for(request, &shared.served))
-                }
+                Ok(request) if self.may_block => waited.insert(wait_for(
+                    remote,
+                    request,
+                    self.session.client.as_ref(),
+                    &mut self.until,
+                    shared,
+                )),
                 Ok(request) => {
                     answers.wanted = Some(request);
                     return Err(Halt::Blocked);
@@ -103,7 +120,10 @@ impl Context<'_> {
         let answers = self.session.answers.get_or_insert_default();
         let answered = match answers.remove_next() {
             Some(answered) => answered,
-            None if self.may_block => remote.wait_for(request, &self.shared.served),
+            None if self.may_block => {
+                let client = self.session.client.as_ref();
+                wait_for(remote, request, client, &mut self.until, self.shared)
+            }
             None => {
                 answers.wanted = Some(request);
                 return Err(Halt::Blocked);
@@ -217,7 +237,9 @@ impl Context<'_> {
             Ok(expression) => expression,
             Err(error) => return Ok(Err(error)),
         };
-        let until = Instant::now() + remote.timeout * LONG_REQUEST_FACTOR;
+        let Some(_scan) = remote.begin_scan() else {
+            return Err(Halt::Refused(RefusalReason::TooMany));
+        };
         let mut left = max;
         let mut cursor = KeyCursor::start();
         while let Some(begin) = cursor.missing().cloned() {
@@ -231,9 +253,6 @@ impl Context<'_> {
                 }
             }
             while !keys.is_empty() {
-                if Instant::now() > until {
-                    return Err(Halt::Refused(RefusalReason::Unavailable));
-                }
                 keys.truncate(left);
                 let request =
                     StoreRequest::GetMany { keys: keys.clone(), bytes_max: SCAN_VALUE_BYTES };
@@ -260,6 +279,23 @@ impl Context<'_> {
     }
 }
 
-fn comparing(shared: &crate::shared::Shared) -> Comparing<'_> {
+/// Executes a request on a thread that may wait, until the end of the client's request. After a
+/// failure, little time is left to the rest of it.
+fn wait_for(
+    remote: &Remote,
+    request: StoreRequest,
+    client: Option<&Weak<()>>,
+    until: &mut Option<Instant>,
+    shared: &Shared,
+) -> Answered {
+    let until = until.get_or_insert_with(|| remote.end_of_request());
+    let answered = remote.wait_for(request, client, *until, &shared.served);
+    if answered.result.is_err() {
+        *until = (*until).min(Instant::now() + remote.timeout);
+    }
+    answered
+}
+
+fn comparing(shared: &Shared) -> Comparing<'_> {
     Comparing { cas_numbers: &shared.cas_numbers, entity_tags: shared.entity_tags }
 }

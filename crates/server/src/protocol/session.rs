@@ -9,7 +9,7 @@ use crate::ops::iterator::Cursor;
 use crate::ops::remote::{Answers, KeyCursor};
 use crate::ops::rights::Rights;
 use cabinet::Error;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// State of a connection in addition to its bytes.
 #[derive(Debug, Default)]
@@ -24,6 +24,9 @@ pub(crate) struct Session {
     pub(crate) has_read_failure: bool,
     /// Answers for the present request, on a server over a store outside of this process.
     pub(crate) answers: Option<Box<Answers>>,
+    /// Has an owner while the client of a request on a thread that may wait is there, on such a
+    /// server.
+    pub(crate) client: Option<Weak<()>>,
     /// The iterator, once this client has started one.
     pub(crate) cursor: Option<Box<Cursor>>,
     /// The iterator over a store outside of this process.

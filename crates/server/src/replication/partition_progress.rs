@@ -13,7 +13,7 @@
 //!
 //! The notes are valid for one boot of the system and for the position that they were written with.
 
-use cabinet::io::Words;
+use cabinet::files::Words;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;

@@ -8,7 +8,7 @@
 
 use super::partition_progress::PartitionProgress;
 use crate::update_log::name_of;
-use cabinet::io::{RealStorage, Storage, directory_of};
+use cabinet::files::folder_of;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -234,7 +234,7 @@ fn mark(path: &Path) -> PathBuf {
 
 /// Makes the names of the files beside the position durable.
 pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
-    RealStorage.sync_dir(directory_of(path))
+    cabinet::files::sync_folder(folder_of(path))
 }
 
 /// Returns the path of a file beside the position.

@@ -2,6 +2,7 @@
 
 pub(crate) mod live;
 pub(crate) mod loop_load;
+pub(crate) mod processors;
 pub(crate) mod script_locks;
 pub(crate) mod slow_log;
 pub(crate) mod upgrade;
@@ -19,7 +20,6 @@ use crate::ops::execute::{Executor, ReplyLimit};
 use crate::ops::failure::LastFailure;
 use crate::ops::hits::Hits;
 use crate::ops::iterator::{Cursor, Iterators};
-use crate::ops::operation::Model;
 use crate::ops::remote::Remote;
 use crate::ops::rights::{Need, Rights};
 use crate::ops::scrub::Scrub;
@@ -136,8 +136,14 @@ impl Shared {
         let has_log = config.update_log.is_some() || config.following.master.is_some();
         let remote = match config.remote.clone() {
             Some(_) if has_log => return Err(Error::RemoteLog),
-            remote => remote
-                .map(|store| Remote::new(store, config.remote_requests_max, config.remote_timeout)),
+            remote => remote.map(|store| {
+                Remote::new(
+                    store,
+                    config.remote_requests_max,
+                    config.pool_threads,
+                    config.remote_timeout,
+                )
+            }),
         };
         let stop = StopSignal::new().map_err(Error::system("make an eventfd"))?;
         let server_id = config.server_id;
@@ -185,8 +191,8 @@ impl Shared {
         let condition = semi_sync.clone().map(|semi_sync| semi_sync as Arc<dyn WriteCondition>);
         let served = Served::new(database, settings, log, condition, Arc::new(stop));
         let mut served = served.map_err(Error::Unfinished)?;
-        if remote.as_ref().is_some_and(Remote::has_rows) {
-            served.model = Model::TABLE;
+        if let Some(model) = remote.as_ref().and_then(Remote::model) {
+            served.model = model;
         }
         let served = Arc::new(served);
         let replication = Replication::new(&config.following, Arc::clone(&served), semi_sync);

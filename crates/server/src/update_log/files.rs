@@ -5,8 +5,7 @@
 
 use super::reader::Scan;
 use super::{Error, Result};
-use cabinet::io::{RealStorage, Storage};
-use std::any::Any;
+use cabinet::files::{FolderLock, sync_folder};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -58,7 +57,7 @@ pub struct Files {
     /// Time stamp of the last entry found on opening, 0 if there was none.
     last_timestamp_us: u64,
     /// Lock against other processes that write this log.
-    _lock: Box<dyn Any + Send + Sync>,
+    _lock: FolderLock,
 }
 
 impl Files {
@@ -75,7 +74,7 @@ impl Files {
             std::fs::create_dir(folder).map_err(failed)?;
         }
         let lock_path = folder.join("lock");
-        let lock = RealStorage.lock(&lock_path).map_err(|source| Error::Io {
+        let lock = FolderLock::take(&lock_path).map_err(|source| Error::Io {
             operation: "lock",
             path: lock_path,
             source,
@@ -245,7 +244,7 @@ impl Unsynced {
             // Sync the names of the files too, and at the first time that of the folder.
             let parent = (self.synced == 0).then(|| self.folder.join(".."));
             for path in parent.into_iter().chain([self.folder.clone()]) {
-                let synced = RealStorage.sync_dir(&path);
+                let synced = sync_folder(&path);
                 synced.map_err(|source| Error::Io { operation: "sync", path, source })?;
             }
         }

@@ -4,7 +4,7 @@
 //! within one log, whatever the clock does. So identity and time stamp name an entry.
 
 use super::{Error, Result};
-use cabinet::io::{RealStorage, Storage};
+use cabinet::files::sync_folder;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -36,7 +36,7 @@ pub(super) fn renew(folder: &Path) -> Result<String> {
         file.write_all(format!("{identity}\n").as_bytes())?;
         file.sync_all()?;
         fs::rename(&temporary, &path)?;
-        RealStorage.sync_dir(folder)
+        sync_folder(folder)
     };
     write().map_err(|source| failed("write", source))?;
     Ok(identity)

@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "every test file uses another part")]
 #![allow(clippy::allow_attributes, reason = "an expectation would fail where all is used")]
 
+pub(crate) mod ids;
 pub(crate) mod tables;
 
 use super::support::{self, Client, MISC_FAILURE, Packet, Running, misc, request};

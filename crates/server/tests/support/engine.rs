@@ -221,6 +221,10 @@ impl Maintenance for ManualEngine {
         self.state.lock().unwrap().records.len() as u64
     }
 
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
     fn figures(&self) -> Vec<(&'static str, String)> {
         let is_full = self.state.lock().unwrap().full;
         is_full.then(|| ("write_refusal", "the disk is full".to_owned())).into_iter().collect()

@@ -22,6 +22,7 @@ pub(crate) const HELD: &str = "held";
 pub(crate) const ABLE: Capabilities = Capabilities {
     lists_keys: true,
     is_ordered: true,
+    ids: None,
     has_rows: false,
     counts: true,
     clears: true,
@@ -208,8 +209,10 @@ impl State {
                 StoreAnswer::Range { records, is_complete: bytes <= *bytes_max }
             }
             StoreRequest::Count => StoreAnswer::Count(self.records.len() as u64),
-            // The store has no rows.
-            StoreRequest::Table(_) => return Some(Err(StoreFailure::Unavailable)),
+            // The store has no rows and no ids.
+            StoreRequest::Table(_) | StoreRequest::KeysWithin { .. } => {
+                return Some(Err(StoreFailure::Unavailable));
+            }
             StoreRequest::Clear => {
                 self.records.clear();
                 StoreAnswer::Done

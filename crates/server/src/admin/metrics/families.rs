@@ -170,6 +170,12 @@ families! {
     DamagedSegments: Gauge "tyrant_damaged_segments" ["database"];
     /// Reads that met a damaged record.
     DamagedReads: Counter "tyrant_damaged_reads_total" ["database"];
+    /// Damaged pages of an index on the disk that were not made again yet.
+    IndexDamagedPages: Gauge "tyrant_index_damaged_pages" ["database"];
+    /// Damaged pages of an index on the disk that were made again from the log.
+    IndexMendedPages: Counter "tyrant_mended_pages_total" ["database"];
+    /// Records of such pages that are lost because the log is damaged, too.
+    IndexLostRecords: Counter "tyrant_lost_records_total" ["database"];
     /// Verifications of all checksums begun.
     Scrubs: Counter "tyrant_scrubs_total" ["database"];
     /// Damaged places that the present or the last verification found.

@@ -59,6 +59,9 @@ const FIGURES: &[(&str, Metric, &[&str], f64)] = &[
     ("damages", Metric::Damages, &[], 1.0),
     ("damaged_segments", Metric::DamagedSegments, &[], 1.0),
     ("damaged_records", Metric::DamagedReads, &[], 1.0),
+    ("index_damaged_pages", Metric::IndexDamagedPages, &[], 1.0),
+    ("index_mended_pages", Metric::IndexMendedPages, &[], 1.0),
+    ("index_lost_records", Metric::IndexLostRecords, &[], 1.0),
 ];
 
 /// Adds the samples of the process.

@@ -47,13 +47,13 @@ impl EventLoop {
         let leave = leave(&place, &self.state.hub, self.state.number, stop);
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS_MAX);
         let mut event_loop = self;
-        // A call has left the loop, and these were to follow it.
-        event_loop.state.hub.scripts.submit(&mut event_loop.state.own_calls);
+        // A call has left the loop: these were to follow it, and those of the requests behind them.
+        event_loop.state.submit_calls();
         loop {
             event_loop.handle_events(&mut events)?;
             let began = Instant::now();
             for _ in 0..ROUNDS_MAX {
-                if event_loop.state.calls.is_empty() {
+                if !event_loop.state.has_calls() || began.elapsed() >= ROUND_TIME {
                     break;
                 }
                 match event_loop.call_functions(began, &place, &leave) {
@@ -64,15 +64,15 @@ impl EventLoop {
                     }
                 }
             }
-            event_loop.state.submit_calls();
             if event_loop.end_round() {
                 return Ok(());
             }
         }
     }
 
-    /// Makes the calls of a round, until [`ROUND_TIME`] after `began`. Returns the loop, unless
-    /// another thread has taken it over.
+    /// Makes the calls of a round, until [`ROUND_TIME`] after `began`. The others are made in the
+    /// next round, once events were handled. Returns the loop, unless another thread has taken it
+    /// over.
     fn call_functions(
         mut self: Box<Self>,
         began: Instant,
@@ -81,7 +81,7 @@ impl EventLoop {
     ) -> Option<Box<Self>> {
         let (hub, number) = (Arc::clone(&self.state.hub), self.state.number);
         let Some(mut caller) = hub.scripts.caller(number) else {
-            hub.scripts.submit(&mut self.state.calls);
+            self.state.submit_calls();
             return Some(self);
         };
         let state = &mut self.state;
@@ -99,11 +99,12 @@ impl EventLoop {
                 (Some(own), None) => self = own,
                 (Some(own), Some((token, completion, ended))) => {
                     self = own;
-                    now = ended;
-                    self.state.now = now;
+                    self.state.now = ended;
                     self.complete(token, |state, connection| {
                         state.complete_call(token, connection, completion);
                     });
+                    // The reply was sent meanwhile, and requests behind the call were executed.
+                    now = Instant::now();
                 }
                 (None, called) => {
                     if let Some((token, completion, _)) = called {
@@ -113,7 +114,6 @@ impl EventLoop {
                 }
             }
         }
-        hub.scripts.submit(&mut self.state.own_calls);
         Some(self)
     }
 }
@@ -123,9 +123,8 @@ fn leave(place: &Arc<Place>, hub: &Arc<Hub>, number: usize, stop: Stop) -> Leave
     // The hub's threads are joined before it is dropped.
     let (place, hub) = (Arc::clone(place), Arc::downgrade(hub));
     Arc::new(move || {
-        let Some(hub) = hub.upgrade() else { return };
+        let Some(hub) = hub.upgrade() else { return false };
         let (place, stop) = (Arc::clone(&place), Arc::clone(&stop));
-        hub.scripts.begin_left_call();
         let successor = move || {
             let event_loop = place.lock().take();
             event_loop.map_or(Ok(()), |event_loop| event_loop.run(stop))
@@ -135,9 +134,15 @@ fn leave(place: &Arc<Place>, hub: &Arc<Hub>, number: usize, stop: Stop) -> Leave
             .stack_size(THREAD_STACK_BYTES)
             .spawn(successor)
         {
-            Ok(thread) => hub.add_successor(thread),
-            // The loop stays, and waits for the call.
-            Err(error) => tracing::error!("cannot start a thread for an event loop: {error}"),
+            Ok(thread) => {
+                hub.scripts.begin_left_call();
+                hub.add_successor(thread);
+                true
+            }
+            Err(error) => {
+                tracing::error!("cannot start a thread for an event loop: {error}");
+                false
+            }
         }
     })
 }

@@ -22,8 +22,8 @@ use crate::net::slab::{Slab, Token};
 use crate::net::transport::Transport;
 use crate::ops::acknowledgement::AcknowledgementPoint;
 use crate::replication::OnTimeout;
-use crate::shared::Shared;
 use crate::shared::slow_log::SlowRequest;
+use crate::shared::{Shared, processors};
 use crate::{Error, Result};
 use cabinet::LogPosition;
 use rustix::buffer::spare_capacity;
@@ -61,6 +61,9 @@ const CONFIRMATION_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Timeout of a wait while the server stops.
 const STOPPING_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
+/// Timeout of a wait while calls of functions are to be made.
+const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
 /// An event loop and its connections.
 pub(crate) struct EventLoop {
     connections: Slab<Box<Connection>>,
@@ -90,9 +93,9 @@ struct LoopState {
     is_asking_log: bool,
     /// Connections that wait for a place in the pool's queue.
     parked: Vec<Token>,
-    /// Calls of this round, which are submitted together.
+    /// Calls that have come in this round.
     calls: Vec<ScriptJob>,
-    /// Those of them that the loop itself is about to make.
+    /// Calls that the loop itself is about to make, the first one last.
     own_calls: Vec<ScriptJob>,
     /// Number of connections in [`Stage::Lingering`].
     lingering: usize,
@@ -440,7 +443,7 @@ impl EventLoop {
         state.mailbox().load.set_busy(percent, now_ms);
         let busy: Vec<u32> =
             state.hub.mailboxes.iter().map(|mailbox| mailbox.load.busy_percent(now_ms)).collect();
-        match state.balance.judge(state.number, &busy) {
+        match state.balance.judge(state.number, &busy, processors::idle) {
             Verdict::Stay => {}
             Verdict::Observe => {
                 for token in self.connections.tokens() {
@@ -500,7 +503,9 @@ impl LoopState {
         let times_out = live.timeout().is_some()
             || live.idle_timeout().is_some()
             || self.shared.remote.is_some();
-        if self.stop_at.is_some() {
+        if self.has_calls() {
+            Some(&NO_WAIT)
+        } else if self.stop_at.is_some() {
             Some(&STOPPING_TICK)
         } else if !self.pending_replies.is_empty() && self.shared.replication.semi_sync().is_some()
         {

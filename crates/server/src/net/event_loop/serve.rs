@@ -65,8 +65,11 @@ impl LoopState {
             // process learns that no answer is waited for.
             let answers = connection.session.answers.as_ref();
             let reads = answers.is_some_and(|answers| answers.awaits_read());
-            connection.broken |= flags.intersects(EventFlags::HUP | EventFlags::ERR)
-                && (connection.unsent_bytes() > 0 || reads);
+            let is_gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+            connection.broken |= is_gone && (connection.unsent_bytes() > 0 || reads);
+            if is_gone {
+                connection.is_there = None;
+            }
         }
     }
 
@@ -455,12 +458,15 @@ impl LoopState {
         self.calls.push(ScriptJob { event_loop: self.number, task });
     }
 
-    /// Submits the calls of this round to the script threads.
-    #[inline]
+    /// Leaves all calls to the script threads, those of the loop itself first.
     pub(super) fn submit_calls(&mut self) {
-        if !self.calls.is_empty() {
-            self.hub.scripts.submit(&mut self.calls);
-        }
+        self.hub.scripts.submit(&mut self.own_calls);
+        self.hub.scripts.submit(&mut self.calls);
+    }
+
+    /// Returns whether functions are to be called.
+    pub(super) fn has_calls(&self) -> bool {
+        !self.calls.is_empty() || !self.own_calls.is_empty()
     }
 
     /// Parks a connection until a queue has a place.
@@ -489,6 +495,10 @@ impl LoopState {
         }
         connection.begin_wait(self.now);
         let submitted = self.submitted(connection);
+        if self.shared.remote.is_some() {
+            let is_there = connection.is_there.insert(Arc::default());
+            connection.session.client = Some(Arc::downgrade(is_there));
+        }
         let task = Task::Execute(request_task(token, connection, request, charge, submitted));
         let job = Job { event_loop: self.number, task };
         match self.hub.pool.submit(job) {

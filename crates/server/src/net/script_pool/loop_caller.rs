@@ -23,14 +23,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time after which a loop calls no further function in a round.
+/// Time after which a loop handles events before it calls the next function.
 pub(crate) const ROUND_TIME: Duration = Duration::from_micros(500);
 
 /// Calls of a function on script threads after one that has left a loop: at first, and at most. The
 /// number doubles each time, since every call may leave its loop, and falls with the calls that do
-/// not: a thread that has lost its processor for a moment is late too.
+/// not.
 const CALLS_ON_THREADS_MIN: u32 = 8;
 const CALLS_ON_THREADS_MAX: u32 = 4096;
+
+/// Calls of a function one after the other that take long without leaving the loop, after which the
+/// function is taken for a long one. A single one tells nothing: a thread that loses its processor
+/// for a moment is late too.
+const LATE_CALLS_MAX: u32 = 3;
 
 /// Functions at most that are known to have left a loop.
 const FUNCTIONS_MAX: usize = 1000;
@@ -42,13 +47,26 @@ pub(crate) struct LoopCaller {
     long: HashMap<Vec<u8>, Long>,
 }
 
-/// A function that has left the loop.
+/// A function that has left the loop, or was late on it.
 #[derive(Debug, Default)]
 struct Long {
     /// Number of calls that are left for the script threads.
     left: u32,
     /// Number of calls that were for them after it had left the loop.
     penalty: u32,
+    /// Number of the last calls that were late on the loop, one after the other.
+    late: u32,
+}
+
+/// How a call on a loop went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Course {
+    /// It took little time.
+    Short,
+    /// It took long, and was on the loop all the time.
+    Late,
+    /// It left the loop.
+    Left,
 }
 
 impl ScriptPool {
@@ -108,13 +126,14 @@ impl LoopCaller {
         }
     }
 
-    /// Notes whether a call of a function has stayed on the loop.
-    fn note(&mut self, name: &[u8], has_stayed: bool) {
-        if has_stayed {
+    /// Notes how a call of a function went.
+    fn note(&mut self, name: &[u8], course: Course) {
+        if course == Course::Short {
             if !self.long.is_empty()
                 && let Some(long) = self.long.get_mut(name)
             {
-                long.penalty -= 1;
+                long.late = 0;
+                long.penalty = long.penalty.saturating_sub(1);
                 if long.penalty == 0 {
                     self.long.remove(name);
                 }
@@ -125,12 +144,19 @@ impl LoopCaller {
             self.long.clear();
         }
         let long = self.long.entry(name.to_vec()).or_default();
+        long.late += 1;
+        if course == Course::Late && long.late < LATE_CALLS_MAX {
+            return;
+        }
+        long.late = 0;
         long.penalty = (long.penalty * 2).clamp(CALLS_ON_THREADS_MIN, CALLS_ON_THREADS_MAX);
         long.left = long.penalty;
     }
 
-    /// Moves the jobs that the loop itself does from `jobs` to `own`, the first one last.
+    /// Moves the jobs that the loop itself does from `jobs` to `own`, the first one last. They
+    /// follow those that are in `own`.
     pub(crate) fn choose(&mut self, jobs: &mut Vec<ScriptJob>, own: &mut Vec<ScriptJob>) {
+        own.reverse();
         own.extend(jobs.extract_if(.., |job| self.takes(job)));
         own.reverse();
     }
@@ -177,7 +203,12 @@ impl LoopCaller {
             hub.scripts.end_left_call();
         }
         let ended = Instant::now();
-        self.note(call.name(), has_stayed && ended.duration_since(now) < LOOP_TIME);
+        let course = match has_stayed {
+            false => Course::Left,
+            true if ended.duration_since(now) >= LOOP_TIME => Course::Late,
+            true => Course::Short,
+        };
+        self.note(call.name(), course);
         drop((call, charge));
         Some((token, completion, ended))
     }
@@ -231,18 +262,25 @@ mod tests {
         let mut caller = LoopCaller { worker, long: HashMap::new() };
         let mut left = Vec::new();
         for _ in 0..12 {
-            caller.note(b"long", false);
+            caller.note(b"long", Course::Left);
             left.push(caller.long[&b"long"[..]].left);
         }
         assert_eq!(left[..4], [8, 16, 32, 64]);
         assert_eq!(left[9..], [4096; 3]);
         for _ in 0..4096 {
             assert!(!caller.long.is_empty());
-            caller.note(b"long", true);
+            caller.note(b"long", Course::Short);
         }
         assert!(caller.long.is_empty());
+        for course in [Course::Late, Course::Late, Course::Short, Course::Late, Course::Late] {
+            caller.note(b"late", course);
+            assert_eq!(caller.long.get(&b"late"[..]).map_or(0, |long| long.left), 0);
+        }
+        caller.note(b"late", Course::Late);
+        assert_eq!(caller.long[&b"late"[..]].left, 8);
+        caller.long.clear();
         for name in 0..=FUNCTIONS_MAX {
-            caller.note(name.to_string().as_bytes(), false);
+            caller.note(name.to_string().as_bytes(), Course::Left);
         }
         assert_eq!(caller.long.len(), 1);
     }

@@ -6,14 +6,18 @@
 //! outside, and has their loops left. It sleeps while no loop calls a function.
 
 use crate::ScriptRecords;
+use crate::shared::processors;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time between two looks at the loops, and time after which a call has its loop left. So a call
-/// keeps a loop for at most twice as long.
+/// Time between two looks at the loops. A call that has a loop at one look for as long, and at the
+/// next one still, has its loop left, unless it had no processor for most of the time in between.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Time after which a call has its loop left in any case.
+const HELD_MAX: Duration = Duration::from_millis(20);
 
 /// Looks without a call in between after which the thread prepares to sleep.
 const IDLE_LOOKS_MAX: u32 = 2;
@@ -38,12 +42,14 @@ struct Watched {
     records: Arc<ScriptRecords>,
     /// Time at which the last call had begun at the last look.
     began_ns: u64,
+    /// Time for which its thread had waited for a processor then, if it had the loop for long.
+    waited_ns: Option<u64>,
 }
 
 impl Watch {
     /// Adds a loop, for whose calls these records are.
     pub(super) fn add(&self, records: Arc<ScriptRecords>) {
-        self.state.lock().loops.push(Watched { records, began_ns: 0 });
+        self.state.lock().loops.push(Watched { records, began_ns: 0, waited_ns: None });
     }
 
     /// Ends the thread, and lets the loops go.
@@ -99,11 +105,30 @@ impl State {
     fn look(&mut self, now: Instant) -> bool {
         let mut has_calls = false;
         for watched in &mut self.loops {
-            watched.records.leave_loop_if_held(now, LOOK_INTERVAL);
-            let began_ns = watched.records.began_ns();
-            has_calls |= began_ns != watched.began_ns || watched.records.is_on_loop();
-            watched.began_ns = began_ns;
+            has_calls |= watched.look(now);
         }
         has_calls
+    }
+}
+
+impl Watched {
+    /// Has the loop left if its call takes long. Returns whether the loop calls a function, or has
+    /// called one since the last look.
+    fn look(&mut self, now: Instant) -> bool {
+        let (began_ns, holds_loop) = (self.records.began_ns(), self.records.holds_loop());
+        let is_same = began_ns == self.began_ns;
+        let before_ns = self.waited_ns.take().filter(|_| is_same);
+        self.began_ns = began_ns;
+        if holds_loop && self.records.is_held(now, LOOK_INTERVAL) {
+            let waited_ns = processors::waited_ns(self.records.call_thread()).unwrap_or(0);
+            let had_processor = before_ns.is_some_and(|before_ns| {
+                let waited = Duration::from_nanos(waited_ns.saturating_sub(before_ns));
+                waited < LOOK_INTERVAL / 2
+            });
+            let longest = if had_processor { LOOK_INTERVAL } else { HELD_MAX };
+            self.records.leave_loop_if_held(now, longest);
+            self.waited_ns = Some(waited_ns);
+        }
+        holds_loop || !is_same
     }
 }

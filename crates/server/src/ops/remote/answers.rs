@@ -24,6 +24,7 @@ struct Awaited {
     number: u64,
     since: Instant,
     is_read: bool,
+    may_change: bool,
     is_long: bool,
     /// Tells the store that there is a client.
     _waiter: Waiter,
@@ -50,6 +51,7 @@ impl Answers {
             number,
             since: now,
             is_read: request.is_read(),
+            may_change: request.may_change(),
             is_long: request.is_long(),
             _waiter: waiter,
         });
@@ -62,7 +64,12 @@ impl Answers {
         let awaited = self.awaited.as_ref()?;
         let is_overdue =
             now.saturating_duration_since(awaited.since) > longest(timeout, awaited.is_long);
-        is_overdue.then(|| (awaited.number, if_lost(awaited.is_read).into()))
+        is_overdue.then(|| (awaited.number, if_lost(awaited.may_change).into()))
+    }
+
+    /// Returns whether an answer was not taken by the present execution.
+    pub(crate) fn has_left(&self) -> bool {
+        self.taken < self.answers.len()
     }
 
     /// Returns whether the answer to a request is waited for.

@@ -35,8 +35,10 @@ pub(crate) type Waiter = Arc<()>;
 /// Takes the answer to a request. If it is dropped without one, the client gets an error.
 pub struct Completion {
     pub(super) deliver: Option<Box<dyn FnOnce(Answered) + Send + Sync>>,
-    /// Whether the request changes nothing.
+    /// Whether the request changes nothing, unless its record is stale.
     pub(super) is_read: bool,
+    /// Whether the request may have changed something if its answer is lost.
+    pub(super) may_change: bool,
     pub(super) waiter: Weak<()>,
     /// Memory of the request, and then of its answer.
     pub(super) charge: Option<Charge>,
@@ -70,7 +72,9 @@ impl Completion {
         let bytes = answer.as_ref().map_or(0, StoreAnswer::bytes);
         let has_room = self.charge.as_mut().is_some_and(|charge| charge.set(bytes));
         let result = match answer {
-            Ok(_) if !has_room && self.is_read => Err(RefusalReason::TooMany),
+            Ok(answer) if !has_room && self.is_read && !answer.has_claimed() => {
+                Err(RefusalReason::TooMany)
+            }
             Ok(_) if !has_room => Err(RefusalReason::Unknown),
             answer => answer.map_err(RefusalReason::from),
         };
@@ -83,7 +87,7 @@ impl Completion {
 
 impl Drop for Completion {
     fn drop(&mut self) {
-        self.deliver(Err(if_lost(self.is_read)));
+        self.deliver(Err(if_lost(self.may_change)));
     }
 }
 
@@ -94,8 +98,8 @@ impl fmt::Debug for Completion {
 }
 
 /// Returns what is known of a request whose answer is lost.
-pub(super) fn if_lost(is_read: bool) -> StoreFailure {
-    if is_read { StoreFailure::Unavailable } else { StoreFailure::Unknown }
+pub(super) fn if_lost(may_change: bool) -> StoreFailure {
+    if may_change { StoreFailure::Unknown } else { StoreFailure::Unavailable }
 }
 
 /// Counts a request until it is dropped.
@@ -111,7 +115,10 @@ impl Drop for InFlight {
 mod tests {
     use super::*;
     use crate::ops::budget::Budget;
-    use crate::ops::remote::FoundRecord;
+    use crate::ops::conditional::Written;
+    use crate::ops::execute::Outcome;
+    use crate::ops::remote::{FoundRecord, RecordAnswer};
+    use crate::ops::touch::Touched;
     use cabinet::Meta;
     use std::sync::mpsc;
 
@@ -132,6 +139,7 @@ mod tests {
             Completion {
                 deliver: Some(Box::new(move |answer| sender.send(answer).expect("a receiver"))),
                 is_read,
+                may_change: !is_read,
                 waiter: Arc::downgrade(&waiter),
                 charge: Some(charge),
                 request_bytes: 10,
@@ -152,6 +160,19 @@ mod tests {
             completion(is_read).complete(Ok(record(10_000)));
             assert_eq!(answers.recv().expect("an answer").result.unwrap_err(), reason);
             assert_eq!(budget.used_bytes(), 0);
+        }
+        // A read that has won the right to renew its record was not without effect.
+        for (wins, reason) in [(true, RefusalReason::Unknown), (false, RefusalReason::TooMany)] {
+            let found =
+                FoundRecord { value: Arc::new(vec![0; 10_000]), meta: Meta::NONE, version: 1 };
+            let answer = RecordAnswer {
+                outcome: Outcome::Done,
+                found: Some(found),
+                touched: Some(Touched { wins, is_new: false }),
+                written: Written::default(),
+            };
+            completion(true).complete(Ok(StoreAnswer::Record(answer)));
+            assert_eq!(answers.recv().expect("an answer").result.unwrap_err(), reason);
         }
         let left = completion(true);
         drop(waiter);

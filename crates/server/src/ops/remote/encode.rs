@@ -31,8 +31,8 @@ pub(crate) fn encode(
             }
             let mut records = records.iter();
             for key in operation.keys() {
-                // Keys that are too long were not asked for.
-                let is_valid = key.len() <= remote.capabilities.key_bytes_max;
+                // Invalid keys were not asked for.
+                let is_valid = remote.may_have_record(key);
                 match is_valid.then(|| records.next()).flatten().and_then(Option::as_ref) {
                     Some(record) => limit.append(reply, record.value.len(), |reply| {
                         reply.record(key, &record.entry(key));

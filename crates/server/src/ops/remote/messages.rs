@@ -5,6 +5,9 @@ use crate::ops::acknowledgement::RefusalReason;
 use cabinet::{Meta, Version};
 use std::sync::Arc;
 
+/// Most keys of a get that has no more time than one of a single key.
+const KEYS_OF_SHORT_GET: usize = 10_000;
+
 /// A request to a store.
 #[derive(Debug)]
 pub enum StoreRequest {
@@ -32,11 +35,22 @@ pub enum StoreRequest {
         /// Bytes of keys after which the answer ends, incomplete.
         bytes_max: usize,
     },
+    /// Lists the keys within an interval of ids, none if the text is no
+    /// [interval](cabinet::fixed::outside::Interval). Answered with [`StoreAnswer::Keys`].
+    KeysWithin {
+        /// Text of the interval.
+        interval: Vec<u8>,
+        /// Most keys of the answer.
+        max: usize,
+        /// Bytes of keys after which the answer ends, incomplete.
+        bytes_max: usize,
+    },
     /// Reads records in the order of their keys. Answered with [`StoreAnswer::Range`].
     Range {
-        /// First key.
+        /// First key. If keys are ids and this is none, the answer is empty.
         begin: Vec<u8>,
-        /// Key before which the answer ends, if it ends before the last one.
+        /// Key before which the answer ends, if it ends before the last one. If keys are ids, one
+        /// without digits is no limit.
         end: Option<Vec<u8>>,
         /// Most records of the answer.
         max: usize,
@@ -137,19 +151,34 @@ impl StoreRequest {
     pub fn is_read(&self) -> bool {
         match self {
             Self::Record(request) => request.is_read(),
-            Self::GetMany { .. } | Self::Keys { .. } | Self::Range { .. } | Self::Count => true,
+            Self::GetMany { .. }
+            | Self::Keys { .. }
+            | Self::KeysWithin { .. }
+            | Self::Range { .. }
+            | Self::Count => true,
             Self::Table(request) => request.is_read(),
             Self::Changes(_) | Self::Clear => false,
+        }
+    }
+
+    /// Returns whether the request may change a record, so that it is unknown what was done if its
+    /// answer is lost. A read that may claim a stale record is one.
+    pub(super) fn may_change(&self) -> bool {
+        match self {
+            Self::Record(request) => request.may_change(),
+            _ => !self.is_read(),
         }
     }
 
     /// Returns whether the time of the request grows with the number of records.
     pub fn is_long(&self) -> bool {
         match self {
-            Self::Record(_) | Self::GetMany { .. } => false,
+            Self::Record(_) => false,
+            Self::GetMany { keys, .. } => keys.len() > KEYS_OF_SHORT_GET,
             Self::Table(request) => request.is_long(),
             Self::Changes(_)
             | Self::Keys { .. }
+            | Self::KeysWithin { .. }
             | Self::Range { .. }
             | Self::Count
             | Self::Clear => true,
@@ -162,7 +191,8 @@ impl StoreRequest {
             Self::Record(request) => request.bytes(),
             Self::Changes(requests) => {
                 let of = |request: &RecordRequest| size_of::<RecordRequest>() + request.bytes();
-                requests.iter().map(of).sum()
+                // The store sorts them by their keys, of which it makes a copy.
+                2 * requests.iter().map(of).sum::<usize>()
             }
             Self::GetMany { keys, .. } => {
                 keys.iter().map(|key| key.len() + size_of::<Vec<u8>>()).sum()
@@ -174,6 +204,7 @@ impl StoreRequest {
                 };
                 prefix.len() + begin
             }
+            Self::KeysWithin { interval, .. } => interval.len(),
             Self::Range { begin, end, .. } => begin.len() + end.as_ref().map_or(0, Vec::len),
             Self::Table(request) => request.bytes(),
             Self::Count | Self::Clear => 0,
@@ -183,6 +214,16 @@ impl StoreRequest {
 }
 
 impl StoreAnswer {
+    /// Returns whether an event loop should not encode the answer: a list of more bytes.
+    pub(crate) fn is_longer(&self, bytes_max: usize) -> bool {
+        !matches!(self, Self::Record(_)) && self.bytes() > bytes_max
+    }
+
+    /// Returns whether a request that mostly reads has changed a record.
+    pub(super) fn has_claimed(&self) -> bool {
+        matches!(self, Self::Record(answer) if answer.has_claimed())
+    }
+
     /// Returns the memory of the answer, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let of = |record: &FoundRecord| size_of::<FoundRecord>() + record.value.len();

@@ -9,6 +9,7 @@ mod answers;
 mod completion;
 mod cursor;
 mod encode;
+mod in_turn;
 mod messages;
 mod operations;
 mod record;
@@ -16,10 +17,12 @@ mod rows;
 mod waits;
 
 pub(crate) use answers::Answers;
+use cabinet::fixed::outside::IdLimits;
 pub(crate) use completion::Answered;
 pub use completion::Completion;
 pub(crate) use cursor::{KeyCursor, PAGE_KEY_BYTES, PAGE_KEYS};
 pub(crate) use encode::encode;
+pub use in_turn::DecidedInTurn;
 pub use messages::{FoundRecord, KeysBegin, StoreAnswer, StoreFailure, StoreRequest};
 pub(crate) use operations::Comparing;
 pub use record::{Decision, RecordAnswer, RecordRequest};
@@ -33,6 +36,11 @@ pub trait RemoteStore: fmt::Debug + Send + Sync {
     /// Returns what the store can do. Operations that need more are refused with an error that
     /// names it.
     fn capabilities(&self) -> Capabilities;
+
+    /// Returns the name of the store, for statistics and the slow log.
+    fn name(&self) -> String {
+        "store outside".into()
+    }
 
     /// Begins to execute a request, and returns without waiting. The answer goes to `completion`.
     ///
@@ -72,8 +80,12 @@ pub struct StoreStatus {
 pub struct Capabilities {
     /// It lists keys by their prefix, in pages.
     pub lists_keys: bool,
-    /// Its keys are in the order of their bytes, and it reads the records between two of them.
+    /// Its keys are in an order, and it reads the records between two of them.
     pub is_ordered: bool,
+    /// It is a fixed-length database: its keys are ids within these limits, in their order, and
+    /// longer values are cut. It resolves `min`, `max`, `prev` and `next`, and answers
+    /// [`RowRefusal::NoId`] if they mean no id.
+    pub ids: Option<IdLimits>,
     /// It is a table: its values are rows as [`cabinet::table::Row::encode`] encodes them, which it
     /// finds by their columns, and it generates identifiers. A row under the empty key is put under
     /// a new identifier. Answers with many records have [`FoundRecord::joined`].

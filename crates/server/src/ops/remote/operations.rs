@@ -8,9 +8,14 @@ use crate::ops::conditional::{Action, Precondition, Presence, Write};
 use crate::ops::decode::row_to_store;
 use crate::ops::entity_tag::EntityTags;
 use crate::ops::operation::Operation;
+use crate::ops::touch::{Claim, Touch};
+use cabinet::fixed::outside::Key;
 use cabinet::{Error, Meta};
 use std::sync::Arc;
 use wire::http::Conditions;
+
+/// Key of the least id.
+const FIRST_ID: &[u8] = b"1";
 
 /// State of the server that decisions on records refer to.
 #[derive(Clone, Copy, Debug)]
@@ -30,19 +35,31 @@ impl Remote {
     ) -> Result<StoreRequest, Error> {
         self.check_value(operation.value_bytes())?;
         if let Operation::GetMany { .. } = operation {
-            let max = self.capabilities.key_bytes_max;
-            let keys = operation.keys().filter(|key| key.len() <= max).map(<[u8]>::to_vec);
-            return Ok(StoreRequest::GetMany { keys: keys.collect(), bytes_max });
+            let keys = operation.keys().filter(|key| self.may_have_record(key));
+            return Ok(StoreRequest::GetMany {
+                keys: keys.map(<[u8]>::to_vec).collect(),
+                bytes_max,
+            });
         }
-        operation.keys().try_for_each(|key| self.check_key(key))?;
+        let reads = operation.is_read();
+        operation.keys().try_for_each(|key| match reads {
+            true => self.check_key_to_read(key),
+            false => self.check_key(key),
+        })?;
         let has_rows = self.capabilities.has_rows;
         let wanted = match operation {
             Operation::Get { .. }
             | Operation::Open { .. }
             | Operation::GetPart { .. }
             | Operation::ValueSize { .. } => Wanted::Read,
+            // Without changes that depend on the record, no client can win the right to renew it.
+            Operation::Touch { touch, .. }
+                if touch.is_read() && !self.capabilities.changes_conditionally =>
+            {
+                Wanted::Touch(Touch { claim: Claim::Never, ..*touch })
+            }
             Operation::Touch { touch, .. } => Wanted::Touch(*touch),
-            Operation::Write(write) => wanted(write),
+            Operation::Write(write) => self.wanted(write),
             Operation::AppendShift { value, width, .. } => {
                 self.check_value(value.len())?;
                 Wanted::AppendShift { value: value.to_vec(), width: *width }
@@ -78,14 +95,22 @@ impl Remote {
                     self.check_value(value.len())?;
                     let value = rows.map_or(value, |sender| row_to_store(value, sender));
                     let action = Action::put(Presence::Any, value, Meta::NONE);
-                    puts.push(self.of_record(key, wanted(&Write::new(key, action)), comparing)?);
+                    let put = self.wanted(&Write::new(key, action));
+                    puts.push(self.of_record(key, put, comparing)?);
                 }
                 return Ok(StoreRequest::Changes(puts));
             }
             Operation::RemoveList { keys, every_value: false } => {
-                let remove = |key| wanted(&Write::new(key, Action::Remove));
+                let remove = |key| self.wanted(&Write::new(key, Action::Remove));
                 let removals = keys.iter().map(|key| self.of_record(key, remove(key), comparing));
                 return Ok(StoreRequest::Changes(removals.collect::<Result<_, _>>()?));
+            }
+            Operation::KeysWithPrefix { prefix, max } if self.capabilities.ids.is_some() => {
+                if !self.capabilities.lists_keys {
+                    return Err(lacks("lists of keys"));
+                }
+                let (interval, max) = (prefix.to_vec(), *max);
+                return Ok(StoreRequest::KeysWithin { interval, max, bytes_max });
             }
             Operation::KeysWithPrefix { prefix, max } => {
                 return self.keys(prefix, KeysBegin::First, *max, bytes_max);
@@ -99,8 +124,10 @@ impl Remote {
                 if !self.capabilities.is_ordered {
                     return Err(lacks("order of keys"));
                 }
-                [*begin, *end].iter().flatten().try_for_each(|key| self.check_key(key))?;
-                let begin = begin.unwrap_or_default().to_vec();
+                [*begin, *end].iter().flatten().try_for_each(|key| self.check_length(key))?;
+                // An empty key is no id.
+                let first = if self.capabilities.ids.is_some() { FIRST_ID } else { b"" };
+                let begin = begin.unwrap_or(first).to_vec();
                 let end = end.map(<[u8]>::to_vec);
                 return Ok(StoreRequest::Range { begin, end, max: *max, bytes_max });
             }
@@ -139,6 +166,7 @@ impl Remote {
             tags: comparing.entity_tags,
             value_bytes_max: self.capabilities.value_bytes_max,
             has_rows: self.capabilities.has_rows,
+            ids: self.capabilities.ids,
         })
     }
 
@@ -147,14 +175,37 @@ impl Remote {
         Error::ValueTooLong { bytes, max: self.capabilities.value_bytes_max }
     }
 
+    /// Checks the length of a value. Those of a fixed-length database are cut first.
     fn check_value(&self, bytes: usize) -> Result<(), Error> {
-        let is_within = bytes <= self.capabilities.value_bytes_max;
-        if is_within { Ok(()) } else { Err(self.value_too_long(bytes)) }
+        let width = self.capabilities.ids.map(|ids| usize::try_from(ids.width()));
+        let kept = width.and_then(Result::ok).map_or(bytes, |width| bytes.min(width));
+        let is_within = kept <= self.capabilities.value_bytes_max;
+        if is_within { Ok(()) } else { Err(self.value_too_long(kept)) }
     }
 
-    fn check_key(&self, key: &[u8]) -> Result<(), Error> {
+    fn check_length(&self, key: &[u8]) -> Result<(), Error> {
         let (bytes, max) = (key.len(), self.capabilities.key_bytes_max);
         if bytes > max { Err(Error::KeyTooLong { bytes, max }) } else { Ok(()) }
+    }
+
+    /// Checks a key under which a record is put.
+    fn check_key(&self, key: &[u8]) -> Result<(), Error> {
+        self.check_length(key)?;
+        self.capabilities.ids.map_or(Ok(()), |ids| ids.key(key).map(drop))
+    }
+
+    fn check_key_to_read(&self, key: &[u8]) -> Result<(), Error> {
+        self.check_length(key)?;
+        match self.capabilities.ids.map(|ids| (ids, ids.key(key))) {
+            Some((ids, Ok(Key::Prev | Key::Next))) => Err(ids.no_id(key)),
+            Some((_, Err(error))) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether there can be a record under a key.
+    pub(super) fn may_have_record(&self, key: &[u8]) -> bool {
+        self.check_key_to_read(key).is_ok()
     }
 
     /// Returns the request for a list of keys.
@@ -168,32 +219,34 @@ impl Remote {
         if !self.capabilities.lists_keys {
             return Err(lacks("lists of keys"));
         }
-        self.check_key(prefix)?;
+        self.check_length(prefix)?;
         match &begin {
             KeysBegin::First => {}
-            KeysBegin::At(key) | KeysBegin::After(key) => self.check_key(key)?,
+            KeysBegin::At(key) | KeysBegin::After(key) => self.check_length(key)?,
         }
         Ok(StoreRequest::Keys { prefix: prefix.to_vec(), begin, max, bytes_max })
     }
-}
 
-/// Returns the owned form of a write.
-fn wanted(write: &Write<'_>) -> Wanted {
-    let (precondition, conditions) = match write.precondition {
-        Precondition::None => (Precondition::None, None),
-        Precondition::CasNumber(number) => (Precondition::CasNumber(number), None),
-        Precondition::Version(version) => (Precondition::Version(version), None),
-        Precondition::EntityTags(conditions) => {
-            let own = |list: &std::borrow::Cow<'_, [u8]>| list.to_vec().into();
-            let conditions = Conditions {
-                matching: conditions.matching.as_ref().map(own),
-                none_matching: conditions.none_matching.as_ref().map(own),
-            };
-            (Precondition::None, Some(conditions))
-        }
-    };
-    let action = write.action.map(|bytes| bytes.to_vec());
-    Wanted::Write { action, precondition, conditions, assign: write.assign }
+    /// Returns the owned form of a write. Bytes that a fixed-length database would cut are left
+    /// out.
+    fn wanted(&self, write: &Write<'_>) -> Wanted {
+        let (precondition, conditions) = match write.precondition {
+            Precondition::None => (Precondition::None, None),
+            Precondition::CasNumber(number) => (Precondition::CasNumber(number), None),
+            Precondition::Version(version) => (Precondition::Version(version), None),
+            Precondition::EntityTags(conditions) => {
+                let own = |list: &std::borrow::Cow<'_, [u8]>| list.to_vec().into();
+                let conditions = Conditions {
+                    matching: conditions.matching.as_ref().map(own),
+                    none_matching: conditions.none_matching.as_ref().map(own),
+                };
+                (Precondition::None, Some(conditions))
+            }
+        };
+        let ids = self.capabilities.ids;
+        let action = write.action.map(|bytes| ids.map_or(*bytes, |ids| ids.cut(bytes)).to_vec());
+        Wanted::Write { action, precondition, conditions, assign: write.assign }
+    }
 }
 
 fn lacks(what: &str) -> Error {

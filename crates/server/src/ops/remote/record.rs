@@ -7,6 +7,7 @@ use crate::ops::conditional::{Action, Comparison, Precondition, Presence, Write,
 use crate::ops::entity_tag::EntityTags;
 use crate::ops::execute::Outcome;
 use crate::ops::touch::{Touch, Touched};
+use cabinet::fixed::outside::IdLimits;
 use cabinet::{Change, Entry, Meta, Version};
 use std::sync::Arc;
 use wire::http::Conditions;
@@ -24,6 +25,8 @@ pub struct RecordRequest {
     pub(super) value_bytes_max: usize,
     /// Whether the record is a row of a table.
     pub(super) has_rows: bool,
+    /// Limits of a fixed-length database.
+    pub(super) ids: Option<IdLimits>,
 }
 
 /// Owned operation on one record.
@@ -93,6 +96,15 @@ impl RecordRequest {
             | Wanted::AddInt(_)
             | Wanted::AddDouble(_)
             | Wanted::Row(_) => false,
+        }
+    }
+
+    /// Returns whether the request may change the record: also if it is one that reads unless the
+    /// record has become stale.
+    pub(super) fn may_change(&self) -> bool {
+        match &self.wanted {
+            Wanted::Touch(touch) => touch.may_change(),
+            _ => !self.is_read(),
         }
     }
 
@@ -166,11 +178,13 @@ impl RecordRequest {
                 number = assign.unwrap_or(0);
             }
             Wanted::AppendShift { value, width } => {
-                let whole = record.map_or(&b""[..], |record| record.value).iter().chain(value);
-                let bytes = record.map_or(0, |record| record.value.len()) + value.len();
+                let old = record.map_or(&b""[..], |record| record.value);
+                let bytes = old.len() + value.len();
                 // A new record has the whole value.
-                let kept = if record.is_some() { bytes.min(*width) } else { bytes };
-                change = Change::Put(whole.skip(bytes - kept).copied().collect(), meta_of(record));
+                let left_out = if record.is_some() { bytes.saturating_sub(*width) } else { 0 };
+                let old = old.get(left_out..).unwrap_or_default();
+                let new = &value[value.len() + old.len() - (bytes - left_out)..];
+                change = Change::Put([old, new].concat(), meta_of(record));
                 outcome = Outcome::Done;
             }
             Wanted::AddInt(addend) => {
@@ -197,6 +211,9 @@ impl RecordRequest {
         // Requests that are answered together share the value.
         let found = found.filter(|_| reads).cloned();
         let answer = RecordAnswer { outcome, found, touched, written };
+        if let (Some(ids), Change::Put(value, _)) = (self.ids, &mut change) {
+            value.truncate(ids.cut(value).len());
+        }
         let too_long = match &change {
             Change::Put(value, _) => Some(value.len()).filter(|len| *len > self.value_bytes_max),
             Change::Keep | Change::Remove => None,
@@ -210,6 +227,12 @@ impl RecordRequest {
 }
 
 impl RecordAnswer {
+    /// Returns whether a request that mostly reads has changed the record.
+    pub(super) fn has_claimed(&self) -> bool {
+        let is_claim = |touched: Touched| touched.wins || touched.is_new;
+        self.outcome == Outcome::Done && self.touched.is_some_and(is_claim)
+    }
+
     /// Returns the record before the change, if the request reads it.
     pub(crate) fn found(&self) -> Option<&FoundRecord> {
         self.found.as_ref()
@@ -287,6 +310,28 @@ impl Decision {
     }
 }
 
+/// Returns a request of a test.
+#[cfg(test)]
+pub(super) fn request_of(wanted: Wanted) -> RecordRequest {
+    RecordRequest {
+        key: b"k".to_vec(),
+        wanted,
+        numbers: Arc::default(),
+        tags: EntityTags::new(None),
+        value_bytes_max: 64 << 20,
+        has_rows: false,
+        ids: None,
+    }
+}
+
+/// Returns a put of a test.
+#[cfg(test)]
+pub(super) fn put_of(presence: Presence, value: &[u8], meta: Meta) -> RecordRequest {
+    let action = Action::put(presence, value.to_vec(), meta);
+    let (precondition, conditions, assign) = (Precondition::None, None, None);
+    request_of(Wanted::Write { action, precondition, conditions, assign })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,12 +341,11 @@ mod tests {
         let numbers = Arc::<CasNumbers>::default();
         numbers.set(1, 50);
         let request = |expires_at_ms| RecordRequest {
-            key: b"k".to_vec(),
-            wanted: Wanted::Touch(Touch { expires_at_ms: Some(expires_at_ms), ..Touch::default() }),
             numbers: Arc::clone(&numbers),
-            tags: EntityTags::new(None),
-            value_bytes_max: 1,
-            has_rows: false,
+            ..request_of(Wanted::Touch(Touch {
+                expires_at_ms: Some(expires_at_ms),
+                ..Touch::default()
+            }))
         };
         let decide = |version| {
             let found = FoundRecord { value: Arc::new(b"v".to_vec()), meta: Meta::NONE, version };

@@ -34,9 +34,16 @@ pub enum TableRequest {
     GenerateUid,
 }
 
-/// Reason why a store of rows refuses a request, of which nothing was done.
+/// Reason why a store of rows or ids refuses a request, of which nothing was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowRefusal {
+    /// See [`Error::NoId`].
+    NoId {
+        /// The key, shortened.
+        key: String,
+        /// The greatest id.
+        max: u64,
+    },
     /// See [`Error::BadColumn`].
     BadColumn(String),
     /// See [`Error::BadSearch`].
@@ -54,6 +61,7 @@ pub enum RowRefusal {
 impl From<Error> for RowRefusal {
     fn from(error: Error) -> Self {
         match error {
+            Error::NoId { key, max } => Self::NoId { key, max },
             Error::BadColumn(reason) => Self::BadColumn(reason),
             Error::BadSearch(reason) => Self::BadSearch(reason),
             Error::IndexExists => Self::IndexExists,
@@ -68,6 +76,7 @@ impl From<Error> for RowRefusal {
 impl From<RowRefusal> for Error {
     fn from(refusal: RowRefusal) -> Self {
         match refusal {
+            RowRefusal::NoId { key, max } => Self::NoId { key, max },
             RowRefusal::BadColumn(reason) => Self::BadColumn(reason),
             RowRefusal::BadSearch(reason) => Self::BadSearch(reason),
             RowRefusal::IndexExists => Self::IndexExists,
@@ -247,6 +256,7 @@ mod tests {
             tags: EntityTags::new(None),
             value_bytes_max: VALUE_BYTES_MAX,
             has_rows: true,
+            ids: None,
         }
     }
 

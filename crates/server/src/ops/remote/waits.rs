@@ -4,6 +4,7 @@ use super::completion::{InFlight, Waiter, if_lost};
 use super::{Answered, Capabilities, Completion, RemoteStore, StoreRequest};
 use crate::ops::acknowledgement::RefusalReason;
 use crate::ops::budget::{Budget, Charge};
+use crate::ops::operation::Model;
 use crate::ops::served::Served;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -24,6 +25,8 @@ pub(crate) struct Remote {
     pub(super) capabilities: Capabilities,
     in_flight: Arc<AtomicUsize>,
     requests_max: usize,
+    scans: AtomicUsize,
+    scans_max: usize,
     /// Longest wait for an answer, unless the request is long.
     pub(crate) timeout: Duration,
     /// No thread waits for an answer any more.
@@ -31,10 +34,36 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    pub(crate) fn new(store: Arc<dyn RemoteStore>, requests_max: usize, timeout: Duration) -> Self {
-        let capabilities = store.capabilities();
-        let is_closed = AtomicBool::new(false);
-        Self { store, capabilities, in_flight: Arc::default(), requests_max, timeout, is_closed }
+    /// Returns a store without requests. At most `threads` of the server may wait for an answer.
+    pub(crate) fn new(
+        store: Arc<dyn RemoteStore>,
+        requests_max: usize,
+        threads: usize,
+        timeout: Duration,
+    ) -> Self {
+        Self {
+            capabilities: store.capabilities(),
+            store,
+            in_flight: Arc::default(),
+            requests_max,
+            scans: AtomicUsize::new(0),
+            // Other requests that may wait need threads, too.
+            scans_max: (threads / 2).max(1),
+            timeout,
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts an operation that reads all records on a thread that may wait, until the result is
+    /// dropped. Returns `None` if half of these threads do so already.
+    pub(crate) fn begin_scan(&self) -> Option<Scan<'_>> {
+        let scan = Scan(&self.scans);
+        (self.scans.fetch_add(1, Ordering::Relaxed) < self.scans_max).then_some(scan)
+    }
+
+    /// Returns the time by which a client's request on a thread that may wait has to end.
+    pub(crate) fn end_of_request(&self) -> Instant {
+        Instant::now() + longest(self.timeout, true)
     }
 
     /// Submits a request for a client that waits. Returns whether there is room for it.
@@ -56,6 +85,7 @@ impl Remote {
         let completion = Completion {
             deliver: Some(Box::new(deliver)),
             is_read: request.is_read(),
+            may_change: request.may_change(),
             waiter,
             charge: Some(charge),
             request_bytes,
@@ -65,9 +95,14 @@ impl Remote {
         true
     }
 
-    /// Returns whether the records of the store are rows.
-    pub(crate) fn has_rows(&self) -> bool {
-        self.capabilities.has_rows
+    /// Returns the properties of the store that change the meaning of requests, if they are not
+    /// those of the server's own database.
+    pub(crate) fn model(&self) -> Option<Model> {
+        match (self.capabilities.has_rows, self.capabilities.ids) {
+            (true, _) => Some(Model::TABLE),
+            (false, Some(_)) => Some(Model::FIXED),
+            (false, None) => None,
+        }
     }
 
     /// Returns the number of requests that wait for an answer.
@@ -80,30 +115,52 @@ impl Remote {
         self.is_closed.store(true, Ordering::Relaxed);
     }
 
-    /// Executes a request on a thread that may wait.
-    pub(crate) fn wait_for(&self, request: StoreRequest, served: &Served) -> Answered {
-        if self.is_closed.load(Ordering::Relaxed) {
+    /// Executes a request on a thread that may wait. None begins after `until`, and one that reads
+    /// ends then, or once `client` has no owner.
+    pub(crate) fn wait_for(
+        &self,
+        request: StoreRequest,
+        client: Option<&Weak<()>>,
+        until: Instant,
+        served: &Served,
+    ) -> Answered {
+        let is_read = request.is_read();
+        let is_gone = || is_read && client.is_some_and(|client| client.strong_count() == 0);
+        let since = Instant::now();
+        if self.is_closed.load(Ordering::Relaxed) || since >= until || is_gone() {
             return RefusalReason::Unavailable.into();
         }
-        let if_lost = RefusalReason::from(if_lost(request.is_read()));
-        let timeout = longest(self.timeout, request.is_long());
-        let since = Instant::now();
+        let if_lost = RefusalReason::from(if_lost(request.may_change()));
+        let longest = since + longest(self.timeout, request.is_long());
+        let until = if is_read { longest.min(until) } else { longest };
         let (sender, receiver) = mpsc::channel();
-        let waiter = Waiter::default();
+        let own = Waiter::default();
+        let waiter = client.cloned().unwrap_or_else(|| Arc::downgrade(&own));
         // The receiver is gone if the server has stopped.
         let deliver = move |answer| drop(sender.send(answer));
-        if !self.submit(request, Arc::downgrade(&waiter), &served.budget, deliver) {
+        if !self.submit(request, waiter, &served.budget, deliver) {
             return RefusalReason::TooMany.into();
         }
         loop {
-            let left = timeout.saturating_sub(since.elapsed());
-            let may_wait = !left.is_zero() && !self.is_closed.load(Ordering::Relaxed);
+            let left = until.saturating_duration_since(Instant::now());
+            let is_closed = self.is_closed.load(Ordering::Relaxed);
+            let may_wait = !left.is_zero() && !is_closed && !is_gone();
             match receiver.recv_timeout(STOP_CHECK_INTERVAL.min(left)) {
                 Ok(answer) => return answer,
                 Err(RecvTimeoutError::Timeout) if may_wait => {}
                 Err(_) => return if_lost.into(),
             }
         }
+    }
+}
+
+/// Counts an operation that reads all records until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Scan<'a>(&'a AtomicUsize);
+
+impl Drop for Scan<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

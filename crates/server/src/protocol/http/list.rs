@@ -47,10 +47,10 @@ pub(super) fn list(
         // A page reads many records, of any age.
         context.wait()?;
     }
-    context.counters.count(Count::KeysWithPrefix);
     let wanted = match Wanted::parse(query) {
         Ok(wanted) => wanted,
         Err(what) => {
+            context.counters.count(Count::KeysWithPrefix);
             reply::plain_text(output, Status::BadRequest, &what);
             return Ok(());
         }
@@ -58,7 +58,12 @@ pub(super) fn list(
     let Wanted { prefix, after, limit } = &wanted;
     let operation = Operation::KeyPage { prefix, after: after.as_deref(), max: *limit };
     let mut page = Page::default();
-    match context.execute(&operation, &mut page)? {
+    let listed = context.execute(&operation, &mut page);
+    if !matches!(listed, Err(Halt::Blocked)) {
+        // One that is blocked is executed again.
+        context.counters.count(Count::KeysWithPrefix);
+    }
+    match listed? {
         Ok(_) => {
             let Page { keys, next, .. } = page;
             let body = json!({ "keys": keys, "next": next }).to_string();

@@ -396,7 +396,7 @@ fn status_of(error: &Error) -> Status {
         Error::NoSpace { .. } | Error::NoMemory { .. } => Status::InsufficientStorage,
         Error::ReadOnly(_) => Status::Forbidden,
         Error::KeyTooLong { .. } | Error::ValueTooLong { .. } => Status::PayloadTooLarge,
-        Error::BadColumn(_) => Status::BadRequest,
+        Error::BadColumn(_) | Error::InvalidArgument(_) => Status::BadRequest,
         _ => Status::InternalServerError,
     }
 }

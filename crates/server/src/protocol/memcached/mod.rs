@@ -256,12 +256,14 @@ fn get_and_touch(
     }
     let mut values = Values::new(context.shared, output, cas);
     let mut done = Ok(Outcome::Done);
+    let mut is_any_touched = false;
     for key in keys.iter() {
         done = touch(context, key, exptime, true, &mut Keyed { key, values: &mut values })
-            .inspect_err(|halt| halt.count(context.counters, Count::Get))?;
+            .inspect_err(|halt| halt.count(context.counters, Count::Get))
+            .map_err(|halt| if is_any_touched { halt.after_a_change() } else { halt })?;
         context.counters.count(Count::Get);
         match done {
-            Ok(Outcome::Done) => {}
+            Ok(Outcome::Done) => is_any_touched = true,
             Ok(_) => context.counters.count(Count::GetMiss),
             Err(_) => break,
         }

@@ -13,6 +13,17 @@ use wire::memcached::reply;
 /// Longest list of `stats cachedump`, in bytes, as in memcached.
 const CACHE_DUMP_BYTES_MAX: usize = 2 << 20;
 
+/// Statistics of a database, which a server over a store outside of this process leaves out.
+const OF_DATABASE: [&str; 7] = [
+    "curr_items",
+    "total_items",
+    "bytes",
+    "get_expired",
+    "reclaimed",
+    "evictions",
+    "limit_maxbytes",
+];
+
 /// Executes `stats`. Without an argument, `argument` is empty.
 pub(super) fn execute(
     context: &mut Context<'_>,
@@ -126,6 +137,9 @@ fn general(shared: &Shared) -> Figures {
     ];
     let mut all: Figures =
         figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    if shared.remote.is_some() {
+        all.retain(|(name, _)| !OF_DATABASE.contains(&&name[..]));
+    }
     all.extend(server_stats::further_stats(shared, total));
     all
 }

@@ -24,13 +24,13 @@ use crate::ops::scans;
 use crate::protocol::session::Session;
 use crate::protocol::tokyo_tyrant::functions::{Call, last_failure};
 use crate::protocol::{Context, Halt};
-use crate::shared::Shared;
+use crate::shared::{Shared, processors};
 use crate::store::{Store, StoreTransaction, strings};
 use cabinet::{Entry, Error, Meta, Version};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use wire::binary::Function;
 
@@ -40,8 +40,9 @@ pub(crate) const LOOP_TIME: Duration = Duration::from_micros(50);
 /// Longest value that a function writes on an event loop, in bytes.
 const LOOP_VALUE_BYTES_MAX: usize = 64 << 10;
 
-/// Hands an event loop to another thread, which serves its connections from then on.
-pub(crate) type Leave = Arc<dyn Fn() + Send + Sync>;
+/// Hands an event loop to another thread, which serves its connections from then on. Returns
+/// whether there is such a thread.
+pub(crate) type Leave = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Reason why an operation of a function failed.
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +113,12 @@ pub struct ScriptRecords {
     is_on_loop: AtomicBool,
     /// Time at which it began, in nanoseconds since the server started.
     began_ns: AtomicU64,
+    /// Time since when it has had its processor most of the time, as far as is known.
+    running_since_ns: AtomicU64,
+    /// Thread of the last call on an event loop, as the system numbers it.
+    call_thread: AtomicI32,
+    /// Time for which this thread had waited for a processor when a call was late the last time.
+    waited_ns: AtomicU64,
     leave: Mutex<Option<Leave>>,
     /// Whether a call has used a record.
     has_used_records: AtomicBool,
@@ -156,6 +163,9 @@ impl ScriptRecords {
             state: Mutex::default(),
             is_on_loop: AtomicBool::new(false),
             began_ns: AtomicU64::new(0),
+            running_since_ns: AtomicU64::new(0),
+            call_thread: AtomicI32::new(0),
+            waited_ns: AtomicU64::new(0),
             leave: Mutex::default(),
             has_used_records: AtomicBool::new(false),
             turn: Mutex::default(),
@@ -164,16 +174,21 @@ impl ScriptRecords {
 
     /// Begins a call on an event loop. `leave` hands over the loop.
     pub(crate) fn begin_on_loop(&self, now: Instant, leave: &Leave) {
-        *self.leave.lock() = Some(Arc::clone(leave));
-        self.began_ns.store(self.nanoseconds_at(now), Ordering::Relaxed);
+        // The watch sees all of it or nothing.
+        let mut slot = self.leave.lock();
+        *slot = Some(Arc::clone(leave));
+        let now_ns = self.nanoseconds_at(now);
+        self.began_ns.store(now_ns, Ordering::Relaxed);
+        self.running_since_ns.store(now_ns, Ordering::Relaxed);
+        self.call_thread.store(processors::own_thread(), Ordering::Relaxed);
         self.is_on_loop.store(true, Ordering::Relaxed);
     }
 
     /// Ends a call on an event loop. Returns whether it has not left the loop.
     pub(crate) fn end_on_loop(&self) -> bool {
-        let mut leave = self.leave.lock();
-        *leave = None;
-        self.is_on_loop.swap(false, Ordering::Relaxed)
+        let has_stayed = self.leave.lock().take().is_some();
+        self.is_on_loop.store(false, Ordering::Relaxed);
+        has_stayed
     }
 
     fn nanoseconds_at(&self, now: Instant) -> u64 {
@@ -204,13 +219,22 @@ impl ScriptRecords {
     /// now on. An extension that [runs on event loops](crate::Extension::runs_on_loops) calls this
     /// before anything that may wait or take long. Operations on records do so themselves.
     pub fn leave_loop(&self) {
-        if !self.is_on_loop() {
-            return;
+        if self.is_on_loop() {
+            self.leave_loop_if(|| true);
         }
-        // The call does not end meanwhile: see `end_on_loop`.
-        let mut leave = self.leave.lock();
-        if let Some(leave) = leave.take() {
-            leave();
+    }
+
+    /// Leaves the event loop if the call holds one and this is so. Without a thread for the loop,
+    /// the call holds it, but may wait as if it had left it.
+    fn leave_loop_if(&self, is_to: impl FnOnce() -> bool) {
+        // No call begins or ends meanwhile.
+        let mut slot = self.leave.lock();
+        if let Some(leave) = &*slot
+            && is_to()
+        {
+            if leave() {
+                *slot = None;
+            }
             self.is_on_loop.store(false, Ordering::Relaxed);
         }
     }
@@ -219,21 +243,48 @@ impl ScriptRecords {
     /// event loops calls this every few microseconds.
     pub fn leave_loop_if_late(&self, now: Instant) {
         if self.is_on_loop() {
-            let began_ns = self.began_ns.load(Ordering::Relaxed);
-            let ran_ns = self.nanoseconds_at(now).saturating_sub(began_ns);
-            if u128::from(ran_ns) >= LOOP_TIME.as_nanos() {
-                self.leave_loop();
+            let now_ns = self.nanoseconds_at(now);
+            let since_ns = self.running_since_ns.load(Ordering::Relaxed);
+            let took_ns = now_ns.saturating_sub(since_ns);
+            if u128::from(took_ns) >= LOOP_TIME.as_nanos() {
+                self.leave_loop_if_running(now_ns, took_ns);
             }
+        }
+    }
+
+    /// Leaves the event loop, unless the thread had no processor for most of this time until now.
+    #[cold]
+    fn leave_loop_if_running(&self, now_ns: u64, took_ns: u64) {
+        let waited_ns = processors::waited_ns(processors::own_thread()).unwrap_or(0);
+        // A wait before the call counts for its first look.
+        let before_ns = self.waited_ns.swap(waited_ns, Ordering::Relaxed);
+        if waited_ns.saturating_sub(before_ns) > took_ns / 2 {
+            self.running_since_ns.store(now_ns, Ordering::Relaxed);
+        } else {
+            self.leave_loop();
         }
     }
 
     /// Leaves the event loop if the call has been on it for so long at `now`. Other threads than
     /// that of the call may call this.
     pub(crate) fn leave_loop_if_held(&self, now: Instant, longest: Duration) {
+        self.leave_loop_if(|| self.is_held(now, longest));
+    }
+
+    /// Returns whether the last call on an event loop began so long before `now`.
+    pub(crate) fn is_held(&self, now: Instant, longest: Duration) -> bool {
         let held_ns = self.nanoseconds_at(now).saturating_sub(self.began_ns());
-        if u128::from(held_ns) >= longest.as_nanos() {
-            self.leave_loop();
-        }
+        u128::from(held_ns) >= longest.as_nanos()
+    }
+
+    /// Returns the thread of the last call on an event loop, as the system numbers it.
+    pub(crate) fn call_thread(&self) -> i32 {
+        self.call_thread.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a call holds an event loop.
+    pub(crate) fn holds_loop(&self) -> bool {
+        self.leave.lock().is_some()
     }
 
     /// Returns the time at which the last call on an event loop began, in nanoseconds since the

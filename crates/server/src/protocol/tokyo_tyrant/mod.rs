@@ -8,6 +8,7 @@ use super::{Context, Halt, Next, Step, finish, incomplete, within_limit};
 use crate::access::logins::Login;
 use crate::admin::{server_stats, snapshot};
 use crate::counters::Count;
+use crate::ops::acknowledgement::RefusalReason;
 use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::decode::{Sender, decode};
 use crate::ops::execute::{Outcome, Reply};
@@ -16,6 +17,7 @@ use crate::ops::operation::Operation;
 use crate::protocol::kinds;
 use crate::protocol::script_call::{Form, ScriptCall, ScriptLock};
 use crate::replication::{self, Extended, ReplicaRequest};
+use cabinet::Error;
 use functions::Call;
 use reply::BinaryReply;
 use std::os::unix::ffi::OsStrExt;
@@ -134,7 +136,15 @@ fn operate(
     if let Err(Halt::TooLong) = result {
         count(context, request, None);
     }
-    let outcome = result?.ok();
+    let result = result?;
+    if let Err(Error::NotSupported(_)) = result
+        && let Request::PutKeep { .. } | Request::AddInt { .. } | Request::AddDouble { .. } =
+            request
+    {
+        // The status of a failure would look like that of a record that exists.
+        return Err(Halt::Refused(RefusalReason::Unavailable));
+    }
+    let outcome = result.ok();
     count(context, request, outcome);
     let is_done = outcome == Some(Outcome::Done);
     match (request, outcome) {

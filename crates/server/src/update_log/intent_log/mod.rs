@@ -13,11 +13,10 @@
 mod tests;
 
 use super::Source;
-use cabinet::io::{Appender, File, Open, RealStorage, Storage};
+use cabinet::files::AppendFile;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use wire::Parse;
 use wire::update_log::Entry;
 
@@ -79,9 +78,7 @@ pub(super) struct IntentLog {
 struct Part {
     number: u64,
     path: PathBuf,
-    appender: Appender,
-    /// Owner of the mapping.
-    _file: Arc<dyn File>,
+    appender: AppendFile,
 }
 
 /// Contents of an intent log that the update log lacks.
@@ -353,26 +350,14 @@ impl Spare {
 impl Part {
     fn create(folder: &Path, number: u64, bytes: usize) -> io::Result<Self> {
         let path = folder.join(format!("{PREFIX}{number:08}"));
-        let file = RealStorage.open(&path, Open::New)?;
-        let begun = Self::begin(&*file, bytes);
-        if begun.is_err() {
-            // On a full disk this is repeated often, so no file may be left.
-            remove(&path);
-        }
-        Ok(Self { number, path, appender: begun?, _file: file })
-    }
-
-    fn begin(file: &dyn File, bytes: usize) -> io::Result<Appender> {
         let head = head()?;
-        let capacity = bytes + head.len();
-        let map = file.map(capacity, 0)?;
-        file.prepare(&map, capacity as u64)?;
-        let mut appender = Appender::of(&map)
-            .ok_or_else(|| io::Error::other("the mapping of the intent log is in use"))?;
-        if !appender.append(&[&head], head.len()) {
+        // On a full disk this is repeated often, so no file is left.
+        let mut appender = AppendFile::create(&path, bytes + head.len())?;
+        if !appender.append(&[&head]) {
+            remove(&path);
             return Err(io::Error::other("the intent log has no space for its header"));
         }
-        Ok(appender)
+        Ok(Self { number, path, appender })
     }
 
     fn remove(self) {
@@ -387,7 +372,7 @@ impl Part {
         header[9..CHECKED_BYTES].copy_from_slice(&length.to_le_bytes());
         let sum = checksum(&header[..CHECKED_BYTES], bytes);
         header[CHECKED_BYTES..].copy_from_slice(&sum.to_le_bytes());
-        self.appender.append(&[&header, bytes], HEADER_BYTES + bytes.len())
+        self.appender.append(&[&header, bytes])
     }
 }
 

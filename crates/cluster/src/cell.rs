@@ -14,8 +14,11 @@ use cabinet::Meta;
 use server::FoundRecord;
 use std::sync::Arc;
 
+/// Time by which cells outlive their record, so that clocks may differ, in seconds.
+pub(crate) const TTL_SLACK_SECONDS: u64 = 60;
+
 /// Bytes before the value.
-const HEAD_BYTES: usize = 20;
+pub(crate) const HEAD_BYTES: usize = 20;
 
 /// Returns the cell of a record.
 pub(crate) fn encode(record: &FoundRecord) -> Vec<u8> {

@@ -1,20 +1,19 @@
 //! Changes of records: those of one key are made one after the other, and many in one step.
 
-use crate::records::{Changed, new_record, now_ms};
+use crate::records::{Changed, Present, now_ms};
 use crate::session::Failure;
 use crate::shared::Shared;
 use crate::table::{NewRow, Rows, StoredRow, Tables};
 use crate::version;
 use crate::waiting::{Answer, Reply, Waiting};
-use cabinet::{Change, Version};
-use server::{Decision, FoundRecord, RecordRequest, StoreAnswer, StoreFailure};
+use cabinet::Version;
+use server::{DecidedInTurn, Decision, FoundRecord, RecordRequest, StoreAnswer, StoreFailure};
 use std::collections::HashMap;
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// Changes of one key that are made in one step.
@@ -24,22 +23,27 @@ const FOLD_MAX: usize = 1024;
 const KEYS_AT_ONCE: usize = 64;
 
 /// First and longest pause before a change that met another one is decided again.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
+pub(crate) const PAUSES: (Duration, Duration) =
+    (Duration::from_millis(2), Duration::from_millis(100));
 
 impl Shared {
-    /// Executes requests on several records, those on one key in their order. After a failure no
-    /// further key is begun.
+    /// Executes requests on several records, those on one key in their order, and all in their
+    /// order if a key means a record by the ids that are there. Those that follow each other on one
+    /// key are made together. After a failure no further key is begun.
     pub(crate) async fn change_many(
         self: &Arc<Self>,
         requests: Vec<RecordRequest>,
         deadline: Instant,
     ) -> Answer {
+        let in_turn = requests.iter().any(|request| self.relative(request.key()).is_some());
+        let at_once = if in_turn { 1 } else { KEYS_AT_ONCE };
         let mut keys: Vec<Vec<RecordRequest>> = Vec::new();
         let mut numbers: HashMap<Vec<u8>, usize> = HashMap::new();
         for request in requests {
+            let last = keys.len().wrapping_sub(1);
             match numbers.get(request.key()) {
-                Some(number) => keys[*number].push(request),
-                None => {
+                Some(number) if !in_turn || *number == last => keys[*number].push(request),
+                _ => {
                     numbers.insert(request.key().to_vec(), keys.len());
                     keys.push(vec![request]);
                 }
@@ -51,7 +55,7 @@ impl Shared {
         let mut keys = keys.into_iter();
         let mut under_way = JoinSet::new();
         loop {
-            while under_way.len() < KEYS_AT_ONCE
+            while under_way.len() < at_once
                 && failure.is_none()
                 && refused.is_none()
                 && let Some(requests) = keys.next()
@@ -145,6 +149,7 @@ impl Shared {
     pub(crate) async fn change_all(&self, key: &[u8], first: Waiting) {
         let mut turn = self.queues.turn(key);
         let mut waiting = vec![first];
+        waiting.append(&mut turn.waiting());
         loop {
             while !waiting.is_empty() {
                 let rest = waiting.split_off(waiting.len().min(FOLD_MAX));
@@ -160,6 +165,9 @@ impl Shared {
 
     /// Executes requests on one record one after the other, and writes the record once.
     pub(crate) async fn change(&self, key: &[u8], waiting: Vec<Waiting>) {
+        if let Some((ids, relative)) = self.relative(key) {
+            return self.change_relative(ids, relative, waiting).await;
+        }
         let now = Instant::now();
         let mut requests = Vec::with_capacity(waiting.len());
         let mut replies = Vec::with_capacity(waiting.len());
@@ -174,41 +182,70 @@ impl Shared {
             requests.push(request);
             replies.push(reply);
         }
-        match self.decide(key, &requests, latest).await {
-            Ok(decisions) => {
-                for (reply, (decision, version)) in replies.into_iter().zip(decisions) {
-                    reply.complete(Ok(decision.answer(version)));
+        while !requests.is_empty() {
+            let mut has_room = true;
+            let reserve = |bytes| {
+                has_room = replies.first_mut().is_none_or(|first| first.reserve(bytes));
+                has_room
+            };
+            match self.decide(key, &requests, latest, reserve).await {
+                Ok(decisions) => {
+                    requests.drain(..decisions.len());
+                    let replies = replies.drain(..decisions.len());
+                    for (reply, (decision, version)) in replies.zip(decisions) {
+                        reply.complete(Ok(decision.answer(version)));
+                    }
+                }
+                Err(failure) => {
+                    let failure = if has_room { failure } else { StoreFailure::NoMemory };
+                    for reply in replies {
+                        reply.complete(Err(failure));
+                    }
+                    return;
                 }
             }
-            Err(failure) => {
-                for reply in replies {
-                    reply.complete(Err(failure));
-                }
-            }
+            // The thread serves the sockets of the driver, too.
+            yield_now().await;
         }
     }
 
-    /// Tries to execute requests until no other change comes between.
+    /// Tries to execute requests until no other change comes between. `reserve` returns whether
+    /// there is memory for this many bytes; without, nothing is done.
     async fn decide(
         &self,
         key: &[u8],
         requests: &[RecordRequest],
         deadline: Instant,
+        mut reserve: impl FnMut(usize) -> bool + Send,
     ) -> Result<Vec<(Decision, Version)>, StoreFailure> {
         let mut pause = PAUSES.0;
         while !requests.is_empty() {
-            match self.try_to_decide(key, requests, deadline).await {
+            match self.try_to_decide(key, requests, deadline, &mut reserve).await {
                 Ok(decisions) => return Ok(decisions),
-                Err(Changed::Unknown) => return Err(StoreFailure::Unknown),
-                Err(Changed::Conflict) if Instant::now() + pause < deadline => {
-                    self.conflicts.fetch_add(1, Ordering::Relaxed);
-                    sleep(pause).await;
-                    pause = PAUSES.1.min(pause * 2);
-                }
-                Err(_) => return Err(StoreFailure::Unavailable),
+                Err(failed) => self.pause_after(failed, &mut pause, deadline).await?,
             }
         }
         Ok(Vec::new())
+    }
+
+    /// Waits before another attempt at a change that another one came before. Fails if there is to
+    /// be none.
+    pub(crate) async fn pause_after(
+        &self,
+        failed: Changed,
+        pause: &mut Duration,
+        deadline: Instant,
+    ) -> Result<(), StoreFailure> {
+        match failed {
+            Changed::Unknown => Err(StoreFailure::Unknown),
+            Changed::Conflict if Instant::now() + *pause < deadline => {
+                self.conflicts.fetch_add(1, Ordering::Relaxed);
+                sleep(*pause).await;
+                *pause = PAUSES.1.min(*pause * 2);
+                Ok(())
+            }
+            _ => Err(StoreFailure::Unavailable),
+        }
     }
 
     /// Returns the decision on each request and the version that it gave to the record, once the
@@ -218,6 +255,7 @@ impl Shared {
         key: &[u8],
         requests: &[RecordRequest],
         deadline: Instant,
+        reserve: &mut (impl FnMut(usize) -> bool + Send),
     ) -> Result<Vec<(Decision, Version)>, Changed> {
         if let Some(rows) = &self.rows {
             return self.try_to_decide_row(rows, key, requests, deadline).await;
@@ -226,18 +264,40 @@ impl Shared {
             && requests.first().is_some_and(|first| first.decide_unread().is_some());
         let row = match is_put {
             true => None,
-            false => {
-                let row = timeout_at(deadline, self.records.get(&self.cluster, key)).await;
-                let row = row.unwrap_or(Err(Failure::NotDone));
-                Some(row.map_err(|_| Changed::NotDone)?)
-            }
+            false => Some(self.read_until(key, deadline).await?),
         };
-        let read = row.as_ref().map(Option::as_ref);
+        let old = row.iter().flatten().find_map(|row| row.record.as_ref());
+        // The old value, and the cell of the new one.
+        if !reserve(2 * old.map_or(0, |old| old.value.len())) {
+            return Err(Changed::NotDone);
+        }
+        self.decide_on(key, requests, row.as_ref().map(Option::as_ref), deadline).await
+    }
+
+    /// Reads a row for a change.
+    pub(crate) async fn read_until(
+        &self,
+        key: &[u8],
+        deadline: Instant,
+    ) -> Result<Option<Present>, Changed> {
+        let row = timeout_at(deadline, self.records.get(&self.cluster, key)).await;
+        row.unwrap_or(Err(Failure::NotDone)).map_err(|_| Changed::NotDone)
+    }
+
+    /// Returns the decision on each request, given the row that was read, once the record is
+    /// changed. Without `read`, the first decision is the same for each row.
+    pub(crate) async fn decide_on(
+        &self,
+        key: &[u8],
+        requests: &[RecordRequest],
+        read: Option<Option<&Present>>,
+        deadline: Instant,
+    ) -> Result<Vec<(Decision, Version)>, Changed> {
         let old = read.flatten().and_then(|row| row.record.clone());
         let was_there = old.is_some();
         let last = read.flatten().map_or(0, |row| row.version);
-        let Decided { decisions, record, changes } = decide_each(requests, old, last);
-        let is_absent = !is_put && !was_there && record.is_none();
+        let DecidedInTurn { decisions, record, changes } = decide_in_turn(requests, old, last);
+        let is_absent = read.is_some() && !was_there && record.is_none();
         if !changes || is_absent {
             return Ok(decisions);
         }
@@ -258,7 +318,7 @@ impl Shared {
         let last = row.as_ref().map_or(0, |row| row.version);
         let old = row.as_ref().and_then(StoredRow::record);
         let was_there = old.is_some();
-        let Decided { decisions, record, changes } = decide_each(requests, old, last);
+        let DecidedInTurn { decisions, record, changes } = decide_in_turn(requests, old, last);
         if !changes || (!was_there && record.is_none()) {
             return Ok(decisions);
         }
@@ -290,43 +350,13 @@ impl Shared {
     }
 }
 
-/// Decisions on requests, each on the record that the one before has left.
-struct Decided {
-    /// Each with the version that the record got.
-    decisions: Vec<(Decision, Version)>,
-    record: Option<FoundRecord>,
-    /// Whether any of them changes the record.
-    changes: bool,
-}
-
-fn decide_each(
+/// Decides requests on a record that has this version, or has had it.
+fn decide_in_turn(
     requests: &[RecordRequest],
-    mut record: Option<FoundRecord>,
-    mut last: i64,
-) -> Decided {
-    let mut changes = false;
-    let mut decisions = Vec::with_capacity(requests.len());
-    for request in requests {
-        let mut decision = request.decide(record.as_ref());
-        let mut version = 0;
-        match mem::replace(&mut decision.change, Change::Keep) {
-            Change::Keep => {}
-            Change::Put(value, meta) => {
-                // A record that was touched shares its value with the answers.
-                let value = match &record {
-                    Some(found) if *found.value == value => Arc::clone(&found.value),
-                    _ => Arc::new(value),
-                };
-                version = record.insert(new_record(value, meta, last)).version;
-                last = version.cast_signed();
-                changes = true;
-            }
-            Change::Remove => {
-                record = None;
-                changes = true;
-            }
-        }
-        decisions.push((decision, version));
-    }
-    Decided { decisions, record, changes }
+    record: Option<FoundRecord>,
+    last: i64,
+) -> DecidedInTurn {
+    DecidedInTurn::decide(requests, record, last.cast_unsigned(), |last| {
+        version::next(last.cast_signed(), now_ms()).cast_unsigned()
+    })
 }

@@ -42,6 +42,17 @@ pub enum Error {
         /// Data centres of the nodes.
         known: String,
     },
+    /// The cluster spreads keys over its nodes in a way in which they cannot be listed.
+    #[error(
+        "the partitioner of the cluster is {found}: databases need {wanted}, since they are listed \
+         and copied in the order of its tokens"
+    )]
+    Partitioner {
+        /// Partitioner of the cluster.
+        found: String,
+        /// The one that is needed.
+        wanted: &'static str,
+    },
     /// A statement of the schema has failed.
     #[error("the cluster has not executed {statement:?}: {reason}")]
     Statement {
@@ -94,6 +105,30 @@ pub enum Error {
         length: usize,
         /// Longest length, in bytes.
         max: usize,
+    },
+    /// An index cannot be in the cluster.
+    #[error("the {kind} index of column {column:?} cannot be in the cluster: {reason}")]
+    Index {
+        /// The column.
+        column: String,
+        /// Kind of the index.
+        kind: &'static str,
+        /// Reason.
+        reason: String,
+    },
+    /// The cluster would run out of identifiers for rows.
+    #[error("identifier {last} was given out, and in a cluster the last one may be {max}")]
+    Identifier {
+        /// The identifier.
+        last: u64,
+        /// Greatest one that a copied table may have given out.
+        max: u64,
+    },
+    /// A record cannot be in a database of this kind.
+    #[error("a record cannot be copied: {reason}")]
+    Record {
+        /// The reason.
+        reason: String,
     },
     /// A newer version has recorded the state of a copy.
     #[error("the state of the last copy is {stage:?}, which this version does not know")]

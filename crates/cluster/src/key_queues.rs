@@ -59,6 +59,11 @@ pub(crate) struct Turn<'a, T> {
 }
 
 impl<T> Turn<'_, T> {
+    /// Returns the changes that have come by now. The turn goes on.
+    pub(crate) fn waiting(&self) -> Vec<T> {
+        self.queues.waiting.lock().get_mut(self.key).map(std::mem::take).unwrap_or_default()
+    }
+
     /// Returns the changes that have come meanwhile. If there are none, the turn is over.
     pub(crate) fn next(self) -> Option<(Self, Vec<T>)> {
         let changes = self.queues.next(self.key);
@@ -102,6 +107,21 @@ mod tests {
         assert_eq!(changes.len(), 1);
         assert!(turn.next().is_none());
         assert!(queues.waiting.lock().is_empty());
+    }
+
+    #[test]
+    fn changes_that_came_before_a_turn_begins_are_made_with_the_first_one() {
+        let queues = KeyQueues::default();
+        assert_eq!(queues.enter(b"a", 1), Some(1));
+        assert_eq!([queues.enter(b"a", 2), queues.enter(b"a", 3)], [None, None]);
+        let turn = queues.turn(b"a");
+        assert_eq!(turn.waiting(), [2, 3]);
+        assert!(turn.waiting().is_empty());
+        // The key is not free yet.
+        assert_eq!(queues.enter(b"a", 4), None);
+        let Some((turn, changes)) = turn.next() else { panic!("no changes") };
+        assert_eq!(changes, [4]);
+        assert!(turn.next().is_none());
     }
 
     #[test]

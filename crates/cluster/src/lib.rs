@@ -21,10 +21,14 @@
 mod cell;
 mod changes;
 mod copy;
+mod dead_entries;
+mod entry_name;
 mod error;
+mod ids;
 mod key_queues;
 mod keys;
 mod lists;
+mod merged;
 mod name;
 mod order;
 mod records;
@@ -33,10 +37,12 @@ mod session;
 mod shared;
 mod store;
 mod table;
+mod token_pages;
+mod token_ranges;
 mod version;
 mod waiting;
 
-pub use copy::{CopiedRecord, CopyIn, CopyOut, CopyState, Page};
+pub use copy::{CopiedIndexes, CopiedRecord, CopyIn, CopyOut, CopyState, Page};
 pub use error::{Error, Result};
 pub use name::{Kind, Mode, Name, NameError, is_cluster_name};
 pub use schema::{REPLICATION_DEFAULT, Stage, statements};

@@ -6,7 +6,7 @@ use crate::session::Failure;
 use crate::shared::{Shared, of_read};
 use crate::table::Tables;
 use cabinet::Meta;
-use server::{Completion, FoundRecord, KeysBegin, StoreFailure};
+use server::{Completion, FoundRecord, KeysBegin, StoreAnswer, StoreFailure};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -80,21 +80,30 @@ impl Shared {
             }
             let wanted = listed.max - listed.records.len();
             let part = order.part(&self.cluster, &begin, &end, wanted).await.map_err(of_read)?;
+            let keys_bytes: usize =
+                part.keys.iter().map(|key| size_of::<Vec<u8>>() + key.len()).sum();
+            if !completion.reserve(listed.memory_bytes + keys_bytes) {
+                return Err(StoreFailure::NoMemory);
+            }
             let mut keys = part.keys.into_iter().map(|key| key[1..].to_vec());
             loop {
                 let keys: Vec<Vec<u8>> = keys.by_ref().take(READS_AT_ONCE).collect();
                 if keys.is_empty() {
                     break;
                 }
-                let limits = (listed.memory_bytes, listed.bytes_max.saturating_sub(listed.bytes));
+                let held_bytes = listed.memory_bytes + keys_bytes;
+                let limits = (held_bytes, listed.bytes_max.saturating_sub(listed.bytes));
                 let found = self.read_all(keys.clone(), with_values, limits, completion).await?;
                 // The rest of the keys is over the limit.
                 let is_whole = found.len() == keys.len();
+                let mut dead = Vec::new();
                 for (key, record) in keys.into_iter().zip(found) {
-                    if let Some(record) = record {
-                        listed.add(key, record);
+                    match record {
+                        Some(record) => listed.add(self.shown_key(key), record),
+                        None => dead.push(key),
                     }
                 }
+                self.note_dead(dead);
                 listed.is_complete &= is_whole || listed.records.len() >= listed.max;
                 if listed.is_full() {
                     return Ok(());
@@ -164,7 +173,8 @@ impl Shared {
             bytes += length;
             memory_bytes += length + size_of::<FoundRecord>();
             longest = longest.max(length);
-            at_once = (READ_BYTES / longest).clamp(1, READS_AT_ONCE);
+            // Long values may follow short ones.
+            at_once = (READ_BYTES / longest).min(2 * at_once).clamp(1, READS_AT_ONCE);
             is_full |= bytes > bytes_max;
             if !completion.reserve(memory_bytes) {
                 return Err(StoreFailure::NoMemory);
@@ -191,6 +201,12 @@ pub(crate) struct Listed {
 impl Listed {
     pub(crate) fn new(max: usize, bytes_max: usize) -> Self {
         Self { records: Vec::new(), bytes: 0, memory_bytes: 0, max, bytes_max, is_complete: true }
+    }
+
+    /// Returns the keys as an answer.
+    pub(crate) fn keys(self) -> StoreAnswer {
+        let keys = self.records.into_iter().map(|(key, _)| key).collect();
+        StoreAnswer::Keys { keys, is_complete: self.is_complete }
     }
 
     fn is_full(&self) -> bool {

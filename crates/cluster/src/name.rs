@@ -2,9 +2,11 @@
 //!
 //! | key | value | default |
 //! | --- | --- | --- |
-//! | `kind` | `tch`, `tcb`, `tct` | `tch` |
+//! | `kind` | `tch`, `tcb`, `tcf`, `tct` | `tch` |
 //! | `mode` | `strict`, `plain` | `strict` |
-//! | `buckets` | B+ trees and tables: number of partitions with the order of the keys | 16 |
+//! | `buckets` | all but hash: number of partitions with the order of the keys | 16 |
+//! | `width` | fixed-length: bytes of the longest value | 255 |
+//! | `limsiz` | fixed-length: bytes of Tokyo Cabinet's file, which limit the ids | 256 MiB |
 //! | `dc` | name of the data centre whose nodes are asked first | none |
 //! | `user`, `password` | user of the cluster, path of a file with the password | none |
 //! | `ca` | path of the authorities of the nodes' certificates, `system` for the system's; switches TLS on | without TLS |
@@ -14,6 +16,8 @@
 //! | `speculative` | milliseconds after which a read is sent to another node too, 0 for never | 100 |
 //! | `value` | most bytes of a value | 2 MiB |
 
+use cabinet::fixed::outside::IdLimits;
+use cabinet::limits::FIXED_WIDTH_BYTES_MAX;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,8 +28,8 @@ const SCHEME: &str = "cassandra://";
 const PORT: u16 = 9042;
 
 /// Every key, for errors.
-const KEYS: &str =
-    "kind, mode, buckets, dc, user, password, ca, cert, key, timeout, inflight, speculative, value";
+const KEYS: &str = "kind, mode, buckets, width, limsiz, dc, user, password, ca, cert, key, \
+                    timeout, inflight, speculative, value";
 
 /// Longest name of a keyspace, in bytes: Cassandra's own limit.
 const KEYSPACE_BYTES_MAX: usize = 48;
@@ -55,16 +59,21 @@ pub enum Kind {
     Hash,
     /// `tcb`: records in the order of their keys' bytes.
     Tree,
+    /// `tcf`: values under ids, in the order of the ids.
+    Fixed,
     /// `tct`: rows with indexes, in the order of their keys' bytes.
     Table,
 }
 
 impl Kind {
+    const ALL: [Self; 4] = [Self::Hash, Self::Tree, Self::Fixed, Self::Table];
+
     /// Returns the name of the kind, as in names of databases.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hash => "tch",
             Self::Tree => "tcb",
+            Self::Fixed => "tcf",
             Self::Table => "tct",
         }
     }
@@ -102,6 +111,8 @@ pub struct Name {
     pub mode: Mode,
     /// Number of partitions with the order of the keys.
     pub buckets: i32,
+    /// Limits of ids and values, in a fixed-length database.
+    pub ids: Option<IdLimits>,
     /// Data centre whose nodes are asked first.
     pub data_centre: Option<String>,
     /// User of the cluster, and the file with the password.
@@ -171,6 +182,7 @@ impl Name {
             kind: Kind::Hash,
             mode: Mode::Strict,
             buckets: 16,
+            ids: None,
             data_centre: None,
             login: None,
             tls: None,
@@ -180,13 +192,13 @@ impl Name {
             value_bytes_max: 2 << 20,
         };
         let (mut user, mut password, mut certificate, mut key_file) = (None, None, None, None);
+        let (mut width, mut limit_bytes) = (None, None);
         for part in parts.filter(|part| !part.is_empty()) {
             let (key, value) =
                 part.split_once('=').ok_or_else(|| NameError::NotAPair(part.to_owned()))?;
             match key.to_ascii_lowercase().as_str() {
                 "kind" => {
-                    let kinds =
-                        [Kind::Hash, Kind::Tree, Kind::Table].map(|kind| (kind.name(), kind));
+                    let kinds = Kind::ALL.map(|kind| (kind.name(), kind));
                     parsed.kind = one_of("kind", value, &kinds)?;
                 }
                 "mode" => {
@@ -197,6 +209,8 @@ impl Name {
                     let buckets = number("buckets", value, BUCKETS)?;
                     parsed.buckets = i32::try_from(buckets).unwrap_or(i32::MAX);
                 }
+                "width" => width = Some(bytes("width", value, FIXED_WIDTH_BYTES_MAX)?),
+                "limsiz" => limit_bytes = Some(bytes("limsiz", value, u64::MAX)?),
                 "dc" => parsed.data_centre = Some(value.to_owned()),
                 "user" => user = Some(value.to_owned()),
                 "password" => password = Some(PathBuf::from(value)),
@@ -227,9 +241,17 @@ impl Name {
         }
         match (parsed.kind, parsed.mode) {
             (Kind::Tree, Mode::Plain) => return Err(NameError::Needs("kind=tcb", "mode=strict")),
+            (Kind::Fixed, Mode::Plain) => return Err(NameError::Needs("kind=tcf", "mode=strict")),
             (Kind::Table, Mode::Plain) => return Err(NameError::Needs("kind=tct", "mode=strict")),
             _ => {}
         }
+        parsed.ids = match (parsed.kind, width, limit_bytes) {
+            // Both are within their limits.
+            (Kind::Fixed, ..) => IdLimits::new(width, limit_bytes).ok(),
+            (_, Some(_), _) => return Err(NameError::Needs("width", "kind=tcf")),
+            (_, _, Some(_)) => return Err(NameError::Needs("limsiz", "kind=tcf")),
+            _ => None,
+        };
         parsed.login = match (user, password) {
             (Some(user), Some(password)) => Some((user, password)),
             (Some(_), None) => return Err(NameError::Needs("user", "password")),
@@ -281,6 +303,16 @@ fn number(key: &'static str, value: &str, (least, most): (u64, u64)) -> Result<u
     })
 }
 
+/// Parses a number of bytes as in names of local databases: with a suffix for a power of 1024.
+fn bytes(key: &'static str, value: &str, most: u64) -> Result<u64, NameError> {
+    let found = cabinet::name::number(value).filter(|bytes| (1..=most).contains(bytes));
+    found.ok_or_else(|| NameError::BadValue {
+        key,
+        value: value.to_owned(),
+        allowed: format!("a number of bytes from 1 to {most}"),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,6 +342,19 @@ mod tests {
     }
 
     #[test]
+    fn a_fixed_length_database_has_the_limits_of_a_local_one() {
+        let limits = |options: &str| {
+            let name = Name::parse(&format!("cassandra://a/k#kind=tcf{options}")).unwrap();
+            name.ids.map(|ids| (ids.width(), ids.limit_bytes(), ids.id_max()))
+        };
+        assert_eq!(limits(""), Some((255, 256 << 20, 1_048_575)));
+        assert_eq!(limits("#width=8#limsiz=1k"), Some((8, 4096, 426)));
+        assert_eq!(limits("#width=64m").unwrap().0, FIXED_WIDTH_BYTES_MAX);
+        assert_eq!(limits("#width=1").unwrap().0, 1);
+        assert_eq!(Name::parse("cassandra://a/k#kind=tcb").unwrap().ids, None);
+    }
+
+    #[test]
     fn a_wrong_name_has_an_error_that_says_what_is_wrong() {
         for name in ["casket.tch", "cassandra://a", "cassandra:///k", "cassandra://a,/k"] {
             assert!(reason(name).contains("not of the form"), "{name}");
@@ -320,8 +365,15 @@ mod tests {
         for (part, expected) in [
             ("x", "\"x\" is not of the form key=value"),
             ("x=1", "unknown key \"x\""),
-            ("kind=tcx", "kind takes tch or tcb or tct"),
+            ("kind=tcx", "kind takes tch or tcb or tcf or tct"),
             ("kind=tcb#mode=plain", "kind=tcb needs mode=strict"),
+            ("kind=tcf#mode=plain", "kind=tcf needs mode=strict"),
+            ("width=8", "width needs kind=tcf"),
+            ("kind=tcb#limsiz=1m", "limsiz needs kind=tcf"),
+            ("kind=tcf#width=0", "a number of bytes from 1 to 67108864"),
+            ("kind=tcf#width=67108865", "a number of bytes from 1 to 67108864"),
+            ("kind=tcf#width=x", "a number of bytes from 1 to 67108864"),
+            ("kind=tcf#limsiz=0", "a number of bytes from 1 to 18446744073709551615"),
             ("kind=tct#mode=plain", "kind=tct needs mode=strict"),
             ("buckets=0", "a whole number from 1 to 4096"),
             ("buckets=4097", "a whole number from 1 to 4096"),

@@ -1,31 +1,43 @@
-//! Records of a hash database: reads, changes under a condition, scans.
+//! Records: reads, changes under a condition, scans.
 
-use crate::cell;
+use crate::cell::{self, TTL_SLACK_SECONDS};
+use crate::entry_name;
 use crate::error::Result;
 use crate::keys::prefixed;
 use crate::name::{Kind, Mode, Name};
 use crate::order::Order;
 use crate::schema;
 use crate::session::{Cluster, Failure};
+use crate::token_pages::{TokenPage, TokenPages};
 use crate::version;
 use cabinet::Meta;
 use scylla::response::query_result::QueryResult;
-use scylla::response::{PagingState, PagingStateResponse};
 use scylla::statement::Consistency;
 use scylla::statement::prepared::PreparedStatement;
-use scylla::value::{CqlValue, Row};
+use scylla::value::{CqlValue, MaybeUnset, Row};
 use server::FoundRecord;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::{Instant, timeout_at};
-
-/// Time by which cells outlive their record, so that clocks may differ, in seconds.
-const TTL_SLACK_SECONDS: u64 = 60;
 
 /// Longest time to live that the cluster is given, in seconds; Cassandra refuses much longer ones.
 /// Records that expire later do so nevertheless, and stay in the tables.
 const TTL_SECONDS_MAX: u64 = 5 * 365 * 24 * 60 * 60;
+
+/// Longest time between the entry of a record in the order of the keys and the begin of the
+/// transaction that puts the record.
+pub(crate) const ENTRY_LEAD: Duration = Duration::from_secs(60);
+
+/// Rows of the first page of a scan, and most rows of a page: few enough for the longest keys.
+const PAGE_ROWS: (usize, usize) = (250, 1000);
+
+/// Bytes of keys of a page that its number of rows aims at.
+const PAGE_BYTES: usize = 2 << 20;
+
+/// Time for which changes of a key are refused that were decided before [`Records::forestall`], in
+/// seconds: longer than a server or a node is paused with a change under way.
+const FORESTALL_SECONDS: i32 = 24 * 60 * 60;
 
 /// Columns of a record.
 type Columns = (Option<Vec<u8>>, Option<i64>);
@@ -34,9 +46,8 @@ type Columns = (Option<Vec<u8>>, Option<i64>);
 #[derive(Debug)]
 pub(crate) struct Present {
     pub(crate) version: i64,
-    expires_at_ms: u64,
     /// Name of its entry in the order of the keys, if the database has one.
-    entry: Option<i64>,
+    pub(crate) entry: Option<i64>,
     /// The record, unless it has expired.
     pub(crate) record: Option<FoundRecord>,
 }
@@ -76,6 +87,8 @@ pub(crate) enum Scanned<'a> {
 #[derive(Debug)]
 pub(crate) struct Records {
     mode: Mode,
+    /// Longest cell, in bytes.
+    cell_bytes_max: usize,
     get: PreparedStatement,
     /// Sees each change that was made, also one that is not finished.
     get_serially: PreparedStatement,
@@ -84,10 +97,11 @@ pub(crate) struct Records {
     remove_if: PreparedStatement,
     remove_any: PreparedStatement,
     expiry: PreparedStatement,
+    /// Reads version and expiry, and finishes a change that some replicas have accepted.
+    version_serially: PreparedStatement,
     scan: PreparedStatement,
-    scan_from: PreparedStatement,
     clear: PreparedStatement,
-    /// The order of the keys, in a B+ tree.
+    /// The order of the keys, unless this is a hash database.
     order: Option<Arc<Order>>,
 }
 
@@ -101,6 +115,9 @@ impl Records {
         let remove = format!("DELETE FROM {table} WHERE k = ?");
         let mut get_serially = cluster.prepare(&select).await?;
         get_serially.set_consistency(Consistency::Serial);
+        let version = format!("SELECT ver, e FROM {table} WHERE k = ?");
+        let mut version_serially = cluster.prepare(&version).await?;
+        version_serially.set_consistency(Consistency::Serial);
         let (put_any, remove_any) = match name.mode {
             Mode::Strict => (
                 cluster.prepare_once(&format!("{put} IF g = null")).await?,
@@ -109,9 +126,10 @@ impl Records {
             Mode::Plain => (cluster.prepare(&put).await?, cluster.prepare(&remove).await?),
         };
         let scan = format!("SELECT k, e, token(k) FROM {table}");
-        let from = format!("{scan} WHERE token(k) >= ?");
+        let scan = format!("{scan} WHERE token(k) >= ? AND token(k) <= ?");
         Ok(Self {
             mode: name.mode,
+            cell_bytes_max: cell::HEAD_BYTES + name.value_bytes_max,
             get: cluster.prepare(&select).await?,
             get_serially,
             put_if: cluster.prepare_once(&format!("{put} IF ver = ?")).await?,
@@ -119,12 +137,14 @@ impl Records {
             remove_if: cluster.prepare_once(&format!("{remove} IF ver = ?")).await?,
             remove_any,
             expiry: cluster.prepare(&format!("SELECT e FROM {table} WHERE k = ?")).await?,
+            version_serially,
             scan: cluster.prepare_scan(&scan).await?,
-            scan_from: cluster.prepare_scan(&from).await?,
             clear: cluster.prepare_truncate(&table).await?,
             order: match name.kind {
                 Kind::Hash => None,
-                Kind::Tree | Kind::Table => Some(Arc::new(Order::prepare(cluster, name).await?)),
+                Kind::Tree | Kind::Fixed | Kind::Table => {
+                    Some(Arc::new(Order::prepare(cluster, name).await?))
+                }
             },
         })
     }
@@ -140,7 +160,7 @@ impl Records {
         cluster: &Cluster,
         key: &[u8],
     ) -> Result<Option<Present>, Failure> {
-        present(cluster.execute(&self.get, (prefixed(key),)).await?)
+        present(cluster.read(self.cell_bytes_max, &self.get, (prefixed(key),)).await?)
     }
 
     /// Returns whether there is a record.
@@ -151,6 +171,28 @@ impl Records {
         Ok(row.is_some_and(|(expiry,)| !is_expired(expiry)))
     }
 
+    /// Refuses all changes under way of a key without a record: they were decided on a row that is
+    /// replaced by an expired record, and have to be decided again. Returns `false` if there is a
+    /// record, or a change has come before.
+    pub(crate) async fn forestall(&self, cluster: &Cluster, key: &[u8]) -> Result<bool, Failure> {
+        let own = prefixed(key);
+        let read = cluster.execute(&self.version_serially, (own.clone(),)).await?;
+        let rows = read.into_rows_result().map_err(|_| Failure::Lost)?;
+        let row = rows.maybe_first_row::<(Option<i64>, Option<i64>)>();
+        let found = match row.map_err(|_| Failure::Lost)? {
+            Some((Some(_), expiry)) if !is_expired(expiry) => return Ok(false),
+            Some((version, _)) => version,
+            None => None,
+        };
+        let expired = Meta { flags: 0, expires_at_ms: 1 };
+        let record = new_record(Arc::default(), expired, found.unwrap_or(0));
+        let version = record.version.cast_signed();
+        let entry = MaybeUnset::<i64>::Unset;
+        let values = (FORESTALL_SECONDS, cell::encode(&record), version, 1_i64, entry, own, found);
+        let executed = cluster.execute(&self.put_if, values).await?;
+        Ok(is_applied(executed) == Some(true))
+    }
+
     /// Puts a record, or removes it, if the row is as it was read. No change begins later than
     /// `until`. Without `read` the row may be as it is; a database with an order of keys cannot do
     /// that.
@@ -158,8 +200,8 @@ impl Records {
     /// In an order of keys, a record has an entry of its own name while it exists. It is there
     /// before the record, and is removed after it. No other record and no other life of this one
     /// has an entry of that name, so a slow removal removes no entry of a newer record. An entry
-    /// without its record is skipped by readers. The entry changes with the expiry, since it
-    /// expires with the record.
+    /// without its record is skipped by readers. It lives longer than the record, and stays while
+    /// the expiry moves, see [`entry_name`].
     pub(crate) async fn change(
         &self,
         cluster: &Cluster,
@@ -171,19 +213,20 @@ impl Records {
         let (Some(order), Some(row)) = (&self.order, read) else {
             return self.change_row(cluster, until, key, read, record, None).await;
         };
+        let until = until.min(Instant::now() + ENTRY_LEAD);
         let old = row.and_then(|row| row.entry);
-        let kept = row.filter(|row| {
-            row.record.is_some()
-                && record.is_some_and(|record| record.meta.expires_at_ms == row.expires_at_ms)
+        let kept = old.filter(|entry| {
+            let stays = |record: &FoundRecord| {
+                entry_name::may_stay(*entry, record.meta.expires_at_ms, now_ms())
+            };
+            row.is_some_and(|row| row.record.is_some()) && record.is_some_and(stays)
         });
         let new = match record {
             None => None,
-            Some(_) if kept.is_some() && old.is_some() => old,
+            Some(_) if kept.is_some() => kept,
             Some(record) => {
-                let entry = record.version.cast_signed();
-                let ttl = ttl_seconds(record.meta.expires_at_ms, now_ms());
-                let own = prefixed(key);
-                let added = timeout_at(until, order.add(cluster, &own, entry, ttl)).await;
+                let entry = entry_name::new(now_ms(), record.meta.expires_at_ms);
+                let added = timeout_at(until, self.add_entry(cluster, key, entry)).await;
                 if !matches!(added, Ok(Ok(()))) {
                     return Changed::NotDone;
                 }
@@ -198,9 +241,26 @@ impl Records {
         };
         let is_used = if changed == Changed::Done { new } else { old };
         if let Some(entry) = useless.filter(|entry| Some(*entry) != is_used) {
-            order.remove(cluster, &prefixed(key), entry).await;
+            // The answer must not be late for it.
+            let own = prefixed(key);
+            if timeout_at(until, order.remove(cluster, &own, entry)).await.is_err() {
+                tracing::debug!("there is no time to remove an entry without a record");
+            }
         }
         changed
+    }
+
+    /// Adds the entry of a record to the order of the keys. The name of the entry tells how long it
+    /// lives.
+    pub(crate) async fn add_entry(
+        &self,
+        cluster: &Cluster,
+        key: &[u8],
+        entry: i64,
+    ) -> Result<(), Failure> {
+        let Some(order) = &self.order else { return Ok(()) };
+        let ttl = ttl_seconds(entry_name::ends_at_ms(entry), now_ms());
+        order.add(cluster, &prefixed(key), entry, ttl).await
     }
 
     /// Changes the row of a record.
@@ -224,6 +284,8 @@ impl Records {
                 let (value, version) = (cell::encode(record), record.version.cast_signed());
                 let expiry = expires_at_ms.cast_signed();
                 let ttl = ttl_seconds(expires_at_ms, now_ms());
+                // A column that is set to nothing would be one that was removed, for scans.
+                let entry = entry.map_or(MaybeUnset::Unset, MaybeUnset::Set);
                 match condition {
                     Condition::Any => {
                         let values = (ttl, value, version, expiry, entry, own);
@@ -264,7 +326,8 @@ impl Records {
         failure: Failure,
     ) -> Changed {
         let own = record.map(|record| record.version.cast_signed());
-        let read = cluster.execute(&self.get_serially, (prefixed(key),)).await;
+        let values = (prefixed(key),);
+        let read = cluster.read(self.cell_bytes_max, &self.get_serially, values).await;
         let Ok(row) = read.and_then(present) else { return Changed::Unknown };
         resolved(own, condition, row.map(|row| row.version), failure)
     }
@@ -278,45 +341,55 @@ impl Records {
         page: Option<usize>,
         mut visit: impl FnMut(Scanned<'_>) -> ControlFlow<()>,
     ) -> Result<(), Failure> {
-        let begin = begin.map(|begin| begin.map(|key| prefixed(&key)));
-        let token = match &begin {
+        // Token and key before which the scan begins, or at which it is.
+        let mut place = match begin.map(|begin| begin.map(|key| prefixed(&key))) {
             None | Some(Bound::Unbounded) => None,
-            Some(Bound::Included(key) | Bound::Excluded(key)) => {
+            Some(begin @ (Bound::Included(_) | Bound::Excluded(_))) => {
+                let key = match &begin {
+                    Bound::Included(key) | Bound::Excluded(key) => &key[..],
+                    Bound::Unbounded => &[],
+                };
                 let token = self.get.calculate_token(&(key,)).ok().flatten();
-                Some(token.ok_or(Failure::NotDone)?.value())
+                Some((token.ok_or(Failure::NotDone)?.value(), begin))
             }
         };
-        let is_before = |row_token: i64, key: &[u8]| match &begin {
-            // Other keys may have the same token.
-            Some(Bound::Included(begin)) => Some(row_token) == token && key < &begin[..],
-            Some(Bound::Excluded(begin)) => Some(row_token) == token && key <= &begin[..],
-            None | Some(Bound::Unbounded) => false,
-        };
-        let mut statement = if token.is_some() { &self.scan_from } else { &self.scan }.clone();
-        if let Some(page) = page {
-            let page = i32::try_from(page.saturating_add(1)).unwrap_or(i32::MAX);
-            statement.set_page_size(page.min(statement.get_page_size()));
-        }
-        let mut state = PagingState::start();
+        let rows_max = page.map_or(PAGE_ROWS.1, |page| page.saturating_add(1).min(PAGE_ROWS.1));
+        let mut rows_wanted = PAGE_ROWS.0.min(rows_max);
+        let mut statement = self.scan.clone();
+        let mut pages = TokenPages::from(place.as_ref().map(|(token, _)| *token));
         while visit(Scanned::Page).is_continue() {
-            let (page, next) = match token {
-                None => cluster.page(&statement, (), state).await?,
-                Some(token) => cluster.page(&statement, (token,), state).await?,
+            statement.set_page_size(i32::try_from(rows_wanted).unwrap_or(1));
+            let page = match pages.next(cluster, &statement).await? {
+                TokenPage::Rows(page) => *page,
+                TokenPage::Narrower => continue,
+                TokenPage::End => return Ok(()),
             };
             let rows = page.into_rows_result().map_err(|_| Failure::Lost)?;
+            let (mut last, mut longest) = (None, 1);
             for row in rows.rows::<(Vec<u8>, Option<i64>, i64)>().map_err(|_| Failure::Lost)? {
-                let (key, expiry, row_token) = row.map_err(|_| Failure::Lost)?;
-                if is_before(row_token, &key) || is_expired(expiry) {
+                let (key, expiry, token) = row.map_err(|_| Failure::Lost)?;
+                longest = longest.max(key.len());
+                let is_before = match &place {
+                    // Other keys may have the same token.
+                    Some((other, Bound::Included(begin))) => token == *other && key < *begin,
+                    Some((other, Bound::Excluded(begin))) => token == *other && key <= *begin,
+                    None | Some((_, Bound::Unbounded)) => false,
+                };
+                if is_before {
                     continue;
                 }
-                if visit(Scanned::Key(key.get(1..).unwrap_or_default())).is_break() {
+                if !is_expired(expiry)
+                    && visit(Scanned::Key(key.get(1..).unwrap_or_default())).is_break()
+                {
                     return Ok(());
                 }
+                last = Some((token, key));
             }
-            match next {
-                PagingStateResponse::HasMorePages { state: next } => state = next,
-                PagingStateResponse::NoMorePages => return Ok(()),
+            if let Some((token, key)) = last {
+                pages.reach(token);
+                place = Some((token, Bound::Excluded(key)));
             }
+            rows_wanted = (2 * rows_wanted).min(PAGE_BYTES / longest).clamp(1, rows_max);
         }
         Ok(())
     }
@@ -345,7 +418,7 @@ fn present(result: QueryResult) -> Result<Option<Present>, Failure> {
     let record = cell::decode(cell).ok_or(Failure::Lost)?;
     let (version, meta) = (record.version.cast_signed(), record.meta);
     let record = (!meta.is_expired(now_ms())).then_some(record);
-    Ok(Some(Present { version, expires_at_ms: meta.expires_at_ms, entry, record }))
+    Ok(Some(Present { version, entry, record }))
 }
 
 /// Returns whether a record with this copy of its expiry is to be left out of lists.
@@ -399,7 +472,7 @@ pub(crate) fn now_ms() -> u64 {
 }
 
 #[cfg(test)]
-mod on_nodes;
+pub(crate) mod on_nodes;
 
 #[cfg(test)]
 mod tests {

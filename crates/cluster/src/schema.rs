@@ -5,11 +5,11 @@
 //!
 //! | column | content |
 //! | --- | --- |
-//! | `k` | byte 0 and the key, since Cassandra refuses an empty partition key |
+//! | `k` | byte 0 and the key (see `keys.rs`), since Cassandra refuses an empty partition key |
 //! | `v` | version, expiry, flags and value, see [`crate::cell`] |
 //! | `ver` | the version, for conditions: a number above 0 that no other change has |
 //! | `e` | the expiry, for lists |
-//! | `c` | name of the entry in the order of the keys, in a B+ tree |
+//! | `c` | name of the entry in the order of the keys, unless this is a hash database |
 //! | `g` | never set: `IF g = null` is a condition that each row meets |
 //!
 //! In plain mode, `e` may be that of another write of the same microsecond. Then a list may have an
@@ -20,17 +20,26 @@
 //!
 //! `migration` has the state of the last copy into the database in row 0.
 //!
-//! In a B+ tree and in a table database, `key_order` has a row for each record: `s`, the XXH3 hash
-//! of `k` modulo the number of buckets; `k`; and `c`. The other tables of a table database are in
+//! In all but hash databases, `key_order` has a row for each record: `s`, the XXH3 hash of `k`
+//! modulo the number of buckets; `k`; and `c`. The other tables of a table database are in
 //! `table/cassandra.rs`.
+//!
+//! In a fixed-length database, row 0 of `id_limits` has the width of values, and the bytes of Tokyo
+//! Cabinet's file from which the greatest id follows.
 
 use crate::name::{Kind, Name};
+use cabinet::fixed::outside::IdLimits;
 
 /// Default of the number of replicas of each record.
 pub const REPLICATION_DEFAULT: u8 = 3;
 
 /// Format of the tables.
-pub(crate) const FORMAT: i32 = 2;
+pub(crate) const FORMAT: i32 = 3;
+
+/// Time for which the cluster remembers that an entry of an order or an index was removed, in
+/// seconds: above the three hours for which nodes keep hints. An entry that comes back after it has
+/// a name that no record has, so it does no harm.
+const ENTRY_GRACE_SECONDS: u32 = 4 * 60 * 60;
 
 /// How far a copy has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +90,8 @@ pub fn statements(name: &Name, replication: u8) -> Vec<String> {
         ),
         format!(
             "CREATE TABLE IF NOT EXISTS {keyspace}.key_order \
-             (s int, k blob, c bigint, PRIMARY KEY (s, k, c))"
+             (s int, k blob, c bigint, PRIMARY KEY (s, k, c)) \
+             WITH gc_grace_seconds = {ENTRY_GRACE_SECONDS}"
         ),
         format!(
             "CREATE TABLE IF NOT EXISTS {keyspace}.migration (id int PRIMARY KEY, stage text, \
@@ -90,6 +100,9 @@ pub fn statements(name: &Name, replication: u8) -> Vec<String> {
     ];
     if name.kind == Kind::Table {
         statements.extend(table_statements(&keyspace));
+    }
+    if let Some(ids) = name.ids {
+        statements.extend(id_statements(&keyspace, ids));
     }
     // The kind is recorded once everything is there.
     statements.push(format!(
@@ -102,13 +115,30 @@ pub fn statements(name: &Name, replication: u8) -> Vec<String> {
     statements
 }
 
+/// Returns the statements that record the limits of a fixed-length database.
+fn id_statements(keyspace: &str, ids: IdLimits) -> [String; 2] {
+    // Databases of earlier versions have no columns for them in `meta`.
+    [
+        format!(
+            "CREATE TABLE IF NOT EXISTS {keyspace}.id_limits \
+             (id int PRIMARY KEY, width bigint, limsiz bigint)"
+        ),
+        format!(
+            "INSERT INTO {keyspace}.id_limits (id, width, limsiz) VALUES (0, {}, {}) IF NOT EXISTS",
+            ids.width().cast_signed(),
+            ids.limit_bytes().cast_signed()
+        ),
+    ]
+}
+
 /// Returns the statements that make the tables of a table database. `records` has two columns more
 /// in it.
 fn table_statements(keyspace: &str) -> Vec<String> {
     vec![
         format!(
             "CREATE TABLE IF NOT EXISTS {keyspace}.index_entries \
-             (i int, s int, val blob, k blob, ver bigint, PRIMARY KEY ((i, s), val, k, ver))"
+             (i int, s int, val blob, k blob, ver bigint, PRIMARY KEY ((i, s), val, k, ver)) \
+             WITH gc_grace_seconds = {ENTRY_GRACE_SECONDS}"
         ),
         format!(
             "CREATE TABLE IF NOT EXISTS {keyspace}.definitions \

@@ -2,7 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::name::{Mode, Name};
-use scylla::client::execution_profile::ExecutionProfile;
+use parking_lot::Mutex;
+use scylla::client::execution_profile::{ExecutionProfile, ExecutionProfileHandle};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::deserialize::row::DeserializeRow;
@@ -25,8 +26,27 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-/// Records of a page of a scan.
-const PAGE_RECORDS: i32 = 5000;
+/// Partitioner whose tokens are those of [`crate::token_ranges`].
+const PARTITIONER: &str = "Murmur3Partitioner";
+
+/// Rows of a page of a scan, unless its statement says otherwise.
+const PAGE_ROWS: i32 = 1000;
+
+/// Pages of scans that are read at once. They wait for each other, and not for places among the
+/// other statements, which would wait for them.
+const SCANS_AT_ONCE: usize = 16;
+
+/// Bytes that statements under way may return together, in KiB. Each takes as many as its longest
+/// answer has, since lengths are known once the answer is there. The driver has it twice for a
+/// moment.
+const READS_KIB: u32 = 256 << 10;
+
+/// The same for parts of lists, in KiB. Lists wait for each other only, and reads of records do not
+/// wait for them.
+const PARTS_KIB: u32 = 128 << 10;
+
+/// Shortest time between two warnings of reads that nodes have ended.
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Failure of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,11 +61,27 @@ pub(crate) enum Failure {
     Lost,
 }
 
+/// Failure of a page of a scan.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageFailure {
+    pub(crate) failure: Failure,
+    /// A node has ended the read, mostly since it met too many removed or expired cells.
+    pub(crate) is_ended_read: bool,
+}
+
 /// Session with a cluster.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     session: Session,
     in_flight: Semaphore,
+    /// Memory for answers, [`READS_KIB`].
+    reads: Semaphore,
+    /// Memory for parts of lists, [`PARTS_KIB`].
+    parts: Semaphore,
+    scans: Semaphore,
+    /// Profile of scans: a page takes long, so that another node would mostly be asked for it too.
+    without_speculation: ExecutionProfileHandle,
+    warned: Mutex<Option<Instant>>,
     /// Longest time of a statement, and longest wait for a place among those in flight.
     statement_timeout: Duration,
     /// Longest time of a statement on a whole table.
@@ -67,6 +103,7 @@ impl Cluster {
             .serial_consistency(Some(SerialConsistency::Serial))
             // Half of the time of a request is left to find out what a lost write has done.
             .request_timeout(Some(statement_timeout));
+        let without_speculation = profile.clone().build().into_handle();
         if let Some(after) = name.speculative_after {
             let policy =
                 SimpleSpeculativeExecutionPolicy { max_retry_count: 1, retry_interval: after };
@@ -83,6 +120,11 @@ impl Cluster {
             builder = builder.prefer_datacenter(data_centre.clone());
         }
         if let Some((user, file)) = &name.login {
+            if name.tls.is_none() {
+                tracing::warn!(
+                    "the password of user {user} is sent to the nodes without TLS: give ca in the name"
+                );
+            }
             let password = std::fs::read_to_string(file)
                 .map_err(|source| Error::File { path: file.display().to_string(), source })?;
             builder = builder.user(user, password.trim_end_matches(['\r', '\n']));
@@ -104,7 +146,20 @@ impl Cluster {
         let in_flight = Semaphore::new(name.in_flight_max);
         let (executed, refused, unknown) = <(AtomicU64, AtomicU64, AtomicU64)>::default();
         let long_timeout = name.timeout * LONG_REQUEST_FACTOR;
-        Ok(Self { session, in_flight, statement_timeout, long_timeout, executed, refused, unknown })
+        Ok(Self {
+            session,
+            in_flight,
+            reads: Semaphore::new(READS_KIB as usize),
+            parts: Semaphore::new(PARTS_KIB as usize),
+            scans: Semaphore::new(SCANS_AT_ONCE),
+            without_speculation,
+            warned: Mutex::default(),
+            statement_timeout,
+            long_timeout,
+            executed,
+            refused,
+            unknown,
+        })
     }
 
     /// Returns the state of the connections, and the counts of statements.
@@ -128,7 +183,12 @@ impl Cluster {
 
     /// Counts a statement.
     fn count<T>(&self, may_repeat: bool, result: Result<T, ExecutionError>) -> Result<T, Failure> {
-        let result = result.map_err(|error| failure(&error, may_repeat));
+        let result = result.map_err(|error| {
+            if is_ended_read(&error) {
+                self.warn(&error);
+            }
+            failure(&error, may_repeat)
+        });
         let counter = match result {
             Ok(_) => &self.executed,
             Err(Failure::NotDone | Failure::Refused) => &self.refused,
@@ -136,6 +196,15 @@ impl Cluster {
         };
         counter.fetch_add(1, Ordering::Relaxed);
         result
+    }
+
+    /// Logs a read that nodes have ended, which is a matter for the administrator of the cluster.
+    fn warn(&self, error: &ExecutionError) {
+        let mut warned = self.warned.lock();
+        if warned.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
+            *warned = Some(Instant::now());
+            tracing::warn!("the nodes have ended a read, see \"Operating Cassandra\": {error}");
+        }
     }
 
     /// Returns the only row of a statement, or `None` if there is no row or no such table.
@@ -154,6 +223,12 @@ impl Cluster {
         Ok(rows.and_then(|rows| rows.maybe_first_row().ok().flatten()))
     }
 
+    /// Checks that tokens are those by which databases are listed.
+    pub(crate) async fn check_partitioner(&self) -> Result<()> {
+        let found = self.find::<(String,)>("SELECT partitioner FROM system.local").await?;
+        check_partitioner(found.map_or_else(String::new, |(partitioner,)| partitioner))
+    }
+
     /// Executes a statement of the schema.
     pub(crate) async fn define(&self, statement: &str) -> Result<()> {
         let result = self.session.query_unpaged(statement, ()).await;
@@ -165,7 +240,7 @@ impl Cluster {
         let prepared = self.session.prepare(statement).await;
         let mut prepared = prepared.map_err(|error| failed(statement, &error))?;
         prepared.set_is_idempotent(true);
-        prepared.set_page_size(PAGE_RECORDS);
+        prepared.set_page_size(PAGE_ROWS);
         Ok(prepared)
     }
 
@@ -181,6 +256,7 @@ impl Cluster {
     pub(crate) async fn prepare_scan(&self, statement: &str) -> Result<PreparedStatement> {
         let mut prepared = self.prepare(statement).await?;
         prepared.set_request_timeout(Some(self.long_timeout));
+        prepared.set_execution_profile_handle(Some(self.without_speculation.clone()));
         Ok(prepared)
     }
 
@@ -208,13 +284,49 @@ impl Cluster {
         statement: &PreparedStatement,
         values: impl SerializeRow,
     ) -> Result<QueryResult, Failure> {
-        let _place = place(&self.in_flight, until).await.inspect_err(|_| {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-        })?;
+        let _place = self.place(&self.in_flight, 1, until).await?;
         self.count(
             statement.get_is_idempotent(),
             self.session.execute_unpaged(statement, values).await,
         )
+    }
+
+    /// Executes a statement that returns values or keys, once there is room for it and for this
+    /// many bytes of them.
+    pub(crate) async fn read(
+        &self,
+        bytes_max: usize,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<QueryResult, Failure> {
+        let until = Instant::now() + self.statement_timeout;
+        let kib = kib(bytes_max, READS_KIB);
+        let _room = self.place(&self.reads, kib, until).await?;
+        self.execute_until(until, statement, values).await
+    }
+
+    /// The same for a part of a list, whose request has a longer time. It waits for room so long.
+    pub(crate) async fn read_part(
+        &self,
+        bytes_max: usize,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<QueryResult, Failure> {
+        let until = Instant::now() + self.long_timeout;
+        let _room = self.place(&self.parts, kib(bytes_max, PARTS_KIB), until).await?;
+        self.execute(statement, values).await
+    }
+
+    /// Waits for places of a kind, and counts a statement that gets none.
+    async fn place<'s>(
+        &self,
+        places: &'s Semaphore,
+        count: u32,
+        until: Instant,
+    ) -> Result<SemaphorePermit<'s>, Failure> {
+        place(places, count, until).await.inspect_err(|_| {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        })
     }
 
     /// Executes a statement that may be executed twice with each of some values, all of which are
@@ -225,9 +337,7 @@ impl Cluster {
         values: &[impl SerializeRow],
     ) -> Result<(), Failure> {
         let until = Instant::now() + self.statement_timeout;
-        let _place = place(&self.in_flight, until).await.inspect_err(|_| {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-        })?;
+        let _place = self.place(&self.in_flight, 1, until).await?;
         let mut batch = Batch::new(BatchType::Unlogged);
         batch.set_is_idempotent(true);
         for _ in values {
@@ -237,17 +347,32 @@ impl Cluster {
     }
 
     /// Reads one page of a scan.
-    pub(crate) async fn page(
+    pub(crate) async fn try_page(
         &self,
         statement: &PreparedStatement,
         values: impl SerializeRow,
         from: PagingState,
-    ) -> Result<(QueryResult, PagingStateResponse), Failure> {
-        let _place = self.in_flight.acquire().await;
-        self.count(
-            statement.get_is_idempotent(),
-            self.session.execute_single_page(statement, values, from).await,
-        )
+    ) -> Result<(QueryResult, PagingStateResponse), PageFailure> {
+        let _place = self.scans.acquire().await;
+        let page = self.session.execute_single_page(statement, values, from).await;
+        let is_ended_read = page.as_ref().is_err_and(is_ended_read);
+        self.count(statement.get_is_idempotent(), page)
+            .map_err(|failure| PageFailure { failure, is_ended_read })
+    }
+}
+
+#[cfg(test)]
+impl Cluster {
+    /// Takes all memory for answers that are no parts of lists.
+    pub(crate) async fn hold_reads(&self) -> SemaphorePermit<'_> {
+        self.reads.acquire_many(READS_KIB).await.unwrap()
+    }
+
+    /// Executes a statement whose work is traced, and returns what the nodes have done.
+    pub(crate) async fn trace(&self, statement: &PreparedStatement) -> Vec<String> {
+        let result = self.session.execute_unpaged(statement, ()).await.unwrap();
+        let trace = self.session.get_tracing_info(&result.tracing_id().unwrap()).await.unwrap();
+        trace.events.into_iter().filter_map(|event| event.activity).collect()
     }
 }
 
@@ -279,16 +404,45 @@ fn check_data_centre(session: &Session, wanted: &str) -> Result<()> {
     Err(Error::DataCentre { wanted: wanted.to_owned(), known })
 }
 
-/// Waits for a place among the statements in flight.
-async fn place(in_flight: &Semaphore, until: Instant) -> Result<SemaphorePermit<'_>, Failure> {
-    match timeout_at(until, in_flight.acquire()).await {
+/// Checks that keys have 64-bit tokens of the Murmur3 hash.
+fn check_partitioner(found: String) -> Result<()> {
+    // Nodes give the whole name of the class.
+    match found.rsplit('.').next() == Some(PARTITIONER) {
+        true => Ok(()),
+        false => Err(Error::Partitioner { found, wanted: PARTITIONER }),
+    }
+}
+
+/// Waits for places among the statements in flight.
+async fn place(
+    in_flight: &Semaphore,
+    count: u32,
+    until: Instant,
+) -> Result<SemaphorePermit<'_>, Failure> {
+    match timeout_at(until, in_flight.acquire_many(count)).await {
         Ok(Ok(place)) if Instant::now() < until => Ok(place),
         _ => Err(Failure::NotDone),
     }
 }
 
+/// Returns the number of KiB that an answer takes, at most all of them.
+fn kib(bytes: usize, max: u32) -> u32 {
+    u32::try_from(bytes.div_ceil(1024)).unwrap_or(max).min(max)
+}
+
 fn failed(statement: &str, error: &dyn std::fmt::Display) -> Error {
     Error::Statement { statement: statement.to_owned(), reason: error.to_string() }
+}
+
+/// Returns whether nodes have ended a read.
+fn is_ended_read(error: &ExecutionError) -> bool {
+    matches!(
+        error,
+        ExecutionError::LastAttemptError(RequestAttemptError::DbError(
+            DbError::ReadFailure { .. },
+            _
+        ))
+    )
 }
 
 /// Returns what is known of a statement that has failed. One that may repeat is sent again after
@@ -349,16 +503,26 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_with_other_tokens_is_refused() {
+        assert!(check_partitioner("org.apache.cassandra.dht.Murmur3Partitioner".into()).is_ok());
+        for other in ["org.apache.cassandra.dht.RandomPartitioner", "NotMurmur3Partitioner", ""] {
+            let error = check_partitioner(other.into()).unwrap_err().to_string();
+            let expected = format!("is {other}: databases need Murmur3Partitioner");
+            assert!(error.contains(&expected), "{error}");
+        }
+    }
+
+    #[test]
     fn a_statement_that_waits_too_long_for_its_place_is_not_begun() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let in_flight = Semaphore::new(1);
             let later = Instant::now() + Duration::from_secs(3600);
-            let held = place(&in_flight, later).await.unwrap();
-            assert_eq!(place(&in_flight, Instant::now()).await.unwrap_err(), Failure::NotDone);
+            let held = place(&in_flight, 1, later).await.unwrap();
+            assert_eq!(place(&in_flight, 1, Instant::now()).await.unwrap_err(), Failure::NotDone);
             drop(held);
-            assert_eq!(place(&in_flight, Instant::now()).await.unwrap_err(), Failure::NotDone);
-            assert!(place(&in_flight, later).await.is_ok());
+            assert_eq!(place(&in_flight, 1, Instant::now()).await.unwrap_err(), Failure::NotDone);
+            assert!(place(&in_flight, 1, later).await.is_ok());
         });
     }
 

@@ -12,6 +12,7 @@ use crate::session::{Cluster, Failure};
 use crate::shared::{Shared, of_read};
 use crate::table::Rows;
 use crate::waiting::{Answer, Reply, Waiting};
+use cabinet::fixed::outside::IdLimits;
 use server::{
     Capabilities, Completion, LONG_REQUEST_FACTOR, RemoteStore, StoreAnswer, StoreFailure,
     StoreRequest, StoreStatus,
@@ -39,6 +40,9 @@ impl ClusterStore {
         let store = Self::connect_to_copy(name)?;
         let runtime = store.runtime()?;
         runtime.block_on(check_complete(&store.shared.cluster, name))?;
+        if let Some(rows) = &store.shared.rows {
+            runtime.spawn(rows.sweep_for_ever());
+        }
         Ok(store)
     }
 
@@ -48,15 +52,24 @@ impl ClusterStore {
         let shared = runtime.block_on(async {
             let cluster = Arc::new(Cluster::connect(name).await?);
             check(&cluster, name).await?;
-            let records = Records::prepare(&cluster, name).await?;
+            let records = Arc::new(Records::prepare(&cluster, name).await?);
             let rows = match (name.kind, records.order()) {
                 (Kind::Table, Some(order)) => Some(Rows::prepare(&cluster, order, name).await?),
                 _ => None,
             };
             let queues = KeyQueues::default();
-            let (conflicts, folded) = Default::default();
+            let (dead_entries, conflicts, folded) = Default::default();
             let name = name.clone();
-            Ok::<_, Error>(Shared { cluster, records, rows, queues, name, conflicts, folded })
+            Ok::<_, Error>(Shared {
+                cluster,
+                records,
+                rows,
+                queues,
+                dead_entries,
+                name,
+                conflicts,
+                folded,
+            })
         })?;
         Ok(Arc::new(Self { shared: Arc::new(shared), runtime: Some(runtime) }))
     }
@@ -84,6 +97,7 @@ impl Drop for ClusterStore {
 pub fn init(name: &Name, replication: u8) -> Result<()> {
     runtime()?.block_on(async {
         let cluster = Cluster::connect(name).await?;
+        cluster.check_partitioner().await?;
         for statement in schema::statements(name, replication) {
             cluster.define(&statement).await?;
         }
@@ -97,8 +111,9 @@ fn runtime() -> Result<Runtime> {
     builder.build().map_err(Error::Threads)
 }
 
-/// Checks that the database is of the kind and mode of its name.
+/// Checks that the database is of the kind and mode of its name, in a cluster that can have it.
 async fn check(cluster: &Cluster, name: &Name) -> Result<()> {
+    cluster.check_partitioner().await?;
     let keyspace = name.keyspace.clone();
     let table = format!("{}.meta", schema::quoted(name));
     let statement = format!("SELECT kind, mode, format, buckets FROM {table} WHERE id = 0");
@@ -106,14 +121,32 @@ async fn check(cluster: &Cluster, name: &Name) -> Result<()> {
     let Some((kind, mode, format, buckets)) = row else {
         return Err(Error::NotInitialized { keyspace });
     };
-    let shown = |kind: &str, mode: &str, format, buckets| {
-        let is_ordered = kind == Kind::Tree.name() || kind == Kind::Table.name();
-        let buckets = if is_ordered { format!("buckets={buckets}, ") } else { String::new() };
-        format!("kind={kind}, mode={mode}, {buckets}format {format}")
+    let ids = match kind == Kind::Fixed.name() {
+        true => recorded_limits(cluster, name).await?,
+        false => None,
     };
-    let found = shown(&kind, &mode, format, buckets);
-    let wanted = shown(name.kind.name(), name.mode.name(), schema::FORMAT, name.buckets);
+    let shown = |kind: &str, mode: &str, format, buckets, ids: Option<IdLimits>| {
+        let is_ordered = kind != Kind::Hash.name();
+        let buckets = if is_ordered { format!("buckets={buckets}, ") } else { String::new() };
+        let limits = ids.map_or(String::new(), |ids| {
+            format!("width={}, limsiz={}, ", ids.width(), ids.limit_bytes())
+        });
+        format!("kind={kind}, mode={mode}, {buckets}{limits}format {format}")
+    };
+    let found = shown(&kind, &mode, format, buckets, ids);
+    let (kind, mode) = (name.kind.name(), name.mode.name());
+    let wanted = shown(kind, mode, schema::FORMAT, name.buckets, name.ids);
     if found == wanted { Ok(()) } else { Err(Error::Mismatch { keyspace, found, wanted }) }
+}
+
+/// Returns the recorded limits of a fixed-length database.
+async fn recorded_limits(cluster: &Cluster, name: &Name) -> Result<Option<IdLimits>> {
+    let table = format!("{}.id_limits", schema::quoted(name));
+    let statement = format!("SELECT width, limsiz FROM {table} WHERE id = 0");
+    let row = cluster.find::<(i64, i64)>(&statement).await?;
+    Ok(row.and_then(|(width, limit_bytes)| {
+        IdLimits::new(Some(width.cast_unsigned()), Some(limit_bytes.cast_unsigned())).ok()
+    }))
 }
 
 /// Checks that no copy into an empty database was begun and not ended.
@@ -134,6 +167,7 @@ impl RemoteStore for ClusterStore {
         Capabilities {
             lists_keys: true,
             is_ordered: self.shared.records.order().is_some(),
+            ids: self.shared.name.ids,
             has_rows: self.shared.rows.is_some(),
             counts: true,
             clears: true,
@@ -141,6 +175,11 @@ impl RemoteStore for ClusterStore {
             key_bytes_max: KEY_BYTES_MAX,
             value_bytes_max: self.shared.name.value_bytes_max,
         }
+    }
+
+    fn name(&self) -> String {
+        let Name { contact_points, keyspace, .. } = &self.shared.name;
+        format!("cassandra://{}/{keyspace}", contact_points.join(","))
     }
 
     fn status(&self) -> StoreStatus {
@@ -151,9 +190,12 @@ impl RemoteStore for ClusterStore {
         }
     }
 
-    fn submit(&self, request: StoreRequest, completion: Completion) {
+    fn submit(&self, mut request: StoreRequest, completion: Completion) {
         let Some(runtime) = &self.runtime else { return };
         let shared = Arc::clone(&self.shared);
+        if let Err(error) = shared.address(&mut request) {
+            return completion.complete(Ok(StoreAnswer::Refused(error.into())));
+        }
         let deadline = match request.is_long() {
             false => Instant::now() + shared.name.timeout,
             true => Instant::now() + shared.name.timeout * LONG_REQUEST_FACTOR,
@@ -210,31 +252,48 @@ impl Shared {
             StoreRequest::Changes(requests) => self.change_many(requests, deadline).await,
             StoreRequest::GetMany { keys, bytes_max } => {
                 let wanted = keys.len();
+                let keys = self.stored_keys(keys).await?;
                 let records = self.read_all(keys, true, (0, bytes_max), completion).await?;
                 Ok(StoreAnswer::Records { is_complete: records.len() == wanted, records })
             }
             StoreRequest::Keys { prefix, begin, max, bytes_max } => {
                 let mut listed = Listed::new(max, bytes_max);
-                match self.records.order() {
-                    None => self.list_by_token(&prefix, begin, &mut listed, completion).await?,
-                    Some(order) => {
+                match (self.name.ids, self.records.order()) {
+                    (Some(ids), _) => {
+                        self.list_ids(ids, &prefix, begin, &mut listed, completion).await?;
+                    }
+                    (None, None) => {
+                        self.list_by_token(&prefix, begin, &mut listed, completion).await?;
+                    }
+                    (None, Some(order)) => {
                         let end = order::after_prefix(&prefixed(&prefix));
                         let begin = order::first(prefixed(&prefix), &begin);
                         self.walk(order, begin, end, false, &mut listed, completion).await?;
                     }
                 }
-                let keys = listed.records.into_iter().map(|(key, _)| key).collect();
-                Ok(StoreAnswer::Keys { keys, is_complete: listed.is_complete })
+                Ok(listed.keys())
+            }
+            StoreRequest::KeysWithin { interval, max, bytes_max } => {
+                let mut listed = Listed::new(max, bytes_max);
+                self.list_within(&interval, &mut listed, completion).await?;
+                Ok(listed.keys())
             }
             StoreRequest::Range { begin, end, max, bytes_max } => {
                 let Some(order) = self.records.order() else {
                     return Err(StoreFailure::Unavailable);
                 };
-                let end =
-                    end.map_or_else(|| order::after_prefix(&prefixed(b"")), |end| prefixed(&end));
-                let begin = Bound::Included(prefixed(&begin));
                 let mut listed = Listed::new(max, bytes_max);
-                self.walk(order, begin, end, true, &mut listed, completion).await?;
+                match self.name.ids {
+                    Some(ids) => {
+                        self.range_of_ids(ids, &begin, end, &mut listed, completion).await?;
+                    }
+                    None => {
+                        let begin = Bound::Included(prefixed(&begin));
+                        let all = || order::after_prefix(&prefixed(b""));
+                        let end = end.map_or_else(all, |end| prefixed(&end));
+                        self.walk(order, begin, end, true, &mut listed, completion).await?;
+                    }
+                }
                 let Listed { records, is_complete, .. } = listed;
                 Ok(StoreAnswer::Range { records, is_complete })
             }

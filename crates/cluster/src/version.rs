@@ -10,7 +10,7 @@ const RANDOM_BITS: u32 = 20;
 /// it, which follow the clocks of the servers. Two changes of one record in the same millisecond
 /// have the same version with a probability of 1 in 1,000,000.
 pub(crate) fn next(last: i64, now_ms: u64) -> i64 {
-    let random = random();
+    let random = i64::from(random() >> (u32::BITS - RANDOM_BITS));
     let of_time = (now_ms << RANDOM_BITS).cast_signed() & i64::MAX | random;
     match last.checked_add(1 + random) {
         Some(after_last) if last >= of_time => after_last,
@@ -18,12 +18,17 @@ pub(crate) fn next(last: i64, now_ms: u64) -> i64 {
     }
 }
 
-/// Returns [`RANDOM_BITS`] random bits.
-fn random() -> i64 {
+/// Returns the time of a version, in milliseconds since 1970. The clock of its server may be wrong.
+pub(crate) fn time_ms(version: i64) -> u64 {
+    version.cast_unsigned() >> RANDOM_BITS
+}
+
+/// Returns random bits.
+pub(crate) fn random() -> u32 {
     let mut bytes = [0; 4];
     // The system's generator is ready once the machine has started, and fills 4 bytes at once.
     while getrandom(&mut bytes[..], GetRandomFlags::empty()) != Ok(bytes.len()) {}
-    i64::from(u32::from_le_bytes(bytes) >> (u32::BITS - RANDOM_BITS))
+    u32::from_le_bytes(bytes)
 }
 
 #[cfg(test)]
@@ -40,6 +45,7 @@ mod tests {
         assert_eq!(versions.len(), 1000);
         assert!(versions.iter().all(|version| *version > 0));
         assert!(next(0, NOW_MS) < next(0, NOW_MS + 1));
+        assert_eq!(time_ms(next(0, NOW_MS)), NOW_MS);
     }
 
     #[test]

@@ -25,6 +25,15 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
+    /// Returns whether there is memory for a value that a change reads, which counts until the
+    /// answer. Requests on several records have 64 under way, which do not count.
+    pub(crate) fn reserve(&mut self, bytes: usize) -> bool {
+        match self {
+            Self::Client(completion) => completion.reserve(bytes),
+            Self::Part(_) => true,
+        }
+    }
+
     /// Passes on the answer.
     pub(crate) fn complete(self, answer: Answer) {
         match self {

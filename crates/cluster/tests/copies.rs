@@ -4,17 +4,22 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
+use cabinet::table::{IndexDescription, IndexKind, Row};
 use cabinet::{Entry, Meta};
-use cluster::{ClusterStore, CopiedRecord, CopyIn, CopyOut, CopyState, Name, Stage};
+use cluster::{ClusterStore, CopiedIndexes, CopiedRecord, CopyIn, CopyOut, CopyState, Name, Stage};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Connects to an empty database.
+/// Connects to an empty database, by its keyspace and the options of its name.
 fn make(keyspace: &str) -> (Name, std::sync::Arc<ClusterStore>) {
     let hosts = std::env::var("TYRANT_CASSANDRA").unwrap();
-    let name = format!("cassandra://{hosts}/{keyspace}#timeout=60000#value=200000");
+    let prefix = std::env::var("TYRANT_CASSANDRA_PREFIX").unwrap_or_default();
+    let (keyspace, options) = keyspace.split_once('#').unwrap_or((keyspace, ""));
+    let name =
+        format!("cassandra://{hosts}/{prefix}{keyspace}#timeout=60000#value=200000#{options}");
     let name = Name::parse(&name).unwrap();
     let replication = std::env::var("TYRANT_CASSANDRA_REPLICATION");
     cluster::init(&name, replication.map_or(1, |number| number.parse().unwrap())).unwrap();
@@ -24,6 +29,100 @@ fn make(keyspace: &str) -> (Name, std::sync::Arc<ClusterStore>) {
 
 fn entry<'e>(key: &'e [u8], value: &'e [u8], meta: Meta) -> Entry<'e> {
     Entry { key, value, meta, version: 0 }
+}
+
+/// Copies rows with a word and a number each.
+fn copy_rows(store: &ClusterStore, numbers: std::ops::Range<usize>) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut copy = CopyIn::<()>::begin(store, PATIENCE, &|| ());
+    let mut rows = BTreeMap::new();
+    for number in numbers {
+        let key = format!("row-{number}").into_bytes();
+        let words = format!("w{} all\0\u{e9}", number % 7);
+        let row = Row::new().with(b"words", words.as_bytes()).unwrap();
+        let row = row.with(b"n\0", number.to_string().as_bytes()).unwrap().encode().unwrap();
+        copy.put(entry(&key, &row, Meta::NONE)).unwrap();
+        rows.insert(key, row);
+    }
+    copy.finish().unwrap();
+    rows
+}
+
+fn index(column: &[u8], kind: IndexKind) -> IndexDescription {
+    IndexDescription { column: column.to_vec(), kind }
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn rows_are_copied_with_the_indexes_of_their_table() {
+    let (_, store) = make("table_copies#kind=tct#buckets=2");
+    let (words, numbers) = (index(b"words", IndexKind::Token), index(b"n\0", IndexKind::Decimal));
+    let filled = AtomicU64::new(0);
+    let set = |index: &IndexDescription| {
+        filled.store(0, Ordering::Relaxed);
+        let note = |rows| {
+            filled.fetch_add(rows, Ordering::Relaxed);
+        };
+        store.set_index(index, PATIENCE, &note).unwrap();
+        filled.load(Ordering::Relaxed)
+    };
+    assert_eq!(set(&words), 0);
+    let mut expected = copy_rows(&store, 0..300);
+    assert_eq!(set(&numbers), 300);
+    // It is there already.
+    assert_eq!(set(&numbers), 0);
+    expected.extend(copy_rows(&store, 200..320));
+    let found = store.indexes(PATIENCE).unwrap();
+    let all = vec![words.clone(), numbers.clone()];
+    assert_eq!(found, CopiedIndexes { ready: all, incomplete: Vec::new() });
+    // Another kind takes the place of the first one.
+    let lexical = index(b"n\0", IndexKind::Lexical);
+    assert_eq!(set(&lexical), 320);
+    assert_eq!(store.indexes(PATIENCE).unwrap().ready, [words, lexical]);
+
+    let copied = pages(&store, None);
+    let rows = by_key(&copied);
+    assert_eq!(rows.len(), expected.len());
+    assert!(expected.iter().all(|(key, row)| rows[&key[..]].value == *row));
+    let mut comparison = CopyIn::<()>::begin(&store, PATIENCE, &|| ());
+    for (key, row) in &expected {
+        comparison.compare(entry(key, row, Meta::NONE)).unwrap();
+    }
+    comparison.compare(entry(b"row-0", b"", Meta::NONE)).unwrap();
+    comparison.compare(entry(b"row-x", b"", Meta::NONE)).unwrap();
+    comparison.finish().unwrap();
+    assert_eq!(comparison.differing(), (2, Some(&b"row-0"[..])));
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn an_index_that_the_cluster_cannot_have_is_an_error_with_its_column() {
+    let (_, store) = make("table_index_limit#kind=tct#buckets=1");
+    let numbered = |number| index(format!("c{number}").as_bytes(), IndexKind::Lexical);
+    for number in 0..64 {
+        store.set_index(&numbered(number), PATIENCE, &|_| ()).unwrap();
+    }
+    store.set_index(&numbered(63), PATIENCE, &|_| ()).unwrap();
+    let error = store.set_index(&numbered(64), PATIENCE, &|_| ()).unwrap_err().to_string();
+    assert!(error.contains("lexical index of column \"c64\""), "{error}");
+    let (_, hash) = make("hash_without_indexes");
+    assert!(hash.set_index(&numbered(0), PATIENCE, &|_| ()).is_err());
+    assert_eq!(hash.indexes(PATIENCE).unwrap(), CopiedIndexes::default());
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn identifiers_go_on_after_those_of_the_copied_table_and_never_back() {
+    const MAX: u64 = 1 << 62;
+    let (_, store) = make("table_identifier_copies#kind=tct#buckets=1");
+    for (raised, last) in [(0, 0), (7, 7), (5, 7), (MAX - 1, MAX - 1), (MAX, MAX)] {
+        store.raise_identifiers(raised, PATIENCE).unwrap();
+        assert_eq!(store.last_identifier(PATIENCE).unwrap(), last);
+    }
+    for beyond in [MAX + 1, u64::MAX] {
+        let error = store.raise_identifiers(beyond, PATIENCE).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("identifier {beyond} was given out")), "{error}");
+    }
+    assert_eq!(store.last_identifier(PATIENCE).unwrap(), MAX);
 }
 
 fn pages(store: &ClusterStore, from: Option<i64>) -> Vec<(i64, Vec<CopiedRecord>)> {
@@ -87,6 +186,8 @@ fn a_comparison_counts_what_differs_and_long_records_are_refused() {
         (b"a", b"1", Meta::NONE, 2),
         (b"b", b"2", Meta::NONE, 2),
         (b"c", b"2", Meta::NONE, 3),
+        // It has expired.
+        (b"d", b"2", Meta { flags: 0, expires_at_ms: 1 }, 3),
     ] {
         copy.compare(entry(key, value, meta)).unwrap();
         copy.finish().unwrap();
@@ -100,6 +201,38 @@ fn a_comparison_counts_what_differs_and_long_records_are_refused() {
     }
     copy.put(entry(&[b'k'; 65_534], &[0; 200_000], meta)).unwrap();
     copy.finish().unwrap();
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn records_are_copied_under_their_ids_and_none_is_cut() {
+    let (_, store) = make("id_copies#kind=tcf#width=8#limsiz=1k#buckets=3");
+    let mut copy = CopyIn::<()>::begin(&store, PATIENCE, &|| ());
+    let meta = Meta { flags: 3, expires_at_ms: u64::MAX };
+    let mut expected = BTreeMap::new();
+    for id in [1, 9, 10, 255, 256, 426] {
+        let (key, value) = (id.to_string().into_bytes(), vec![b'v'; id % 9]);
+        copy.put(entry(&key, &value, meta)).unwrap();
+        expected.insert(key.clone(), CopiedRecord { key, value, meta });
+    }
+    copy.finish().unwrap();
+    for (key, value, reason) in [
+        (&b"427"[..], &b""[..], "\"427\" is no id: ids are numbers from 1 to 426"),
+        (b"max", b"", "\"max\" is no id"),
+        (b"2", b"123456789", "the value of record \"2\" has 9 bytes, and may have 8"),
+    ] {
+        let error = copy.put(entry(key, value, meta)).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+    copy.compare(entry(b"10", b"v", meta)).unwrap();
+    copy.compare(entry(b"9", b"", meta)).unwrap();
+    copy.compare(entry(b"11", b"", meta)).unwrap();
+    copy.finish().unwrap();
+    assert_eq!(copy.differing(), (1, Some(&b"11"[..])));
+    let all = pages(&store, None);
+    let expected: BTreeMap<&[u8], &CopiedRecord> =
+        expected.iter().map(|(key, record)| (key.as_slice(), record)).collect();
+    assert_eq!(by_key(&all), expected);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::repeat;
 use crate::error::{Error, Result};
 use crate::keys::KEY_BYTES_MAX;
-use crate::records::{Changed, new_record};
+use crate::records::{Changed, new_record, now_ms};
 use crate::session::Failure;
 use crate::shared::Shared;
 use crate::store::ClusterStore;
@@ -69,24 +69,43 @@ impl<'s, M> CopyIn<'s, M> {
         }
     }
 
-    /// Puts a record, once there is room for it.
+    /// Puts a record, once there is room for it. The value of a row is its encoding
+    /// ([`cabinet::table::Row::encode`]).
     pub fn put(&mut self, entry: Entry<'_>) -> Result<()> {
-        let (key, value, meta) = (entry.key.to_vec(), entry.value.to_vec(), entry.meta);
+        let key = self.stored_key(&entry)?;
+        let (value, meta) = (entry.value.to_vec(), entry.meta);
         self.start(entry, async move |shared, patience| {
             repeat!(patience, shared.copy(&key, &value, meta))?;
             Ok(None)
         })
     }
 
-    /// Compares a record with the one in the database, once there is room for it.
+    /// Compares a record with the one in the database, once there is room for it. One that expires
+    /// meanwhile does not differ.
     pub fn compare(&mut self, entry: Entry<'_>) -> Result<()> {
-        let (key, value, meta) = (entry.key.to_vec(), entry.value.to_vec(), entry.meta);
+        let key = self.stored_key(&entry)?;
+        let (value, meta) = (entry.value.to_vec(), entry.meta);
         self.start(entry, async move |shared, patience| {
-            let row = repeat!(patience, shared.records.get(&shared.cluster, &key))?;
-            let found = row.and_then(|row| row.record);
-            let is_same = found.is_some_and(|found| *found.value == value && found.meta == meta);
-            Ok((!is_same).then_some(key))
+            // A record that has expired since it was read is there no more.
+            let is_same =
+                repeat!(patience, shared.has(&key, &value, meta))? || meta.is_expired(now_ms());
+            Ok((!is_same).then(|| shared.shown_key(key)))
         })
+    }
+
+    /// Returns the key of a record in the cluster. Fails if a fixed-length database cannot have the
+    /// record.
+    fn stored_key(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
+        let shared = self.store.shared();
+        if let Some(ids) = shared.name.ids
+            && ids.cut(entry.value).len() < entry.value.len()
+        {
+            let (what, length) = ("value", entry.value.len());
+            let (key, max) = (entry.key.escape_ascii().to_string(), ids.cut(entry.value).len());
+            // The database would cut it.
+            return Err(Error::TooLong { what, key, length, max });
+        }
+        shared.stored_key(entry.key).map_err(|error| Error::Record { reason: error.to_string() })
     }
 
     fn start<F>(
@@ -177,8 +196,21 @@ impl<'s, M> CopyIn<'s, M> {
 }
 
 impl Shared {
+    /// Returns whether a key has this record.
+    async fn has(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool, Failure> {
+        if let Some(rows) = &self.rows {
+            return rows.has_row(key, value).await;
+        }
+        let row = self.records.get(&self.cluster, key).await?;
+        let found = row.and_then(|row| row.record);
+        Ok(found.is_some_and(|found| *found.value == value && found.meta == meta))
+    }
+
     /// Puts a record in place of the one of its key, unless that is the same.
     async fn copy(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<(), Failure> {
+        if let Some(rows) = &self.rows {
+            return rows.copy_row(key, value).await;
+        }
         let until = Instant::now() + self.name.timeout;
         let row = match self.records.order() {
             None => None,

@@ -4,10 +4,12 @@
 mod input;
 mod output;
 mod state;
+mod tables;
 
 pub use input::CopyIn;
 pub use output::{CopiedRecord, CopyOut, Page};
 pub use state::CopyState;
+pub use tables::CopiedIndexes;
 
 use crate::error::{Error, Result};
 use crate::session::Failure;

@@ -1,11 +1,15 @@
 //! Tests of statements on real nodes.
 
 use super::*;
+use crate::copy::CopyOut;
 use crate::keys::KEY_BYTES_MAX;
+use crate::store::ClusterStore;
+use scylla::response::PagingState;
 use std::collections::HashSet;
+use std::time::Duration;
 
 /// Makes an empty database.
-fn make(keyspace: &str, options: &str) -> Name {
+pub(crate) fn make(keyspace: &str, options: &str) -> Name {
     let hosts = std::env::var("TYRANT_CASSANDRA").unwrap();
     let prefix = std::env::var("TYRANT_CASSANDRA_PREFIX").unwrap_or_default();
     let name = format!("cassandra://{hosts}/{prefix}{keyspace}#timeout=60000{options}");
@@ -193,5 +197,186 @@ fn a_scan_from_a_key_on_misses_none_with_the_same_token() {
             found.sort_unstable();
             assert_eq!(found, all, "{page}");
         }
+    });
+}
+
+/// Connects to an empty database.
+async fn connect(name: &Name) -> (Arc<Cluster>, Records) {
+    let cluster = Arc::new(Cluster::connect(name).await.unwrap());
+    let records = Records::prepare(&cluster, name).await.unwrap();
+    (cluster, records)
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn a_record_whose_expiry_moves_keeps_its_entry() {
+    let name = make("moved_expiry", "#kind=tcb#buckets=1");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (cluster, records) = connect(&name).await;
+        let until = Instant::now() + name.timeout;
+        let mut entries = Vec::new();
+        // In an hour, a minute later, another minute later, and never.
+        for expires_at_ms in [60, 61, 62, 0].map(|minutes| match minutes {
+            0 => 0,
+            minutes => now_ms() + minutes * 60_000,
+        }) {
+            let row = records.get(&cluster, b"k").await.unwrap();
+            let meta = Meta { flags: 0, expires_at_ms };
+            let record = new_record(Arc::new(b"v".to_vec()), meta, 0);
+            let read = Some(row.as_ref());
+            let put = records.change(&cluster, until, b"k", read, Some(&record)).await;
+            assert_eq!(put, Changed::Done);
+            entries.push(records.get(&cluster, b"k").await.unwrap().unwrap().entry.unwrap());
+        }
+        assert_eq!(entries[..2], entries[1..3]);
+        assert_ne!(entries[2], entries[3]);
+        let order = records.order().unwrap();
+        let part = order.part(&cluster, &Bound::Included(vec![0]), &[1], 10).await.unwrap();
+        assert_eq!(part.keys, [prefixed(b"k")]);
+    });
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn changes_that_were_decided_before_entries_are_removed_are_refused() {
+    let name = make("forestalled", "#kind=tcb#buckets=3");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (cluster, records) = connect(&name).await;
+        let until = Instant::now() + Duration::from_secs(60);
+        let record = |expires_at_ms, last| {
+            new_record(Arc::new(b"v".to_vec()), Meta { flags: 0, expires_at_ms }, last)
+        };
+        let change = async |read: Option<&Present>, record: &FoundRecord| {
+            records.change(&cluster, until, b"k", Some(read), Some(record)).await
+        };
+        let get = async || records.get(&cluster, b"k").await.unwrap();
+
+        assert!(get().await.is_none());
+        assert!(records.forestall(&cluster, b"k").await.unwrap());
+        assert_eq!(change(None, &record(0, 0)).await, Changed::Conflict);
+        let row = get().await.unwrap();
+        assert!(row.record.is_none());
+        assert_eq!(change(Some(&row), &record(0, row.version)).await, Changed::Done);
+        assert!(!records.forestall(&cluster, b"k").await.unwrap(), "there is a record");
+
+        let row = get().await.unwrap();
+        assert_eq!(change(Some(&row), &record(1, row.version)).await, Changed::Done);
+        let expired = get().await.unwrap();
+        assert!(expired.record.is_none());
+        assert!(records.forestall(&cluster, b"k").await.unwrap());
+        let late = record(0, expired.version);
+        assert_eq!(change(Some(&expired), &late).await, Changed::Conflict);
+    });
+}
+
+/// Records that have not expired.
+const LIVE: usize = 20;
+
+/// Records of each node that have expired. A node ends a read that meets 100,000 cells of them,
+/// and each has three.
+const EXPIRED_OF_NODE: usize = 40_000;
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn scans_go_on_over_very_many_expired_records() {
+    let name = make("expired_records", "#mode=plain");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (cluster, records) = connect(&name).await;
+        let records = Arc::new(records);
+        let until = Instant::now() + Duration::from_secs(600);
+        let (live, expired) = (LIVE, EXPIRED_OF_NODE * cluster.status().nodes);
+        let mut puts = tokio::task::JoinSet::new();
+        for number in 0..expired + live {
+            while puts.len() >= 200 {
+                assert_eq!(puts.join_next().await.unwrap().unwrap(), Changed::Done);
+            }
+            let (cluster, records) = (Arc::clone(&cluster), Arc::clone(&records));
+            puts.spawn(async move {
+                let expires_at_ms = if number < expired { 1 } else { 0 };
+                let meta = Meta { flags: 0, expires_at_ms };
+                let record = new_record(Arc::default(), meta, 0);
+                let key = number.to_string().into_bytes();
+                records.change(&cluster, until, &key, None, Some(&record)).await
+            });
+        }
+        while let Some(put) = puts.join_next().await {
+            assert_eq!(put.unwrap(), Changed::Done);
+        }
+        // Their cells go a minute after them.
+        tokio::time::sleep(Duration::from_secs(TTL_SLACK_SECONDS + 2)).await;
+        let all = "SELECT k, e FROM";
+        let table = format!("{}.records", schema::quoted(&name));
+        let whole = cluster.prepare_scan(&format!("{all} {table}")).await.unwrap();
+        let failed = cluster.try_page(&whole, (), PagingState::start()).await.unwrap_err();
+        assert!(failed.is_ended_read);
+
+        let mut keys = HashSet::new();
+        let visit = |scanned: Scanned<'_>| {
+            if let Scanned::Key(key) = scanned {
+                assert!(keys.insert(key.to_vec()));
+            }
+            ControlFlow::Continue(())
+        };
+        records.scan(&cluster, None, None, visit).await.unwrap();
+        assert_eq!(keys.len(), live);
+    });
+
+    let store = ClusterStore::connect(&name).unwrap();
+    let mut copy = CopyOut::begin(&store, None, Duration::from_secs(5)).unwrap();
+    let mut keys = HashSet::new();
+    while let Some(page) = copy.page().unwrap() {
+        for record in page.records {
+            assert!(keys.insert(record.key));
+        }
+    }
+    assert_eq!(keys.len(), LIVE);
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn lists_do_not_wait_for_the_memory_of_reads() {
+    let name = make("memory_of_lists", "#kind=tcb#buckets=3");
+    // A list waits for memory for twelve times as long.
+    let name = Name { timeout: Duration::from_secs(4), ..name };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (cluster, records) = connect(&name).await;
+        let until = Instant::now() + name.timeout;
+        let record = new_record(Arc::default(), Meta::NONE, 0);
+        let put = records.change(&cluster, until, b"k", Some(None), Some(&record)).await;
+        assert_eq!(put, Changed::Done);
+        let _held = cluster.hold_reads().await;
+        let order = records.order().unwrap();
+        let part = order.part(&cluster, &Bound::Included(vec![0]), &[1], 10).await.unwrap();
+        assert_eq!(part.keys, [prefixed(b"k")]);
+    });
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn a_put_of_a_hash_database_removes_no_cell() {
+    let name = make("no_removed_cells", "");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (cluster, records) = connect(&name).await;
+        let until = Instant::now() + name.timeout;
+        for _ in 0..2 {
+            let row = records.get(&cluster, b"k").await.unwrap();
+            let record = new_record(Arc::default(), Meta::NONE, 0);
+            for read in [None, Some(row.as_ref())] {
+                let put = records.change(&cluster, until, b"k", read, Some(&record)).await;
+                assert!(matches!(put, Changed::Done | Changed::Conflict), "{put:?}");
+            }
+        }
+        let table = format!("{}.records", schema::quoted(&name));
+        let mut select = cluster.prepare(&format!("SELECT v, c FROM {table}")).await.unwrap();
+        select.set_tracing(true);
+        let events = cluster.trace(&select).await;
+        let read: Vec<_> = events.iter().filter(|event| event.contains("tombstone")).collect();
+        assert!(!read.is_empty(), "{events:?}");
+        assert!(read.iter().all(|event| event.contains(" 0 tombstone cells")), "{read:?}");
     });
 }

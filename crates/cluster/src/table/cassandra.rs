@@ -12,18 +12,20 @@
 //! | `k` | the key |
 //! | `ver` | the name of the entry |
 //!
-//! `definitions` has one row with the indexes, and `identifiers` one with the number up to which
-//! identifiers are reserved.
+//! `definitions` has one row with the indexes. Row 0 of `identifiers` has the number up to which
+//! identifiers are reserved, and row 1 the last one that a copy has brought.
 
-use super::definitions::{Definition, Definitions};
-use super::tables::{Entries, Names, StoredRow, Tables};
+use super::definitions::{Definition, Definitions, INDEXES_MAX};
+use super::tables::{Entries, NAME_BYTES, Names, StoredRow, Tables};
 use crate::error::Result;
 use crate::keys::prefixed;
+use crate::merged::{Item, Merged};
 use crate::name::Name;
 use crate::order::{Order, Part};
 use crate::records::{Changed, is_applied};
 use crate::schema;
 use crate::session::{Cluster, Failure};
+use crate::token_pages::{TokenPage, TokenPages};
 use cabinet::table::outside::ValueRange;
 use cabinet::table::{IndexChange, IndexKind};
 use scylla::response::query_result::QueryResult;
@@ -47,11 +49,24 @@ const BATCH_ENTRIES: usize = 256;
 /// Bounds of the entries that are read from each bucket at once.
 const STEP: (usize, usize) = (8, 512);
 
+/// Most entries that are read from all buckets at once, if these are few.
+const PART_ENTRIES: usize = 8192;
+
+/// Memory of the entries of a part, about, in bytes. Long ones beyond it are read again with the
+/// next part.
+const PART_BYTES: usize = 16 << 20;
+
+/// Batches of entries of one row that are written at the same time.
+const BATCHES_AT_ONCE: usize = 8;
+
 /// Keys of one part of the order of the keys.
 const KEYS_AT_ONCE: usize = 256;
 
 /// Columns of a row.
 type Columns = (Vec<u8>, i64, i64, Option<i64>, Option<i32>, Option<Vec<u8>>);
+
+/// Values of an entry: index, bucket, value, key, name.
+type EntryValues = (i32, i32, Vec<u8>, Vec<u8>, i64);
 
 /// Columns of the definitions.
 type ListedIndex = (i32, Vec<u8>, String, bool);
@@ -62,6 +77,12 @@ pub(crate) struct Entry {
     pub(crate) value: Vec<u8>,
     pub(crate) key: Vec<u8>,
     pub(crate) name: i64,
+}
+
+impl Item for Entry {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.value.len() + self.key.len()
+    }
 }
 
 /// Entries of a part of an index, in their order or in reverse.
@@ -85,6 +106,8 @@ struct Ranges {
 #[derive(Debug)]
 pub(crate) struct ClusterTables {
     pub(crate) cluster: Arc<Cluster>,
+    /// Longest row with its names, in bytes.
+    row_bytes_max: usize,
     order: Arc<Order>,
     get: PreparedStatement,
     get_serially: PreparedStatement,
@@ -92,11 +115,14 @@ pub(crate) struct ClusterTables {
     add_entry: PreparedStatement,
     remove_entry: PreparedStatement,
     remove_index: PreparedStatement,
+    partitions: PreparedStatement,
     ranges: Arc<Ranges>,
     definitions: PreparedStatement,
     swap_definitions: PreparedStatement,
     reserved: PreparedStatement,
     reserve: PreparedStatement,
+    copied: PreparedStatement,
+    set_copied: PreparedStatement,
     clear: PreparedStatement,
 }
 
@@ -144,6 +170,7 @@ impl ClusterTables {
         let [definitions, identifiers] = ["definitions", "identifiers"].map(table);
         Ok(Self {
             cluster: Arc::clone(cluster),
+            row_bytes_max: name.value_bytes_max + INDEXES_MAX * 2 * NAME_BYTES,
             order: Arc::clone(order),
             get: cluster.prepare(&select).await?,
             get_serially,
@@ -155,6 +182,12 @@ impl ClusterTables {
                 .await?,
             remove_entry: cluster.prepare(&format!("DELETE FROM {entries} WHERE {entry}")).await?,
             remove_index: cluster.prepare(&format!("DELETE FROM {entries} WHERE {one}")).await?,
+            partitions: cluster
+                .prepare_scan(&format!(
+                    "SELECT DISTINCT i, s, token(i, s) FROM {entries} \
+                     WHERE token(i, s) >= ? AND token(i, s) <= ?"
+                ))
+                .await?,
             ranges: Arc::new(ranges),
             definitions: cluster
                 .prepare(&format!("SELECT number, indexes FROM {definitions} WHERE id = 0"))
@@ -172,6 +205,14 @@ impl ClusterTables {
                     "UPDATE {identifiers} SET reserved = ? WHERE id = 0 IF reserved = ?"
                 ))
                 .await?,
+            copied: cluster
+                .prepare(&format!("SELECT reserved FROM {identifiers} WHERE id = 1"))
+                .await?,
+            set_copied: cluster
+                .prepare(&format!(
+                    "INSERT INTO {identifiers} (id, reserved) VALUES (1, ?) USING TIMESTAMP ?"
+                ))
+                .await?,
             clear: cluster.prepare_truncate(&entries).await?,
         })
     }
@@ -186,7 +227,9 @@ impl ClusterTables {
         wanted: usize,
     ) -> Result<EntryPart, Failure> {
         let buckets = self.order.buckets();
-        let step = (wanted / buckets.unsigned_abs() as usize).saturating_add(STEP.0).min(STEP.1);
+        let count = self.buckets();
+        let max = (PART_ENTRIES / count).clamp(STEP.0, STEP.1);
+        let step = (wanted / count).saturating_add(STEP.0).min(max);
         let mut reads = JoinSet::new();
         for bucket in 0..buckets {
             let (cluster, ranges) = (Arc::clone(&self.cluster), Arc::clone(&self.ranges));
@@ -196,27 +239,13 @@ impl ClusterTables {
                 bounds.read(&cluster, &ranges, is_descending, last.as_ref()).await
             });
         }
-        let mut entries = Vec::new();
-        let mut next: Option<Entry> = None;
-        let is_before = |one: &Entry, other: &Entry| (one < other) != is_descending;
+        let mut merged = Merged::new(is_descending, PART_BYTES);
         while let Some(read) = reads.join_next().await {
-            let mut found = read.map_err(|_| Failure::Lost)??;
-            // The bucket may have further entries.
-            if found.len() == step
-                && let Some(entry) = found.last()
-                && next.as_ref().is_none_or(|next| is_before(entry, next))
-            {
-                next = Some(entry.clone());
-            }
-            entries.append(&mut found);
+            let found = read.map_err(|_| Failure::Lost)??;
+            let is_all = found.len() < step;
+            merged.add(found, is_all);
         }
-        if let Some(next) = &next {
-            entries.retain(|entry| entry == next || is_before(entry, next));
-        }
-        entries.sort_unstable();
-        if is_descending {
-            entries.reverse();
-        }
+        let (entries, next) = merged.finish();
         Ok(EntryPart { entries, next })
     }
 
@@ -252,14 +281,61 @@ impl ClusterTables {
     /// Reserves identifiers. Returns the last one that was reserved before, or `None` if another
     /// server came between. If the outcome is unknown, they are lost.
     pub(crate) async fn reserve(&self, count: i64) -> Result<Option<i64>, Failure> {
+        let before = self.reserved().await?;
+        let next = before.checked_add(count).ok_or(Failure::NotDone)?;
+        Ok(self.swap_reserved(before, next).await?.then_some(before))
+    }
+
+    /// Returns the last identifier that is reserved.
+    pub(crate) async fn reserved(&self) -> Result<i64, Failure> {
         let read = self.cluster.execute(&self.reserved, ()).await?;
         let rows = read.into_rows_result().map_err(|_| Failure::Lost)?;
-        let row = rows.first_row::<(i64,)>().map_err(|_| Failure::Lost)?;
-        let next = row.0.checked_add(count).ok_or(Failure::NotDone)?;
-        let swapped = self.cluster.execute(&self.reserve, (next, row.0)).await?;
-        match is_applied(swapped) {
-            Some(is_applied) => Ok(is_applied.then_some(row.0)),
-            None => Err(Failure::Lost),
+        Ok(rows.first_row::<(i64,)>().map_err(|_| Failure::Lost)?.0)
+    }
+
+    /// Returns the last identifier that a copy has brought, or 0.
+    pub(crate) async fn copied_identifier(&self) -> Result<i64, Failure> {
+        let read = self.cluster.execute(&self.copied, ()).await?;
+        let rows = read.into_rows_result().map_err(|_| Failure::Lost)?;
+        let row = rows.maybe_first_row::<(Option<i64>,)>().map_err(|_| Failure::Lost)?;
+        Ok(row.and_then(|(last,)| last).unwrap_or(0))
+    }
+
+    /// Records the last identifier that a copy has brought, unless an earlier one has brought
+    /// later ones.
+    pub(crate) async fn set_copied_identifier(&self, last: i64) -> Result<(), Failure> {
+        // The time of the write is the identifier, so the greatest one wins.
+        self.cluster.execute(&self.set_copied, (last, last)).await.map(drop)
+    }
+
+    /// Replaces the last identifier that is reserved, if it is `old`. Returns whether it was.
+    pub(crate) async fn swap_reserved(&self, old: i64, new: i64) -> Result<bool, Failure> {
+        is_applied(self.cluster.execute(&self.reserve, (new, old)).await?).ok_or(Failure::Lost)
+    }
+
+    /// Removes the entries of indexes that are there no more, given definitions that were read
+    /// before. Returns the number of partitions that had some.
+    ///
+    /// No index has the number of another one, so those that are not in the definitions are gone
+    /// for good, if their number is not above that of the definitions.
+    pub(crate) async fn sweep(&self, definitions: &Definitions) -> Result<usize, Failure> {
+        let mut pages = TokenPages::from(None);
+        let mut count = 0;
+        loop {
+            let page = match pages.next(&self.cluster, &self.partitions).await? {
+                TokenPage::Rows(page) => *page,
+                TokenPage::Narrower => continue,
+                TokenPage::End => return Ok(count),
+            };
+            let page = page.into_rows_result().map_err(|_| Failure::Lost)?;
+            for row in page.rows::<(i32, i32, i64)>().map_err(|_| Failure::Lost)? {
+                let (index, bucket, token) = row.map_err(|_| Failure::Lost)?;
+                pages.reach(token);
+                if definitions.is_gone(index) {
+                    self.cluster.execute(&self.remove_index, (index, bucket)).await?;
+                    count += 1;
+                }
+            }
         }
     }
 
@@ -268,32 +344,46 @@ impl ClusterTables {
         self.cluster.execute(&self.clear, ()).await.map(drop)
     }
 
-    /// Writes entries of a row, some in each statement.
-    async fn write_entries(
-        &self,
-        statement: &PreparedStatement,
-        key: &[u8],
-        entries: &[Entries],
-    ) -> Result<(), Failure> {
+    /// Returns the values of statements that write entries of a row, some in each.
+    fn batches(&self, key: &[u8], entries: &[Entries]) -> Vec<Vec<EntryValues>> {
         let bucket = self.order.bucket(&prefixed(key));
-        let mut writes = Vec::new();
+        let mut batches = Vec::new();
         for Entries { index, name, values } in entries {
             for values in values.chunks(BATCH_ENTRIES) {
-                let values: Vec<_> =
-                    values.iter().map(|value| (*index, bucket, value, key, *name)).collect();
-                writes.push(values);
+                let each = |value: &Vec<u8>| (*index, bucket, value.clone(), key.to_vec(), *name);
+                batches.push(values.iter().map(each).collect());
             }
         }
-        let mut result = Ok(());
-        // Each is tried, so that an attempt to remove them leaves few.
-        for values in writes {
-            let written = match &values[..] {
-                [one] => self.cluster.execute(statement, one).await.map(drop),
-                values => self.cluster.execute_together(statement, values).await,
-            };
-            result = result.and(written);
+        batches
+    }
+}
+
+/// Executes a statement with all values, some batches at the same time.
+async fn write_entries(
+    cluster: &Arc<Cluster>,
+    statement: &PreparedStatement,
+    batches: Vec<Vec<EntryValues>>,
+) -> Result<(), Failure> {
+    let mut batches = batches.into_iter();
+    let mut writes = JoinSet::new();
+    let mut result = Ok(());
+    // Each is tried, so that an attempt to remove them leaves few.
+    loop {
+        while writes.len() < BATCHES_AT_ONCE
+            && let Some(values) = batches.next()
+        {
+            let (cluster, statement) = (Arc::clone(cluster), statement.clone());
+            writes.spawn(async move {
+                match &values[..] {
+                    [one] => cluster.execute(&statement, one).await.map(drop),
+                    values => cluster.execute_together(&statement, values).await,
+                }
+            });
         }
-        result
+        match writes.join_next().await {
+            None => return result,
+            Some(written) => result = result.and(written.unwrap_or(Err(Failure::Lost))),
+        }
     }
 }
 
@@ -350,7 +440,7 @@ impl Bounds<'_> {
 
 impl Tables for ClusterTables {
     async fn read(&self, key: &[u8]) -> Result<Option<StoredRow>, Failure> {
-        stored(self.cluster.execute(&self.get, (prefixed(key),)).await?)
+        stored(self.cluster.read(self.row_bytes_max, &self.get, (prefixed(key),)).await?)
     }
 
     async fn swap(
@@ -366,7 +456,8 @@ impl Tables for ClusterTables {
         let old = read.map(|row| (row.version, row.number));
         let (old_version, old_number) = old.unzip();
         let (version, number, names) = (new.version, new.number, new.names.encode());
-        let (entry, own) = (new.entry, prefixed(key));
+        // A missing value would be a tombstone.
+        let (entry, own) = (new.entry.unwrap_or(0), prefixed(key));
         let values =
             (ttl, value, version, expiry, entry, number, names, &own, old_version, old_number);
         let failure = match self.cluster.execute_until(until, &self.swap, values).await {
@@ -374,7 +465,8 @@ impl Tables for ClusterTables {
             Err(Failure::NotDone) => return Changed::NotDone,
             Err(failure) => failure,
         };
-        let found = match self.cluster.execute(&self.get_serially, (own,)).await.and_then(stored) {
+        let read = self.cluster.read(self.row_bytes_max, &self.get_serially, (own,)).await;
+        let found = match read.and_then(stored) {
             Ok(found) => found.map(|row| (row.version, row.number)),
             Err(_) => return Changed::Unknown,
         };
@@ -409,14 +501,20 @@ impl Tables for ClusterTables {
         key: &[u8],
         entries: &[Entries],
     ) -> Result<(), Failure> {
-        let added = timeout_at(until, self.write_entries(&self.add_entry, key, entries)).await;
+        let batches = self.batches(key, entries);
+        let added = timeout_at(until, write_entries(&self.cluster, &self.add_entry, batches)).await;
         added.unwrap_or(Err(Failure::NotDone))
     }
 
     async fn remove_entries(&self, key: &[u8], entries: &[Entries]) {
-        if self.write_entries(&self.remove_entry, key, entries).await.is_err() {
-            tracing::debug!("stale entries of a row stay in the indexes");
-        }
+        let (cluster, statement) = (Arc::clone(&self.cluster), self.remove_entry.clone());
+        let batches = self.batches(key, entries);
+        // No client waits for it: the row is changed.
+        tokio::spawn(async move {
+            if write_entries(&cluster, &statement, batches).await.is_err() {
+                tracing::debug!("stale entries of a row stay in the indexes");
+            }
+        });
     }
 
     async fn remove_index(&self, index: i32) {
@@ -453,6 +551,11 @@ impl Tables for ClusterTables {
     }
 }
 
+/// Returns whether a row with this expiry is there, and was not removed.
+pub(crate) fn is_there(expiry: i64) -> bool {
+    expiry == THERE
+}
+
 /// Returns the kind of an index of this name.
 fn kind_of(name: &str) -> Option<IndexKind> {
     match IndexChange::parse(name.as_bytes()) {
@@ -477,7 +580,7 @@ fn stored(result: QueryResult) -> Result<Option<StoredRow>, Failure> {
         number: number.unwrap_or(0),
         names: Names::decode(&names.unwrap_or_default()),
         entry,
-        value: (expiry == THERE).then_some(value),
+        value: is_there(expiry).then_some(value),
     }))
 }
 
@@ -501,6 +604,7 @@ fn resolved(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::merged::tests::assert_parts_have_all;
 
     #[test]
     fn a_failed_change_was_not_made_only_if_the_row_before_it_is_still_there() {
@@ -524,6 +628,16 @@ mod tests {
         // The number alone may be what a change raises.
         assert_eq!(resolved((1, 2), old, old, GivenUp), Conflict);
         assert_eq!(resolved((1, 2), old, Some((1, 2)), Lost), Done);
+    }
+
+    #[test]
+    fn parts_of_many_buckets_have_each_entry_once_and_little_memory() {
+        let entry = |number: usize| {
+            let value = format!("{:05}", number / 3).into_bytes();
+            Entry { value, key: number.to_be_bytes().to_vec(), name: 1 }
+        };
+        let all: Vec<Entry> = (0..1000).map(entry).collect();
+        assert_parts_have_all(&all, 4000);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Indexes of a table, as the keyspace records them for all servers.
 
-use cabinet::table::outside::indexed_values;
+use cabinet::table::outside::{ValueLimits, indexed_values};
 use cabinet::table::{IndexKind, RowView};
 
 /// Most indexes of a table.
@@ -11,12 +11,11 @@ pub(crate) const INDEXES_MAX: usize = 64;
 /// would need another format.
 const VALUES_MAX: usize = 16 * 1024;
 
-/// Most bytes of the entries of a row in one index, about.
+/// Most bytes of the entries of a row in one index.
 const ENTRIES_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of an entry without its key: in q-gram indexes, and the most in others.
-const GRAM_BYTES: usize = 32;
-const VALUE_BYTES: usize = 1056;
+/// Bytes of an entry beside its key and value.
+const ENTRY_BYTES: usize = 16;
 
 /// All indexes of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +43,11 @@ impl Definitions {
         self.indexes.iter().find(|index| index.id == id)
     }
 
+    /// Returns whether there was an index of this number, and will be none any more.
+    pub(crate) fn is_gone(&self, id: i32) -> bool {
+        id <= self.number && self.find(id).is_none()
+    }
+
     /// Returns whether queries may use an index.
     pub(crate) fn is_ready(&self, id: i32) -> bool {
         self.find(id).is_some_and(|index| index.is_ready)
@@ -65,9 +69,12 @@ impl Definition {
     /// is stored.
     pub(crate) fn values(&self, key: &[u8], stored: &[u8]) -> Vec<Vec<u8>> {
         let Some(value) = self.value(key, RowView::new(stored)) else { return Vec::new() };
-        let bytes = if self.kind == IndexKind::Gram { GRAM_BYTES } else { VALUE_BYTES };
-        let max = (ENTRIES_BYTES_MAX / (bytes + key.len())).clamp(1, VALUES_MAX);
-        indexed_values(self.kind, &self.column, value, max)
+        let limits = ValueLimits {
+            count: VALUES_MAX,
+            bytes: ENTRIES_BYTES_MAX,
+            bytes_beside: key.len() + ENTRY_BYTES,
+        };
+        indexed_values(self.kind, &self.column, value, limits)
     }
 }
 
@@ -77,20 +84,29 @@ mod tests {
     use cabinet::table::Row;
 
     #[test]
+    fn an_index_that_another_server_may_have_added_is_not_gone() {
+        let kind = IndexKind::Lexical;
+        let index = |id| Definition { id, column: b"c".to_vec(), kind, is_ready: false };
+        let definitions = Definitions { number: 5, indexes: vec![index(2), index(5)] };
+        let gone: Vec<i32> = (1..9).filter(|id| definitions.is_gone(*id)).collect();
+        assert_eq!(gone, [1, 3, 4]);
+    }
+
+    #[test]
     fn the_entries_of_a_row_are_limited() {
         let words = |count: usize| {
-            let words: Vec<String> = (0..count).map(|number| format!("w{number}")).collect();
+            let words: Vec<String> = (0..count).map(|number| format!("w{number:05}")).collect();
             Row::new().with(b"c", words.join(" ").as_bytes()).unwrap().encode().unwrap()
         };
         let index = |kind| Definition { id: 1, column: b"c".to_vec(), kind, is_ready: true };
-        let max = ENTRIES_BYTES_MAX / (VALUE_BYTES + 1);
-        for (count, values) in [(max - 1, max - 1), (max, max), (max + 1, max + 1)] {
+        let max = VALUES_MAX;
+        // One value more leads to all rows that have too many.
+        for (count, values) in [(max - 1, max - 1), (max, max), (max + 1, max), (max + 2, max)] {
             assert_eq!(index(IndexKind::Token).values(b"k", &words(count)).len(), values);
         }
-        // One value more leads to all rows that have too many.
-        assert_eq!(index(IndexKind::Token).values(b"k", &words(max + 2)).len(), max + 1);
         let long = vec![b'k'; 65_534];
-        assert_eq!(index(IndexKind::Token).values(&long, &words(100)).len(), 16);
+        assert_eq!(index(IndexKind::Token).values(&long, &words(15)).len(), 15);
+        assert_eq!(index(IndexKind::Token).values(&long, &words(100)).len(), 15 + 1);
         assert_eq!(index(IndexKind::Lexical).values(&long, &words(100)).len(), 1);
         assert!(index(IndexKind::Lexical).values(b"k", b"").is_empty());
     }

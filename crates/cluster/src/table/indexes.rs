@@ -7,17 +7,37 @@ use crate::records::Changed;
 use crate::session::Failure;
 use cabinet::Error;
 use cabinet::limits::COLUMN_NAME_BYTES_MAX;
-use cabinet::table::IndexChange;
+use cabinet::table::{IndexChange, IndexKind};
 use server::{StoreAnswer, StoreFailure};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 /// Rows that are completed at the same time.
 const COMPLETED_AT_ONCE: usize = 16;
 
+/// Longest time for which no part of a filling succeeds, before it is given up.
+const FILL_PATIENCE: Duration = Duration::from_secs(600);
+
+/// Longest pause between two attempts of a part.
+const FILL_PAUSE: Duration = Duration::from_secs(2);
+
+/// Time before the first sweep of a server, and between two of them.
+const SWEEP_PAUSES: (Duration, Duration) =
+    (Duration::from_secs(60), Duration::from_secs(6 * 60 * 60));
+
 /// Attempts to change the definitions while other servers do.
 const ATTEMPTS_MAX: usize = 20;
+
+/// Part of the filling of indexes.
+#[derive(Debug)]
+pub(crate) struct Filled {
+    /// Number of rows that were completed.
+    pub(crate) rows: usize,
+    /// Key after which the next part begins, unless this was the last one.
+    pub(crate) next: Option<Vec<u8>>,
+}
 
 impl Rows {
     /// Changes indexes, up to the first change that fails.
@@ -41,6 +61,56 @@ impl Rows {
     /// Adds, rebuilds or removes the index of a column. An index is filled to its end even if the
     /// client's time is over before.
     async fn set_index(self: &Arc<Self>, column: Vec<u8>, change: IndexChange) -> Result<(), Stop> {
+        let rows = Arc::clone(self);
+        let set = tokio::spawn(async move {
+            match rows.begin_index(column, change).await? {
+                None => Ok(()),
+                Some(id) => {
+                    rows.fill(id).await?;
+                    rows.finish_index(id).await
+                }
+            }
+        });
+        set.await.unwrap_or(Err(Stop::Failed(StoreFailure::Unknown)))
+    }
+
+    /// Completes all rows. A part that fails is tried again.
+    async fn fill(self: &Arc<Self>, id: i32) -> Result<(), Stop> {
+        tracing::info!("index {id}: filling begins");
+        let (mut after, mut rows, mut pause) = (None, 0, PAUSES.0);
+        let mut since = Instant::now();
+        loop {
+            match self.fill_part(after.as_deref()).await {
+                Ok(part) => {
+                    rows += part.rows;
+                    (since, pause) = (Instant::now(), PAUSES.0);
+                    match part.next {
+                        None => break,
+                        next => after = next,
+                    }
+                }
+                Err(_) if since.elapsed() > FILL_PATIENCE => {
+                    tracing::error!("index {id}: given up after {rows} rows, set it again");
+                    return Err(Stop::Failed(StoreFailure::Unknown));
+                }
+                Err(_) => {
+                    tracing::warn!("index {id}: filling waits for the cluster after {rows} rows");
+                    sleep(pause).await;
+                    pause = FILL_PAUSE.min(pause * 2);
+                }
+            }
+        }
+        tracing::info!("index {id}: {rows} rows are filled");
+        Ok(())
+    }
+
+    /// Begins a change of the index of a column. Returns the index to be filled, or `None` if the
+    /// change is done.
+    pub(super) async fn begin_index(
+        &self,
+        column: Vec<u8>,
+        change: IndexChange,
+    ) -> Result<Option<i32>, Stop> {
         if column.len() > COLUMN_NAME_BYTES_MAX {
             let reason = "the name of the column to be indexed is too long".to_owned();
             return Err(Error::BadColumn(reason).into());
@@ -48,28 +118,20 @@ impl Rows {
         let own = column.clone();
         let (before, after) =
             self.define(move |definitions| Ok(Some(begun(definitions, &own, change)?))).await?;
-        if change == IndexChange::Remove {
-            self.remove_entries(&before, &after).await;
-            return Ok(());
-        }
-        let filling = after.indexes.iter().find(|index| index.column == column && !index.is_ready);
-        let Some(id) = filling.map(|index| index.id) else {
-            return Err(Stop::Failed(StoreFailure::Unknown));
-        };
         self.remove_entries(&before, &after).await;
-        let rows = Arc::clone(self);
-        let filled = tokio::spawn(async move {
-            let unknown = |_: Failure| Stop::Failed(StoreFailure::Unknown);
-            rows.fill().await.map_err(unknown)?;
-            let finish = |definitions: &Definitions| Ok(finished(definitions, id));
-            let (before, after) = rows.define(finish).await.map_err(|stop| match stop {
-                Stop::Failed(_) => Stop::Failed(StoreFailure::Unknown),
-                other => other,
-            })?;
-            rows.remove_entries(&before, &after).await;
-            if after.is_ready(id) { Ok(()) } else { Err(replaced()) }
-        });
-        filled.await.unwrap_or(Err(Stop::Failed(StoreFailure::Unknown)))
+        let filling = after.indexes.iter().find(|index| index.column == column && !index.is_ready);
+        Ok(filling.map(|index| index.id))
+    }
+
+    /// Makes an index ready whose rows are complete. May be repeated.
+    pub(super) async fn finish_index(&self, id: i32) -> Result<(), Stop> {
+        let finish = |definitions: &Definitions| Ok(finished(definitions, id));
+        let (before, after) = self.define(finish).await.map_err(|stop| match stop {
+            Stop::Failed(_) => Stop::Failed(StoreFailure::Unknown),
+            other => other,
+        })?;
+        self.remove_entries(&before, &after).await;
+        if after.is_ready(id) { Ok(()) } else { Err(replaced()) }
     }
 
     /// Changes the definitions. Returns those before and after the change.
@@ -108,27 +170,57 @@ impl Rows {
         }
     }
 
-    /// Completes all rows.
-    async fn fill(self: &Arc<Self>) -> Result<(), Failure> {
-        let mut after = None;
-        loop {
-            let part = self.upkeep.tables.keys(after.as_deref()).await?;
-            for keys in part.keys.chunks(COMPLETED_AT_ONCE) {
-                let mut tasks = JoinSet::new();
-                for key in keys {
-                    let (rows, key) = (Arc::clone(self), key.clone());
-                    let until = Instant::now() + self.timeout;
-                    tasks.spawn(async move { rows.upkeep.complete(until, &key).await });
+    /// Removes entries of indexes that are there no more, time and again. Those are left by a
+    /// server that ends while it removes an index, and by changes of rows that were begun before.
+    pub(crate) fn sweep_for_ever(self: &Arc<Self>) -> impl Future<Output = ()> + Send + use<> {
+        let rows = Arc::downgrade(self);
+        async move {
+            let mut pause = SWEEP_PAUSES.0;
+            loop {
+                sleep(pause).await;
+                pause = SWEEP_PAUSES.1;
+                let Some(rows) = rows.upgrade() else { return };
+                match rows.sweep().await {
+                    Ok(0) => {}
+                    Ok(count) => {
+                        tracing::info!("removed {count} partitions of indexes that are gone");
+                    }
+                    Err(_) => tracing::debug!("entries of indexes that are gone may stay"),
                 }
-                while let Some(completed) = tasks.join_next().await {
-                    completed.map_err(|_| Failure::Lost)??;
-                }
-            }
-            match part.next {
-                None => return Ok(()),
-                next => after = next,
             }
         }
+    }
+
+    /// Removes the entries of indexes that are there no more. Returns the number of partitions that
+    /// had some.
+    pub(crate) async fn sweep(&self) -> Result<usize, Failure> {
+        let definitions = self.upkeep.tables.definitions().await?;
+        // They are not those that this server knew: the keyspace was made again or restored.
+        if definitions.number < self.upkeep.known().number {
+            tracing::warn!("the indexes are older than those known before: restart the server");
+            return Ok(0);
+        }
+        self.upkeep.tables.sweep(&definitions).await
+    }
+
+    /// Completes some rows after a key. May be repeated.
+    pub(crate) async fn fill_part(
+        self: &Arc<Self>,
+        after: Option<&[u8]>,
+    ) -> Result<Filled, Failure> {
+        let part = self.upkeep.tables.keys(after).await?;
+        for keys in part.keys.chunks(COMPLETED_AT_ONCE) {
+            let mut tasks = JoinSet::new();
+            for key in keys {
+                let (rows, key) = (Arc::clone(self), key.clone());
+                let until = Instant::now() + self.timeout;
+                tasks.spawn(async move { rows.upkeep.complete(until, &key).await });
+            }
+            while let Some(completed) = tasks.join_next().await {
+                completed.map_err(|_| Failure::Lost)??;
+            }
+        }
+        Ok(Filled { rows: part.keys.len(), next: part.next })
     }
 }
 
@@ -153,18 +245,21 @@ pub(super) fn begun(
         (IndexChange::Remove, Some(_)) => None,
         (IndexChange::Set(kind) | IndexChange::SetNew(kind), _) => Some(kind),
     };
+    // The keys themselves are the index.
+    let is_at_once = column.is_empty() && kind == Some(IndexKind::Lexical);
     let is_kept = |index: &&Definition| {
-        index.column != column || kind.is_some_and(|kind| index.is_ready || index.kind == kind)
+        let is_kept = kind.is_some_and(|kind| index.is_ready || index.kind == kind);
+        index.column != column || is_kept && !is_at_once
     };
     let mut indexes: Vec<Definition> =
         definitions.indexes.iter().filter(is_kept).cloned().collect();
     let is_filling = indexes.iter().any(|index| index.column == column && !index.is_ready);
     if let Some(kind) = kind.filter(|_| !is_filling) {
-        if indexes.len() >= INDEXES_MAX {
+        if indexes.iter().filter(|index| index.column != column).count() >= INDEXES_MAX {
             return Err(Error::NotSupported(format!("more than {INDEXES_MAX} indexes")));
         }
         let (id, column) = (definitions.number.saturating_add(1), column.to_vec());
-        indexes.push(Definition { id, column, kind, is_ready: false });
+        indexes.push(Definition { id, column, kind, is_ready: is_at_once });
     }
     Ok(indexes)
 }
@@ -184,7 +279,6 @@ pub(super) fn finished(definitions: &Definitions, id: i32) -> Option<Vec<Definit
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cabinet::table::IndexKind;
 
     fn index(id: i32, column: &[u8], kind: IndexKind, is_ready: bool) -> Definition {
         Definition { id, column: column.to_vec(), kind, is_ready }
@@ -214,6 +308,20 @@ mod tests {
     }
 
     #[test]
+    fn the_index_of_the_keys_is_ready_at_once() {
+        use IndexKind::{Decimal, Lexical};
+        let others = [index(1, b"c", Lexical, true), index(2, b"", Decimal, true)];
+        let definitions = Definitions { number: 2, indexes: others.to_vec() };
+        let indexes = begun(&definitions, b"", IndexChange::Set(Lexical)).unwrap();
+        assert_eq!(indexes, [others[0].clone(), index(3, b"", Lexical, true)]);
+        let definitions = Definitions { number: 3, indexes };
+        let again = begun(&definitions, b"", IndexChange::Optimize).unwrap();
+        assert_eq!(again, [others[0].clone(), index(4, b"", Lexical, true)]);
+        let indexes = begun(&definitions, b"", IndexChange::Set(Decimal)).unwrap();
+        assert_eq!(indexes.last(), Some(&index(4, b"", Decimal, false)));
+    }
+
+    #[test]
     fn a_change_of_an_index_that_is_there_or_missing_is_refused() {
         use IndexKind::Decimal;
         let ready =
@@ -239,5 +347,14 @@ mod tests {
         let change = IndexChange::Set(IndexKind::Lexical);
         assert!(begun(&definitions, &column(INDEXES_MAX), change).is_err());
         assert!(begun(&definitions, &column(0), IndexChange::Remove).is_ok());
+        for index in &mut definitions.indexes {
+            index.is_ready = true;
+        }
+        // One of another kind takes the place of the one of its column.
+        for change in [IndexChange::Optimize, IndexChange::Set(IndexKind::Decimal)] {
+            let indexes = begun(&definitions, &column(0), change).unwrap();
+            assert_eq!(indexes.len(), INDEXES_MAX + 1);
+        }
+        assert!(begun(&definitions, &column(INDEXES_MAX), change).is_err());
     }
 }

@@ -3,12 +3,18 @@
 //! Rows are records whose value is a row as `cabinet` encodes it. [`upkeep`] changes them with the
 //! entries of their indexes, and argues why no row misses one; [`indexes`] adds and removes
 //! indexes; [`query`] finds rows, and [`search`] answers requests with them. [`tables`] is what the
-//! upkeep needs of the cluster, and [`cassandra`] has the statements.
+//! upkeep needs of the cluster, and [`cassandra`] has the statements. [`copies`] is for copies of
+//! whole tables.
 
 mod cassandra;
+mod copies;
 mod definitions;
 mod identifiers;
 mod indexes;
+mod met;
+#[cfg(test)]
+mod on_nodes;
+mod page;
 mod query;
 mod search;
 #[cfg(test)]
@@ -16,6 +22,8 @@ mod simulation;
 mod tables;
 mod upkeep;
 
+pub(crate) use cassandra::is_there;
+pub(crate) use copies::IDENTIFIER_MAX;
 pub(crate) use tables::{StoredRow, Tables};
 pub(crate) use upkeep::NewRow;
 

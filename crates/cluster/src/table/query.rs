@@ -2,6 +2,7 @@
 //!
 //! Each row that is led to is read and tested for all conditions. An entry counts if the row names
 //! it and if it is the first of the row in the ranges that are walked, so a row is met once.
+//! [`super::page`] has the rows that change meanwhile.
 //!
 //! An index is chosen by the number of entries that its first bucket has in the ranges of the
 //! condition, of which keys have even shares.
@@ -10,12 +11,16 @@ use super::READS_AT_ONCE;
 use super::Rows;
 use super::cassandra::Entry;
 use super::definitions::{Definition, Definitions};
+use super::page::{MetRows, Page};
 use super::tables::StoredRow;
-use crate::keys::prefixed;
+use crate::keys::{KEY_BYTES_MAX, prefixed};
 use crate::order;
+use crate::records::now_ms;
 use crate::session::Failure;
+use cabinet::Error;
 use cabinet::table::outside::{Filter, Lookup, ValueRange, is_cut};
 use cabinet::table::{IndexKind, Order, Query, RowView};
+use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use tokio::task::block_in_place;
@@ -23,14 +28,20 @@ use tokio::task::block_in_place;
 /// Ways of conditions that are compared.
 const WAYS_MAX: usize = 8;
 
-/// Entries of a bucket that are counted to compare ways.
-const COUNTED_MAX: usize = 128;
+/// Least number of the entries of a bucket that are counted to compare ways.
+const COUNTED_MIN: usize = 128;
 
 /// Results of a query up to which an index is walked in the order of the query.
 const WALKED_MAX: u64 = 10_000;
 
 /// Rows above which a walk in the order of the query is better than another index and sorting.
 const FEW_ROWS: usize = 2048;
+
+/// Rows that are read at the same time before it is known how long they are.
+const READS_AT_FIRST: usize = 8;
+
+/// Bytes of rows that are read at the same time, about.
+const READ_BYTES: usize = 8 << 20;
 
 /// Ranges that one query reads, one after the other. A condition with more is tested on rows.
 const RANGES_MAX: usize = 256;
@@ -194,14 +205,16 @@ impl Rows {
         ranges: &[ValueRange],
     ) -> Result<usize, Failure> {
         let tables = &self.upkeep.tables;
+        // Ways with many rows are told from those with few, however few the buckets are.
+        let max = FEW_ROWS.div_ceil(tables.buckets()).max(COUNTED_MIN);
         let counted = match index {
-            Some(index) => tables.count_in_bucket(index.id, ranges, COUNTED_MAX).await?,
+            Some(index) => tables.count_in_bucket(index.id, ranges, max).await?,
             None if ranges.iter().all(|range| one_key(range).is_some()) => return Ok(ranges.len()),
             None => {
                 let mut counted = 0;
                 for range in ranges {
                     let (begin, end) = key_bounds(range);
-                    let left = (COUNTED_MAX - counted.min(COUNTED_MAX)) as i32;
+                    let left = (max - counted.min(max)) as i32;
                     let (cluster, order) = (&tables.cluster, tables.order());
                     counted += match left {
                         0 => 0,
@@ -222,7 +235,11 @@ impl Rows {
         take: &mut impl Take,
     ) -> Result<(), super::Stop> {
         let filter = Filter::new(&query.conditions);
-        let mut walk = Walk { rows: self, filter: &filter, wanted: query.wanted(), take };
+        // All rows are read to be sorted.
+        let wanted = query.wanted().filter(|_| plan.is_in_order || query.order.is_none());
+        let met = MetRows::new(now_ms(), &std::env::temp_dir());
+        let at_once = READS_AT_FIRST;
+        let mut walk = Walk { rows: self, filter: &filter, wanted, at_once, met, take };
         let flow = match &plan.driver {
             Driver::Keys(ranges) => walk.keys(ranges, None).await?,
             Driver::Index { index, ranges, is_descending } => {
@@ -241,15 +258,29 @@ impl Rows {
 struct Walk<'a, T> {
     rows: &'a Arc<Rows>,
     filter: &'a Filter,
-    /// Number of rows that are wanted.
+    /// Number of rows that are wanted. It grows, since some do not meet the conditions.
     wanted: Option<u64>,
+    /// Rows that are read at the same time.
+    at_once: usize,
+    met: MetRows,
     take: &'a mut T,
 }
 
 impl<T: Take> Walk<'_, T> {
-    /// Returns the number of entries that are worth reading at once.
-    fn at_once(&self) -> usize {
-        self.wanted.map_or(usize::MAX, |wanted| usize::try_from(wanted).unwrap_or(usize::MAX))
+    /// Returns the number of entries that are worth reading next.
+    fn next_wanted(&mut self) -> usize {
+        let Some(wanted) = self.wanted else { return usize::MAX };
+        self.wanted = wanted.checked_mul(2);
+        usize::try_from(wanted).unwrap_or(usize::MAX)
+    }
+
+    /// Reads rows at the same time, and adapts the number of the next ones to their length.
+    async fn read(&mut self, keys: &[Vec<u8>]) -> Result<Vec<Option<StoredRow>>, Failure> {
+        let found = self.rows.read_all(keys).await?;
+        let rows = found.iter().flatten().flat_map(|row| &row.value);
+        let longest = rows.map(Vec::len).max().unwrap_or(0);
+        self.at_once = next_at_once(self.at_once, longest);
+        Ok(found)
     }
 
     /// Meets the rows of ranges of keys, or only those that lack a column.
@@ -261,6 +292,9 @@ impl<T: Take> Walk<'_, T> {
         let tables = &self.rows.upkeep.tables;
         for range in ranges {
             if let Some(key) = one_key(range) {
+                if key.len() > KEY_BYTES_MAX {
+                    continue;
+                }
                 if self.meet_keys(vec![key.to_vec()], lacking).await?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
@@ -269,9 +303,12 @@ impl<T: Take> Walk<'_, T> {
             let (begin, end) = key_bounds(range);
             let mut begin = Bound::Included(begin);
             loop {
-                let wanted = self.at_once();
+                let wanted = self.next_wanted();
                 let part = tables.order().part(&tables.cluster, &begin, &end, wanted).await?;
-                for keys in part.keys.chunks(READS_AT_ONCE) {
+                let mut left = &part.keys[..];
+                while !left.is_empty() {
+                    let (keys, rest) = left.split_at(self.at_once.min(left.len()));
+                    left = rest;
                     let keys = keys.iter().map(|key| key[1..].to_vec()).collect();
                     if self.meet_keys(keys, lacking).await?.is_break() {
                         return Ok(ControlFlow::Break(()));
@@ -291,19 +328,24 @@ impl<T: Take> Walk<'_, T> {
         keys: Vec<Vec<u8>>,
         lacking: Option<&[u8]>,
     ) -> Result<ControlFlow<()>, super::Stop> {
-        let found = self.rows.read_all(&keys).await?;
-        let filter = self.filter;
+        let found = self.read(&keys).await?;
+        let (filter, met) = (self.filter, &mut self.met);
         let hits = block_in_place(|| {
             let accepted = |key: &[u8], row: &[u8]| {
                 let row = RowView::new(row);
                 filter.accepts(key, row) && lacking.is_none_or(|column| row.get(column).is_none())
             };
-            let hit = |(key, row): (Vec<u8>, Option<StoredRow>)| {
-                let row = row?.value.filter(|row| accepted(&key, row))?;
-                Some(Hit { key, row, value: None })
-            };
-            keys.into_iter().zip(found).filter_map(hit).collect::<Vec<_>>()
-        });
+            let mut hits = Vec::new();
+            for (key, row) in keys.into_iter().zip(found) {
+                let Some(StoredRow { version, value, .. }) = row else { continue };
+                let Some(row) = value.filter(|row| accepted(&key, row)) else { continue };
+                // The index may have led to it before it has lost the column.
+                if lacking.is_none() || met.meets_lacking(&key, version)? {
+                    hits.push(Hit { key, row, value: None });
+                }
+            }
+            Ok::<_, Error>(hits)
+        })?;
         self.hand_on(hits).await
     }
 
@@ -322,22 +364,30 @@ impl<T: Take> Walk<'_, T> {
         for range in in_turn {
             let mut last: Option<Entry> = None;
             loop {
-                let (wanted, after) = (self.at_once(), last.as_ref());
+                let (wanted, after) = (self.next_wanted(), last.as_ref());
                 let part = tables.entries(index.id, range, is_descending, after, wanted).await?;
-                for entries in part.entries.chunks(READS_AT_ONCE) {
-                    let keys: Vec<_> = entries.iter().map(|entry| entry.key.clone()).collect();
-                    let found = self.rows.read_all(&keys).await?;
-                    let filter = self.filter;
+                let mut page = Page::new(part, range, is_descending);
+                loop {
+                    let entries = page.take(self.at_once);
+                    if entries.is_empty() {
+                        break;
+                    }
+                    // A row is the same for all of its entries here.
+                    let keys: BTreeSet<_> = entries.iter().map(|entry| &entry.key).collect();
+                    let keys: Vec<Vec<u8>> = keys.into_iter().cloned().collect();
+                    let found = self.read(&keys).await?;
                     let hits = block_in_place(|| {
-                        let rows = entries.iter().zip(found);
-                        let hit = |(entry, row)| live(index, ranges, filter, entry, row);
-                        rows.filter_map(hit).collect::<Vec<_>>()
-                    });
+                        let rows = keys.iter().zip(found);
+                        let meant =
+                            |(key, row): (&Vec<u8>, _)| meant(index, ranges, self.filter, key, row);
+                        let rows: Vec<Option<(Entry, Vec<u8>)>> = rows.map(meant).collect();
+                        self.meet_entries(&mut page, &keys, &entries, rows)
+                    })?;
                     if self.hand_on(hits).await?.is_break() {
                         return Ok(ControlFlow::Break(()));
                     }
                 }
-                match part.next {
+                match page.next {
                     None => break,
                     next => last = next,
                 }
@@ -346,26 +396,55 @@ impl<T: Take> Walk<'_, T> {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// Returns the rows that are met at some entries. `rows` are those of the keys that are meant,
+    /// each with its own entry.
+    fn meet_entries(
+        &mut self,
+        page: &mut Page<'_>,
+        keys: &[Vec<u8>],
+        entries: &[Entry],
+        mut rows: Vec<Option<(Entry, Vec<u8>)>>,
+    ) -> Result<Vec<Hit>, Error> {
+        let mut hits = Vec::new();
+        for entry in entries {
+            let Ok(place) = keys.binary_search(&entry.key) else { continue };
+            let Some((own, _)) = &rows[place] else { continue };
+            let led = page.led(entry, entries, own);
+            if self.met.meets(&entry.key, own.name, led)?
+                && let Some((own, row)) = rows[place].take()
+            {
+                hits.push(Hit { key: own.key, row, value: Some(own.value) });
+            }
+        }
+        Ok(hits)
+    }
+
+    /// Passes rows on, or none, so that a search whose client is gone ends.
     async fn hand_on(&mut self, hits: Vec<Hit>) -> Result<ControlFlow<()>, super::Stop> {
-        if hits.is_empty() { Ok(ControlFlow::Continue(())) } else { self.take.take(hits).await }
+        self.take.take(hits).await
     }
 }
 
-/// Returns the row of an entry, if the entry is not stale, is the first of the row in the ranges,
-/// and the row meets the conditions.
-fn live(
+/// Returns the number of rows to be read next, given that of the last ones and the bytes of their
+/// longest one.
+fn next_at_once(at_once: usize, longest: usize) -> usize {
+    (READ_BYTES / longest.max(1)).clamp(1, READS_AT_ONCE.min(at_once * 2))
+}
+
+/// Returns a row that meets the conditions, and its first entry in the ranges.
+fn meant(
     index: &Definition,
     ranges: &[ValueRange],
     filter: &Filter,
-    entry: &Entry,
+    key: &[u8],
     row: Option<StoredRow>,
-) -> Option<Hit> {
-    let row = row.filter(|row| row.name(index.id) == entry.name)?;
-    let value = row.value.filter(|value| filter.accepts(&entry.key, RowView::new(value)))?;
+) -> Option<(Entry, Vec<u8>)> {
+    let row = row?;
+    let name = row.name(index.id);
+    let row = row.value.filter(|row| filter.accepts(key, RowView::new(row)))?;
     let is_meant = |value: &Vec<u8>| ranges.iter().any(|range| range.contains(value));
-    let first = index.values(&entry.key, &value).into_iter().find(is_meant)?;
-    let is_first = first == entry.value;
-    is_first.then(|| Hit { key: entry.key.clone(), row: value, value: Some(first) })
+    let value = index.values(key, &row).into_iter().find(is_meant)?;
+    Some((Entry { value, key: key.to_vec(), name }, row))
 }
 
 /// Returns the conditions that an index or the keys answer.
@@ -403,8 +482,46 @@ fn one_key(range: &ValueRange) -> Option<&[u8]> {
 }
 
 /// Returns the first key of a range and the key before which it ends, with the byte before them.
+/// Bounds that are longer than any key are cut, so that some keys more may be within them.
 fn key_bounds(range: &ValueRange) -> (Vec<u8>, Vec<u8>) {
-    let end = range.end.as_ref();
-    let end = end.map_or_else(|| order::after_prefix(&prefixed(b"")), |end| prefixed(end));
-    (prefixed(&range.start), end)
+    let end = match &range.end {
+        None => order::after_prefix(&prefixed(b"")),
+        Some(end) if end.len() > KEY_BYTES_MAX => {
+            order::after_prefix(&prefixed(&end[..KEY_BYTES_MAX]))
+        }
+        Some(end) => prefixed(end),
+    };
+    (prefixed(&range.start[..range.start.len().min(KEY_BYTES_MAX)]), end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_of_keys_are_no_longer_than_keys() {
+        let long = |byte: u8, more| vec![byte; KEY_BYTES_MAX + more];
+        for (start, end) in [(0, 0), (1, 0), (0, 1), (1, 1), (9, 9)] {
+            let range = ValueRange { start: long(b'a', start), end: Some(long(b'b', end)) };
+            let (first, last) = key_bounds(&range);
+            assert!(first.len() <= KEY_BYTES_MAX + 1 && last.len() <= KEY_BYTES_MAX + 1);
+            assert_eq!(first, prefixed(&long(b'a', 0)));
+            // The last key that may be within them.
+            let within = prefixed(&long(b'b', 0));
+            assert_eq!(within < last, end > 0);
+        }
+        let all = key_bounds(&ValueRange::ALL);
+        assert_eq!(all, (vec![0], vec![1]));
+        let of_255 = ValueRange { start: Vec::new(), end: Some(long(255, 1)) };
+        assert_eq!(key_bounds(&of_255).1, [1]);
+    }
+
+    #[test]
+    fn long_rows_are_read_a_few_at_a_time() {
+        assert_eq!(next_at_once(8, 100), 16);
+        assert_eq!(next_at_once(64, 100), READS_AT_ONCE);
+        assert_eq!(next_at_once(64, READ_BYTES / 3), 3);
+        assert_eq!(next_at_once(64, READ_BYTES + 1), 1);
+        assert_eq!(next_at_once(1, 0), 2);
+    }
 }

@@ -65,13 +65,22 @@ impl Rows {
                     used.iter().all(|index| definitions.is_ready(*index))
                 }
             };
-            // Rows that were removed stay removed; those that were missed have not been found.
-            if is_over || sink.has_removed {
+            if is_over {
                 return Ok(sink.answer());
             }
-            sink.clear();
+            // Rows may have been missed. Those that were removed are not found again, but which of
+            // the others a limit means is not known any more.
+            let is_limited = |query: &Query| query.max.is_some() || query.skip > 0;
+            match sink.has_removed {
+                true if request.queries.last().is_some_and(is_limited) => break,
+                true => sink.hint.clear(),
+                false => sink.clear(),
+            }
         }
-        Err(Stop::Failed(StoreFailure::Unavailable))
+        Err(Stop::Failed(match sink.has_removed {
+            true => StoreFailure::Unknown,
+            false => StoreFailure::Unavailable,
+        }))
     }
 
     /// Executes a search with the indexes that are ready now. Returns those that it has used.
@@ -92,7 +101,8 @@ impl Rows {
         if queries.is_empty() {
             sink.filter = request.out.then(|| Arc::new(Filter::new(&first.conditions)));
             // A number has no order. With a limit, the order decides which rows are removed.
-            let is_unordered = request.count && (!request.out || first.max.is_none());
+            let has_limit = first.max.is_some() || first.skip > 0;
+            let is_unordered = request.count && !(request.out && has_limit);
             let query = match is_unordered {
                 true => Query { order: None, ..first.clone() },
                 false => first.clone(),
@@ -112,7 +122,7 @@ impl Rows {
             let query = Query { max, skip: 0, ..query.clone() };
             let plan = self.plan(&definitions, &query).await?;
             used.extend(plan.index());
-            let mut results = SetSink { sets: &mut sets, number };
+            let mut results = SetSink { sets: &mut sets, number, sink };
             let lines = self.run(&plan, &query, 0, max, &mut results).await?;
             hint.extend(lines.lines().map(|line| format!("[{number}] {line}\n")));
         }
@@ -152,7 +162,7 @@ impl Rows {
         };
         let most = wanted.map(|wanted| usize::try_from(wanted).unwrap_or(usize::MAX));
         let sorter = Sorter::new(&std::env::temp_dir(), SORTED_BYTES / 2, most);
-        let mut sorting = Sorting { plan, order, wanted, sorter, last: None };
+        let mut sorting = Sorting { plan, order, wanted, sorter, last: None, sink };
         self.walk(plan, query, &mut sorting).await?;
         let sorter = sorting.sorter;
         hint += &format!("result set size: {}\n", sorter.count());
@@ -254,6 +264,9 @@ async fn deliver(
 
 /// Takes results in their order.
 trait Results: Send {
+    /// Fails if no one waits for the answer any more, or if there is no memory for it.
+    fn check(&mut self) -> Result<(), Stop>;
+
     fn pass(&mut self, rows: FoundRows) -> impl Future<Output = Result<(), Stop>> + Send;
 }
 
@@ -286,7 +299,8 @@ impl<R: Results> Take for Direct<'_, R> {
 }
 
 /// Sorts rows. A walk in the order of the query ends once enough are met.
-struct Sorting<'s> {
+struct Sorting<'s, R> {
+    sink: &'s mut R,
     plan: &'s Plan,
     order: &'s Order,
     wanted: Option<u64>,
@@ -295,13 +309,14 @@ struct Sorting<'s> {
     last: Option<Vec<u8>>,
 }
 
-impl Take for Sorting<'_> {
+impl<R: Results> Take for Sorting<'_, R> {
     async fn take(&mut self, hits: Vec<Hit>) -> Result<ControlFlow<()>, Stop> {
+        self.sink.check()?;
         Ok(block_in_place(|| self.push_all(hits))?)
     }
 }
 
-impl Sorting<'_> {
+impl<R> Sorting<'_, R> {
     fn push_all(&mut self, hits: Vec<Hit>) -> Result<ControlFlow<()>, Error> {
         for hit in hits {
             // Values that are cut to the same beginning are in no order among them.
@@ -329,13 +344,19 @@ impl Sorting<'_> {
 }
 
 /// Adds results to the sets of several queries.
-struct SetSink<'s> {
+struct SetSink<'s, 'r> {
+    sink: &'s mut Sink<'r>,
     sets: &'s mut ResultSets,
     number: usize,
 }
 
-impl Results for SetSink<'_> {
+impl Results for SetSink<'_, '_> {
+    fn check(&mut self) -> Result<(), Stop> {
+        self.sink.check()
+    }
+
     async fn pass(&mut self, rows: FoundRows) -> Result<(), Stop> {
+        self.check()?;
         let push = |(key, _): &(Vec<u8>, _)| self.sets.push(self.number, key);
         Ok(block_in_place(|| rows.iter().try_for_each(push))?)
     }
@@ -382,21 +403,6 @@ impl<'r> Sink<'r> {
         self.elements.clear();
         (self.bytes, self.count) = (0, 0);
         self.hint.clear();
-    }
-
-    /// Fails if no one waits for the answer any more, or if there is no memory for it.
-    fn check(&mut self) -> Result<(), Stop> {
-        if self.bytes > self.bytes_max && !self.request.out {
-            return Err(Stop::Full);
-        }
-        let memory_bytes = self.bytes.min(self.bytes_max) + size_of_val(&self.elements[..]);
-        if !self.completion.is_awaited() {
-            return Err(Stop::Failed(StoreFailure::Unavailable));
-        }
-        match self.completion.reserve(memory_bytes) {
-            true => Ok(()),
-            false => Err(Stop::Failed(StoreFailure::NoMemory)),
-        }
     }
 
     fn push(&mut self, element: Vec<u8>) {
@@ -462,6 +468,20 @@ impl<'r> Sink<'r> {
 }
 
 impl Results for Sink<'_> {
+    fn check(&mut self) -> Result<(), Stop> {
+        if self.bytes > self.bytes_max && !self.request.out {
+            return Err(Stop::Full);
+        }
+        let memory_bytes = self.bytes.min(self.bytes_max) + size_of_val(&self.elements[..]);
+        if !self.completion.is_awaited() {
+            return Err(Stop::Failed(StoreFailure::Unavailable));
+        }
+        match self.completion.reserve(memory_bytes) {
+            true => Ok(()),
+            false => Err(Stop::Failed(StoreFailure::NoMemory)),
+        }
+    }
+
     async fn pass(&mut self, rows: FoundRows) -> Result<(), Stop> {
         self.check()?;
         if let Some(filter) = self.filter.clone() {

@@ -19,7 +19,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use tokio::time::Instant;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{Instant, timeout};
 
 /// Orders that are tried.
 const ORDERS: u64 = 1500;
@@ -54,6 +56,8 @@ struct State {
     keys: BTreeSet<(Vec<u8>, i64)>,
     entries: BTreeSet<(i32, Vec<u8>, Vec<u8>, i64)>,
     definitions: Definitions,
+    /// Whether reads of the definitions have no answer.
+    is_silent: bool,
     late: Vec<Late>,
 }
 
@@ -114,9 +118,12 @@ struct Simulated {
 /// Lets other tasks execute their steps.
 fn step() -> impl Future<Output = ()> + Send {
     let mut has_waited = false;
-    std::future::poll_fn(move |_| match std::mem::replace(&mut has_waited, true) {
+    std::future::poll_fn(move |context| match std::mem::replace(&mut has_waited, true) {
         true => Poll::Ready(()),
-        false => Poll::Pending,
+        false => {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
     })
 }
 
@@ -236,6 +243,9 @@ impl Tables for Simulated {
 
     async fn definitions(&self) -> Result<Definitions, Failure> {
         step().await;
+        if self.state.lock().is_silent {
+            std::future::pending::<()>().await;
+        }
         Ok(self.state.lock().definitions.clone())
     }
 
@@ -251,6 +261,16 @@ impl Tables for Simulated {
 }
 
 type Server = Upkeep<Simulated>;
+
+/// Returns a time that does not come: no task drives the clock.
+fn later() -> Instant {
+    Instant::now() + Duration::from_secs(3600)
+}
+
+/// Returns a runtime whose clock servers set their deadlines by.
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_time().build().unwrap()
+}
 
 /// Changes rows at random.
 async fn change_rows(server: Arc<Server>) {
@@ -273,8 +293,7 @@ async fn change_rows(server: Arc<Server>) {
             };
             let last = read.as_ref().map_or(0, |row| row.version);
             let new = NewRow { version: version::next(last, now_ms()), value: row };
-            let until = Instant::now();
-            match server.change(until, &key, read.as_ref(), &new).await {
+            match server.change(later(), &key, read.as_ref(), &new).await {
                 Changed::Done => {
                     add_late(&server, &key, read.as_ref(), &new).await;
                     break;
@@ -329,7 +348,7 @@ async fn add_index(server: Arc<Server>) {
     loop {
         let Ok(part) = server.tables.keys(last.as_deref()).await else { return };
         for key in &part.keys {
-            while server.complete(Instant::now(), key).await.is_err() {}
+            while server.complete(later(), key).await.is_err() {}
         }
         match part.next {
             None => break,
@@ -392,6 +411,8 @@ fn run(missing: Missing, seed: u64) -> Option<String> {
 
 #[test]
 fn no_row_is_lost_in_any_order_of_the_steps_of_servers() {
+    let runtime = runtime();
+    let _entered = runtime.enter();
     let mut finished = 0;
     for seed in 0..ORDERS {
         assert_eq!(run(Missing::Nothing, seed), None, "order {seed}");
@@ -402,6 +423,8 @@ fn no_row_is_lost_in_any_order_of_the_steps_of_servers() {
 
 #[test]
 fn rows_are_lost_if_a_part_of_the_design_is_missing() {
+    let runtime = runtime();
+    let _entered = runtime.enter();
     for missing in [
         Missing::Names,
         Missing::EntriesFirst,
@@ -413,4 +436,60 @@ fn rows_are_lost_if_a_part_of_the_design_is_missing() {
         let (seed, lost) = lost.unwrap_or_else(|| panic!("{missing:?} is not needed"));
         println!("without {missing:?}: in order {seed}, {lost}");
     }
+}
+
+/// Executes all steps of a task.
+fn finish<T>(mut task: Pin<Box<impl Future<Output = T>>>) -> T {
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(result) = task.as_mut().poll(&mut context) {
+            return result;
+        }
+    }
+}
+
+#[test]
+fn a_change_that_meets_one_of_the_same_version_leaves_its_entries() {
+    let row = Row::new().with(b"c", b"1").unwrap().encode().unwrap();
+    let new = NewRow { version: 7, value: Some(row) };
+    let index =
+        Definition { id: 1, column: b"c".to_vec(), kind: IndexKind::Lexical, is_ready: true };
+    let definitions = Definitions { number: 1, indexes: vec![index] };
+    let runtime = runtime();
+    let _entered = runtime.enter();
+    let mut met = 0;
+    for random in 0..200 {
+        let state = State { random, definitions: definitions.clone(), ..State::default() };
+        let state = Arc::new(Mutex::new(state));
+        let [first, second] = [(); 2].map(|()| {
+            let missing = Missing::Nothing;
+            Upkeep::new(Simulated { state: Arc::clone(&state), missing })
+        });
+        // Both have found no row.
+        let changed = [&first, &second]
+            .map(|server| finish(Box::pin(server.change(later(), b"k", None, &new))));
+        met += usize::from(changed == [Changed::Done, Changed::Conflict]);
+        assert_eq!(state.lock().lost(Missing::Nothing), None, "{random}");
+    }
+    assert!(met > 50, "{met}");
+}
+
+#[test]
+fn a_change_does_not_wait_for_the_definitions_after_its_deadline() {
+    let row = Row::new().with(b"c", b"1").unwrap().encode().unwrap();
+    let new = NewRow { version: 7, value: Some(row) };
+    let state = Arc::new(Mutex::new(State { is_silent: true, ..State::default() }));
+    let server = Upkeep::new(Simulated { state, missing: Missing::Nothing });
+    runtime().block_on(async {
+        // The second one waits for the first one to read them.
+        let until = Instant::now() + Duration::from_millis(20);
+        let changes = async {
+            tokio::join!(
+                server.change(until, b"k", None, &new),
+                server.change(until, b"l", None, &new),
+            )
+        };
+        let changed = timeout(Duration::from_secs(60), changes).await.unwrap();
+        assert_eq!(changed, (Changed::NotDone, Changed::NotDone));
+    });
 }

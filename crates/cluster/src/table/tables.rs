@@ -44,7 +44,7 @@ impl StoredRow {
 pub(crate) struct Names(pub(crate) Vec<(i32, i64)>);
 
 /// Bytes of an encoded name.
-const NAME_BYTES: usize = size_of::<i32>() + size_of::<i64>();
+pub(crate) const NAME_BYTES: usize = size_of::<i32>() + size_of::<i64>();
 
 impl Names {
     /// Returns the bytes that are stored: number of the index and name in turn, little-endian.

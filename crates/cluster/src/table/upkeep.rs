@@ -50,7 +50,7 @@ use cabinet::table::RowView;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 /// Rows of a table, with the indexes that this server knows.
 #[derive(Debug)]
@@ -130,33 +130,50 @@ impl<T: Tables> Upkeep<T> {
         if is_new && self.tables.add_key(until, key, new.version).await.is_err() {
             return Changed::NotDone;
         }
-        let changed = self.change_row(until, key, read, new).await;
-        let stale = match (changed, old) {
+        let (changed, mut useless) = self.change_row(until, key, read, new).await;
+        let mut stale = match (changed, old) {
             (Changed::Done, Some(old)) if new.value.is_none() => old.entry,
             (Changed::Conflict | Changed::NotDone, None) => Some(new.version),
             _ => None,
         };
+        if changed != Changed::Done && (stale.is_some() || !useless.is_empty()) {
+            // Two changes of one millisecond have the same version once in a million times. The
+            // entries of the one that was made stay.
+            match self.tables.read(key).await {
+                Ok(Some(row)) => {
+                    stale = stale.filter(|name| row.entry != Some(*name));
+                    useless.retain(|entries| row.name(entries.index) != entries.name);
+                }
+                Ok(None) => {}
+                // Those that stay cost readers time.
+                Err(_) => return changed,
+            }
+        }
+        if !useless.is_empty() {
+            self.tables.remove_entries(key, &useless).await;
+        }
         if let Some(name) = stale {
             self.tables.remove_key(key, name).await;
         }
         changed
     }
 
-    /// Changes a row, which has its entry in the order of the keys, with its entries.
+    /// Changes a row, which has its entry in the order of the keys, and adds its entries. Returns
+    /// the entries that are of no use after it.
     async fn change_row(
         &self,
         until: Instant,
         key: &[u8],
         read: Option<&StoredRow>,
         new: &NewRow,
-    ) -> Changed {
+    ) -> (Changed, Vec<Entries>) {
         let old = read.filter(|row| row.value.is_some());
         let is_behind = |known: &Definitions| read.is_some_and(|row| row.number > known.number);
         let mut definitions = self.known();
         if old.is_none() || is_behind(&definitions) {
-            match self.fresh().await {
-                Ok(fresh) if !is_behind(&fresh) => definitions = fresh,
-                _ => return Changed::NotDone,
+            match timeout_at(until, self.fresh()).await {
+                Ok(Ok(fresh)) if !is_behind(&fresh) => definitions = fresh,
+                _ => return (Changed::NotDone, Vec::new()),
             }
         }
         let Plan { added, stale, names } = plan(&definitions, key, old, new);
@@ -176,10 +193,7 @@ impl<T: Tables> Upkeep<T> {
             Changed::Conflict | Changed::NotDone => added,
             Changed::Unknown => Vec::new(),
         };
-        if !useless.is_empty() {
-            self.tables.remove_entries(key, &useless).await;
-        }
-        changed
+        (changed, useless)
     }
 
     /// Gives a row the entries that it lacks of the indexes known here, and its number. Under a key
@@ -188,7 +202,10 @@ impl<T: Tables> Upkeep<T> {
         for _ in 0..ATTEMPTS_MAX {
             let definitions = self.known();
             let read = self.tables.read(key).await?;
-            if read.as_ref().is_some_and(|row| row.number >= definitions.number) {
+            let incomplete = definitions.indexes.iter().filter(|index| !index.is_ready);
+            let needed = incomplete.map(|index| index.id).max();
+            // A row that an earlier filling has met has its entries.
+            if read.as_ref().is_some_and(|row| needed.is_none_or(|needed| row.number >= needed)) {
                 return Ok(());
             }
             let mut added = Vec::new();

@@ -3,7 +3,10 @@
 
 use super::support::{Client, Running, list, misc, start, table};
 use super::{make, race, serve, suite};
+use cluster::ClusterStore;
 use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Runs a part of the suite over an empty table.
 fn pass_table(keyspace: &str, test: impl Fn(&Running)) {
@@ -178,7 +181,8 @@ fn search(random: &mut Random, both: &mut Both<'_>) {
     }
     let has_limit = random.below(3) == 0;
     if has_limit {
-        arguments.push(format!("setlimit\0{}\0{}", random.below(6), random.below(3)));
+        let max = random.of(&["-1", "0", "1", "2", "3", "5"]);
+        arguments.push(format!("setlimit\0{max}\0{}", random.below(3)));
     }
     let is_set = random.below(5) == 0;
     if is_set {
@@ -331,4 +335,66 @@ fn servers_give_out_different_identifiers_and_see_each_others_indexes() {
     other.exchange(misc("setindex", &["c", "VOID"]), DONE);
     one.exchange(misc("put", &["m", "c", "3"]), DONE);
     one.exchange(misc("search", &arguments), list(&["m", "l", "k"]));
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn a_running_server_gives_out_no_identifier_that_a_copy_has_brought() {
+    let name = make("table_copied_identifiers", "#kind=tct#buckets=1");
+    let server = serve(&name);
+    let mut client = server.connect();
+    let mut next = || -> u64 {
+        let elements = call(&mut client, "genuid", &[]).unwrap();
+        std::str::from_utf8(&elements[0]).unwrap().parse().unwrap()
+    };
+    assert_eq!([next(), next()], [1, 2]);
+    let patience = Duration::from_secs(60);
+    // The server has reserved more than these, and fewer.
+    for last in [500, 700, 5000] {
+        let store = ClusterStore::connect(&name).unwrap();
+        store.raise_identifiers(last, patience).unwrap();
+        let identifier = next();
+        assert!(identifier > last, "{identifier} of {last}");
+        assert_eq!(next(), identifier + 1);
+    }
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn a_row_that_changes_all_the_time_is_once_in_each_search_that_it_matches() {
+    const SEARCHES: usize = 60;
+    const ROWS: usize = 40;
+    let server = serve(&make("table_changing", "#kind=tct#buckets=2"));
+    let mut client = server.connect();
+    for (column, kind) in [("words", "TOK"), ("n", "DEC")] {
+        client.exchange(misc("setindex", &[column, kind]), DONE);
+    }
+    for row in 0..ROWS {
+        let (key, n, words) = (format!("r{row}"), (row * 1000).to_string(), format!("w{row} red"));
+        client.exchange(misc("put", &[&key, "n", &n, "words", &words]), DONE);
+    }
+    client.exchange(misc("put", &["k", "n", "0", "words", "red"]), DONE);
+    let is_over = AtomicBool::new(false);
+    let changes = AtomicUsize::new(0);
+    race([&server, &server], 2, |number, client| {
+        if number == 0 {
+            // Its number grows, so it moves ahead of a walk.
+            while !is_over.load(Ordering::Relaxed) {
+                let changes = changes.fetch_add(1, Ordering::Relaxed) + 1;
+                let (n, words) = (changes.to_string(), format!("w{} red", changes % ROWS));
+                client.exchange(misc("put", &["k", "n", &n, "words", &words]), DONE);
+            }
+            return;
+        }
+        let is_enough =
+            |searches| searches >= SEARCHES && changes.load(Ordering::Relaxed) > SEARCHES;
+        for search in (0..).take_while(|search| !is_enough(*search)) {
+            let condition = ["addcond\0words\0STROR\0red w3", "addcond\0n\0NUMGE\x000"][search % 2];
+            let mut found = call(client, "search", &[condition, "get", "hint"]).unwrap();
+            assert!(found.pop().unwrap().starts_with(b"\0\0[[HINT]]\nusing an index"));
+            let own = found.iter().filter(|row| row.starts_with(b"\0k\0")).count();
+            assert_eq!((own, found.len()), (1, ROWS + 1), "{condition:?} {search}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }

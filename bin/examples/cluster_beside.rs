@@ -8,12 +8,22 @@
 //! ```
 //!
 //! The arguments are the program, the name of a new hash database, the operations of each kind, the
-//! requests in flight and the rounds. The keyspace gets one replica.
+//! requests in flight and the rounds; then perhaps the kinds of operation, all if none is given.
+//! The keyspace gets one replica.
+//!
+//! `mailings` is the load of `tyrant bench mailings --kinds hash` with as many addresses as
+//! operations, and `lookup` are its look-ups. They need strict mode.
 
 #![expect(clippy::unwrap_used, reason = "a measurement ends with the first failure")]
 
+#[path = "../src/commands/bench/mailing.rs"]
+mod mailing;
+#[path = "../src/commands/bench/scatter.rs"]
+mod scatter;
+
 use client::Client;
 use cluster::{Mode, Name};
+use mailing::{Mailing, address, first_date, looked_up};
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
@@ -33,14 +43,70 @@ const HEAD_BYTES: usize = 20;
 /// Threads of the plain client: as many as those of the server's driver.
 const THREADS: usize = 2;
 
-const OPERATIONS: [(&str, Operation); 3] =
-    [("put", Operation::Put), ("get", Operation::Get), ("add", Operation::Add)];
+const OPERATIONS: [(&str, Operation); 5] = [
+    ("put", Operation::Put),
+    ("get", Operation::Get),
+    ("add", Operation::Add),
+    ("mailings", Operation::Mail),
+    ("lookup", Operation::LookUp),
+];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Put,
     Get,
     Add,
+    /// Reads the record of an address, and puts a line there or appends it.
+    Mail,
+    /// Reads the record of an address.
+    LookUp,
+}
+
+/// Operations of one run.
+#[derive(Clone, Copy)]
+struct Load {
+    operation: Operation,
+    operations: usize,
+    in_flight: usize,
+    /// First address of the run, so that each one begins without records.
+    first_address: u64,
+}
+
+/// Numbers of the operations that one client executes.
+struct Share<'n> {
+    load: Load,
+    client: usize,
+    /// Next operation of whichever client, unless each has its own.
+    next: &'n AtomicUsize,
+    own: usize,
+}
+
+impl<'n> Share<'n> {
+    fn new(load: Load, client: usize, next: &'n AtomicUsize) -> Self {
+        Self { load, client, next, own: 0 }
+    }
+}
+
+impl Iterator for Share<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let Load { operation, operations, in_flight, .. } = self.load;
+        if operation != Operation::Mail {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            return (number < operations).then_some(number);
+        }
+        // One client sends all mailings to an address.
+        let addresses = operations as u64;
+        let mut numbers = self.own..Mailing::count(addresses) as usize;
+        let is_own = |number: &usize| {
+            let address = Mailing::of(*number as u64, addresses).address;
+            address as usize % in_flight == self.client
+        };
+        let number = numbers.find(is_own)?;
+        self.own = number + 1;
+        Some(number)
+    }
 }
 
 /// Results of one run.
@@ -55,8 +121,8 @@ struct Run {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [program, name, operations, in_flight, rounds] = &arguments[..] else {
-        panic!("arguments: PROGRAM NAME OPERATIONS IN_FLIGHT ROUNDS")
+    let [program, name, operations, in_flight, rounds, wanted @ ..] = &arguments[..] else {
+        panic!("arguments: PROGRAM NAME OPERATIONS IN_FLIGHT ROUNDS [KIND...]")
     };
     let parsed = Name::parse(name).unwrap();
     let (operations, in_flight, rounds): (usize, usize, usize) =
@@ -71,7 +137,9 @@ fn main() {
     let served = Served::start(program, name);
     println!("operation\tside\tround\toperations/s\tp50 ms\tp99 ms\tprocessor us");
     for (title, operation) in OPERATIONS {
-        if operation == Operation::Add && parsed.mode == Mode::Plain {
+        let depends = !matches!(operation, Operation::Put | Operation::Get);
+        let is_wanted = wanted.is_empty() || wanted.iter().any(|wanted| wanted == title);
+        if !is_wanted || depends && parsed.mode == Mode::Plain {
             continue;
         }
         let mut ratios = Vec::new();
@@ -79,9 +147,14 @@ fn main() {
         for round in 0..=rounds {
             // Both sides are first in every second round.
             let mut runs = [0, 1].map(|side| (round + side) % 2).map(|side| {
+                let first_address = match operation {
+                    Operation::Mail => ((round * 2 + side) * operations) as u64,
+                    _ => 0,
+                };
+                let load = Load { operation, operations, in_flight, first_address };
                 let run = match side {
-                    0 => plain_run(&runtime, &plain, operation, operations, in_flight),
-                    _ => served.run(operation, operations, in_flight),
+                    0 => plain_run(&runtime, &plain, load),
+                    _ => served.run(load),
                 };
                 (side, run)
             });
@@ -178,11 +251,11 @@ impl Plain {
         Self { session, is_strict, get, put: put_any, put_if }
     }
 
-    async fn execute(&self, operation: Operation, number: usize) {
+    async fn execute(&self, load: Load, number: usize) {
         let own = |key: Vec<u8>| [&[0][..], &key].concat();
         let version = (number as i64) << 20 | i64::from(std::process::id());
         let no_entry = None::<i64>;
-        match operation {
+        match load.operation {
             Operation::Put => {
                 let cell = cell(version, &[b'v'; VALUE_BYTES]);
                 let values = (0, cell, version, 0_i64, no_entry, own(key(number)));
@@ -196,56 +269,80 @@ impl Plain {
                 let row = rows.single_row::<(Vec<u8>, Option<i64>)>().unwrap();
                 assert_eq!(row.0.len(), HEAD_BYTES + VALUE_BYTES);
             }
-            Operation::Add => loop {
-                let key = own(counter(number));
-                let read = self.session.execute_unpaged(&self.get, (&key,)).await.unwrap();
-                let rows = read.into_rows_result().unwrap();
-                let row = rows.maybe_first_row::<(Vec<u8>, Option<i64>)>().unwrap();
-                let (last, sum) = match &row {
-                    None => (None, 0),
-                    Some((cell, _)) => (
-                        Some(i64::from_le_bytes(cell[..8].try_into().unwrap())),
-                        i32::from_le_bytes(cell[HEAD_BYTES..].try_into().unwrap()),
-                    ),
+            Operation::Add => {
+                let add = |old: Option<&[u8]>| {
+                    let sum = old.map_or(0, |old| i32::from_le_bytes(old.try_into().unwrap()));
+                    (sum + 1).to_le_bytes().to_vec()
                 };
-                let next = last.unwrap_or(0).max(version) + 1;
-                let cell = cell(next, &(sum + 1).to_le_bytes());
-                let values = (0, cell, next, 0_i64, no_entry, key, last);
-                let put = self.session.execute_unpaged(&self.put_if, values).await.unwrap();
-                let rows = put.into_rows_result().unwrap();
-                let row = rows.first_row::<scylla::value::Row>().unwrap();
-                if row.columns[0] == Some(scylla::value::CqlValue::Boolean(true)) {
-                    return;
+                self.change(&own(counter(number)), version, add).await;
+            }
+            Operation::Mail => {
+                let mailing = Mailing::of(number as u64, load.operations as u64);
+                let key = own(address(load.first_address + mailing.address));
+                let line = mailing.line();
+                if self.read(&key).await.is_some() {
+                    let append = |old: Option<&[u8]>| [old.unwrap(), line.as_bytes()].concat();
+                    return self.change(&key, version, append).await;
                 }
-            },
+                let cell = cell(version, line.as_bytes());
+                let values = (0, cell, version, 0_i64, no_entry, key);
+                let result = self.session.execute_unpaged(&self.put, values).await.unwrap();
+                assert!(result.is_rows());
+            }
+            Operation::LookUp => {
+                let number = looked_up(number as u64, load.operations as u64);
+                let cell = self.read(&own(address(number))).await.unwrap();
+                assert!(has_first_date(&cell[HEAD_BYTES..], number));
+            }
+        }
+    }
+
+    async fn read(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let read = self.session.execute_unpaged(&self.get, (key,)).await.unwrap();
+        let rows = read.into_rows_result().unwrap();
+        let row = rows.maybe_first_row::<(Vec<u8>, Option<i64>)>().unwrap();
+        row.map(|(cell, _)| cell)
+    }
+
+    /// Reads a record and replaces it in a transaction, until no other change comes between.
+    async fn change(&self, key: &[u8], version: i64, new: impl Fn(Option<&[u8]>) -> Vec<u8>) {
+        loop {
+            let old = self.read(key).await;
+            let last = old.as_ref().map(|cell| i64::from_le_bytes(cell[..8].try_into().unwrap()));
+            let next = last.unwrap_or(0).max(version) + 1;
+            let cell = cell(next, &new(old.as_ref().map(|cell| &cell[HEAD_BYTES..])));
+            let values = (0, cell, next, 0_i64, None::<i64>, key, last);
+            let put = self.session.execute_unpaged(&self.put_if, values).await.unwrap();
+            let rows = put.into_rows_result().unwrap();
+            let row = rows.first_row::<scylla::value::Row>().unwrap();
+            if row.columns[0] == Some(scylla::value::CqlValue::Boolean(true)) {
+                return;
+            }
         }
     }
 }
 
-fn plain_run(
-    runtime: &tokio::runtime::Runtime,
-    plain: &Arc<Plain>,
-    operation: Operation,
-    operations: usize,
-    in_flight: usize,
-) -> Run {
+/// Returns whether the record of an address has its first mailing.
+fn has_first_date(value: &[u8], number: u64) -> bool {
+    let date = first_date(number);
+    value.windows(date.len()).any(|part| part == date.as_bytes())
+}
+
+fn plain_run(runtime: &tokio::runtime::Runtime, plain: &Arc<Plain>, load: Load) -> Run {
     let next = Arc::new(AtomicUsize::new(0));
     let (since, processor) = (Instant::now(), processor_time("self"));
     let times = runtime.block_on(async {
         let mut tasks = tokio::task::JoinSet::new();
-        for _ in 0..in_flight {
+        for client in 0..load.in_flight {
             let (plain, next) = (Arc::clone(plain), Arc::clone(&next));
             tasks.spawn(async move {
                 let mut times = Vec::new();
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= operations {
-                        return times;
-                    }
+                for number in Share::new(load, client, &next) {
                     let since = Instant::now();
-                    plain.execute(operation, number).await;
+                    plain.execute(load, number).await;
                     times.push(since.elapsed());
                 }
+                times
             });
         }
         tasks.join_all().await.concat()
@@ -280,24 +377,21 @@ impl Served {
         Self { child, socket, _folder: folder }
     }
 
-    fn run(&self, operation: Operation, operations: usize, in_flight: usize) -> Run {
+    fn run(&self, load: Load) -> Run {
         let next = AtomicUsize::new(0);
         let process = self.child.id().to_string();
         let (since, processor) = (Instant::now(), processor_time(&process));
         let times = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..in_flight)
-                .map(|_| {
-                    scope.spawn(|| {
+            let threads: Vec<_> = (0..load.in_flight)
+                .map(|own| {
+                    let next = &next;
+                    scope.spawn(move || {
                         let client = Client::connect_unix(&self.socket).unwrap();
                         let value = vec![b'v'; VALUE_BYTES];
                         let mut times = Vec::new();
-                        loop {
-                            let number = next.fetch_add(1, Ordering::Relaxed);
-                            if number >= operations {
-                                return times;
-                            }
+                        for number in Share::new(load, own, next) {
                             let since = Instant::now();
-                            match operation {
+                            match load.operation {
                                 Operation::Put => client.put(&key(number), &value).unwrap(),
                                 Operation::Get => {
                                     let found = client.get(&key(number)).unwrap().unwrap();
@@ -306,15 +400,32 @@ impl Served {
                                 Operation::Add => {
                                     client.add_int(&counter(number), 1).unwrap();
                                 }
+                                Operation::Mail => mail(&client, load, number as u64),
+                                Operation::LookUp => {
+                                    let number = looked_up(number as u64, load.operations as u64);
+                                    let found = client.get(&address(number)).unwrap().unwrap();
+                                    assert!(has_first_date(&found, number));
+                                }
                             }
                             times.push(since.elapsed());
                         }
+                        times
                     })
                 })
                 .collect();
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
         });
         result(times, since.elapsed(), processor_time(&process) - processor)
+    }
+}
+
+/// Sends a mailing as `tyrant bench mailings` does.
+fn mail(client: &Client, load: Load, number: u64) {
+    let mailing = Mailing::of(number, load.operations as u64);
+    let (key, line) = (address(load.first_address + mailing.address), mailing.line());
+    match client.get(&key).unwrap() {
+        None => client.put(&key, line.as_bytes()).unwrap(),
+        Some(_) => client.put_cat(&key, line.as_bytes()).unwrap(),
     }
 }
 

@@ -7,7 +7,7 @@ use super::time;
 use crate::transfer::progress::Progress;
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::Database;
-use cabinet::io::{RealStorage, Storage, directory_of};
+use cabinet::files::{FolderLock, folder_of};
 use cabinet::name::Kind;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use server::{POSITION_FILE, Replayed};
@@ -152,12 +152,12 @@ impl Restore {
         if !into.exists() {
             renameat_with(CWD, temporary.path(), CWD, into, RenameFlags::NOREPLACE)
                 .with_context(failed)?;
-            return sync_folder(directory_of(into));
+            return sync_folder(folder_of(into));
         }
         ensure!(self.replace, "{} exists", into.display());
         let is_folder = into.is_dir();
         // The replaced database must not be open.
-        let lock = is_folder.then(|| RealStorage.lock(&into.join("lock"))).transpose();
+        let lock = is_folder.then(|| FolderLock::take(&into.join("lock"))).transpose();
         let _lock = lock.with_context(|| format!("{} is in use", into.display()))?;
         renameat_with(CWD, temporary.path(), CWD, into, RenameFlags::EXCHANGE)
             .with_context(failed)?;
@@ -165,7 +165,7 @@ impl Restore {
         if !is_folder {
             fs::remove_file(temporary.path()).with_context(failed)?;
         }
-        sync_folder(directory_of(into))
+        sync_folder(folder_of(into))
     }
 }
 

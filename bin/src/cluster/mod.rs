@@ -42,6 +42,11 @@ mod connected {
         Ok(())
     }
 
+    /// Returns whether a name is that of a table.
+    pub(crate) fn is_table(name: &str) -> Result<bool> {
+        Ok(Name::parse(name)?.kind == Kind::Table)
+    }
+
     /// Connects to a database.
     pub(crate) fn connect(name: &str) -> Result<Connected> {
         let name = Name::parse(name)?;
@@ -49,7 +54,7 @@ mod connected {
         // The store itself answers in time; the server's wait is the last resort.
         let local = match name.kind {
             Kind::Hash => "*",
-            Kind::Tree | Kind::Table => "+",
+            Kind::Tree | Kind::Fixed | Kind::Table => "+",
         };
         Ok(Connected { store, local, timeout: name.timeout * 2 })
     }
@@ -83,6 +88,10 @@ mod connected {
         bail!(WITHOUT)
     }
 
+    pub(crate) fn is_table(_: &str) -> Result<bool> {
+        bail!(WITHOUT)
+    }
+
     pub(crate) fn connect(_: &str) -> Result<Connected> {
         bail!(WITHOUT)
     }
@@ -100,4 +109,4 @@ mod connected {
     }
 }
 
-pub(crate) use connected::{check, connect, init, is_cluster_name, migrate, statements};
+pub(crate) use connected::{check, connect, init, is_cluster_name, is_table, migrate, statements};

@@ -3,7 +3,7 @@
 use super::legacy;
 use super::target::Target;
 use anyhow::{Context, Result, bail};
-use cabinet::io::{RealStorage, Storage, directory_of};
+use cabinet::files::{FolderLock, folder_of, sync_folder};
 use cabinet::legacy::{File, is_legacy};
 use cabinet::name::{Kind, Specification};
 use std::ffi::OsString;
@@ -58,7 +58,7 @@ fn import(file: &File, mut specification: Specification) -> Result<u64> {
     if importing.exists() {
         // The leftover of an earlier import, whose key order or width may differ.
         let failed = || format!("cannot remove {}", importing.display());
-        let _lock = RealStorage.lock(&importing.join("lock")).with_context(failed)?;
+        let _lock = FolderLock::take(&importing.join("lock")).with_context(failed)?;
         fs::remove_dir_all(&importing).with_context(failed)?;
     }
     let mut target = Target::open(&specification)?;
@@ -77,7 +77,7 @@ fn import(file: &File, mut specification: Specification) -> Result<u64> {
     drop(target);
     fs::rename(&importing, &imported)
         .with_context(|| format!("cannot rename {}", importing.display()))?;
-    RealStorage.sync_dir(directory_of(&imported))?;
+    sync_folder(folder_of(&imported))?;
     Ok(stored.records)
 }
 

@@ -4,7 +4,7 @@
 
 use crate::signals::Cleanup;
 use anyhow::{Context, Result, bail, ensure};
-use cabinet::io::{RealStorage, Storage, directory_of};
+use cabinet::files::{folder_of, sync_folder};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -105,7 +105,7 @@ impl WholeFile {
     fn begin(place: &Path, permissions: Option<Permissions>) -> Result<Self> {
         // It is short, however long the file's name is.
         let name = format!(".tyrant-export-{}.partial", process::id());
-        let temporary = directory_of(place).join(name);
+        let temporary = folder_of(place).join(name);
         let removed = temporary.clone();
         let cleanup = Cleanup::on_signals(move || {
             let _ = fs::remove_file(&removed);
@@ -136,7 +136,7 @@ impl WholeFile {
         } else {
             self.rename_to_new().with_context(failed)?;
         }
-        RealStorage.sync_dir(directory_of(&self.place)).with_context(failed)?;
+        sync_folder(folder_of(&self.place)).with_context(failed)?;
         Ok(())
     }
 

@@ -1,11 +1,14 @@
 //! Copy of a database in a cluster into a local one. Its state is a file beside the local one.
 
-use super::{GO_ON, Migration, SAVE_INTERVAL, check_number, differing};
+use super::{
+    GO_ON, Migration, SAVE_INTERVAL, check_indexes, check_number, differing, now_ms, row_of, shown,
+};
 use crate::transfer::progress::Progress;
-use ::cluster::{ClusterStore, CopyOut, Name};
+use ::cluster::{ClusterStore, CopiedIndexes, CopiedRecord, CopyOut, Name};
 use anyhow::{Context, Result, bail, ensure};
-use cabinet::io::{RealStorage, Storage, directory_of};
+use cabinet::files::{folder_of, sync_folder};
 use cabinet::name::Specification;
+use cabinet::table::{IndexChange, IndexDescription};
 use cabinet::{Batch, Database};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -32,7 +35,12 @@ struct State {
 
 /// Copies a database in a cluster into a local one.
 pub(super) fn run(from: &Name, to: &str, options: Migration) -> Result<()> {
-    let specification = Specification::parse(to)?;
+    let mut specification = Specification::parse(to)?;
+    if let Some(ids) = from.ids {
+        let options = &mut specification.options;
+        options.width.get_or_insert(ids.width());
+        options.limit_bytes.get_or_insert(ids.limit_bytes());
+    }
     let store = ClusterStore::connect(from).context("cannot use the cluster")?;
     let source = store.source_name()?;
     let file = state_file(&specification.path);
@@ -43,6 +51,7 @@ pub(super) fn run(from: &Name, to: &str, options: Migration) -> Result<()> {
         .with_context(|| format!("cannot copy into {to}"))?;
     let copy = Copy { store: &store, database, file, options };
     copy.save(&state)?;
+    copy.copy_indexes()?;
     let state = copy.copy(state).with_context(|| GO_ON)?;
     copy.check(&state).context("the copy is not complete: the same command begins it again")?;
     fs::remove_file(&copy.file)
@@ -75,7 +84,8 @@ fn begin(
 ) -> Result<State> {
     match present {
         Some(state) if state.source == source && (!is_empty || state.token.is_none()) => {
-            return Ok(state);
+            let has_others = state.has_others || into_existing;
+            return Ok(State { has_others, ..state });
         }
         Some(state) if state.source != source && !into_existing => bail!(
             "a copy of {} has not ended there: let it go on, or copy into what is there with \
@@ -110,12 +120,9 @@ impl Copy<'_> {
         let mut pages = CopyOut::begin(self.store, state.token, self.options.wait)?;
         let mut saved = Instant::now();
         while let Some(page) = pages.page()? {
-            let mut batch = Batch::new();
-            for record in &page.records {
-                batch.put(&record.key, &record.value, record.meta);
-                state.expiring += u64::from(record.meta.expires_at_ms != 0);
-            }
-            self.database.write(&batch)?;
+            self.write(&page.records)?;
+            let expiring = page.records.iter().filter(|record| record.meta.expires_at_ms != 0);
+            state.expiring += expiring.count() as u64;
             state.token = Some(page.token);
             progress.reach(share(state.token));
             if saved.elapsed() > SAVE_INTERVAL {
@@ -124,8 +131,72 @@ impl Copy<'_> {
                 saved = Instant::now();
             }
         }
+        if let Some(table) = self.database.table() {
+            let last = self.store.last_identifier(self.options.wait)?;
+            if last > table.last_uid() {
+                table.set_uid_seed(last)?;
+            }
+        }
         self.database.sync()?;
         Ok(state)
+    }
+
+    /// Sets the indexes of a table. They come before the rows, whose puts write the entries.
+    fn copy_indexes(&self) -> Result<()> {
+        let Some(table) = self.database.table() else { return Ok(()) };
+        let CopiedIndexes { ready, incomplete } = self.store.indexes(self.options.wait)?;
+        let lacks = |index: &&IndexDescription| ready.iter().all(|one| one.column != index.column);
+        for index in incomplete.iter().filter(lacks) {
+            let column = shown(&index.column);
+            eprintln!("the index of column {column} is not copied: its setindex has not ended");
+        }
+        let present = table.indices();
+        for index in ready.iter().filter(|index| !present.contains(index)) {
+            table.set_index(&index.column, IndexChange::Set(index.kind)).with_context(|| {
+                format!("cannot set the index of column {}", shown(&index.column))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Puts records or rows.
+    fn write(&self, records: &[CopiedRecord]) -> Result<()> {
+        let Some(table) = self.database.table() else {
+            let mut batch = Batch::new();
+            for record in records {
+                self.check_width(record)?;
+                batch.put(&record.key, &record.value, record.meta);
+            }
+            return Ok(self.database.write(&batch)?);
+        };
+        for CopiedRecord { key, value, .. } in records {
+            let row = row_of(key, value)?;
+            table.put(key, &row).with_context(|| format!("cannot put row {}", shown(key)))?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the local database has a record.
+    fn has(&self, record: &CopiedRecord) -> cabinet::Result<bool> {
+        let CopiedRecord { key, value, meta } = record;
+        let found = match self.database.table() {
+            Some(table) => table.read(key, |row| row.stored() == value)?,
+            None => self.database.read(key, |entry| entry.value == value && entry.meta == *meta)?,
+        };
+        Ok(found == Some(true))
+    }
+
+    /// Checks that the local database does not cut a value.
+    fn check_width(&self, record: &CopiedRecord) -> Result<()> {
+        let width = self.database.as_numbered().map_or(u64::MAX, |numbered| numbered.width());
+        ensure!(
+            record.value.len() as u64 <= width,
+            "the value of record {} has {} bytes, and {} has width={width}",
+            record.key.escape_ascii(),
+            record.value.len(),
+            self.database.path().display()
+        );
+        Ok(())
     }
 
     /// Replaces the file of the state. The records before its token must be durable.
@@ -137,7 +208,7 @@ impl Copy<'_> {
         file.write_all(&serde_json::to_vec(state)?).with_context(failed)?;
         file.sync_all().with_context(failed)?;
         fs::rename(&temporary, &self.file).with_context(failed)?;
-        RealStorage.sync_dir(directory_of(&self.file)).with_context(failed)
+        sync_folder(folder_of(&self.file)).with_context(failed)
     }
 
     fn check(&self, state: &State) -> Result<()> {
@@ -152,6 +223,10 @@ impl Copy<'_> {
     fn compare(&self, state: &State) -> Result<()> {
         let in_cluster = self.store.count(self.options.wait)?;
         check_number(self.database.len(), in_cluster, state.expiring, state.has_others)?;
+        if let Some(table) = self.database.table() {
+            let copied = self.store.indexes(self.options.wait)?.ready;
+            check_indexes(&table.indices(), &copied, state.has_others)?;
+        }
         if !self.options.verify {
             return Ok(());
         }
@@ -160,10 +235,8 @@ impl Copy<'_> {
         let (mut number, mut first) = (0, Vec::new());
         while let Some(page) = pages.page()? {
             for record in page.records {
-                let read = self.database.read(&record.key, |entry| {
-                    entry.value == record.value && entry.meta == record.meta
-                });
-                if read? != Some(true) {
+                // One that has expired since it was read is there no more.
+                if !self.has(&record)? && !record.meta.is_expired(now_ms()) {
                     number += 1;
                     if number == 1 {
                         first = record.key;
@@ -200,6 +273,8 @@ mod tests {
         let beside = State { has_others: true, ..state("a", None) };
         assert_eq!(begin(None, false, true).unwrap(), beside);
         assert_eq!(begin(Some(state("a", Some(5))), false, false).unwrap(), state("a", Some(5)));
+        let going_on = begin(Some(state("a", Some(5))), false, true).unwrap();
+        assert_eq!(going_on, State { has_others: true, ..state("a", Some(5)) });
         // The database was removed meanwhile.
         assert_eq!(begin(Some(state("a", Some(5))), true, false).unwrap(), state("a", None));
         let other = begin(Some(state("b", Some(5))), false, false).unwrap_err().to_string();

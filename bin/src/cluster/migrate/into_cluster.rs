@@ -1,11 +1,13 @@
 //! Copy of a local database into a cluster. Its state is a row of the keyspace.
 
-use super::{GO_ON, Migration, SAVE_INTERVAL, check_number, differing, place};
+use super::{
+    GO_ON, Migration, SAVE_INTERVAL, check_indexes, check_number, differing, place, shown,
+};
 use crate::transfer::progress::Progress;
 use ::cluster::{ClusterStore, CopyIn, CopyState, Name, Stage};
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::name::Specification;
-use cabinet::{Database, Entry, Order, Position, Record};
+use cabinet::{Database, Entry, Meta, Order, Position, Record};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -22,6 +24,7 @@ pub(super) fn run(from: &str, to: &Name, options: Migration) -> Result<()> {
     let store = ClusterStore::connect_to_copy(to).context("cannot use the cluster")?;
     let mut copy = Copy { database, store: &store, source: path.display().to_string(), options };
     let state = copy.begin()?;
+    copy.copy_indexes()?;
     let state = copy.copy(state)?;
     copy.finish(state)
 }
@@ -64,7 +67,8 @@ impl Copy<'_> {
                     if position != Position::Start {
                         eprintln!("going on after {} records", present.copied);
                     }
-                    return Ok(present);
+                    let stage = if into_existing { Stage::Adding } else { present.stage };
+                    return Ok(CopyState { stage, ..present });
                 }
             } else if !into_existing {
                 bail!(
@@ -92,6 +96,34 @@ impl Copy<'_> {
         let state = CopyState { stage, source, place, copied: 0, expiring: 0 };
         self.store.set_copy_state(&state, self.options.wait)?;
         Ok(state)
+    }
+
+    /// Sets the indexes of a table, and lets its identifiers go on after those of the source. The
+    /// indexes come before the rows: so each row is put in one transaction with its entries before
+    /// it, and an index that is set later takes one transaction more for each row.
+    fn copy_indexes(&self) -> Result<()> {
+        let Some(table) = self.database.table() else { return Ok(()) };
+        let indexes = table.indices();
+        let present = self.store.indexes(self.options.wait)?.ready;
+        for index in indexes.iter().filter(|index| !present.contains(index)) {
+            let progress = Progress::of_records(&format!("indexing {}", shown(&index.column)), 0);
+            self.store
+                .set_index(index, self.options.wait, &|rows| progress.advance(rows))
+                .context(GO_ON)?;
+        }
+        self.store.raise_identifiers(table.last_uid(), self.options.wait).context(GO_ON)
+    }
+
+    /// Reads some records of the source from a position on. The value of a row is its encoding.
+    /// Returns the position after them.
+    fn read(&self, from: &Position, records: &mut Vec<Record>) -> Result<Option<Position>> {
+        Ok(match self.database.table() {
+            None => self.database.scan(from, |entry| records.push(Record::from(entry)))?,
+            Some(table) => table.scan(from, |key, row| {
+                let (key, value) = (key.to_vec(), row.stored().to_vec());
+                records.push(Record { key, value, meta: Meta::NONE, version: 0 });
+            })?,
+        })
     }
 
     /// Copies the records from the place of a state on. Returns the state at the end.
@@ -122,7 +154,7 @@ impl Copy<'_> {
         let mut last: Option<Vec<u8>> = None;
         while let Some(position) = next {
             let mut records = Vec::new();
-            next = self.database.scan(&position, |entry| records.push(Record::from(entry)))?;
+            next = self.read(&position, &mut records)?;
             for record in &records {
                 // The values of a key follow each other.
                 ensure!(
@@ -182,7 +214,15 @@ impl Copy<'_> {
 
     fn check(&self, state: &CopyState) -> Result<()> {
         let found = self.store.count(self.options.wait)?;
-        check_number(found, state.copied, state.expiring, state.stage == Stage::Adding)?;
+        let may_have_more = state.stage == Stage::Adding;
+        // Rows do not expire, so all of them must have been met.
+        let is_table = self.database.table().is_some();
+        let copied = if is_table { self.database.len() } else { state.copied };
+        check_number(found, copied, state.expiring, may_have_more)?;
+        if let Some(table) = self.database.table() {
+            let found = self.store.indexes(self.options.wait)?.ready;
+            check_indexes(&found, &table.indices(), may_have_more)?;
+        }
         if !self.options.verify {
             return Ok(());
         }
@@ -192,7 +232,7 @@ impl Copy<'_> {
         let mut next = Some(Position::Start);
         while let Some(position) = next {
             let mut records = Vec::new();
-            next = self.database.scan(&position, |entry| records.push(Record::from(entry)))?;
+            next = self.read(&position, &mut records)?;
             for record in &records {
                 comparison.compare(entry(record))?;
             }

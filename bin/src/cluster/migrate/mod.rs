@@ -13,7 +13,8 @@ use super::Migration;
 use ::cluster::{Kind, Name, is_cluster_name};
 use anyhow::{Result, bail, ensure};
 use cabinet::name::Specification;
-use std::time::Duration;
+use cabinet::table::{IndexDescription, Row, RowView};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Interval at which the place of a copy is recorded.
 const SAVE_INTERVAL: Duration = Duration::from_millis(500);
@@ -39,10 +40,6 @@ fn name(cluster: &str, local: &str) -> Result<Name> {
     let name = Name::parse(cluster)?;
     let specification = Specification::parse(local)?;
     ensure!(
-        name.kind != Kind::Table,
-        "{cluster} is a table, which is not copied: put its rows with a client"
-    );
-    ensure!(
         is_same_kind(name.kind, specification.kind),
         "{local} is a {} database, and {cluster} has kind={}: both must be of the same kind",
         specification.kind.title(),
@@ -55,19 +52,60 @@ fn is_same_kind(kind: Kind, local: cabinet::name::Kind) -> bool {
     match kind {
         Kind::Hash => local == cabinet::name::Kind::Hash,
         Kind::Tree => local == cabinet::name::Kind::Tree,
-        Kind::Table => false,
+        Kind::Fixed => local == cabinet::name::Kind::Fixed,
+        Kind::Table => local == cabinet::name::Kind::Table,
     }
+}
+
+/// Returns the row of stored bytes.
+fn row_of(key: &[u8], stored: &[u8]) -> Result<Row> {
+    let row = RowView::new(stored).to_row();
+    ensure!(row.encode()? == stored, "row {} is damaged", key.escape_ascii());
+    Ok(row)
+}
+
+/// Checks that a table has all indexes of its source, and no others unless it may have more.
+fn check_indexes(
+    found: &[IndexDescription],
+    copied: &[IndexDescription],
+    may_have_more: bool,
+) -> Result<()> {
+    let lacking = |those: &[IndexDescription], of: &[IndexDescription]| {
+        let index = those.iter().find(|index| !of.contains(index))?;
+        Some(format!("the {} index of column {:?}", index.kind.name(), shown(&index.column)))
+    };
+    if let Some(index) = lacking(copied, found) {
+        bail!("the copy lacks {index}: one of the databases was changed meanwhile");
+    }
+    match lacking(found, copied).filter(|_| !may_have_more) {
+        Some(index) => bail!("the copy has {index}, and its source has not"),
+        None => Ok(()),
+    }
+}
+
+fn shown(column: &[u8]) -> String {
+    column.escape_ascii().to_string()
 }
 
 /// Checks the number of records of a copy. Those that expire may be missing.
 fn check_number(found: u64, copied: u64, expiring: u64, may_have_more: bool) -> Result<()> {
-    let is_enough = found.saturating_add(expiring) >= copied;
     ensure!(
-        is_enough && (may_have_more || found <= copied),
-        "the copy has {found} records, and {copied} were copied: one of the databases was changed \
+        found.saturating_add(expiring) >= copied,
+        "the copy has {found} records, and its source {copied}: one of the databases was changed \
          meanwhile; --verify shows a record that differs"
     );
+    ensure!(
+        may_have_more || found <= copied,
+        "the copy has {found} records, and its source {copied}: one of the databases was changed \
+         meanwhile; remove all records of the copy, or go on with --into-existing"
+    );
     Ok(())
+}
+
+/// Returns the time, in milliseconds since 1970.
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Returns the error for records that differ after a copy.
@@ -98,6 +136,32 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_has_the_indexes_of_its_source_and_more_only_beside_other_rows() {
+        use cabinet::table::IndexKind::{Decimal, Lexical};
+        let index = |column: &[u8], kind| IndexDescription { column: column.to_vec(), kind };
+        let (one, other) = (index(b"a", Lexical), index(b"a", Decimal));
+        for (found, copied, may_have_more, is_right) in [
+            (vec![], vec![], false, true),
+            (vec![one.clone()], vec![one.clone()], false, true),
+            (vec![], vec![one.clone()], true, false),
+            (vec![other.clone()], vec![one.clone()], true, false),
+            (vec![one.clone()], vec![], false, false),
+            (vec![one.clone()], vec![], true, true),
+        ] {
+            assert_eq!(check_indexes(&found, &copied, may_have_more).is_ok(), is_right);
+        }
+    }
+
+    #[test]
+    fn a_row_that_does_not_parse_to_its_end_is_damaged() {
+        let stored = Row::new().with(b"c", b"1").unwrap().encode().unwrap();
+        assert_eq!(row_of(b"k", &stored).unwrap().get(b"c"), Some(&b"1"[..]));
+        let error = row_of(b"k", &stored[..stored.len() - 1]).unwrap_err().to_string();
+        assert_eq!(error, "row k is damaged");
+        assert!(row_of(b"k", b"").unwrap().is_empty());
+    }
+
+    #[test]
     fn one_of_the_names_is_in_a_cluster_and_both_are_of_one_kind() {
         let options =
             Migration { into_existing: false, verify: false, wait: Duration::from_secs(1) };
@@ -107,6 +171,9 @@ mod tests {
             ("a.tcb", "cassandra://a/b", "is a B+ tree database"),
             ("*", "cassandra://a/b", "is a on-memory hash database"),
             ("cassandra://a/b#kind=tcb", "a.tch", "has kind=tcb"),
+            ("a.tcb", "cassandra://a/b#kind=tct", "has kind=tct"),
+            ("cassandra://a/b#kind=tcb", "a.tct", "is a table database"),
+            ("cassandra://a/b#kind=tcf", "a.tcb", "has kind=tcf"),
             ("a.txt", "cassandra://a/b", "a.txt"),
         ] {
             let error = migrate(from, to, options).unwrap_err().to_string();

@@ -1,17 +1,12 @@
 //! Benchmark: mailings by address, stored as a table with a column per date, and as a hash database
 //! whose values are lines. It is a workload that users of Tokyo Cabinet described.
 
-use super::clients::{check_clients, in_parallel, scatter};
+use super::clients::{check_clients, in_parallel};
+use super::mailing::{Mailing, address, date, first_date, looked_up};
 use super::own_server::OwnServer;
 use anyhow::{Result, bail, ensure};
 use client::Client;
 use std::path::PathBuf;
-
-/// One of this many addresses gets a second mailing.
-const SECOND_MAILINGS: u64 = 8;
-
-/// Number of dates.
-const DATES: u64 = 30;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Mailings {
@@ -53,19 +48,19 @@ impl Kind {
     }
 }
 
-/// A mailing to one address.
-struct Mailing {
-    address: u64,
-    date: u64,
-}
-
 impl Mailings {
     pub(super) fn run(&self) -> Result<()> {
         ensure!(self.rows > 0, "no rows");
         check_clients(&self.clients)?;
         if let Some(name) = &self.cluster {
-            crate::cluster::check(name)?;
             ensure!(self.kinds.len() == 1, "a database in a cluster has one kind: give --kinds");
+            let has_rows = crate::cluster::is_table(name)?;
+            ensure!(
+                has_rows == (self.kinds[0] == Kind::Table),
+                "{name} is {} table: give --kinds {}",
+                if has_rows { "a" } else { "no" },
+                if has_rows { "table" } else { "hash" }
+            );
         }
         println!("kind\tclients\tload rows/s\tload s\tlookups/s\tlookup s\trows\tbytes on disk");
         for kind in &self.kinds {
@@ -82,10 +77,10 @@ impl Mailings {
         let mut server = OwnServer::start(&parent, database, &[])?;
         // Records that are there are not the benchmark's to remove.
         ensure!(server.connect()?.count()? == 0, "{database} has records");
-        let mailings = self.rows + self.rows / SECOND_MAILINGS;
+        let mailings = Mailing::count(self.rows);
         let load = in_parallel(&server, clients, "load", mailings, &|client, own, done| {
             for number in 0..mailings {
-                let mailing = self.mailing(number);
+                let mailing = Mailing::of(number, self.rows);
                 // One client sends all mailings to an address.
                 if own(mailing.address) {
                     send(kind, client, &mailing)?;
@@ -98,8 +93,7 @@ impl Mailings {
             in_parallel(&server, clients, "look up", self.lookups, &|client, own, done| {
                 for number in 0..self.lookups {
                     if own(number) {
-                        let address = scatter(number ^ 0x5eed) % self.rows;
-                        look_up(kind, client, address)?;
+                        look_up(kind, client, looked_up(number, self.rows))?;
                         done();
                     }
                 }
@@ -123,25 +117,17 @@ impl Mailings {
         );
         Ok(())
     }
-
-    /// The first mailings go to every address once, the others to some a second time.
-    fn mailing(&self, number: u64) -> Mailing {
-        let scattered = scatter(number);
-        let address = if number < self.rows { number } else { scattered % self.rows };
-        // A different date than the first one's.
-        let again = u64::from(number >= self.rows) * (DATES / 2);
-        Mailing { address, date: (address + again) % DATES }
-    }
 }
 
 fn send(kind: Kind, client: &Client, mailing: &Mailing) -> Result<()> {
-    let (key, date) = (address(mailing.address), date(mailing.date));
+    let key = address(mailing.address);
     match kind {
         Kind::Table => {
+            let date = date(mailing.date);
             client.misc(b"putcat", 0, &[&key[..], date.as_bytes(), b"1"])?;
         }
         Kind::Hash => {
-            let line = format!("{date}\t1\n");
+            let line = mailing.line();
             match client.get(&key)? {
                 None => client.put(&key, line.as_bytes())?,
                 Some(_) => client.put_cat(&key, line.as_bytes())?,
@@ -156,20 +142,11 @@ fn look_up(kind: Kind, client: &Client, number: u64) -> Result<()> {
     let Some(value) = client.get(&key)? else {
         bail!("{} is missing", String::from_utf8_lossy(&key));
     };
-    let first = date(number % DATES);
+    let first = first_date(number);
     ensure!(
         value.windows(first.len()).any(|part| part == first.as_bytes()),
         "the {kind:?} has another value under {}",
         String::from_utf8_lossy(&key)
     );
     Ok(())
-}
-
-fn address(number: u64) -> Vec<u8> {
-    // Scattered, so that addresses are not in order.
-    format!("{:07x}.{number}@example.com", scatter(number) >> 36).into_bytes()
-}
-
-fn date(number: u64) -> String {
-    format!("2026-11-{:02}", number + 1)
 }

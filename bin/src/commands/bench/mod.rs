@@ -1,10 +1,12 @@
 //! `tyrant bench`: benchmarks that anyone can repeat.
 
 mod clients;
+mod mailing;
 mod mailings;
 mod own_server;
 mod processors;
 mod replication;
+mod scatter;
 mod seeding;
 
 use anyhow::Result;

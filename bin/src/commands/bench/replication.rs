@@ -1,9 +1,10 @@
 //! Benchmark: cost of a replica for its master, and the replica's lag. It runs the same inserts
 //! into a server without a replica and with one, on this machine.
 
-use super::clients::{check_clients, in_parallel, scatter};
+use super::clients::{check_clients, in_parallel};
 use super::own_server::OwnServer;
 use super::processors::Processors;
+use super::scatter::scatter;
 use anyhow::{Result, ensure};
 use client::Client;
 use std::net::TcpListener;

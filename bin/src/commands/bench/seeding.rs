@@ -1,8 +1,9 @@
 //! Benchmark: latency of a master's clients while an empty replica becomes a copy of it, all on
 //! this machine. It also checks that the copy is equal.
 
-use super::clients::{check_clients, in_parallel, scatter};
+use super::clients::{check_clients, in_parallel};
 use super::own_server::OwnServer;
+use super::scatter::scatter;
 use anyhow::{Context, Result, bail, ensure};
 use client::{Client, Reply};
 use std::net::TcpListener;

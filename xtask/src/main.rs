@@ -21,8 +21,10 @@ mod faults;
 mod full_disk;
 mod fuzz;
 mod languages;
+mod library;
 mod memcached;
 mod metrics;
+mod misc;
 mod package;
 mod programs;
 mod random;
@@ -176,9 +178,12 @@ enum Command {
         #[command(flatten)]
         build: Build,
     },
+    /// Check the embedded library: features, public items, oldest compiler, package.
+    Library(library::Options),
     /// Write the generated parts of the pages, after a change of the settings.
     Docs,
-    /// Check the source: widths, citations, words, and which module and crate uses which.
+    /// Check the source: widths, citations, words, unsafe code, and which module and crate uses
+    /// which.
     Tidy,
 }
 
@@ -241,6 +246,7 @@ fn main() -> Result<()> {
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
         Command::Package { is_static: true, .. } => package::build_and_try_static(),
         Command::Package { build, .. } => package::build_and_try(build.profile()),
+        Command::Library(options) => library::run(&options),
         Command::Docs => docs::run(),
         Command::Tidy => tidy::run(&command_names()),
     }
@@ -255,9 +261,10 @@ fn command_names() -> Vec<String> {
 fn test(cassandra_nodes: u8) -> Result<()> {
     // The end-to-end tests and all suites below run the programs.
     cargo(&["test", "--workspace"])?;
+    library::run_all()?;
     cassandra::test(cassandra_nodes, None)?;
     if cassandra_nodes > 1 {
-        for kind in [cassandra::chaos::Kind::Tch, cassandra::chaos::Kind::Tcb] {
+        for kind in cassandra::chaos::Kind::ALL {
             cassandra::chaos::run_all(Profile::Debug, kind, cassandra::chaos::WRITES)?;
         }
     }

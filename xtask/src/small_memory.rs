@@ -4,6 +4,7 @@
 
 use crate::cgroup::MemoryCgroup;
 use crate::memcached::Connection;
+use crate::misc;
 use crate::programs::{Profile, Server, build};
 use crate::requirements;
 use anyhow::{Context, Result, bail, ensure};
@@ -361,7 +362,7 @@ fn key(kind: &str, number: u64) -> String {
 fn put(kind: &str, number: u64) -> Vec<u8> {
     let key = key(kind, number);
     if kind == "tct" {
-        return misc("put", &[key.as_bytes(), b"name", &VALUE]);
+        return misc::request("put", &[key.as_bytes(), b"name", &VALUE]);
     }
     put_of(&key, &VALUE)
 }
@@ -373,19 +374,6 @@ fn put_of(key: &str, value: &[u8]) -> Vec<u8> {
     request.extend((value.len() as u32).to_be_bytes());
     request.extend(key.as_bytes());
     request.extend(value);
-    request
-}
-
-fn misc(name: &str, arguments: &[&[u8]]) -> Vec<u8> {
-    let mut request = vec![0xc8, 0x90];
-    for number in [name.len(), 0, arguments.len()] {
-        request.extend((number as u32).to_be_bytes());
-    }
-    request.extend(name.as_bytes());
-    for argument in arguments {
-        request.extend((argument.len() as u32).to_be_bytes());
-        request.extend(*argument);
-    }
     request
 }
 
@@ -411,6 +399,6 @@ fn large_requests(kind: &str, records: u64) -> Result<Vec<(String, Vec<u8>)>> {
         ("a list over HTTP".to_owned(), list.into()),
         (format!("mget of {KEYS} keys"), mget),
         (format!("a get line of {} bytes", get.len()), get.into_bytes()),
-        ("misc regex .".to_owned(), misc("regex", &[b"."])),
+        ("misc regex .".to_owned(), misc::request("regex", &[b"."])),
     ])
 }

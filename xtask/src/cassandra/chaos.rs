@@ -2,6 +2,8 @@
 //! another, then all at once; then two of three are down. No acknowledged write may be lost, and
 //! no failure may look like an answer.
 
+mod tables;
+
 use super::Nodes;
 use crate::memcached::{self, Connection};
 use crate::programs::{Profile, Server, build, free_port, run};
@@ -36,6 +38,9 @@ const COUNTERS: usize = 4;
 /// Keys of one request when all records are read.
 const KEYS_AT_ONCE: usize = 50;
 
+/// Key of a record that no request reaches without a majority of the nodes. It is an id, too.
+const REFUSED: &str = "refused-8";
+
 /// Bytes of Tokyo Tyrant's protocol.
 const MAGIC: u8 = 0xc8;
 const PUT: u8 = 0x10;
@@ -50,6 +55,8 @@ struct Told {
     stored: Vec<String>,
     /// Keys of all other puts, which may have been made.
     others: Vec<String>,
+    /// Each row of a table as it may be.
+    rows: tables::Rows,
     /// Acknowledged additions to each counter, and those with an unknown outcome.
     added: BTreeMap<String, (usize, usize)>,
     unavailable: usize,
@@ -101,6 +108,9 @@ impl Told {
     }
 }
 
+/// Client of the load: port, number of the client, what it is told, and whether it stops.
+type Client = fn(u16, usize, &Mutex<Told>, &AtomicBool) -> Result<()>;
+
 /// Kind of the database.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
@@ -108,6 +118,15 @@ pub(crate) enum Kind {
     Tch,
     /// B+ tree, whose lists must have its records.
     Tcb,
+    /// Fixed-length, with the same lists.
+    Tcf,
+    /// Table, whose indexes must lead to its rows.
+    Tct,
+}
+
+impl Kind {
+    /// Every kind.
+    pub(crate) const ALL: [Self; 4] = [Self::Tch, Self::Tcb, Self::Tcf, Self::Tct];
 }
 
 /// Kills nodes under load. Each phase lasts until `writes` writes more are acknowledged.
@@ -115,7 +134,13 @@ pub(crate) fn run_all(profile: Profile, kind: Kind, writes: usize) -> Result<()>
     let programs = build(profile)?;
     let nodes = Nodes::start_new(3)?;
     let folder = tempfile::tempdir().context("no temporary folder")?;
-    let options = if kind == Kind::Tcb { "#kind=tcb" } else { "" };
+    let options = match kind {
+        Kind::Tch => "",
+        Kind::Tcb => "#kind=tcb",
+        // Ids up to 16 billion.
+        Kind::Tcf => "#kind=tcf#width=64#limsiz=1t",
+        Kind::Tct => "#kind=tct",
+    };
     let name = format!("cassandra://{}/chaos{options}", nodes.contact_points());
     run(Command::new(programs.join("tyrant")).args(["cluster", "init", &name]))?;
     let start = |log: &str| {
@@ -125,17 +150,27 @@ pub(crate) fn run_all(profile: Profile, kind: Kind, writes: usize) -> Result<()>
     let servers = [start("log-1")?, start("log-2")?];
     let told = Mutex::new(Told::default());
     let stops = AtomicBool::new(false);
-    for counter in 0..COUNTERS {
-        let set = Connection::open(servers[0].port)?.set(&format!("m-sum-{counter}"), b"0")?;
-        ensure!(set == "STORED", "{set}");
+    match kind {
+        Kind::Tct => tables::set_indexes(servers[0].port)?,
+        Kind::Tch | Kind::Tcb | Kind::Tcf => {
+            for counter in 0..COUNTERS {
+                let key = counter_of('m', counter);
+                let set = Connection::open(servers[0].port)?.set(&key, b"0")?;
+                ensure!(set == "STORED", "{set}");
+            }
+        }
     }
+    let (text, binary): (Client, Client) = match kind {
+        Kind::Tct => (tables::text_client, tables::binary_client),
+        Kind::Tch | Kind::Tcb | Kind::Tcf => (text_client, binary_client),
+    };
     std::thread::scope(|scope| {
         let mut clients = Vec::new();
         for number in 0..CLIENTS * 2 {
             let port = servers[number % 2].port;
             let (told, stops) = (&told, &stops);
-            clients.push(scope.spawn(move || text_client(port, number, told, stops)));
-            clients.push(scope.spawn(move || binary_client(port, number, told, stops)));
+            clients.push(scope.spawn(move || text(port, number, told, stops)));
+            clients.push(scope.spawn(move || binary(port, number, told, stops)));
         }
         let faults = faults(&nodes, &told, writes);
         stops.store(true, Ordering::Relaxed);
@@ -149,11 +184,15 @@ pub(crate) fn run_all(profile: Profile, kind: Kind, writes: usize) -> Result<()>
         "{} writes acknowledged, {} refused, {} with an unknown outcome",
         told.acknowledged, told.unavailable, told.unknown
     );
-    check_records(servers[1].port, &told)?;
-    if kind == Kind::Tcb {
-        check_list(servers[0].port, &told)?;
+    match kind {
+        Kind::Tch => check_records(servers[1].port, &told)?,
+        Kind::Tcb | Kind::Tcf => {
+            check_records(servers[1].port, &told)?;
+            check_list(servers[0].port, &told, kind == Kind::Tcf)?;
+        }
+        Kind::Tct => tables::check(servers.each_ref().map(|server| server.port), &told.rows)?,
     }
-    check_refusals(&nodes, &servers[0], &servers[1])
+    check_refusals(&nodes, &servers[0], &servers[1], kind)
 }
 
 /// Kills a majority of the nodes below a server, and brings them back: no failure may look like an
@@ -170,7 +209,7 @@ pub(super) fn run_refusals(profile: Profile, nodes: &Nodes) -> Result<()> {
     let (log, options) = (folder.path().join("log"), ["--admin", address.as_str()]);
     let server = Server::start_with(&programs, Path::new(&name), &log, &options)?;
     wait_for_readiness(admin, "200")?;
-    check_refusals(nodes, &server, &server)?;
+    check_refusals(nodes, &server, &server, Kind::Tch)?;
     wait_for_readiness(admin, "503")?;
     for node in majority(nodes) {
         nodes.start(node)?;
@@ -252,6 +291,17 @@ fn phase(
     Ok(())
 }
 
+/// Returns the key of a counter that all clients of a protocol share. All keys are different ids in
+/// a fixed-length database.
+fn counter_of(protocol: char, counter: usize) -> String {
+    format!("{protocol}-sum-{}{counter}", u8::from(protocol == 'b') + 1)
+}
+
+/// Returns the key of a record that one client puts.
+fn key_of(protocol: char, number: usize, round: usize) -> String {
+    format!("{protocol}-{}{number:02}-{round:06}", u8::from(protocol == 'b') + 1)
+}
+
 /// Puts records and adds to counters through memcached's protocol.
 fn text_client(port: u16, number: usize, told: &Mutex<Told>, stops: &AtomicBool) -> Result<()> {
     let mut connection = Connection::open(port)?;
@@ -262,11 +312,11 @@ fn text_client(port: u16, number: usize, told: &Mutex<Told>, stops: &AtomicBool)
         let (key, request, expected);
         let is_addition = round % 4 == 0;
         if is_addition {
-            key = format!("m-sum-{}", (number + round / 4) % COUNTERS);
+            key = counter_of('m', (number + round / 4) % COUNTERS);
             request = format!("incr {key} 1\r\n").into_bytes();
             expected = None;
         } else {
-            key = format!("m-{number}-{round}");
+            key = key_of('m', number, round);
             request = memcached::set_request(&key, key.as_bytes());
             expected = Some("STORED");
         }
@@ -299,8 +349,8 @@ fn binary_client(port: u16, number: usize, told: &Mutex<Told>, stops: &AtomicBoo
         }
         let is_addition = round % 4 == 0;
         let key = match is_addition {
-            true => format!("b-sum-{}", (number + round / 4) % COUNTERS),
-            false => format!("b-{number}-{round}"),
+            true => counter_of('b', (number + round / 4) % COUNTERS),
+            false => key_of('b', number, round),
         };
         let length = (key.len() as u32).to_be_bytes();
         let (request, reply_bytes) = match is_addition {
@@ -367,18 +417,23 @@ fn check_records(port: u16, told: &Told) -> Result<()> {
 
 /// Compares the list of the keys with the records: those that may have been put are listed if they
 /// are there.
-fn check_list(port: u16, told: &Told) -> Result<()> {
+fn check_list(port: u16, told: &Told, has_ids: bool) -> Result<()> {
+    let listed_as = |key: &String| match has_ids {
+        true => key.chars().filter(char::is_ascii_digit).collect(),
+        false => key.clone(),
+    };
     let mut expected: BTreeSet<String> =
-        told.stored.iter().chain(told.added.keys()).cloned().collect();
+        told.stored.iter().chain(told.added.keys()).map(listed_as).collect();
     let mut connection = Connection::open(port)?;
     for key in &told.others {
         if connection.get(key)?.is_some() {
-            expected.insert(key.clone());
+            expected.insert(listed_as(key));
         }
     }
     let mut stream = connect(port)?;
-    let (prefix_bytes, all) = (0_u32.to_be_bytes(), u32::MAX.to_be_bytes());
-    stream.write_all(&[&[MAGIC, KEYS_WITH_PREFIX][..], &prefix_bytes, &all].concat())?;
+    let prefix = if has_ids { &b"[min,max]"[..] } else { b"" };
+    let (length, all) = ((prefix.len() as u32).to_be_bytes(), u32::MAX.to_be_bytes());
+    stream.write_all(&[&[MAGIC, KEYS_WITH_PREFIX][..], &length, &all, prefix].concat())?;
     let mut head = [0; 5];
     stream.read_exact(&mut head).context("no list")?;
     ensure!(head[0] == 0, "the list was refused");
@@ -389,8 +444,10 @@ fn check_list(port: u16, told: &Told) -> Result<()> {
         stream.read_exact(&mut length)?;
         let mut key = vec![0; u32::from_be_bytes(length) as usize];
         stream.read_exact(&mut key)?;
-        ensure!(last.as_ref() < Some(&key), "the list is not in order");
-        last = Some(key.clone());
+        // Shorter numbers are smaller.
+        let place = Some((if has_ids { key.len() } else { 0 }, key.clone()));
+        ensure!(last < place, "the list is not in order");
+        last = place;
         listed.insert(String::from_utf8(key)?);
     }
     let differing: Vec<_> = expected.symmetric_difference(&listed).collect();
@@ -404,9 +461,12 @@ fn check_list(port: u16, told: &Told) -> Result<()> {
 }
 
 /// Kills a majority of the nodes, and checks that each protocol is told of a failure.
-fn check_refusals(nodes: &Nodes, first: &Server, last: &Server) -> Result<()> {
+fn check_refusals(nodes: &Nodes, first: &Server, last: &Server, kind: Kind) -> Result<()> {
     let mut connection = Connection::open(first.port)?;
-    ensure!(connection.set("refused", b"old")? == "STORED", "cannot store a record");
+    // The value of a row has a name and a value.
+    let value = if kind == Kind::Tct { "c\0x" } else { "x" };
+    let of = |verb: &str, key: &str| format!("{verb} {key} 0 0 {}\r\n{value}\r\n", value.len());
+    ensure!(connection.set(REFUSED, value.as_bytes())? == "STORED", "cannot store a record");
     for node in majority(nodes) {
         nodes.kill(node)?;
     }
@@ -419,10 +479,10 @@ fn check_refusals(nodes: &Nodes, first: &Server, last: &Server) -> Result<()> {
     };
     for _ in 0..3 {
         for request in [
-            "set refused 0 0 1\r\nx\r\n",
-            "get refused\r\n",
-            "add new 0 0 1\r\nx\r\n",
-            "delete refused\r\n",
+            of("set", REFUSED),
+            format!("get {REFUSED}\r\n"),
+            of("add", "new-9"),
+            format!("delete {REFUSED}\r\n"),
         ] {
             let since = Instant::now();
             connection.send(request.as_bytes())?;
@@ -430,11 +490,12 @@ fn check_refusals(nodes: &Nodes, first: &Server, last: &Server) -> Result<()> {
             ensure!(line.starts_with("SERVER_ERROR the store "), "{request:?}: {line}");
             took(since)?;
         }
-        let key = b"refused";
-        let length = (key.len() as u32).to_be_bytes();
+        let key = REFUSED.as_bytes();
+        let [length, value_length] =
+            [key.len(), value.len()].map(|length| (length as u32).to_be_bytes());
         for request in [
             [&[MAGIC, GET][..], &length, key].concat(),
-            [&[MAGIC, PUT][..], &length, &length, key, key].concat(),
+            [&[MAGIC, PUT][..], &length, &value_length, key, value.as_bytes()].concat(),
         ] {
             let since = Instant::now();
             let mut stream = connect(last.port)?;
@@ -448,7 +509,7 @@ fn check_refusals(nodes: &Nodes, first: &Server, last: &Server) -> Result<()> {
             let since = Instant::now();
             let mut stream = connect(last.port)?;
             let head =
-                format!("{method} /refused HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+                format!("{method} /{REFUSED} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
             stream.write_all(head.as_bytes())?;
             let mut reply = String::new();
             stream.read_to_string(&mut reply)?;

@@ -1,5 +1,7 @@
 //! Copies of databases into the cluster and back, which are killed again and again on their way.
 
+mod tables;
+
 use super::Nodes;
 use crate::programs::{Profile, build, run};
 use crate::random::Random;
@@ -24,6 +26,7 @@ const FAR_EXPIRY_MS: u64 = 4_000_000_000_000;
 
 /// Programs and files of a test.
 struct Test {
+    programs: PathBuf,
     tyrant: PathBuf,
     folder: tempfile::TempDir,
     /// Beginning of the names of databases in the cluster.
@@ -33,15 +36,18 @@ struct Test {
 
 /// Copies a database of each kind.
 pub(super) fn run_all(profile: Profile, nodes: &Nodes) -> Result<()> {
+    let programs = build(profile)?;
     let test = Test {
-        tyrant: build(profile)?.join("tyrant"),
+        tyrant: programs.join("tyrant"),
+        programs,
         folder: tempfile::tempdir().context("no temporary folder")?,
         cluster: format!("cassandra://{}", nodes.contact_points()),
         replication: nodes.numbers().count().to_string(),
     };
-    for kind in ["tch", "tcb"] {
-        test.copy_there_and_back(kind)?;
+    for (kind, options) in [("tch", ""), ("tcb", ""), ("tcf", "#width=600")] {
+        test.copy_there_and_back(kind, options)?;
     }
+    test.copy_a_table()?;
     test.refuse()?;
     test.refuse_several_values()?;
     test.lose_the_cluster(nodes)
@@ -64,27 +70,43 @@ impl Test {
         Ok(name)
     }
 
-    fn copy_there_and_back(&self, kind: &str) -> Result<()> {
+    fn copy_there_and_back(&self, kind: &str, options: &str) -> Result<()> {
         let (source, copy) =
             (self.local(&format!("source.{kind}")), self.local(&format!("copy.{kind}")));
-        let lines = self.path(&format!("{kind}.jsonl"));
-        fs::write(&lines, records())?;
-        run(Command::new(&self.tyrant).arg("import").arg(&lines).args(["--into", &source]))?;
-        let name = self.init(&format!("migrate_{kind}"), &format!("#kind={kind}"))?;
+        let into = format!("{source}{options}");
+        self.import(&records(kind == "tcf"), &into)?;
+        let name = self.init(&format!("migrate_{kind}"), &format!("#kind={kind}{options}"))?;
 
         // Few statements at once make the copy last for some seconds.
         let slow = format!("{name}#inflight=4");
-        let there = self.kill_and_go_on(&source, &slow, &name)?;
-        ensure!(there.is_refused, "an incomplete copy can be used");
-        ensure!(there.went_on > 0, "no copy went on in the middle");
-        let back = self.kill_and_go_on(&name, &copy, &name)?;
-        println!(
-            "{kind}: {RECORDS} records there after {} kills, and back after {}",
-            there.kills, back.kills
-        );
-        ensure!(there.kills > 0 && back.kills > 0, "no copy was killed");
+        self.copy_there(&source, &slow, &name)?;
+        self.copy_back(&name, &copy)?;
         ensure!(self.exported(&source)? == self.exported(&copy)?, "the copy differs");
-        ensure!(!self.path(&format!("copy.{kind}.migration")).exists(), "a state is left");
+        Ok(())
+    }
+
+    /// Makes a local database of lines of JSON.
+    fn import(&self, lines: &str, database: &str) -> Result<()> {
+        let file = self.path("lines.jsonl");
+        fs::write(&file, lines)?;
+        run(Command::new(&self.tyrant).arg("import").arg(&file).args(["--into", database]))
+    }
+
+    /// Copies a database into the cluster, by a name that makes it slow.
+    fn copy_there(&self, source: &str, slow: &str, name: &str) -> Result<()> {
+        let killed = self.kill_and_go_on(source, slow, name)?;
+        println!("{RECORDS} records are in {name} after {} kills", killed.kills);
+        ensure!(killed.is_refused, "an incomplete copy can be used");
+        ensure!(killed.went_on > 0, "no copy went on in the middle");
+        Ok(())
+    }
+
+    /// Copies a database out of the cluster.
+    fn copy_back(&self, name: &str, copy: &str) -> Result<()> {
+        let killed = self.kill_and_go_on(name, copy, name)?;
+        println!("{RECORDS} records are in {copy} after {} kills", killed.kills);
+        ensure!(killed.kills > 0, "no copy was killed");
+        ensure!(!PathBuf::from(format!("{copy}.migration")).exists(), "a state is left");
         Ok(())
     }
 
@@ -164,9 +186,7 @@ impl Test {
         ensure!(self.exported(&source)? == self.exported(&copy)?, "a copy into itself differs");
         // Records that are there already stay.
         let more = self.local("more.tch");
-        let line = self.path("more.jsonl");
-        fs::write(&line, "{\"key\":\"one more\",\"value\":\"x\"}\n")?;
-        run(Command::new(&self.tyrant).arg("import").arg(&line).args(["--into", &more]))?;
+        self.import("{\"key\":\"one more\",\"value\":\"x\"}\n", &more)?;
         let add = ["cluster", "migrate", "--into-existing", "--verify", &more, &name];
         run(Command::new(&self.tyrant).args(add))?;
         let all = self.local("all.tch");
@@ -179,13 +199,11 @@ impl Test {
 
     /// Checks that a tree with several values of a key is refused, and can be corrected.
     fn refuse_several_values(&self) -> Result<()> {
-        let lines = self.path("several.jsonl");
         let line = "{\"key\":\"k\",\"value\":\"v\"}\n";
         let name = self.init("migrate_several", "#kind=tcb")?;
         for (source, text) in [("several.tcb", line.repeat(2)), ("one.tcb", line.to_owned())] {
             let source = self.local(source);
-            fs::write(&lines, text)?;
-            run(Command::new(&self.tyrant).arg("import").arg(&lines).args(["--into", &source]))?;
+            self.import(&text, &source)?;
             match source.ends_with("several.tcb") {
                 true => {
                     let told = self.fail(&[&source, &name])?;
@@ -239,17 +257,21 @@ struct Killed {
     is_refused: bool,
 }
 
-/// Returns records as lines of JSON: binary keys and values, flags, expiry.
-fn records() -> String {
+/// Returns records as lines of JSON: binary keys or ids, values, flags, expiry.
+fn records(has_ids: bool) -> String {
     let mut random = Random(7);
     let mut lines = String::new();
     for number in 0..RECORDS {
         let length = random.below(600);
         let value: String =
             (0..length).map(|_| char::from(b'a' + random.below(26) as u8)).collect();
-        // The first key is empty.
-        let key = if number == 0 { String::new() } else { format!("ff00{number:08x}") };
-        let _ = write!(lines, "{{\"key_hex\":\"{key}\",\"value\":\"{value}\"");
+        let key = match number {
+            _ if has_ids => format!("\"key\":\"{}\"", number + 1),
+            // The first key is empty.
+            0 => "\"key_hex\":\"\"".to_owned(),
+            _ => format!("\"key_hex\":\"ff00{number:08x}\""),
+        };
+        let _ = write!(lines, "{{{key},\"value\":\"{value}\"");
         if number % 3 == 0 {
             let _ = write!(lines, ",\"flags\":{}", number + 1);
         }

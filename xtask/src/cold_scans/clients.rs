@@ -4,6 +4,7 @@
 use super::{Database, KEY_BYTES, Options};
 use crate::cgroup::MemoryCgroup;
 use crate::memcached::Connection;
+use crate::misc;
 use crate::programs::Server;
 use crate::random::Random;
 use anyhow::{Context, Result, ensure};
@@ -128,15 +129,7 @@ impl Gets<'_> {
 /// Has the server search all records for one that is not there.
 fn search(port: u16) -> Result<()> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    let mut request = vec![0xc8, 0x90];
-    for number in ["regex".len(), 0, 1] {
-        request.extend((number as u32).to_be_bytes());
-    }
-    request.extend(b"regex");
-    let pattern = b"no key is like this";
-    request.extend((pattern.len() as u32).to_be_bytes());
-    request.extend(pattern);
-    stream.write_all(&request)?;
+    stream.write_all(&misc::request("regex", &[b"no key is like this"]))?;
     let mut reply = [0; 5];
     stream.read_exact(&mut reply)?;
     ensure!(reply == [0; 5], "the search replied {reply:?}");

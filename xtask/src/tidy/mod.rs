@@ -6,6 +6,7 @@ mod dependencies;
 mod executor;
 mod modules;
 mod tree;
+mod unsafe_code;
 mod words;
 
 use crate::programs::workspace;
@@ -40,6 +41,7 @@ fn problems(tree: &Tree, commands: &[String]) -> Vec<Problem> {
     problems.extend(modules::problems(tree));
     problems.extend(dependencies::problems(tree));
     problems.extend(executor::problems(tree));
+    problems.extend(unsafe_code::problems(tree));
     problems.sort();
     problems
 }

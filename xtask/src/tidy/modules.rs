@@ -2,9 +2,10 @@
 //!
 //! A use is a path that begins with `crate::`, or with as many `super::` as lead to the root, in
 //! a `use` or within code. A name that the root takes from a module by `pub use` counts as that
-//! module. Comments, items under `#[cfg(test)]` and modules called `tests` are left out. Not seen
-//! are names behind a `*`, paths that macros put together, `super::` within a module in braces, and
-//! methods of a type that reached the module some other way.
+//! module. Comments, items under `#[cfg(test)]`, the files of modules that are declared there, and
+//! modules called `tests` are left out. Not seen are names behind a `*`, paths that macros put
+//! together, `super::` within a module in braces, and methods of a type that reached the module
+//! some other way.
 
 use super::Problem;
 use super::tree::Tree;
@@ -88,16 +89,27 @@ fn circle(uses: &Uses, start: &String) -> Option<Vec<String>> {
 
 /// Returns which modules of a crate use which.
 fn uses(tree: &Tree, source: &str) -> Uses {
-    let files: Vec<(&str, Vec<&str>, String)> = tree
+    let texts: Vec<(&str, Vec<&str>, &str)> = tree
         .texts
         .iter()
         .filter_map(|(path, text)| {
             let module = path.strip_prefix(source)?.strip_prefix('/')?.strip_suffix(".rs")?;
             let module = module.strip_suffix("/mod").unwrap_or(module);
-            Some((path.as_str(), module.split('/').collect(), without_tests(text)))
+            Some((path.as_str(), module.split('/').collect(), text.as_str()))
         })
         .collect();
-    let is_root = |module: &[&str]| matches!(module, ["lib" | "main"]);
+    let of_tests: Vec<Vec<&str>> = texts
+        .iter()
+        .flat_map(|(_, module, text)| {
+            let above = if is_root(module) { &[][..] } else { module };
+            test_modules(text).map(move |name| [above, &[name]].concat())
+        })
+        .collect();
+    let files: Vec<(&str, Vec<&str>, String)> = texts
+        .into_iter()
+        .filter(|(_, module, _)| !of_tests.iter().any(|tests| module.starts_with(tests)))
+        .map(|(path, module, text)| (path, module, without_tests(text)))
+        .collect();
     let modules: BTreeSet<&str> = files
         .iter()
         .filter(|(_, module, _)| !is_root(module) && module[0] != "tests")
@@ -135,6 +147,22 @@ fn uses(tree: &Tree, source: &str) -> Uses {
         }
     }
     uses
+}
+
+/// Returns whether a module is the root of its crate.
+fn is_root(module: &[&str]) -> bool {
+    matches!(module, ["lib" | "main"])
+}
+
+/// Returns the names of the modules with files of their own that a text declares for tests only.
+fn test_modules(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text.lines().map(str::trim);
+    lines.clone().zip(lines.skip(1)).filter(|(above, _)| *above == "#[cfg(test)]").filter_map(
+        |(_, line)| {
+            let declaration = line.rsplit_once("mod ").map_or("", |(_, name)| name);
+            declaration.strip_suffix(';')
+        },
+    )
 }
 
 /// Returns the names that a text takes from the root, and where it does so. `depth` is the number
@@ -254,6 +282,23 @@ mod tests {
                 "{root} {b}"
             );
         }
+    }
+
+    #[test]
+    fn tests_may_use_what_is_above_their_module() {
+        let files = |declaration: &str| {
+            let b = format!("{declaration}\nmod tested;\n");
+            let files = [
+                ("crates/wire/Cargo.toml", ""),
+                ("crates/wire/src/lib.rs", ""),
+                ("crates/wire/src/a.rs", "use crate::b::B;\n"),
+                ("crates/wire/src/b/mod.rs", &b),
+                ("crates/wire/src/b/tested.rs", "use crate::a::A;\n"),
+            ];
+            found(&files, problems)
+        };
+        assert_eq!(files("#[cfg(test)]"), [""; 0]);
+        assert_eq!(files("").len(), 1);
     }
 
     #[test]

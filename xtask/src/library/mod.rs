@@ -1,0 +1,62 @@
+//! `cargo xtask library`: checks of cabinet as a product of its own: its features, its public
+//! surface, the oldest compiler, what is published, and changes that break its users.
+
+mod features;
+mod public_api;
+mod release;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+/// Name of the package.
+const PACKAGE: &str = "tyrant-cabinet";
+
+/// Folder of the package, from the workspace.
+const FOLDER: &str = "crates/cabinet";
+
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    part: Option<Part>,
+}
+
+#[derive(Subcommand)]
+enum Part {
+    /// Check the library without features, with each feature alone, and with all.
+    Features,
+    /// Compare the page of public items with the source, and rewrite it.
+    PublicApi {
+        /// Fail if the page is out of date, and do not write it.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Check the library with the oldest compiler that it states.
+    Msrv,
+    /// List what would be published, and build it from the package.
+    Package,
+    /// Look for changes that break users of the library since a commit (installs the tool).
+    Semver {
+        /// Compare with this commit.
+        #[arg(long, default_value = "HEAD~1")]
+        baseline: String,
+    },
+}
+
+/// Runs one part, or all but `package` and `semver`.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    match &options.part {
+        None => run_all(),
+        Some(Part::Features) => features::run(),
+        Some(Part::PublicApi { check }) => public_api::run(*check),
+        Some(Part::Msrv) => release::check_msrv(),
+        Some(Part::Package) => release::package(),
+        Some(Part::Semver { baseline }) => release::semver(baseline),
+    }
+}
+
+/// Runs the parts that need neither a clean tree nor another commit.
+pub(crate) fn run_all() -> Result<()> {
+    features::run()?;
+    public_api::run(true)?;
+    release::check_msrv()
+}

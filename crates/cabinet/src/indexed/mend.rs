@@ -30,7 +30,7 @@ use super::backoff::Backoff;
 use super::run::{Before, Run, tag_of};
 use super::{Index, Indexed, Table};
 use crate::log::record::Kind;
-use crate::log::{Age, Check, Gap, Location, Segment, peek_record};
+use crate::log::{Age, Check, Gap, Location, peek_record};
 use crate::{Meta, Result, Wait};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::RangeInclusive;

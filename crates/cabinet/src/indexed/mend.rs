@@ -363,8 +363,8 @@ impl<I: Index> Indexed<I> {
         Ok(is_whole)
     }
 
-    /// Has a table take what lost pieces had. Returns how many records it had and has no more, or of
-    /// which only an older one can be read; `None` if it is over another run by now. The caller
+    /// Has a table take what lost pieces had. Returns how many records it had and has no more, or
+    /// of which only an older one can be read; `None` if it is over another run by now. The caller
     /// holds `maintenance`.
     fn take_found(
         &self,

@@ -16,10 +16,13 @@ const RELEASE: &str = "5.0.9";
 /// Agent of Java that measures objects; Cassandra needs it.
 const AGENT: &str = "jamm-0.4.0.jar";
 
-/// Options of Java: little memory, a quick start.
+/// Options of Java: little memory, a quick start. The suites make some hundreds of tables, of which
+/// each takes more than a megabyte of the heap; a node without memory ends, so that the tests fail
+/// with its reason in the log.
 const JAVA_OPTIONS: &[&str] = &[
     "-Xms512m",
-    "-Xmx512m",
+    "-Xmx1536m",
+    "-XX:+ExitOnOutOfMemoryError",
     "-XX:MaxDirectMemorySize=256m",
     "-XX:+UseSerialGC",
     "-Xss256k",

@@ -114,6 +114,7 @@ impl Test {
     fn kill_and_go_on(&self, from: &str, to: &str, cluster: &str) -> Result<Killed> {
         let mut killed = Killed { kills: 0, went_on: 0, is_refused: false };
         let mut life = FIRST_LIFE;
+        let mut last = String::new();
         while killed.kills < KILLS_MAX {
             let mut command = Command::new(&self.tyrant);
             command.args(["cluster", "migrate", "--verify", from, to]);
@@ -137,13 +138,14 @@ impl Test {
                 return Ok(killed);
             }
             ensure!(status.code().is_none(), "a copy has failed: {told}");
+            last = told.into_owned();
             killed.kills += 1;
             let check = Command::new(&self.tyrant).args(["cluster", "check", cluster]).output()?;
             killed.is_refused |= !check.status.success()
                 && String::from_utf8_lossy(&check.stderr).contains("go on first");
             life *= 2;
         }
-        bail!("a copy does not end within {life:?}")
+        bail!("a copy does not end within {:?}: {last}", life / 2)
     }
 
     /// Returns all records of a local database, in an order of their own.

@@ -5,12 +5,12 @@ use crate::session::Failure;
 use crate::shared::Shared;
 use crate::table::{NewRow, Rows, StoredRow, Tables};
 use crate::version;
-use crate::waiting::{Answer, Reply, Waiting};
+use crate::waiting::{Answer, Part, Reply, Waiting};
 use cabinet::Version;
 use server::{DecidedInTurn, Decision, FoundRecord, RecordRequest, StoreAnswer, StoreFailure};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, yield_now};
@@ -52,6 +52,7 @@ impl Shared {
         drop(numbers);
         self.name_new_rows(&mut keys).await?;
         let (mut is_any_done, mut failure, mut refused) = (false, None, None);
+        let has_failed = Arc::default();
         let mut keys = keys.into_iter();
         let mut under_way = JoinSet::new();
         loop {
@@ -60,7 +61,7 @@ impl Shared {
                 && refused.is_none()
                 && let Some(requests) = keys.next()
             {
-                let answers = self.begin(requests, deadline);
+                let answers = self.begin(requests, deadline, &has_failed);
                 under_way.spawn(async move {
                     let mut all = Vec::with_capacity(answers.len());
                     for answer in answers {
@@ -120,11 +121,13 @@ impl Shared {
         }
     }
 
-    /// Begins changes of one key. Returns their answers.
+    /// Begins changes of one key, parts of a request of which one may have failed. Returns their
+    /// answers.
     fn begin(
         self: &Arc<Self>,
         requests: Vec<RecordRequest>,
         deadline: Instant,
+        has_failed: &Arc<AtomicBool>,
     ) -> Vec<oneshot::Receiver<Answer>> {
         let mut answers = Vec::with_capacity(requests.len());
         let mut first = None;
@@ -132,7 +135,8 @@ impl Shared {
             let (sender, answer) = oneshot::channel();
             answers.push(answer);
             let key = request.key().to_vec();
-            let waiting = Waiting { request, reply: Reply::Part(sender), deadline };
+            let part = Part { answer: sender, has_failed: Arc::clone(has_failed) };
+            let waiting = Waiting { request, reply: Reply::Part(part), deadline };
             if let Some(waiting) = self.queues.enter(&key, waiting) {
                 first = Some((key, waiting));
             }

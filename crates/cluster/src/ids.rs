@@ -99,13 +99,12 @@ impl Shared {
 
     /// Executes requests on the record that a key means by the ids that are there, one after the
     /// other. Those beyond the ids get ids that follow each other, after one look at the edge.
-    /// After a failure, no further part of a list is begun.
+    /// After a failure, no further part of its list is begun.
     pub(crate) async fn change_relative(&self, ids: IdLimits, key: Key, waiting: Vec<Waiting>) {
         let mut beyond = Beyond::default();
-        let mut has_failed = false;
         for Waiting { request, mut reply, deadline } in waiting {
-            if deadline <= Instant::now() || has_failed && matches!(reply, Reply::Part(_)) {
-                // Nothing was done for one that has waited too long.
+            if deadline <= Instant::now() || reply.is_after_failure() {
+                // Nothing was done for it.
                 reply.complete(Err(StoreFailure::Unavailable));
                 continue;
             }
@@ -113,7 +112,6 @@ impl Shared {
             let decided =
                 self.decide_relative(ids, key, &request, deadline, &mut beyond, &mut room).await;
             let is_lacking = room.is_lacking;
-            has_failed |= decided.is_err();
             reply.complete(match decided {
                 Err(_) if is_lacking => Err(StoreFailure::NoMemory),
                 decided => decided,

@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::xxh3_64;
 const STEP: (usize, usize) = (8, 512);
 
 /// Buckets that one list reads at the same time.
-const BUCKETS_AT_ONCE: usize = 64;
+pub(crate) const BUCKETS_AT_ONCE: usize = 64;
 
 /// Most names of the entries of a key that are read at once.
 const NAMES_MAX: i32 = 100;
@@ -44,6 +44,8 @@ pub(crate) struct Order {
     range_after: PreparedStatement,
     /// Descending.
     range_before: PreparedStatement,
+    /// Names alone.
+    count: PreparedStatement,
     clear: PreparedStatement,
 }
 
@@ -83,6 +85,9 @@ impl Order {
             range: cluster.prepare(&range(">=")).await?,
             range_after: cluster.prepare(&range(">")).await?,
             range_before: cluster.prepare(&before).await?,
+            count: cluster
+                .prepare(&format!("SELECT c FROM {table} WHERE s = ? AND k >= ? AND k < ? LIMIT ?"))
+                .await?,
             clear: cluster.prepare_truncate(&table).await?,
         })
     }
@@ -134,7 +139,7 @@ impl Order {
         end: Vec<u8>,
         max: i32,
     ) -> Result<usize, Failure> {
-        let read = cluster.execute(&self.range, (0, begin, end, max)).await?;
+        let read = cluster.execute(&self.count, (0, begin, end, max)).await?;
         Ok(read.into_rows_result().map_err(|_| Failure::Lost)?.rows_num())
     }
 

@@ -29,6 +29,10 @@ const TTL_SECONDS_MAX: u64 = 5 * 365 * 24 * 60 * 60;
 /// transaction that puts the record.
 pub(crate) const ENTRY_LEAD: Duration = Duration::from_secs(60);
 
+/// Time by which the clocks of servers may differ so that no entry ends before its record, in
+/// seconds.
+const CLOCKS_DIFFER_SECONDS: i32 = 10 * 60;
+
 /// Rows of the first page of a scan, and most rows of a page: few enough for the longest keys.
 const PAGE_ROWS: (usize, usize) = (250, 1000);
 
@@ -87,8 +91,6 @@ pub(crate) enum Scanned<'a> {
 #[derive(Debug)]
 pub(crate) struct Records {
     mode: Mode,
-    /// Longest cell, in bytes.
-    cell_bytes_max: usize,
     get: PreparedStatement,
     /// Sees each change that was made, also one that is not finished.
     get_serially: PreparedStatement,
@@ -129,7 +131,6 @@ impl Records {
         let scan = format!("{scan} WHERE token(k) >= ? AND token(k) <= ?");
         Ok(Self {
             mode: name.mode,
-            cell_bytes_max: cell::HEAD_BYTES + name.value_bytes_max,
             get: cluster.prepare(&select).await?,
             get_serially,
             put_if: cluster.prepare_once(&format!("{put} IF ver = ?")).await?,
@@ -160,7 +161,8 @@ impl Records {
         cluster: &Cluster,
         key: &[u8],
     ) -> Result<Option<Present>, Failure> {
-        present(cluster.read(self.cell_bytes_max, &self.get, (prefixed(key),)).await?)
+        let read = cluster.read(cell::HEAD_BYTES, &self.get, (prefixed(key),)).await?;
+        present(cluster, read)
     }
 
     /// Returns whether there is a record.
@@ -251,7 +253,8 @@ impl Records {
     }
 
     /// Adds the entry of a record to the order of the keys. The name of the entry tells how long it
-    /// lives.
+    /// lives, by this server's clock. Servers whose clocks are behind keep the record for longer,
+    /// so the entry stays for [`CLOCKS_DIFFER_SECONDS`] more.
     pub(crate) async fn add_entry(
         &self,
         cluster: &Cluster,
@@ -259,7 +262,7 @@ impl Records {
         entry: i64,
     ) -> Result<(), Failure> {
         let Some(order) = &self.order else { return Ok(()) };
-        let ttl = ttl_seconds(entry_name::ends_at_ms(entry), now_ms());
+        let ttl = entry_ttl_seconds(entry, now_ms());
         order.add(cluster, &prefixed(key), entry, ttl).await
     }
 
@@ -327,8 +330,8 @@ impl Records {
     ) -> Changed {
         let own = record.map(|record| record.version.cast_signed());
         let values = (prefixed(key),);
-        let read = cluster.read(self.cell_bytes_max, &self.get_serially, values).await;
-        let Ok(row) = read.and_then(present) else { return Changed::Unknown };
+        let read = cluster.read(cell::HEAD_BYTES, &self.get_serially, values).await;
+        let Ok(row) = read.and_then(|read| present(cluster, read)) else { return Changed::Unknown };
         resolved(own, condition, row.map(|row| row.version), failure)
     }
 
@@ -410,12 +413,13 @@ pub(crate) fn new_record(value: Arc<Vec<u8>>, meta: Meta, last: i64) -> FoundRec
     FoundRecord { value, meta, version: version::next(last, now_ms()).cast_unsigned() }
 }
 
-fn present(result: QueryResult) -> Result<Option<Present>, Failure> {
+fn present(cluster: &Cluster, result: QueryResult) -> Result<Option<Present>, Failure> {
     let rows = result.into_rows_result().map_err(|_| Failure::Lost)?;
     let row = rows.maybe_first_row::<Columns>().map_err(|_| Failure::Lost)?;
     // The cell may expire before the others of its row.
     let Some((Some(cell), entry)) = row else { return Ok(None) };
     let record = cell::decode(cell).ok_or(Failure::Lost)?;
+    cluster.note_value(record.value.len());
     let (version, meta) = (record.version.cast_signed(), record.meta);
     let record = (!meta.is_expired(now_ms())).then_some(record);
     Ok(Some(Present { version, entry, record }))
@@ -433,6 +437,14 @@ pub(crate) fn is_applied(result: QueryResult) -> Option<bool> {
     match rows.first_row::<Row>().ok()?.columns.first()? {
         Some(CqlValue::Boolean(is_applied)) => Some(*is_applied),
         _ => None,
+    }
+}
+
+/// Returns the time to live of an entry of this name, in seconds; 0 is without end.
+fn entry_ttl_seconds(entry: i64, now_ms: u64) -> i32 {
+    match ttl_seconds(entry_name::ends_at_ms(entry), now_ms) {
+        0 => 0,
+        seconds => seconds.saturating_add(CLOCKS_DIFFER_SECONDS),
     }
 }
 
@@ -491,6 +503,24 @@ mod tests {
         ] {
             let found = ttl_seconds(expires_at_ms, 10_000);
             assert_eq!(u64::try_from(found), Ok(seconds), "{expires_at_ms}");
+        }
+    }
+
+    #[test]
+    fn an_entry_outlives_its_record_by_the_difference_of_clocks() {
+        const NOW_MS: u64 = 1_790_000_000_000;
+        assert_eq!(entry_ttl_seconds(entry_name::new(NOW_MS, 0), NOW_MS), 0);
+        for minutes in [0, 1, 60, 10_000] {
+            let expires_at_ms = NOW_MS + minutes * 60_000;
+            let entry = entry_name::new(NOW_MS, expires_at_ms);
+            // The server with the record is behind this one.
+            let behind_ms = u64::from(CLOCKS_DIFFER_SECONDS.unsigned_abs()) * 1000;
+            let entry_lives_ms = 1000 * u64::from(entry_ttl_seconds(entry, NOW_MS).unsigned_abs());
+            assert!(entry_lives_ms >= expires_at_ms - NOW_MS + behind_ms, "{minutes}");
+            // So it is if the record came later to an entry that may stay.
+            let later_ms = expires_at_ms + 10 * 60_000;
+            let stays = entry_name::may_stay(entry, later_ms, NOW_MS);
+            assert!(!stays || entry_lives_ms >= later_ms - NOW_MS + behind_ms, "{minutes}");
         }
     }
 

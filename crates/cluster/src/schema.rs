@@ -18,6 +18,9 @@
 //! Readers decide by the expiry whether a record has expired. The time to live of the cells, which
 //! ends later, removes it.
 //!
+//! Row 0 of `value_limit` has the greatest `value` of the names by which the database was used, so
+//! that servers know how long values are.
+//!
 //! `migration` has the state of the last copy into the database in row 0.
 //!
 //! In all but hash databases, `key_order` has a row for each record: `s`, the XXH3 hash of `k`
@@ -98,6 +101,10 @@ pub fn statements(name: &Name, replication: u8) -> Vec<String> {
              source text, place blob, copied bigint, expiring bigint)"
         ),
     ];
+    statements.push(format!(
+        "CREATE TABLE IF NOT EXISTS {keyspace}.value_limit (id int PRIMARY KEY, bytes bigint)"
+    ));
+    statements.push(raise_value_limit(name));
     if name.kind == Kind::Table {
         statements.extend(table_statements(&keyspace));
     }
@@ -113,6 +120,15 @@ pub fn statements(name: &Name, replication: u8) -> Vec<String> {
         name.buckets
     ));
     statements
+}
+
+/// Returns the statement that records the longest value of a name, unless a longer one is recorded.
+pub(crate) fn raise_value_limit(name: &Name) -> String {
+    let (keyspace, bytes) = (quoted(name), name.value_bytes_max);
+    // The time of the write is the value, so the greatest one wins.
+    format!(
+        "INSERT INTO {keyspace}.value_limit (id, bytes) VALUES (0, {bytes}) USING TIMESTAMP {bytes}"
+    )
 }
 
 /// Returns the statements that record the limits of a fixed-length database.

@@ -21,7 +21,7 @@ use scylla::statement::{Consistency, SerialConsistency};
 use server::{LONG_REQUEST_FACTOR, StoreStatus};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
@@ -82,6 +82,8 @@ pub(crate) struct Cluster {
     /// Profile of scans: a page takes long, so that another node would mostly be asked for it too.
     without_speculation: ExecutionProfileHandle,
     warned: Mutex<Option<Instant>>,
+    /// Longest value that any server may have put, in bytes, as far as this one knows.
+    value_bytes_max: AtomicUsize,
     /// Longest time of a statement, and longest wait for a place among those in flight.
     statement_timeout: Duration,
     /// Longest time of a statement on a whole table.
@@ -154,6 +156,7 @@ impl Cluster {
             scans: Semaphore::new(SCANS_AT_ONCE),
             without_speculation,
             warned: Mutex::default(),
+            value_bytes_max: AtomicUsize::new(name.value_bytes_max),
             statement_timeout,
             long_timeout,
             executed,
@@ -291,16 +294,24 @@ impl Cluster {
         )
     }
 
-    /// Executes a statement that returns values or keys, once there is room for it and for this
-    /// many bytes of them.
+    /// Takes note of the length of a value in bytes. Other servers may put longer ones than this.
+    pub(crate) fn note_value(&self, bytes: usize) {
+        if bytes > self.value_bytes_max.load(Ordering::Relaxed) {
+            self.value_bytes_max.fetch_max(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Executes a statement that returns a value, once there is room for it, for the longest value
+    /// and for this many bytes beside that.
     pub(crate) async fn read(
         &self,
-        bytes_max: usize,
+        bytes_beside: usize,
         statement: &PreparedStatement,
         values: impl SerializeRow,
     ) -> Result<QueryResult, Failure> {
         let until = Instant::now() + self.statement_timeout;
-        let kib = kib(bytes_max, READS_KIB);
+        let value_bytes = self.value_bytes_max.load(Ordering::Relaxed);
+        let kib = kib(value_bytes.saturating_add(bytes_beside), READS_KIB);
         let _room = self.place(&self.reads, kib, until).await?;
         self.execute_until(until, statement, values).await
     }
@@ -366,6 +377,16 @@ impl Cluster {
     /// Takes all memory for answers that are no parts of lists.
     pub(crate) async fn hold_reads(&self) -> SemaphorePermit<'_> {
         self.reads.acquire_many(READS_KIB).await.unwrap()
+    }
+
+    /// Returns the longest value that is known of, in bytes.
+    pub(crate) fn value_bytes_max(&self) -> usize {
+        self.value_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Takes all memory for parts of lists.
+    pub(crate) async fn hold_parts(&self) -> SemaphorePermit<'_> {
+        self.parts.acquire_many(PARTS_KIB).await.unwrap()
     }
 
     /// Executes a statement whose work is traced, and returns what the nodes have done.

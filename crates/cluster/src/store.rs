@@ -52,6 +52,7 @@ impl ClusterStore {
         let shared = runtime.block_on(async {
             let cluster = Arc::new(Cluster::connect(name).await?);
             check(&cluster, name).await?;
+            share_value_limit(&cluster, name).await?;
             let records = Arc::new(Records::prepare(&cluster, name).await?);
             let rows = match (name.kind, records.order()) {
                 (Kind::Table, Some(order)) => Some(Rows::prepare(&cluster, order, name).await?),
@@ -147,6 +148,19 @@ async fn recorded_limits(cluster: &Cluster, name: &Name) -> Result<Option<IdLimi
     Ok(row.and_then(|(width, limit_bytes)| {
         IdLimits::new(Some(width.cast_unsigned()), Some(limit_bytes.cast_unsigned())).ok()
     }))
+}
+
+/// Records the longest value of a name, and takes note of the longest one of all names.
+async fn share_value_limit(cluster: &Cluster, name: &Name) -> Result<()> {
+    let select = format!("SELECT bytes FROM {}.value_limit WHERE id = 0", schema::quoted(name));
+    // Databases of earlier versions have no such table.
+    let Some((recorded,)) = cluster.find::<(i64,)>(&select).await? else { return Ok(()) };
+    let recorded = usize::try_from(recorded).unwrap_or(usize::MAX);
+    if recorded < name.value_bytes_max {
+        cluster.define(&schema::raise_value_limit(name)).await?;
+    }
+    cluster.note_value(recorded);
+    Ok(())
 }
 
 /// Checks that no copy into an empty database was begun and not ended.

@@ -1,6 +1,8 @@
 //! Requests on records that wait for their answers.
 
 use server::{Completion, RecordRequest, StoreAnswer, StoreFailure};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -20,8 +22,16 @@ pub(crate) struct Waiting {
 pub(crate) enum Reply {
     /// The client of a request on one record.
     Client(Completion),
-    /// A request on several records. If it has ended, the answer is dropped.
-    Part(oneshot::Sender<Answer>),
+    /// A request on several records.
+    Part(Part),
+}
+
+/// Part of a request on several records. If the request has ended, the answer is dropped.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) answer: oneshot::Sender<Answer>,
+    /// Whether a part of the same request has failed.
+    pub(crate) has_failed: Arc<AtomicBool>,
 }
 
 impl Reply {
@@ -34,11 +44,21 @@ impl Reply {
         }
     }
 
+    /// Returns whether this is a part of a request of which another part has failed.
+    pub(crate) fn is_after_failure(&self) -> bool {
+        matches!(self, Self::Part(part) if part.has_failed.load(Ordering::Relaxed))
+    }
+
     /// Passes on the answer.
     pub(crate) fn complete(self, answer: Answer) {
         match self {
             Self::Client(completion) => completion.complete(answer),
-            Self::Part(sender) => drop(sender.send(answer)),
+            Self::Part(part) => {
+                if answer.is_err() {
+                    part.has_failed.store(true, Ordering::Relaxed);
+                }
+                drop(part.answer.send(answer));
+            }
         }
     }
 }

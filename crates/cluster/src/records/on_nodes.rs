@@ -357,6 +357,29 @@ fn lists_do_not_wait_for_the_memory_of_reads() {
 
 #[test]
 #[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn servers_know_the_longest_value_of_each_other() {
+    let name = make("value_limit", "#value=4096");
+    let with = |value_bytes_max| Name { value_bytes_max, ..name.clone() };
+    let connect = |value| ClusterStore::connect_to_copy(&with(value)).unwrap();
+    let known = |store: &ClusterStore| store.shared().cluster.value_bytes_max();
+    let early = connect(2048);
+    assert_eq!(known(&early), 4096);
+    assert_eq!([connect(8192), connect(1024)].map(|store| known(&store)), [8192, 8192]);
+    // A server that was there before learns it with the first value.
+    let runtime = early.runtime().unwrap();
+    let (cluster, records) = (&early.shared().cluster, &early.shared().records);
+    runtime.block_on(async {
+        let record = new_record(Arc::new(vec![b'v'; 5000]), Meta::NONE, 0);
+        let until = Instant::now() + name.timeout;
+        let put = records.change(cluster, until, b"k", None, Some(&record)).await;
+        assert_eq!(put, Changed::Done);
+        assert!(records.get(cluster, b"k").await.unwrap().is_some());
+    });
+    assert_eq!(known(&early), 5000);
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
 fn a_put_of_a_hash_database_removes_no_cell() {
     let name = make("no_removed_cells", "");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();

@@ -18,14 +18,15 @@
 use super::definitions::{Definition, Definitions, INDEXES_MAX};
 use super::tables::{Entries, NAME_BYTES, Names, StoredRow, Tables};
 use crate::error::Result;
-use crate::keys::prefixed;
+use crate::keys::{PARTITION_KEY_BYTES_MAX, prefixed};
 use crate::merged::{Item, Merged};
 use crate::name::Name;
-use crate::order::{Order, Part};
+use crate::order::{BUCKETS_AT_ONCE, Order, Part};
 use crate::records::{Changed, is_applied};
 use crate::schema;
 use crate::session::{Cluster, Failure};
 use crate::token_pages::{TokenPage, TokenPages};
+use cabinet::limits::INDEXED_VALUE_BYTES_MAX;
 use cabinet::table::outside::ValueRange;
 use cabinet::table::{IndexChange, IndexKind};
 use scylla::response::query_result::QueryResult;
@@ -55,6 +56,12 @@ const PART_ENTRIES: usize = 8192;
 /// Memory of the entries of a part, about, in bytes. Long ones beyond it are read again with the
 /// next part.
 const PART_BYTES: usize = 16 << 20;
+
+/// Longest entry, in bytes, about: a value is cut, and its encoding has two bytes for some.
+const ENTRY_BYTES_MAX: usize = 2 * INDEXED_VALUE_BYTES_MAX + PARTITION_KEY_BYTES_MAX;
+
+/// Names of the entries of a row, at most, in bytes.
+const NAMES_BYTES_MAX: usize = INDEXES_MAX * 2 * NAME_BYTES;
 
 /// Batches of entries of one row that are written at the same time.
 const BATCHES_AT_ONCE: usize = 8;
@@ -100,14 +107,14 @@ struct Ranges {
     ascending: [PreparedStatement; 4],
     /// From a value on, in reverse: from the last one, from before a value, or before an entry.
     descending: [PreparedStatement; 3],
+    /// Names alone, from a value on: to a value or to the last one.
+    counting: [PreparedStatement; 2],
 }
 
 /// Tables of a table database.
 #[derive(Debug)]
 pub(crate) struct ClusterTables {
     pub(crate) cluster: Arc<Cluster>,
-    /// Longest row with its names, in bytes.
-    row_bytes_max: usize,
     order: Arc<Order>,
     get: PreparedStatement,
     get_serially: PreparedStatement,
@@ -142,11 +149,14 @@ impl ClusterTables {
             "UPDATE {records} USING TTL ? SET v = ?, ver = ?, e = ?, c = ?, d = ?, n = ? \
              WHERE k = ? IF ver = ? AND d = ?"
         );
-        let range = |lower: &str, upper: &str, order: &str| {
+        let select_range = |columns: &str, lower: &str, upper: &str, order: &str| {
             format!(
-                "SELECT val, k, ver FROM {entries} \
+                "SELECT {columns} FROM {entries} \
                  WHERE i = ? AND s = ?{lower}{upper}{order} LIMIT ?"
             )
+        };
+        let range = |lower: &str, upper: &str, order: &str| {
+            select_range("val, k, ver", lower, upper, order)
         };
         let ([from, after], [to, all]) =
             ([" AND (val) >= (?)", " AND (val, k, ver) > (?, ?, ?)"], [" AND (val) < (?)", ""]);
@@ -164,13 +174,16 @@ impl ClusterTables {
                 cluster.prepare(&range(from, to, reverse)).await?,
                 cluster.prepare(&range(from, before, reverse)).await?,
             ],
+            counting: [
+                cluster.prepare(&select_range("ver", from, to, "")).await?,
+                cluster.prepare(&select_range("ver", from, all, "")).await?,
+            ],
         };
         let one = "i = ? AND s = ?";
         let entry = format!("{one} AND val = ? AND k = ? AND ver = ?");
         let [definitions, identifiers] = ["definitions", "identifiers"].map(table);
         Ok(Self {
             cluster: Arc::clone(cluster),
-            row_bytes_max: name.value_bytes_max + INDEXES_MAX * 2 * NAME_BYTES,
             order: Arc::clone(order),
             get: cluster.prepare(&select).await?,
             get_serially,
@@ -226,21 +239,24 @@ impl ClusterTables {
         last: Option<&Entry>,
         wanted: usize,
     ) -> Result<EntryPart, Failure> {
-        let buckets = self.order.buckets();
+        let mut buckets = 0..self.order.buckets();
         let count = self.buckets();
         let max = (PART_ENTRIES / count).clamp(STEP.0, STEP.1);
         let step = (wanted / count).saturating_add(STEP.0).min(max);
         let mut reads = JoinSet::new();
-        for bucket in 0..buckets {
-            let (cluster, ranges) = (Arc::clone(&self.cluster), Arc::clone(&self.ranges));
-            let (range, last) = (range.clone(), last.cloned());
-            reads.spawn(async move {
-                let bounds = Bounds { index, bucket, range: &range, limit: step as i32 };
-                bounds.read(&cluster, &ranges, is_descending, last.as_ref()).await
-            });
-        }
         let mut merged = Merged::new(is_descending, PART_BYTES);
-        while let Some(read) = reads.join_next().await {
+        loop {
+            while reads.len() < BUCKETS_AT_ONCE
+                && let Some(bucket) = buckets.next()
+            {
+                let (cluster, ranges) = (Arc::clone(&self.cluster), Arc::clone(&self.ranges));
+                let (range, last) = (range.clone(), last.cloned());
+                reads.spawn(async move {
+                    let bounds = Bounds { index, bucket, range: &range, limit: step };
+                    bounds.read(&cluster, &ranges, is_descending, last.as_ref()).await
+                });
+            }
+            let Some(read) = reads.join_next().await else { break };
             let found = read.map_err(|_| Failure::Lost)??;
             let is_all = found.len() < step;
             merged.add(found, is_all);
@@ -258,9 +274,13 @@ impl ClusterTables {
         max: usize,
     ) -> Result<usize, Failure> {
         let mut count = 0;
-        for range in ranges {
-            let bounds = Bounds { index, bucket: 0, range, limit: (max - count) as i32 };
-            count += bounds.read(&self.cluster, &self.ranges, false, None).await?.len();
+        for ValueRange { start, end } in ranges {
+            let (limit, [ended, endless]) = (limit(max - count), &self.ranges.counting);
+            let read = match end {
+                Some(end) => self.cluster.execute(ended, (index, 0, start, end, limit)).await?,
+                None => self.cluster.execute(endless, (index, 0, start, limit)).await?,
+            };
+            count += read.into_rows_result().map_err(|_| Failure::Lost)?.rows_num();
             if count >= max {
                 break;
             }
@@ -339,6 +359,21 @@ impl ClusterTables {
         }
     }
 
+    fn stored(&self, result: QueryResult) -> Result<Option<StoredRow>, Failure> {
+        let rows = result.into_rows_result().map_err(|_| Failure::Lost)?;
+        let row = rows.maybe_first_row::<Columns>().map_err(|_| Failure::Lost)?;
+        Ok(row.map(|(value, version, expiry, entry, number, names)| {
+            self.cluster.note_value(value.len());
+            StoredRow {
+                version,
+                number: number.unwrap_or(0),
+                names: Names::decode(&names.unwrap_or_default()),
+                entry,
+                value: is_there(expiry).then_some(value),
+            }
+        }))
+    }
+
     /// Removes all entries.
     pub(crate) async fn clear(&self) -> Result<(), Failure> {
         self.cluster.execute(&self.clear, ()).await.map(drop)
@@ -392,7 +427,8 @@ struct Bounds<'r> {
     index: i32,
     bucket: i32,
     range: &'r ValueRange,
-    limit: i32,
+    /// Most entries.
+    limit: usize,
 }
 
 impl Bounds<'_> {
@@ -403,32 +439,37 @@ impl Bounds<'_> {
         is_descending: bool,
         last: Option<&Entry>,
     ) -> Result<Vec<Entry>, Failure> {
-        let Self { index, bucket, range, limit } = *self;
+        let Self { index, bucket, range, .. } = *self;
+        let (bytes_max, limit) = (self.limit.saturating_mul(ENTRY_BYTES_MAX), limit(self.limit));
         let (start, end) = (&range.start, range.end.as_ref());
         let read = match (is_descending, last, end) {
             (false, None, Some(end)) => {
-                cluster.execute(&ranges.ascending[0], (index, bucket, start, end, limit)).await
+                let values = (index, bucket, start, end, limit);
+                cluster.read_part(bytes_max, &ranges.ascending[0], values).await
             }
             (false, None, None) => {
-                cluster.execute(&ranges.ascending[1], (index, bucket, start, limit)).await
+                let values = (index, bucket, start, limit);
+                cluster.read_part(bytes_max, &ranges.ascending[1], values).await
             }
             (false, Some(Entry { value, key, name }), Some(end)) => {
                 let values = (index, bucket, value, key, name, end, limit);
-                cluster.execute(&ranges.ascending[2], values).await
+                cluster.read_part(bytes_max, &ranges.ascending[2], values).await
             }
             (false, Some(Entry { value, key, name }), None) => {
                 let values = (index, bucket, value, key, name, limit);
-                cluster.execute(&ranges.ascending[3], values).await
+                cluster.read_part(bytes_max, &ranges.ascending[3], values).await
             }
             (true, None, None) => {
-                cluster.execute(&ranges.descending[0], (index, bucket, start, limit)).await
+                let values = (index, bucket, start, limit);
+                cluster.read_part(bytes_max, &ranges.descending[0], values).await
             }
             (true, None, Some(end)) => {
-                cluster.execute(&ranges.descending[1], (index, bucket, start, end, limit)).await
+                let values = (index, bucket, start, end, limit);
+                cluster.read_part(bytes_max, &ranges.descending[1], values).await
             }
             (true, Some(Entry { value, key, name }), _) => {
                 let values = (index, bucket, start, value, key, name, limit);
-                cluster.execute(&ranges.descending[2], values).await
+                cluster.read_part(bytes_max, &ranges.descending[2], values).await
             }
         }?;
         let rows = read.into_rows_result().map_err(|_| Failure::Lost)?;
@@ -440,7 +481,8 @@ impl Bounds<'_> {
 
 impl Tables for ClusterTables {
     async fn read(&self, key: &[u8]) -> Result<Option<StoredRow>, Failure> {
-        stored(self.cluster.read(self.row_bytes_max, &self.get, (prefixed(key),)).await?)
+        let read = self.cluster.read(NAMES_BYTES_MAX, &self.get, (prefixed(key),)).await?;
+        self.stored(read)
     }
 
     async fn swap(
@@ -465,8 +507,8 @@ impl Tables for ClusterTables {
             Err(Failure::NotDone) => return Changed::NotDone,
             Err(failure) => failure,
         };
-        let read = self.cluster.read(self.row_bytes_max, &self.get_serially, (own,)).await;
-        let found = match read.and_then(stored) {
+        let read = self.cluster.read(NAMES_BYTES_MAX, &self.get_serially, (own,)).await;
+        let found = match read.and_then(|read| self.stored(read)) {
             Ok(found) => found.map(|row| (row.version, row.number)),
             Err(_) => return Changed::Unknown,
         };
@@ -551,6 +593,11 @@ impl Tables for ClusterTables {
     }
 }
 
+/// Returns a number of rows as statements have it.
+fn limit(rows: usize) -> i32 {
+    i32::try_from(rows).unwrap_or(i32::MAX)
+}
+
 /// Returns whether a row with this expiry is there, and was not removed.
 pub(crate) fn is_there(expiry: i64) -> bool {
     expiry == THERE
@@ -570,18 +617,6 @@ fn applied(result: QueryResult) -> Changed {
         Some(false) => Changed::Conflict,
         None => Changed::Unknown,
     }
-}
-
-fn stored(result: QueryResult) -> Result<Option<StoredRow>, Failure> {
-    let rows = result.into_rows_result().map_err(|_| Failure::Lost)?;
-    let row = rows.maybe_first_row::<Columns>().map_err(|_| Failure::Lost)?;
-    Ok(row.map(|(value, version, expiry, entry, number, names)| StoredRow {
-        version,
-        number: number.unwrap_or(0),
-        names: Names::decode(&names.unwrap_or_default()),
-        entry,
-        value: is_there(expiry).then_some(value),
-    }))
 }
 
 /// Returns what a serial read tells of a transaction that has failed, by the version and the number

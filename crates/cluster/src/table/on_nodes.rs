@@ -13,7 +13,7 @@ use cabinet::table::{IndexChange, IndexKind, OrderKind, Query, Row};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// Rows of a walk: more than two pages of one bucket have.
 const ROWS: usize = 1200;
@@ -134,5 +134,28 @@ fn reads_of_rows_wait_for_memory() {
         assert_eq!(tables.read(b"k").await, Err(Failure::NotDone));
         drop(held);
         assert_eq!(tables.read(b"k").await, Ok(None));
+    });
+}
+
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn reads_of_indexes_wait_for_memory_and_counts_need_none() {
+    let name = make("memory_of_indexes", "#kind=tct#buckets=1");
+    let store = ClusterStore::connect(&name).unwrap();
+    let shared = store.shared();
+    let tables = &shared.rows.as_ref().unwrap().upkeep.tables;
+    let all = ValueRange::ALL;
+    store.runtime().unwrap().block_on(async {
+        let entries = [Entries { index: 7, name: 1, values: vec![b"value".to_vec()] }];
+        tables.add_entries(until(), b"k", &entries).await.unwrap();
+        let held = shared.cluster.hold_parts().await;
+        let read = tables.entries(7, &all, false, None, 100);
+        assert!(timeout(Duration::from_secs(1), read).await.is_err());
+        for max in [1, 2] {
+            assert_eq!(tables.count_in_bucket(7, &[ValueRange::ALL], max).await, Ok(1));
+        }
+        drop(held);
+        let part = tables.entries(7, &all, false, None, 100).await.unwrap();
+        assert_eq!(part.entries.len(), 1);
     });
 }

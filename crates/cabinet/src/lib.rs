@@ -104,6 +104,7 @@ mod record;
 mod reentry;
 mod salvage;
 mod scan;
+mod sync;
 #[cfg(feature = "table")]
 pub mod table;
 mod table_keys;

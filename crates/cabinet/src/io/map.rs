@@ -8,6 +8,7 @@
 //! that they were told of. That no other process writes is what the database's lock file is for.
 #![expect(unsafe_code, reason = "memory maps cannot be had without it; see each SAFETY line")]
 
+use crate::sync::interrupt;
 use memmap2::{MmapOptions, MmapRaw};
 use std::fs;
 use std::io;
@@ -466,6 +467,7 @@ unsafe fn write(map: &Map, start: usize, end: usize, parts: &[&[u8]]) -> bool {
     }
     let mut place = start;
     for part in parts {
+        interrupt();
         // SAFETY: the target lies within `start..end`, see above.
         unsafe {
             let target = map.0.raw.as_mut_ptr().add(place);

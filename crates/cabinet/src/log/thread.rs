@@ -6,6 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Returns the number of the calling thread.
 #[inline]
 pub(super) fn number_of_thread() -> usize {
+    #[cfg(test)]
+    if let Some(number) = crate::sync::model::thread() {
+        return number;
+    }
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };

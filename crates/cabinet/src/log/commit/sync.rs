@@ -3,8 +3,8 @@
 use super::super::segments::{Segment, SegmentSet};
 use super::super::{Log, error_at};
 use super::{Commit, Place};
+use crate::sync::MutexGuard;
 use crate::{Durability, LogPosition, Result};
-use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -16,8 +16,8 @@ pub(super) use signals::Signals;
 
 use super::segments::Faults;
 use crate::LogPosition;
+use crate::sync::{Mutex, MutexGuard};
 use checkpoint::LastCheckpoint;
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -1,6 +1,7 @@
 //! How writers and callers reach the background threads.
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::Mutex;
+use parking_lot::Condvar;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 

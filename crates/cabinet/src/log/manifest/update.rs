@@ -16,7 +16,7 @@ use super::codec::{Contents, State};
 use super::{Found, NAMES, write, write_copy};
 use crate::Result;
 use crate::io::{File, Open, Storage};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

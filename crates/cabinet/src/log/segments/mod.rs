@@ -33,8 +33,8 @@ pub(crate) use set::Segments;
 pub(crate) use walk::Gap;
 
 use crate::Result;
+use crate::sync::Mutex;
 use arc_swap::{ArcSwap, Guard};
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

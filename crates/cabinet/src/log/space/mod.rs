@@ -23,7 +23,7 @@ pub(crate) use usage::{SHORT_SEGMENTS_MAX, Usage, is_short};
 use super::Settings;
 use super::maintenance::Signals;
 use super::stats::Timed;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 

@@ -5,8 +5,8 @@ use crate::limits::BATCH_LOG_BYTES_MAX;
 use crate::log::Log;
 use crate::log::record::{self, Kind, Prepared};
 use crate::log::segments::{Age, Location, SEGMENT_BYTES_MAX};
+use crate::sync::MutexGuard;
 use crate::{Durability, Error, Result};
-use parking_lot::MutexGuard;
 
 /// Reason of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,13 +25,13 @@ use crate::log::segments::{Age, Location};
 use crate::log::space::LONG_CHANGE_BYTES;
 use crate::log::thread::number_of_thread;
 use crate::log::{Log, Settings};
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Durability, Result};
 use crossbeam_utils::CachePadded;
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Threads beyond this number share slots.
-const SLOTS: usize = 16;
+/// Threads beyond this number share slots. Tests have few threads, and are to share them too.
+const SLOTS: usize = if cfg!(test) { 2 } else { 16 };
 
 /// Room of a first block. Each one that is filled is followed by one of twice the size.
 const BLOCK_BYTES_FIRST: usize = 4 << 10;
@@ -64,7 +64,7 @@ impl AllClosed<'_> {
     /// Whether it is these append blocks that are closed.
     pub(super) fn is_of(&self, blocks: &AppendBlocks) -> bool {
         match self.0.first() {
-            Some(slot) => std::ptr::eq(MutexGuard::mutex(slot), &*blocks.slots[0]),
+            Some(slot) => blocks.slots[0].is_of(slot),
             None => !blocks.is_used,
         }
     }

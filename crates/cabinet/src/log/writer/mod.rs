@@ -14,6 +14,8 @@ mod ahead;
 mod allocate;
 mod append;
 mod append_blocks;
+#[cfg(test)]
+mod interleavings;
 mod rotate;
 
 pub(super) use allocate::ALLOCATION_BYTES_FIRST;
@@ -25,10 +27,10 @@ use super::record::{Kind, Prepared};
 use super::segments::{Location, MARGIN_BYTES, Place, SEGMENT_BYTES_MAX, Segment};
 use super::space::LONG_CHANGE_BYTES;
 use crate::io::Appender;
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Durability, Error, LogPosition, Result, UsableMemory};
 use append_blocks::{AllClosed, AppendBlocks};
 use crossbeam_utils::CachePadded;
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -1,12 +1,15 @@
 //! What can go wrong in a database.
 
+use std::fmt;
 use std::path::PathBuf;
 
 /// Result of every operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation was not done. Nothing was changed unless the variant says so.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` prints the same text as `Display`: a program whose `main` returns the error shows it.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused a file operation.
@@ -178,6 +181,12 @@ pub enum Error {
     Name(#[from] NameError),
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
 impl Error {
     /// Returns the error of a build of this crate that lacks a feature of Cargo's.
     pub(crate) fn without_feature(what: &str, feature: &str) -> Self {
@@ -221,4 +230,18 @@ pub enum NameError {
         /// Values that the key takes.
         allowed: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_main_returns_is_printed_as_a_sentence() {
+        let source = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let error = Error::Io { operation: "open", path: "prices.tcb".into(), source };
+        assert_eq!(format!("{error:?}"), "open prices.tcb: permission denied");
+        let error = Error::from(NameError::NotAPair("mode".into()));
+        assert_eq!(format!("{error:?}"), "tuning \"mode\" is not of the form key=value");
+    }
 }

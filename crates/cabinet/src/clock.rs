@@ -55,6 +55,7 @@ impl Clock {
 
     /// The same clock for a database that does not remove what has expired, but names its keys in
     /// [`Database::expired_keys`](crate::Database::expired_keys).
+    #[cfg(feature = "internals")]
     pub fn handing_over(self) -> Self {
         Self { expired: Some(Arc::default()), ..self }
     }

@@ -55,8 +55,12 @@
 //! them.
 
 #![cfg_attr(
-    not(feature = "table"),
-    expect(dead_code, reason = "parts of the log and of trees are for tables only")
+    not(all(feature = "table", feature = "internals")),
+    expect(dead_code, reason = "parts are for tables only, or for the workspace's other crates")
+)]
+#![cfg_attr(
+    not(feature = "internals"),
+    expect(unreachable_pub, reason = "`internals` exports it to the workspace's other crates")
 )]
 
 /// The examples of the README.
@@ -79,13 +83,19 @@ mod engine;
 mod error;
 mod expired;
 mod expired_keys;
-#[cfg(feature = "files")]
+#[cfg(feature = "internals")]
 pub mod files;
+#[cfg(not(feature = "internals"))]
+mod fixed;
+#[cfg(feature = "internals")]
 pub mod fixed;
 mod hash;
 mod indexed;
 mod inventory;
-#[cfg_attr(not(feature = "testing"), expect(unreachable_pub, reason = "`testing` exports it"))]
+#[cfg_attr(
+    all(feature = "internals", not(feature = "testing")),
+    expect(unreachable_pub, reason = "`testing` exports it")
+)]
 mod io;
 mod kind;
 #[cfg(feature = "legacy")]
@@ -98,6 +108,9 @@ pub mod name;
 mod open;
 mod options;
 mod order;
+#[cfg(not(feature = "internals"))]
+mod pattern;
+#[cfg(feature = "internals")]
 pub mod pattern;
 mod persistence;
 mod record;
@@ -116,34 +129,49 @@ mod usable_memory;
 mod varint;
 mod wait;
 
-pub use barrier::SnapshotBarrier;
 pub use batch::{Batch, BatchChange};
-pub use check::{check, check_those};
+pub use check::check;
 pub use clock::Clock;
 pub use column_index::{IndexChange, IndexDescription, IndexKind};
 pub use compress::Compression;
 pub use damage::{Checked, Damage, GoOn, Verified};
-pub use database::{Cursor, CursorPut, Database, Keys, RecordEntry, Records, ScanCursor, Swap};
+pub use database::{Cursor, CursorPut, Database, Keys, RecordEntry, Records, Swap};
 pub use deadline::with_deadline;
 pub use durability::{Durability, DurableListener, LogPosition};
-pub use engine::{
-    Engine, Eviction, Family, Maintenance, Numbered, Ordered, PlaceChange, Seek, Side,
-};
+pub use engine::{Numbered, Side};
 pub use error::{Error, Result};
-pub use expired_keys::ExpiredKeys;
-pub use fixed::FixedDatabase;
-pub use hash::HashDatabase;
-pub use inventory::Inventory;
 pub use kind::Kind;
 pub use log::LongValue;
-pub use memory::{MemoryHash, MemoryTree};
 pub use options::Options;
 pub use order::Order;
-pub use persistence::Persistence;
 pub use record::{Change, Entry, Meta, Record, Version};
 pub use salvage::{Salvaged, salvage, salvage_as};
-pub use scan::{FullScan, Position, Visitor, Wanted};
+pub use scan::Position;
 pub use transaction::Transaction;
-pub use tree::TreeDatabase;
-pub use usable_memory::UsableMemory;
-pub use wait::Wait;
+
+/// What only the workspace's other crates use. No version promises it.
+#[cfg_attr(
+    not(feature = "internals"),
+    expect(unused_imports, reason = "the library itself uses a part of them")
+)]
+mod internals {
+    pub use crate::barrier::SnapshotBarrier;
+    pub use crate::check::check_those;
+    pub use crate::database::ScanCursor;
+    pub use crate::engine::{Engine, Eviction, Family, Maintenance, Ordered, PlaceChange, Seek};
+    pub use crate::expired_keys::ExpiredKeys;
+    pub use crate::fixed::FixedDatabase;
+    pub use crate::hash::HashDatabase;
+    pub use crate::inventory::Inventory;
+    pub use crate::memory::{MemoryHash, MemoryTree};
+    pub use crate::persistence::Persistence;
+    pub use crate::scan::{FullScan, Visitor, Wanted};
+    pub use crate::tree::TreeDatabase;
+    pub use crate::usable_memory::UsableMemory;
+    pub use crate::wait::Wait;
+}
+
+#[cfg(feature = "internals")]
+pub use internals::*;
+#[cfg(not(feature = "internals"))]
+use internals::*;

@@ -95,7 +95,7 @@ fn open(kind: Kind, path: &Path, options: &Options) -> Result<Database> {
         #[cfg(not(feature = "table"))]
         Kind::Table => return Err(Error::without_feature("tables", "table")),
     };
-    Ok(Database::from_engine(engine).of_kind(kind))
+    Ok(Database::of_engine(engine).of_kind(kind))
 }
 
 /// Fails if the path is one of Tokyo Cabinet's own files.

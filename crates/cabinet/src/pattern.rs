@@ -7,6 +7,7 @@
 //! byte: keys need not be text.
 
 use crate::{Error, Result};
+#[cfg(feature = "internals")]
 pub use regex::bytes::Captures;
 use regex::bytes::{Regex, RegexBuilder};
 use std::fmt::Write;

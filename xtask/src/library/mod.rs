@@ -9,10 +9,10 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 
 /// Name of the package.
-const PACKAGE: &str = "tyrant-cabinet";
+pub(crate) const PACKAGE: &str = "tyrant-cabinet";
 
 /// Folder of the package, from the workspace.
-const FOLDER: &str = "crates/cabinet";
+pub(crate) const FOLDER: &str = "crates/cabinet";
 
 #[derive(Args)]
 pub(crate) struct Options {

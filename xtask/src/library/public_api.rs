@@ -1,18 +1,12 @@
-//! Page of all public items of the library, from the output of rustdoc and the source.
-//!
-//! rustdoc tells which items are public and where each begins and ends; the text of a declaration
-//! is the source's. So the page depends little on the format of rustdoc's JSON, which is not
-//! stable.
+//! Page of all public items of the library, from the output of rustdoc.
 
 use super::PACKAGE;
 use crate::programs::{run as run_program, target_folder, workspace};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Command;
 
 /// The page.
@@ -20,17 +14,23 @@ const PAGE: &str = "docs/internals/public-api.md";
 
 const HEAD: &str = "# Public items of the library
 
-All that a program can name in `tyrant-cabinet` with its default features, for reviews of changes.
-`cargo xtask library public-api` writes this page, `.ci/run` fails if it is out of date. The
-features `files` and `testing` export more, which no version promises.
+All that a program can name in `tyrant-cabinet` with its default features: types with their fields,
+variants and methods, functions with their parameters, and traits that are not derived. `cargo doc
+--open -p tyrant-cabinet` has the rest. `cargo xtask library public-api` writes this page, `.ci/run`
+fails if it is out of date. The features `internals` and `testing` export more, which no version
+promises.
 ";
+
+/// Longest line of the page, in bytes.
+const LINE_BYTES_MAX: usize = 100;
+
+/// What the lines of an item begin with after the first.
+const INDENT: &str = "    ";
 
 /// Writes the page, or fails if it is out of date.
 pub(super) fn run(check: bool) -> Result<()> {
     let json = rustdoc()?;
-    let page = page(&json, &mut |file| {
-        fs::read_to_string(workspace().join(file)).with_context(|| format!("cannot read {file}"))
-    })?;
+    let page = page(&json)?;
     let path = workspace().join(PAGE);
     if !check {
         return fs::write(&path, page).context(PAGE);
@@ -74,25 +74,30 @@ fn rustdoc() -> Result<Value> {
     serde_json::from_slice(&text).context("the output of rustdoc")
 }
 
-/// Reads a file of the source, by its path from the workspace.
-type Read<'r> = dyn FnMut(&str) -> Result<String> + 'r;
-
 /// Returns the page for the output of rustdoc.
-fn page(json: &Value, read: &mut Read<'_>) -> Result<String> {
-    let mut listing = Listing { index: &json["index"], modules: BTreeMap::new(), read };
+fn page(json: &Value) -> Result<String> {
+    let mut listing = Listing {
+        index: &json["index"],
+        modules: BTreeMap::new(),
+        homes: BTreeMap::new(),
+        later: Vec::new(),
+    };
     let root = id(&json["root"])?;
     let name = listing.item(&root)?["name"].as_str().context("the crate has no name")?.to_owned();
     listing.module(&name, &root)?;
     let mut page = HEAD.to_owned();
     for (module, items) in &listing.modules {
-        let Some(last) = items.len().checked_sub(1) else { continue };
-        write!(page, "\n## `{module}`\n\n```rust\n")?;
-        for (place, (_, lines)) in items.iter().enumerate() {
-            page.push_str(lines);
-            // Types with members stand apart.
-            if place < last && lines.lines().count() > 1 {
-                page.push('\n');
+        page.push_str(&format!("\n## `{module}`\n\n```text\n"));
+        // Items without members share lines.
+        let mut names: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+        for ((kind, name), lines) in items {
+            match lines {
+                Some(lines) => page.push_str(lines),
+                None => names.entry(*kind).or_default().push(name.clone()),
             }
+        }
+        for (kind, names) in names {
+            page.push_str(&wrapped(KINDS.get(kind).map_or("use", |(_, title)| title), &names));
         }
         page.push_str("```\n");
     }
@@ -107,32 +112,50 @@ fn id(value: &Value) -> Result<String> {
     }
 }
 
-struct Listing<'r, 'j> {
+struct Listing<'j> {
     index: &'j Value,
-    /// Paths of modules; in each the items, by kind and name, with their lines.
-    modules: BTreeMap<String, BTreeMap<(u8, String), String>>,
-    read: &'r mut Read<'r>,
+    /// Paths of modules; in each the items, by kind and name, with their lines if they have members
+    /// or parameters.
+    modules: BTreeMap<String, BTreeMap<(usize, String), Option<String>>>,
+    /// Path of the module that has an item.
+    homes: BTreeMap<String, String>,
+    /// Modules that were found, and are not listed yet.
+    later: Vec<(String, String)>,
 }
 
-/// Kinds of items, in the order of the page.
-const KINDS: [&str; 9] =
-    ["struct", "enum", "union", "trait", "function", "type_alias", "constant", "static", "macro"];
+/// Kinds of items, in the order of the page, as rustdoc and as the page calls them.
+const KINDS: [(&str, &str); 9] = [
+    ("struct", "struct"),
+    ("enum", "enum"),
+    ("union", "union"),
+    ("trait", "trait"),
+    ("function", "fn"),
+    ("type_alias", "type"),
+    ("constant", "const"),
+    ("static", "static"),
+    ("macro", "macro"),
+];
 
-impl<'j> Listing<'_, 'j> {
+impl<'j> Listing<'j> {
     fn item(&self, id: &str) -> Result<&'j Value> {
         self.index.get(id).with_context(|| format!("rustdoc lists no item {id}"))
     }
 
     /// Lists the items of a module under a path, those of the modules in it after its own.
     fn module(&mut self, path: &str, module: &str) -> Result<()> {
+        self.items(path, module)?;
+        let inner = std::mem::take(&mut self.later);
+        inner.into_iter().try_for_each(|(path, module)| self.module(&path, &module))
+    }
+
+    fn items(&mut self, path: &str, module: &str) -> Result<()> {
         let items = self.item(module)?["inner"]["module"]["items"].as_array();
-        let mut inner = Vec::new();
         for child in items.context("a module without items")? {
             let item = self.item(&id(child)?)?;
             let (name, target) = match item["inner"].get("use") {
                 None => (item["name"].as_str(), Some(id(child)?)),
                 Some(used) if used["is_glob"] == true => {
-                    self.module(path, &id(&used["id"])?)?;
+                    self.items(path, &id(&used["id"])?)?;
                     continue;
                 }
                 Some(used) => (used["name"].as_str(), id(&used["id"]).ok()),
@@ -140,129 +163,115 @@ impl<'j> Listing<'_, 'j> {
             let name = name.context("an item without name")?;
             match target.and_then(|target| self.index.get(&target)) {
                 Some(target) if target["inner"].get("module").is_some() => {
-                    inner.push((format!("{path}::{name}"), id(&target["id"])?));
+                    self.later.push((format!("{path}::{name}"), id(&target["id"])?));
                 }
                 Some(target) => self.enter(path, name, target)?,
                 None => {
                     let source = item["inner"]["use"]["source"].as_str().unwrap_or(name);
-                    let line = format!("pub use {source};\n");
-                    let items = self.modules.entry(path.to_owned()).or_default();
-                    items.insert((u8::MAX, name.to_owned()), line);
+                    self.add(path, KINDS.len(), source, None);
                 }
             }
         }
-        inner.into_iter().try_for_each(|(path, module)| self.module(&path, &module))
+        Ok(())
     }
 
     fn enter(&mut self, path: &str, name: &str, item: &Value) -> Result<()> {
         let inner = item["inner"].as_object().context("an item without content")?;
         let (kind, content) = inner.iter().next().context("an item without kind")?;
-        let Some(place) = KINDS.iter().position(|known| known == kind) else {
+        let Some(place) = KINDS.iter().position(|(known, _)| known == kind) else {
             bail!("an item of kind {kind}, which this program does not know");
         };
-        let mut lines = self.declaration(item)?;
-        lines.push('\n');
-        let mut members = BTreeSet::new();
-        let mut derived = BTreeSet::new();
-        for field in ["items", "variants"] {
-            self.members(&content[field], &mut members)?;
+        let home = self.homes.entry(id(&item["id"])?).or_insert_with(|| path.to_owned()).clone();
+        if home != path {
+            self.add(path, KINDS.len(), &format!("{home}::{name}"), None);
+            return Ok(());
         }
-        self.members(&content["kind"]["plain"]["fields"], &mut members)?;
+        if kind == "function" {
+            self.add(path, place, name, Some(format!("fn {}\n", named(name, content))));
+            return Ok(());
+        }
+        // Names of traits, then fields and variants, then methods.
+        let (mut traits, mut parts, mut methods) =
+            (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for field in ["items", "variants"] {
+            self.members(&content[field], &mut parts, &mut methods)?;
+        }
+        for fields in [&content["kind"]["plain"]["fields"], &content["kind"]["tuple"]] {
+            self.members(fields, &mut parts, &mut methods)?;
+        }
         for implementation in content["impls"].as_array().into_iter().flatten() {
             let Some(item) = self.index.get(&id(implementation)?) else { continue };
             let block = &item["inner"]["impl"];
-            if block["is_synthetic"] == true || !block["blanket_impl"].is_null() {
+            let is_derived = item["attrs"].to_string().contains("automatically_derived");
+            if is_derived || block["is_synthetic"] == true || !block["blanket_impl"].is_null() {
                 continue;
             }
-            let Some(of) = block["trait"]["path"].as_str() else {
-                self.members(&block["items"], &mut members)?;
-                continue;
-            };
-            let text = self.declaration(item)?;
-            if text.starts_with("impl") {
-                members.insert(text);
-            } else if of != "StructuralPartialEq" {
-                derived.insert(of.rsplit("::").next().unwrap_or(of).to_owned());
+            match block["trait"]["path"].as_str() {
+                None => self.members(&block["items"], &mut parts, &mut methods)?,
+                Some("StructuralPartialEq") => {}
+                Some(path) => {
+                    traits.insert(format!("impl {}", path.rsplit("::").next().unwrap_or(path)));
+                }
             }
         }
-        for member in members {
-            writeln!(lines, "    {member}")?;
-        }
-        if !derived.is_empty() {
-            writeln!(lines, "    derives {}", Vec::from_iter(derived).join(", "))?;
-        }
-        let items = self.modules.entry(path.to_owned()).or_default();
-        items.insert((place as u8, name.to_owned()), lines);
+        let members: Vec<String> = traits.into_iter().chain(parts).chain(methods).collect();
+        let lines = wrapped(&format!("{kind} {name}"), &members);
+        self.add(path, place, name, (!members.is_empty()).then_some(lines));
         Ok(())
     }
 
-    /// Adds the declarations of members. Those that are not public are not listed by rustdoc.
-    fn members(&mut self, ids: &Value, members: &mut BTreeSet<String>) -> Result<()> {
+    /// Adds the names of fields and variants to `parts`, and those of methods with their
+    /// parameters. Members that are not public are not listed by rustdoc.
+    fn members(
+        &self,
+        ids: &Value,
+        parts: &mut BTreeSet<String>,
+        methods: &mut BTreeSet<String>,
+    ) -> Result<()> {
         for member in ids.as_array().into_iter().flatten().filter(|id| !id.is_null()) {
-            if let Some(item) = self.index.get(&id(member)?) {
-                members.insert(self.declaration(item)?);
-            }
+            let Some(item) = self.index.get(&id(member)?) else { continue };
+            let name = item["name"].as_str().context("a member without name")?;
+            match item["inner"].get("function") {
+                Some(function) => methods.insert(named(name, function)),
+                None => parts.insert(name.to_owned()),
+            };
         }
         Ok(())
     }
 
-    /// Returns the text of an item, without its body.
-    fn declaration(&mut self, item: &Value) -> Result<String> {
-        let span = &item["span"];
-        let file = span["filename"].as_str().context("an item without a place")?;
-        let line = |end: &str| span[end][0].as_u64().and_then(|line| usize::try_from(line).ok());
-        let (Some(first), Some(last)) = (line("begin"), line("end")) else {
-            bail!("an item of {file} without lines");
-        };
-        ensure!(!Path::new(file).is_absolute(), "{file} is not a file of the workspace");
-        let text = (self.read)(file)?;
-        let lines: Vec<&str> =
-            text.lines().skip(first.saturating_sub(1)).take(last + 1 - first).collect();
-        let has_body = item["inner"].get("variant").is_none();
-        Ok(shortened(&lines, has_body))
+    fn add(&mut self, path: &str, kind: usize, name: &str, lines: Option<String>) {
+        self.modules.entry(path.to_owned()).or_default().insert((kind, name.to_owned()), lines);
     }
 }
 
-/// Returns a declaration in one line, without comments, attributes and its body.
-fn shortened(lines: &[&str], has_body: bool) -> String {
-    let code = lines.iter().map(|line| line.split_once("//").map_or(*line, |(code, _)| code));
-    let code = without_attributes(&code.collect::<Vec<_>>().join(" "));
-    let code = code.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut depth = 0;
-    let end = code.char_indices().find_map(|(at, letter)| {
-        match letter {
-            '(' | '[' => depth += 1,
-            ')' | ']' => depth -= 1,
-            '{' if has_body && depth == 0 => return Some(at),
-            ';' if depth == 0 => return Some(at),
-            _ => {}
+/// Returns a function as its name with the names of its parameters, but for `self`.
+fn named(name: &str, function: &Value) -> String {
+    let signature = if function["sig"].is_null() { &function["decl"] } else { &function["sig"] };
+    let inputs = signature["inputs"].as_array().into_iter().flatten();
+    let names = inputs.filter_map(|input| input[0].as_str()).filter(|name| *name != "self");
+    let names: Vec<&str> = names.map(|name| name.trim_start_matches('_')).collect();
+    format!("{name}({})", names.join(", "))
+}
+
+/// Returns an item, or several without members, and a list as lines that are not too long.
+fn wrapped(first: &str, members: &[String]) -> String {
+    let mut lines = format!("{first}:");
+    let mut bytes = lines.len();
+    for (at, member) in members.iter().enumerate() {
+        let comma = if at + 1 < members.len() { "," } else { "" };
+        if bytes + 1 + member.len() + comma.len() > LINE_BYTES_MAX {
+            lines.push('\n');
+            lines.push_str(INDENT);
+            bytes = INDENT.len();
+        } else {
+            lines.push(' ');
+            bytes += 1;
         }
-        None
-    });
-    let code = code[..end.unwrap_or(code.len())].trim().trim_end_matches(',');
-    [("( ", "("), (", )", ")"), (" )", ")"), (", }", " }"), ("(mut ", "("), (", mut ", ", ")]
-        .iter()
-        .fold(code.to_owned(), |code, (from, to)| code.replace(from, to))
-}
-
-/// Returns code without `#[...]`.
-fn without_attributes(code: &str) -> String {
-    let mut rest = code;
-    let mut kept = String::new();
-    while let Some((before, attribute)) = rest.split_once("#[") {
-        kept.push_str(before);
-        let mut depth = 1;
-        let end = attribute.find(|letter| {
-            depth += match letter {
-                '[' => 1,
-                ']' => -1,
-                _ => 0,
-            };
-            depth == 0
-        });
-        rest = end.map_or("", |end| &attribute[end + 1..]);
+        lines.push_str(member);
+        lines.push_str(comma);
+        bytes += member.len() + comma.len();
     }
-    kept + rest
+    lines + "\n"
 }
 
 #[cfg(test)]
@@ -271,51 +280,49 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_declaration_is_one_line_without_comments_attributes_and_body() {
-        for (text, short) in [
-            ("pub fn a(&self) -> [u8; 4] {", "pub fn a(&self) -> [u8; 4]"),
-            (
-                "    fn b(\n        &self, // it\n        x: u8,\n    ) -> u8;",
-                "fn b(&self, x: u8) -> u8",
-            ),
-            ("pub fn c(self, mut f: impl F) -> &mut T;", "pub fn c(self, f: impl F) -> &mut T"),
-            ("pub const C: u64 = 1 << 3;", "pub const C: u64 = 1 << 3"),
-            ("    D,", "D"),
-            ("#[a(b[c])] pub struct E<T>\nwhere\n    T: F,\n{", "pub struct E<T> where T: F,"),
-        ] {
-            let lines: Vec<&str> = text.lines().collect();
-            assert_eq!(shortened(&lines, true).trim_end_matches(','), short.trim_end_matches(','));
-        }
-        let lines = ["    A {", "        /// B.", "        b: u8,", "    },"];
-        assert_eq!(shortened(&lines, false), "A { b: u8 }");
-        assert_eq!(shortened(&["Name(#[from] NameError),"], false), "Name(NameError)");
+    fn lines_are_no_longer_than_the_page_is_wide() {
+        assert_eq!(wrapped("type", &["A".into(), "B".into()]), "type: A, B\n");
+        let long = "m".repeat(LINE_BYTES_MAX - "struct B: ".len());
+        assert_eq!(wrapped("struct B", std::slice::from_ref(&long)), format!("struct B: {long}\n"));
+        let members = [long.clone(), "n".into()];
+        assert_eq!(wrapped("struct B", &members), format!("struct B:\n    {long}, n\n"));
     }
 
     #[test]
     fn a_page_has_modules_with_items_and_their_members() {
-        let source = "pub fn a() {\n}\npub struct S {\n    pub f: u8,\n}\nimpl S {\n    pub fn m(&self) {\n    }\n}\n";
-        let span = |line: u64| json!({"filename": "a.rs", "begin": [line, 1], "end": [line, 9]});
+        let takes = |names: &[&str]| {
+            let inputs: Vec<_> = names.iter().map(|name| json!([name, {}])).collect();
+            json!({"function": {"sig": {"inputs": inputs}}})
+        };
+        let block = |of: Value, items: &[u64]| {
+            json!({"impl": {
+                "trait": of, "items": items, "is_synthetic": false, "blanket_impl": null
+            }})
+        };
         let index = json!({
-            "0": {"id": 0, "name": "krate", "inner": {"module": {"items": [1, 2]}}},
-            "1": {"id": 1, "name": "a", "span": span(1), "inner": {"function": {}}},
+            "0": {"id": 0, "name": "krate", "inner": {"module": {"items": [1, 2, 11]}}},
+            "1": {"id": 1, "name": "a", "inner": takes(&["x", "_y"])},
             "2": {"id": 2, "name": null, "inner": {"use": {"name": "m", "id": 3, "is_glob": false}}},
-            "3": {"id": 3, "name": "inner", "inner": {"module": {"items": [4]}}},
-            "4": {"id": 4, "name": "S", "span": span(3), "inner": {"struct": {
-                "kind": {"plain": {"fields": [5]}}, "impls": [6]
+            "3": {"id": 3, "name": "inner", "inner": {"module": {"items": [4, 12]}}},
+            "4": {"id": 4, "name": "S", "inner": {"struct": {
+                "kind": {"plain": {"fields": [5]}}, "impls": [6, 8, 9]
             }}},
-            "5": {"id": 5, "name": "f", "span": span(4), "inner": {"struct_field": {}}},
-            "6": {"id": 6, "span": span(6), "inner": {"impl": {
-                "trait": null, "items": [7], "is_synthetic": false, "blanket_impl": null
-            }}},
-            "7": {"id": 7, "name": "m", "span": span(7), "inner": {"function": {}}},
+            "5": {"id": 5, "name": "f", "inner": {"struct_field": {}}},
+            "6": {"id": 6, "attrs": [], "inner": block(Value::Null, &[7])},
+            "7": {"id": 7, "name": "m", "inner": takes(&["self", "z"])},
+            "8": {"id": 8, "attrs": ["automatically_derived"],
+                "inner": block(json!({"path": "Clone"}), &[])},
+            "9": {"id": 9, "attrs": [], "inner": block(json!({"path": "std::ops::Drop"}), &[])},
+            "10": {"id": 10, "name": "T", "inner": {"type_alias": {}}},
+            "11": {"id": 11, "name": null, "inner": {"use": {"name": "T", "id": 10}}},
+            "12": {"id": 12, "name": null, "inner": {"use": {"name": "T", "id": 10}}},
         });
-        let json = json!({"root": 0, "index": index});
-        let page = page(&json, &mut |_| Ok(source.to_owned())).expect("a page");
+        let page = page(&json!({"root": 0, "index": index})).expect("a page");
         let listed = page.strip_prefix(HEAD).expect("the head");
         assert_eq!(
             listed,
-            "\n## `krate`\n\n```rust\npub fn a()\n```\n\n## `krate::m`\n\n```rust\npub struct S\n    \
-             pub f: u8\n    pub fn m(&self)\n```\n"
+            "\n## `krate`\n\n```text\nfn a(x, y)\ntype: T\n```\n\n## `krate::m`\n\n```text\nstruct \
+             S: impl Drop, f, m(z)\nuse: krate::T\n```\n"
         );
     }
 

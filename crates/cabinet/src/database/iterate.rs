@@ -146,12 +146,12 @@ impl Database {
     /// Returns an iterator over all records, in the order that is fastest for the kind of
     /// database; in a tree that is the order of keys.
     pub fn iter(&self) -> Result<Records<'_>> {
-        Ok(self.records(Source::Scan(self.full_scan(Wanted::Records)?), Limits::None))
+        Ok(self.records(Source::Scan(self.begin_scan(Wanted::Records)?), Limits::None))
     }
 
     /// Returns an iterator over all keys, in the order of [`iter`](Self::iter).
     pub fn keys(&self) -> Result<Keys<'_>> {
-        let scan = Some(self.full_scan(Wanted::Keys)?);
+        let scan = Some(self.begin_scan(Wanted::Keys)?);
         Ok(Keys { scan, ready: VecDeque::new(), failed: None })
     }
 
@@ -160,7 +160,7 @@ impl Database {
     pub fn prefix(&self, prefix: &[u8]) -> Result<Records<'_>> {
         let source = match self.order() {
             Some(Order::Lexical) => Source::From(self.position_of(prefix)),
-            _ => Source::Scan(self.full_scan(Wanted::Records)?),
+            _ => Source::Scan(self.begin_scan(Wanted::Records)?),
         };
         self.enter()?;
         Ok(self.records(source, Limits::Prefix(prefix.to_vec())))

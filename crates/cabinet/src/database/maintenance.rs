@@ -3,8 +3,8 @@
 use super::Database;
 use crate::name::options_of;
 use crate::{
-    Damage, Durability, DurableListener, ExpiredKeys, GoOn, Kind, LogPosition, Result,
-    SnapshotBarrier, Verified, barrier, reentry,
+    Damage, Durability, DurableListener, GoOn, Kind, LogPosition, Result, Verified, barrier,
+    reentry,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,12 +66,6 @@ impl Database {
         self.engine.persistence().copy_at(path, &mut barrier::at_once)
     }
 
-    /// As [`copy_to`](Self::copy_to), at a moment that `cut` chooses.
-    pub fn copy_at(&self, path: &Path, cut: &mut SnapshotBarrier<'_>) -> Result<()> {
-        self.enter()?;
-        self.engine.persistence().copy_at(path, &mut |take| self.call(|| cut(take)))
-    }
-
     /// Verifies every checksum of the database's files while it is in use, and calls `report` with
     /// each damaged place. It delays no other operation. [`crate::check`] does the same for a
     /// database that is not open.
@@ -97,11 +91,6 @@ impl Database {
     /// fails with [`ReadOnly`](crate::Error::ReadOnly).
     pub fn is_read_only(&self) -> bool {
         self.is_read_only
-    }
-
-    /// Returns whether there is a cap, above which records that were not used lately are evicted.
-    pub fn evicts(&self) -> bool {
-        self.engine.maintenance().evicts()
     }
 
     /// Returns the end of the log. It is after each operation that has returned.
@@ -143,18 +132,5 @@ impl Database {
             return Vec::new();
         }
         self.engine.maintenance().figures()
-    }
-
-    /// Removes expired records of an engine that otherwise looks for them only while it writes.
-    pub fn find_expired(&self) {
-        if !self.is_read_only && !reentry::is_within(self.identity) {
-            self.engine.maintenance().find_expired();
-        }
-    }
-
-    /// Returns the keys of expired records that the caller is to remove, if the database was opened
-    /// with a clock that [hands over](crate::Clock::handing_over).
-    pub fn expired_keys(&self) -> Option<&ExpiredKeys> {
-        self.engine.maintenance().expired_keys().filter(|_| !self.is_read_only)
     }
 }

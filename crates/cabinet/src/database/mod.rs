@@ -9,12 +9,15 @@
 //! - [`duplicates`]: several values of a key, cursors;
 //! - [`scan`]: all records, or those of a prefix or a pattern, passed to a function;
 //! - [`iterate`]: the same as iterators;
-//! - [`maintenance`]: size, durability, copies, verification.
+//! - [`maintenance`]: size, durability, copies, verification;
+//! - `internals`: operations for the workspace's other crates.
 
 mod counters;
 mod cursor;
 mod duplicates;
 mod entry;
+#[cfg(feature = "internals")]
+mod internals;
 mod iterate;
 mod maintenance;
 mod read;
@@ -89,18 +92,17 @@ pub struct Database {
 #[cfg(feature = "table")]
 impl From<Arc<Table>> for Database {
     fn from(table: Arc<Table>) -> Self {
-        Self { table: Some(Arc::clone(&table)), ..Self::from_engine(table) }
+        Self { table: Some(Arc::clone(&table)), ..Self::of_engine(table) }
     }
 }
 
 impl Database {
-    /// Returns a handle of an engine. [`Database::from`] makes one of a [`Table`].
-    pub fn from_engine(engine: Arc<dyn Engine>) -> Self {
+    pub(crate) fn of_engine(engine: Arc<dyn Engine>) -> Self {
         let identity = reentry::identity_of(&*engine);
         Self::with_identity(engine, identity)
     }
 
-    /// As [`from_engine`](Self::from_engine), of an engine whose callbacks are those of the
+    /// As [`of_engine`](Self::of_engine), of an engine whose callbacks are those of the
     /// database with this identity.
     pub(crate) fn with_identity(engine: Arc<dyn Engine>, identity: usize) -> Self {
         let is_read_only = engine.maintenance().is_read_only();

@@ -1,12 +1,7 @@
 //! Reading single records.
 
 use super::{Database, check_key};
-#[cfg(feature = "table")]
-use crate::Error;
-#[cfg(feature = "table")]
-use crate::table::RowView;
-use crate::{Entry, LongValue, Result, reentry};
-use std::borrow::Cow;
+use crate::{Entry, LongValue, Result};
 
 impl Database {
     /// Returns the value of a key.
@@ -47,34 +42,5 @@ impl Database {
     /// Returns the size of a key's value, in bytes.
     pub fn value_size(&self, key: &[u8]) -> Result<Option<usize>> {
         self.lend(key, |entry| entry.value.len())
-    }
-
-    /// Announces keys that are about to be read or written, so that the cache misses of finding
-    /// them overlap. It changes no result.
-    pub fn prefetch(&self, keys: &[&[u8]]) {
-        if !reentry::is_within(self.identity) {
-            self.engine.prefetch(keys);
-        }
-    }
-
-    /// Returns the stored form of a key. In a fixed-length database `1`, `01` and `min` may be one
-    /// record; elsewhere it is the key itself.
-    pub fn canonical_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
-        self.enter()?;
-        self.engine.canonical_key(key)
-    }
-
-    /// As [`Table::read`](crate::table::Table::read), but a [nonblocking](Database::nonblocking)
-    /// handle does not wait for the disk.
-    #[cfg(feature = "table")]
-    pub fn read_row<T>(
-        &self,
-        primary: &[u8],
-        visit: impl FnOnce(RowView<'_>) -> T,
-    ) -> Result<Option<T>> {
-        let missing = || Error::NotSupported("rows need a table (.tct)".into());
-        self.enter()?;
-        let table = self.table().ok_or_else(missing)?;
-        table.read_waiting(primary, self.wait, |row| self.call(|| visit(row)))
     }
 }

@@ -63,7 +63,7 @@ impl Database {
     /// of database; in a tree that is the order of keys. A record that exists throughout is visited
     /// once. Writers are not delayed.
     pub fn for_each(&self, visit: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()> {
-        self.each_of(self.full_scan(Wanted::Records)?, visit)
+        self.each_of(self.begin_scan(Wanted::Records)?, visit)
     }
 
     /// As [`for_each`](Self::for_each), in whatever order is fastest. If the database is larger
@@ -85,9 +85,7 @@ impl Database {
         step_until_break(|take| cursor.step(take), visit)
     }
 
-    /// Begins a scan of all records in steps. It takes up to 8 bytes of memory for each record that
-    /// is changed before the scan has come to it, until it ends or is dropped.
-    pub fn full_scan(&self, wanted: Wanted) -> Result<ScanCursor<'_>> {
+    pub(super) fn begin_scan(&self, wanted: Wanted) -> Result<ScanCursor<'_>> {
         self.enter()?;
         Ok(ScanCursor { database: self, scan: self.engine.full_scan(wanted, true)? })
     }

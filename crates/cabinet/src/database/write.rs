@@ -226,13 +226,6 @@ impl Database {
         self.engine.maintenance().replace_all(&Batch::new())?;
         self.acknowledge()
     }
-
-    /// Removes the records of a key that have expired. Returns whether there were any. It is meant
-    /// for the keys that [`Database::expired_keys`] names.
-    pub fn remove_expired(&self, key: &[u8]) -> Result<bool> {
-        self.enter_to_write()?;
-        self.engine.maintenance().remove_expired(key, self.wait)
-    }
 }
 
 /// Returns the last `kept` bytes of `first` followed by `second`.

@@ -9,6 +9,7 @@
 
 mod id;
 mod interval;
+#[cfg(feature = "internals")]
 pub mod outside;
 mod pages;
 mod shape;

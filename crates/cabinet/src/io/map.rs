@@ -225,7 +225,7 @@ impl Map {
     }
 
     /// Says that its bytes will be read from the first to the last.
-    #[cfg(feature = "files")]
+    #[cfg(feature = "internals")]
     pub(crate) fn expect_reading_in_order(&self) {
         // A refusal costs speed only.
         let _ = self.0.raw.advise(memmap2::Advice::Sequential);

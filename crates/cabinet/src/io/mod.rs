@@ -11,7 +11,7 @@ mod missing;
 mod overlay;
 mod real;
 mod unreadable;
-#[cfg(feature = "files")]
+#[cfg(feature = "internals")]
 mod words;
 
 #[cfg(feature = "testing")]
@@ -23,7 +23,7 @@ pub(crate) use missing::Missing;
 pub use overlay::OverlayStorage;
 pub use real::RealStorage;
 pub(crate) use unreadable::{can_write_part, is_unreadable, read_around};
-#[cfg(feature = "files")]
+#[cfg(feature = "internals")]
 pub use words::Words;
 
 use std::any::Any;

@@ -25,7 +25,7 @@ pub struct RealStorage;
 
 impl RealStorage {
     /// A file in a directory that has no name there, and so goes with the last who has it open.
-    #[cfg(feature = "files")]
+    #[cfg(feature = "internals")]
     pub(crate) fn temporary(directory: &Path) -> io::Result<Arc<dyn File>> {
         use std::sync::atomic::{AtomicU64, Ordering};
 

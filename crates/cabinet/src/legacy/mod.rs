@@ -41,6 +41,9 @@ mod index;
 mod number;
 mod source;
 mod table;
+#[cfg(not(feature = "internals"))]
+mod tcbs;
+#[cfg(feature = "internals")]
 pub mod tcbs;
 mod tree;
 mod undo;

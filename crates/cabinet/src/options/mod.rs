@@ -138,6 +138,7 @@ impl Options {
 
     /// Divides the memory that the defaults give to a database among `databases` of one process.
     /// Sizes that were chosen stay.
+    #[cfg(feature = "internals")]
     pub fn share_memory(&mut self, databases: u64) {
         let databases = databases.max(1);
         if self.cache_bytes.is_none() {

@@ -30,11 +30,13 @@ mod meta;
 mod normalise;
 mod number;
 mod order;
+#[cfg(feature = "internals")]
 pub mod outside;
 mod plan;
 mod postings;
 mod query;
 mod recover;
+#[cfg(feature = "internals")]
 mod request;
 mod row;
 mod run;
@@ -50,6 +52,7 @@ pub use condition::{Condition, Operator};
 pub use kwic::{Kwic, Mark};
 pub use order::{Order, OrderKind};
 pub use query::{Query, Report, SetOperation};
+#[cfg(feature = "internals")]
 pub use request::{SearchAnswer, SearchRequest};
 pub use row::{Row, RowView};
 
@@ -79,12 +82,12 @@ const UIDS_SET_ASIDE: u64 = 1000;
 ///
 /// ```
 /// # fn main() -> cabinet::Result<()> {
+/// use cabinet::Options;
 /// use cabinet::table::{IndexChange, IndexKind, Operator, OrderKind, Query, Row, Table};
-/// use cabinet::{MemoryTree, Options};
-/// use std::sync::Arc;
 ///
-/// let options = Options::default();
-/// let table = Table::new(Arc::new(MemoryTree::new(&options)), &options)?;
+/// # let folder = tempfile::tempdir().expect("a folder");
+/// # let path = folder.path().join("people.tct");
+/// let table = Table::open(&path, &Options::default())?;
 /// table.set_index(b"age", IndexChange::Set(IndexKind::Decimal))?;
 /// table.put(b"p1", &Row::new().with(b"name", b"ann")?.with(b"age", b"30")?)?;
 /// table.put(b"p2", &Row::new().with(b"name", b"bob")?.with(b"age", b"9")?)?;
@@ -131,7 +134,7 @@ impl Table {
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
         let storage = crate::io::storage(options.read_only);
         let tree = TreeDatabase::open_table_in(storage, path, options, !options.read_only)?;
-        let mut table = Self::new(Arc::new(tree), options)?;
+        let mut table = Self::of_engine(Arc::new(tree), options)?;
         if !options.read_only {
             table.keeper = Some(Keeper::start(&table.entries)?);
         }
@@ -146,7 +149,12 @@ impl Table {
 
     /// A table in an engine whose keys are in lexical order, and in which there is nothing else.
     /// The options `read_only`, `query_memory_bytes` and `cache_bytes` matter.
+    #[cfg(feature = "internals")]
     pub fn new(engine: Arc<dyn Engine>, options: &Options) -> Result<Self> {
+        Self::of_engine(engine, options)
+    }
+
+    fn of_engine(engine: Arc<dyn Engine>, options: &Options) -> Result<Self> {
         let path = engine.persistence().path();
         Self::of(engine, options).map_err(|error| recover::with_way_out(&path, error))
     }

@@ -1,0 +1,83 @@
+//! Operations for the workspace's other crates, which the feature `internals` exports: handles of
+//! engines, scans in steps, expiry by the caller, copies at a moment of the caller's.
+
+use super::{Database, ScanCursor};
+use crate::{Engine, ExpiredKeys, Result, SnapshotBarrier, Wanted, reentry};
+#[cfg(feature = "table")]
+use crate::{Error, table::RowView};
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Arc;
+
+impl Database {
+    /// Returns a handle of an engine. [`Database::from`] makes one of a [`Table`].
+    pub fn from_engine(engine: Arc<dyn Engine>) -> Self {
+        Self::of_engine(engine)
+    }
+
+    /// Announces keys that are about to be read or written, so that the cache misses of finding
+    /// them overlap. It changes no result.
+    pub fn prefetch(&self, keys: &[&[u8]]) {
+        if !reentry::is_within(self.identity) {
+            self.engine.prefetch(keys);
+        }
+    }
+
+    /// Returns the stored form of a key. In a fixed-length database `1`, `01` and `min` may be one
+    /// record; elsewhere it is the key itself.
+    pub fn canonical_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
+        self.enter()?;
+        self.engine.canonical_key(key)
+    }
+
+    /// As [`Table::read`](crate::table::Table::read), but a [nonblocking](Database::nonblocking)
+    /// handle does not wait for the disk.
+    #[cfg(feature = "table")]
+    pub fn read_row<T>(
+        &self,
+        primary: &[u8],
+        visit: impl FnOnce(RowView<'_>) -> T,
+    ) -> Result<Option<T>> {
+        let missing = || Error::NotSupported("rows need a table (.tct)".into());
+        self.enter()?;
+        let table = self.table().ok_or_else(missing)?;
+        table.read_waiting(primary, self.wait, |row| self.call(|| visit(row)))
+    }
+
+    /// Begins a scan of all records in steps. It takes up to 8 bytes of memory for each record that
+    /// is changed before the scan has come to it, until it ends or is dropped.
+    pub fn full_scan(&self, wanted: Wanted) -> Result<ScanCursor<'_>> {
+        self.begin_scan(wanted)
+    }
+
+    /// Removes the records of a key that have expired. Returns whether there were any. It is meant
+    /// for the keys that [`Database::expired_keys`] names.
+    pub fn remove_expired(&self, key: &[u8]) -> Result<bool> {
+        self.enter_to_write()?;
+        self.engine.maintenance().remove_expired(key, self.wait)
+    }
+
+    /// As [`copy_to`](Self::copy_to), at a moment that `cut` chooses.
+    pub fn copy_at(&self, path: &Path, cut: &mut SnapshotBarrier<'_>) -> Result<()> {
+        self.enter()?;
+        self.engine.persistence().copy_at(path, &mut |take| self.call(|| cut(take)))
+    }
+
+    /// Returns whether there is a cap, above which records that were not used lately are evicted.
+    pub fn evicts(&self) -> bool {
+        self.engine.maintenance().evicts()
+    }
+
+    /// Removes expired records of an engine that otherwise looks for them only while it writes.
+    pub fn find_expired(&self) {
+        if !self.is_read_only && !reentry::is_within(self.identity) {
+            self.engine.maintenance().find_expired();
+        }
+    }
+
+    /// Returns the keys of expired records that the caller is to remove, if the database was opened
+    /// with a clock that [hands over](crate::Clock::handing_over).
+    pub fn expired_keys(&self) -> Option<&ExpiredKeys> {
+        self.engine.maintenance().expired_keys().filter(|_| !self.is_read_only)
+    }
+}

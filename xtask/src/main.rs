@@ -25,6 +25,7 @@ mod library;
 mod memcached;
 mod metrics;
 mod misc;
+mod nightly;
 mod package;
 mod programs;
 mod random;
@@ -180,6 +181,17 @@ enum Command {
     },
     /// Check the embedded library: features, public items, oldest compiler, package.
     Library(library::Options),
+    /// Run the random crash suites of the library with many more histories than `cargo test`.
+    Nightly {
+        /// Try so many times as many.
+        #[arg(long, default_value_t = nightly::TIMES, value_parser = clap::value_parser!(u64).range(1..=1000))]
+        times: u64,
+        /// Begin with this seed; 0 takes the number of the day.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        #[command(flatten)]
+        build: Build,
+    },
     /// Write the generated parts of the pages, after a change of the settings.
     Docs,
     /// Check the source: widths, citations, words, unsafe code, and which module and crate uses
@@ -247,6 +259,7 @@ fn main() -> Result<()> {
         Command::Package { is_static: true, .. } => package::build_and_try_static(),
         Command::Package { build, .. } => package::build_and_try(build.profile()),
         Command::Library(options) => library::run(&options),
+        Command::Nightly { times, seed, build } => nightly::run_all(build.profile(), times, seed),
         Command::Docs => docs::run(),
         Command::Tidy => tidy::run(&command_names()),
     }

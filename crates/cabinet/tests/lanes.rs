@@ -164,10 +164,15 @@ fn history(seed: u64, power: bool, durability: Durability) -> u64 {
     blocks
 }
 
-/// How many histories: more by hand, with `CRASH_SEEDS=100000`.
+/// Returns the seeds of the histories: more by hand, with `CRASH_SEEDS=100000` or
+/// `CRASH_SEEDS=400..800`.
 fn seeds() -> std::ops::Range<u64> {
-    let count = std::env::var("CRASH_SEEDS").ok().and_then(|count| count.parse().ok());
-    1..count.unwrap_or(400)
+    let Ok(text) = std::env::var("CRASH_SEEDS") else { return 1..400 };
+    let number = |text: &str| text.parse().expect("CRASH_SEEDS is N or FROM..TO");
+    match text.split_once("..") {
+        Some((from, to)) => number(from)..number(to),
+        None => 1..number(&text),
+    }
 }
 
 #[test]

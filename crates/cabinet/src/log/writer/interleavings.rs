@@ -286,8 +286,7 @@ fn run(seed: u64, runs: usize, is_eager: bool) -> BTreeMap<&'static str, u64> {
         drop(totals);
         model.check();
     });
-    let sums = sums.lock().clone();
-    sums
+    sums.lock().clone()
 }
 
 #[test]

@@ -42,7 +42,7 @@ enum Part {
     },
 }
 
-/// Runs one part, or all but `package` and `semver`.
+/// Runs one part, or all but `semver`.
 pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.part {
         None => run_all(),
@@ -54,9 +54,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// Runs the parts that need neither a clean tree nor another commit.
+/// Runs the parts that need no other commit.
 pub(crate) fn run_all() -> Result<()> {
     features::run()?;
     public_api::run(true)?;
-    release::check_msrv()
+    release::check_msrv()?;
+    release::package()
 }

@@ -5,6 +5,7 @@
 //! the source.
 
 mod backup;
+mod benchmark;
 mod cassandra;
 #[path = "../../crates/tls/tests/support/mod.rs"]
 mod certificates;
@@ -22,6 +23,9 @@ mod full_disk;
 mod fuzz;
 mod languages;
 mod library;
+#[path = "../../crates/compare/src/measurement.rs"]
+#[expect(dead_code, unreachable_pub, reason = "it is the benchmarks', which write it")]
+mod measurement;
 mod memcached;
 mod metrics;
 mod misc;
@@ -103,6 +107,9 @@ enum Command {
         #[command(flatten)]
         build: Build,
     },
+    /// Run the experiments beside memcached, Redis, MariaDB and embedded stores, and write
+    /// `docs/benchmarks.md` and `docs/benchmarks.html`.
+    Benchmark(benchmark::Options),
     /// Back up a server under writes, restore, and check that the result is a past state.
     Backup {
         #[command(flatten)]
@@ -240,6 +247,7 @@ fn main() -> Result<()> {
         Command::FullDisk { size_mib, build } => full_disk::run(build.profile(), size_mib),
         Command::SmallMemory { records, build } => small_memory::run_with(build.profile(), records),
         Command::ColdScans { options, build } => cold_scans::run_all(build.profile(), &options),
+        Command::Benchmark(options) => benchmark::run_all(&options),
         Command::Backup { load, build } => backup::run(build.profile(), &load),
         Command::Cassandra(action) => cassandra::run(&action),
         Command::Chaos { seconds, seed, tls, build } => {

@@ -32,6 +32,16 @@ const JAVA: &[(&[&str], &str)] = &[
     (&["sh", "-c", "command -v java"], "openjdk-17-jdk-headless"),
 ];
 
+/// The same for the benchmarks.
+const BENCHMARKS: &[(&[&str], &str)] = &[
+    (&["memcached", "--version"], "memcached"),
+    (&["redis-server", "--version"], "redis-server"),
+    (&["sh", "-c", "command -v mariadbd && command -v mariadb-install-db"], "mariadb-server"),
+    (&["sh", "-c", "ls /usr/include/tchdb.h"], "libtokyocabinet-dev"),
+    (&["sh", "-c", "ls /usr/include/rocksdb/c.h"], "librocksdb-dev"),
+    (&["cc", "--version"], "build-essential"),
+];
+
 /// Python packages of the client tests, at the versions that the tests were written for.
 const PYTHON_PACKAGES: &[&str] =
     &["prometheus-client==0.22.1", "pylibmc==1.6.3", "pymemcache==4.0.0", "sslyze==6.3.1"];
@@ -46,6 +56,11 @@ pub(crate) fn install_java() -> Result<()> {
     install(JAVA)
 }
 
+/// Installs what the benchmarks compare with, if it is missing.
+pub(crate) fn install_benchmark_programs() -> Result<()> {
+    install(BENCHMARKS)
+}
+
 fn install(programs: &[(&[&str], &'static str)]) -> Result<()> {
     let missing: Vec<&str> = programs
         .iter()
@@ -56,7 +71,7 @@ fn install(programs: &[(&[&str], &'static str)]) -> Result<()> {
         return Ok(());
     }
     if !is_root() || !succeeds(&["apt-get", "--version"]) {
-        bail!("the tests need these programs (named as Debian packages): {}", missing.join(" "));
+        bail!("it needs these programs (named as Debian packages): {}", missing.join(" "));
     }
     run(Command::new("apt-get").args(["update", "--quiet"]))?;
     install_packages(&missing)

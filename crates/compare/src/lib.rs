@@ -14,6 +14,7 @@ pub mod engines;
 pub mod ffi;
 pub mod folder;
 pub mod load;
+pub mod measurement;
 pub mod process;
 #[cfg(feature = "cabinet")]
 pub mod queries;

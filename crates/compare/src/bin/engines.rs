@@ -7,6 +7,7 @@ use compare::engines::child::{self, Assignment, Task};
 use compare::engines::figures::Figures;
 use compare::engines::parent;
 use compare::engines::tables::Rounds;
+use compare::measurement::{self, Measurement, Round, finite};
 use compare::stores;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -59,6 +60,9 @@ struct Arguments {
     /// Folder for the databases; folders of their own are made in it and removed
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// File for one JSON record per phase and store of the suite `speed`
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
     /// Longest time of one child
     #[arg(long, default_value_t = 1200)]
     patience_seconds: u64,
@@ -97,6 +101,7 @@ enum Durability {
 struct Run<'a> {
     arguments: &'a Arguments,
     failures: Vec<String>,
+    measurements: Vec<Measurement>,
 }
 
 impl Run<'_> {
@@ -150,9 +155,15 @@ impl Run<'_> {
     fn speed(&mut self) -> Result<()> {
         let threads = &self.arguments.threads;
         let mut by_threads: Vec<Rounds> = threads.iter().map(|_| Rounds::default()).collect();
+        let per_round = self.arguments.stores.len() * threads.len();
+        let steps = usize::from(self.arguments.rounds) * per_round;
+        let mut done = 0;
         for round in 0..usize::from(self.arguments.rounds) {
             for store in &self.arguments.stores {
                 for (&threads, rounds) in threads.iter().zip(&mut by_threads) {
+                    let what = format!("{store}, {threads} threads");
+                    measurement::print_progress(done, steps, &what);
+                    done += 1;
                     let folder = self.folder(store)?;
                     let load =
                         Assignment { threads, ..self.assignment(store, Task::Load, &folder) };
@@ -165,9 +176,54 @@ impl Run<'_> {
         }
         for (threads, rounds) in threads.iter().zip(&by_threads) {
             self.print_speed(*threads, rounds);
+            self.measurements.extend(self.speed_measurements(*threads, rounds));
         }
         self.print_speed_ups(&by_threads);
         Ok(())
+    }
+
+    /// The records of `--json`: one for each phase and store. Memory is the peak of the load, disk
+    /// is that of the closed database, after the overwrites where there were any before.
+    fn speed_measurements(&self, threads: usize, rounds: &Rounds) -> Vec<Measurement> {
+        let Arguments { records, key_bytes, value_bytes, .. } = self.arguments;
+        let parameters = [
+            ("records", *records as f64),
+            ("key_bytes", *key_bytes as f64),
+            ("value_bytes", *value_bytes as f64),
+            ("threads", threads as f64),
+        ];
+        let phases = [
+            ("put", "load"),
+            ("get", "load"),
+            ("scan", "load"),
+            ("mixed", "change"),
+            ("overwrite", "change"),
+        ];
+        let mut measurements = Vec::new();
+        for (phase, task) in phases {
+            for store in rounds.names().iter().filter(|store| *store != "none") {
+                let one = |round| {
+                    let get = |name: &str| finite(rounds.get(store, round, name));
+                    let us = get(&format!("{phase}.us"));
+                    Round {
+                        operations_per_second: us.and_then(|us| finite(1e6 / us)),
+                        cpu_us_per_operation: get(&format!("{phase}.cpu_us")),
+                        memory_bytes: get("load.anonymous_peak"),
+                        disk_bytes: get(&format!("{task}.disk_allocated")),
+                        ..Round::default()
+                    }
+                };
+                let count = usize::from(self.arguments.rounds);
+                measurements.push(Measurement {
+                    case: format!("{phase}, {threads} threads").replace("1 threads", "1 thread"),
+                    server: store.clone(),
+                    parameters: parameters.map(|(name, value)| (name.to_owned(), value)).into(),
+                    rounds: (0..count).map(one).collect(),
+                    ..Measurement::default()
+                });
+            }
+        }
+        measurements
     }
 
     /// How many times the throughput of the first number of threads the others reach.
@@ -325,7 +381,7 @@ fn main() -> Result<ExitCode> {
             stores::NAMES.join(", ")
         );
     }
-    let mut run = Run { arguments: &arguments, failures: Vec::new() };
+    let mut run = Run { arguments: &arguments, failures: Vec::new(), measurements: Vec::new() };
     for suite in &arguments.suite {
         match suite {
             Suite::Speed => run.speed()?,
@@ -333,6 +389,9 @@ fn main() -> Result<ExitCode> {
             Suite::Durable => run.durable()?,
             Suite::Churn => run.churn()?,
         }
+    }
+    if let Some(file) = &arguments.json {
+        measurement::write(file, &run.measurements)?;
     }
     for failure in &run.failures {
         println!("FAILED {failure}");

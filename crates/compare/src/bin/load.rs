@@ -8,6 +8,7 @@ use compare::load::server::Recipe;
 use compare::load::slice::{Case, Effort};
 use compare::load::suite::{self, Sizes};
 use compare::load::workload::{Choice, Space, Workload};
+use compare::measurement;
 use compare::random::Zipfian;
 use compare::records::VALUE_BYTES_MAX;
 use std::path::PathBuf;
@@ -35,12 +36,12 @@ struct Arguments {
     /// Servers, the first is compared to the others: tyrant, tyrant-meta, tyrant-memcached-binary,
     /// tyrant-binary, memcached, memcached-meta, memcached-binary, redis, redis-durable,
     /// tyrant-durable, tyrant-durable-binary, tyrant-scripts, tyrant-tls, tyrant-tls-memory,
-    /// memcached-tls, redis-tls
+    /// memcached-tls, redis-tls, memcached-extstore, mariadb, mariadb-durable
     #[arg(long, value_delimiter = ',')]
     servers: Vec<String>,
     /// A further server, as NAME:PROTOCOL=COMMAND with {port} and {dir}; PROTOCOL is memcached,
-    /// memcached-meta, memcached-binary, binary or redis, with +tls for TLS. It comes before those
-    /// of --servers
+    /// memcached-meta, memcached-binary, binary, redis or mariadb, with +tls for TLS. It comes before
+    /// those of --servers
     #[arg(long = "server", value_name = "SERVER")]
     custom_servers: Vec<String>,
     /// Command that starts tyrant, with {port} and {dir}
@@ -64,6 +65,12 @@ struct Arguments {
     /// Folder for the servers' files; a folder of its own is made in it and removed
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// Memory of each server in MiB, the pages of its files included; needs root
+    #[arg(long, value_parser = clap::value_parser!(u64).range(16..=1 << 20))]
+    limit_mib: Option<u64>,
+    /// File for one JSON record per case and server
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 
     /// Records that exist before
     #[arg(long, default_value_t = 1_000_000)]
@@ -100,6 +107,12 @@ enum Suite {
     Issue,
     /// Calls of scripts, and gets beside them
     Scripts,
+    /// Inserts from 1 to 128 connections
+    Inserts,
+    /// Fifty gets of large values to each set, from 1 to 128 connections
+    Reads,
+    /// Gets, overwrites and inserts; with --limit-mib of data that are larger than memory
+    Beyond,
     /// Puts that are acknowledged when they are on the disk, from 1 and 64 connections
     Durable,
     /// Gets, sets, pipelines, 16-key gets and large values over TLS, from 1, 8 and 32 connections
@@ -125,6 +138,9 @@ impl Arguments {
             Some(Suite::Scripts) => &["tyrant-scripts", "redis"],
             Some(Suite::Durable) => &["tyrant-durable", "tyrant", "redis-durable"],
             Some(Suite::Tls) => &["tyrant-tls", "tyrant-tls-memory", "memcached-tls", "redis-tls"],
+            Some(Suite::Beyond) => {
+                &["tyrant", "mariadb", "memcached-extstore", "tyrant-durable", "mariadb-durable"]
+            }
             _ => &["tyrant", "memcached", "redis"],
         };
         let names = self.servers.iter().map(String::as_str).chain(usual.iter().copied());
@@ -137,6 +153,9 @@ impl Arguments {
                 "redis-durable" => Recipe::redis_durable(),
                 "memcached-tls" => Recipe::memcached_tls(),
                 "redis-tls" => Recipe::redis_tls(),
+                "memcached-extstore" => Recipe::memcached_extstore(self.cache_mib(), 4096),
+                "mariadb" => Recipe::mariadb(name, false, self.cache_mib()),
+                "mariadb-durable" => Recipe::mariadb(name, true, self.cache_mib()),
                 "tyrant-tls" => self.tyrant(name, "memcached+tls", TLS_OPTIONS)?,
                 "tyrant-tls-memory" => {
                     let mut recipe = self.tyrant(name, "memcached+tls", TLS_OPTIONS)?;
@@ -161,6 +180,11 @@ impl Arguments {
         Ok(recipes)
     }
 
+    /// Memory in MiB for records of servers that must be told: half of what they may use.
+    fn cache_mib(&self) -> u64 {
+        self.limit_mib.map_or(4096, |limit| limit / 2)
+    }
+
     fn tyrant(&self, name: &str, protocol: &str, tuning: &str) -> Result<Recipe> {
         Recipe::parse(&format!("{name}:{protocol}={}{tuning}", self.tyrant))
     }
@@ -174,6 +198,9 @@ impl Arguments {
         };
         let mut cases = match self.suite {
             Some(Suite::Issue) => suite::issue_cases(&sizes),
+            Some(Suite::Inserts) => suite::insert_cases(&sizes),
+            Some(Suite::Reads) => suite::read_cases(&sizes),
+            Some(Suite::Beyond) => suite::beyond_cases(&sizes),
             Some(Suite::Scripts) => suite::script_cases(&sizes),
             Some(Suite::Durable) => suite::durable_cases(&sizes),
             Some(Suite::Tls) => suite::tls_cases(&sizes),
@@ -237,7 +264,11 @@ fn main() -> Result<ExitCode> {
         .tempdir_in(&parent)
         .with_context(|| format!("a folder in {}", parent.display()))?;
     let rounds = arguments.rounds.into();
-    let results = suite::run(&recipes, &cases, rounds, &effort, folder.path())?;
+    let limit_bytes = arguments.limit_mib.map(|limit| limit << 20);
+    let results = suite::run(&recipes, &cases, rounds, &effort, folder.path(), limit_bytes)?;
+    if let Some(file) = &arguments.json {
+        measurement::write(file, &results.measurements())?;
+    }
     println!("{}", results.table());
     let ratios = results.ratios();
     if recipes.len() > 1 {

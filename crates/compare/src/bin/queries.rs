@@ -6,6 +6,8 @@ use cabinet::Options;
 use cabinet::table::{IndexChange, Query, Report, Row, Table};
 use clap::Parser;
 use compare::ffi::tokyo_cabinet_table::{self as original, TableDatabase};
+use compare::measurement::{self, Measurement, Round, finite};
+use compare::process::own_cpu_time;
 use compare::queries::{Arrival, INDICES, Question, Rows, questions};
 use compare::report;
 use hdrhistogram::Histogram;
@@ -36,12 +38,47 @@ struct Arguments {
     /// Folder for the databases; a folder of its own is made in it and removed
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// File for one JSON record per question and table
+    #[arg(long, value_name = "FILE", conflicts_with = "only_load")]
+    json: Option<PathBuf>,
+}
+
+/// Names of both in the JSON records.
+const STORES: [&str; 2] = ["cabinet", "tc"];
+
+impl Arguments {
+    /// Returns the records of a case: of both tables, with the time and the CPU time of an
+    /// operation in each round.
+    fn measurements(&self, case: &str, times: [Vec<Time>; 2]) -> Vec<Measurement> {
+        let one = |(store, times): (&str, Vec<Time>)| {
+            let round = |time: &Time| Round {
+                operations_per_second: finite(1e6 / time.us),
+                cpu_us_per_operation: finite(time.cpu_us),
+                ..Round::default()
+            };
+            Measurement {
+                case: case.to_owned(),
+                server: store.to_owned(),
+                parameters: [("rows".to_owned(), self.rows as f64)].into(),
+                rounds: times.iter().map(round).collect(),
+                ..Measurement::default()
+            }
+        };
+        STORES.into_iter().zip(times).map(one).collect()
+    }
+}
+
+/// Time of an operation, in microseconds.
+struct Time {
+    us: f64,
+    cpu_us: f64,
 }
 
 /// Time, results in all, and a sum over their primary keys.
 #[derive(Default)]
 struct Answer {
     time: Duration,
+    cpu_time: Duration,
     found: u64,
     sum: u64,
     hint: String,
@@ -69,9 +106,10 @@ fn ask_cabinet(table: &Table, question: &Question) -> Result<Answer> {
             query = query.order_by(column.as_bytes(), kind);
         }
         query.max = question.max;
-        let start = Instant::now();
+        let (start, cpu_before) = (Instant::now(), own_cpu_time());
         let (found, report) = table.search(&query)?;
         answer.time += start.elapsed();
+        answer.cpu_time += own_cpu_time().saturating_sub(cpu_before);
         found.iter().for_each(|primary| answer.add(primary));
         let Report { hint, rows_read, entries_read, .. } = report;
         answer.hint = hint;
@@ -91,9 +129,10 @@ fn ask_original(table: &TableDatabase, question: &Question) -> Result<Answer> {
         query.order = question.order.map(|(column, kind)| (column.into(), kind as i32));
         query.max = question.max.map(|max| i32::try_from(max).unwrap_or(i32::MAX));
         let mut found = Vec::new();
-        let start = Instant::now();
+        let (start, cpu_before) = (Instant::now(), own_cpu_time());
         answer.hint = table.search(&query, &mut |primary| found.push(primary.to_vec()))?;
         answer.time += start.elapsed();
+        answer.cpu_time += own_cpu_time().saturating_sub(cpu_before);
         found.iter().for_each(|primary| answer.add(primary));
     }
     Ok(answer)
@@ -136,6 +175,9 @@ fn main() -> Result<()> {
     let rows = Rows::new(arguments.rows, arguments.arrival);
     let options = Options::default();
 
+    let questions = questions(arguments.rows, arguments.times);
+    let steps = questions.len() + 2;
+    measurement::print_progress(0, steps, "loading into cabinet");
     let path = folder.path().join("ours.tct");
     let table = Table::open(&path, &options).context("opening cabinet's table")?;
     for (column, kind) in INDICES {
@@ -171,6 +213,7 @@ fn main() -> Result<()> {
         return Ok(());
     }
 
+    measurement::print_progress(1, steps, "loading into Tokyo Cabinet");
     let path = folder.path().join("theirs");
     std::fs::create_dir(&path)?;
     let theirs = TableDatabase::create(&path.join("casket.tct"), arguments.rows)?;
@@ -213,13 +256,19 @@ fn main() -> Result<()> {
         "hint",
     ];
     let mut lines = report::Table::new(heads);
-    for question in questions(arguments.rows, arguments.times) {
+    // CPU time of the loading has the making of the rows in it, so there is no figure of it.
+    let load = [loaded, their_load]
+        .map(|time| vec![Time { us: 1e6 / per_second(time), cpu_us: f64::NAN }]);
+    let mut measurements = arguments.measurements("load rows", load);
+    for (place, question) in questions.iter().enumerate() {
+        measurement::print_progress(place + 2, steps, question.name);
+        let mut times = [Vec::new(), Vec::new()];
         let (mut our_times, mut their_times, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         let mut ours = Answer::default();
         let asked = question.operands.len() as f64;
         for _ in 0..arguments.rounds {
-            ours = ask_cabinet(&table, &question)?;
-            let theirs = ask_original(&theirs, &question)?;
+            ours = ask_cabinet(&table, question)?;
+            let theirs = ask_original(&theirs, question)?;
             ensure!(
                 ours.found == theirs.found && (question.max.is_some() || ours.sum == theirs.sum),
                 "{}: {} rows found, and {} by Tokyo Cabinet ({:?}, {:?})",
@@ -233,7 +282,12 @@ fn main() -> Result<()> {
             our_times.push(us(&ours));
             their_times.push(us(&theirs));
             ratios.push(us(&theirs) / us(&ours));
+            for (times, answer) in times.iter_mut().zip([&ours, &theirs]) {
+                let cpu_us = answer.cpu_time.as_secs_f64() * 1e6 / asked;
+                times.push(Time { us: us(answer), cpu_us });
+            }
         }
+        measurements.extend(arguments.measurements(question.name, times));
         let each = |number: u64| format!("{:.1}", number as f64 / asked);
         lines.row([
             question.name.to_owned(),
@@ -247,6 +301,9 @@ fn main() -> Result<()> {
         ]);
     }
     println!("{lines}");
+    if let Some(file) = &arguments.json {
+        measurement::write(file, &measurements)?;
+    }
     theirs.close()?;
     Ok(())
 }

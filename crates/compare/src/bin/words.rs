@@ -3,9 +3,11 @@
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
+use compare::folder;
 use compare::load::protocol::Protocol;
 use compare::load::server::{Recipe, Server};
 use compare::load::words::{self, Counted, Counter, SCRIPT};
+use compare::measurement::{self, Measurement, Round, finite};
 use compare::report::{Table, figure, median};
 use std::path::PathBuf;
 
@@ -24,6 +26,9 @@ struct Arguments {
     /// Folder for the servers' files; a folder of its own is made in it and removed
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// File for one JSON record per way
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 fn main() -> Result<()> {
@@ -35,27 +40,47 @@ fn main() -> Result<()> {
         .with_context(|| format!("a folder in {}", parent.display()))?;
     let command = format!("{} --script {SCRIPT} --script-time-max 600", arguments.tyrant);
     let tyrant = Recipe { name: "tyrant".into(), protocol: Protocol::Binary, tls: false, command };
-    let start = |recipe: &Recipe| -> Result<(Server, u64)> {
+    let steps = 2 + usize::from(arguments.rounds) * 3;
+    let start = |done: usize, recipe: &Recipe| -> Result<(Server, u64)> {
+        measurement::print_progress(done, steps, &format!("filling {}", recipe.name));
         let server = Server::start(recipe, folder.path())?;
         words::fill(&server, arguments.records)?;
         let before = server.memory()?.anonymous;
         Ok((server, before))
     };
-    let servers = [start(&tyrant)?, start(&Recipe::redis())?];
+    let servers = [start(0, &tyrant)?, start(1, &Recipe::redis())?];
     let ways = [
         ("tyrant, map-reduce", 0, Counter::Server),
-        ("Redis, SCAN and a client in Lua", 1, Counter::ClientInLua),
-        ("Redis, SCAN and a client in Rust", 1, Counter::ClientInRust),
+        ("redis, SCAN and a client in Lua", 1, Counter::ClientInLua),
+        ("redis, SCAN and a client in Rust", 1, Counter::ClientInRust),
     ];
     let mut counted: Vec<Vec<Counted>> = ways.map(|_| Vec::new()).into();
+    let mut measurements = ways.map(|(name, _, _)| Measurement {
+        case: "count the words of all records".into(),
+        server: name.into(),
+        parameters: [("records".to_owned(), arguments.records as f64)].into(),
+        ..Measurement::default()
+    });
     let mut memory = [0; 2];
+    let mut done = 2;
     for round in 0..arguments.rounds {
-        for ((name, server, counter), counted) in ways.iter().zip(&mut counted) {
+        let rows = ways.iter().zip(&mut counted).zip(&mut measurements);
+        for (((name, server, counter), counted), measurement) in rows {
+            measurement::print_progress(done, steps, name);
+            done += 1;
             let result = words::count(&servers[*server].0, *counter)?;
             let took = result.elapsed.as_secs_f64();
             eprintln!("round {}/{}: {name} {took:.3} s", round + 1, arguments.rounds);
             let used = servers[*server].0.memory()?.anonymous;
             memory[*server] = memory[*server].max(used.saturating_sub(servers[*server].1));
+            let records = arguments.records as f64;
+            measurement.rounds.push(Round {
+                operations_per_second: finite(records / took),
+                cpu_us_per_operation: finite(result.server_cpu.as_secs_f64() * 1e6 / records),
+                memory_bytes: Some(servers[*server].0.memory()?.anonymous as f64),
+                disk_bytes: Some(folder::usage(servers[*server].0.folder())?.allocated as f64),
+                ..Round::default()
+            });
             counted.push(result);
         }
     }
@@ -86,5 +111,8 @@ fn main() -> Result<()> {
         ]);
     }
     println!("{table}");
+    if let Some(file) = &arguments.json {
+        measurement::write(file, &measurements)?;
+    }
     Ok(())
 }

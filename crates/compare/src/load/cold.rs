@@ -155,7 +155,7 @@ fn workload(space: Space, choice: Choice) -> Workload {
 
 /// Has everything in a folder written to the disk: a page that was changed cannot be taken away
 /// before.
-fn sync_files(folder: &Path) -> Result<()> {
+pub(super) fn sync_files(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {

@@ -1,6 +1,6 @@
 //! One nonblocking connection with its requests under way.
 
-use super::protocol::{Expect as _, Kind, Protocol, Reply};
+use super::protocol::{Expect as _, Kind, Protocol, Reply, mariadb};
 use super::workload::Source;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -84,8 +84,12 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn open(address: SocketAddr, protocol: Protocol, tls: bool) -> io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
+        let mut stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
+        let protocol = match protocol {
+            Protocol::MariaDb { .. } => mariadb::begin(&mut stream)?,
+            other => other,
+        };
         let tls = tls.then(|| Tls::begin(&stream).map(Box::new)).transpose()?;
         stream.set_nonblocking(true)?;
         Ok(Self {

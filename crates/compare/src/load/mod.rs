@@ -7,6 +7,7 @@ pub mod cache;
 pub mod cold;
 mod connection;
 mod driver;
+pub mod mailings;
 pub mod protocol;
 pub mod server;
 pub mod slice;

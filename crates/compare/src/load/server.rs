@@ -1,7 +1,7 @@
 //! Servers: started here on loopback, in a folder of their own, and stopped and cleaned up when
 //! they go out of scope.
 
-use super::protocol::Protocol;
+use super::protocol::{Protocol, mariadb};
 use crate::cgroup::MemoryCgroup;
 use crate::process;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -89,6 +89,34 @@ impl Recipe {
         }
     }
 
+    /// MariaDB with this much memory for its pages. Each commit is written to the log, and waits for
+    /// the disk if it is durable.
+    #[must_use]
+    pub fn mariadb(name: &str, is_durable: bool, buffer_pool_mib: u64) -> Self {
+        let flush = if is_durable { 1 } else { 2 };
+        Self {
+            name: name.into(),
+            protocol: Protocol::MARIADB,
+            tls: false,
+            command: format!(
+                "mariadbd --no-defaults --user=root --datadir={{dir}}/data \
+                 --socket={{dir}}/socket --pid-file={{dir}}/pid --bind-address=127.0.0.1 \
+                 --port={{port}} --skip-name-resolve --skip-log-bin --max-connections=500 \
+                 --innodb-buffer-pool-size={buffer_pool_mib}M \
+                 --innodb-flush-log-at-trx-commit={flush}"
+            ),
+        }
+    }
+
+    /// memcached that keeps keys in memory, and values beyond this much memory in a file.
+    #[must_use]
+    pub fn memcached_extstore(memory_mib: u64, file_mib: u64) -> Self {
+        let mut recipe = Self::memcached("memcached-extstore", Protocol::Memcached);
+        recipe.command = recipe.command.replace("-m 4096", &format!("-m {memory_mib}"));
+        recipe.command += &format!(" -o ext_path={{dir}}/values:{file_mib}m");
+        recipe
+    }
+
     /// A recipe written `NAME:PROTOCOL=COMMAND`, with `+tls` after the protocol for TLS.
     pub fn parse(text: &str) -> Result<Self> {
         let (head, command) = text.split_once('=').context("a server is NAME:PROTOCOL=COMMAND")?;
@@ -99,7 +127,8 @@ impl Recipe {
         };
         let Some(protocol) = Protocol::named(protocol) else {
             bail!(
-                "unknown protocol {protocol}: memcached, memcached-meta, memcached-binary, binary or redis"
+                "unknown protocol {protocol}: memcached, memcached-meta, memcached-binary, binary, \
+                 redis or mariadb"
             );
         };
         Ok(Self { name: name.into(), protocol, tls, command: command.into() })
@@ -148,6 +177,9 @@ impl Server {
         if recipe.tls {
             certify(folder.path())?;
         }
+        if recipe.protocol.is_mariadb() {
+            create_data_folder(folder.path())?;
+        }
         let port = free_port()?;
         let words = recipe.words(port, folder.path());
         let (program, arguments) = words.split_first().context("an empty command")?;
@@ -172,6 +204,11 @@ impl Server {
             folder,
         };
         server.await_listening()?;
+        if recipe.protocol.is_mariadb() {
+            let mut stream = TcpStream::connect(server.address)?;
+            mariadb::execute(&mut stream, mariadb::SET_UP)
+                .with_context(|| format!("cannot create the table in {}", recipe.name))?;
+        }
         Ok(server)
     }
 
@@ -253,6 +290,18 @@ fn certify(folder: &Path) -> Result<()> {
     command.args(["-out", "server.pem"]).current_dir(folder).stderr(Stdio::null());
     let status = command.status().context("cannot run openssl")?;
     ensure!(status.success(), "openssl ended with {status}");
+    Ok(())
+}
+
+/// Creates the folder `data` of MariaDB in a folder. Root has no password.
+fn create_data_folder(folder: &Path) -> Result<()> {
+    let mut command = Command::new("mariadb-install-db");
+    command.args(["--no-defaults", "--user=root", "--skip-test-db"]);
+    command.arg("--auth-root-authentication-method=normal");
+    command.arg(format!("--datadir={}", folder.join("data").display()));
+    let output = command.output().context("cannot run mariadb-install-db")?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "mariadb-install-db ended with {}: {words}", output.status);
     Ok(())
 }
 

@@ -3,6 +3,8 @@
 use super::driver::{Driver, Limits, Tally};
 use super::server::Server;
 use super::workload::{Choice, Source, Space, Workload};
+use crate::folder;
+use crate::measurement::{Round, finite};
 use crate::process;
 use crate::random::mix;
 use crate::records::Records;
@@ -45,6 +47,10 @@ pub struct Measured {
     pub server_cpu: Duration,
     /// CPU time of this load generator.
     pub client_cpu: Duration,
+    /// Anonymous memory of the server afterwards, in bytes.
+    pub memory_bytes: u64,
+    /// Blocks that the server's files take afterwards, in bytes.
+    pub disk_bytes: u64,
 }
 
 impl Measured {
@@ -64,6 +70,19 @@ impl Measured {
     #[must_use]
     pub fn client_us(&self) -> f64 {
         self.client_cpu.as_secs_f64() * 1e6 / self.tally.operations as f64
+    }
+
+    /// The figures as one round of a record.
+    #[must_use]
+    pub fn round(&self) -> Round {
+        Round {
+            operations_per_second: finite(self.throughput()),
+            p50_us: finite(self.latency_us(0.5)),
+            p99_us: finite(self.latency_us(0.99)),
+            cpu_us_per_operation: finite(self.server_us()),
+            memory_bytes: Some(self.memory_bytes as f64),
+            disk_bytes: Some(self.disk_bytes as f64),
+        }
     }
 
     /// Latency in microseconds that this share (0..=1) of the operations did not exceed.
@@ -100,7 +119,9 @@ pub fn run(server: &Server, case: &Case, effort: &Effort, records: &Records) -> 
     let client_cpu = process::own_cpu_time().saturating_sub(client_before);
     tally.errors += warm_up.errors;
     tally.error_texts.extend(warm_up.error_texts);
-    Ok(Measured { tally, elapsed, server_cpu, client_cpu })
+    let memory_bytes = server.memory()?.anonymous;
+    let disk_bytes = folder::usage(server.folder())?.allocated;
+    Ok(Measured { tally, elapsed, server_cpu, client_cpu, memory_bytes, disk_bytes })
 }
 
 fn stretch(

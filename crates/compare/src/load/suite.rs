@@ -1,9 +1,12 @@
 //! The cases that are run, and the tables made of them.
 
+use super::cold::sync_files;
 use super::protocol::{Protocol, Script};
 use super::server::{Recipe, Server};
 use super::slice::{self, Case, Effort, Measured};
 use super::workload::{Choice, Space, Workload};
+use crate::cgroup::MemoryCgroup;
+use crate::measurement::{self, Measurement};
 use crate::records::Records;
 use crate::report::{Table, figure, median};
 use anyhow::{Result, ensure};
@@ -63,6 +66,9 @@ impl Sizes {
     }
 }
 
+/// Numbers of connections from 1 to 128.
+const CONNECTIONS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+
 fn case(name: &str, workload: Workload, connections: usize) -> Case {
     Case { name: format!("{name}, {connections} conn"), workload, connections }
 }
@@ -76,7 +82,7 @@ pub fn issue_cases(sizes: &Sizes) -> Vec<Case> {
         cases.push(case("2 KB, 1 set in 50", sizes.large_mixed(), connections));
     }
     // These are the 10:90 mix over 8 and over 32 connections, too.
-    for connections in [1, 2, 4, 8, 16, 32, 64, 128] {
+    for connections in CONNECTIONS {
         cases.push(case("10:90 mix", sizes.mixed(), connections));
     }
     for connections in [8, 32] {
@@ -86,6 +92,35 @@ pub fn issue_cases(sizes: &Sizes) -> Vec<Case> {
         cases.push(case("16-key get", sizes.multi_get(), connections));
     }
     cases
+}
+
+/// The cases of inserts: single requests from 1 to 128 connections.
+#[must_use]
+pub fn insert_cases(sizes: &Sizes) -> Vec<Case> {
+    CONNECTIONS.map(|connections| case("insert", sizes.inserts(), connections)).into()
+}
+
+/// The cases of records that are read fifty times for each write.
+#[must_use]
+pub fn read_cases(sizes: &Sizes) -> Vec<Case> {
+    let workload = Workload { read_share: 50.0 / 51.0, ..sizes.large_mixed() };
+    [1, 8, 32, 128]
+        .map(|connections| case("50 gets to 1 set", workload.clone(), connections))
+        .into()
+}
+
+/// The cases of data beyond memory: gets, overwrites and a mix over all records at random, and
+/// inserts. The inserts are last, so that the others find the same number of records each time.
+#[must_use]
+pub fn beyond_cases(sizes: &Sizes) -> Vec<Case> {
+    let get = Workload { read_share: 1.0, ..sizes.mixed() };
+    let overwrite = Workload { read_share: 0.0, ..sizes.mixed() };
+    vec![
+        case("get", get, 32),
+        case("9 gets to 1 overwrite", sizes.mixed(), 32),
+        case("overwrite", overwrite, 32),
+        case("insert", sizes.inserts(), 32),
+    ]
 }
 
 /// The cases of scripts: calls of an empty one and of one that counts, and gets beside them.
@@ -151,26 +186,46 @@ pub fn durable_cases(sizes: &Sizes) -> Vec<Case> {
 /// Every measurement of a run, by case and server in the order they were given.
 #[derive(Debug)]
 pub struct Results {
-    cases: Vec<String>,
+    cases: Vec<Case>,
     servers: Vec<String>,
     measured: BTreeMap<(usize, usize), Vec<Measured>>,
     after: Table,
 }
 
 /// Starts all servers, fills them with the records that the cases read, and runs the cases,
-/// server by server in every round.
+/// server by server in every round. With a limit each server has so many bytes of memory, its files'
+/// pages included, and begins with none of these pages.
 pub fn run(
     recipes: &[Recipe],
     cases: &[Case],
     rounds: usize,
     effort: &Effort,
     parent: &Path,
+    limit_bytes: Option<u64>,
 ) -> Result<Results> {
     ensure!(rounds > 0 && !cases.is_empty() && !recipes.is_empty(), "nothing to do");
+    for recipe in recipes {
+        let is_known = recipe.protocol.has_multi_get()
+            || cases.iter().all(|case| case.workload.keys_per_get == 1);
+        ensure!(is_known, "{} has no requests for several records", recipe.name);
+    }
     let records = Records::new();
-    let servers: Vec<Server> =
-        recipes.iter().map(|recipe| Server::start(recipe, parent)).collect::<Result<_>>()?;
-    for server in &servers {
+    // The groups outlive their servers.
+    let groups = recipes
+        .iter()
+        .map(|Recipe { name, .. }| {
+            let name = format!("load-{}-{name}", std::process::id());
+            limit_bytes.map(|limit| MemoryCgroup::new(&name, limit)).transpose()
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let servers = recipes
+        .iter()
+        .zip(&groups)
+        .map(|(recipe, group)| Server::start_within(group.as_ref(), recipe, parent))
+        .collect::<Result<Vec<_>>>()?;
+    let steps = servers.len() * (1 + rounds * cases.len());
+    for (place, server) in servers.iter().enumerate() {
+        measurement::print_progress(place, steps, &format!("filling {}", server.recipe.name));
         eprintln!(
             "{} is process {} on {}",
             server.recipe.name,
@@ -179,13 +234,21 @@ pub fn run(
         );
         load_scripts(server, cases)?;
         fill(server, cases, &records)?;
+        if let Some(group) = &groups[place] {
+            sync_files(server.folder())?;
+            group.reclaim()?;
+        }
     }
+    let mut done = servers.len();
     let mut measured: BTreeMap<_, Vec<Measured>> = BTreeMap::new();
     let mut in_slices = vec![Duration::ZERO; servers.len()];
     let before: Vec<Duration> = servers.iter().map(Server::cpu_time).collect::<Result<_>>()?;
     for round in 0..rounds {
         for (case_place, case) in cases.iter().enumerate() {
             for (server_place, server) in servers.iter().enumerate() {
+                let what = format!("{} on {}", case.name, server.recipe.name);
+                measurement::print_progress(done, steps, &what);
+                done += 1;
                 let slice_before = server.cpu_time()?;
                 let result = slice::run(server, case, effort, &records)?;
                 in_slices[server_place] += server.cpu_time()?.saturating_sub(slice_before);
@@ -217,7 +280,7 @@ pub fn run(
         ]);
     }
     Ok(Results {
-        cases: cases.iter().map(|case| case.name.clone()).collect(),
+        cases: cases.to_vec(),
         servers: recipes.iter().map(|recipe| recipe.name.clone()).collect(),
         measured,
         after,
@@ -292,7 +355,7 @@ impl Results {
             "missing",
             "errors",
         ]);
-        for (case, case_name) in self.cases.iter().enumerate() {
+        for (case, Case { name: case_name, .. }) in self.cases.iter().enumerate() {
             for (server, server_name) in self.servers.iter().enumerate() {
                 let median =
                     |of: &dyn Fn(&Measured) -> f64| figure(self.median_of(case, server, of));
@@ -327,7 +390,7 @@ impl Results {
             }
         }
         let mut table = Table::new(heads);
-        for (case, name) in self.cases.iter().enumerate() {
+        for (case, Case { name, .. }) in self.cases.iter().enumerate() {
             let mut cells = vec![name.clone()];
             for other in 1..self.servers.len() {
                 cells.push(figure(self.ratio(case, 0, other, Measured::server_us)));
@@ -338,6 +401,32 @@ impl Results {
             table.row(cells);
         }
         table
+    }
+
+    /// The records of `--json`, one for each case and server.
+    #[must_use]
+    pub fn measurements(&self) -> Vec<Measurement> {
+        let one = |((case, server), rounds): (&(usize, usize), &Vec<Measured>)| {
+            let Case { name, workload, connections } = &self.cases[*case];
+            let parameters = [
+                ("connections", *connections as f64),
+                ("pipeline", workload.pipeline as f64),
+                ("records", workload.space.count as f64),
+                ("value_bytes", workload.space.value_bytes as f64),
+                ("read_share", workload.read_share),
+                ("keys_per_get", workload.keys_per_get as f64),
+            ];
+            Measurement {
+                experiment: String::new(),
+                case: name.clone(),
+                server: self.servers[*server].clone(),
+                parameters: parameters.map(|(name, value)| (name.to_owned(), value)).into(),
+                rounds: rounds.iter().map(Measured::round).collect(),
+                errors: rounds.iter().map(|round| round.tally.errors).sum(),
+                missing: rounds.iter().map(|round| round.tally.missing).sum(),
+            }
+        };
+        self.measured.iter().map(one).collect()
     }
 
     /// One row a server: what it used in the whole run.
@@ -352,7 +441,8 @@ impl Results {
         let mut texts = Vec::new();
         for ((case, server), rounds) in &self.measured {
             for text in rounds.iter().flat_map(|measured| &measured.tally.error_texts) {
-                let text = format!("{} on {}: {text}", self.cases[*case], self.servers[*server]);
+                let text =
+                    format!("{} on {}: {text}", self.cases[*case].name, self.servers[*server]);
                 if !texts.contains(&text) {
                     texts.push(text);
                 }

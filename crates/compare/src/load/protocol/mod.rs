@@ -1,6 +1,7 @@
 //! Requests and replies of the protocols, encoded by hand as a lean client would.
 
 mod binary;
+pub(crate) mod mariadb;
 mod memcached;
 mod memcached_binary;
 mod memcached_meta;
@@ -21,6 +22,11 @@ pub enum Protocol {
     Binary,
     /// Redis's RESP, version 2.
     Redis,
+    /// MariaDB's, with prepared statements.
+    MariaDb {
+        /// Number of the connection's first statement; 0 before there is a connection.
+        first_statement: u32,
+    },
 }
 
 /// Script that a request calls, with the key of one record.
@@ -77,8 +83,17 @@ pub trait Expect {
 }
 
 impl Protocol {
-    /// The protocol of this name: `memcached`, `memcached-meta`, `memcached-binary`, `binary` or
-    /// `redis`.
+    /// MariaDB's protocol before there is a connection.
+    pub const MARIADB: Self = Self::MariaDb { first_statement: 0 };
+
+    /// Returns whether it is MariaDB's.
+    #[must_use]
+    pub fn is_mariadb(self) -> bool {
+        matches!(self, Self::MariaDb { .. })
+    }
+
+    /// The protocol of this name: `memcached`, `memcached-meta`, `memcached-binary`, `binary`,
+    /// `redis` or `mariadb`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -87,6 +102,7 @@ impl Protocol {
             "memcached-binary" => Some(Self::MemcachedBinary),
             "binary" => Some(Self::Binary),
             "redis" => Some(Self::Redis),
+            "mariadb" => Some(Self::MARIADB),
             _ => None,
         }
     }
@@ -100,6 +116,9 @@ impl Protocol {
             Self::MemcachedBinary => memcached_binary::encode_set(&key, value, out),
             Self::Binary => binary::encode_set(&key, value, out),
             Self::Redis => redis::encode_set(&key, value, out),
+            Self::MariaDb { first_statement } => {
+                mariadb::encode_set(first_statement, &key, value, out);
+            }
         }
     }
 
@@ -112,10 +131,20 @@ impl Protocol {
             Self::MemcachedBinary => memcached_binary::encode_get(&key, out),
             Self::Binary => binary::encode_get(&key, out),
             Self::Redis => redis::encode_get(&key, out),
+            Self::MariaDb { first_statement } => {
+                mariadb::encode_get(first_statement, &key, out);
+            }
         }
     }
 
-    /// Appends the one request that reads the records `numbers`.
+    /// Returns whether one request reads several records.
+    #[must_use]
+    pub fn has_multi_get(self) -> bool {
+        !self.is_mariadb()
+    }
+
+    /// Appends the one request that reads the records `numbers`. Only for protocols that have such
+    /// requests.
     pub fn encode_multi_get(self, numbers: &[u64], out: &mut Vec<u8>) {
         match self {
             Self::Memcached => memcached::encode_get(numbers, out),
@@ -123,6 +152,7 @@ impl Protocol {
             Self::MemcachedBinary => memcached_binary::encode_multi_get(numbers, out),
             Self::Binary => binary::encode_multi_get(numbers, out),
             Self::Redis => redis::encode_multi_get(numbers, out),
+            Self::MariaDb { .. } => unreachable!("the suite asks has_multi_get first"),
         }
     }
 
@@ -139,7 +169,10 @@ impl Protocol {
         match self {
             Self::Binary => binary::encode_call(script, &key, out),
             Self::Redis => redis::encode_call(script, &key, out),
-            Self::Memcached | Self::MemcachedMeta | Self::MemcachedBinary => {
+            Self::Memcached
+            | Self::MemcachedMeta
+            | Self::MemcachedBinary
+            | Self::MariaDb { .. } => {
                 unreachable!("the suite asks has_scripts first")
             }
         }
@@ -159,6 +192,7 @@ impl Protocol {
             Self::MemcachedBinary => memcached_binary::parse(kind, numbers, bytes, expect),
             Self::Binary => binary::parse(kind, numbers, bytes, expect),
             Self::Redis => redis::parse(kind, numbers, bytes, expect),
+            Self::MariaDb { .. } => mariadb::parse(kind, numbers, bytes, expect),
         }
     }
 }
@@ -329,6 +363,34 @@ mod tests {
         assert_eq!(parse(Kind::Get, &[1], b"$3\r\nabd\r\n"), found(1, 1));
         assert_eq!(parse(Kind::MultiGet, &[1, 2], b"*2\r\n$-1\r\n$3\r\nabc\r\n"), found(1, 0));
         assert!(Protocol::Redis.parse(Kind::MultiGet, &[1], b"*2\r\n", &Abc).is_err());
+    }
+
+    #[test]
+    fn mariadb_replies_are_understood_and_checked() {
+        let parse =
+            |kind, numbers: &[u64], bytes: &[u8]| reply(Protocol::MARIADB, kind, numbers, bytes);
+        let packets = |bodies: &[&[u8]]| {
+            let packets = bodies.iter().zip(1..);
+            packets.flat_map(|(body, n)| [&[body.len() as u8, 0, 0, n], *body].concat()).collect()
+        };
+        let end = [0xfe, 0, 0, 2, 0];
+        let result = |rows: &[&[u8]]| -> Vec<u8> {
+            packets(&[&[&[1][..], b"\x03defv", &end], rows, &[&end]].concat())
+        };
+        let stored: Vec<u8> = packets(&[&[0, 1, 0, 2, 0, 0, 0]]);
+        assert_eq!(parse(Kind::Set, &[1], &stored), Reply::Stored);
+        let refused: Vec<u8> = packets(&[b"\xff\x28\x04#42000No."]);
+        for kind in [Kind::Set, Kind::Get] {
+            assert_eq!(parse(kind, &[1], &refused), Reply::Refused("error 1064: No.".into()));
+        }
+        assert_eq!(parse(Kind::Get, &[1], &result(&[])), found(0, 0));
+        assert_eq!(parse(Kind::Get, &[1], &result(&[b"\0\0\x0babc12345678"])), found(1, 0));
+        assert_eq!(parse(Kind::Get, &[1], &result(&[b"\0\0\x0babd12345678"])), found(1, 1));
+        let row: &[u8] = b"\0\0\x0babc12345678";
+        for wrong in [result(&[row, row]), result(&[b"\0\x04"]), packets(&[&[2]])] {
+            assert!(Protocol::MARIADB.parse(Kind::Get, &[1], &wrong, &Abc).is_err());
+        }
+        assert!(Protocol::MARIADB.parse(Kind::Set, &[1], &result(&[]), &Abc).is_err());
     }
 
     #[test]

@@ -1,0 +1,183 @@
+//! `cargo xtask benchmark`: runs the experiments people know with the programs of
+//! `crates/compare`, and writes `docs/benchmarks.html` and `docs/benchmarks.md` from the results.
+//!
+//! Measuring and writing are apart: the programs' records are collected in one results file below
+//! the target folder, and the pages are made from this file alone.
+
+mod experiments;
+mod figure;
+mod goals;
+mod html;
+mod machine;
+mod markdown;
+mod measure;
+mod results;
+#[cfg(test)]
+mod sample;
+mod svg;
+mod table;
+
+use crate::programs::{Profile, build, run, succeeds, target_folder, workspace};
+use crate::requirements;
+use anyhow::{Context, Result, bail, ensure};
+use experiments::{EXPERIMENTS, Experiment, Size, named};
+use measure::Folders;
+use results::{Results, Run};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// Options of the command.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Write the pages from the stored results, with `--quick` from those of quick runs, and measure
+    /// nothing.
+    #[arg(long, conflicts_with_all = ["only", "debug"])]
+    write_only: bool,
+    /// Measure small data for a few minutes. The pages are written beside the results, into the
+    /// folder `benchmark/draft` of the target folder.
+    #[arg(long)]
+    quick: bool,
+    /// Run these experiments, and keep the stored results of the others.
+    #[arg(long, value_name = "EXPERIMENT", value_delimiter = ',',
+        value_parser = EXPERIMENTS.iter().map(|one| one.name).collect::<Vec<_>>())]
+    only: Vec<String>,
+    /// Measure the unoptimized build of the server. The pages are written as with `--quick`.
+    #[arg(long)]
+    debug: bool,
+    /// Build the programs that measure in this folder.
+    #[arg(long, value_name = "FOLDER")]
+    compare_target: Option<PathBuf>,
+}
+
+/// Measures and writes the pages.
+pub(crate) fn run_all(options: &Options) -> Result<()> {
+    // Its parent may be a relative path, and programs run in other folders.
+    let folder = std::path::absolute(target_folder().join("benchmark"))?;
+    // Figures of a quick run or of an unoptimized build are not to be published.
+    let is_draft = options.quick || options.debug;
+    let folder = if is_draft { folder.join("draft") } else { folder };
+    std::fs::create_dir_all(&folder).context("cannot create the folder of the results")?;
+    let file = folder.join("results.json");
+    let pages = if is_draft { folder.clone() } else { workspace().join("docs") };
+    let stored = Results::read(&file)?;
+    if options.write_only {
+        let Some(results) = stored else { bail!("there are no results in {}", file.display()) };
+        return write_pages(&results, &pages);
+    }
+    let chosen: Vec<&Experiment> = if options.only.is_empty() {
+        EXPERIMENTS.iter().collect()
+    } else {
+        options.only.iter().filter_map(|name| named(name)).collect()
+    };
+    let mut results = match stored {
+        Some(results) if !options.only.is_empty() => results,
+        _ => Results::new(),
+    };
+    let failed = measure_all(&chosen, options, &folder, &mut results, &file)?;
+    write_pages(&results, &pages)?;
+    ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
+    Ok(())
+}
+
+/// Runs experiments. The results file is written after each. Returns the names of those that have
+/// failed.
+fn measure_all(
+    chosen: &[&Experiment],
+    options: &Options,
+    folder: &Path,
+    results: &mut Results,
+    file: &Path,
+) -> Result<Vec<&'static str>> {
+    requirements::install_benchmark_programs()?;
+    let profile = if options.debug { Profile::Debug } else { Profile::Release };
+    let folders = Folders {
+        tyrant: std::path::absolute(build(profile)?)?,
+        compare: std::path::absolute(build_compare(chosen, options)?)?,
+        work: folder.to_owned(),
+    };
+    let size = if options.quick { Size::Quick } else { Size::Full };
+    let versions = machine::versions();
+    let mut failed = Vec::new();
+    for (number, experiment) in (1..).zip(chosen) {
+        let place = format!("[{number}/{}] {}", chosen.len(), experiment.name);
+        let machine = machine::machine(folder);
+        let date = date()?;
+        let start = Instant::now();
+        let outcome = measure::measure(experiment, size, &folders, &place);
+        let seconds = start.elapsed().as_secs_f64();
+        let (measurements, failure) = match outcome {
+            Ok(measurements) => (measurements, None),
+            Err(error) => {
+                eprintln!("{place} failed: {error:#}");
+                failed.push(experiment.name);
+                (Vec::new(), Some(format!("{error:#}")))
+            }
+        };
+        println!("{place} took {seconds:.0} s");
+        results.replace(Run {
+            experiment: experiment.name.to_owned(),
+            date,
+            seconds,
+            is_quick: options.quick,
+            is_debug: options.debug,
+            command: measure::shown_command(experiment, size),
+            machine,
+            versions: versions.clone(),
+            failure,
+            measurements,
+        });
+        results.write(file)?;
+    }
+    Ok(failed)
+}
+
+/// Writes both pages into a folder.
+fn write_pages(results: &Results, folder: &Path) -> Result<()> {
+    let goals = goals::goals()?;
+    for (name, text) in [
+        ("benchmarks.html", html::page(results, &goals)),
+        ("benchmarks.md", markdown::page(results, &goals)),
+    ] {
+        let path = folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        println!("wrote {}", path.display());
+    }
+    Ok(())
+}
+
+/// Builds the programs of the experiments, optimized. Returns their folder.
+fn build_compare(chosen: &[&Experiment], options: &Options) -> Result<PathBuf> {
+    let target = match &options.compare_target {
+        Some(folder) => std::path::absolute(folder)?,
+        None => std::path::absolute(target_folder().join("compare"))?,
+    };
+    for has_rivals in [false, true] {
+        let programs: Vec<&str> = chosen
+            .iter()
+            .map(|experiment| experiment.program)
+            .filter(|program| program.has_rivals() == has_rivals)
+            .map(experiments::Program::name)
+            .collect();
+        if programs.is_empty() {
+            continue;
+        }
+        let mut command = Command::new(env!("CARGO"));
+        command.args(["build", "--release", "--manifest-path", "crates/compare/Cargo.toml"]);
+        if !has_rivals {
+            command.arg("--no-default-features");
+        }
+        programs.iter().for_each(|program| {
+            command.args(["--bin", program]);
+        });
+        run(command.env("CARGO_TARGET_DIR", &target).current_dir(workspace()))?;
+    }
+    Ok(target.join("release"))
+}
+
+/// Returns the date and time, UTC.
+fn date() -> Result<String> {
+    ensure!(succeeds(&["date", "--utc"]), "cannot run date");
+    let output = Command::new("date").args(["--utc", "+%Y-%m-%d %H:%M"]).output()?;
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}

@@ -1,11 +1,12 @@
 //! Measures cabinet beside other stores, and tyrant beside other servers.
 //!
-//! Five programs stand on it: `engines` gives every embedded store the same work in processes of
+//! Seven programs stand on it: `engines` gives every embedded store the same work in processes of
 //! their own, `load` drives network servers over loopback, `cold` drives tyrant with less memory
-//! than data, `cache` compares caches of one size, `queries` loads tables and asks them. All
+//! than data, `cache` compares caches of one size, `queries` loads tables and asks them, `words`
+//! counts the words of all records, `mailings` stores mailings by address. All
 //! interleave what they compare (A B C, A B C, ...) and judge by ratios within a round, so that a
 //! machine that speeds up or slows down does so for everyone. See
-//! `docs/benchmarks.md` for the method.
+//! `docs/benchmarks/method.md` for the method.
 
 pub mod cgroup;
 pub mod disk;

@@ -97,7 +97,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         has_servers: true,
         options: "--suite beyond --value-bytes 1000 \
                   --servers tyrant,mariadb,memcached-extstore,tyrant-durable,mariadb-durable",
-        quick: "--keys 60000 --limit-mib 160 --rounds 1 --seconds 0.3 --warm-up-seconds 0.1",
+        quick: "--keys 60000 --limit-mib 192 --rounds 1 --seconds 0.3 --warm-up-seconds 0.1",
         full: "--keys 600000 --limit-mib 256 --rounds 3 --seconds 2 --warm-up-seconds 0.3",
         absent: &[
             ("Redis", "it keeps all records in memory"),

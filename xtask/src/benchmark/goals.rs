@@ -68,7 +68,7 @@ impl Goal {
         let least = ratios.iter().map(|(_, ratio)| ratio.ratio).reduce(f64::min);
         let most = ratios.iter().map(|(_, ratio)| ratio.ratio).reduce(f64::max);
         let (Some(least), Some(most)) = (least, most) else {
-            return outcome("not measured".into(), "no case has both");
+            return outcome("not measured".into(), "no peer that kept all records");
         };
         let missed: Vec<String> = ratios
             .iter()

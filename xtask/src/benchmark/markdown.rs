@@ -31,7 +31,7 @@ pub(super) fn page(results: &Results, goals: &[Goal]) -> String {
     let mut out = String::from("# Benchmarks\n\n");
     out += "<!-- Written by cargo xtask benchmark: change its sources, not this page. -->\n\n";
     push_text(
-        "`cargo xtask benchmark` has measured and written this page, and \
+        "`cargo xtask benchmark` measures, and writes this page and \
          [the same with plots](benchmarks.html). All servers of an experiment take turns in each \
          round; figures are medians over the rounds. A ratio is taken within a round, to the best \
          peer of the row, which is named beside it. Clients share the processors with the servers. \

@@ -79,7 +79,10 @@ fn follow(command: &mut Command, log: &Path, place: &str) -> Result<()> {
     bar.enable_steady_tick(TICK);
     let program = command.get_program().to_string_lossy().into_owned();
     let mut log = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+    // The last lines of a program that fails are to be its error.
     let mut child = command
+        .env_remove("RUST_BACKTRACE")
+        .env_remove("RUST_LIB_BACKTRACE")
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()

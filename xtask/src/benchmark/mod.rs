@@ -23,6 +23,7 @@ use anyhow::{Context, Result, bail, ensure};
 use experiments::{EXPERIMENTS, Experiment, Size, named};
 use measure::Folders;
 use results::{Results, Run};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -52,14 +53,15 @@ pub(crate) struct Options {
 
 /// Measures and writes the pages.
 pub(crate) fn run_all(options: &Options) -> Result<()> {
-    // Its parent may be a relative path, and programs run in other folders.
-    let folder = std::path::absolute(target_folder().join("benchmark"))?;
+    let folder = target_folder().join("benchmark");
     // Figures of a quick run or of an unoptimized build are not to be published.
     let is_draft = options.quick || options.debug;
     let folder = if is_draft { folder.join("draft") } else { folder };
     std::fs::create_dir_all(&folder).context("cannot create the folder of the results")?;
+    // The programs that measure run in other folders.
+    let folder = folder.canonicalize()?;
     let file = folder.join("results.json");
-    let pages = if is_draft { folder.clone() } else { workspace().join("docs") };
+    let pages = if is_draft { folder.clone() } else { workspace().canonicalize()?.join("docs") };
     let stored = Results::read(&file)?;
     if options.write_only {
         let Some(results) = stored else { bail!("there are no results in {}", file.display()) };
@@ -153,7 +155,7 @@ fn build_compare(chosen: &[&Experiment], options: &Options) -> Result<PathBuf> {
         None => std::path::absolute(target_folder().join("compare"))?,
     };
     for has_rivals in [false, true] {
-        let programs: Vec<&str> = chosen
+        let programs: BTreeSet<&str> = chosen
             .iter()
             .map(|experiment| experiment.program)
             .filter(|program| program.has_rivals() == has_rivals)

@@ -205,8 +205,13 @@ impl Run {
         self.measurements.iter().find(|one| one.case == case && one.server == server)
     }
 
+    fn has_lost_records(&self, server: &str) -> bool {
+        self.measurements.iter().any(|one| one.server == server && one.missing > 0)
+    }
+
     /// Returns the ratio of one of our servers to the best peer that waits for the disk if it does,
-    /// by medians. It is `None` of a peer and where no peer was measured. `peers` are the families
+    /// by medians. A peer that had errors in the case, or had lost records in any, does not count. It
+    /// is `None` of a peer and where no peer counts. `peers` are the families
     /// that count; all count if there are none.
     pub(super) fn ratio(
         &self,
@@ -219,6 +224,8 @@ impl Run {
         }
         let counts = |peer: &&Measurement| {
             !is_ours(&peer.server)
+                && peer.errors == 0
+                && !self.has_lost_records(&peer.server)
                 && is_durable(&peer.server) == is_durable(&one.server)
                 && (peers.is_empty() || peers.iter().any(|name| name == family(&peer.server)))
         };
@@ -322,6 +329,24 @@ mod tests {
         assert_eq!(ratio(Measure::DiskBytes, &[]), None);
         let theirs = run.get("insert, 2 conn", "redis").expect("a record");
         assert_eq!(run.ratio(theirs, Measure::OperationsPerSecond, &[]), None);
+    }
+
+    #[test]
+    fn a_peer_with_errors_or_without_the_records_does_not_count() {
+        let best = |places, spoil: fn(&mut Measurement)| {
+            let mut results = sample::results();
+            let memcached =
+                results.runs[0].measurements.iter_mut().filter(|one| one.server == "memcached");
+            // That of the first case has another case than the ratio.
+            memcached.take(places).for_each(spoil);
+            let run = results.run("inserts").expect("a run");
+            let ours = run.get("insert, 2 conn", "tyrant").expect("a record");
+            run.ratio(ours, Measure::OperationsPerSecond, &[]).map(|ratio| ratio.peer)
+        };
+        assert_eq!(best(0, |_| {}).as_deref(), Some("memcached"));
+        assert_eq!(best(1, |one| one.errors = 1).as_deref(), Some("memcached"));
+        assert_eq!(best(3, |one| one.errors = 1).as_deref(), Some("redis"));
+        assert_eq!(best(1, |one| one.missing = 1).as_deref(), Some("redis"));
     }
 
     #[test]

@@ -82,6 +82,13 @@ pub(super) fn notes(run: &Run) -> Vec<String> {
     if run.is_debug {
         notes.push("tyrant was an unoptimized build.".to_owned());
     }
+    if run.measurements.iter().any(|one| one.errors > 0 || one.missing > 0) {
+        notes.push(
+            "A peer that had errors in a case is not compared in it, one that had lost records is \
+             not compared at all."
+                .to_owned(),
+        );
+    }
     if run.servers().into_iter().any(is_durable) {
         notes
             .push("Servers that wait for the disk are compared with peers that do too.".to_owned());

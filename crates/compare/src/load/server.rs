@@ -102,7 +102,8 @@ impl Recipe {
                 "mariadbd --no-defaults --user=root --datadir={{dir}}/data \
                  --socket={{dir}}/socket --pid-file={{dir}}/pid --bind-address=127.0.0.1 \
                  --port={{port}} --skip-name-resolve --skip-log-bin --max-connections=500 \
-                 --innodb-buffer-pool-size={buffer_pool_mib}M \
+                 --innodb-buffer-pool-size={buffer_pool_mib}M --key-buffer-size=8M \
+                 --aria-pagecache-buffer-size=8M --performance-schema=OFF \
                  --innodb-flush-log-at-trx-commit={flush}"
             ),
         }

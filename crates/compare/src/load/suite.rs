@@ -9,7 +9,7 @@ use crate::cgroup::MemoryCgroup;
 use crate::measurement::{self, Measurement};
 use crate::records::Records;
 use crate::report::{Table, figure, median};
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -250,7 +250,8 @@ pub fn run(
                 measurement::print_progress(done, steps, &what);
                 done += 1;
                 let slice_before = server.cpu_time()?;
-                let result = slice::run(server, case, effort, &records)?;
+                let result = slice::run(server, case, effort, &records)
+                    .with_context(|| format!("{what}: {}", server.log_tail()))?;
                 in_slices[server_place] += server.cpu_time()?.saturating_sub(slice_before);
                 eprintln!(
                     "round {}/{rounds} {:<28} {:<14} {:>8} op/s {:>6} us CPU/op p99 {:>6} us{}",

@@ -6,4 +6,5 @@ as_root=""
 [ "$(id -u)" = 0 ] || as_root=sudo
 $as_root apt-get update
 $as_root apt-get install -y --no-install-recommends \
-    build-essential libtokyocabinet-dev librocksdb-dev memcached redis-server
+    build-essential libtokyocabinet-dev librocksdb-dev memcached redis-server \
+    mariadb-server

@@ -32,6 +32,15 @@ pub(super) fn or_none(number: Option<f64>) -> String {
     number.map_or(NONE.into(), figure)
 }
 
+/// Returns a number on an axis: a figure without zeros at its end.
+pub(super) fn tick(number: f64) -> String {
+    let text = figure(number);
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,6 +50,7 @@ mod tests {
         let numbers = [1_234_567.8, 999.6, 12.34, 1.234, 0.00321, 0.0, -4321.0, f64::NAN];
         let texts = ["1,234,568", "1,000", "12.3", "1.23", "0.0032", "0.00", "-4,321", "-"];
         assert_eq!(numbers.map(figure), texts);
+        assert_eq!([0.0, 5.0, 2.5, 1000.0].map(tick), ["0", "5", "2.5", "1,000"]);
         assert_eq!([or_none(None), or_none(Some(1.0))], ["-", "1.00"]);
     }
 }

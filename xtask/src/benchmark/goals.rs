@@ -28,7 +28,7 @@ struct Goals {
     goal: Vec<Goal>,
 }
 
-/// What became of a goal, in words.
+/// Outcome of a goal, in words.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) reached: String,

@@ -31,8 +31,8 @@ use std::time::Instant;
 /// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Write the pages from the stored results, with `--quick` from those of quick runs, and measure
-    /// nothing.
+    /// Write the pages from the stored results, with `--quick` from those of quick runs, and
+    /// measure nothing.
     #[arg(long, conflicts_with_all = ["only", "debug"])]
     write_only: bool,
     /// Measure small data for a few minutes. The pages are written beside the results, into the

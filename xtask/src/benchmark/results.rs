@@ -210,9 +210,9 @@ impl Run {
     }
 
     /// Returns the ratio of one of our servers to the best peer that waits for the disk if it does,
-    /// by medians. A peer that had errors in the case, or had lost records in any, does not count. It
-    /// is `None` of a peer and where no peer counts. `peers` are the families
-    /// that count; all count if there are none.
+    /// by medians. A peer that had errors in the case, or had lost records in any, does not count.
+    /// It is `None` of a peer and where no peer counts. `peers` are the families that count; all
+    /// count if there are none.
     pub(super) fn ratio(
         &self,
         one: &Measurement,

@@ -1,7 +1,7 @@
 //! Plots as SVG, coloured by the style sheet of the page: lines over the number of connections, and
 //! bars in a group per case.
 
-use super::figure::figure;
+use super::figure::{figure, tick};
 use super::html::escaped;
 use super::results::{Measure, Run, family, is_durable, median_of, range_of};
 use std::fmt::Write as _;
@@ -101,7 +101,7 @@ fn lines(run: &Run, measure: Measure) -> String {
             out,
             "<line x1=\"{LEFT:.1}\" y1=\"{y:.1}\" x2=\"{right:.1}\" y2=\"{y:.1}\" class=\"grid\"/>"
         );
-        text(&mut out, LEFT - 8.0, y + 4.0, "end", "tick", &figure(value));
+        text(&mut out, LEFT - 8.0, y + 4.0, "end", "tick", &tick(value));
     }
     for count in &counts {
         text(&mut out, x(*count), bottom + 18.0, "middle", "tick", &format!("{count}"));

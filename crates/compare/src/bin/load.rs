@@ -40,8 +40,8 @@ struct Arguments {
     #[arg(long, value_delimiter = ',')]
     servers: Vec<String>,
     /// A further server, as NAME:PROTOCOL=COMMAND with {port} and {dir}; PROTOCOL is memcached,
-    /// memcached-meta, memcached-binary, binary, redis or mariadb, with +tls for TLS. It comes before
-    /// those of --servers
+    /// memcached-meta, memcached-binary, binary, redis or mariadb, with +tls for TLS. It comes
+    /// before those of --servers
     #[arg(long = "server", value_name = "SERVER")]
     custom_servers: Vec<String>,
     /// Command that starts tyrant, with {port} and {dir}

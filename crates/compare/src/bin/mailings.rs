@@ -22,7 +22,7 @@ struct Arguments {
     /// Clients, each with a connection
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1024))]
     clients: u64,
-    /// Rounds; each starts every server anew
+    /// Rounds; each starts every server again
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Command that starts tyrant, with {port} and {dir}

@@ -89,8 +89,8 @@ impl Recipe {
         }
     }
 
-    /// MariaDB with this much memory for its pages. Each commit is written to the log, and waits for
-    /// the disk if it is durable.
+    /// MariaDB with this much memory for its pages. Each commit is written to the log, and waits
+    /// for the disk if it is durable.
     #[must_use]
     pub fn mariadb(name: &str, is_durable: bool, buffer_pool_mib: u64) -> Self {
         let flush = if is_durable { 1 } else { 2 };

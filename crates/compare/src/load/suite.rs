@@ -193,8 +193,8 @@ pub struct Results {
 }
 
 /// Starts all servers, fills them with the records that the cases read, and runs the cases,
-/// server by server in every round. With a limit each server has so many bytes of memory, its files'
-/// pages included, and begins with none of these pages.
+/// server by server in every round. With a limit each server has so many bytes of memory, the
+/// pages of its files included, and begins with none of these pages.
 pub fn run(
     recipes: &[Recipe],
     cases: &[Case],

@@ -47,7 +47,7 @@ pub(super) const SECTOR_BYTES: usize = 512;
 /// Where the checksum of the sector is.
 const SUM_AT: usize = 140;
 
-const LINE_BYTES: usize = 16;
+pub(super) const LINE_BYTES: usize = 16;
 
 /// What a file has at least, in bytes.
 pub(super) const FILE_BYTES_MIN: usize = 4096;
@@ -131,6 +131,11 @@ impl Contents {
             next_sequence: 1,
             segments: BTreeMap::new(),
         }
+    }
+
+    /// Bytes that `encode` returns.
+    pub(super) fn encoded_bytes(&self) -> usize {
+        SECTOR_BYTES + self.segments.len() * LINE_BYTES
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {

@@ -12,7 +12,7 @@
 use super::super::error_at;
 use super::super::segments::Segment;
 use super::super::writer::End;
-use super::codec::{Contents, State};
+use super::codec::{Contents, FILE_BYTES_MIN, LINE_BYTES, State};
 use super::{Found, NAMES, write, write_copy};
 use crate::Result;
 use crate::io::{File, Open, Storage};
@@ -42,6 +42,8 @@ struct Inner {
     is_busy: bool,
     /// Something has changed that no copy has on the disk.
     is_dirty: bool,
+    /// Bytes that the file of each copy has.
+    room: [u64; 2],
 }
 
 impl Manifest {
@@ -77,7 +79,13 @@ impl Manifest {
             }
         };
         let copies = [open(NAMES[0])?, open(NAMES[1])?];
-        let inner = Inner { contents, durable, is_busy: false, is_dirty: true };
+        let mut room = [0; 2];
+        for (room, (path, file)) in room.iter_mut().zip(&copies) {
+            let written = contents.encoded_bytes() as u64;
+            let length = file.length().map_err(|error| error_at("read", path, error))?;
+            *room = length.max(written);
+        }
+        let inner = Inner { contents, durable, is_busy: false, is_dirty: true, room };
         let manifest = Self { copies, flushing: Mutex::default(), inner: Mutex::new(inner) };
         // Before anything is appended: a segment that is appended to again has no length any more,
         // and what a later sync promises behind its old one must not be cut off after a loss of
@@ -168,6 +176,24 @@ impl Manifest {
             let before = std::mem::replace(&mut contents.nature.parameters, parameters);
             move |contents: &mut Contents| contents.nature.parameters = before
         })
+    }
+
+    /// Gives both copies room for the name of another segment. On a disk that is full later, names
+    /// have to be taken out of both, which writes them whole.
+    pub(in crate::log) fn make_room(&self) -> Result<()> {
+        let mut inner = self.inner.lock();
+        let needed = inner.contents.encoded_bytes() + LINE_BYTES;
+        let padded = needed.next_multiple_of(FILE_BYTES_MIN) as u64;
+        for (index, (path, file)) in self.copies.iter().enumerate() {
+            let room = inner.room[index];
+            if room < needed as u64 {
+                // Nothing that counts is beyond what it has.
+                let more = vec![0; usize::try_from(padded - room).unwrap_or(0)];
+                file.write_at(&more, room).map_err(|error| error_at("write", path, error))?;
+                inner.room[index] = padded;
+            }
+        }
+        Ok(())
     }
 
     /// Notes that a segment is begun, and how long the one before it has become. The caller holds

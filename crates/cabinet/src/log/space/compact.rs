@@ -140,6 +140,8 @@ impl Log {
         rescue: &dyn Rescue,
         go_on: &dyn Fn() -> bool,
     ) -> Result<()> {
+        // Where that has failed before, the space is not given back yet.
+        self.remove_emptied_held()?;
         self.empty(segment, gently, rescue, go_on)?;
         self.remove_emptied_held()
     }
@@ -263,7 +265,7 @@ impl Log {
     fn remove_segment(&self, segment: &Arc<Segment>) -> Result<()> {
         self.segments.directory().unlink(segment)?;
         // Before a writer takes what was freed.
-        self.space.keep_reserve(&self.segments);
+        self.space.restore_reserve(&self.segments);
         self.take_out(segment);
         Ok(())
     }

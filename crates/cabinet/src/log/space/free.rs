@@ -25,9 +25,19 @@ impl Space {
         self.signals.wake();
     }
 
+    /// Has whatever is dead given back, however little it is: the next removals may be refused.
+    pub(in crate::log) fn note_dire(&self) {
+        self.is_dire.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_dire(&self) -> bool {
+        self.is_wanted() && self.is_dire.load(Ordering::Relaxed)
+    }
+
     /// Notes that a segment was given back.
     pub(in crate::log) fn note_gained(&self, segments: &SegmentSet) {
         self.is_wanted.store(false, Ordering::Relaxed);
+        self.is_dire.store(false, Ordering::Relaxed);
         self.quota.note_refused(false);
         self.note_pressure(segments);
     }

@@ -24,6 +24,7 @@ use super::Settings;
 use super::maintenance::Signals;
 use super::stats::Timed;
 use crate::sync::Mutex;
+use reserve::Reserve;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -34,8 +35,9 @@ pub(crate) struct Space {
     pressure: AtomicU8,
     /// A writer was refused for want of space.
     is_wanted: AtomicBool,
-    /// The file of the reserve is there.
-    is_reserved: AtomicBool,
+    /// Removals have taken half of what is kept for them.
+    is_dire: AtomicBool,
+    reserve: Reserve,
     /// Changes of long values under way.
     long_changes: Mutex<usize>,
     /// Capacities of the segments of a small log and of a large one, in bytes.
@@ -57,7 +59,8 @@ impl Space {
             quota: Quota::new(settings.capacity_bytes),
             pressure: AtomicU8::new(0),
             is_wanted: AtomicBool::new(false),
-            is_reserved: AtomicBool::new(false),
+            is_dire: AtomicBool::new(false),
+            reserve: Reserve::default(),
             long_changes: Mutex::new(0),
             segment_bytes_min: settings.segment_bytes_min,
             segment_bytes_max: settings.segment_bytes_max,

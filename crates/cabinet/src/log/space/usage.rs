@@ -1,7 +1,7 @@
 //! How the space of a log is used, and so what is worth compacting.
 
 use super::Space;
-use crate::log::segments::{Segment, SegmentSet, Segments};
+use crate::log::segments::{SEGMENT_HEADER_BYTES, Segment, SegmentSet, Segments};
 use crate::log::stats::percent;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,6 +17,10 @@ const BEHIND_BYTES_MIN: u64 = 128 << 20;
 
 /// Dead bytes for which a segment is compacted on a full disk, be they a small share of it.
 const SCARCE_DEAD_BYTES: u64 = 64 << 10;
+
+/// Dead bytes for which a segment is compacted when removals are about to be refused: more than it
+/// takes to begin another one.
+const DIRE_DEAD_BYTES: u64 = 2 * SEGMENT_HEADER_BYTES as u64;
 
 /// Share of tombstones above which the oldest segment is compacted.
 const TOMBSTONE_PERCENT_MAX: u64 = 25;
@@ -83,6 +87,13 @@ impl Space {
             && segment.number == oldest
         {
             return Some(Arc::clone(segment));
+        }
+        if self.is_dire()
+            && let Some(most) =
+                sealed.clone().max_by_key(|segment| segment.dead_bytes(segment.number == oldest))
+            && most.dead_bytes(most.number == oldest) >= DIRE_DEAD_BYTES
+        {
+            return Some(Arc::clone(most));
         }
         let share = |segment: &Segment| segment.dead_percent(segment.number == oldest);
         let best = sealed.clone().max_by_key(|segment| share(segment))?;

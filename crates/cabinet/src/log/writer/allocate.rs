@@ -73,10 +73,11 @@ impl Log {
         let needed = tail.appender.end() + total + reserve;
         let is_in_reach = tail.appender.end() + last_at < SEGMENT_BYTES_MAX;
         let takes_kept = purpose != Purpose::Move && self.would_take_kept(tail, needed);
+        let takes_reserve = purpose != Purpose::Move && self.space.lacks_reserve(&self.segments);
         if takes_kept {
             self.space.want(&self.segments);
         }
-        let result = if takes_kept && purpose == Purpose::Store {
+        let result = if takes_kept && purpose == Purpose::Store || takes_reserve {
             Err(Error::NoSpace { path: self.directory().to_owned() })
         } else if needed <= tail.segment.capacity && is_in_reach {
             self.writer.allocate(&tail.segment, needed)
@@ -97,6 +98,9 @@ impl Log {
         let least = tail.appender.end() + total + MARGIN_BYTES;
         if purpose == Purpose::Remove && least <= tail.segment.map.backed() {
             // What is kept is for removals. Writers give space back before the next one.
+            if least + reserve / 2 > tail.segment.map.backed() {
+                self.space.note_dire();
+            }
             return Ok(true);
         }
         result.map(|()| true)

@@ -48,6 +48,7 @@ impl Log {
             capacity: capacity as u64,
         };
         let room = needed + reserve_bytes(capacity);
+        self.manifest.make_room()?;
         let (segment, appender) = self.begin_segment(&header, room)?;
         tail.segment.sealed.store(true, Ordering::Release);
         self.manifest.note_begun(header.number, clears, &tail.segment, header.first_sequence);

@@ -61,7 +61,10 @@ pub(super) fn semver(baseline: &str) -> Result<()> {
         succeeds(&["git", "-C", &workspace().display().to_string(), "cat-file", "-e", &object])
     };
     ensure!(has_package(), "commit {baseline} has no {FOLDER}, name another one with --baseline");
-    cargo(&["semver-checks", "--package", PACKAGE, "--baseline-rev", baseline])
+    // The other features are not covered by the version.
+    let features = ["--default-features"];
+    let check = ["semver-checks", "--package", PACKAGE, "--baseline-rev", baseline];
+    cargo(&[&check[..], &features].concat())
 }
 
 #[cfg(test)]

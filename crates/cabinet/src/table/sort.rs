@@ -174,7 +174,10 @@ enum Source {
 
 impl Sorted {
     /// The next item, key and payload.
-    #[expect(clippy::should_implement_trait, reason = "an item borrows from the sorter")]
+    #[cfg_attr(
+        feature = "internals",
+        expect(clippy::should_implement_trait, reason = "an item borrows from the sorter")
+    )]
     pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         if self.left == 0 {
             return Ok(None);

@@ -1,8 +1,8 @@
 //! Files beside a database, for a program that serves one: locks of folders, files that are mapped
 //! into memory and have one owner each.
 //!
-//! The feature `internals` exports them. They are made for the server of this project, and may change
-//! in any version.
+//! The feature `internals` exports them. They are made for the server of this project, and may
+//! change in any version.
 
 pub use crate::io::Words;
 

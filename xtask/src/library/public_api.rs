@@ -24,7 +24,7 @@ promises.
 /// Longest line of the page, in bytes.
 const LINE_BYTES_MAX: usize = 100;
 
-/// What the lines of an item begin with after the first.
+/// Beginning of the lines of an item after the first.
 const INDENT: &str = "    ";
 
 /// Writes the page, or fails if it is out of date.

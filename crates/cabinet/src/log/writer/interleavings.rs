@@ -206,7 +206,7 @@ impl Model {
                 2 => {
                     let position = self.log.sync().expect("a sync");
                     assert!(self.log.commit().durable() >= position);
-                    // Of what no sync has covered, nothing is left.
+                    // Nothing is left that no sync has covered.
                     let storage = self.storage.lose_power(|| 1);
                     self.promised.lock().push(Promised::Durable { began, storage });
                 }

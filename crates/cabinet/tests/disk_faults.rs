@@ -5,11 +5,12 @@ mod in_runs;
 mod on_disk;
 
 use cabinet::table::{IndexChange, IndexKind, Row};
-use cabinet::testing::FaultyStorage;
+use cabinet::testing::{FaultyStorage, Storage};
 use cabinet::{
     Database, Durability, Error, FixedDatabase, HashDatabase, Options, Result, TreeDatabase,
 };
 use on_disk::{OnDisk, TableDatabase};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -424,6 +425,38 @@ fn a_full_hash_takes_removals_and_then_puts() {
 #[test]
 fn a_full_hash_with_its_index_in_runs_takes_removals_and_then_puts() {
     a_full_disk_takes_removals_and_then_puts::<in_runs::HashInRuns>(FULL_DISK_BYTES);
+}
+
+/// A database whose reserve does not fit on the disk takes what fits besides, also where the system
+/// keeps a part of what it cannot allocate.
+#[test]
+fn a_reserve_that_does_not_fit_takes_nothing() {
+    for hide_shortage in [false, true] {
+        let storage = FaultyStorage::new();
+        let options = options(Durability::None);
+        let (engine, database) = open_any::<Arc<HashDatabase>>(&storage, &options);
+        for number in 0..100 {
+            let (key, value) = record(number);
+            database.put(&key, &value).expect("a put");
+        }
+        drop((engine, database));
+        storage
+            .remove(&Path::new(<Arc<HashDatabase> as OnDisk>::PATH).join("reserve"))
+            .expect("the reserve goes");
+        let faults = storage.faults();
+        faults.space_bytes.store(48 << 10, Ordering::Relaxed);
+        faults.keep_parts.store(true, Ordering::Relaxed);
+        faults.hide_shortage.store(hide_shortage, Ordering::Relaxed);
+        let (engine, database) = open_any::<Arc<HashDatabase>>(&storage, &options);
+        for number in 100..150 {
+            let (key, value) = record(number);
+            database.put(&key, &value).expect("a put into what is left");
+        }
+        for number in 0..150 {
+            assert!(database.remove(&record(number).0).expect("a removal"), "{number}");
+        }
+        drop(engine);
+    }
 }
 
 /// Whether the space of a segment that was removed is enough for another reserve of compaction

@@ -47,6 +47,8 @@ pub struct Faults {
     pub refuse_links: AtomicBool,
     /// The disk says that it has space, as one does of which others have a quota.
     pub hide_shortage: AtomicBool,
+    /// An allocation that fails keeps what there was, as on ext4.
+    pub keep_parts: AtomicBool,
     /// Bytes that were written to files, not through a mapping.
     pub written_bytes: AtomicU64,
 }
@@ -64,6 +66,7 @@ impl Default for Faults {
             waiting: AtomicU64::new(0),
             refuse_links: AtomicBool::new(false),
             hide_shortage: AtomicBool::new(false),
+            keep_parts: AtomicBool::new(false),
             written_bytes: AtomicU64::new(0),
         }
     }
@@ -500,7 +503,12 @@ impl File for FaultyFile {
     fn allocate(&self, map: &Map, length: u64) -> io::Result<()> {
         let mut image = self.image.lock();
         if length > image.allocated {
-            self.faults.take_space(length - image.allocated)?;
+            if let Err(error) = self.faults.take_space(length - image.allocated) {
+                if self.faults.keep_parts.load(Ordering::Relaxed) {
+                    image.allocated += self.faults.space_bytes.swap(0, Ordering::Relaxed);
+                }
+                return Err(error);
+            }
             image.allocated = length;
         }
         map.set_backed(usize::try_from(length).unwrap_or(usize::MAX));

@@ -30,8 +30,8 @@
 //! 7. `SegmentSet::structure`: held while the set of segments changes.
 //! 8. The manifest's.
 //!
-//! Under all others (`Commit::unsynced`, `Commit::waiters`, `SegmentSet::retired`,
-//! `Space::long_changes`, those of the signals) none of these is taken.
+//! Under all others (`Commit::unsynced`, `Commit::waiters`, `SegmentSet::retired`, that of the
+//! reserve, `Space::long_changes`, those of the signals) none of these is taken.
 //!
 //! Readers take no lock: they load the set of segments, which keeps each one mapped.
 

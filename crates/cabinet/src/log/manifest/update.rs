@@ -46,6 +46,22 @@ struct Inner {
     room: [u64; 2],
 }
 
+impl Inner {
+    /// Notes that a copy has been written to this length.
+    fn note_room(&mut self, index: usize, bytes: u64) {
+        self.room[index] = self.room[index].max(bytes);
+    }
+
+    /// Returns what each copy needs to name one segment more, in bytes.
+    fn needed_bytes(&self) -> u64 {
+        (self.contents.encoded_bytes() + LINE_BYTES) as u64
+    }
+
+    fn has_room(&self) -> bool {
+        self.room.iter().all(|room| *room >= self.needed_bytes())
+    }
+}
+
 impl Manifest {
     /// Takes over what was found, less what has changed of it since. Copies that are bad are made
     /// again.
@@ -108,8 +124,11 @@ impl Manifest {
     fn write_other(&self, inner: &mut Inner) -> Result<()> {
         inner.contents.generation += 1;
         let bytes = inner.contents.encode();
-        let (path, file) = &self.copies[1 - inner.durable];
-        file.write_at(&bytes, 0).map_err(|error| error_at("write", path, error))
+        let index = 1 - inner.durable;
+        let (path, file) = &self.copies[index];
+        file.write_at(&bytes, 0).map_err(|error| error_at("write", path, error))?;
+        inner.note_room(index, bytes.len() as u64);
+        Ok(())
     }
 
     /// Writes both copies, one after the other, and syncs the first or both.
@@ -144,8 +163,10 @@ impl Manifest {
             if result.is_err() {
                 break;
             }
+            let mut inner = self.inner.lock();
+            inner.note_room(index, bytes.len() as u64);
             if is_synced {
-                self.inner.lock().durable = index;
+                inner.durable = index;
             }
         }
         let mut inner = self.inner.lock();
@@ -181,17 +202,22 @@ impl Manifest {
     /// Gives both copies room for the name of another segment. On a disk that is full later, names
     /// have to be taken out of both, which writes them whole.
     pub(in crate::log) fn make_room(&self) -> Result<()> {
+        if self.inner.lock().has_room() {
+            return Ok(());
+        }
+        // No other thread writes to the copies meanwhile.
+        let _one_at_a_time = self.flushing.lock();
         let mut inner = self.inner.lock();
-        let needed = inner.contents.encoded_bytes() + LINE_BYTES;
-        let padded = needed.next_multiple_of(FILE_BYTES_MIN) as u64;
+        let padded = inner.needed_bytes().next_multiple_of(FILE_BYTES_MIN as u64);
         for (index, (path, file)) in self.copies.iter().enumerate() {
-            let room = inner.room[index];
-            if room < needed as u64 {
-                // Nothing that counts is beyond what it has.
+            let length = file.length().map_err(|error| error_at("read", path, error))?;
+            // Nothing that counts is beyond what it has.
+            let room = inner.room[index].max(length);
+            if room < padded {
                 let more = vec![0; usize::try_from(padded - room).unwrap_or(0)];
                 file.write_at(&more, room).map_err(|error| error_at("write", path, error))?;
-                inner.room[index] = padded;
             }
+            inner.note_room(index, padded);
         }
         Ok(())
     }

@@ -264,9 +264,10 @@ impl Log {
     /// Removes a segment that the manifest does not name any more.
     fn remove_segment(&self, segment: &Arc<Segment>) -> Result<()> {
         self.segments.directory().unlink(segment)?;
-        // Before a writer takes what was freed.
-        self.space.restore_reserve(&self.segments);
         self.take_out(segment);
+        // The space is free once nobody reads it any more; what is not, later calls find.
+        self.segments.drop_retired();
+        self.space.restore_reserve(&self.segments);
         Ok(())
     }
 }

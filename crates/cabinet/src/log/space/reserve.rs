@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Name of the file whose blocks are the reserve.
 const NAME: &str = "reserve";
 
+/// Free space below which no part of a reserve is made: less than a block of most file systems.
+const PART_BYTES_MIN: u64 = 4096;
+
 /// The state of the reserve.
 #[derive(Default)]
 pub(super) struct Reserve {
@@ -42,21 +45,26 @@ impl Space {
         self.make_reserve(segments, Least::Whole);
     }
 
-    /// As `keep_reserve`, after space was given back. If the reserve was given up for that, it has
-    /// all of the space until it is whole.
+    /// As `keep_reserve`. If the reserve was given up, it has all of the free space until it is
+    /// whole.
     pub(in crate::log) fn restore_reserve(&self, segments: &SegmentSet) {
-        let is_lacking = self.reserve.is_lacking.load(Ordering::Acquire);
-        self.make_reserve(segments, if is_lacking { Least::Part } else { Least::Whole });
+        let least = if self.has_given_reserve_up() { Least::Part } else { Least::Whole };
+        self.make_reserve(segments, least);
     }
 
-    /// Whether compaction has given the reserve up, and there is no room for another one yet: then
-    /// nothing but compaction may allocate.
+    /// Whether compaction has given the reserve up, and it is not whole again: then nothing but
+    /// compaction may allocate.
+    #[inline]
+    pub(in crate::log) fn has_given_reserve_up(&self) -> bool {
+        self.reserve.is_lacking.load(Ordering::Acquire)
+    }
+
+    /// As `has_given_reserve_up`, after an attempt to make it whole.
     pub(in crate::log) fn lacks_reserve(&self, segments: &SegmentSet) -> bool {
-        let is_lacking = || self.reserve.is_lacking.load(Ordering::Acquire);
-        if is_lacking() {
-            self.keep_reserve(segments);
+        if self.has_given_reserve_up() {
+            self.restore_reserve(segments);
         }
-        is_lacking()
+        self.has_given_reserve_up()
     }
 
     fn make_reserve(&self, segments: &SegmentSet, least: Least) {
@@ -70,22 +78,25 @@ impl Space {
             let _ = directory.storage().remove(&path);
             return;
         }
-        let bytes = self.next_capacity(segments);
-        if *present >= bytes as u64 {
-            return;
+        let bytes = self.next_capacity(segments) as u64;
+        if *present < bytes {
+            // Writers ask often when there is nothing.
+            if least == Least::Part && directory.free_bytes() < PART_BYTES_MIN {
+                return;
+            }
+            match extend(directory, &path, bytes, least) {
+                Ok(extended) => *present = extended,
+                Err(error) => {
+                    tracing::debug!("no reserve: {error}");
+                    let _ = directory.storage().remove(&path);
+                    *present = 0;
+                    self.reserve.is_lacking.store(false, Ordering::Release);
+                }
+            }
         }
-        match extend(directory, &path, bytes, least) {
-            Ok(0) => *present = 0,
-            Ok(extended) => {
-                *present = extended;
-                self.reserve.is_lacking.store(extended < bytes as u64, Ordering::Release);
-            }
-            Err(error) => {
-                tracing::debug!("no reserve: {error}");
-                let _ = directory.storage().remove(&path);
-                *present = 0;
-                self.reserve.is_lacking.store(false, Ordering::Release);
-            }
+        // One that has not grown with the segments was not given up, so it is not lacking either.
+        if *present >= bytes {
+            self.reserve.is_lacking.store(false, Ordering::Release);
         }
     }
 
@@ -101,9 +112,9 @@ impl Space {
     }
 }
 
-/// Gives the file of the reserve as many bytes as there are, but no more than `bytes`. Returns how
-/// many it has; none if it has no file.
-fn extend(directory: &Directory, path: &Path, bytes: usize, least: Least) -> io::Result<u64> {
+/// Gives the file of the reserve so many bytes; if the disk has less, what there is, or no more
+/// than before. Returns how many it has; none if it has no file.
+fn extend(directory: &Directory, path: &Path, bytes: u64, least: Least) -> io::Result<u64> {
     let storage = directory.storage();
     let file = match storage.open(path, Open::New) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -111,15 +122,22 @@ fn extend(directory: &Directory, path: &Path, bytes: usize, least: Least) -> io:
         }
         file => file?,
     };
-    let map = file.map(bytes, 0)?;
-    let present = file.length()?;
-    let allocate = |bytes: u64| match file.allocate(&map, bytes) {
-        Err(error) if is_full(&error) => Ok(false),
-        allocated => allocated.map(|()| true),
+    let before = file.length()?;
+    let missing = bytes.saturating_sub(before);
+    let free = directory.free_bytes();
+    let wanted = match least {
+        _ if free >= missing => bytes,
+        Least::Whole => before,
+        Least::Part => before + free,
     };
-    if !allocate(bytes as u64)? && least == Least::Part {
-        let all = present.saturating_add(directory.free_bytes());
-        allocate(all.min(bytes as u64))?;
+    if wanted > before {
+        let map = file.map(usize::try_from(wanted).unwrap_or(usize::MAX), 0)?;
+        match file.allocate(&map, wanted) {
+            // Some file systems keep a part of what they cannot allocate.
+            Err(error) if is_full(&error) && least == Least::Whole => file.truncate(before)?,
+            Err(error) if !is_full(&error) => return Err(error),
+            _ => {}
+        }
     }
     let present = file.length()?;
     if present == 0 {

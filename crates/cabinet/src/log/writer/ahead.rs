@@ -34,7 +34,9 @@ impl Writer {
 impl Log {
     /// Does the work ahead of the appends, if there is any.
     pub(in crate::log) fn allocate_ahead(&self) -> Result<()> {
-        if self.writer.is_ahead_wanted.swap(false, Ordering::Relaxed) {
+        let is_wanted = self.writer.is_ahead_wanted.swap(false, Ordering::Relaxed);
+        // What is free then is for the reserve.
+        if is_wanted && !self.space.lacks_reserve(&self.segments) {
             self.begin_next_ahead()?;
             self.prepare_ahead();
         }

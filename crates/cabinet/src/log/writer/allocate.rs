@@ -42,7 +42,10 @@ impl Log {
         let reserve = purpose.reserve_for(tail.segment.capacity);
         let backed = tail.segment.map.backed();
         let needed = tail.appender.end() + total + reserve;
-        if needed <= backed && tail.appender.end() + last_at < SEGMENT_BYTES_MAX {
+        let is_in_reach = tail.appender.end() + last_at < SEGMENT_BYTES_MAX;
+        // What compaction has given its reserve up for is not for others.
+        let is_allowed = purpose == Purpose::Move || !self.space.has_given_reserve_up();
+        if needed <= backed && is_in_reach && is_allowed {
             if backed - needed < AHEAD_BYTES_MIN {
                 if backed < tail.segment.capacity {
                     self.writer.want_ahead();

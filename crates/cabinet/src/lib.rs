@@ -149,7 +149,7 @@ pub use salvage::{Salvaged, salvage, salvage_as};
 pub use scan::Position;
 pub use transaction::Transaction;
 
-/// What only the workspace's other crates use. No version promises it.
+/// Items for the workspace's other crates alone. No version promises them.
 #[cfg_attr(
     not(feature = "internals"),
     expect(unused_imports, reason = "the library itself uses a part of them")

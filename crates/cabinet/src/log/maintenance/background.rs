@@ -200,7 +200,7 @@ fn keep<E: Engaged>(engine: &E) -> Result<()> {
     if go_on() && engine.is_checkpoint_due() {
         engine.checkpoint()?;
     }
-    log.space.restore_reserve(&log.segments);
+    log.space.keep_reserve(&log.segments);
     compacted?;
     log.maintenance.signals.sleep(KEEPER_PERIOD);
     Ok(())

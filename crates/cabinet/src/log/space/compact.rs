@@ -265,9 +265,8 @@ impl Log {
     fn remove_segment(&self, segment: &Arc<Segment>) -> Result<()> {
         self.segments.directory().unlink(segment)?;
         self.take_out(segment);
-        // The space is free once nobody reads it any more; what is not, later calls find.
-        self.segments.drop_retired();
-        self.space.restore_reserve(&self.segments);
+        // Readers may still hold its space: later calls find that.
+        self.space.keep_reserve(&self.segments);
         Ok(())
     }
 }

@@ -40,34 +40,9 @@ enum Least {
 impl Space {
     /// Sets blocks aside that compaction may have when the disk is full: a segment, so that one of
     /// which little is dead can be moved. Better none than a refusal to open. With a cap there
-    /// is none: eviction makes space without moving anything.
+    /// is none: eviction makes space without moving anything. A reserve that was given up has all
+    /// of the free space until it is whole.
     pub(in crate::log) fn keep_reserve(&self, segments: &SegmentSet) {
-        self.make_reserve(segments, Least::Whole);
-    }
-
-    /// As `keep_reserve`. If the reserve was given up, it has all of the free space until it is
-    /// whole.
-    pub(in crate::log) fn restore_reserve(&self, segments: &SegmentSet) {
-        let least = if self.has_given_reserve_up() { Least::Part } else { Least::Whole };
-        self.make_reserve(segments, least);
-    }
-
-    /// Whether compaction has given the reserve up, and it is not whole again: then nothing but
-    /// compaction may allocate.
-    #[inline]
-    pub(in crate::log) fn has_given_reserve_up(&self) -> bool {
-        self.reserve.is_lacking.load(Ordering::Acquire)
-    }
-
-    /// As `has_given_reserve_up`, after an attempt to make it whole.
-    pub(in crate::log) fn lacks_reserve(&self, segments: &SegmentSet) -> bool {
-        if self.has_given_reserve_up() {
-            self.restore_reserve(segments);
-        }
-        self.has_given_reserve_up()
-    }
-
-    fn make_reserve(&self, segments: &SegmentSet, least: Least) {
         let directory = segments.directory();
         let path = directory.path().join(NAME);
         let mut present = self.reserve.bytes.lock();
@@ -78,6 +53,7 @@ impl Space {
             let _ = directory.storage().remove(&path);
             return;
         }
+        let least = if self.has_given_reserve_up() { Least::Part } else { Least::Whole };
         let bytes = self.next_capacity(segments) as u64;
         if *present < bytes {
             // Writers ask often when there is nothing.
@@ -98,6 +74,21 @@ impl Space {
         if *present >= bytes {
             self.reserve.is_lacking.store(false, Ordering::Release);
         }
+    }
+
+    /// Whether compaction has given the reserve up, and it is not whole again: then nothing but
+    /// compaction may allocate.
+    #[inline]
+    pub(in crate::log) fn has_given_reserve_up(&self) -> bool {
+        self.reserve.is_lacking.load(Ordering::Acquire)
+    }
+
+    /// As `has_given_reserve_up`, after an attempt to make it whole.
+    pub(in crate::log) fn lacks_reserve(&self, segments: &SegmentSet) -> bool {
+        if self.has_given_reserve_up() {
+            self.keep_reserve(segments);
+        }
+        self.has_given_reserve_up()
     }
 
     /// Gives the reserve up. Returns whether there was one.

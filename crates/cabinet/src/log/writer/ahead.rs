@@ -35,7 +35,7 @@ impl Log {
     /// Does the work ahead of the appends, if there is any.
     pub(in crate::log) fn allocate_ahead(&self) -> Result<()> {
         let is_wanted = self.writer.is_ahead_wanted.swap(false, Ordering::Relaxed);
-        // What is free then is for the reserve.
+        // The reserve has all free space until it is whole.
         if is_wanted && !self.space.lacks_reserve(&self.segments) {
             self.begin_next_ahead()?;
             self.prepare_ahead();

@@ -43,7 +43,7 @@ impl Log {
         let backed = tail.segment.map.backed();
         let needed = tail.appender.end() + total + reserve;
         let is_in_reach = tail.appender.end() + last_at < SEGMENT_BYTES_MAX;
-        // What compaction has given its reserve up for is not for others.
+        // The space of a reserve that was given up is for compaction alone.
         let is_allowed = purpose == Purpose::Move || !self.space.has_given_reserve_up();
         if needed <= backed && is_in_reach && is_allowed {
             if backed - needed < AHEAD_BYTES_MIN {

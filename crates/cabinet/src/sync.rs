@@ -26,6 +26,7 @@ impl<T> Mutex<T> {
                 return guard;
             }
         }
+        note_taken(self);
         self.0.lock()
     }
 
@@ -33,7 +34,11 @@ impl<T> Mutex<T> {
     #[inline(always)]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         interrupt();
-        self.0.try_lock()
+        let guard = self.0.try_lock();
+        if guard.is_some() {
+            note_taken(self);
+        }
+        guard
     }
 
     /// Returns whether a guard is that of this lock.
@@ -48,6 +53,35 @@ pub(crate) fn interrupt() {
     #[cfg(test)]
     if model::is_running() {
         shuttle::thread::yield_now();
+    }
+}
+
+/// Notes in tests that the calling thread takes a lock.
+#[inline(always)]
+pub(crate) fn note_taken<T>(lock: &T) {
+    #[cfg(test)]
+    trace::note(std::ptr::from_ref(lock).addr());
+    let _ = lock;
+}
+
+/// Which locks a thread takes.
+#[cfg(test)]
+pub(crate) mod trace {
+    use std::cell::RefCell;
+
+    thread_local! {
+        static TAKEN: RefCell<Option<Vec<usize>>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn note(address: usize) {
+        TAKEN.with_borrow_mut(|taken| taken.iter_mut().for_each(|taken| taken.push(address)));
+    }
+
+    /// Returns the addresses of the locks that this thread takes in a call, in their order.
+    pub(crate) fn of(call: impl FnOnce()) -> Vec<usize> {
+        TAKEN.set(Some(Vec::new()));
+        call();
+        TAKEN.take().unwrap_or_default()
     }
 }
 

@@ -85,6 +85,10 @@ impl<I: Index> Indexed<I> {
             self.check_index_room()?;
         }
         let purpose = if only_removes { Purpose::Remove } else { Purpose::Store };
+        let segments = self.log.segments();
+        let found = steps.iter().filter_map(|step| step.found.as_ref());
+        found.for_each(|found| segments.note_loss(found.location));
+        drop(segments);
         let mut note = |index: usize, appended| places[index] = Some(appended);
         self.log.append_batch(&mut records, purpose, &mut note)?;
         for ((step, total), appended) in steps.iter().zip(totals).zip(places) {

@@ -9,7 +9,8 @@
 //! # Locks
 //!
 //! The lock of a record's shard is held while the index is asked for it, and while the frontier
-//! goes past it. None is held while the log is read, or while a visitor runs.
+//! goes past it. Records of a segment that has lost none are passed without it, see
+//! [`super::scans`]. No lock is held while the log is read, or while a visitor runs.
 //!
 //! # Damage
 //!
@@ -24,8 +25,8 @@ use super::scans::Progress;
 use super::{Index, Indexed, Place, Stretch, Table, Tag, find_location, lend};
 use crate::log::record::{ALIGNMENT, Kind, Record};
 use crate::log::{Age, Check, Location, Next, Reader, Segment, Segments};
+use crate::sync::Mutex;
 use crate::{Entry, FullScan, Result, Wait};
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Records that a step looks at, about.
@@ -74,12 +75,19 @@ struct Cursor<'e, I: Index> {
 enum Stage<I: Index> {
     /// Before the first segment with at least this number.
     Before(u64),
-    Within(Reader),
+    Within(Reading),
     /// In the part of a segment that is gone through by the index.
     Damaged(Entries<I>),
     /// Behind the last segment.
     Behind,
     Finished,
+}
+
+/// A segment that is read.
+struct Reading {
+    reader: Reader,
+    /// The index has pointed to each record so far.
+    are_all_live: bool,
 }
 
 /// Entries of a segment, from one offset on.
@@ -92,18 +100,33 @@ struct Entries<I: Index> {
     entries: Vec<(Location, usize, Tag<I>)>,
 }
 
-/// Records that were read and not yet looked up.
+/// Records that were read and not yet shown.
 #[derive(Default)]
 struct Batch {
-    /// Location, name and end in `bytes`.
-    records: Vec<(Location, u64, usize)>,
+    /// Location, and end in `bytes`.
+    records: Vec<(Location, usize)>,
     bytes: Vec<u8>,
 }
 
 impl Batch {
-    fn push(&mut self, location: Location, name: u64, bytes: &[u8]) {
+    fn push(&mut self, location: Location, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
-        self.records.push((location, name, self.bytes.len()));
+        self.records.push((location, self.bytes.len()));
+    }
+
+    /// The records, in the order in which they were read.
+    fn records(&self) -> impl Iterator<Item = (Location, Record<'_>)> {
+        let mut start = 0;
+        self.records.iter().filter_map(move |(location, end)| {
+            let bytes = &self.bytes[std::mem::replace(&mut start, *end)..*end];
+            // It was checked when it was read.
+            Some((*location, Record::decode_unchecked(bytes).ok()?))
+        })
+    }
+
+    fn clear(&mut self) {
+        self.records.clear();
+        self.bytes.clear();
     }
 
     fn has_room(&self, bytes: usize) -> bool {
@@ -148,7 +171,7 @@ impl<I: Index> LogScan<'_, I> {
         } else {
             match stage {
                 Stage::Before(number) => cursor.enter(number),
-                Stage::Within(reader) => cursor.read_some(reader, batch, visitor)?,
+                Stage::Within(reading) => cursor.read_some(reading, batch, visitor)?,
                 Stage::Damaged(entries) => cursor.show_some(entries, visitor)?,
                 Stage::Behind if cursor.progress.moved() > 0 => {
                     cursor.show_moved(visitor)?;
@@ -192,38 +215,44 @@ impl<I: Index> Cursor<'_, I> {
         let is_last = segment.number == end.number();
         let upto = if is_last { end.offset() as u64 } else { segment.bytes() };
         let salt = self.engine.log.identity().salt;
-        Stage::Within(Reader::new(Arc::clone(segment), salt, upto))
+        let reader = Reader::new(Arc::clone(segment), salt, upto);
+        Stage::Within(Reading { reader, are_all_live: true })
     }
 
     /// Reads and shows some records of a segment.
     fn read_some(
         &self,
-        mut reader: Reader,
+        reading: Reading,
         batch: &mut Batch,
         visitor: &mut Visitor<'_>,
     ) -> Result<Stage<I>> {
+        let Reading { mut reader, mut are_all_live } = reading;
         let segment = Arc::clone(reader.segment());
-        self.read_alive(&segment)?;
         let upto = reader.offset() + STEP_BYTES;
         let mut looked_at = 0;
         let next = loop {
+            if segment.all_live.get() {
+                are_all_live &= self.show_batch(&segment, batch, visitor)?;
+                looked_at += self.show_puts(&mut reader, visitor)?;
+            }
             let next = reader.next(&mut |offset, record, bytes| {
                 looked_at += 1;
                 if record.kind != Kind::Put {
                     return Ok(());
                 }
-                let Some(name) = self.engine.index.name(record.key) else { return Ok(()) };
-                let location = segment.at(offset);
                 if !batch.has_room(bytes.len()) {
-                    self.show_batch(&segment, batch, visitor)?;
+                    are_all_live &= self.show_batch(&segment, batch, visitor)?;
                 }
+                let location = segment.at(offset);
                 if bytes.len() <= BATCH_BYTES {
-                    batch.push(location, name, bytes);
+                    batch.push(location, bytes);
                     return Ok(());
                 }
-                let place = self.engine.index.place_of_name(name);
-                match self.passes(&segment, location, place)? {
-                    true => self.show(record, location, visitor),
+                let is_live = self.passes_whole(&segment, location)
+                    || self.is_live(&segment, location, record)?;
+                are_all_live &= is_live;
+                match is_live {
+                    true => self.show(record, &self.engine.log.segments(), location, visitor),
                     false => Ok(()),
                 }
             })?;
@@ -231,10 +260,15 @@ impl<I: Index> Cursor<'_, I> {
                 break next;
             }
         };
-        self.show_batch(&segment, batch, visitor)?;
+        are_all_live &= self.show_batch(&segment, batch, visitor)?;
         Ok(match next {
-            Next::Record => Stage::Within(reader),
-            Next::End => Stage::Before(segment.number + 1),
+            Next::Record => Stage::Within(Reading { reader, are_all_live }),
+            Next::End => {
+                if are_all_live && segment.is_sealed() && reader.offset() >= segment.bytes() {
+                    segment.all_live.find_all();
+                }
+                Stage::Before(segment.number + 1)
+            }
             Next::NoRecord(offset) => {
                 let offset = usize::try_from(offset).unwrap_or(usize::MAX);
                 Stage::Damaged(self.entries_of(&segment, offset))
@@ -242,32 +276,97 @@ impl<I: Index> Cursor<'_, I> {
         })
     }
 
+    /// Shows puts that the reader has at hand, if the index points to each record of its segment.
+    /// Returns how many.
+    fn show_puts(&self, reader: &mut Reader, visitor: &mut Visitor<'_>) -> Result<usize> {
+        let segment = Arc::clone(reader.segment());
+        let mut shown = 0;
+        while shown < STEP_RECORDS {
+            let puts = reader.puts_at_hand(BATCH_RECORDS);
+            let Some((last, _)) = puts.records.last() else { break };
+            if !self.passes_whole(&segment, segment.at(*last)) {
+                break;
+            }
+            let segments = self.engine.log.segments();
+            for (offset, record) in &puts.records {
+                self.show(record, &segments, segment.at(*offset), visitor)?;
+            }
+            shown += puts.records.len();
+            let end = puts.end;
+            reader.pass(end);
+        }
+        Ok(shown)
+    }
+
+    /// Shows those records of a batch that the index points to. Returns whether these are all.
     fn show_batch(
         &self,
         segment: &Segment,
         batch: &mut Batch,
         visitor: &mut Visitor<'_>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        let Some((last, _)) = batch.records.last() else { return Ok(true) };
+        let are_all_live = if self.passes_whole(segment, *last) {
+            let segments = self.engine.log.segments();
+            for (location, record) in batch.records() {
+                self.show(&record, &segments, location, visitor)?;
+            }
+            true
+        } else {
+            self.show_live(segment, batch, visitor)?
+        };
+        batch.clear();
+        Ok(are_all_live)
+    }
+
+    /// Shows those records of a batch that the index points to, and asks it for each. Returns
+    /// whether these are all.
+    fn show_live(
+        &self,
+        segment: &Segment,
+        batch: &Batch,
+        visitor: &mut Visitor<'_>,
+    ) -> Result<bool> {
         let index = &self.engine.index;
         self.read_alive(segment)?;
-        for (_, name, _) in &batch.records {
-            let place = index.place_of_name(*name);
-            if let Some(table) = self.engine.table_at_once(place.shard) {
+        let mut places = Vec::with_capacity(batch.records.len());
+        for (_, record) in batch.records() {
+            let place = index.place(record.key);
+            if let Some(place) = &place
+                && let Some(table) = self.engine.table_at_once(place.shard)
+            {
                 table.prefetch(place.tag);
             }
+            places.push(place);
         }
-        let mut start = 0;
-        for (location, name, end) in batch.records.drain(..) {
-            let bytes = &batch.bytes[std::mem::replace(&mut start, end)..end];
-            if self.passes(segment, location, index.place_of_name(name))?
-                // It was checked when it was read.
-                && let Ok(record) = Record::decode_unchecked(bytes)
-            {
-                self.show(&record, location, visitor)?;
+        let mut are_all_live = true;
+        for ((location, record), place) in batch.records().zip(places) {
+            let is_live = match place {
+                Some(place) => self.passes(segment, location, place)?,
+                None => false,
+            };
+            are_all_live &= is_live;
+            if is_live {
+                self.show(&record, &self.engine.log.segments(), location, visitor)?;
             }
         }
-        batch.bytes.clear();
-        Ok(())
+        Ok(are_all_live)
+    }
+
+    /// Moves the frontier past a record and those before it, if the segment has lost none. Returns
+    /// whether it has not.
+    fn passes_whole(&self, segment: &Segment, last: Location) -> bool {
+        let behind = Age::new(segment.number, last.offset()).next();
+        self.progress.pass_all_to(behind, || segment.all_live.get() && !segment.is_taken_out())
+    }
+
+    /// Moves the frontier past a record. Returns whether the index points to it.
+    fn is_live(&self, segment: &Segment, location: Location, record: &Record<'_>) -> Result<bool> {
+        self.read_alive(segment)?;
+        match self.engine.index.place(record.key) {
+            Some(place) => self.passes(segment, location, place),
+            None => Ok(false),
+        }
     }
 
     /// Moves the frontier past a record; returns whether the index points to it.
@@ -300,6 +399,7 @@ impl<I: Index> Cursor<'_, I> {
     fn show(
         &self,
         record: &Record<'_>,
+        segments: &Segments,
         location: Location,
         visitor: &mut Visitor<'_>,
     ) -> Result<()> {
@@ -307,7 +407,7 @@ impl<I: Index> Cursor<'_, I> {
             return Ok(());
         }
         match visitor {
-            Visitor::Entries(visit) => lend(record, &self.engine.log.segments(), location, visit),
+            Visitor::Entries(visit) => lend(record, segments, location, visit),
             Visitor::Keys(visit) => {
                 visit(record.key);
                 Ok(())
@@ -422,7 +522,7 @@ impl<I: Index> Cursor<'_, I> {
             }
             engine.with(&segments, location, Wait::Block, Check::Whole, |record| {
                 if engine.index.name(record.key) == Some(name) {
-                    self.show(record, location, visitor)
+                    self.show(record, &segments, location, visitor)
                 } else {
                     Ok(())
                 }
@@ -574,6 +674,38 @@ mod tests {
                 assert!(rest(&mut *scan).into_keys().eq(0..RECORDS));
             }
         });
+    }
+
+    #[test]
+    fn a_scan_learns_which_segments_of_another_process_have_lost_no_record() {
+        const RECORDS: u32 = 3000;
+        let storage = FaultyStorage::new();
+        let database = open(&storage);
+        for number in 0..RECORDS {
+            put(&database, number, &[0; 100]);
+        }
+        drop(database);
+        let database = open(&storage);
+        let known = || {
+            let segments = database.running().log.segments().in_order();
+            segments.iter().filter(|one| one.is_sealed() && one.all_live.get()).count()
+        };
+        let scan = || {
+            let mut scan = database.full_scan(Wanted::Records, true).unwrap();
+            assert!(rest(&mut *scan).into_keys().eq(0..RECORDS));
+        };
+        assert_eq!(known(), 0);
+        scan();
+        let sealed = database.running().log.segments().iter().filter(|one| one.is_sealed()).count();
+        assert!(sealed > 3);
+        assert_eq!(known(), sealed);
+        scan();
+        // The first record of the first segment.
+        put(&database, 0, b"new");
+        assert_eq!(known(), sealed - 1);
+        scan();
+        scan();
+        assert_eq!(known(), sealed - 1);
     }
 
     #[test]

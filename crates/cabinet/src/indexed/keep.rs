@@ -84,6 +84,7 @@ impl<I: Index> Rescue for Indexed<I> {
     }
 
     fn forget_segment(&self, segment: &Segment) -> Result<u64> {
+        segment.all_live.lose();
         let mut forgotten = 0;
         for (number, shard) in self.shards.iter().enumerate() {
             if self.table(number).run().is_some() {
@@ -219,6 +220,7 @@ impl<I: Index> Indexed<I> {
             self.check_room_to_move()?;
         }
         let _long = self.log.space().begin_long(bytes.len());
+        segment.all_live.lose();
         let moved = self.log.append_copy(bytes)?;
         let segments = self.log.segments();
         if let Some(target) = segments.get(moved) {
@@ -309,6 +311,7 @@ impl<I: Index> Indexed<I> {
             // A merge that goes on would take what is removed for entries of its run.
             let _maintenance = self.log.maintenance().pause();
             let mut tables: Vec<_> = self.shards.iter().map(|shard| shard.write()).collect();
+            self.log.segments().iter().for_each(|segment| segment.all_live.lose());
             let first = self.log.clear()?;
             for table in &mut tables {
                 table.clear();

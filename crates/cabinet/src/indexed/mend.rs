@@ -420,7 +420,10 @@ impl<I: Index> Indexed<I> {
                 continue;
             }
             // Its file stays, though the index points to nothing in it.
-            segment.into_iter().for_each(|segment| segment.spare());
+            segment.into_iter().for_each(|segment| {
+                segment.all_live.lose();
+                segment.spare();
+            });
             if let Some((_, location)) = target.filter(|(gap, _)| *gap > age(one.entry)) {
                 doubtful += 1;
                 entries.push(u64::from(tag_of(one.entry)) << Location::BITS | location.bits());

@@ -38,10 +38,11 @@ use crate::log::record::{Kind, Record};
 use crate::log::{
     Age, Check, Location, Log, LongValue, Pressure, Purpose, Segments, Usage, with_record,
 };
+use crate::sync::Mutex;
 use crate::{Change, Clock, Compression, Entry, Error, Meta, Result, Version, Wait};
 use alive::Alive;
 use backoff::Backoff;
-use parking_lot::{Mutex, RwLockReadGuard};
+use parking_lot::RwLockReadGuard;
 use scans::Scans;
 use shard::{Growth, Shard};
 use std::path::PathBuf;
@@ -257,6 +258,9 @@ impl<I: Index> Indexed<I> {
         let record = self.log.prepare(Kind::Put, key, value, meta, compression);
         let total = record.total();
         let behind = self.behind(place.shard, segments, found.as_ref().map(|old| old.location));
+        if let Some(found) = &found {
+            segments.note_loss(found.location);
+        }
         let appended = self.log.append_behind(record, Purpose::Store, behind)?;
         let segments = self.log.segments();
         if let Some(segment) = segments.get(appended.location) {
@@ -284,6 +288,7 @@ impl<I: Index> Indexed<I> {
         found: &Found<Slot<I>>,
         key: &[u8],
     ) -> Result<()> {
+        segments.note_loss(found.location);
         let appended = self.log.append_tombstone(key, segments.age(found.location))?;
         let segments = self.log.segments();
         segments.remove_live(found.location, found.total);

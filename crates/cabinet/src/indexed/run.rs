@@ -14,8 +14,8 @@
 
 use crate::io::{File, is_unreadable};
 use crate::log::{Faults, Location, error_at};
+use crate::sync::Mutex;
 use crate::{Error, Result, Wait};
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io;
 use std::iter::{Copied, Peekable};

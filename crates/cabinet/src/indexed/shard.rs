@@ -1,6 +1,7 @@
 //! One shard of an index: its table, the lock of that, and what is known of it without the lock.
 
 use super::Table;
+use crate::sync::note_taken;
 use crate::{Result, Wait, locks};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::ops::{Deref, DerefMut};
@@ -55,26 +56,31 @@ impl<T: Table> Shard<T> {
 
     #[inline]
     pub(super) fn read(&self) -> RwLockReadGuard<'_, T> {
+        note_taken(self);
         self.table.read()
     }
 
     #[inline]
     pub(super) fn write(&self) -> Locked<'_, T> {
+        note_taken(self);
         Locked { table: self.table.write(), shard: self }
     }
 
     #[inline]
     pub(super) fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        note_taken(self);
         self.table.try_read()
     }
 
     #[inline]
     pub(super) fn read_for(&self, wait: Wait) -> Result<RwLockReadGuard<'_, T>> {
+        note_taken(self);
         locks::read(&self.table, wait)
     }
 
     #[inline]
     pub(super) fn write_for(&self, wait: Wait) -> Result<Locked<'_, T>> {
+        note_taken(self);
         let table = locks::write(&self.table, wait)?;
         Ok(Locked { table, shard: self })
     }

@@ -52,6 +52,8 @@ mod writer;
 pub(crate) use maintenance::{Background, Engaged};
 pub(crate) use manifest::{Nature, StoredKind};
 pub(crate) use opening::{Recovery, check, holes, remains};
+#[cfg(test)]
+pub(crate) use segments::AllLive;
 pub use segments::LongValue;
 pub(crate) use segments::{
     Age, Check, Faults, Gap, Location, Next, Place, Reader, Segment, Segments, peek_record,

@@ -40,6 +40,14 @@ pub(crate) struct Stop {
     pub(crate) batch_end: Option<u64>,
 }
 
+/// Puts that follow each other. See [`Scanner::puts_at_hand`].
+pub(crate) struct Puts<'s> {
+    /// Their offsets, and they themselves.
+    pub(crate) records: Vec<(u64, Record<'s>)>,
+    /// Where the last one ends.
+    pub(crate) end: u64,
+}
+
 /// Scans records in the order they were appended. A batch is gone through only if it is whole.
 pub(crate) struct Scanner {
     file: Arc<dyn File>,
@@ -193,6 +201,31 @@ impl Scanner {
             self.next += record.total as u64;
             return Ok(Ok(true));
         }
+    }
+
+    /// Returns puts that follow each other and were read from the disk already, beginning with the
+    /// next record, `max` at most. The scan stays where it is, see [`Scanner::pass`].
+    pub(crate) fn puts_at_hand(&self, max: usize) -> Puts<'_> {
+        let mut puts = Puts { records: Vec::with_capacity(max), end: self.next };
+        let limit = self.block_end.unwrap_or(self.end).min(SEGMENT_BYTES_MAX as u64);
+        let Ok(mut bytes) = self.ahead() else { return puts };
+        while puts.records.len() < max
+            && let Ok(record) = Record::decode(bytes, self.salt)
+            && record.kind == Kind::Put
+            && puts.end + record.total as u64 <= limit
+        {
+            bytes = &bytes[record.total..];
+            let offset = puts.end;
+            puts.end += record.total as u64;
+            puts.records.push((offset, record));
+        }
+        puts
+    }
+
+    /// Goes on behind puts that were at hand.
+    pub(crate) fn pass(&mut self, end: u64) {
+        debug_assert!((self.next..=self.end).contains(&end));
+        self.next = end;
     }
 
     /// Returns whether nothing was written from a stop to the end: a process that is killed before

@@ -32,6 +32,8 @@ pub(in crate::log) struct Cold {
     segment: Arc<Segment>,
     pages: Arc<Mutex<Pages>>,
     number: u64,
+    /// Offset from which on it looks again for pages to drop.
+    due: u64,
 }
 
 impl Pages {
@@ -91,11 +93,15 @@ impl Cold {
         });
         let number = pages.lock().enter();
         drop(shared);
-        Self { segment: Arc::clone(segment), pages, number }
+        Self { segment: Arc::clone(segment), pages, number, due: 0 }
     }
 
     /// Has the system drop the pages before `offset`, in large pieces.
     pub(in crate::log) fn forget(&mut self, offset: u64) {
+        if offset < self.due {
+            return;
+        }
+        self.due = offset + STEP_BYTES;
         let page_bytes = page_bytes() as u64;
         let min = STEP_BYTES.div_ceil(page_bytes);
         let runs = self.pages.lock().come_to(self.number, offset / page_bytes, min);

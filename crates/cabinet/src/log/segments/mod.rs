@@ -5,6 +5,7 @@
 //! after it has changed every such location under the same lock.
 
 mod access_bits;
+mod all_live;
 mod cold;
 mod directory;
 mod faults;
@@ -17,6 +18,8 @@ mod segment;
 mod set;
 mod walk;
 
+#[cfg(test)]
+pub(crate) use all_live::AllLive;
 pub(super) use cold::Cold;
 pub(super) use directory::Directory;
 pub(crate) use faults::Faults;

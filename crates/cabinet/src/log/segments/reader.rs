@@ -5,7 +5,7 @@ use super::cold::Cold;
 use super::segment::Segment;
 use crate::Result;
 use crate::log::error_at;
-use crate::log::scan::{ScanError, Scanner, Visit};
+use crate::log::scan::{Puts, ScanError, Scanner, Visit};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -75,6 +75,16 @@ impl Reader {
     /// written there. A process that is killed before it has cut a sealed segment leaves that.
     pub(crate) fn has_stopped_at_zeros(&self) -> bool {
         self.is_at_zeros && !self.scanner.has_met_unreadable()
+    }
+
+    /// As [`Scanner::puts_at_hand`].
+    pub(crate) fn puts_at_hand(&self, max: usize) -> Puts<'_> {
+        self.scanner.puts_at_hand(max)
+    }
+
+    /// As [`Scanner::pass`].
+    pub(crate) fn pass(&mut self, end: u64) {
+        self.scanner.pass(end);
     }
 
     /// Shows the next record to `visit`, or the records of a batch.

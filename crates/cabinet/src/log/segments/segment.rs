@@ -1,6 +1,7 @@
 //! A segment: one file of a log, with what is known of its records.
 
 use super::access_bits::AccessBits;
+use super::all_live::AllLive;
 use super::cold::Shared as Cold;
 use super::faults::Faults;
 use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
@@ -20,7 +21,7 @@ pub(in crate::log) const DISK_BLOCK_BYTES: u64 = 4096;
 
 /// Count of bytes that many threads change: each has a cache line of it, more or less.
 #[derive(Default)]
-pub(crate) struct LiveBytes([CachePadded<AtomicI64>; 4]);
+pub(crate) struct LiveBytes([CachePadded<AtomicI64>; 16]);
 
 impl LiveBytes {
     #[inline]
@@ -61,6 +62,8 @@ pub(crate) struct Segment {
     pub(crate) capacity: usize,
     /// Bytes of records that the engine's index points to.
     pub(crate) live_bytes: LiveBytes,
+    /// Whether it points to all of them.
+    pub(crate) all_live: AllLive,
     /// Bytes of tombstones.
     pub(crate) tombstone_bytes: AtomicU64,
     /// Earliest expiry among its records, milliseconds since the Unix epoch; `u64::MAX` if none.
@@ -106,6 +109,7 @@ impl Segment {
             map,
             capacity: usize::try_from(header.capacity).unwrap_or(usize::MAX),
             live_bytes: LiveBytes::default(),
+            all_live: AllLive::default(),
             tombstone_bytes: AtomicU64::new(0),
             next_expiry_ms: AtomicU64::new(u64::MAX),
             sealed: AtomicBool::new(false),
@@ -133,6 +137,7 @@ impl Segment {
             map,
             capacity: self.capacity,
             live_bytes: LiveBytes::of(self.live_bytes.get()),
+            all_live: AllLive::default(),
             tombstone_bytes: copy(&self.tombstone_bytes),
             next_expiry_ms: copy(&self.next_expiry_ms),
             sealed: AtomicBool::new(self.is_sealed()),
@@ -204,6 +209,7 @@ impl Segment {
     }
 
     pub(crate) fn remove_live(&self, bytes: usize) {
+        self.all_live.lose();
         self.live_bytes.add(-(bytes as i64));
     }
 
@@ -212,7 +218,8 @@ impl Segment {
     }
 
     pub(crate) fn note_expiry(&self, expires_at_ms: u64) {
-        if expires_at_ms != 0 {
+        // Most expire later than the first. Writers share the cache line as long as nobody writes.
+        if expires_at_ms != 0 && expires_at_ms < self.next_expiry_ms.load(Ordering::Relaxed) {
             self.next_expiry_ms.fetch_min(expires_at_ms, Ordering::Relaxed);
         }
     }

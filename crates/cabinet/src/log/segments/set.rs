@@ -66,6 +66,15 @@ impl Segments {
         self.iter().map(|segment| segment.live_bytes.get()).sum()
     }
 
+    /// Notes that the index will not point to a record any more. Called before the change is
+    /// appended that supersedes it.
+    #[inline]
+    pub(crate) fn note_loss(&self, location: Location) {
+        if let Some(segment) = self.get(location) {
+            segment.all_live.lose();
+        }
+    }
+
     /// Counts a record that the index does not point to any more.
     #[inline]
     pub(crate) fn remove_live(&self, location: Location, bytes: usize) {

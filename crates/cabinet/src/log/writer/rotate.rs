@@ -81,6 +81,7 @@ impl Log {
             let begin = || {
                 let map = file.map(capacity, 0).map_err(|error| error_at("map", &path, error))?;
                 let segment = Segment::new(header, slot, path.clone(), Arc::clone(&file), map);
+                segment.all_live.begin();
                 if self.space.quota().is_capped() {
                     segment.used.watch(capacity);
                 }

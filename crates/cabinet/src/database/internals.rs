@@ -1,11 +1,12 @@
 //! Operations for the workspace's other crates, which the feature `internals` exports: handles of
 //! engines, scans in steps, expiry by the caller, copies at a moment of the caller's.
 
-use super::{Database, ScanCursor};
-use crate::{Engine, ExpiredKeys, Result, SnapshotBarrier, Wanted, reentry};
+use super::{Database, ScanCursor, check_key};
+use crate::{Engine, Entry, ExpiredKeys, Result, SnapshotBarrier, Wanted, reentry};
 #[cfg(feature = "table")]
 use crate::{Error, table::RowView};
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,6 +21,32 @@ impl Database {
     pub fn prefetch(&self, keys: &[&[u8]]) {
         if !reentry::is_within(self.identity) {
             self.engine.prefetch(keys);
+        }
+    }
+
+    /// Calls `visit` with the record of each key, or with `None` or the failure to read it, in the
+    /// order of the keys, until it breaks. It is faster than [`Database::read`] for each of them.
+    pub fn read_each(
+        &self,
+        mut keys: &[&[u8]],
+        mut visit: impl FnMut(Result<Option<Entry<'_>>>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.enter()?;
+        let mut visit = |found: Result<Option<Entry<'_>>>| self.call(|| visit(found));
+        loop {
+            // The engine gets valid keys only.
+            let invalid = keys.iter().position(|key| check_key(key).is_err());
+            let (valid, rest) = keys.split_at(invalid.unwrap_or(keys.len()));
+            if self.engine.read_each(valid, self.wait, &mut visit).is_break() {
+                return Ok(());
+            }
+            let Some((invalid, rest)) = rest.split_first() else { return Ok(()) };
+            if let Err(error) = check_key(invalid)
+                && visit(Err(error)).is_break()
+            {
+                return Ok(());
+            }
+            keys = rest;
         }
     }
 

@@ -21,6 +21,7 @@ use crate::{
     Visitor, Wait, Wanted,
 };
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 
 /// What the keys of an engine are, and what can be done with them beside the operations of
 /// [`Engine`].
@@ -50,6 +51,26 @@ pub trait Engine: Send + Sync {
     /// Announces keys that are about to be read or written, so that the cache misses of finding
     /// them overlap. It changes no result.
     fn prefetch(&self, _keys: &[&[u8]]) {}
+
+    /// Calls `visit` with the live record of each key, or with `None` or a failure, in the order of
+    /// the keys, until it breaks.
+    fn read_each(
+        &self,
+        keys: &[&[u8]],
+        wait: Wait,
+        visit: &mut dyn FnMut(Result<Option<Entry<'_>>>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        self.prefetch(keys);
+        for key in keys {
+            let mut flow = ControlFlow::Continue(());
+            match self.read(key, wait, &mut |entry| flow = visit(Ok(Some(entry)))) {
+                Ok(true) => flow?,
+                Ok(false) => visit(Ok(None))?,
+                Err(error) => visit(Err(error))?,
+            }
+        }
+        ControlFlow::Continue(())
+    }
 
     /// Stores a record in place of any that the key has. Returns its version.
     fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version>;

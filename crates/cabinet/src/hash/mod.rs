@@ -7,13 +7,14 @@
 
 mod table;
 
-use crate::indexed::{Index, Indexed, Place, Running, Stretch, Table as _};
+use crate::indexed::{GROUP_KEYS_MAX, Index, Place, Running, Stretch, Table as _};
 use crate::io::Storage;
 use crate::log::{Location, Nature, StoredKind};
 use crate::{
     Batch, Change, Engine, Entry, ExpiredKeys, Family, FullScan, LongValue, Maintenance, Meta,
     Options, Persistence, Position, Result, Version, Visitor, Wait, Wanted,
 };
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use table::TAG_BITS;
@@ -27,9 +28,6 @@ const POSITION_BITS: u32 = SHARD_BITS + TAG_BITS;
 
 /// Records that one step of a scan visits, about.
 const SCAN_STEP: usize = 256;
-
-/// Keys whose cache misses overlap: about as many as a processor has in flight.
-const PREFETCH_KEYS: usize = 16;
 
 /// A hash database. Closed when dropped.
 pub struct HashDatabase {
@@ -121,27 +119,18 @@ impl HashDatabase {
     }
 
     #[cfg(test)]
-    pub(crate) fn running(&self) -> &Indexed<HashIndex> {
+    pub(crate) fn running(&self) -> &crate::indexed::Indexed<HashIndex> {
         &self.running
     }
 
-    /// First the slots of all keys are fetched, then the records that they name.
-    fn prefetch_some(&self, keys: &[&[u8]]) {
-        let mut places = [at_position(0); PREFETCH_KEYS];
+    /// Returns the places of keys, at most [`GROUP_KEYS_MAX`].
+    #[inline]
+    fn places_of(&self, keys: &[&[u8]]) -> [Place<HashIndex>; GROUP_KEYS_MAX] {
+        let mut places = [at_position(0); GROUP_KEYS_MAX];
         for (place, key) in places.iter_mut().zip(keys) {
             *place = self.running.index.place_of(key);
-            if let Some(table) = self.running.table_at_once(place.shard) {
-                table.prefetch(place.tag);
-            }
         }
-        let segments = self.running.log.segments();
-        for place in &places[..keys.len().min(PREFETCH_KEYS)] {
-            let table = self.running.table_at_once(place.shard);
-            let location = table.and_then(|table| table.find(place.tag).next());
-            if let Some((_, location)) = location {
-                Indexed::<HashIndex>::prefetch_record(&segments, location);
-            }
-        }
+        places
     }
 
     /// Entries from a position on: some, all of one hash together; and where to go on.
@@ -206,9 +195,21 @@ impl Engine for HashDatabase {
     }
 
     fn prefetch(&self, keys: &[&[u8]]) {
-        for keys in keys.chunks(PREFETCH_KEYS) {
-            self.prefetch_some(keys);
+        for keys in keys.chunks(GROUP_KEYS_MAX) {
+            self.running.prefetch_group(&self.places_of(keys)[..keys.len()]);
         }
+    }
+
+    fn read_each(
+        &self,
+        keys: &[&[u8]],
+        wait: Wait,
+        visit: &mut dyn FnMut(Result<Option<Entry<'_>>>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        for keys in keys.chunks(GROUP_KEYS_MAX) {
+            self.running.read_group(&self.places_of(keys)[..keys.len()], keys, wait, visit)?;
+        }
+        ControlFlow::Continue(())
     }
 
     fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version> {

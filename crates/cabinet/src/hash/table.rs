@@ -201,8 +201,14 @@ impl Table {
 
     #[inline]
     fn home(&self, tag: u32) -> usize {
-        (tag as usize * self.homes) >> TAG_BITS
+        home(tag, self.homes)
     }
+}
+
+/// The number of the slot that a search for a tag begins with.
+#[inline]
+fn home(tag: u32, homes: usize) -> usize {
+    (tag as usize).wrapping_mul(homes) >> TAG_BITS
 }
 
 impl indexed::Table for Table {
@@ -308,9 +314,19 @@ impl indexed::Table for Table {
 
     #[inline]
     fn prefetch(&self, tag: u32) {
-        if let Some(slot) = self.slots.get(self.home(tag)) {
-            crate::io::prefetch(slot);
-        }
+        Self::prefetch_in(self.outline(), tag);
+    }
+
+    /// The address of the slots, and the number of homes.
+    #[inline]
+    fn outline(&self) -> [usize; 2] {
+        [self.slots.as_ptr().addr(), self.homes]
+    }
+
+    #[inline]
+    fn prefetch_in([slots, homes]: [usize; 2], tag: u32) {
+        let slot = slots.wrapping_add(home(tag, homes) * size_of::<u64>());
+        crate::io::prefetch(std::ptr::without_provenance::<u64>(slot));
     }
 
     #[inline]

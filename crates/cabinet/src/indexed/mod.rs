@@ -10,7 +10,7 @@
 //! so the order of the log is the order of changes of each key, and replaying it gives the same
 //! index. Readers hold it only while they look the location up; what a location points to does
 //! not change, and stays readable for as long as the reader holds the set of segments that it
-//! loaded under the lock. Which locks an event loop waits for is in [`crate::locks`].
+//! loaded under the lock, or that was the set of that moment, see [`group`]. Which locks an event loop waits for is in [`crate::locks`].
 
 mod alive;
 mod backoff;
@@ -18,6 +18,7 @@ mod batch;
 mod building;
 mod damaged;
 mod full_scan;
+mod group;
 mod keep;
 mod locks;
 mod mend;
@@ -28,6 +29,7 @@ mod scans;
 mod shard;
 mod table;
 
+pub(crate) use group::GROUP_KEYS_MAX;
 pub(crate) use run::{Before, Run, difference, tag_of};
 pub(crate) use running::Running;
 pub(crate) use table::{Match, Seen, Table, find_location};

@@ -28,6 +28,8 @@ impl Growth {
 #[repr(align(64))]
 pub(super) struct Shard<T: Table> {
     table: RwLock<T>,
+    /// Outline of the table, as of when it was last unlocked.
+    outline: [AtomicUsize; 2],
     /// Entries of the table, as of when it was last unlocked: a callback that runs under the lock
     /// may ask for them.
     entries: AtomicUsize,
@@ -46,6 +48,7 @@ impl<T: Table> Shard<T> {
         let bytes = if T::HAS_RUNS { table.changed_bytes() } else { 0 };
         growth.change(0, bytes);
         Self {
+            outline: table.outline().map(AtomicUsize::new),
             table: table.into(),
             entries,
             bytes: AtomicUsize::new(bytes),
@@ -85,6 +88,19 @@ impl<T: Table> Shard<T> {
         Ok(Locked { table, shard: self })
     }
 
+    /// Fetches the shard itself into the processor's cache.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        crate::io::prefetch(&raw const self.table);
+        crate::io::prefetch(&raw const self.outline);
+    }
+
+    /// Fetches what a search for a tag begins with into the processor's cache, without the lock.
+    #[inline]
+    pub(super) fn prefetch_slot(&self, tag: T::Tag) {
+        T::prefetch_in(self.outline.each_ref().map(|word| word.load(Ordering::Relaxed)), tag);
+    }
+
     /// Number of entries, without the lock.
     pub(super) fn len(&self) -> usize {
         self.entries.load(Ordering::Relaxed)
@@ -101,6 +117,9 @@ impl<T: Table> Drop for Locked<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.shard.entries.store(self.table.len(), Ordering::Relaxed);
+        for (word, now) in self.shard.outline.iter().zip(self.table.outline()) {
+            word.store(now, Ordering::Relaxed);
+        }
         if T::HAS_RUNS {
             let now = self.table.changed_bytes();
             let before = self.shard.bytes.load(Ordering::Relaxed);

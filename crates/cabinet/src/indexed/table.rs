@@ -85,6 +85,14 @@ pub(crate) trait Table: Send + Sync {
     /// Fetches what a search for a tag begins with into the processor's cache.
     fn prefetch(&self, _tag: Self::Tag) {}
 
+    /// What `prefetch_in` needs to know of the table.
+    fn outline(&self) -> [usize; 2] {
+        [0; 2]
+    }
+
+    /// As `prefetch`, for a table that had this outline and may have changed since.
+    fn prefetch_in(_outline: [usize; 2], _tag: Self::Tag) {}
+
     /// Adds an entry for a record that takes `total` bytes of the log.
     fn insert(&mut self, tag: Self::Tag, location: Location, total: usize);
 

@@ -152,6 +152,12 @@ impl Log {
         self.segments.load()
     }
 
+    /// Number of changes of the set of segments so far.
+    #[inline]
+    pub(crate) fn segment_changes(&self) -> u64 {
+        self.segments.changes()
+    }
+
     pub(crate) fn appended(&self) -> LogPosition {
         self.writer.appended()
     }

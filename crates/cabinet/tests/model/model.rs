@@ -437,6 +437,21 @@ impl Model {
         let expected: BTreeMap<_, _> =
             self.all_live().map(|(key, record)| (key.clone(), record.clone())).collect();
         assert_eq!(all(database), expected);
+        // Also those that have expired.
+        let keys: Vec<&[u8]> = self.records.keys().map(Vec::as_slice).collect();
+        let mut left = keys.iter();
+        let read = database.read_each(&keys, |found| {
+            let key = *left.next().expect("a key is read twice");
+            let found = found.expect("a record that can be read").map(|entry| {
+                assert_eq!(entry.key, key);
+                let (value, meta, version) = (entry.value.to_vec(), entry.meta, entry.version);
+                Record { value, meta, version }
+            });
+            assert_eq!(found.as_ref(), expected.get(key));
+            ControlFlow::Continue(())
+        });
+        read.unwrap();
+        assert_eq!(left.len(), 0);
         // Those that have expired may be there or not.
         let count = expected.len() as u64..=self.records.len() as u64;
         assert!(count.contains(&database.len()), "{} of {count:?}", database.len());

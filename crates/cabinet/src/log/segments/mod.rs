@@ -47,6 +47,8 @@ const LOOKED_AT_ONCE: usize = 64;
 /// The set of segments of an open log, in its directory.
 pub(super) struct SegmentSet {
     current: ArcSwap<Segments>,
+    /// Number of changes of it.
+    changes: AtomicU64,
     directory: Directory,
     /// Held while the set changes.
     structure: Mutex<()>,
@@ -65,6 +67,7 @@ impl SegmentSet {
     pub(super) fn new(directory: Directory, segments: Segments) -> Self {
         Self {
             current: ArcSwap::from_pointee(segments),
+            changes: AtomicU64::new(0),
             directory,
             structure: Mutex::default(),
             retired: Mutex::default(),
@@ -78,6 +81,19 @@ impl SegmentSet {
     #[inline]
     pub(super) fn load(&self) -> Guard<Arc<Segments>> {
         self.current.load()
+    }
+
+    /// Returns the number of changes of the set. A set that is loaded afterwards has all segments
+    /// of the one after that change.
+    #[inline]
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Replaces the set.
+    fn store(&self, segments: Segments) {
+        self.current.store(Arc::new(segments));
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     pub(super) fn directory(&self) -> &Directory {
@@ -94,7 +110,7 @@ impl SegmentSet {
         let slot = segments.free_slot().ok_or_else(too_many_segments)?;
         let (segment, begun) = begin(slot)?;
         segments.insert(Arc::clone(&segment));
-        self.current.store(Arc::new(segments));
+        self.store(segments);
         self.directory.note_change();
         Ok((segment, begun))
     }
@@ -106,7 +122,7 @@ impl SegmentSet {
             let mut segments = Segments::clone(&self.current.load());
             segments.remove(segment.slot);
             segment.taken_out.store(true, Ordering::Release);
-            self.current.store(Arc::new(segments));
+            self.store(segments);
             // A report, which takes this lock, counts the segment here or there.
             self.damaged_reads.fetch_add(segment.faults.count(), Ordering::Relaxed);
             self.cold_reads.fetch_add(segment.first_read.count(), Ordering::Relaxed);

@@ -2,8 +2,9 @@
 
 use super::decode::{Sender, row_to_store};
 use super::execute::{Executor, Outcome, Reply, Stop};
-use super::prefetch::Grouped;
+use super::prefetch::KEYS_AHEAD_MAX;
 use cabinet::{Entry, Error, Meta, Side};
+use std::ops::ControlFlow;
 use wire::binary::Strings;
 
 /// Appends each value of a key.
@@ -24,17 +25,71 @@ pub(super) fn get_all(
 #[inline]
 pub(super) fn get_many<'k>(
     executor: &mut Executor<'_>,
-    keys: impl Iterator<Item = &'k [u8]>,
+    mut keys: impl Iterator<Item = &'k [u8]>,
     reply: &mut impl Reply,
 ) -> Result<(), Stop> {
-    for (done, key) in Grouped::new(executor.store, keys).enumerate() {
-        executor.check_inline(done, reply.len())?;
-        match get(executor, key, reply) {
-            Err(Stop::Failed(Error::NoId { .. } | Error::KeyTooLong { .. })) => reply.absent(),
-            done => done?,
+    let mut group = [&[][..]; KEYS_AHEAD_MAX];
+    let mut done = 0;
+    loop {
+        let mut count = 0;
+        while count < KEYS_AHEAD_MAX
+            && let Some(key) = keys.next()
+        {
+            group[count] = key;
+            count += 1;
         }
+        let group = &group[..count];
+        match group {
+            [] => return Ok(()),
+            [key] => {
+                executor.check_inline(done, reply.len())?;
+                take_any(get(executor, key, reply), reply)?;
+            }
+            group => get_group(executor, group, done, reply)?,
+        }
+        done += count;
     }
-    Ok(())
+}
+
+/// Appends the records under a group of keys, after `done` other keys.
+#[inline]
+fn get_group(
+    executor: &mut Executor<'_>,
+    group: &[&[u8]],
+    done: usize,
+    reply: &mut impl Reply,
+) -> Result<(), Stop> {
+    let store = executor.store;
+    let mut keys = (done..).zip(group);
+    let mut stopped = Ok(());
+    store.read_each(group, |found| {
+        let Some((done, key)) = keys.next() else { return ControlFlow::Break(()) };
+        stopped = executor.check_inline(done, reply.len()).and_then(|()| {
+            let taken = found.map_err(Stop::from).and_then(|found| match found {
+                Some(entry) => {
+                    let limit = &mut executor.limit;
+                    let append = |reply: &mut _| Reply::record(reply, key, &entry);
+                    Ok(limit.append(reply, entry.value.len(), append)?)
+                }
+                None => Ok(reply.absent()),
+            });
+            take_any(taken, reply)
+        });
+        if stopped.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    stopped
+}
+
+/// Takes a key that is invalid in the database for one without a record.
+#[inline]
+fn take_any(taken: Result<(), Stop>, reply: &mut impl Reply) -> Result<(), Stop> {
+    match taken {
+        Err(Stop::Failed(Error::NoId { .. } | Error::KeyTooLong { .. })) => {
+            reply.absent();
+            Ok(())
+        }
+        taken => taken,
+    }
 }
 
 /// Appends the records under those of the keys that have one.

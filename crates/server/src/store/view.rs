@@ -38,6 +38,11 @@ impl View {
         fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
         fn get_all(&self, key: &[u8]) -> Result<Vec<Vec<u8>>>;
         fn read<T>(&self, key: &[u8], visit: impl FnOnce(Entry<'_>) -> T) -> Result<Option<T>>;
+        fn read_each(
+            &self,
+            keys: &[&[u8]],
+            visit: impl FnMut(Result<Option<Entry<'_>>>) -> ControlFlow<()>
+        ) -> Result<()>;
         fn read_row<T>(
             &self,
             key: &[u8],

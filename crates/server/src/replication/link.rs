@@ -340,7 +340,8 @@ impl<'l> Link<'l> {
         mut before: impl FnMut(&mut Outlet<'l>, u64) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         // The lines of their roots are in files, too.
-        self.roots.iter_mut().for_each(RootLines::poll_again);
+        let writes = self.log.root_writes();
+        self.roots.iter_mut().for_each(|roots| roots.poll_again(writes));
         while let Some(message) = feed.next(end)? {
             let mut root = None;
             if let Message::Update { timestamp_us, .. } = message {

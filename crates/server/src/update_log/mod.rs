@@ -128,6 +128,8 @@ pub(crate) struct UpdateLog {
     tail: Mutex<Tail>,
     grown: Condvar,
     roots: Mutex<Roots>,
+    /// Number of writes of lines to the roots.
+    root_writes: AtomicU64,
     retention: FileRetention,
     /// Recovery that waits for space on the disk.
     start: Mutex<Option<Recovery>>,
@@ -243,6 +245,7 @@ impl UpdateLog {
             grown: Condvar::new(),
             files: Mutex::new(files),
             roots: Mutex::new(roots),
+            root_writes: AtomicU64::new(0),
             retention: FileRetention::open(&settings.folder, settings.retention)?,
             start: Mutex::new(start),
             value_bytes_max: BINARY_ARGUMENT_BYTES_MAX,
@@ -526,6 +529,12 @@ impl UpdateLog {
             Err(error) => self.fail(&error),
         }
         !self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of writes of root lines so far. The lines of entries before an
+    /// [`end`](Self::end) that was read earlier are in files.
+    pub(crate) fn root_writes(&self) -> u64 {
+        self.root_writes.load(Ordering::SeqCst)
     }
 
     /// Returns the offset up to which readers may read.

@@ -5,6 +5,7 @@ use super::reader::first_timestamp;
 use super::roots::{RootLine, RootState, first_beyond};
 use super::{Result, Source, UpdateLog, files, identity};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use wire::replication::LogProgress;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -142,7 +143,11 @@ impl UpdateLog {
             }
             _ => {}
         }
-        roots.write(lines)
+        roots.write(lines)?;
+        if !lines.is_empty() {
+            self.root_writes.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(())
     }
 
     /// Removes the roots of entries that are no longer kept.

@@ -278,6 +278,8 @@ pub(crate) struct RootLines {
     ahead: Option<RootLine>,
     /// Whether the last read found no further line.
     has_ended: bool,
+    /// [`UpdateLog::root_writes`](super::UpdateLog::root_writes) at the last poll.
+    polled: Option<u64>,
 }
 
 impl RootLines {
@@ -299,6 +301,7 @@ impl RootLines {
             taken: 0,
             ahead: None,
             has_ended: false,
+            polled: None,
         })
     }
 
@@ -314,9 +317,13 @@ impl RootLines {
         Self::of(folder, parts.last().map_or(0, |(number, _)| *number))
     }
 
-    /// Resumes reading, after the reader has met the end.
-    pub(crate) fn poll_again(&mut self) {
-        self.has_ended = false;
+    /// Resumes reading, after the reader has met the end, if lines have been written since the last
+    /// poll. `writes` is the number of writes so far. A read at the end lists the folder, which
+    /// takes longer than sending the entries of a moment.
+    pub(crate) fn poll_again(&mut self, writes: u64) {
+        if self.polled != Some(writes) {
+            (self.has_ended, self.polled) = (false, Some(writes));
+        }
     }
 
     /// Returns the root of the entry with this time stamp, if its line was there at the last read.
@@ -361,8 +368,8 @@ impl RootLines {
             if self.file.is_some() && self.fill()? {
                 continue;
             }
-            let ahead = self.ahead.take();
-            *self = Self { ahead, ..Self::of(&self.folder, number)? };
+            let (ahead, polled) = (self.ahead.take(), self.polled);
+            *self = Self { ahead, polled, ..Self::of(&self.folder, number)? };
         }
     }
 
@@ -495,7 +502,7 @@ mod tests {
         roots.write(&encoded([(7, 11), (9, 13)])).expect("no failure");
         // Files are not read again for each entry without a line.
         assert_eq!(lines.root_of(7).expect("files"), None);
-        lines.poll_again();
+        lines.poll_again(1);
         assert_eq!(
             [7, 8, 9].map(|own_us| lines.root_of(own_us).expect("files")),
             [root(11), None, root(13)]
@@ -503,8 +510,12 @@ mod tests {
         drop(roots);
         let mut roots = reopened(folder.path(), 9, false);
         assert_eq!(roots.state(), Some(&STATE_AFTER_5()));
+        assert_eq!(lines.root_of(10).expect("files"), None);
         roots.write(&encoded([(10, 12)])).expect("no failure");
-        lines.poll_again();
+        // Nor are they if nothing was written since the last poll.
+        lines.poll_again(1);
+        assert_eq!(lines.root_of(10).expect("files"), None);
+        lines.poll_again(2);
         assert_eq!(lines.root_of(10).expect("files"), root(12));
         assert_eq!(
             [10, 11, 12, 13].map(|base_us| beyond(folder.path(), base_us)),

@@ -11,6 +11,7 @@ mod id;
 mod interval;
 #[cfg(feature = "internals")]
 pub mod outside;
+mod page_map;
 mod pages;
 mod shape;
 mod walk;

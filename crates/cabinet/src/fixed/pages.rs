@@ -1,19 +1,22 @@
 //! The index: pages of ids in their order.
 //!
-//! A page has 256 consecutive ids: a bit for each that says whether there is a record, and 8 bytes
-//! for each record that there is, in the order of ids. So a page that is full takes 8 bytes a
-//! record, and a record all alone on its page less than 200. Pages are dealt to the shards in
-//! turn; which pages there are is known to the [`Directory`], for walks from id to id.
+//! A page has 256 consecutive ids, and 8 bytes for each record that there is. A page with many
+//! records has them at the places of their ids, one for each id, so that one is found without a
+//! look at others. A page with fewer has them in the order of ids, and a bit for each id that says
+//! whether there is a record. So a page that is full takes 8 bytes a record, and a record all
+//! alone on its page less than 200. Pages are dealt to the shards in turn; a shard finds its own by
+//! a [`PageMap`], and which pages there are is known to the [`Directory`], for walks from id to id.
 //!
 //! The 8 bytes are 40 of location and 24 that count the record's bytes in the log, in units of
 //! its alignment: so a record need not be read to be overwritten or removed.
 
+use super::page_map::PageMap;
 use crate::indexed::{Match, Table};
 use crate::limits::{FIXED_ID_MAX, FIXED_WIDTH_BYTES_MAX};
 use crate::log::Location;
 use crate::log::record::{ALIGNMENT, HEADER_BYTES_MAX};
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Ids of a page.
@@ -25,8 +28,15 @@ const WORDS: usize = (PAGE_IDS / 64) as usize;
 /// Words of a page in a checkpoint, before its entries: its number and its bits.
 const PACKED_WORDS: usize = 1 + WORDS;
 
-/// What a map of pages takes beside the page itself, in bytes; roughly.
-const MAP_BYTES_PER_PAGE: usize = 32;
+/// Records from which on a page has an entry for each id, once it has room for as many. A page
+/// gets its room by doubling.
+const SPREAD_MIN: usize = PAGE_IDS as usize / 2 + 1;
+
+/// The same where a page is made as small as it can be.
+const SPREAD_MIN_WHEN_TIGHT: usize = PAGE_IDS as usize / 32 * 31;
+
+/// The entry of an id without a record. A record has a length, so that no entry is 0.
+const NONE: u64 = 0;
 
 const SHARD_BITS: u32 = 10;
 
@@ -77,22 +87,109 @@ impl Directory {
 #[derive(Debug)]
 pub(super) struct Pages {
     directory: Arc<Directory>,
-    pages: BTreeMap<u64, Page>,
+    pages: PageMap,
     entries: usize,
 }
 
+/// On a cache line of its own.
 #[derive(Clone, Debug, Default)]
-struct Page {
-    taken: [u64; WORDS],
+#[repr(align(64))]
+pub(super) struct Page {
+    /// Those of the ids with a record, in their order; or one for each id of the page.
     entries: Vec<u64>,
+    /// A bit for each id: whether there is a record.
+    taken: [u64; WORDS],
+    /// Ids with a record.
+    count: u16,
 }
 
 impl Page {
+    /// A page of entries in the order of ids. Bits and entries are of one number.
+    fn of(taken: [u64; WORDS], entries: Vec<u64>) -> Self {
+        let count = entries.len() as u16;
+        let mut page = Self { entries, taken, count };
+        if usize::from(count) >= SPREAD_MIN_WHEN_TIGHT {
+            page.spread();
+        }
+        page
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether there is an entry for each id, be there a record or not.
+    #[inline]
+    fn is_spread(&self) -> bool {
+        self.entries.len() == PAGE_IDS as usize
+    }
+
+    /// The entry of an id.
+    #[inline]
+    fn get(&self, id: u64) -> Option<u64> {
+        if self.is_spread() {
+            let entry = self.entries[place_on_page(id)];
+            return (entry != NONE).then_some(entry);
+        }
+        let (is_taken, rank) = self.rank(id);
+        if is_taken { self.entries.get(rank).copied() } else { None }
+    }
+
+    /// Sets the entry of an id. Returns whether there was none.
+    #[inline]
+    pub(super) fn set(&mut self, id: u64, entry: u64) -> bool {
+        let place = place_on_page(id);
+        if self.is_spread() {
+            let before = std::mem::replace(&mut self.entries[place], entry);
+            if before == NONE {
+                self.flip(place);
+                self.count += 1;
+            }
+            return before == NONE;
+        }
+        let (is_taken, rank) = self.rank(id);
+        if is_taken {
+            self.entries[rank] = entry;
+            return false;
+        }
+        self.entries.insert(rank, entry);
+        self.flip(place);
+        self.count += 1;
+        if usize::from(self.count) >= SPREAD_MIN && self.entries.capacity() >= PAGE_IDS as usize {
+            self.spread();
+        }
+        true
+    }
+
+    /// Takes the entry of an id out. Returns whether there was one.
+    pub(super) fn remove(&mut self, id: u64) -> bool {
+        let place = place_on_page(id);
+        if self.is_spread() {
+            if std::mem::replace(&mut self.entries[place], NONE) == NONE {
+                return false;
+            }
+        } else {
+            let (is_taken, rank) = self.rank(id);
+            if !is_taken {
+                return false;
+            }
+            self.entries.remove(rank);
+        }
+        self.flip(place);
+        self.count -= 1;
+        // Half of what makes a page spread: it does not go to and fro.
+        if self.is_spread() && usize::from(self.count) < SPREAD_MIN / 2 {
+            self.close_up();
+        }
+        true
+    }
+
     /// Whether there is an entry for an id, and how many entries there are before it.
     #[inline]
     fn rank(&self, id: u64) -> (bool, usize) {
-        let place = id % PAGE_IDS;
-        let (word, bit) = ((place / 64) as usize, place % 64);
+        let place = place_on_page(id);
+        let (word, bit) = (place / 64, place % 64);
         // Where ids are dense there is nothing to count.
         let count = |word: &u64| if *word == u64::MAX { 64 } else { word.count_ones() };
         let before: u32 = self.taken[..word].iter().map(count).sum();
@@ -101,46 +198,84 @@ impl Page {
         (is_taken, (before + within.count_ones()) as usize)
     }
 
+    /// Makes it a page with an entry for each id.
+    #[cold]
+    fn spread(&mut self) {
+        if self.is_spread() {
+            return;
+        }
+        let mut entries = Vec::with_capacity(PAGE_IDS as usize);
+        entries.resize(PAGE_IDS as usize, NONE);
+        for (place, entry) in places_of(&self.taken).zip(&self.entries) {
+            entries[place] = *entry;
+        }
+        self.entries = entries;
+    }
+
+    /// Makes it a page with entries of its records alone.
+    #[cold]
+    fn close_up(&mut self) {
+        self.entries.retain(|entry| *entry != NONE);
+        self.entries.shrink_to_fit();
+    }
+
+    /// Gives back memory that is not needed now.
+    fn shrink(&mut self) {
+        if self.is_spread() && usize::from(self.count) < SPREAD_MIN_WHEN_TIGHT {
+            self.close_up();
+        }
+        self.entries.shrink_to_fit();
+    }
+
+    /// Its entries in the order of ids.
+    fn entries(&self) -> impl Iterator<Item = u64> {
+        self.entries.iter().copied().filter(|entry| *entry != NONE)
+    }
+
     /// Its entries, of ids from `first` on.
     fn entries_from(&self, first: u64) -> impl Iterator<Item = (u64, Location)> {
-        let ids = self.places().map(move |place| first + place);
-        ids.zip(self.entries.iter().map(|entry| location_of(*entry)))
+        let ids = places_of(&self.taken).map(move |place| first + place as u64);
+        ids.zip(self.entries().map(location_of))
     }
 
-    fn flip(&mut self, id: u64) {
-        let place = id % PAGE_IDS;
-        self.taken[(place / 64) as usize] ^= 1 << (place % 64);
+    fn flip(&mut self, place: usize) {
+        self.taken[place / 64] ^= 1 << (place % 64);
     }
+}
 
-    /// Places on the page that are taken, in their order.
-    fn places(&self) -> impl DoubleEndedIterator<Item = u64> {
-        (0..PAGE_IDS).filter(|place| self.taken[(place / 64) as usize] >> (place % 64) & 1 == 1)
-    }
+/// Which of its page's ids an id is.
+#[inline]
+fn place_on_page(id: u64) -> usize {
+    (id % PAGE_IDS) as usize
+}
+
+/// Places on a page of which the bits are 1, in their order.
+fn places_of(taken: &[u64; WORDS]) -> impl DoubleEndedIterator<Item = usize> {
+    (0..PAGE_IDS as usize).filter(|place| taken[place / 64] >> (place % 64) & 1 == 1)
 }
 
 impl Pages {
     pub(super) fn new(directory: Arc<Directory>) -> Self {
-        Self { directory, pages: BTreeMap::new(), entries: 0 }
+        Self { directory, pages: PageMap::default(), entries: 0 }
     }
 
     /// Ids of a page with the locations of their records, in order.
     pub(super) fn entries_of(&self, page: u64) -> Vec<(u64, Location)> {
-        let Some(found) = self.pages.get(&page) else { return Vec::new() };
+        let Some(found) = self.pages.get(page) else { return Vec::new() };
         found.entries_from(first_of(page)).collect()
     }
 
     /// The least id of a page at or after `from`.
     pub(super) fn next_of(&self, page: u64, from: u64) -> Option<u64> {
-        let mut ids = self.pages.get(&page)?.places().map(|place| first_of(page) + place);
+        let found = self.pages.get(page)?;
+        let mut ids = places_of(&found.taken).map(|place| first_of(page) + place as u64);
         ids.find(|id| *id >= from)
     }
 
     /// The entry of an id.
     #[inline]
     pub(super) fn get(&self, id: u64) -> Option<u64> {
-        let page = self.pages.get(&page_of(id))?;
-        let (is_taken, rank) = page.rank(id);
-        if is_taken { page.entries.get(rank).copied() } else { None }
+        self.pages.get(page_of(id))?.get(id)
     }
 }
 
@@ -158,31 +293,28 @@ impl Table for Pages {
     }
 
     fn entries(&self) -> impl Iterator<Item = (u64, Location)> {
-        self.pages.iter().flat_map(|(number, page)| page.entries_from(first_of(*number)))
+        self.pages.iter().flat_map(|(number, page)| page.entries_from(first_of(number)))
     }
 
     #[inline]
     fn prefetch(&self, id: u64) {
-        if let Some(page) = self.pages.get(&page_of(id)) {
-            let (_, rank) = page.rank(id);
-            crate::io::prefetch(page.entries.as_ptr().wrapping_add(rank));
+        if let Some(page) = self.pages.get(page_of(id)) {
+            let place = if page.is_spread() { place_on_page(id) } else { page.rank(id).1 };
+            crate::io::prefetch(page.entries.as_ptr().wrapping_add(place));
         }
     }
 
     #[inline]
     fn insert(&mut self, id: u64, location: Location, total: usize) {
-        let page = self.pages.entry(page_of(id)).or_insert_with(|| {
-            self.directory.0.write().insert(page_of(id));
-            Page::default()
-        });
-        let (is_taken, rank) = page.rank(id);
-        if is_taken {
-            page.entries[rank] = pack(location, total);
-            return;
+        let number = page_of(id);
+        let set = |page: &mut Page| page.set(id, pack(location, total));
+        let (is_new, had_entries, _) = self.pages.change(number, set);
+        if is_new {
+            self.entries += 1;
+            if !had_entries {
+                self.directory.0.write().insert(number);
+            }
         }
-        page.entries.insert(rank, pack(location, total));
-        page.flip(id);
-        self.entries += 1;
     }
 
     #[inline]
@@ -192,27 +324,22 @@ impl Table for Pages {
 
     fn remove(&mut self, id: u64) {
         let number = page_of(id);
-        let Some(page) = self.pages.get_mut(&number) else { return };
-        let (is_taken, rank) = page.rank(id);
-        if !is_taken {
-            return;
-        }
-        page.entries.remove(rank);
-        page.flip(id);
-        self.entries -= 1;
-        if page.entries.is_empty() {
-            self.pages.remove(&number);
-            self.directory.0.write().remove(&number);
+        let (was_there, _, has_entries) = self.pages.change(number, |page| page.remove(id));
+        if was_there {
+            self.entries -= 1;
+            if !has_entries {
+                self.directory.0.write().remove(&number);
+            }
         }
     }
 
     fn clear(&mut self) {
         let mut directory = self.directory.0.write();
-        for number in self.pages.keys() {
-            directory.remove(number);
+        for (number, _) in self.pages.iter() {
+            directory.remove(&number);
         }
         drop(directory);
-        self.pages.clear();
+        self.pages = PageMap::default();
         self.entries = 0;
     }
 
@@ -221,21 +348,22 @@ impl Table for Pages {
     }
 
     fn memory_bytes(&self) -> usize {
-        let entries: usize = self.pages.values().map(|page| page.entries.capacity()).sum();
-        entries * size_of::<u64>() + self.pages.len() * (size_of::<Page>() + MAP_BYTES_PER_PAGE)
+        let entries: usize = self.pages.iter().map(|(_, page)| page.entries.capacity()).sum();
+        entries * size_of::<u64>() + self.pages.memory_bytes()
     }
 
     fn shrink(&mut self) {
-        self.pages.values_mut().for_each(|page| page.entries.shrink_to_fit());
+        self.pages.pages_mut().for_each(Page::shrink);
+        self.pages.shrink();
     }
 
     /// Page after page: its number, its bits, its entries.
     fn packed(&self) -> Vec<u64> {
         let mut packed = Vec::with_capacity(self.packed_words());
-        for (number, page) in &self.pages {
-            packed.push(*number);
+        for (number, page) in self.pages.iter() {
+            packed.push(number);
             packed.extend_from_slice(&page.taken);
-            packed.extend_from_slice(&page.entries);
+            packed.extend(page.entries());
         }
         packed
     }
@@ -249,8 +377,7 @@ impl Table for Pages {
         let mut least = 0;
         while let Some((&number, after)) = rest.split_first() {
             let Some((&taken, after)) = after.split_first_chunk::<WORDS>() else { return false };
-            let mut page = Page { taken, entries: Vec::new() };
-            let count = page.places().count();
+            let count = places_of(&taken).count();
             let is_here = shard_of(number) == shard && number >= least;
             if !is_here || number > page_of(FIXED_ID_MAX) || count == 0 || count > after.len() {
                 return false;
@@ -259,20 +386,23 @@ impl Table for Pages {
             if number == 0 && taken[0] & 1 == 1 {
                 return false;
             }
-            let (entries, after) = after.split_at(count);
-            let places: Vec<u64> = page.places().collect();
-            page.entries.reserve_exact(count);
-            for (place, entry) in places.into_iter().zip(entries) {
+            let (packed, after) = after.split_at(count);
+            let (mut kept, mut entries) = (taken, Vec::with_capacity(count));
+            for (place, entry) in places_of(&taken).zip(packed) {
+                // A record has a length.
+                if *entry >> Location::BITS == 0 {
+                    return false;
+                }
                 if keeps(location_of(*entry)) {
-                    page.entries.push(*entry);
+                    entries.push(*entry);
                 } else {
-                    page.flip(place);
+                    kept[place / 64] ^= 1 << (place % 64);
                 }
             }
-            if !page.entries.is_empty() {
-                self.entries += page.entries.len();
+            if !entries.is_empty() {
+                self.entries += entries.len();
                 self.directory.0.write().insert(number);
-                self.pages.insert(number, page);
+                self.pages.add(number, Page::of(kept, entries));
             }
             least = number + 1;
             rest = after;
@@ -295,6 +425,7 @@ fn location_of(entry: u64) -> Location {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     fn location(number: u64) -> Location {
         Location::from_bits(number)
@@ -368,6 +499,48 @@ mod tests {
                 prop_assert_eq!(again.len(), pages.len());
             }
         }
+    }
+
+    #[test]
+    fn a_page_with_many_records_has_an_entry_for_each_id() {
+        let ids = PAGE_IDS as usize;
+        let (mut page, mut model) = (Page::default(), BTreeMap::new());
+        let same = |page: &Page, model: &BTreeMap<u64, u64>| {
+            let first = |place| (place, location(model[&place]));
+            let entries: Vec<_> = page.entries_from(0).collect();
+            assert_eq!(entries, model.keys().copied().map(first).collect::<Vec<_>>());
+            assert_eq!(usize::from(page.count), model.len());
+            for place in 0..PAGE_IDS {
+                assert_eq!(page.get(place), model.get(&place).copied());
+            }
+            // Neither form takes more than a page that doubles its room.
+            assert!(page.entries.capacity() <= ids.min(2 * model.len().next_power_of_two().max(2)));
+        };
+        let scattered = |number: u64| number * 101 % PAGE_IDS;
+        for number in 0..PAGE_IDS {
+            assert!(page.set(scattered(number), number + 1));
+            assert!(!page.set(scattered(number), number + 1));
+            model.insert(scattered(number), number + 1);
+            same(&page, &model);
+            assert_eq!(page.is_spread(), model.len() >= SPREAD_MIN);
+        }
+        for number in 0..PAGE_IDS {
+            let mut small = page.clone();
+            small.shrink();
+            same(&small, &model);
+            assert_eq!(small.is_spread(), model.len() >= SPREAD_MIN_WHEN_TIGHT);
+            let mut entries: Vec<_> = page.entries().collect();
+            entries.shrink_to_fit();
+            let again = Page::of(page.taken, entries);
+            same(&again, &model);
+            assert!(again.entries.capacity() * 31 <= model.len().max(1) * 32);
+            assert!(page.remove(scattered(number)));
+            assert!(!page.remove(scattered(number)));
+            model.remove(&scattered(number));
+            assert_eq!(usize::from(page.count), model.len());
+            assert_eq!(page.is_spread(), model.len() >= SPREAD_MIN / 2);
+        }
+        assert!(page.is_empty());
     }
 
     #[test]

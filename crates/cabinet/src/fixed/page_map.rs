@@ -1,0 +1,341 @@
+//! The pages of a shard by their numbers: a row that is reached by arithmetic, and a map.
+//!
+//! Ids mostly follow each other, and so do the pages of a shard then. The row has pages that follow
+//! each other, from any number on; a few of them may be empty. It grows at both ends, and takes in
+//! what it meets of the map, which has the other pages. If the map comes to have much more, its
+//! longest run of pages becomes the row. So any ids are found, and those without large gaps by one
+//! step.
+
+use super::pages::{Page, SHARDS};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What a map of pages takes beside the page itself, in bytes; roughly.
+const MAP_BYTES_PER_PAGE: usize = 40;
+
+/// How far apart the numbers of pages of a shard are that follow each other.
+const STRIDE: u64 = SHARDS as u64;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct PageMap {
+    /// Its first and last page are not empty.
+    row: VecDeque<Page>,
+    /// Number of the first page of the row.
+    first: u64,
+    /// Empty pages in the row.
+    gaps: usize,
+    /// The pages that are not in the row, nor next to it. None of them is empty.
+    others: BTreeMap<u64, Page>,
+    /// Pages that came to the map or went since it was looked through for a longer row.
+    changes: usize,
+}
+
+impl PageMap {
+    /// Where in the row the page with a number would be.
+    #[inline]
+    fn place(&self, number: u64) -> usize {
+        // A number before the first is far beyond the last this way.
+        (number.wrapping_sub(self.first) / STRIDE) as usize
+    }
+
+    /// The page with a number, which may be empty.
+    #[inline]
+    pub(super) fn get(&self, number: u64) -> Option<&Page> {
+        match self.row.get(self.place(number)) {
+            Some(page) => Some(page),
+            None if self.others.is_empty() => None,
+            None => self.others.get(&number),
+        }
+    }
+
+    /// Changes the page with a number, an empty one if there was none. Returns what `change` does,
+    /// and whether the page has entries: before, and now.
+    #[inline]
+    pub(super) fn change<T>(
+        &mut self,
+        number: u64,
+        change: impl FnOnce(&mut Page) -> T,
+    ) -> (T, bool, bool) {
+        let place = self.place(number);
+        if let Some(page) = self.row.get_mut(place) {
+            let had_entries = !page.is_empty();
+            let result = change(page);
+            let has_entries = !page.is_empty();
+            if had_entries != has_entries {
+                self.note_gap(has_entries);
+            }
+            return (result, had_entries, has_entries);
+        }
+        self.change_other(number, change)
+    }
+
+    #[cold]
+    fn change_other<T>(
+        &mut self,
+        number: u64,
+        change: impl FnOnce(&mut Page) -> T,
+    ) -> (T, bool, bool) {
+        if let Some(page) = self.others.get_mut(&number) {
+            let result = change(page);
+            let has_entries = !page.is_empty();
+            if !has_entries {
+                self.others.remove(&number);
+                self.look_for_a_longer_row();
+            }
+            return (result, true, has_entries);
+        }
+        let mut page = Page::default();
+        let result = change(&mut page);
+        let has_entries = !page.is_empty();
+        if has_entries {
+            self.add(number, page);
+        }
+        (result, false, has_entries)
+    }
+
+    /// Adds a page that is not there, and is not in the reach of the row.
+    pub(super) fn add(&mut self, number: u64, page: Page) {
+        if !self.extend(number, page) {
+            self.look_for_a_longer_row();
+        }
+    }
+
+    /// Puts a page to an end of the row if it belongs there, or else into the map. Returns whether
+    /// the row has it.
+    fn extend(&mut self, number: u64, page: Page) -> bool {
+        if self.row.is_empty() {
+            self.first = number;
+        }
+        if number == self.end() {
+            self.push_back(page);
+        } else if number.checked_add(STRIDE) == Some(self.first) {
+            self.push_front(page);
+        } else {
+            self.others.insert(number, page);
+            return false;
+        }
+        while let Some(page) = self.others.remove(&self.end()) {
+            self.push_back(page);
+        }
+        while let Some(before) = self.first.checked_sub(STRIDE)
+            && let Some(page) = self.others.remove(&before)
+        {
+            self.push_front(page);
+        }
+        true
+    }
+
+    /// Number of the page that would follow the row.
+    fn end(&self) -> u64 {
+        self.first + self.row.len() as u64 * STRIDE
+    }
+
+    fn push_back(&mut self, page: Page) {
+        self.reserve_one();
+        self.row.push_back(page);
+    }
+
+    fn push_front(&mut self, page: Page) {
+        self.reserve_one();
+        self.row.push_front(page);
+        self.first -= STRIDE;
+    }
+
+    /// Makes room for a page. A row that doubled its room would have too much of it.
+    fn reserve_one(&mut self) {
+        if self.row.len() == self.row.capacity() {
+            self.row.reserve_exact(self.row.len() / 8 + 1);
+        }
+    }
+
+    /// A page of the row has become empty, or no longer is.
+    fn note_gap(&mut self, has_entries: bool) {
+        if has_entries {
+            self.gaps -= 1;
+            return;
+        }
+        self.gaps += 1;
+        while self.row.back().is_some_and(Page::is_empty) {
+            self.row.pop_back();
+            self.gaps -= 1;
+        }
+        while self.row.front().is_some_and(Page::is_empty) {
+            self.row.pop_front();
+            self.first += STRIDE;
+            self.gaps -= 1;
+        }
+        if 2 * self.gaps > self.row.len() {
+            self.dissolve_row();
+        }
+        if 4 * self.row.len() < self.row.capacity() {
+            self.row.shrink_to(2 * self.row.len());
+        }
+        self.look_for_a_longer_row();
+    }
+
+    /// Chooses another row if the map has a longer run of pages. Looks only after half as many
+    /// changes as there are pages to look at, so that it costs each change little.
+    fn look_for_a_longer_row(&mut self) {
+        self.changes += 1;
+        if 2 * self.changes < self.others.len() || self.others.len() <= self.row.len() {
+            return;
+        }
+        self.changes = 0;
+        let (first, pages) = self.longest_run();
+        if pages > self.row.len() {
+            self.dissolve_row();
+            if let Some(page) = self.others.remove(&first) {
+                self.extend(first, page);
+            }
+        }
+    }
+
+    /// The first page and the length of the longest run of pages in the map.
+    fn longest_run(&self) -> (u64, usize) {
+        let (mut longest, mut run) = ((0, 0), (0, 0));
+        for &number in self.others.keys() {
+            let follows = number.checked_sub(run.1 as u64 * STRIDE) == Some(run.0);
+            run = if follows && run.1 > 0 { (run.0, run.1 + 1) } else { (number, 1) };
+            if run.1 > longest.1 {
+                longest = run;
+            }
+        }
+        longest
+    }
+
+    /// Puts the pages of the row into the map.
+    fn dissolve_row(&mut self) {
+        let numbers = (0..).map(|index| self.first + index * STRIDE);
+        let pages = numbers.zip(std::mem::take(&mut self.row));
+        self.others.extend(pages.filter(|(_, page)| !page.is_empty()));
+        self.gaps = 0;
+    }
+
+    /// Pages that are not empty with their numbers, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Page)> {
+        let before = self.others.range(..self.first).map(|(number, page)| (*number, page));
+        let after = self.others.range(self.first..).map(|(number, page)| (*number, page));
+        let numbers = (0..).map(|index| self.first + index * STRIDE);
+        let row = numbers.zip(&self.row).filter(|(_, page)| !page.is_empty());
+        before.chain(row).chain(after)
+    }
+
+    /// All pages, in any order.
+    pub(super) fn pages_mut(&mut self) -> impl Iterator<Item = &mut Page> {
+        self.row.iter_mut().chain(self.others.values_mut())
+    }
+
+    /// Number of pages that are not empty.
+    pub(super) fn len(&self) -> usize {
+        self.row.len() - self.gaps + self.others.len()
+    }
+
+    /// Bytes of memory that it takes, beside those of the entries of pages.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.row.capacity() * size_of::<Page>()
+            + self.others.len() * (size_of::<Page>() + MAP_BYTES_PER_PAGE)
+    }
+
+    /// Gives back memory that is not needed now.
+    pub(super) fn shrink(&mut self) {
+        self.row.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    /// Puts a page there, or takes it away.
+    fn set(map: &mut PageMap, number: u64, is_there: bool) {
+        // Its ids are those of another page, which a map knows nothing of.
+        let change = |page: &mut Page| if is_there { page.set(1, 1) } else { page.remove(1) };
+        map.change(number, change);
+    }
+
+    /// Checks what the comments say of the fields, and that the map has these pages.
+    fn check(map: &PageMap, model: &BTreeSet<u64>) {
+        let numbers: Vec<_> = map.iter().map(|(number, _)| number).collect();
+        assert_eq!(numbers, model.iter().copied().collect::<Vec<_>>());
+        assert_eq!(map.len(), model.len());
+        assert_eq!(map.gaps, map.row.iter().filter(|page| page.is_empty()).count());
+        assert!(2 * map.gaps <= map.row.len(), "{} of {}", map.gaps, map.row.len());
+        assert!(map.row.iter().take(1).chain(map.row.back()).all(|page| !page.is_empty()));
+        assert!(map.others.values().all(|page| !page.is_empty()));
+        for number in map.others.keys() {
+            let next_to_row = map.first.checked_sub(STRIDE) == Some(*number);
+            let is_elsewhere = map.place(*number) > map.row.len() && !next_to_row;
+            assert!(map.row.is_empty() || is_elsewhere, "{number}");
+        }
+    }
+
+    /// Numbers of pages of one shard: from 0 on, far from that, and the last one.
+    fn numbers() -> impl Strategy<Value = u64> {
+        let far = 1u64 << 40;
+        let last = (1 << 55) / STRIDE - 1;
+        prop_oneof![
+            4 => 0..24u64,
+            4 => far..far + 24,
+            1 => (0..100u64).prop_map(|number| number * 1000),
+            1 => last - 2..=last,
+        ]
+        .prop_map(|index| 7 + index * STRIDE)
+    }
+
+    proptest! {
+        #[test]
+        fn pages_are_found_by_their_numbers(
+            steps in prop::collection::vec((numbers(), prop::bool::weighted(0.6)), 1..300),
+        ) {
+            let (mut map, mut model) = (PageMap::default(), BTreeSet::new());
+            for (number, is_there) in steps {
+                set(&mut map, number, is_there);
+                if is_there {
+                    model.insert(number);
+                } else {
+                    model.remove(&number);
+                }
+                let has_entries = |page: &Page| !page.is_empty();
+                prop_assert_eq!(map.get(number).is_some_and(has_entries), is_there);
+                check(&map, &model);
+            }
+            for number in model.clone() {
+                set(&mut map, number, false);
+                model.remove(&number);
+                check(&map, &model);
+            }
+            prop_assert_eq!(map.memory_bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn pages_without_large_gaps_are_in_the_row_in_whichever_order_they_come() {
+        let orders: [fn(u64) -> u64; 4] =
+            [|n| n, |n| 999 - n, |n| n * 617 % 1000, |n| if n < 500 { 2 * n } else { 2 * n - 999 }];
+        for order in orders {
+            let (mut map, mut model) = (PageMap::default(), BTreeSet::new());
+            // The first pages that come are far away from all that follow.
+            for number in [1 << 50, 1 << 51].into_iter().chain((0..1000).map(order)) {
+                set(&mut map, number * STRIDE, true);
+                model.insert(number * STRIDE);
+            }
+            check(&map, &model);
+            assert_eq!((map.row.len(), map.others.len()), (1000, 2));
+            assert!(map.row.capacity() <= 1126);
+            // One of three that are removed within leaves a gap, and of two it leaves none.
+            for number in (0..1000).filter(|number| number % 3 == 0) {
+                set(&mut map, number * STRIDE, false);
+                model.remove(&(number * STRIDE));
+            }
+            check(&map, &model);
+            assert_eq!(map.others.len(), 2);
+            for number in (0..1000).filter(|number| number % 3 == 1) {
+                set(&mut map, number * STRIDE, false);
+                model.remove(&(number * STRIDE));
+            }
+            check(&map, &model);
+        }
+    }
+}

@@ -71,7 +71,10 @@ fn get_group(
                     let append = |reply: &mut _| Reply::record(reply, key, &entry);
                     Ok(limit.append(reply, entry.value.len(), append)?)
                 }
-                None => Ok(reply.absent()),
+                None => {
+                    reply.absent();
+                    Ok(())
+                }
             });
             take_any(taken, reply)
         });

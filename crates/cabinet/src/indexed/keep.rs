@@ -62,6 +62,14 @@ impl<I: Index> Rescue for Indexed<I> {
         }
     }
 
+    fn prefetch(&self, record: &Record<'_>) {
+        if let Some(place) = self.index.place(record.key)
+            && let Some(table) = self.table_at_once(place.shard)
+        {
+            table.prefetch(place.tag);
+        }
+    }
+
     /// It stays in the log, where an expired record holds down the older ones of its key as a
     /// tombstone would.
     fn forget(&self, segment: &Segment, location: Location, record: &Record<'_>) -> Result<bool> {

@@ -23,6 +23,13 @@ use std::time::Instant;
 /// Emptied segments are removed once they have more bytes than this.
 const EMPTIED_BYTES_MAX: u64 = 16 << 20;
 
+/// Records of which the parts of the index are fetched together: the index is looked up at random,
+/// and most of the time of compaction would be spent waiting for one cache line after the other.
+const BATCH_RECORDS: usize = 32;
+
+/// Bytes of such records, if there is more than one.
+const BATCH_BYTES: usize = 64 << 10;
+
 /// What the engine does for each record of a segment that is to go.
 pub(crate) trait Rescue {
     /// Moves the record if the index points to it; keeps a tombstone that still has something to
@@ -36,6 +43,9 @@ pub(crate) trait Rescue {
         bytes: &[u8],
         oldest: u64,
     ) -> Result<()>;
+
+    /// Has the processor fetch the part of the index that [`Rescue::rescue`] of a record reads.
+    fn prefetch(&self, _record: &Record<'_>) {}
 
     /// Takes a record out of the index, if the index points to it; says whether it did, and the
     /// record had not expired.
@@ -58,6 +68,49 @@ pub(crate) trait Rescue {
 
     /// Bytes that a checkpoint would take.
     fn checkpoint_bytes(&self) -> u64;
+}
+
+/// Records of a segment that were read and not rescued yet, and what rescues them.
+struct Batch<'b> {
+    rescue: &'b dyn Rescue,
+    segment: &'b Segment,
+    oldest: u64,
+    /// Offset of each in the segment, and its end in `bytes`.
+    records: Vec<(u64, usize)>,
+    bytes: Vec<u8>,
+}
+
+impl Batch<'_> {
+    /// Takes the next record, and rescues those before it once there are enough of them.
+    fn push(&mut self, offset: u64, record: &Record<'_>, bytes: &[u8]) -> Result<()> {
+        let has_room = self.records.len() < BATCH_RECORDS;
+        if !has_room || self.bytes.len() + bytes.len() > BATCH_BYTES {
+            self.rescue_all()?;
+        }
+        if bytes.len() > BATCH_BYTES {
+            let location = self.segment.at(offset);
+            return self.rescue.rescue(self.segment, location, record, bytes, self.oldest);
+        }
+        self.rescue.prefetch(record);
+        self.bytes.extend_from_slice(bytes);
+        self.records.push((offset, self.bytes.len()));
+        Ok(())
+    }
+
+    /// Rescues the records that were taken, in their order.
+    fn rescue_all(&mut self) -> Result<()> {
+        let mut start = 0;
+        for (offset, end) in self.records.drain(..) {
+            let bytes = &self.bytes[std::mem::replace(&mut start, end)..end];
+            // It was checked when it was read.
+            if let Ok(record) = Record::decode_unchecked(bytes) {
+                let location = self.segment.at(offset);
+                self.rescue.rescue(self.segment, location, &record, bytes, self.oldest)?;
+            }
+        }
+        self.bytes.clear();
+        Ok(())
+    }
 }
 
 /// Lets the engine make its index smaller. A full disk has no room for that: it comes with the
@@ -179,11 +232,15 @@ impl Log {
         }
         let file = Arc::clone(&segment.file);
         let mut scanner = Scanner::new(file, self.identity.salt, 0, segment.bytes());
+        let (records, bytes) = (Vec::with_capacity(BATCH_RECORDS), Vec::new());
+        let mut batch = Batch { rescue, segment, oldest, records, bytes };
         loop {
             let before = scanner.offset();
-            let next = scanner.next(&mut |offset, record, bytes| {
-                rescue.rescue(segment, segment.at(offset), record, bytes, oldest)
-            });
+            let mut next =
+                scanner.next(&mut |offset, record, bytes| batch.push(offset, record, bytes));
+            if !matches!(next, Ok(Ok(true)) | Err(ScanError::Visit(_))) {
+                next = batch.rescue_all().map_err(ScanError::Visit).and(next);
+            }
             match next {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => break,

@@ -25,6 +25,8 @@ mod mend;
 mod recover;
 mod run;
 mod running;
+#[cfg(test)]
+mod scaling;
 mod scans;
 mod shard;
 mod table;

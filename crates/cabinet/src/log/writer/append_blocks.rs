@@ -30,8 +30,12 @@ use crate::{Durability, Result};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Threads beyond this number share slots. Tests have few threads, and are to share them too.
-const SLOTS: usize = if cfg!(test) { 2 } else { 16 };
+/// Least and greatest number of slots: two for each processor, so that few threads share one.
+const SLOTS_MIN: usize = 16;
+const SLOTS_MAX: usize = 256;
+
+/// Number of slots in unit tests. They have few threads, which are to share slots too.
+const SLOTS_IN_TESTS: usize = 2;
 
 /// Room of a first block. Each one that is filled is followed by one of twice the size.
 const BLOCK_BYTES_FIRST: usize = 4 << 10;
@@ -45,7 +49,8 @@ const MEETINGS: u32 = 4;
 
 /// The append blocks of a log: a slot for each thread that may have one, with a lock of its own.
 pub(super) struct AppendBlocks {
-    slots: [CachePadded<Mutex<Slot>>; SLOTS],
+    /// As many as a power of two.
+    slots: Box<[CachePadded<Mutex<Slot>>]>,
     /// Threads may have blocks.
     is_used: bool,
     /// Writes are spread over all slots.
@@ -148,10 +153,18 @@ impl Slot {
     }
 }
 
+fn slot_count() -> usize {
+    if cfg!(test) {
+        return SLOTS_IN_TESTS;
+    }
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    (2 * processors).next_power_of_two().clamp(SLOTS_MIN, SLOTS_MAX)
+}
+
 impl AppendBlocks {
     pub(super) fn new(settings: &Settings, salt: u32) -> Self {
         Self {
-            slots: Default::default(),
+            slots: (0..slot_count()).map(|_| CachePadded::default()).collect(),
             is_used: settings.durability == Durability::None,
             is_eager: settings.eager_lanes,
             salt,
@@ -168,7 +181,7 @@ impl AppendBlocks {
         } else {
             number_of_thread()
         };
-        self.slots[number % SLOTS].try_lock()
+        self.slots[number & (self.slots.len() - 1)].try_lock()
     }
 
     /// If a record of this length is to begin another block: closes the open one, and returns how

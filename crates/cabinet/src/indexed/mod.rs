@@ -10,7 +10,8 @@
 //! so the order of the log is the order of changes of each key, and replaying it gives the same
 //! index. Readers hold it only while they look the location up; what a location points to does
 //! not change, and stays readable for as long as the reader holds the set of segments that it
-//! loaded under the lock, or that was the set of that moment, see [`group`]. Which locks an event loop waits for is in [`crate::locks`].
+//! loaded under the lock, or that was the set of that moment, see [`group`]. Which locks an event
+//! loop waits for is in [`crate::locks`].
 
 mod alive;
 mod backoff;

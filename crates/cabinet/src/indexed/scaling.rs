@@ -69,7 +69,7 @@ fn no_lock_is_common_to_all_puts_or_to_all_gets() {
 
 /// Times on this machine, in nanoseconds.
 struct Times {
-    /// Of a cache line to another processor that wants to write to it.
+    /// A cache line goes to another processor that wants to write to it.
     transfer: f64,
     put: f64,
     get: f64,

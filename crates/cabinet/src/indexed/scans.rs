@@ -9,8 +9,8 @@
 //!
 //! A segment whose records are all live need not be compared with the index. The frontier goes past
 //! many of its records at once, without the locks of their shards: under the lock of the names,
-//! once the segment is seen to have lost no record. Whoever moves one notes the loss first and takes
-//! that lock afterwards, so either the loss is seen or the record is before the frontier.
+//! once the segment is seen to have lost no record. A thread that moves one notes the loss first
+//! and takes that lock afterwards, so either the loss is seen or the record is before the frontier.
 //!
 //! A record goes to the end of the log when it moves, and thus beyond the end of the scan. So it is
 //! named at most once, and what becomes of it later does not matter: the scan looks it up. A scan

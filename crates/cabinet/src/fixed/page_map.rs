@@ -35,7 +35,7 @@ impl PageMap {
     #[inline]
     fn place(&self, number: u64) -> usize {
         // A number before the first is far beyond the last this way.
-        (number.wrapping_sub(self.first) / STRIDE) as usize
+        usize::try_from(number.wrapping_sub(self.first) / STRIDE).unwrap_or(usize::MAX)
     }
 
     /// The page with a number, which may be empty.
@@ -263,6 +263,7 @@ mod tests {
         assert_eq!(map.gaps, map.row.iter().filter(|page| page.is_empty()).count());
         assert!(2 * map.gaps <= map.row.len(), "{} of {}", map.gaps, map.row.len());
         assert!(map.row.iter().take(1).chain(map.row.back()).all(|page| !page.is_empty()));
+        assert!(map.row.iter().all(|page| !page.is_empty() || page.capacity() == 0));
         assert!(map.others.values().all(|page| !page.is_empty()));
         for number in map.others.keys() {
             let next_to_row = map.first.checked_sub(STRIDE) == Some(*number);

@@ -182,7 +182,16 @@ impl Page {
         if self.is_spread() && usize::from(self.count) < SPREAD_MIN / 2 {
             self.close_up();
         }
+        if self.count == 0 {
+            // It may stay as a gap between others.
+            self.entries = Vec::new();
+        }
         true
+    }
+
+    /// Entries that its memory has room for.
+    pub(super) fn capacity(&self) -> usize {
+        self.entries.capacity()
     }
 
     /// Whether there is an entry for an id, and how many entries there are before it.
@@ -348,7 +357,7 @@ impl Table for Pages {
     }
 
     fn memory_bytes(&self) -> usize {
-        let entries: usize = self.pages.iter().map(|(_, page)| page.entries.capacity()).sum();
+        let entries: usize = self.pages.iter().map(|(_, page)| page.capacity()).sum();
         entries * size_of::<u64>() + self.pages.memory_bytes()
     }
 

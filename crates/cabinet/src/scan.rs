@@ -58,7 +58,8 @@ impl Visitor<'_> {
 /// engine. If a step fails, the scan ends.
 pub trait FullScan {
     /// Calls `visit` with some records, or none if the next ones have expired or were removed.
-    /// Returns whether there may be more.
+    /// Returns whether there may be more. A record that is changed or removed while the step goes
+    /// on may be shown as it was.
     fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool>;
 
     /// As [`FullScan::step`], for keys alone.

@@ -397,7 +397,9 @@ impl<I: Index> Indexed<I> {
                 .any(|entry| !known.contains(&entry) && age(entry) > age(one.entry))
         };
         let found = found.iter().filter(is_in_doubt);
-        let found: Vec<&Found> = found.filter(|one| !has_gaps || !is_superseded(one)).collect();
+        let (superseded, found): (Vec<&Found>, Vec<&Found>) =
+            found.partition(|one| has_gaps && is_superseded(one));
+        superseded.iter().for_each(|one| segments.note_loss(one.location));
         let proofs = lost.prove(&found, &dead, now_ms);
         let target = changes.target.filter(|(age, location)| segments.age(*location) == *age);
         let (mut entries, mut expired, mut doubtful) = (Vec::new(), 0, 0);
@@ -405,6 +407,7 @@ impl<I: Index> Indexed<I> {
             let proof = lost.piece_of(one.entry).and_then(|piece| proofs.get(&piece).copied());
             let segment = segments.get(one.location);
             if one.meta.is_expired(now_ms) {
+                segments.note_loss(one.location);
                 self.note_forgotten(shard, &segments, one.location);
                 if proof != Some(Proof::WithoutExpired) {
                     expired += 1;

@@ -220,12 +220,16 @@ impl<I: Index> Indexed<I> {
         Ok(None)
     }
 
-    /// Behind what the next record of a key has to come. The caller holds the shard's lock.
+    /// Returns the age behind which the next record of a key has to come. The caller holds the
+    /// shard's lock.
     #[inline]
-    fn behind(&self, shard: usize, segments: &Segments, found: Option<Location>) -> Age {
+    fn behind(&self, shard: usize, segments: &Segments, found: Option<&Found<Slot<I>>>) -> Age {
+        let forgot = || Age::from_bits(self.shards[shard].forgot.load(Ordering::Relaxed));
         match found {
-            Some(location) => segments.age(location),
-            None => Age::from_bits(self.shards[shard].forgot.load(Ordering::Relaxed)),
+            Some(found) if !found.is_doubtful => segments.age(found.location),
+            // The record may be another key's, and this one may have been removed later.
+            Some(found) => segments.age(found.location).max(forgot()),
+            None => forgot(),
         }
     }
 
@@ -262,7 +266,7 @@ impl<I: Index> Indexed<I> {
         let _long = self.log.space().begin_long(value.len());
         let record = self.log.prepare(Kind::Put, key, value, meta, compression);
         let total = record.total();
-        let behind = self.behind(place.shard, segments, found.as_ref().map(|old| old.location));
+        let behind = self.behind(place.shard, segments, found.as_ref());
         if let Some(found) = &found {
             segments.note_loss(found.location);
         }

@@ -206,7 +206,7 @@ impl Scanner {
     /// Returns puts that follow each other and were read from the disk already, beginning with the
     /// next record, `max` at most. The scan stays where it is, see [`Scanner::pass`].
     pub(crate) fn puts_at_hand(&self, max: usize) -> Puts<'_> {
-        let mut puts = Puts { records: Vec::with_capacity(max), end: self.next };
+        let mut puts = Puts { records: Vec::new(), end: self.next };
         let limit = self.block_end.unwrap_or(self.end).min(SEGMENT_BYTES_MAX as u64);
         let Ok(mut bytes) = self.ahead() else { return puts };
         while puts.records.len() < max
@@ -214,6 +214,9 @@ impl Scanner {
             && record.kind == Kind::Put
             && puts.end + record.total as u64 <= limit
         {
+            if puts.records.is_empty() {
+                puts.records.reserve_exact(max);
+            }
             bytes = &bytes[record.total..];
             let offset = puts.end;
             puts.end += record.total as u64;

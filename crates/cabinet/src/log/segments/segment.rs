@@ -218,8 +218,7 @@ impl Segment {
     }
 
     pub(crate) fn note_expiry(&self, expires_at_ms: u64) {
-        // Most expire later than the first. Writers share the cache line as long as nobody writes.
-        if expires_at_ms != 0 && expires_at_ms < self.next_expiry_ms.load(Ordering::Relaxed) {
+        if expires_at_ms != 0 {
             self.next_expiry_ms.fetch_min(expires_at_ms, Ordering::Relaxed);
         }
     }

@@ -9,7 +9,7 @@
 use super::pages::{Page, SHARDS};
 use std::collections::{BTreeMap, VecDeque};
 
-/// What a map of pages takes beside the page itself, in bytes; roughly.
+/// Memory that a map takes for a page beside the page itself, in bytes; an estimate.
 const MAP_BYTES_PER_PAGE: usize = 40;
 
 /// How far apart the numbers of pages of a shard are that follow each other.

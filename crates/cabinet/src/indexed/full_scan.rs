@@ -24,7 +24,9 @@ use super::alive::Alive;
 use super::scans::Progress;
 use super::{Index, Indexed, Place, Stretch, Table, Tag, find_location, lend};
 use crate::log::record::{ALIGNMENT, Kind, Record};
-use crate::log::{Age, Check, Location, Next, Reader, Segment, Segments};
+use crate::log::{
+    Age, Check, Location, Next, RECORD_BATCH_BYTES, Reader, RecordBatch, Segment, Segments,
+};
 use crate::sync::Mutex;
 use crate::{Entry, FullScan, Result, Wait};
 use std::sync::Arc;
@@ -37,9 +39,6 @@ const STEP_BYTES: u64 = 1 << 20;
 
 /// Records whose entries are fetched together.
 const BATCH_RECORDS: usize = 64;
-
-/// Bytes of such records, if there is more than one.
-const BATCH_BYTES: usize = 64 << 10;
 
 /// Records that have moved are shown before others once there are more than this.
 const MOVED_MAX: usize = 1 << 20;
@@ -61,7 +60,8 @@ enum Visitor<'v> {
 pub(crate) struct LogScan<'e, I: Index> {
     cursor: Cursor<'e, I>,
     stage: Stage<I>,
-    batch: Batch,
+    /// Records that were read and not yet shown.
+    batch: RecordBatch,
 }
 
 /// How far a scan has come, and in what.
@@ -100,46 +100,12 @@ struct Entries<I: Index> {
     entries: Vec<(Location, usize, Tag<I>)>,
 }
 
-/// Records that were read and not yet shown.
-#[derive(Default)]
-struct Batch {
-    /// Location, and end in `bytes`.
-    records: Vec<(Location, usize)>,
-    bytes: Vec<u8>,
-}
-
-impl Batch {
-    fn push(&mut self, location: Location, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-        self.records.push((location, self.bytes.len()));
-    }
-
-    /// The records, in the order in which they were read.
-    fn records(&self) -> impl Iterator<Item = (Location, Record<'_>)> {
-        let mut start = 0;
-        self.records.iter().filter_map(move |(location, end)| {
-            let bytes = &self.bytes[std::mem::replace(&mut start, *end)..*end];
-            // It was checked when it was read.
-            Some((*location, Record::decode_unchecked(bytes).ok()?))
-        })
-    }
-
-    fn clear(&mut self) {
-        self.records.clear();
-        self.bytes.clear();
-    }
-
-    fn has_room(&self, bytes: usize) -> bool {
-        self.records.len() < BATCH_RECORDS && self.bytes.len() + bytes <= BATCH_BYTES
-    }
-}
-
 impl<I: Index> Indexed<I> {
     /// Begins a scan of all records in the order of the log.
     pub(crate) fn scan_in_log_order(&self) -> LogScan<'_, I> {
         let progress = self.scans.begin(|set_end| self.log.at_end(set_end));
         let cursor = Cursor { engine: self, progress, alive: Mutex::default() };
-        LogScan { cursor, stage: Stage::Before(0), batch: Batch::default() }
+        LogScan { cursor, stage: Stage::Before(0), batch: RecordBatch::new(BATCH_RECORDS) }
     }
 
     /// Whether records are so long that their keys are better read without the values.
@@ -223,7 +189,7 @@ impl<I: Index> Cursor<'_, I> {
     fn read_some(
         &self,
         reading: Reading,
-        batch: &mut Batch,
+        batch: &mut RecordBatch,
         visitor: &mut Visitor<'_>,
     ) -> Result<Stage<I>> {
         let Reading { mut reader, mut are_all_live } = reading;
@@ -243,11 +209,11 @@ impl<I: Index> Cursor<'_, I> {
                 if !batch.has_room(bytes.len()) {
                     are_all_live &= self.show_batch(&segment, batch, visitor)?;
                 }
-                let location = segment.at(offset);
-                if bytes.len() <= BATCH_BYTES {
-                    batch.push(location, bytes);
+                if bytes.len() <= RECORD_BATCH_BYTES {
+                    batch.push(offset, bytes);
                     return Ok(());
                 }
+                let location = segment.at(offset);
                 let is_live = self.passes_whole(&segment, location)
                     || self.is_live(&segment, location, record)?;
                 are_all_live &= is_live;
@@ -287,10 +253,7 @@ impl<I: Index> Cursor<'_, I> {
             if !self.passes_whole(&segment, segment.at(*last)) {
                 break;
             }
-            let segments = self.engine.log.segments();
-            for (offset, record) in &puts.records {
-                self.show(record, &segments, segment.at(*offset), visitor)?;
-            }
+            self.show_all(&segment, puts.records.iter().copied(), visitor)?;
             shown += puts.records.len();
             let end = puts.end;
             reader.pass(end);
@@ -302,15 +265,13 @@ impl<I: Index> Cursor<'_, I> {
     fn show_batch(
         &self,
         segment: &Segment,
-        batch: &mut Batch,
+        batch: &mut RecordBatch,
         visitor: &mut Visitor<'_>,
     ) -> Result<bool> {
-        let Some((last, _)) = batch.records.last() else { return Ok(true) };
-        let are_all_live = if self.passes_whole(segment, *last) {
-            let segments = self.engine.log.segments();
-            for (location, record) in batch.records() {
-                self.show(&record, &segments, location, visitor)?;
-            }
+        let Some(last) = batch.last() else { return Ok(true) };
+        let are_all_live = if self.passes_whole(segment, segment.at(last)) {
+            let records = batch.records().map(|(offset, record, _)| (offset, record));
+            self.show_all(segment, records, visitor)?;
             true
         } else {
             self.show_live(segment, batch, visitor)?
@@ -324,23 +285,20 @@ impl<I: Index> Cursor<'_, I> {
     fn show_live(
         &self,
         segment: &Segment,
-        batch: &Batch,
+        batch: &RecordBatch,
         visitor: &mut Visitor<'_>,
     ) -> Result<bool> {
         let index = &self.engine.index;
         self.read_alive(segment)?;
-        let mut places = Vec::with_capacity(batch.records.len());
-        for (_, record) in batch.records() {
+        let mut places = Vec::with_capacity(BATCH_RECORDS);
+        for (_, record, _) in batch.records() {
             let place = index.place(record.key);
-            if let Some(place) = &place
-                && let Some(table) = self.engine.table_at_once(place.shard)
-            {
-                table.prefetch(place.tag);
-            }
+            place.iter().for_each(|place| self.engine.prefetch_entry(*place));
             places.push(place);
         }
         let mut are_all_live = true;
-        for ((location, record), place) in batch.records().zip(places) {
+        for ((offset, record, _), place) in batch.records().zip(places) {
+            let location = segment.at(offset);
             let is_live = match place {
                 Some(place) => self.passes(segment, location, place)?,
                 None => false,
@@ -391,6 +349,20 @@ impl<I: Index> Cursor<'_, I> {
             let known = self.alive.lock().take();
             let alive = self.engine.alive_from(segment, known)?;
             *self.alive.lock() = alive;
+        }
+        Ok(())
+    }
+
+    /// Shows records of a segment that the frontier has passed.
+    fn show_all<'r>(
+        &self,
+        segment: &Segment,
+        records: impl Iterator<Item = (u64, Record<'r>)>,
+        visitor: &mut Visitor<'_>,
+    ) -> Result<()> {
+        let segments = self.engine.log.segments();
+        for (offset, record) in records {
+            self.show(&record, &segments, segment.at(offset), visitor)?;
         }
         Ok(())
     }
@@ -604,7 +576,7 @@ mod tests {
         let numbers: Vec<u32> = (0..3000).map(|number: u32| number.wrapping_mul(0x9e37)).collect();
         for (index, number) in numbers.iter().enumerate() {
             // Some are alone in a batch of the scan.
-            let bytes = if index % 100 == 0 { BATCH_BYTES + 100 } else { 50 };
+            let bytes = if index % 100 == 0 { RECORD_BATCH_BYTES + 100 } else { 50 };
             put(&database, *number, &vec![1; bytes]);
         }
         for wanted in [Wanted::Records, Wanted::Keys] {

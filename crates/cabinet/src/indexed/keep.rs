@@ -63,10 +63,8 @@ impl<I: Index> Rescue for Indexed<I> {
     }
 
     fn prefetch(&self, record: &Record<'_>) {
-        if let Some(place) = self.index.place(record.key)
-            && let Some(table) = self.table_at_once(place.shard)
-        {
-            table.prefetch(place.tag);
+        if let Some(place) = self.index.place(record.key) {
+            self.prefetch_entry(place);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The locks of shards, for threads that may wait and for those that must not.
 
 use super::shard::Locked;
-use super::{Index, Indexed};
+use super::{Index, Indexed, Place, Table as _};
 use crate::{Result, Wait};
 use parking_lot::RwLockReadGuard;
 
@@ -18,7 +18,15 @@ impl<I: Index> Indexed<I> {
         self.shards[shard].try_read()
     }
 
-    /// The same. Fails with [`crate::Error::WouldBlock`] where another thread holds it for long,
+    /// Fetches what a search for an entry begins with into the processor's cache, unless its table
+    /// is being written to.
+    pub(super) fn prefetch_entry(&self, place: Place<I>) {
+        if let Some(table) = self.table_at_once(place.shard) {
+            table.prefetch(place.tag);
+        }
+    }
+
+    /// As `table`. Fails with [`crate::Error::WouldBlock`] where another thread holds it for long,
     /// and that must not be waited for.
     #[inline]
     pub(crate) fn table_for(

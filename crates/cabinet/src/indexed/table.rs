@@ -85,7 +85,7 @@ pub(crate) trait Table: Send + Sync {
     /// Fetches what a search for a tag begins with into the processor's cache.
     fn prefetch(&self, _tag: Self::Tag) {}
 
-    /// What `prefetch_in` needs to know of the table.
+    /// The part of the table that `prefetch_in` needs.
     fn outline(&self) -> [usize; 2] {
         [0; 2]
     }

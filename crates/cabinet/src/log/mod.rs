@@ -42,6 +42,7 @@ pub(crate) mod manifest;
 mod opening;
 mod persistence;
 pub(crate) mod record;
+mod record_batch;
 mod scan;
 pub(crate) mod segments;
 mod space;
@@ -52,6 +53,7 @@ mod writer;
 pub(crate) use maintenance::{Background, Engaged};
 pub(crate) use manifest::{Nature, StoredKind};
 pub(crate) use opening::{Recovery, check, holes, remains};
+pub(crate) use record_batch::{RECORD_BATCH_BYTES, RecordBatch};
 #[cfg(test)]
 pub(crate) use segments::AllLive;
 pub use segments::LongValue;

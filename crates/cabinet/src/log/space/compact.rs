@@ -14,7 +14,7 @@
 use crate::log::record::Record;
 use crate::log::scan::{ScanError, Scanner, UNWRITTEN};
 use crate::log::segments::{Location, Segment};
-use crate::log::{Log, error_at};
+use crate::log::{Log, RECORD_BATCH_BYTES, RecordBatch, error_at};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,9 +26,6 @@ const EMPTIED_BYTES_MAX: u64 = 16 << 20;
 /// Records of which the parts of the index are fetched together: the index is looked up at random,
 /// and most of the time of compaction would be spent waiting for one cache line after the other.
 const BATCH_RECORDS: usize = 32;
-
-/// Bytes of such records, if there is more than one.
-const BATCH_BYTES: usize = 64 << 10;
 
 /// What the engine does for each record of a segment that is to go.
 pub(crate) trait Rescue {
@@ -75,40 +72,31 @@ struct Batch<'b> {
     rescue: &'b dyn Rescue,
     segment: &'b Segment,
     oldest: u64,
-    /// Offset of each in the segment, and its end in `bytes`.
-    records: Vec<(u64, usize)>,
-    bytes: Vec<u8>,
+    records: RecordBatch,
 }
 
 impl Batch<'_> {
     /// Takes the next record, and rescues those before it once there are enough of them.
     fn push(&mut self, offset: u64, record: &Record<'_>, bytes: &[u8]) -> Result<()> {
-        let has_room = self.records.len() < BATCH_RECORDS;
-        if !has_room || self.bytes.len() + bytes.len() > BATCH_BYTES {
+        if !self.records.has_room(bytes.len()) {
             self.rescue_all()?;
         }
-        if bytes.len() > BATCH_BYTES {
+        if bytes.len() > RECORD_BATCH_BYTES {
             let location = self.segment.at(offset);
             return self.rescue.rescue(self.segment, location, record, bytes, self.oldest);
         }
         self.rescue.prefetch(record);
-        self.bytes.extend_from_slice(bytes);
-        self.records.push((offset, self.bytes.len()));
+        self.records.push(offset, bytes);
         Ok(())
     }
 
     /// Rescues the records that were taken, in their order.
     fn rescue_all(&mut self) -> Result<()> {
-        let mut start = 0;
-        for (offset, end) in self.records.drain(..) {
-            let bytes = &self.bytes[std::mem::replace(&mut start, end)..end];
-            // It was checked when it was read.
-            if let Ok(record) = Record::decode_unchecked(bytes) {
-                let location = self.segment.at(offset);
-                self.rescue.rescue(self.segment, location, &record, bytes, self.oldest)?;
-            }
+        for (offset, record, bytes) in self.records.records() {
+            let location = self.segment.at(offset);
+            self.rescue.rescue(self.segment, location, &record, bytes, self.oldest)?;
         }
-        self.bytes.clear();
+        self.records.clear();
         Ok(())
     }
 }
@@ -232,8 +220,8 @@ impl Log {
         }
         let file = Arc::clone(&segment.file);
         let mut scanner = Scanner::new(file, self.identity.salt, 0, segment.bytes());
-        let (records, bytes) = (Vec::with_capacity(BATCH_RECORDS), Vec::new());
-        let mut batch = Batch { rescue, segment, oldest, records, bytes };
+        let records = RecordBatch::new(BATCH_RECORDS);
+        let mut batch = Batch { rescue, segment, oldest, records };
         loop {
             let before = scanner.offset();
             let mut next =

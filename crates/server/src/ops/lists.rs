@@ -2,7 +2,7 @@
 
 use super::decode::{Sender, row_to_store};
 use super::execute::{Executor, Outcome, Reply, Stop};
-use super::prefetch::KEYS_AHEAD_MAX;
+use crate::store::view::KEYS_AHEAD_MAX;
 use cabinet::{Entry, Error, Meta, Side};
 use std::ops::ControlFlow;
 use wire::binary::Strings;

@@ -19,7 +19,6 @@ pub(crate) mod number;
 mod open;
 pub(crate) mod operation;
 mod pages;
-pub(crate) mod prefetch;
 pub(crate) mod remote;
 pub(crate) mod replay;
 pub(crate) mod reserved;

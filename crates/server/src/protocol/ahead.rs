@@ -2,7 +2,7 @@
 //! them is executed, so that the cache misses of their lookups overlap.
 
 use super::{Context, Step, memcached as text, tokyo_tyrant};
-use crate::ops::prefetch::KEYS_AHEAD_MAX;
+use crate::store::view::KEYS_AHEAD_MAX;
 use wire::memcached::Dialect;
 use wire::{Parse, Protocol, binary, memcached, memcached_binary};
 

@@ -9,6 +9,9 @@ use cabinet::{
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+/// Most keys that are looked up together, so that their cache misses overlap.
+pub(crate) const KEYS_AHEAD_MAX: usize = 16;
+
 /// A read-only database. The methods are those of [`Database`] by the same name.
 #[derive(Clone)]
 pub(crate) struct View {

@@ -313,14 +313,17 @@ fn a_master_can_be_set_and_removed_at_run_time() {
     set(&master, "a", "1");
     replica.connect().exchange(set_master("127.0.0.1", master.address.port(), 0, 0), b"\0");
     wait_until_equal(&copy, &source);
+    // The position is written after the record.
+    let position = || fs::read_to_string(other.path().join("rts")).unwrap_or_default();
+    let behind_a = || position().trim_end().parse().unwrap_or(0);
+    wait_until(|| behind_a() > 0);
     replica.connect().exchange(set_master("", 0, 0, 0), b"\0");
     assert_eq!(stat(&replica, "mhost"), None);
     wait_until(|| stat(&master, "replicas").as_deref() == Some("0"));
     set(&master, "b", "2");
-    let position = fs::read_to_string(other.path().join("rts")).unwrap();
     // From a later time stamp, which is after `a`.
     copy.remove(b"a").unwrap();
-    let behind_a = position.trim_end().parse().unwrap();
+    let behind_a = behind_a();
     let again = set_master("127.0.0.1", master.address.port(), behind_a, 0);
     replica.connect().exchange(again, b"\0");
     wait_until(|| copy.get(b"b").unwrap().is_some());

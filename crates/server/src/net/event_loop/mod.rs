@@ -1,7 +1,8 @@
 //! Event loop: one thread that reads, executes and replies for its connections.
 //!
 //! A lone request costs three system calls: one wait, one read, one write. It takes no timer, no
-//! lock and no allocation. Everything that has arrived from a client is read at once, executed
+//! lock and no allocation. A wait that is expected to be short asks several times instead of
+//! sleeping, see [`polling`]. Everything that has arrived from a client is read at once, executed
 //! request by request, and answered with one write.
 //!
 //! Thread model: a connection belongs to one loop at a time, and only that loop's thread touches
@@ -9,6 +10,7 @@
 
 mod calls;
 mod deliver;
+mod polling;
 mod records;
 mod serve;
 
@@ -26,11 +28,10 @@ use crate::shared::slow_log::SlowRequest;
 use crate::shared::{Shared, processors};
 use crate::{Error, Result};
 use cabinet::LogPosition;
-use rustix::buffer::spare_capacity;
+use polling::{NO_WAIT, Polling};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::fd::OwnedFd;
-use rustix::io::Errno;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -61,9 +62,6 @@ const CONFIRMATION_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Timeout of a wait while the server stops.
 const STOPPING_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-/// Timeout of a wait while calls of functions are to be made.
-const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-
 /// An event loop and its connections.
 pub(crate) struct EventLoop {
     connections: Slab<Box<Connection>>,
@@ -77,6 +75,7 @@ struct LoopState {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
     epoll: OwnedFd,
+    polling: Polling,
     /// Buffer into which requests are read.
     input: Vec<u8>,
     /// Buffer into which replies are written.
@@ -128,6 +127,7 @@ impl EventLoop {
             hub,
             shared,
             epoll,
+            polling: Polling::default(),
             input: Vec::with_capacity(BUFFER_BYTES),
             output: Vec::with_capacity(BUFFER_BYTES),
             records: Vec::new(),
@@ -152,10 +152,9 @@ impl EventLoop {
     /// Waits for events, and handles them. Calls of functions remain to be made.
     fn handle_events(&mut self, events: &mut Vec<Event>) -> Result<()> {
         let timeout = self.state.timeout(self.connections.len());
-        match epoll::wait(&self.state.epoll, spare_capacity(events), timeout) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(Error::system("wait for events")(error)),
-        }
+        let LoopState { polling, epoll, .. } = &mut self.state;
+        polling.wait(epoll, events, timeout).map_err(Error::system("wait for events"))?;
+        // The load of a loop does not include its polls.
         self.state.now = Instant::now();
         self.state.meter.wakes(self.state.now);
         let mut woken = false;

@@ -1,4 +1,4 @@
-//! What time it is, for expiry. Tests set it by hand.
+//! Current time, for expiry. Tests set it by hand.
 
 use crate::ExpiredKeys;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Clock {
         Self { expired: Some(Arc::default()), ..self }
     }
 
-    /// Where the keys of expired records are named, if they are.
+    /// Returns the list in which the keys of expired records are named; `None` if they are not.
     pub(crate) fn expired_keys(&self) -> Option<&ExpiredKeys> {
         self.expired.as_deref()
     }

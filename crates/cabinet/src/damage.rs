@@ -9,7 +9,7 @@ pub struct Damage {
     pub file: PathBuf,
     /// Byte offset at which it begins.
     pub offset: u64,
-    /// What was found there.
+    /// Description of the damage found there.
     pub what: String,
 }
 

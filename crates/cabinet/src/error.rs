@@ -1,4 +1,4 @@
-//! What can go wrong in a database.
+//! Errors of a database.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ pub enum Error {
     /// The operating system refused a file operation.
     #[error("{operation} {}: {source}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// Operation that failed, as a verb.
         operation: &'static str,
         /// The file.
         path: PathBuf,
@@ -29,7 +29,7 @@ pub enum Error {
         file: PathBuf,
         /// Byte offset of the damage.
         offset: u64,
-        /// What was found.
+        /// Description of the damage.
         what: String,
     },
     /// The disk (or the given capacity) is full. Reads go on; writes go on when space returns.
@@ -130,7 +130,7 @@ pub enum Error {
     LegacyFile {
         /// The file.
         path: PathBuf,
-        /// What kind of file it is.
+        /// Kind of the file, in words.
         what: &'static str,
     },
     /// The name of a column of a table is empty or too long, or has no value.

@@ -1,4 +1,4 @@
-//! What a database on disk consists of, for those who take its files elsewhere.
+//! Files of which a database on disk consists, for callers that copy them elsewhere.
 
 use crate::Kind;
 use crate::Result;

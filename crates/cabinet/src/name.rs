@@ -23,9 +23,9 @@
 //! | `width` | a number | fixed-length, on creation: bytes of the longest value; 255 if not given |
 //! | `limsiz` | a number | fixed-length, on creation: bytes of Tokyo Cabinet's file, which limit the ids; 256 MiB if not given |
 //!
-//! What else Tokyo Cabinet knows (`bnum`, `apow`, ...) has no meaning here. It is accepted, so
-//! that old names go on working, and listed in [`Specification::notices`]; so is what has no
-//! meaning for the kind of database at hand. Anything unknown is an error.
+//! Other settings of Tokyo Cabinet (`bnum`, `apow`, ...) have no meaning here. They are accepted,
+//! so that old names go on working, and listed in [`Specification::notices`]; so are settings that
+//! have no meaning for the kind of database at hand. Anything unknown is an error.
 //!
 //! A program that knows the settings when it is compiled uses [`Options`] instead, whose methods
 //! set the same.
@@ -51,12 +51,12 @@ const IDLE_NUMBERS: &[&str] = &[
 
 const NUMBER: &str = "a whole number, with k, m, g, t, p or e behind it for powers of 1024";
 
-/// What a name says.
+/// Contents of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Specification {
     /// Which kind of database.
     pub kind: Kind,
-    /// Where it is; `*` and `+` for the on-memory kinds.
+    /// Path of the database; `*` and `+` for the on-memory kinds.
     pub path: PathBuf,
     /// How it is opened.
     pub options: Options,
@@ -90,7 +90,7 @@ impl Specification {
     }
 }
 
-/// The options that tuning without a path gives. What is no tuning is left out.
+/// Returns the options that tuning without a path gives. Parts that are no tuning are left out.
 pub(crate) fn options_of(kind: Kind, tuning: &str) -> Options {
     let mut known =
         Tuning { kind, options: Options::default(), compression: None, idle: Vec::new() };
@@ -148,7 +148,7 @@ struct Tuning {
     options: Options,
     /// Given by its own key, which goes before `opts`.
     compression: Option<Compression>,
-    /// What has no effect.
+    /// Keys of settings that have no effect.
     idle: Vec<String>,
 }
 

@@ -11,8 +11,8 @@ pub enum Order {
     #[default]
     Lexical,
     /// As decimal numbers: white space, an optional `-`, digits, and a fraction after a point,
-    /// of which 16 digits count. What is no number is 0. Equal numbers are ordered by their bytes,
-    /// so `1` and `1.0` are two keys.
+    /// of which 16 digits count. Keys that begin with no number are 0. Equal numbers are ordered by
+    /// their bytes, so `1` and `1.0` are two keys.
     Decimal,
     /// As little-endian 32-bit integers. Shorter keys are extended by zeros, longer ones cut.
     Int32,
@@ -105,7 +105,7 @@ fn extended<const WIDTH: usize>(key: &[u8]) -> [u8; WIDTH] {
 struct Decimal<'a> {
     whole: i64,
     negative: bool,
-    /// What follows the digits.
+    /// Bytes after the digits of the whole part.
     rest: &'a [u8],
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The crate's syntax is Perl's, so a pattern is translated: bracket expressions (in which a
 //! backslash is an ordinary character and `]` may stand first), `a+?` (which repeats a
-//! repetition), and escapes. What the C library adds to POSIX is understood (`\w \W \s \S \b \B
+//! repetition), and escapes. The C library's additions to POSIX are understood (`\w \W \s \S \b \B
 //! \< \>`), except back-references, which cannot be matched in linear time. A dot is any one
 //! byte: keys need not be text.
 
@@ -82,7 +82,7 @@ fn bad(why: impl Into<String>) -> Error {
     Error::BadPattern(why.into())
 }
 
-/// What may come next, as far as a repetition cares.
+/// Element before the next operator, which a repetition would repeat.
 #[derive(Clone, Copy, PartialEq)]
 enum Before {
     /// Nothing that could be repeated.
@@ -97,7 +97,7 @@ struct Translator<'a> {
     rest: &'a [u8],
     output: String,
     before: Before,
-    /// Where in the output the groups begin that are still open.
+    /// Offsets in the output, in bytes, at which the groups begin that are still open.
     groups: Vec<usize>,
     /// Text at the beginning of a group.
     group: &'static str,
@@ -132,7 +132,7 @@ impl<'a> Translator<'a> {
                         self.output.push(')');
                         self.before = Before::Atom(start);
                     }
-                    // Where no group is open, it means itself.
+                    // If no group is open, it means itself.
                     None => self.literal(byte),
                 },
                 b'|' | b'^' => {

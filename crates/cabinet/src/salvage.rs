@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What [`salvage`] did.
+/// Counts of what [`salvage`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Salvaged {
     /// Changes (of a hash or fixed-length database), records or rows that were made again.
@@ -34,7 +34,7 @@ pub struct Salvaged {
 }
 
 /// Copies all that can be read of a database, which no process has open, into another, which for a
-/// table has to be one. Where the newest record of a key cannot be read, an older one may come
+/// table has to be one. If the newest record of a key cannot be read, an older one may come
 /// back. Writes nothing where the first is, which may be on a file system that is read-only. A tree
 /// is put together in a folder beside the other database, whose name ends in `.salvage`.
 pub fn salvage(
@@ -201,8 +201,8 @@ fn repeat(record: &Record<'_>, into: &Database, salvaged: &mut Salvaged) -> Resu
     Ok(())
 }
 
-/// Where a tree is put together, which goes away: a folder beside the other database, or memory if
-/// that is there.
+/// Temporary storage in which a tree is put together: a folder beside the other database, or memory
+/// if that database is in memory.
 struct Scratch {
     folder: Option<PathBuf>,
 }

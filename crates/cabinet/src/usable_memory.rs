@@ -16,7 +16,7 @@ const UNKNOWN_BYTES: u64 = 1 << 30;
 const V1_LIMITS: &[&str] = &["memory.limit_in_bytes"];
 const V2_LIMITS: &[&str] = &["memory.max", "memory.high"];
 
-/// Where the groups are unless `/proc/self/mountinfo` says otherwise.
+/// Folders of the groups unless `/proc/self/mountinfo` says otherwise.
 const V1_FOLDER: &str = "/sys/fs/cgroup/memory";
 const V2_FOLDER: &str = "/sys/fs/cgroup";
 
@@ -131,7 +131,8 @@ impl Mount {
         mounts.lines().find_map(read).unwrap_or_else(default)
     }
 
-    /// Where a group is below the folder; the folder itself if it is not to be seen there.
+    /// Returns the path of a group below the folder; an empty path, for the folder itself, if the
+    /// group is not visible there.
     fn below(&self, group: &Path) -> PathBuf {
         let inner = group.strip_prefix(&self.group).unwrap_or(Path::new(""));
         let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));

@@ -1,21 +1,21 @@
-//! What can be done with a database whose keys are ids, beside what can be done with any.
+//! Operations on a database whose keys are ids, in addition to those on any database.
 
 use crate::{Entry, Result};
 use std::ops::{ControlFlow, RangeInclusive};
 
 /// A database of records with ids: numbers from 1 on.
 ///
-/// A key is the decimal text of an id. All digits of a key count, and what is none of them is
-/// skipped. There are four keys without digits: `min` and `max` mean the first and the last
-/// record, `prev` and `next` a new one before the first and behind the last, and these two only
-/// where something is stored. What is stored is given an id that nobody else is given.
+/// A key is the decimal text of an id. All digits of a key count, and other bytes are skipped.
+/// There are four keys without digits: `min` and `max` mean the first and the last record, `prev`
+/// and `next` a new one before the first and after the last. The latter two have this meaning only
+/// where something is stored: the record is given an id that no other caller is given.
 /// Any other key fails with [`crate::Error::NoId`], as do ids over [`Numbered::id_max`]. Visitors
 /// are shown the decimal text without zeros in front.
 ///
 /// In a callback of the database [`Numbered::for_each_in`] and [`Numbered::for_each_key_in`] fail
 /// with [`crate::Error::Reentrant`], and `min` and `max` are not known, see [`crate::Database`].
 pub trait Numbered {
-    /// Longest value, in bytes. What is longer is cut, and nobody told.
+    /// Longest value, in bytes. Longer values are truncated silently.
     fn width(&self) -> u64;
 
     /// The greatest id that there may be.

@@ -1,12 +1,12 @@
 //! Engines that keep their keys in order: duplicates and places.
 //!
 //! A key may have several values, its duplicates, which are numbered from 0 on in the order in
-//! which they stand. What does not speak of duplicates means the first one.
+//! which they stand. A method that does not mention duplicates means the first one.
 
 use crate::{Engine, Entry, Error, FullScan, Meta, Order, Result, Version, Wait};
 use std::ops::Range;
 
-/// Where a duplicate goes among those of its key.
+/// Position of a new duplicate among those of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Before all of them.
@@ -45,7 +45,7 @@ pub enum PlaceChange<'a> {
     Remove,
 }
 
-/// What [`Ordered::evict`] removes, and how far it goes.
+/// Records that [`Ordered::evict`] may remove, how it removes one, and when it ends.
 pub struct Eviction<'e> {
     /// The keys that may go. There are no duplicates of them.
     pub keys: Range<&'e [u8]>,
@@ -79,8 +79,8 @@ pub trait Ordered: Engine {
         visit: &mut dyn FnMut(Entry<'_>, usize),
     ) -> Result<bool>;
 
-    /// Where the keys go on behind those that are kept together with this one, and that cannot be
-    /// read if it cannot. `None` if none do.
+    /// Returns the key at which the keys go on after those that are kept together with this one,
+    /// and that cannot be read if it cannot. `None` if no keys follow.
     fn beyond(&self, _key: &[u8]) -> Option<Vec<u8>> {
         None
     }

@@ -3,9 +3,9 @@
 //! The name is Tokyo Cabinet's, whose values took the same room each. Here they take what they
 //! need, and its limits remain: the [`shape`](shape) says how long values may be and how great ids.
 //! Keys are [`id`](id)s in the log as on the wire. The index, [`pages`](pages) of consecutive
-//! ids, knows where each record is and how long, so that a change reads nothing. What the engine
-//! shares with others, its locks too, is in [`crate::indexed`]; the lock of the directory of
-//! pages comes after those of the shards.
+//! ids, knows where each record is and how long, so that a change reads nothing. The parts that
+//! the engine shares with others, its locks too, are in [`crate::indexed`]; the lock of the
+//! directory of pages comes after those of the shards.
 
 mod id;
 mod interval;
@@ -41,7 +41,7 @@ pub struct FixedDatabase {
     running: Running<FixedIndex>,
     width: AtomicU64,
     id_max: AtomicU64,
-    /// What the two before follow from. Held while it is changed.
+    /// Shape from which `width` and `id_max` follow. Locked while it is changed.
     shape: Mutex<Shape>,
 }
 
@@ -139,7 +139,7 @@ impl FixedDatabase {
         id::no_id(key, self.id_max.load(Ordering::Relaxed))
     }
 
-    /// What is kept of a value.
+    /// Returns the part of a value that is kept: at most its first `width` bytes.
     #[inline]
     fn cut<'v>(&self, value: &'v [u8]) -> &'v [u8] {
         let width = usize::try_from(self.width.load(Ordering::Relaxed)).unwrap_or(usize::MAX);

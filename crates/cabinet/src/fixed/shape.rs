@@ -15,12 +15,12 @@ const PAGE_BYTES: u64 = 4096;
 /// Bytes of Tokyo Cabinet's file before its first record.
 const HEADER_BYTES: u64 = 256;
 
-/// What a database was created with.
+/// Parameters that a database was created with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     /// Longest value, in bytes.
     pub(super) width: u64,
-    /// What Tokyo Cabinet's file may have, in bytes.
+    /// Greatest length of Tokyo Cabinet's file, in bytes.
     pub(super) limit_bytes: u64,
 }
 
@@ -63,7 +63,7 @@ impl Shape {
         parameters
     }
 
-    /// What the manifest has, held to limits.
+    /// Decodes the parameters that the manifest has; the width is held to its limits.
     pub(super) fn decode(parameters: &[u8; 24]) -> Self {
         let [width, limit_bytes, _] = *parameters.as_chunks::<8>().0 else {
             return Self { width: WIDTH_DEFAULT, limit_bytes: LIMIT_BYTES_DEFAULT };

@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What a disk writes whole or not at all, in bytes.
+/// Bytes that a disk writes whole or not at all.
 const SECTOR_BYTES: usize = 512;
 
-/// What the system reads at a time, in bytes.
+/// Bytes that the system reads at a time.
 const PAGE_BYTES: u64 = 4096;
 
 /// Failures to come. All are off at first.
@@ -194,7 +194,7 @@ impl FaultyStorage {
         open.filter_map(Weak::upgrade).map(|file| file.image.lock().length() as u64).sum()
     }
 
-    /// What a process that starts after this one was killed finds.
+    /// Returns the disk as a process finds it that starts after this one was killed.
     pub fn kill(&self) -> Self {
         let state = self.state.lock();
         self.restart(
@@ -206,8 +206,8 @@ impl FaultyStorage {
         )
     }
 
-    /// What a machine that starts after this one lost its power finds; `chance` answers random
-    /// numbers.
+    /// Returns the disk as a machine finds it that starts after this one lost its power; `chance`
+    /// returns random numbers.
     pub fn lose_power(&self, mut chance: impl FnMut() -> u64) -> Self {
         let state = self.state.lock();
         let paths: BTreeSet<&PathBuf> = state.live.keys().chain(state.durable.keys()).collect();

@@ -144,8 +144,8 @@ impl Map {
         self.0.written.load(Ordering::Acquire)
     }
 
-    /// The bytes from `start` up to `end`, or `None` if they are not all written. Where blocks
-    /// may be open, the range is to be within a record that was appended.
+    /// The bytes from `start` up to `end`, or `None` if they are not all written. If blocks may be
+    /// open, the range has to be within a record that was appended.
     #[inline]
     pub(crate) fn get(&self, start: usize, end: usize) -> Option<&[u8]> {
         if start > end || end > self.written() {
@@ -424,7 +424,7 @@ impl Drop for Block {
 }
 
 impl Block {
-    /// Where in the file the next append goes.
+    /// Offset in the file, in bytes, of the next append.
     pub(crate) fn end(&self) -> usize {
         self.end
     }

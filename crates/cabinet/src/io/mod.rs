@@ -51,7 +51,7 @@ pub(crate) fn storage(read_only: bool) -> Arc<dyn Storage> {
     if read_only { Arc::new(OverlayStorage::new()) } else { Arc::new(RealStorage) }
 }
 
-/// Where files live.
+/// Storage of files: a file system, or a substitute for one.
 pub trait Storage: Send + Sync {
     /// Creates a directory, unless it exists. The one above it must exist.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
@@ -125,7 +125,7 @@ pub trait File: Send + Sync {
     fn write_back(&self, _offset: u64, _bytes: u64) {}
     /// Tells the system that these bytes will be read soon.
     fn will_read(&self, offset: u64, bytes: u64);
-    /// Tells the system that these bytes will not be read soon. What others have mapped stays.
+    /// Tells the system that these bytes will not be read soon. Pages that others have mapped stay.
     fn forget(&self, _offset: u64, _bytes: u64) {}
     /// Maps `capacity` bytes, of which the first `written` are in the file.
     fn map(&self, capacity: usize, written: usize) -> io::Result<Map>;

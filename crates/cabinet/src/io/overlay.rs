@@ -135,7 +135,7 @@ impl Storage for OverlayStorage {
         Ok(())
     }
 
-    /// What is changed takes memory, not space of the file system.
+    /// Returns `u64::MAX`: changes take memory, not space of the file system.
     fn free_bytes(&self, _directory: &Path) -> io::Result<u64> {
         Ok(u64::MAX)
     }
@@ -186,7 +186,7 @@ struct Image {
     map: Option<Map>,
     /// Bytes of the base that the map has as they are; from there on it has its own.
     unchanged: usize,
-    /// Length that was allocated, in bytes. What neither base nor map has reads as zeros.
+    /// Length that was allocated, in bytes. Bytes in neither base nor map read as zeros.
     allocated: usize,
 }
 

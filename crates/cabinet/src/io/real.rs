@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where Linux says which boot this is, as a UUID.
+/// File in which Linux identifies this boot, by a UUID.
 const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Bytes that are announced to the system at a time: what it reads ahead unless it is told else.

@@ -1,7 +1,7 @@
 //! Numbers in a shared mapping of a small file.
 //!
-//! What is stored outlives the process at once, however it ends, and costs no system call. It may
-//! not outlive the system. All access is atomic, so threads may share the numbers.
+//! A number that is stored outlives the process at once, however that ends, and costs no system
+//! call. It may not outlive the system. All access is atomic, so threads may share the numbers.
 #![expect(unsafe_code, reason = "memory maps cannot be had without it; see each SAFETY line")]
 
 use memmap2::{MmapOptions, MmapRaw};

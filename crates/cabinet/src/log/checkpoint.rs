@@ -84,7 +84,7 @@ pub(crate) fn nameless_file(
     Ok((file, path))
 }
 
-/// What a checkpoint says of a segment.
+/// A segment as a checkpoint describes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentLine {
     pub(crate) slot: usize,

@@ -69,7 +69,7 @@ const HAS_CLIENT_FLAGS: u8 = 1 << 3;
 const COMPRESSION_SHIFT: u8 = 4;
 const KNOWN_FLAGS: u8 = 0b0111_1111;
 
-/// What a record says.
+/// Meaning of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The key has this value.
@@ -105,7 +105,7 @@ pub(crate) struct Record<'a> {
     pub(crate) key: &'a [u8],
     /// As stored.
     pub(crate) value: &'a [u8],
-    /// Where in the record the value begins.
+    /// Offset of the value in the record, in bytes.
     pub(crate) value_start: usize,
     /// Bytes in the log, padding included.
     pub(crate) total: usize,
@@ -255,13 +255,14 @@ impl<'a> Record<'a> {
         Ok((record, checked_end))
     }
 
-    /// What a sync mark says: the number of a segment and an offset in it.
+    /// Returns the place that a sync mark gives: the number of a segment and a byte offset in it.
+    /// `None` if the value does not have 16 bytes.
     pub(crate) fn synced(&self) -> Option<(u64, u64)> {
         let (number, offset) = self.value.split_first_chunk::<8>()?;
         Some((u64::from_le_bytes(*number), u64::from_le_bytes(offset.try_into().ok()?)))
     }
 
-    /// Where the bytes end that its checksum covers.
+    /// Returns the offset in the record at which the bytes end that its checksum covers.
     #[inline]
     pub(super) fn checked_end(&self) -> usize {
         self.value_start + if self.kind.is_hollow() { 0 } else { self.value.len() }
@@ -343,7 +344,7 @@ impl<'a> Prepared<'a> {
         Self::new(salt, Kind::Block, padding, &ZEROS[..bytes], meta, compression)
     }
 
-    /// What fills so many bytes at the end of a block: a multiple of [`ALIGNMENT`] from
+    /// A record that fills `bytes` bytes at the end of a block: a multiple of [`ALIGNMENT`] from
     /// [`RECORD_BYTES_MIN`] up to [`BLOCK_BYTES_MAX`].
     pub(crate) fn filler(salt: u32, bytes: usize) -> Self {
         // A length takes up to three bytes; what is too much for the header pads the record.

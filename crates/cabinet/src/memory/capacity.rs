@@ -5,7 +5,7 @@ use crate::{Error, Options, Result};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the tables of an engine take for one record, in bytes, as far as the cap is concerned.
+/// Bytes that the cap counts per record for the tables of an engine.
 pub(super) const TABLE_BYTES_PER_RECORD: u64 = 32;
 
 /// Name of an engine, and the memory of its records beyond the bytes that the cap counts.
@@ -48,7 +48,7 @@ impl Capacity {
         capacity
     }
 
-    /// Sets the caps. What is over them is for the next eviction. The limit of the memory stays
+    /// Sets the caps. Excess over them is left to the next eviction. The limit of the memory stays
     /// unless it is given.
     pub(super) fn set(&self, options: &Options) {
         if let Some(max) = options.memory_bytes {
@@ -134,7 +134,7 @@ impl Capacity {
         self.bytes.load(Ordering::Relaxed).saturating_sub(tables)
     }
 
-    /// What the engine shows of itself.
+    /// Returns the stats of the engine: names and values.
     pub(super) fn figures(&self, kind: &str) -> Vec<(&'static str, String)> {
         let or_zero = |max: u64| if max == u64::MAX { 0 } else { max };
         let memory = self.memory_bytes_max.load(Ordering::Relaxed);

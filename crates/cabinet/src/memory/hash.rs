@@ -540,7 +540,7 @@ mod tests {
             .map(|result| matches!(result, Err(Error::WouldBlock)))
         });
         assert_eq!(refused, [true, true, true, true, false]);
-        // What is over the cap is looked for elsewhere.
+        // Records to evict are looked for in other shards.
         let others = (0..5000u32).map(u32::to_le_bytes);
         let others = others.filter(|key| database.place(key).0 != database.place(b"key").0);
         let others: Vec<_> = others.collect();

@@ -21,7 +21,7 @@ const HAS_META: u32 = 1 << 24;
 const IS_LZ4: u32 = 1 << 25;
 const IS_ZSTD: u32 = 1 << 26;
 
-/// What an allocator adds to a block, and what it rounds up to.
+/// Bytes that an allocator adds to a block, and the unit to which it rounds up.
 const ALLOCATION_HEADER_BYTES: usize = 8;
 const ALLOCATION_UNIT_BYTES: usize = 16;
 

@@ -149,7 +149,7 @@ impl Shard {
             if self.record(id).is_none() || spare.binary_search(&id).is_ok() {
                 continue;
             }
-            // What was stored before there was a cap counts as not used.
+            // Records that were stored before there was a cap count as not used.
             let used = self.used.get(id as usize);
             let was_used = used.is_some_and(|used| used.swap(false, Ordering::Relaxed));
             if was_used && passed < PASSED_MAX {

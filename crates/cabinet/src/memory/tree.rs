@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Used records that the hand passes before it takes one regardless: bounds the work of a write.
 const PASSED_MAX: usize = 64;
 
-/// What a node of the tree takes for one record, in bytes: nodes are two thirds full on average.
+/// Bytes that a node of the tree takes per record: nodes are two thirds full on average.
 const NODE_BYTES_PER_RECORD: u64 = (size_of::<Item>() + size_of::<Item>() / 2) as u64;
 
 const PATH: &str = "+";

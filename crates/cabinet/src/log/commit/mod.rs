@@ -46,7 +46,7 @@ pub(crate) struct Commit {
 struct Waiters {
     /// How many syncs were begun.
     syncs: usize,
-    /// What the last of them covers.
+    /// Position up to which the last of them covers the log.
     covered: LogPosition,
 }
 

@@ -113,7 +113,7 @@ impl Background {
         let mut background = Self { threads: Vec::new() };
         engine.log().maintenance.signals.start();
         background.spawn("cabinet-ahead", engine, 0, ahead)?;
-        // Where writers cannot go on without it, it gives way to nobody.
+        // If writers cannot go on without it, it gives way to no other thread.
         let niceness = if engine.is_capped() { 0 } else { KEEPER_NICENESS };
         background.spawn("cabinet-keeper", engine, niceness, keep)?;
         if engine.log().settings.durability != Durability::None {

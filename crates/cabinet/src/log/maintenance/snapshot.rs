@@ -57,7 +57,7 @@ impl Log {
         let mut snapshot = Snapshot { log: self, storage, path, sealed, made: Vec::new() };
         let filled = snapshot.fill(maintenance);
         if filled.is_err() {
-            // What cannot be removed makes no database.
+            // Files that cannot be removed make no database.
             for file in snapshot.made {
                 let _ = storage.remove(&file);
             }
@@ -129,8 +129,8 @@ impl Snapshot<'_> {
         self.storage.sync_dir(parent).map_err(|error| error_at("sync", parent, error))
     }
 
-    /// What the manifest of the copy says: it is as if it had been closed at the beginning of its
-    /// own segment. A segment that is missing is so in the copy, too.
+    /// Returns the contents of the copy's manifest: as if the copy had been closed at the beginning
+    /// of its own segment. A segment that is missing is missing in the copy, too.
     fn contents(&self) -> manifest::Contents {
         let own = self.sealed.before;
         let mut contents = self.log.manifest.contents();

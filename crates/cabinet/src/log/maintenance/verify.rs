@@ -2,8 +2,8 @@
 //!
 //! Segments are read from one end to the other, at a bounded rate, without a lock: sealed ones do
 //! not change, and of the one that is appended to only what was complete at the beginning is read.
-//! One that is compacted meanwhile stays readable, and damage in it is nobody's any more. What was
-//! not in the page cache before does not stay there, so that records in use keep their place.
+//! One that is compacted meanwhile stays readable, and damage in it no longer matters. Pages that
+//! were not in the page cache before do not stay there, so that records in use keep their place.
 
 use crate::log::checkpoint::{self, Checkpoint};
 use crate::log::scan::{ScanError, Scanner, UNWRITTEN};
@@ -23,7 +23,7 @@ const NAP_MAX: Duration = Duration::from_millis(100);
 /// Bytes that the system is told of before they are read.
 const AHEAD_BYTES: u64 = 2 << 20;
 
-/// What a verification has come to.
+/// Progress of a verification.
 struct Run<'r> {
     verified: Verified,
     /// Bytes since the clock was looked at.
@@ -42,7 +42,7 @@ impl Run<'_> {
             return true;
         }
         let Some(rate) = (self.go_on)(&self.verified) else { return false };
-        // What was late is not made up for.
+        // Lost time beyond `NAP_MAX` is not made up for.
         let start = self.due.max(Instant::now().checked_sub(NAP_MAX).unwrap_or(self.due));
         self.due = start + Duration::from_secs_f64(self.unpaced as f64 / rate.max(1) as f64);
         self.unpaced = 0;
@@ -108,7 +108,7 @@ impl Log {
         Ok(())
     }
 
-    /// Where the records of a segment end at present.
+    /// Returns the offset at which the records of a segment end at present, in bytes.
     fn end_of(&self, segment: &Arc<Segment>) -> u64 {
         if segment.is_sealed() {
             return segment.bytes();

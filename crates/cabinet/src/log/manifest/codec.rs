@@ -44,12 +44,12 @@ const HEAD_BYTES: usize = 64;
 /// Bytes up to the list.
 pub(super) const SECTOR_BYTES: usize = 512;
 
-/// Where the checksum of the sector is.
+/// Offset of the checksum of the sector, in bytes.
 const SUM_AT: usize = 140;
 
 pub(super) const LINE_BYTES: usize = 16;
 
-/// What a file has at least, in bytes.
+/// Least length of a file, in bytes.
 pub(super) const FILE_BYTES_MIN: usize = 4096;
 
 const CLOSED: u32 = 1;
@@ -67,7 +67,7 @@ pub(in crate::log) enum State {
     Closed { number: u64, offset: u64 },
 }
 
-/// What a manifest says.
+/// Contents of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::log) struct Contents {
     pub(in crate::log) identity: Identity,

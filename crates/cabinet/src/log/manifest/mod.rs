@@ -47,7 +47,7 @@ pub(crate) enum StoredKind {
     Table = 4,
 }
 
-/// What an engine was created with and stays: its kind, and bytes that are the engine's own.
+/// Kind that an engine was created with and keeps, and parameters: bytes that are its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nature {
     pub(crate) kind: StoredKind,
@@ -121,8 +121,8 @@ pub(super) fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Fou
     let what = match &copies[other] {
         Copy::Good(second) if second.identity == contents.identity => None,
         Copy::Good(_) => Some("it is the manifest of another database"),
-        // Lists are longer than a sector: a crash may tear the one that is being written. What was
-        // written since the database was opened may be otherwise forgotten.
+        // Lists are longer than a sector: a crash may tear the one that is being written. Bytes
+        // written since the database was opened may be lost in other ways.
         Copy::Torn(_)
             if contents.state == State::Open || storage.boot_id() != Some(contents.boot) =>
         {
@@ -143,7 +143,8 @@ pub(super) fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Fou
     Ok(Some(Found { contents, best, to_heal, damages: damages.into_iter().collect() }))
 }
 
-/// What can be told of a database from what is left of its manifest, to save its records.
+/// Returns what can be told of a database from the remains of its manifest, to save its records.
+/// `None` if no copy of the manifest tells anything.
 pub(super) fn read_remains(storage: &dyn Storage, directory: &Path) -> Result<Option<Contents>> {
     for name in NAMES {
         if let Copy::Good(contents) | Copy::Torn(contents) | Copy::Headed(contents) =

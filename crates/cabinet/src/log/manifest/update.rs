@@ -7,7 +7,7 @@
 //! a loss of power may tear that one, and leaves the durable one alone. Closing syncs both.
 //!
 //! `flushing` is held while copies are synced; `inner` never is, since writers that begin a segment
-//! take it. What they note meanwhile is written when the sync is done.
+//! take it. Changes that they note meanwhile are written when the sync is done.
 
 use super::super::error_at;
 use super::super::segments::Segment;
@@ -223,7 +223,7 @@ impl Manifest {
     }
 
     /// Notes that a segment is begun, and how long the one before it has become. The caller holds
-    /// the tail. Where that fails, the segment is known by its header.
+    /// the tail. If that fails, the segment is known by its header.
     pub(in crate::log) fn note_begun(
         &self,
         number: u64,

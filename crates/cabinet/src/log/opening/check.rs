@@ -15,10 +15,10 @@ use std::path::Path;
 
 const LOCK: &str = "lock";
 
-/// What is done with each record that can be read, in the order of the log; told its place.
+/// Callback for each record that can be read, in the order of the log; gets its place.
 pub(crate) type VisitRecord<'v> = dyn FnMut(Place, &Record<'_>) -> Result<()> + 'v;
 
-/// What a walk through a log met.
+/// Counts of a walk through a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Walked {
     pub(crate) segments: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Files<'s> {
 /// Keeps others from opening a database.
 pub(super) type Lock = Box<dyn std::any::Any + Send + Sync>;
 
-/// Locks a database with these files, to look at it only. Where there is no lock file none is made:
+/// Locks a database with these files, to look at it only. If there is no lock file, none is made:
 /// then the directory alone is locked.
 pub(super) fn lock_to_look(
     storage: &dyn Storage,

@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// Said of the place where a file ends that was longer.
 const CUT_OFF: &str = "the file was cut";
 
-/// What became of the bytes of a hole.
+/// Reason why the bytes of a hole hold no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// The rest of an append block that its thread had not filled.
@@ -59,7 +59,7 @@ impl Hole {
     }
 }
 
-/// What a segment is, for a walk through it.
+/// Description of a segment, for a walk through it.
 #[derive(Clone)]
 pub(crate) struct Extent {
     pub(crate) number: u64,
@@ -67,23 +67,23 @@ pub(crate) struct Extent {
     pub(crate) file: Arc<dyn File>,
     /// Bytes that the file has.
     pub(crate) length: u64,
-    /// Where its records end, if that is known: it is sealed then.
+    /// Offset at which its records end, in bytes, if known: it is sealed then.
     pub(crate) end: Option<u64>,
     pub(crate) is_last: bool,
 }
 
 impl Extent {
-    /// Where a scan ends.
+    /// Returns the offset at which a scan ends, in bytes.
     pub(crate) fn scanned_end(&self) -> u64 {
         self.end.map_or(self.length, |end| end.min(self.length))
     }
 }
 
-/// What the last process that had the database open had promised to keep.
+/// Promise of the last process that had the database open: the records that it was to keep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Promise {
-    /// It closed the database: everything up to there. What is behind was appended after another
-    /// opening, of which the power took the note.
+    /// It closed the database: everything up to `end`. Records after it were appended after another
+    /// opening, whose note was lost with the power.
     Closed { end: Place, proven: Place },
     /// It was killed: everything, since the system has it; only what was being appended may be
     /// torn.
@@ -140,9 +140,10 @@ impl Promise {
         matches!(self, Self::Killed { .. }) && what == Some(UNREADABLE)
     }
 
-    /// What is at the end of the log, in a file of this length, if no process leaves it that is
-    /// killed. It appends only where the file has room, so a record that is cut is none; and behind
-    /// the last record, be that torn, there is a margin.
+    /// Returns a description of the end of the log, in a file of this length in bytes, if a process
+    /// that is killed does not leave such an end; else `None`. A process appends only where the
+    /// file has room, so it leaves no record that is cut; and after the last record, even a torn
+    /// one, there is a margin.
     pub(super) fn beyond_a_kill(
         &self,
         stop: &Stop,
@@ -241,7 +242,7 @@ impl Walk {
             let Some(next) = followed_at else {
                 self.prove_all(index, stop.offset)?;
                 let place = (extent.number, stop.offset);
-                // What is whole of a batch that was promised is better than nothing.
+                // The whole records of a batch that was promised are better than nothing.
                 if stop.batch_end.is_some()
                     && (self.promise.covers(place, !extent.is_last, extent.is_last)
                         || self.promise.covers_unreadable(stop.what))
@@ -266,7 +267,7 @@ impl Walk {
         }
     }
 
-    /// What is behind the last record of a segment.
+    /// Reports the hole after the last record of a segment, if there is one.
     fn end_of_segment(
         &mut self,
         index: usize,
@@ -291,7 +292,7 @@ impl Walk {
                     end = end.max(offset);
                 }
             } else if stop.what.is_none() {
-                // What was allocated and not used.
+                // Space that was allocated and not used.
                 return Ok(());
             }
             return Ok(each(&extent.hole(&stop, end, fate, false))?);
@@ -351,7 +352,8 @@ pub(super) fn marked(file: &Arc<dyn File>, salt: u32, start: u64, end: u64) -> i
     Ok(scanner.synced())
 }
 
-/// Where the next record behind a hole begins, that is no part of what the hole began with.
+/// Returns the offset of the next record after a hole, in bytes. Members of a batch that the hole
+/// began with do not count. `None` if there is no such record.
 fn next_record(scanner: &mut Scanner, stop: &Stop) -> io::Result<Option<u64>> {
     let found = match stop.batch_end {
         Some(batch_end) => scanner.find_from(batch_end)?,

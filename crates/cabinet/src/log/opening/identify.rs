@@ -67,7 +67,8 @@ pub(super) fn identify(files: &[Arc<dyn File>]) -> io::Result<Option<Identity>> 
     })
 }
 
-/// What a header says, if all its other fields are such as a header has.
+/// Returns the identity that a header gives; `None` unless all its other fields are valid for a
+/// header.
 fn of_header(bytes: &[u8]) -> Option<Identity> {
     let header = bytes.get(..SEGMENT_HEADER_BYTES)?;
     let salt = start_of(read_u32(&header[60..]), &[&header[..60]]);

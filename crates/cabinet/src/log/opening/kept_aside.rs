@@ -50,7 +50,7 @@ impl Recovery {
             return Ok(());
         }
         match self.keep_aside(segment, hole, "lost") {
-            // What follows it in later segments could rest on it.
+            // If it is not the last, records in later segments could depend on it.
             Err(Error::NoSpace { path }) if is_last => {
                 tracing::warn!("there is no space to keep {} aside", path.display());
             }

@@ -47,8 +47,8 @@ impl Recovery {
                         let cut = segment.file.truncate(hole.offset);
                         cut.map_err(|error| error_at("cut", &segment.path, error))?;
                     }
-                    // What is appended next begins behind the place that the file kept aside
-                    // names, so that a later opening does not take it for a part of the loss.
+                    // The next append begins after the place that the file kept aside names,
+                    // so that a later opening does not take it for a part of the loss.
                     let bytes = if is_last { RECORD_BYTES_MIN as u64 } else { hole.bytes };
                     if !is_last || hole.is_followed {
                         if self.fill_or_keep(segment, &Hole { bytes, ..hole.clone() })? {
@@ -103,8 +103,8 @@ impl Recovery {
         Ok(())
     }
 
-    /// As `fill`; returns whether that was done. Where the disk cannot read a page, and so write no
-    /// part of it, the segment is kept as it is.
+    /// As `fill`; returns whether that was done. If the disk cannot read a page, and so cannot
+    /// write any part of it, the segment is kept as it is.
     fn fill_or_keep(&self, segment: &Segment, hole: &Hole) -> Result<bool> {
         match self.fill(segment, hole) {
             Err(Error::Io { source, .. }) if is_unreadable(&source) => {

@@ -7,7 +7,7 @@
 //!    position; the log is replayed from there. Otherwise it is replayed from the beginning.
 //! 4. Holes are told apart, see [`holes`]. Append blocks that were not filled are filled. A
 //!    torn tail is cut. Damage is reported, what cannot be read is kept aside, and the replay goes
-//!    on behind it. Where it is the disk that cannot read, nothing is written.
+//!    on after it. If the disk cannot read, nothing is written.
 
 pub(crate) mod check;
 mod compressions;
@@ -46,7 +46,8 @@ pub(crate) struct Recovery {
     directory: PathBuf,
     settings: Settings,
     pub(crate) identity: Identity,
-    /// What the database was created with; differs from what was asked for in the parameters only.
+    /// Kind and parameters that the database was created with; only the parameters may differ from
+    /// those that were asked for.
     pub(crate) nature: Nature,
     lock: Box<dyn Any + Send + Sync>,
     manifest: manifest::Found,
@@ -64,7 +65,7 @@ pub(crate) struct Recovery {
     without_changes: BTreeSet<u64>,
     /// Behind the last record that the checkpoint lists, of those that were noted.
     listed_end: Place,
-    /// What the replay has met where records should be, in the order of the log.
+    /// Holes that the replay has met where records should be, in the order of the log.
     pub(crate) holes: Vec<Hole>,
     damages: Vec<Damage>,
     /// Damage of an index in runs.
@@ -135,7 +136,7 @@ impl Recovery {
         if let Some(checkpoint) = &recovery.checkpoint
             && !recovery.reaches(checkpoint.replay_segment, checkpoint.replay_offset)
         {
-            // What it ends with was made durable before it.
+            // The log that it ends with was made durable before it.
             let error = checkpoint.corrupted("the log that it ends with is missing");
             recovery.distrust_checkpoint(&error);
         }

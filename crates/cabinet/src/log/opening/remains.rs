@@ -1,8 +1,8 @@
-//! What is left of a damaged log, read without opening it: every record that is whole, wherever it
+//! Remains of a damaged log, read without opening it: every record that is whole, wherever it
 //! is. Nothing is written to the log's directory, which may be on a file system that is
 //! read-only.
 //!
-//! [`super::check`] reports what opening would find; this reads on behind whatever it finds.
+//! [`super::check`] reports what opening would find; this reads on after any damage.
 
 use super::check::{Lock, lock_to_look};
 use super::holes::Promise;
@@ -36,9 +36,10 @@ pub(crate) struct Remains<'s> {
     segments: Vec<Remnant>,
     /// Numbers of segments that the manifest names and that are not there.
     missing: Vec<u64>,
-    /// What was promised, if a manifest can be read.
+    /// Promise of the last process, if a manifest can be read.
     promise: Option<Promise>,
-    /// Where the log ended when it was closed, if it was.
+    /// Number of the segment and byte offset in it at which the log ended when it was closed;
+    /// `None` if it was not.
     closed_at: Option<(u64, u64)>,
     /// Damage found before any record is read.
     damages: Vec<Damage>,
@@ -274,7 +275,7 @@ impl<'s> Remains<'s> {
                 }
                 Err(stop) => stop,
             };
-            // What is whole of a batch that is not is better than nothing.
+            // The whole records of a batch that is not whole are better than nothing.
             let found = match stop.batch_end {
                 Some(_) => scanner.find_from(stop.offset + ALIGNMENT as u64),
                 None => scanner.find_next(),
@@ -307,7 +308,8 @@ impl<'s> Remains<'s> {
 /// A segment, and what else is known of its end.
 struct Part<'r> {
     segment: &'r Remnant,
-    /// Where it ended, as the next one has it.
+    /// Offset at which its records ended, in bytes, as the next segment has it; for the last one,
+    /// as the manifest of a closed log has it. `None` if neither is known.
     told: Option<u64>,
     is_last: bool,
 }

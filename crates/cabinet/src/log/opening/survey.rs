@@ -2,11 +2,11 @@
 //!
 //! It changes nothing. Opening acts on it, checking only reports it.
 //!
-//! - A segment is known by its header, whatever its file is called. Where the header is damaged,
-//!   the file's name tells the number and the manifest the rest.
+//! - A segment is known by its header, regardless of its file's name. If the header is damaged,
+//!   the file's name gives the number and the manifest the rest.
 //! - A segment that the manifest names and that was promised is missing if it is not there; see
 //!   [`Promise`].
-//! - A segment whose file the disk cannot open is as good as missing, whatever was promised of it.
+//! - A segment whose file the disk cannot open counts as missing, regardless of the promise.
 //! - A file that the manifest does not name was being removed, if its number is below the highest
 //!   named one; else it was just begun, and counts if it holds anything.
 
@@ -26,7 +26,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What the names of files end with that are on their way to the names they should have.
+/// Suffix of the names of files that are on their way to the names they should have.
 const MOVED_SUFFIX: &str = ".moved";
 
 /// A file that may be a segment.
@@ -51,7 +51,7 @@ pub(super) struct Surveyed {
     pub(super) header: SegmentHeader,
     /// Its header cannot be believed.
     pub(super) is_headless: bool,
-    /// Where its records end, if that is known.
+    /// Offset at which its records end, in bytes, if known.
     pub(super) end: Option<u64>,
 }
 
@@ -265,7 +265,8 @@ impl Survey {
         self.segments.push(Surveyed { number, path, file, length, header, is_headless, end });
     }
 
-    /// What an earlier opening has kept aside was lost then, and stays so until it is seen to.
+    /// Notes each file that an earlier opening has kept aside as damage: its contents were lost
+    /// then, and count as lost until the file is removed.
     fn note_kept_aside(&mut self, directory: &Path, names: &[String]) {
         let mut aside: Vec<_> = names.iter().filter(|name| name.contains(DAMAGED_INFIX)).collect();
         aside.sort();
@@ -301,7 +302,7 @@ impl Survey {
     }
 }
 
-/// What a header would say, as far as it can be told without it.
+/// Returns the header that a segment would have, as far as it can be told without it.
 fn supposed(number: u64, length: u64, contents: &Contents) -> SegmentHeader {
     SegmentHeader {
         number,

@@ -23,7 +23,7 @@ struct Pages {
     next: u64,
 }
 
-/// What the readers of a segment share.
+/// State that the readers of a segment share.
 #[derive(Default)]
 pub(super) struct Shared(Mutex<Weak<Mutex<Pages>>>);
 

@@ -4,10 +4,10 @@
 //! whatever it reads for. The segment is marked, so that compaction leaves its file alone: what is
 //! still whole in it can be salvaged, and the evidence stays.
 //!
-//! # What is verified when
+//! # Verification of reads
 //!
 //! Records of hash and fixed-length databases: the checksum of each record whose value is read,
-//! each time. Where only the key is wanted (a put, a list of keys) it is compared with the hash or
+//! each time. If only the key is wanted (a put, a list of keys) it is compared with the hash or
 //! the id that the index has for it.
 //!
 //! Pages of trees: whenever one is brought into memory. A page that is searched where it lies in

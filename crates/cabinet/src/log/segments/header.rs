@@ -40,7 +40,7 @@ const SEGMENT_NUMBER_MAX: u64 = 1 << 62;
 /// More than the longest record takes, in a segment of its own.
 const SEGMENT_CAPACITY_MAX: u64 = 2 << 30;
 
-/// What a segment's header says.
+/// Contents of a segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) number: u64,
@@ -104,7 +104,7 @@ impl SegmentHeader {
     }
 }
 
-/// What there is where a segment's header should be.
+/// Result of reading a segment's header.
 pub(crate) struct HeaderFound {
     pub(crate) header: Result<SegmentHeader, &'static str>,
     /// Nothing was ever written there.

@@ -17,7 +17,7 @@ pub(in crate::log) fn too_many_segments() -> Error {
 const OFFSET_BITS: u32 = 23;
 const SLOT_BITS: u32 = 17;
 
-/// Where a record is: 17 bits that name a segment (its slot in [`Segments`]) and 23 that count
+/// Location of a record: 17 bits that name a segment (its slot in [`Segments`]) and 23 that count
 /// its offset in units of [`ALIGNMENT`]. Never 0, since a segment begins with its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Location(u64);
@@ -54,7 +54,8 @@ impl Location {
     }
 }
 
-/// Where in the order of the log a record is, whatever slots the segments have: older is less.
+/// Position of a record in the order of the log, regardless of the slots of the segments: older is
+/// less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Age(u64);
 

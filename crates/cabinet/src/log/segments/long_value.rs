@@ -17,9 +17,9 @@ const PIECE_BYTES: usize = 256 << 10;
 pub struct LongValue {
     segment: Arc<Segment>,
     salt: u32,
-    /// Where in the file the record begins.
+    /// Offset of the record in the file, in bytes.
     record: u64,
-    /// Where the value begins.
+    /// Offset of the value in the file, in bytes.
     start: u64,
     bytes: u64,
     meta: Meta,

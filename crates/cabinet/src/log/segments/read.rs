@@ -55,7 +55,7 @@ impl FirstRead {
     }
 
     /// Takes note of the length of a record. It goes up by three steps or down by one, so it
-    /// comes to rest where three of four are below. What is lost between two threads is a step.
+    /// comes to rest where three of four are below. Two threads at a time may lose a step.
     fn learn(&self, length: usize) {
         let bytes = self.bytes.load(Ordering::Relaxed);
         let step = bytes / 64;
@@ -86,7 +86,7 @@ impl Check {
     }
 }
 
-/// Where a record is in its segment, and how long it is if that is known.
+/// Offset of a record in its segment, and its length if that is known; both in bytes.
 #[derive(Clone, Copy)]
 struct At {
     offset: usize,
@@ -147,7 +147,7 @@ pub(crate) fn peek_record<T>(
     }
 }
 
-/// Reads a record. Where there is none, that is noted as damage if it `IS_NOTED`.
+/// Reads a record. If there is none, that is noted as damage if it `IS_NOTED`.
 #[inline]
 fn read_record<T, const IS_NOTED: bool>(
     segment: &Segment,
@@ -221,7 +221,7 @@ fn with_file_record<T, const IS_NOTED: bool>(
         }
         match check.decode(&buffer[..filled], salt) {
             Ok(record) => {
-                // What is in memory costs no read, so there is nothing to be learnt from it.
+                // A record in memory costs no read, so there is nothing to be learnt from it.
                 if wait == Wait::Block {
                     segment.first_read.count_read();
                     if bytes.is_none() {

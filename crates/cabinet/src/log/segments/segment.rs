@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// What file systems give to files at a time, in bytes.
+/// Bytes that file systems give to files at a time.
 pub(in crate::log) const DISK_BLOCK_BYTES: u64 = 4096;
 
 /// Count of bytes that many threads change: each has a cache line of it, more or less.
@@ -88,7 +88,7 @@ pub(crate) struct Segment {
     pub(crate) faults: Faults,
     /// Which of its records were read, if there is a cap.
     pub(crate) used: AccessBits,
-    /// What its readers share that keep it out of the page cache.
+    /// State that those of its readers share that keep it out of the page cache.
     pub(super) cold: Cold,
 }
 

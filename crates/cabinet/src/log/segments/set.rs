@@ -16,7 +16,7 @@ impl Segments {
         self.slots.get(location.slot())?.as_ref()
     }
 
-    /// Where in the order of the log a location is.
+    /// Returns the age of a location: its position in the order of the log.
     #[inline]
     pub(crate) fn age(&self, location: Location) -> Age {
         let number = self.get(location).map_or(0, |segment| segment.number);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Bytes between two calls of `go_on`.
 const STEP_BYTES: u64 = 256 << 10;
 
-/// What is done with a record: its segment, its location, the record.
+/// Callback for a record; gets its segment, its location and the record.
 pub(crate) type VisitChange<'v> = dyn FnMut(&Arc<Segment>, Location, &Record<'_>) + 'v;
 
 /// Place of the log whose records cannot be read.

@@ -2,8 +2,8 @@
 //!
 //! A sealed segment is scanned; the engine moves what is alive to the end of the log, under the
 //! lock that its writers take, so that the order of the log stays the order of changes; the
-//! moved records are synced; the segment is removed. What is worth compacting is told from
-//! counts, but what is alive only from the index.
+//! moved records are synced; the segment is removed. Counts tell which segments are worth
+//! compacting, but only the index tells which records are alive.
 //!
 //! A tombstone must outlive every older record of its key. Those lie in the segment it was
 //! first written to or before, so it goes when no such segment is left. Should tombstones pile
@@ -27,7 +27,7 @@ const EMPTIED_BYTES_MAX: u64 = 16 << 20;
 /// and most of the time of compaction would be spent waiting for one cache line after the other.
 const BATCH_RECORDS: usize = 32;
 
-/// What the engine does for each record of a segment that is to go.
+/// Operations of the engine on the records of a segment that is to be removed.
 pub(crate) trait Rescue {
     /// Moves the record if the index points to it; keeps a tombstone that still has something to
     /// hold down. `bytes` are the record's own. `oldest` is the lowest number among the other
@@ -102,7 +102,7 @@ impl Batch<'_> {
 }
 
 /// Lets the engine make its index smaller. A full disk has no room for that: it comes with the
-/// space that is being made. What is damaged of the index is made again later.
+/// space that is being made. Damaged parts of the index are made again later.
 pub(super) fn relieve(rescue: &dyn Rescue) -> Result<()> {
     match rescue.relieve() {
         Err(Error::NoSpace { .. } | Error::Corrupted { .. }) => Ok(()),
@@ -156,8 +156,8 @@ impl Log {
         self.remove_those(&Segment::is_emptied)
     }
 
-    /// Gives space back on a full disk, for a writer: as much as there is dead in one segment. What
-    /// prevents that is no failure of the write.
+    /// Gives space back on a full disk, for a writer: as much as there is dead in one segment. An
+    /// error that prevents that is no failure of the write.
     pub(crate) fn reclaim(&self, rescue: &dyn Rescue) {
         let _maintenance = self.maintenance.pause();
         // The last holder of the lock may have done it.
@@ -181,7 +181,7 @@ impl Log {
         rescue: &dyn Rescue,
         go_on: &dyn Fn() -> bool,
     ) -> Result<()> {
-        // Where that has failed before, the space is not given back yet.
+        // If a removal has failed before, its space is not given back yet.
         self.remove_emptied_held()?;
         self.empty(segment, gently, rescue, go_on)?;
         self.remove_emptied_held()
@@ -240,7 +240,7 @@ impl Log {
                     break;
                 }
                 Ok(Err(stop)) => {
-                    // What lies behind cannot be told apart any more: the file is kept.
+                    // Records after it cannot be told apart any more: the file is kept.
                     segment.note_fault(stop.offset, stop.what.unwrap_or(UNWRITTEN));
                     return Ok(());
                 }
@@ -265,8 +265,8 @@ impl Log {
                 }
             }
         }
-        // What was moved must be on the disk before the place it came from goes, and so must what
-        // took the place of that which was not moved, wherever it is.
+        // Moved records must be on the disk before the segment they came from is removed, and so
+        // must the records that replaced those that were not moved, wherever they are.
         // Frozen segments are synced without disturbing anybody; it is worth a new segment.
         self.seal_if_worth_it()?;
         self.cut_sealed()?;

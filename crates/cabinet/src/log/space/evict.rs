@@ -9,7 +9,7 @@
 //! segment hold nothing down. The file goes first, and only then do its records leave the index:
 //! whoever was told that a record is not there finds it so after a crash, too.
 //!
-//! Where a cap was lowered, a segment may be much longer than those of the cap, and more may be in
+//! If a cap was lowered, a segment may be much longer than those of the cap, and more may be in
 //! it than has to go. Then the newest of its records move too, as many as there is room for.
 //!
 //! Dead bytes are better taken than live records: where a segment is mostly dead it is compacted
@@ -63,7 +63,7 @@ impl Log {
             }
         }
         self.segments.drop_retired();
-        // What was looked at while something went may have been noted after it had gone.
+        // Pressure that was seen during a removal may have been noted after it.
         self.space.note_pressure(&self.segments);
         Ok(())
     }
@@ -115,7 +115,7 @@ impl Log {
             // If the power goes, the segments before this one shall have gone before it.
             self.commit.lock().sync_names(&self.segments)?;
         } else {
-            // What was moved, too.
+            // Syncs the moved records, too.
             self.sync()?;
         }
         self.manifest.forget_names(std::slice::from_ref(segment))?;
@@ -186,7 +186,7 @@ impl Log {
                 left -= if is_used { size } else { 0 };
                 // There is nothing older.
                 match rescue.rescue(segment, segment.at(offset), record, bytes, u64::MAX) {
-                    // Where the index is damaged it is not known whether the record is alive: it
+                    // If the index is damaged it is not known whether the record is alive: it
                     // is evicted.
                     Ok(()) | Err(Error::Corrupted { .. }) => {}
                     Err(error) => return Err(error),
@@ -195,7 +195,7 @@ impl Log {
             Ok(())
         });
         match walk {
-            // Where the disk is full there is room for nothing more.
+            // If the disk is full there is room for nothing more.
             Err(Error::NoSpace { .. }) => Ok(()),
             walk => walk.map(|_| ()),
         }

@@ -97,7 +97,7 @@ impl Log {
         for segment in self.segments().iter() {
             segment.used.watch(segment.map.written().max(segment.capacity));
         }
-        // What was set aside without a cap is not within it.
+        // A reserve that was set aside without a cap is not within the cap.
         self.space.keep_reserve(&self.segments);
         self.space.note_pressure(&self.segments);
         self.maintenance.wake();

@@ -25,7 +25,7 @@ impl Pressure {
 }
 
 impl Space {
-    /// What writers have to wait for: 0 for nothing, or bits of [`Pressure`].
+    /// Returns the reasons for which writers have to wait: 0 for none, or bits of [`Pressure`].
     #[inline]
     pub(crate) fn pressure(&self) -> u8 {
         self.pressure.load(Ordering::Relaxed)

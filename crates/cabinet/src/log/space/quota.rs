@@ -3,7 +3,7 @@
 //! Within the cap lie the segments, each of which counts as full while it is appended to, two
 //! checkpoints (there are two while one takes the place of the other), and one segment to spare,
 //! which eviction may need while it works. An append that begins a segment leaves room for two more
-//! or wakes the background, which evicts. Where there is not even room for one, writers evict
+//! or wakes the background, which evicts. If there is not even room for one, writers evict
 //! before they write. So a log is beyond its cap only by what the writers of the moment had begun
 //! when it was full, if that is longer than a segment.
 
@@ -21,7 +21,7 @@ const SEGMENT_BYTES_MIN: usize = 64 << 10;
 /// A record, or a batch, takes this part of the cap at most.
 const RECORDS_OF_CAP: u64 = 4;
 
-/// What the folder, the manifest and the lock take.
+/// Bytes that the folder, the manifest and the lock take.
 const SMALL_FILES_BYTES: u64 = 4 * DISK_BLOCK_BYTES;
 
 /// Segments for which the background keeps room.
@@ -102,7 +102,7 @@ impl Quota {
     }
 }
 
-/// What checkpoints need to give space back, of a log in which they do that.
+/// Space that checkpoints need to give space back, in a log in which they do that.
 impl Quota {
     /// From now on as much of the disk is left free as a checkpoint needs.
     pub(crate) fn keep_space_for_checkpoints(&self) {
@@ -163,7 +163,7 @@ impl Space {
 
     /// Returns how many bytes of a segment that is to go there will be room for without it, if it
     /// is longer than those of the cap: where the cap was lowered, one segment may hold more than
-    /// all that has to go. What a checkpoint takes shrinks with the records.
+    /// all that has to go. The bytes that a checkpoint takes shrink with the records.
     pub(in crate::log) fn room_for_part_of(&self, segments: &SegmentSet, segment: &Segment) -> u64 {
         let Some(bytes_max) = self.quota.bytes_max() else { return 0 };
         if segment.bytes() <= self.quota.segment_bytes_max() as u64 {

@@ -113,7 +113,8 @@ impl Space {
         if share(best) >= worth || is_scarce && dead >= SCARCE_DEAD_BYTES {
             return Some(Arc::clone(best));
         }
-        // What is alive in one goes to the end of the log, where the segment goes on to grow.
+        // Live records of a short segment are moved to the end of the log, where the active segment
+        // goes on growing.
         let mut short = sealed.filter(|segment| is_short(segment, usage.total_bytes));
         let first = short.next()?;
         (short.count() as u64 >= SHORT_SEGMENTS_MAX).then(|| Arc::clone(first))

@@ -86,8 +86,8 @@ impl Log {
         }
     }
 
-    /// Has what was appended on its way to the disk. Where memory is limited, the pages of files
-    /// count, and those that have changed cannot be taken from a process before they were written.
+    /// Starts to write appended bytes to the disk. If memory is limited, the pages of files count,
+    /// and those that have changed cannot be taken from a process before they were written.
     fn write_back_early(&self, active: &Segment, end: usize) {
         let always_syncs = self.writer.durability == Durability::Always;
         if always_syncs || !UsableMemory::of_process().is_limited {

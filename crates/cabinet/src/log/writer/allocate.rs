@@ -100,7 +100,7 @@ impl Log {
         }
         let least = tail.appender.end() + total + MARGIN_BYTES;
         if purpose == Purpose::Remove && least <= tail.segment.map.backed() {
-            // What is kept is for removals. Writers give space back before the next one.
+            // The reserve is for removals. Writers give space back before the next one.
             if least + reserve / 2 > tail.segment.map.backed() {
                 self.space.note_dire();
             }
@@ -127,8 +127,9 @@ impl Log {
 }
 
 impl Purpose {
-    /// What is left free behind an append, so that space can still be reclaimed when the disk is
-    /// full: compaction may have half of it, and a removal, when there is no more to be had, all.
+    /// Returns the bytes that are left free after an append, so that space can still be reclaimed
+    /// when the disk is full: compaction may use half of the reserve, and a removal, when there is
+    /// no other space, all of it.
     #[inline]
     fn reserve_for(self, capacity: usize) -> usize {
         match self {

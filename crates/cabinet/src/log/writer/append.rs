@@ -19,7 +19,7 @@ pub(crate) enum Purpose {
     Remove,
 }
 
-/// Where a record went.
+/// Location and sequence number of an appended record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Appended {
     pub(crate) location: Location,

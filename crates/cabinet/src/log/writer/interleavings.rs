@@ -61,7 +61,7 @@ struct Done {
     value: Vec<u8>,
 }
 
-/// What a call promised of the appends before and after it.
+/// Promise of a call about the appends before and after it.
 enum Promised {
     /// All that ended before lie before this age, and all that begin later lie behind it. So do
     /// their sequence numbers and this one, if there is one.

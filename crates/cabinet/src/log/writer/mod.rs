@@ -7,8 +7,9 @@
 //! # Cost of an append
 //!
 //! One or two locks, one copy into mapped pages that a background thread has prepared ahead, and
-//! the checksum of twelve bytes: the rest of it is computed before the lock is taken. What writers
-//! change is on cache lines of its own, so that they do not take away what readers need.
+//! the checksum of twelve bytes: the rest of it is computed before the lock is taken. Fields that
+//! writers change are on cache lines of their own, so that writers do not take away the lines that
+//! readers need.
 
 mod ahead;
 mod allocate;

@@ -14,7 +14,7 @@ use crate::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a log had come to when its active segment was sealed.
+/// State of a log when its active segment was sealed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sealed {
     /// Segments with a lower number hold everything up to that moment, and nothing else.

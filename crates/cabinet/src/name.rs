@@ -148,7 +148,7 @@ struct Tuning {
     options: Options,
     /// Given by its own key, which goes before `opts`.
     compression: Option<Compression>,
-    /// Keys of settings that have no effect.
+    /// Settings that have no effect: a key, or a key with its value.
     idle: Vec<String>,
 }
 

@@ -140,10 +140,10 @@ impl Promise {
         matches!(self, Self::Killed { .. }) && what == Some(UNREADABLE)
     }
 
-    /// Returns a description of the end of the log, in a file of this length in bytes, if a process
-    /// that is killed does not leave such an end; else `None`. A process appends only where the
-    /// file has room, so it leaves no record that is cut; and after the last record, even a torn
-    /// one, there is a margin.
+    /// Returns a description of the end of the log, in a file of this length in bytes, if the last
+    /// process was killed and a kill does not leave such an end; else `None`. A process appends
+    /// only where the file has room, so it leaves no record that is cut; and after the last record,
+    /// even a torn one, there is a margin.
     pub(super) fn beyond_a_kill(
         &self,
         stop: &Stop,

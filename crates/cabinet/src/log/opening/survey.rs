@@ -265,7 +265,7 @@ impl Survey {
         self.segments.push(Surveyed { number, path, file, length, header, is_headless, end });
     }
 
-    /// Notes each file that an earlier opening has kept aside as damage: its contents were lost
+    /// Notes as damage each file that an earlier opening has kept aside: its contents were lost
     /// then, and count as lost until the file is removed.
     fn note_kept_aside(&mut self, directory: &Path, names: &[String]) {
         let mut aside: Vec<_> = names.iter().filter(|name| name.contains(DAMAGED_INFIX)).collect();

@@ -1,4 +1,4 @@
-//! What a callback may call: the same in every callback of every kind of database.
+//! Operations that a callback may call: the same in every callback of every kind of database.
 
 use cabinet::table::{IndexChange, IndexDescription, IndexKind, Query, Row, Table};
 use cabinet::{
@@ -14,7 +14,7 @@ const KINDS: [&str; 6] = ["a.tch", "a.tcb", "a.tcf", "a.tct", "*", "+"];
 /// Longest that a test may take: what does not end is a deadlock.
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// What is called, and its name.
+/// Name of an operation, and the function that calls it.
 type Operation<'o> = (&'static str, Box<dyn Fn() -> Result<()> + 'o>);
 
 /// Calls an operation with a callback, which runs what is given.

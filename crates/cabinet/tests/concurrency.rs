@@ -130,7 +130,7 @@ fn a_snapshot_beside_writers_holds_whole_batches_and_opens_beside_its_source() {
             for key in &keys {
                 assert_eq!(copied.get(key).expect("a read"), first);
             }
-            // What is written to the copy stays in the copy.
+            // Records written to the copy stay in the copy.
             copied.put(b"only in the copy", b"1").expect("a put");
             assert_eq!(database.get(b"only in the copy").expect("a read"), None);
             assert!(database.copy_to(&path).is_err(), "a copy is never overwritten");

@@ -1,4 +1,4 @@
-//! What databases promise when the disk fails or fills up.
+//! Promises of databases when the disk fails or fills up.
 
 #[path = "model/in_runs.rs"]
 mod in_runs;
@@ -375,7 +375,7 @@ fn a_full_disk_takes_removals_and_then_puts<E: OnDisk>(space_bytes: u64) {
         let (key, value) = record(stored);
         let mut result = database.put(&key, &value);
         if result.is_err() {
-            // What is dead goes first.
+            // Dead records are reclaimed first.
             let _ = engine.tend();
             result = database.put(&key, &value);
         }

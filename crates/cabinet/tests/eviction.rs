@@ -1,4 +1,4 @@
-//! What databases on a disk promise that are held to a cap on their bytes.
+//! Promises of databases on a disk that are held to a cap on their bytes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -162,7 +162,7 @@ fn eviction_goes_on_beside_damage_of_the_index() {
     let left = database.len();
     assert_eq!(present(&database, 0..2 * RECORDS) as u64, left);
     assert!(left > RECORDS / 4, "{left}");
-    // What was evicted is not lost.
+    // Evicted records do not count as lost.
     let figures = database.figures();
     let lost = figures.iter().find(|(name, _)| *name == "index_lost_records").unwrap();
     assert_eq!(lost.1, "0");
@@ -509,7 +509,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     proptest::collection::vec(event, 1..60)
 }
 
-/// What may be under a key.
+/// Values that may be under a key.
 #[derive(Clone, Default)]
 struct Known {
     /// Changes from the last acknowledged one on: the number that was put, or `None`.
@@ -542,7 +542,7 @@ impl<E: OnDisk> History<E> {
     fn open(&mut self) {
         self.opened = None;
         let (engine, database) = open::<E>(&self.storage, &self.options);
-        // What was set aside in files and not used is given back at once.
+        // Space that was set aside in files and not used is given back at once.
         engine.tend().unwrap();
         self.opened = Some((engine, database.deferred()));
     }

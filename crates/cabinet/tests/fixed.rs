@@ -1,4 +1,4 @@
-//! What a fixed-length database does that others do not: keys that are ids, and limits.
+//! Particulars of a fixed-length database: keys that are ids, and limits.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -161,7 +161,7 @@ fn a_value_is_cut_at_the_width_whatever_stores_it() {
     assert_eq!([get(b"2"), get(b"3"), get(b"4")], ["abcd", "ghij", "mnop"]);
     assert_eq!(database.add_int(b"5", 7).unwrap(), 7);
     assert_eq!(database.add_int(b"5", -9).unwrap(), -2);
-    // What is cut off a double makes it none.
+    // A double that is cut is no longer one.
     database.add_double(b"6", 1.5).unwrap();
     assert!(matches!(database.add_double(b"6", 1.5), Err(Error::NotANumber { width: 8 })));
 }

@@ -428,7 +428,7 @@ fn no_older_record_comes_back_where_the_log_is_damaged_beside_the_index() {
         assert!((100..most).contains(&failed.len()), "{page:?} {part:?} {}", failed.len());
         assert!((1..most as u64).contains(&figure(&database, "index_lost_records")));
         assert!(figure(&database, "damaged_segments") > 0);
-        // What is put again is there, and what is removed does not come back.
+        // Records that are put again are there, and removed ones do not come back.
         for number in failed {
             if number % 3 == 0 {
                 remove(&database, number);
@@ -908,7 +908,7 @@ struct History {
     options: Options,
     time: cabinet::testing::ManualClock,
     database: Option<HashDatabase>,
-    /// What was put under each key, and when it expires.
+    /// Number of the last put of each key, and when it expires, in milliseconds; 0 is never.
     records: BTreeMap<u8, (u64, u64)>,
     puts: u64,
     /// Pages may be damaged of which it is not known yet, or that were not made again yet.
@@ -1053,7 +1053,7 @@ impl History {
                 faults.hide_shortage.store(true, Ordering::Relaxed);
                 faults.space_bytes.store(4000, Ordering::Relaxed);
                 match self.database().checkpoint() {
-                    // What was allocated ahead and is given back may do.
+                    // Space that was allocated ahead and is given back may suffice.
                     Ok(()) => self.is_damaged = false,
                     Err(Error::NoSpace { .. }) => {}
                     failed => assert!(!self.is_done(failed)),

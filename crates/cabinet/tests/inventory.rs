@@ -27,7 +27,7 @@ fn an_inventory_names_the_files_that_make_a_database() {
         drop(database);
         let [one, two] = copies.each_ref().map(|copy| Inventory::of(copy).expect("an inventory"));
         assert_eq!((one.kind, one.identity), (kind, two.identity));
-        // What a database is made of, and nothing else: the rest can go.
+        // The inventory lists all that a database is made of: other files can be removed.
         for file in fs::read_dir(&copies[0]).expect("a folder") {
             let file = file.expect("a file");
             let name = file.file_name().into_string().expect("UTF-8");
@@ -75,7 +75,7 @@ fn a_copy_is_of_the_moment_that_was_chosen() {
         let copied = open(&copy);
         assert!(copied.get(b"1").expect("a read").is_some(), "{suffix}");
         assert!(copied.get(b"2").expect("a read").is_none(), "{suffix}");
-        // Where it cannot be taken, nothing is made.
+        // If it cannot be taken, nothing is made.
         let none = folder.path().join(format!("none.{suffix}"));
         let refused = || Error::NotSupported("no copy".into());
         database.copy_at(&none, &mut |_| Err(refused())).expect_err("an error");

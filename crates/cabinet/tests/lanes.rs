@@ -1,6 +1,6 @@
-//! What is promised of databases that many threads write to beside each other holds also where
-//! each has a stretch of the log of its own, over histories that end in the death of the process
-//! or of the power. A failure names its seed.
+//! Promises of databases that many threads write to at the same time also hold if each thread has
+//! a stretch of the log of its own, over histories that end in the death of the process or of the
+//! power. A failure names its seed.
 
 use cabinet::testing::{FaultyStorage, ManualClock};
 use cabinet::{
@@ -44,7 +44,7 @@ fn open(storage: &FaultyStorage, options: &Options) -> (Arc<HashDatabase>, Datab
     (Arc::clone(&engine), Database::from_engine(engine))
 }
 
-/// What a crash leaves has lost nothing that was promised, and checking agrees with opening.
+/// Checks that a crash has lost nothing that was promised: checking agrees with opening.
 fn check_files(storage: &FaultyStorage, seed: u64) {
     let report = &mut |damage| panic!("seed {seed}: {damage}");
     cabinet::testing::check_on(storage, Path::new(PATH), &|_| true, report).expect("a check");

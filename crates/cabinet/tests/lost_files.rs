@@ -1,5 +1,5 @@
-//! What a database makes of files that something else has removed, renamed or changed: it says so
-//! again and again, serves what is left, and takes nothing for gone that it cannot read.
+//! Files that something else has removed, renamed or changed: the database reports them again and
+//! again, serves what is left, and takes nothing for gone that it cannot read.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 const RECORDS: u32 = 3000;
 
-/// What is done to a file.
+/// Damages a file.
 type Harm = fn(&Path);
 
 /// Keys that hash and fixed-length databases take.

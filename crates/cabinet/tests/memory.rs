@@ -1,4 +1,4 @@
-//! What is particular to the on-memory kinds: caps, eviction, reclaiming, memory.
+//! Particulars of the on-memory kinds: caps, eviction, reclaiming, memory.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -316,7 +316,7 @@ fn a_batch_does_not_push_itself_out() {
     let is_there = |number: &u32| database.get(&key(*number)).unwrap().is_some();
     assert_eq!(written.clone().filter(is_there).count(), written.len() - 1);
     assert_eq!(database.len(), u64::from(CAP));
-    // What is over the cap by itself cannot stay.
+    // Records of a batch that is over the cap by itself cannot all stay.
     let mut batch = Batch::new();
     for number in 0..2 * CAP {
         batch.put(&key(number), b"", Meta::NONE);

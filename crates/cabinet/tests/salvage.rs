@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a tree holds, and what it held once.
+/// Values of each key of a tree, and the keys that were removed.
 #[derive(Default)]
 struct Model {
     values: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
@@ -271,7 +271,7 @@ fn segments(path: &Path) -> Vec<PathBuf> {
     names(path).into_iter().filter(|path| path.extension().is_some_and(|e| e == "log")).collect()
 }
 
-/// Where some bytes are in a file.
+/// Returns the offsets of some bytes in a file.
 fn places_of(file: &Path, wanted: &[u8]) -> Vec<usize> {
     let bytes = fs::read(file).unwrap();
     let windows = bytes.windows(wanted.len()).enumerate();

@@ -1,4 +1,4 @@
-//! What copies of a database promise that are made while it is open.
+//! Promises of copies of a database that are made while it is open.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -116,7 +116,7 @@ fn filled<E: OnDisk>(is_closed: bool) -> FaultyStorage {
     storage
 }
 
-/// What is read of each record: those that are served are as they were put.
+/// Outcome of reading each record: those that are served are as they were put.
 struct Served {
     good: u32,
     /// Numbers of those that are errors.

@@ -52,7 +52,7 @@ fn a_compressed_database_is_refused_by_the_name_of_the_feature_and_stays_as_it_i
             assert_names_feature(options.open(&path), feature, name);
         }
         assert!(log_of(&path) == before, "{name}");
-        // What is unreadable to this build is no damage that a salvage may leave out.
+        // Records that this build cannot read are no damage that a salvage may leave out.
         let into = Database::open(if name.ends_with("tch") { "*" } else { "+" }).unwrap();
         let mut report = |damage| panic!("{name}: {damage}");
         assert_names_feature(salvage(&path, &into, &mut report), feature, name);

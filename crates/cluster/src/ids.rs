@@ -37,7 +37,7 @@ enum Edge {
     Last,
 }
 
-/// What requests for ids beyond an end have found out, in their order.
+/// Findings of requests for ids beyond an end, in their order.
 #[derive(Debug, Default)]
 struct Beyond {
     /// Id after the one that was given out last.

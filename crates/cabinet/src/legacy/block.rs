@@ -29,7 +29,7 @@ const HEAD_BYTES_MAX: usize = 2 + 2 * 8 + 2 + 2 * VARINT_BYTES_MAX;
 /// Bytes of magic and size of a free block.
 const FREE_HEAD_BYTES: u64 = 5;
 
-/// Where blocks are and what they look like.
+/// Offsets of the blocks of a file, and how blocks are encoded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     /// Offset of the first block.

@@ -8,8 +8,8 @@ use flate2::read::DeflateDecoder;
 use std::borrow::Cow;
 use std::io::Read;
 
-/// Most bytes that a compressed byte may stand for, beyond [`EXPANDED_BYTES_FREE`]: what DEFLATE
-/// can come to. What is longer has been made to fill the memory of whoever reads it.
+/// Most bytes that a compressed byte may stand for, beyond [`EXPANDED_BYTES_FREE`]: the most that
+/// DEFLATE reaches. A value with more has been made to fill the reader's memory.
 const EXPANSION_MAX: usize = 1032;
 
 /// Bytes that any number of compressed bytes may stand for.
@@ -31,7 +31,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// What the options of a header ask for; of several the first one counts.
+    /// Returns the codec that the options of a header ask for; of several the first one counts.
     pub(super) fn of_options(options: u8) -> Self {
         [(2, Self::Deflate), (4, Self::Bzip), (8, Self::Tcbs), (16, Self::External)]
             .into_iter()

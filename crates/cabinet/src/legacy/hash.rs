@@ -18,7 +18,7 @@ const WINDOW_BYTES: usize = 256 << 10;
 /// ones at every place where a record could begin would take too long.
 const FOUND_KEY_BYTES_MAX: usize = 4096;
 
-/// What comes next in a file.
+/// Next record or damage in a file.
 pub(super) enum Found {
     /// A record whose key is as it was written.
     Record(Record),

@@ -11,7 +11,7 @@ use crate::Order;
 /// Length of the header, in bytes.
 pub(super) const HEADER_BYTES: usize = 256;
 
-/// What every file begins with.
+/// Bytes that every file begins with.
 const MAGIC: &[u8] = b"ToKyO CaBiNeT";
 
 /// Largest power of two that records may be aligned to.
@@ -25,7 +25,7 @@ const IS_FATAL: u8 = 2;
 
 const LARGE: u8 = 1;
 
-/// What the header of a file says. Sizes and offsets are in bytes.
+/// Contents of a file's header. Sizes and offsets are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Header {
@@ -57,11 +57,11 @@ pub struct Header {
     pub used_bytes: u64,
     /// Offset of the first record.
     pub first_record: u64,
-    /// What only this kind has.
+    /// Fields that only this kind has.
     pub shape: Shape,
 }
 
-/// What a header says of one kind of database only.
+/// Fields of the header that only one kind of database has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Shape {

@@ -23,7 +23,7 @@ pub(super) fn list(path: &Path) -> io::Result<Vec<IndexDescription>> {
     Ok(indices)
 }
 
-/// What `NAME.TYPE` says.
+/// Parses `NAME.TYPE`. `None` if there is no type or an unknown one.
 fn parse(rest: &[u8]) -> Option<IndexDescription> {
     let dot = rest.iter().rposition(|byte| *byte == b'.')?;
     let kind = match &rest[dot + 1..] {

@@ -2,8 +2,8 @@
 //! in both byte orders.
 //!
 //! A [`File`] is never written to, and never held in memory as a whole. The log of a transaction
-//! that was under way when its process ended is taken into account without being applied. What is
-//! damaged is reported by its place, and the rest is read:
+//! that was under way when its process ended is taken into account without being applied.
+//! Damage is reported by its offset, and the rest is read:
 //!
 //! ```no_run
 //! use cabinet::legacy::{File, Item, Visit};
@@ -64,7 +64,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use undo::Undo;
 
-/// What there is in a file, lent to a [`Visit`].
+/// Item of a file, passed to a [`Visit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Item<'a> {
@@ -108,7 +108,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// What is done with the contents of a file.
+/// Receiver of the contents of a file.
 pub trait Visit {
     /// Takes an item; breaking ends the reading.
     fn item(&mut self, item: &Item<'_>) -> ControlFlow<()>;
@@ -211,7 +211,7 @@ impl File {
         Ok(Self { path: path.to_owned(), source, length, header, was_open, is_plain: false })
     }
 
-    /// What its header says, after a transaction that was under way has been undone.
+    /// Returns its header, after a transaction that was under way has been undone.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -314,7 +314,7 @@ fn read_header(path: &Path, source: &Undone, length: u64) -> Result<Header> {
     })
 }
 
-/// Where items go, and damage with the file that it is in.
+/// Passes on items, and damage with the file that it is in.
 struct Output<'a> {
     path: &'a Path,
     visit: &'a mut dyn Visit,

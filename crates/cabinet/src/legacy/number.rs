@@ -47,7 +47,7 @@ pub(super) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
-/// Bytes that are read from front to back. What does not fit answers `None`.
+/// Bytes that are read from front to back. A read that does not fit returns `None`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rest<'a>(pub(super) &'a [u8]);
 

@@ -109,7 +109,7 @@ struct Bits<'a> {
 impl<'a> Bits<'a> {
     fn of(bytes: &'a [u8]) -> Option<Self> {
         let used = usize::from(bytes.first()? & 7);
-        // Where the last byte is full, a further one that is not used follows.
+        // If the last byte is full, a further one that is not used follows.
         Some(Self { bytes, next: 3, end: (bytes.len() - 1) * 8 + used })
     }
 
@@ -147,7 +147,7 @@ impl<'a> Bits<'a> {
 /// The bytes whose places in a list, in which the byte used last is the first, are in the stream.
 fn move_from_front(mut bits: Bits<'_>, max: usize) -> Result<Vec<u8>, &'static str> {
     let mut list: [u8; 256] = std::array::from_fn(|byte| byte as u8);
-    // What the blocks have in front comes on top.
+    // The bytes before each block come on top of the text.
     let max = max.saturating_add(max.div_ceil(BLOCK_BYTES) * INDEX_BYTES);
     let mut bytes = Vec::new();
     while !bits.is_at_end() {

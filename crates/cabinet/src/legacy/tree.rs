@@ -32,7 +32,7 @@ pub(super) const LEAVES_MAX: usize = 1 << 27;
 /// Bytes that are read at a time along the chain, which jumps.
 const WINDOW_BYTES: usize = 16 << 10;
 
-/// Where a leaf's own chain ends.
+/// Stands for the identity of the next leaf at the end of the chain of leaves.
 const NO_LEAF: u64 = 0;
 
 /// Leaves begin with where they are in the chain.
@@ -217,7 +217,7 @@ impl Tree<'_> {
         if let Some(order) = order {
             heads.sort_by(|(one, _), (other, _)| order.compare(one, other));
         }
-        // What is left after the heads' chains follows itself in a ring.
+        // Leaves that are left after the heads' chains follow each other in a ring.
         for place in heads.into_iter().map(|(_, place)| place).chain(unread) {
             let mut next = Some(place).filter(|place| !self.is_read[*place]);
             while let Some(place) = next {

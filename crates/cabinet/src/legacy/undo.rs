@@ -28,7 +28,7 @@ const CHANGE_HEADER_BYTES: usize = 12;
 
 const WINDOW_BYTES: usize = 64 << 10;
 
-/// What is shown instead of the bytes of a database.
+/// Bytes that are shown instead of those of a database.
 pub(super) struct Undo {
     log: Box<dyn ReadAt>,
     /// By their start in the database, without overlaps.
@@ -42,9 +42,9 @@ pub(super) struct Undo {
 /// Bytes of the database that the log holds.
 #[derive(Clone, Copy)]
 struct Piece {
-    /// Where they end in the database.
+    /// Offset of their end in the database, in bytes.
     end: u64,
-    /// Where they start in the log.
+    /// Offset of their start in the log, in bytes.
     log_offset: u64,
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Access {
     /// Which of the query's conditions.
     pub(super) condition: usize,
     pub(super) route: Route,
-    /// What the hint says of it.
+    /// Line of the hint about it.
     pub(super) hint: String,
 }
 

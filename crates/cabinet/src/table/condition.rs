@@ -3,7 +3,7 @@
 use super::number::Number;
 use super::tokens::{before_nul, of_numbers};
 
-/// What a condition asks of a column. The numbers are Tokyo Cabinet's.
+/// Test that a condition applies to a column. The numbers are Tokyo Cabinet's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Operator {
@@ -94,15 +94,15 @@ impl Operator {
     }
 }
 
-/// What a row must fulfil: its column answers the operator. A row without the column does not,
-/// and does if the condition is negated.
+/// Condition that a row must meet: its column matches the operator. A row without the column does
+/// not meet it, and does if the condition is negated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// Name of the column; empty is the primary key.
     pub column: Vec<u8>,
-    /// What is asked of it.
+    /// Test that is applied to the column.
     pub operator: Operator,
-    /// What it is compared with.
+    /// Operand that the column is compared with.
     pub operand: Vec<u8>,
     /// Whether rows that do not answer are meant.
     pub negate: bool,

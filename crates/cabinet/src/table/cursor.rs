@@ -29,7 +29,7 @@ impl KeyRange {
 #[derive(Default)]
 pub(super) struct Step {
     bytes: Vec<u8>,
-    /// Where a record's key begins, where its value does, and where that ends.
+    /// Offsets in `bytes` at which a record's key begins, its value begins, and its value ends.
     records: Vec<(usize, usize, usize)>,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Cursor<'a> {
     step: Step,
     /// The next record of the step.
     at: usize,
-    /// Where the next step begins; `None` behind the last one.
+    /// Position at which the next step begins; `None` after the last one.
     next: Option<Position>,
     /// Records that are sought one by one before the next step goes through many.
     singles: u32,
@@ -257,7 +257,7 @@ pub(super) struct BackCursor<'a> {
     step: Step,
     /// Records of the step that are still to come.
     left: usize,
-    /// What is to come after them lies before this key; `None` if nothing is.
+    /// Key before which the records after them are; `None` if there are none. Empty: no bound.
     end: Option<Vec<u8>>,
 }
 

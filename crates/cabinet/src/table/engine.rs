@@ -1,6 +1,6 @@
 //! A table as any other database: keys are primary keys, values the columns joined by NUL.
 //!
-//! It keeps no flags and no expiry of records. Where a value is put under the empty key, the row
+//! It keeps no flags and no expiry of records. If a value is put under the empty key, the row
 //! gets the next identifier for its key.
 
 use super::cursor::KeyRange;

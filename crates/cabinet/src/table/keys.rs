@@ -5,11 +5,11 @@ pub(super) use crate::table_keys::{ENTRIES, META, ROWS};
 
 use crate::limits::INDEXED_VALUE_BYTES_MAX;
 
-/// What ends an escaped value, as a second byte behind a NUL: all of the value was there, or it
-/// was cut at [`INDEXED_VALUE_BYTES_MAX`].
+/// Ends an escaped value, as a second byte after a NUL: all of the value was there, or it was cut
+/// at [`INDEXED_VALUE_BYTES_MAX`].
 const WHOLE: u8 = 1;
 const CUT: u8 = 2;
-/// What stands behind a NUL that is part of the value.
+/// Byte that follows a NUL that is part of the value.
 const NUL: u8 = 0xff;
 
 /// Key of a row.
@@ -23,8 +23,8 @@ pub(super) fn row(primary: &[u8]) -> Vec<u8> {
 /// Second byte of the keys of entries of indices whose number takes four bytes of its own.
 const LONG_NUMBER: u8 = 0xff;
 
-/// What the keys of an index's entries begin with. Short, for what tells keys apart is to come
-/// early.
+/// Returns the prefix of the keys of an index's entries. It is short, so that the bytes that tell
+/// keys apart come early.
 pub(super) fn entries(index: u32) -> Vec<u8> {
     match u8::try_from(index) {
         Ok(number) if number < LONG_NUMBER => vec![ENTRIES, number],
@@ -32,7 +32,7 @@ pub(super) fn entries(index: u32) -> Vec<u8> {
     }
 }
 
-/// That, of the key of an entry.
+/// Returns that prefix of the key of an entry. `None` if the key is not that of an entry.
 pub(super) fn index_of(key: &[u8]) -> Option<&[u8]> {
     if *key.first()? != ENTRIES {
         return None;
@@ -40,7 +40,7 @@ pub(super) fn index_of(key: &[u8]) -> Option<&[u8]> {
     key.get(..if *key.get(1)? == LONG_NUMBER { 6 } else { 2 })
 }
 
-/// What follows that in the key of an entry.
+/// Returns the part of an entry's key after that prefix. `None` if the key is too short.
 pub(super) fn behind_entries(key: &[u8]) -> Option<&[u8]> {
     key.get(if *key.get(1)? == LONG_NUMBER { 6 } else { 2 }..)
 }

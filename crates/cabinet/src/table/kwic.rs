@@ -8,7 +8,7 @@ use super::query::Query;
 use super::tokens::before_nul;
 use crate::limits::SNIPPETS_MAX;
 
-/// What surrounds a word found.
+/// Marks around a word found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mark {
     /// Nothing.
@@ -27,11 +27,11 @@ pub enum Mark {
 pub struct Kwic {
     /// Characters on either side of a word.
     pub width: usize,
-    /// What surrounds the word.
+    /// Marks around the word.
     pub mark: Mark,
     /// Leave out places that the snippet before shows already.
     pub no_overlap: bool,
-    /// Where nothing is found, answer the beginning of the text.
+    /// If nothing is found, return the beginning of the text.
     pub lead: bool,
 }
 

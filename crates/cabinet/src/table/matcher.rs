@@ -16,8 +16,8 @@ pub(super) struct Matcher {
     test: Test,
 }
 
-/// What a value is tested for. Where Tokyo Cabinet sees C strings, operands end before their first
-/// NUL, and so do the values they are compared with.
+/// Test of a value. If Tokyo Cabinet sees C strings, operands end before their first NUL, and so
+/// do the values they are compared with.
 enum Test {
     Equal(Vec<u8>),
     Includes(Vec<u8>),

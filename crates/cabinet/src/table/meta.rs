@@ -1,4 +1,4 @@
-//! What a table knows of itself: records of a key space of their own
+//! Metadata of a table: records of a key space of their own
 //! (`docs/formats/table.md`).
 
 use super::entries::View;
@@ -60,7 +60,7 @@ pub(super) fn remove_suspicion(engine: &dyn Engine) -> Result<()> {
     engine.write(&batch)
 }
 
-/// What a damaged table says of itself, as far as it can be read.
+/// Metadata of a damaged table, as far as it can be read.
 #[derive(Default)]
 pub(super) struct Notes(BTreeMap<Vec<u8>, Vec<u8>>);
 

@@ -469,8 +469,8 @@ impl Table {
         Ok(())
     }
 
-    /// Where temporary files go: into the folder of the database, if it has one that may be written
-    /// to.
+    /// Returns the folder for temporary files: that of the database, if it has one that may be
+    /// written to, otherwise that of the system.
     fn temporary_folder(&self) -> PathBuf {
         let path = self.engine.persistence().path();
         if path.is_dir() && !self.is_read_only { path } else { std::env::temp_dir() }
@@ -483,11 +483,11 @@ impl Drop for Table {
             return;
         }
         self.keeper = None;
-        // What is not flushed now is made again at the next opening.
+        // Changes that are not flushed now are made again at the next opening.
         if let Err(error) = self.entries.flush() {
             tracing::warn!("closing {}: {error}", self.engine.persistence().path().display());
         }
-        // What is not noted now is counted then.
+        // Numbers that are not noted now are counted then.
         if let Err(error) = meta::write_clean(&*self.engine, self.len(), self.last_uid()) {
             tracing::warn!("closing {}: {error}", self.engine.persistence().path().display());
         }

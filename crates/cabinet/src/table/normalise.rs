@@ -14,7 +14,7 @@ fn fold(letter: char) -> Option<char> {
         0xff01..=0xff5e => char::from((code - 0xfee0) as u8).to_ascii_lowercase(),
         _ => {
             let stripped = accents::strip(letter);
-            // Where lower case takes several characters, the first one carries the letter.
+            // If lower case takes several characters, the first one carries the letter.
             stripped.to_lowercase().next().unwrap_or(stripped)
         }
     })

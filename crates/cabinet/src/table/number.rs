@@ -20,7 +20,7 @@ const NEGATIVE_INFINITY: u8 = 1;
 const ZERO: u8 = 0x80;
 const POSITIVE_INFINITY: u8 = 0xff;
 
-/// What the text of a column means as a number.
+/// Number that the text of a column means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Number {
     /// `nan`: neither equal to anything, nor less, nor greater.
@@ -49,7 +49,7 @@ impl Number {
             || matches!(word.as_deref(), Some(b"inf" | b"nan"))
     }
 
-    /// Reads the number that a text begins with, behind white space. What is not a number is 0.
+    /// Reads the number that a text begins with, after white space. Other text is 0.
     pub(super) fn parse(text: &[u8]) -> Self {
         let start = text.iter().position(|&byte| byte > b' ').unwrap_or(text.len());
         let (negative, rest) = match &text[start..] {

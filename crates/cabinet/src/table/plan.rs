@@ -2,9 +2,9 @@
 //! sorted.
 //!
 //! The index with the fewest entries for its condition leads; how many those are is counted, up to
-//! a bound. Lists in the order of primary keys are intersected with it. What no index answers is
-//! tested on the rows. If few results are wanted in the order of an indexed column, and the
-//! conditions leave many rows, that index is walked instead of sorting.
+//! a bound. Lists in the order of primary keys are intersected with it. Conditions that no
+//! index answers are tested on the rows. If few results are wanted in the order of an indexed
+//! column, and the conditions leave many rows, that index is walked instead of sorting.
 
 use super::access::{Access, Route, Walk};
 use super::entries::View;
@@ -23,7 +23,7 @@ const COUNTED_ENTRIES_MAX: u64 = 2048;
 /// An index is walked in its order if at most one in so many of the rows is wanted.
 const ROWS_PER_WANTED: u64 = 5;
 
-/// What leads to the rows.
+/// Source of the rows.
 pub(super) enum Driver {
     /// All rows are looked at.
     Scan,
@@ -47,7 +47,7 @@ pub(super) struct Plan {
     pub(super) hint: Vec<String>,
 }
 
-/// What is known when a query is planned.
+/// Facts that are known when a query is planned.
 pub(super) struct Known<'a> {
     pub(super) view: View<'a>,
     /// Indices that may be used, the rows themselves among them.
@@ -63,7 +63,7 @@ impl Known<'_> {
         let mut accesses = self.accesses(query);
         let ordering = query.order.as_ref().and_then(|order| self.walk_in_order(order));
         let mut leader_count = None;
-        // What is walked for the only condition and in the order asked for leads in any case.
+        // An index walked for the only condition and in the order asked for leads in any case.
         let is_settled = match (&accesses[..], &ordering) {
             ([Access { route: Route::Walk(walk), .. }], Some(ordering)) => {
                 Arc::ptr_eq(&walk.index, &ordering.index)

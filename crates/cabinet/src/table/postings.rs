@@ -32,9 +32,9 @@ pub(super) enum Formula {
 
 /// Entries with one prefix.
 pub(super) struct Term {
-    /// What stands in front of the primary key.
+    /// Bytes of the entries' keys before the primary key.
     pub(super) prefix: Vec<u8>,
-    /// Where they are: with the prefix, unless fewer are meant.
+    /// Range of their keys: all with the prefix, unless fewer are meant.
     pub(super) range: KeyRange,
     /// Whether each of them is a row that is meant, or only may be one.
     pub(super) is_exact: bool,
@@ -59,11 +59,11 @@ pub(super) trait Postings {
     fn seek(&mut self, primary: &[u8]) -> Result<Option<Posting>>;
 }
 
-/// What opening a formula needs.
+/// Parameters for opening a formula.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) view: View<'a>,
-    /// For what has to be sorted.
+    /// Folder for the temporary files of lists that have to be sorted.
     pub(super) folder: &'a Path,
     /// Budget of one list.
     pub(super) budget_bytes: usize,
@@ -212,7 +212,7 @@ impl Postings for TermPostings<'_> {
 /// Rows in which all terms occur, each as far from the beginning of the phrase as it should.
 struct PhrasePostings<'a> {
     terms: Vec<(u32, TermPostings<'a>)>,
-    /// Where the phrase may begin in a row.
+    /// Places where the phrase may begin in a row, in characters of the normalised text.
     beginnings: Vec<u32>,
 }
 

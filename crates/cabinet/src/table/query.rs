@@ -67,12 +67,12 @@ impl Query {
     }
 }
 
-/// What a search did.
+/// Outcome and cost of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// How many results there were.
     pub count: u64,
-    /// What was done, in the words of Tokyo Cabinet, a line for each.
+    /// Steps of the search in the words of Tokyo Cabinet, one line each.
     pub hint: String,
     /// How many rows were read to be tested or sorted.
     pub rows_read: u64,
@@ -84,12 +84,12 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SetOperation {
-    /// What is in any of them.
+    /// Results of any of them.
     #[default]
     Union = 0,
-    /// What is in all of them.
+    /// Results that all of them have.
     Intersection = 1,
-    /// What is in the first and in none of the others.
+    /// Results of the first that none of the others has.
     Difference = 2,
 }
 

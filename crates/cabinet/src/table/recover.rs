@@ -1,7 +1,7 @@
-//! Opening a table of which a part is lost: what can be told is set right, and what cannot is said.
+//! Opening a table with a lost part: what can be told is set right, and the rest is reported.
 //!
-//! Rows say everything. Where changes of the tree beneath were lost to damage, rows that are left
-//! may have other entries than the blocks of the indices, so all blocks go and are made again. The
+//! Rows say everything. If changes of the tree beneath were lost to damage, rows that are left may
+//! have other entries than the blocks of the indices, so all blocks are removed and made again. The
 //! tree leaves a note for that, which stays until it is done.
 
 use super::cursor::KeyRange;
@@ -39,7 +39,7 @@ pub(super) fn uid_of(primary: &[u8]) -> Option<u64> {
     (uid <= TOLD_UID_MAX).then_some(uid)
 }
 
-/// What the keys of all rows tell.
+/// Number of rows and greatest identifier, as told by the keys of all rows.
 #[derive(Default)]
 pub(super) struct Survey {
     pub(super) rows: u64,

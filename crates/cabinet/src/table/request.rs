@@ -26,7 +26,7 @@ use crate::limits::VALUE_BYTES_MAX;
 use crate::{Error, Result};
 use std::ops::ControlFlow;
 
-/// What stands in front of the hint in the last element of an answer.
+/// Bytes before the hint in the last element of an answer.
 const HINT_MARK: &[u8] = b"\0\0[[HINT]]\n";
 
 /// A search with what is to be done with the results.
@@ -49,13 +49,13 @@ pub struct SearchRequest {
     pub flaw: Option<String>,
 }
 
-/// What a search answers.
+/// Answer to a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchAnswer {
     /// Keys, rows (names and values joined by NUL), or a number; then the hint, if it was asked
     /// for.
     pub elements: Vec<Vec<u8>>,
-    /// What was done.
+    /// Outcome and cost of the search.
     pub report: Report,
 }
 

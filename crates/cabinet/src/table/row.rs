@@ -206,8 +206,8 @@ impl<'a> RowView<'a> {
         self.0
     }
 
-    /// Names and values, in the order in which the columns were added. What does not parse ends
-    /// them.
+    /// Returns names and values, in the order in which the columns were added. Bytes that do not
+    /// parse end them.
     pub fn columns(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let mut rest = self.0;
         std::iter::from_fn(move || {

@@ -18,7 +18,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a match is handed to: its primary key, and its sort key if the order is not yet right.
+/// Takes a match: its primary key, and its sort key if the order is not yet right.
 type Take<'t> = dyn FnMut(&[u8], Option<Vec<u8>>) -> Result<ControlFlow<()>> + 't;
 
 /// Rows looked at in one step of a scan; more are left for the next one.

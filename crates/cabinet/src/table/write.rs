@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Locks that writers of rows queue at.
 pub(super) const STRIPES: usize = 256;
 
-/// What becomes of a row.
+/// Change of a row.
 pub(super) enum RowChange {
     Keep,
     /// The row as it is stored.
@@ -97,7 +97,7 @@ impl Table {
         }
     }
 
-    /// Where there is no index.
+    /// Changes a row of a table without indices.
     fn change_row<T>(
         &self,
         primary: &[u8],
@@ -283,8 +283,8 @@ fn put_row(batch: &mut Batch, primary: &[u8], expected: Option<Version>, row: Op
     batch.changes.push((key, change));
 }
 
-/// What changes in the entries of indices when a row becomes another one. Notes in the batch where
-/// not all of a value is in its entry.
+/// Returns the changes of the entries of indices when a row becomes another one. Notes in the batch
+/// the indices in which an entry does not have all of its value.
 fn entries_changes(
     batch: &mut Batch,
     indices: &[Arc<Index>],
@@ -309,7 +309,7 @@ fn entries_changes(
             index.has_cut_values.store(true, Ordering::Release);
             meta::put_cut(batch, index.id);
         }
-        // What a row had may be more than one may get: an index may have come since.
+        // An old row may have more than a new one may get: an index may have been added since.
         for (bytes, max) in [
             (before.content_bytes(), BATCH_BYTES_MAX),
             (after.content_bytes(), ROW_ENTRIES_BYTES_MAX),

@@ -70,7 +70,7 @@ pub(crate) fn segments(files: &Files) -> Vec<String> {
     files.keys().filter(|name| name.ends_with(".log")).cloned().collect()
 }
 
-/// What was done to files.
+/// Damage that was done to files.
 #[derive(Debug, Default)]
 pub(crate) struct Damaged {
     /// For those who look into a failure.

@@ -66,8 +66,8 @@ fn fixed(storage: FaultyStorage, options: &Options) -> cabinet::Result<Opened> {
 const KINDS: [Kind; 2] =
     [Kind { path: "casket.tch", open: hash }, Kind { path: "casket.tcf", open: fixed }];
 
-/// Where each key's record was when the files were damaged cannot be told from outside, but what
-/// each key had: all of its values.
+/// All values that each key had. The offset of its record when the files were damaged cannot be
+/// told from outside.
 struct History {
     present: Values,
     past: BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>,
@@ -203,8 +203,8 @@ fn one(kind: &Kind, seed: u64) {
             Err(error) => panic!("{context}: {error}"),
         }
     }
-    // What was being appended by a process that is killed may be torn in its last record, and
-    // behind that nothing is written: damage that looks so is not to be told from it.
+    // The last record that a killed process was appending may be torn, and nothing is written
+    // after it: damage that looks so cannot be told from it.
     let looks_unwritten = is_killed && context.contains("zeros");
     let tolerated = match looks_unwritten {
         true => KEYS,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const KEYS: u64 = 150;
 
-/// What a redo record has before the value that becomes the only one of its key.
+/// Byte of a redo record before the value that becomes the only one of its key.
 const SET: u8 = 4;
 
 type Places = BTreeMap<Vec<u8>, (String, Range<usize>)>;
@@ -94,7 +94,7 @@ impl Subject for TableDatabase {
     }
 }
 
-/// What was done to a database.
+/// Values that a database was given.
 #[derive(Default)]
 struct History {
     now: Values,
@@ -209,7 +209,7 @@ fn change<S: Subject>(
     }
 }
 
-/// What a database answers.
+/// Keys that a database does not return as it should.
 #[derive(Debug, Default)]
 struct Answers {
     /// Keys that have other values than they should have.
@@ -266,8 +266,8 @@ fn check_files<S: Subject>(storage: &FaultyStorage) -> cabinet::Result<Vec<Damag
     Ok(found)
 }
 
-/// Where the record of the last change of each key is, by the name of its file, as far as it is
-/// known.
+/// Returns the file name and the range of bytes of the record of each key's last change, as far as
+/// they are known.
 fn last_changes<S: Subject>(files: &Files, history: &History) -> Places {
     const HEADER_BYTES: usize = 24;
     let mut places = Places::new();

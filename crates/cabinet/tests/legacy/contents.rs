@@ -1,4 +1,4 @@
-//! What a file holds, by way of the library and by way of what is expected of it.
+//! Contents of a file, as the library reads them and as they are expected.
 
 use cabinet::Damage;
 use cabinet::legacy::{File, Item, Visit};
@@ -85,7 +85,7 @@ pub(crate) fn files() -> Vec<PathBuf> {
     files
 }
 
-/// What a file is expected to hold.
+/// Returns the contents that a file is expected to have.
 pub(crate) fn expected(path: &Path) -> Vec<(Vec<u8>, Value)> {
     let name = path.file_name().unwrap().to_str().unwrap();
     let dump = |suffix: &str| fs::read(folder().join("expected").join(format!("{name}.{suffix}")));

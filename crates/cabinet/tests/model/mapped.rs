@@ -61,7 +61,7 @@ pub(crate) const COLUMNS: [&[u8]; 4] = [b"lexical", b"decimal", b"token", b"qgra
 /// Longest value of which all columns are made, in bytes.
 const SHORT_BYTES_MAX: usize = 64;
 
-/// What stands behind each value, so that it is never empty.
+/// Byte that follows each value, so that it is never empty.
 const END: u8 = b'.';
 
 impl Mapping for Rows {

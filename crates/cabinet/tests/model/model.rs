@@ -161,7 +161,7 @@ pub(crate) struct Record {
     pub(crate) version: Version,
 }
 
-/// What a database should hold.
+/// Contents that a database should have.
 #[derive(Clone)]
 struct Model {
     records: BTreeMap<Vec<u8>, Record>,
@@ -169,7 +169,7 @@ struct Model {
     newest: Version,
     time: ManualClock,
     keeps_meta: bool,
-    /// What may be there after a crash.
+    /// States that may be there after a crash.
     possible: Possible,
 }
 
@@ -214,7 +214,7 @@ impl Model {
         let old = self.live(key).cloned();
         let old_value = old.as_ref().map(|old| old.value.as_slice());
         let old_meta = old.as_ref().map_or(Meta::NONE, |old| old.meta);
-        // What becomes of the record: `None` is nothing.
+        // New state of the record; `None` if there is none afterwards.
         let new: Option<(Vec<u8>, Meta)> = match operation {
             RecordOperation::Get => {
                 assert_eq!(database.get(key).unwrap().as_deref(), old_value);
@@ -415,7 +415,7 @@ impl Model {
         }
     }
 
-    /// What has expired may stay until it is reclaimed.
+    /// Removes a live record. An expired one may stay until it is reclaimed.
     fn remove(&mut self, key: &[u8]) {
         if self.live(key).is_some() {
             self.records.remove(key);

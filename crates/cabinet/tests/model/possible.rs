@@ -1,4 +1,4 @@
-//! What a database may hold after a crash.
+//! Contents that a database may have after a crash.
 //!
 //! For each record: what it was when it was last acknowledged, or anything that it became since.
 //! For changes that were made together: all or nothing.
@@ -68,8 +68,8 @@ impl Possible {
                 "{key:?} is {found:?}, which is none of {} possible states",
                 states.len(),
             );
-            // What it certainly is at, or not yet at; one that looks the same earlier and later
-            // says nothing.
+            // Steps that the record is certainly at, or not yet at. A state that looks the same
+            // earlier and later tells nothing.
             let steps = || matching.iter().map(|state| state.step);
             let (first, last) = (steps().min().unwrap_or(0), steps().max().unwrap_or(0));
             if first == last {

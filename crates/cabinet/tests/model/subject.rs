@@ -32,7 +32,7 @@ pub(crate) trait Subject: Sized {
     /// Has it change something beside its records.
     fn rearrange(&mut self, _choice: u8) {}
 
-    /// What has to hold beside the records being there.
+    /// Checks what has to hold besides the records being there.
     fn check(&self) {}
 
     /// Closes it in good order and opens it again. All must be there.
@@ -254,8 +254,9 @@ impl<E: Modelled> Disk<E> {
         self.opened = Some(Opened { engine, database });
     }
 
-    /// Opens what is left after the crash. What the old handle does on closing happens to
-    /// the old storage.
+    /// Opens the storage that is left after the crash. Changes that the old handle makes on
+    /// closing happen to the old storage.
+    ///
     /// A crash leaves nothing that checking takes for damage, and opening agrees.
     fn go_on(&mut self, storage: FaultyStorage) {
         let path = Path::new(E::PATH);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// A database without threads of its own, so small that everything happens all the time.
 pub(crate) trait OnDisk: Sized {
-    /// Where it is.
+    /// Path of the database.
     const PATH: &str;
 
     fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self>;

@@ -147,7 +147,7 @@ fn keeps_to_the_cap(is_indexed: bool) {
         let bytes = figure(&table, "page_bytes");
         assert!(bytes <= CAP + OVER_BYTES_MAX, "{bytes} bytes after {number} puts");
         if number % 5000 == 0 {
-            // What goes through all rows does not keep all.
+            // A scan of all rows does not keep them all from eviction.
             rows(&table);
         }
         if number % 100 == 0 {
@@ -166,7 +166,7 @@ fn keeps_to_the_cap(is_indexed: bool) {
     let bytes = figure(&table, "page_bytes");
     assert!(bytes > CAP * 3 / 4, "{bytes} bytes");
     assert!(files_bytes <= FILES_OF_CAP * CAP, "{files_bytes} bytes of files");
-    // What the table knows of itself is there.
+    // The metadata of the table is there.
     assert_eq!(table.generate_uid().unwrap(), uid + 1);
     let indices = table.indices();
     assert_eq!(indices.len(), if is_indexed { INDICES.len() } else { 0 });

@@ -1,4 +1,4 @@
-//! What a table promises, over each engine that it can stand on.
+//! Promises of a table, over each engine that it can be built on.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -128,7 +128,7 @@ pub(crate) fn compare(order: &Order, one: (&[u8], &Row), other: (&[u8], &Row)) -
     }
 }
 
-/// What is not a number comes first.
+/// Compares two values as numbers. NaN comes first.
 fn compare_numbers(one: &[u8], other: &[u8]) -> Ordering {
     let (one, other) = (number(text(one)), number(text(other)));
     match (one.is_nan(), other.is_nan()) {

@@ -146,7 +146,7 @@ fn indices_that_were_half_built_are_removed_and_not_used() {
     let table = Table::new(Arc::clone(&engine), &options).unwrap();
     table.put(b"p1", &row("age=30")).unwrap();
     table.put(b"p2", &row("age=31")).unwrap();
-    // What building has written when the process dies: a note that index 7 is to go, and an entry.
+    // Building has written this when the process dies: a note to remove index 7, and an entry.
     let put = |key: &[u8]| engine.put(key, b"", Meta::NONE, cabinet::Wait::Block).unwrap();
     put(b"\x00d\x00\x00\x00\x07");
     put(b"\x02\x07\x81\x1e\x00p1");

@@ -178,7 +178,7 @@ fn the_last_page_of_a_checkpoint_is_no_torn_record_after_a_kill() {
         let lost: Vec<usize> = lost.collect();
         assert!(lost.len() < 20 && lost.last() == Some(&(KEYS - 1)), "{lost:?}");
         assert_eq!(lost.len(), KEYS - lost[0], "{lost:?}");
-        // What is written now must not come to where the page was.
+        // Bytes written now must not be put at the offset of the page.
         for number in 0..lost[0] {
             database.put(&key(number), &value(number, 1)).unwrap();
         }

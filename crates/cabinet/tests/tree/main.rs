@@ -1,4 +1,4 @@
-//! What a tree promises beyond what all engines do.
+//! Promises of a tree beyond those of all engines.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

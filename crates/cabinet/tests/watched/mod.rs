@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a storage is about to do.
+/// Operation that a storage is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// A file is to be removed.
@@ -15,7 +15,7 @@ pub(crate) enum Step {
     Write,
     /// Names in a directory are to be made durable.
     SyncNames,
-    /// A file or a name is to change otherwise. What is appended through a map is no change.
+    /// A file or a name is to change otherwise. Appending through a map is no change.
     Change,
 }
 

@@ -24,7 +24,7 @@ use std::path::Path;
 /// servers may differ, and a change gets its version some time before it is made.
 const RECENT_MS: u64 = 5 * 60 * 1000;
 
-/// What an entry tells of its row.
+/// Relation of an entry to its row's own entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Led {
     /// It is that of the row.

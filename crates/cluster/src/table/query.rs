@@ -46,7 +46,7 @@ const READ_BYTES: usize = 8 << 20;
 /// Ranges that one query reads, one after the other. A condition with more is tested on rows.
 const RANGES_MAX: usize = 256;
 
-/// What leads to the rows.
+/// Source of the rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Driver {
     /// Ranges of the keys.

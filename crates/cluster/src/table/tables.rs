@@ -1,4 +1,4 @@
-//! What the upkeep of rows and indexes needs of the cluster: a few statements, each of which is
+//! Statements that the upkeep of rows and indexes needs of the cluster: a few, each of which is
 //! executed alone. Tests execute them in an order of their own.
 
 use super::definitions::Definitions;
@@ -54,7 +54,7 @@ impl Names {
         self.0.iter().flat_map(each).collect()
     }
 
-    /// Reads stored bytes. What does not parse ends them.
+    /// Reads stored bytes. Bytes at the end that are fewer than a name are left out.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         let each = |bytes: &[u8; NAME_BYTES]| {
             let [a, b, c, d, name @ ..] = *bytes;

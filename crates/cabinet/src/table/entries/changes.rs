@@ -8,7 +8,7 @@ use crate::limits::ROW_ENTRIES_BYTES_MAX;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// What stands for the length of the value of an entry that is removed.
+/// Stands for the length of the value of an entry that is removed.
 const REMOVED: u32 = u32::MAX;
 
 /// The 24 bytes of a key behind the first one, which is the same in all, as numbers.
@@ -17,7 +17,7 @@ type Head = [u64; 3];
 #[derive(Clone, Copy, Debug)]
 struct Item {
     head: Head,
-    /// Where the key begins; the value is behind it.
+    /// Offset of the key in the changes' bytes; the value follows it.
     start: u32,
     key_len: u32,
     value_len: u32,
@@ -162,7 +162,7 @@ impl Changes {
         self.items.dedup_by(|other, one| one.head == other.head && key(one) == key(other));
     }
 
-    /// What becomes of the entries of a row whose column has changed.
+    /// Returns the changes of the entries of a row whose column has changed.
     pub(in crate::table) fn between(mut old: Self, mut new: Self) -> Self {
         if old.is_empty() {
             return new;

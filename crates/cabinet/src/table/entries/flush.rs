@@ -90,7 +90,7 @@ fn weave<'c>(
     {
         taken += key.len() + value.map_or(0, <[u8]>::len);
         let key = &key[keys::index_of(key).map_or(0, <[u8]>::len)..];
-        // What the change shares with the last entry of the block, which is before it.
+        // Bytes that the change shares with the last entry of the block, which is before it.
         let mut shared: Option<usize> = None;
         let mut is_same = false;
         while is_old {

@@ -3,14 +3,14 @@
 //! A row has dozens of entries, all over its indices, and most take a few bytes. So they are not
 //! put one by one: changes are gathered in memory, and now and then taken into the [`block`]s that
 //! they belong to, all in the order of their keys, by a thread of its [own](keeper). A [`View`]
-//! shows both together. What a crash would lose is made again from the [`journal`].
+//! shows both together. Changes that a crash would lose are made again from the [`journal`].
 //!
 //! # Locks
 //!
-//! In the order in which they are taken: `flushing` (one flush at a time); `gate` (for reading by
-//! who changes a row, until its changes are in memory; for writing, for a moment, by a flush, which
-//! so knows that all changes that the journal has by then are in memory); `state`. A thread that
-//! takes them may hold the table's `structure` and a stripe.
+//! In the order in which they are taken: `flushing` (one flush at a time); `gate` (for reading by a
+//! thread that changes a row, until its changes are in memory; for writing, for a moment, by a
+//! flush, which so knows that all changes that the journal has by then are in memory); `state`. A
+//! thread that takes them may hold the table's `structure` and a stripe.
 
 mod block;
 mod changes;
@@ -104,7 +104,7 @@ impl State {
     }
 }
 
-/// What changes in the entries of one row.
+/// Changes of the entries of one row.
 pub(super) struct RowEntries<'r> {
     pub(super) primary: &'r [u8],
     /// The row as it was stored before.

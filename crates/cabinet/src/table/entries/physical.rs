@@ -1,4 +1,4 @@
-//! What blocks are called: the number of their index, and up to which key they go.
+//! Names of blocks: the number of their index, and the key up to which they go.
 //!
 //! A block has the entries up to its name that are behind the name of the block before it. So the
 //! block that an entry belongs to is the first one at or after it, and a block that is divided
@@ -22,8 +22,8 @@ pub(super) fn last_of(index: &[u8]) -> Vec<u8> {
     [index, &[LAST]].concat()
 }
 
-/// What a record is called, if it is a block of an index: the key up to which it goes, or nothing
-/// if it is the last one.
+/// Returns the key up to which a block of an index goes, `Some(None)` if it is the last one. `None`
+/// if the record of this name is not a block of the index.
 pub(super) fn last(index: &[u8], name: &[u8]) -> Option<Option<Vec<u8>>> {
     match name.strip_prefix(index)?.split_first()? {
         (&UP_TO, rest) => Some(Some([index, rest].concat())),

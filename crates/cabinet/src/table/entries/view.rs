@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Changes of one run that a step takes in at most, so that it is short where there are many.
 const CHANGES_MAX: usize = 256;
 
-/// What a query sees of a table's engine.
+/// View that a query has of a table's engine.
 #[derive(Clone, Copy)]
 pub(in crate::table) struct View<'a> {
     pub(in crate::table) engine: &'a dyn Engine,

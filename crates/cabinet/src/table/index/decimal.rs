@@ -10,7 +10,7 @@ pub(super) fn put(index: &Index, primary: &[u8], value: &[u8], entries: &mut Cha
     put_bare(entries, &prefix(index, &Number::parse(before_nul(value))), primary);
 }
 
-/// What entries of this number begin with.
+/// Returns the prefix of the keys of this number's entries.
 pub(in crate::table) fn prefix(index: &Index, number: &Number) -> Vec<u8> {
     let mut prefix = index.prefix();
     number.encode(&mut prefix);

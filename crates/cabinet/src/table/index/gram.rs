@@ -58,12 +58,12 @@ pub(super) fn put(index: &Index, primary: &[u8], value: &[u8], entries: &mut Cha
     }
 }
 
-/// What entries of a gram begin with.
+/// Returns the prefix of the keys of a gram's entries.
 pub(in crate::table) fn whole(index: &Index, gram: &[char]) -> Vec<u8> {
     key(beginning(index, gram), &[&[END]])
 }
 
-/// What entries of all grams begin with that begin with these characters.
+/// Returns the prefix of the keys of entries of all grams that begin with these characters.
 pub(in crate::table) fn beginning(index: &Index, characters: &[char]) -> Vec<u8> {
     let text: String = characters.iter().collect();
     key(index.prefix(), &[&[PART], text.as_bytes()])

@@ -10,8 +10,8 @@ pub(super) fn put(index: &Index, primary: &[u8], value: &[u8], entries: &mut Cha
     !is_cut
 }
 
-/// What entries of exactly this value begin with, and whether others share it because the value
-/// is too long.
+/// Returns the prefix of the keys of entries of exactly this value, and whether other values share
+/// it because the value is too long.
 pub(in crate::table) fn whole(index: &Index, value: &[u8]) -> (Vec<u8>, bool) {
     let mut prefix = index.prefix();
     let is_cut = keys::push_escaped(&mut prefix, value);

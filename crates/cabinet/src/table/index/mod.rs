@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// An index as the table has it in memory.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// What its entries are stored under; never used twice.
+    /// Number that its entries are stored under; never used twice.
     pub(super) id: u32,
     /// The column; empty is the primary key.
     pub(super) column: Vec<u8>,
@@ -57,7 +57,7 @@ impl Index {
         self.kind == IndexKind::Lexical && self.column.is_empty()
     }
 
-    /// What the keys of its entries begin with.
+    /// Returns the prefix of the keys of its entries.
     pub(super) fn prefix(&self) -> Vec<u8> {
         if self.is_rows() { vec![keys::ROWS] } else { keys::entries(self.id) }
     }

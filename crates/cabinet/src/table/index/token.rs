@@ -29,15 +29,15 @@ pub(super) fn put(index: &Index, primary: &[u8], value: &[u8], entries: &mut Cha
     }
 }
 
-/// What entries of this token begin with, and whether others share it because the token is too
-/// long.
+/// Returns the prefix of the keys of this token's entries, and whether other tokens share it
+/// because the token is too long.
 pub(in crate::table) fn whole(index: &Index, token: &[u8]) -> (Vec<u8>, bool) {
     let mut prefix = key(index.prefix(), &[&[PART]]);
     let is_cut = keys::push_escaped(&mut prefix, token);
     (prefix, is_cut)
 }
 
-/// What entries of rows begin with of which not everything is indexed.
+/// Returns the prefix of the keys of entries of rows of which not everything is indexed.
 pub(in crate::table) fn more(index: &Index) -> Vec<u8> {
     key(index.prefix(), &[&[MORE]])
 }

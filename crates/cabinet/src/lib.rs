@@ -90,6 +90,7 @@ mod fixed;
 #[cfg(feature = "internals")]
 pub mod fixed;
 mod hash;
+mod heap;
 mod indexed;
 mod inventory;
 #[cfg_attr(

@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 const RECORDS_EIGHTHS: u64 = 6;
 const RECORDS_EIGHTHS_OF_LIMIT: u64 = 4;
 
-/// Share of the [usable memory](UsableMemory) that the pages of a tree take unless told otherwise,
+/// Share of the [usable memory](UsableMemory) that a tree's memory takes unless told otherwise,
 /// as a divisor, and its bounds in bytes.
 const CACHE_SHARE: u64 = 16;
 const CACHE_BYTES_DEFAULT: RangeInclusive<u64> = 1 << 20..=1 << 30;
@@ -54,7 +54,8 @@ pub struct Options {
     /// Trees: the order of keys. It is chosen when the database is created; `None` is whatever
     /// that was, and lexical for a new one.
     pub order: Option<Order>,
-    /// Trees: most bytes of pages in memory, beside what is being worked on; `None` is a
+    /// Trees: most bytes of memory for pages, leaves and the directory, beside what is being worked
+    /// on; pages may take a quarter of it however much the others take. `None` is a
     /// sixteenth of the [usable memory](UsableMemory), but at least 1 MiB and at most 1 GiB. Tables
     /// keep changes of their indices in memory beside that, about an eighth of it or 32 MiB,
     /// whichever is less; up to twice that while they are taken into pages.
@@ -125,7 +126,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Most bytes of a tree's pages in memory.
+    /// Most bytes of a tree's memory.
     pub(crate) fn cache_bytes_max(&self) -> usize {
         let default = || share_of_memory(CACHE_SHARE, &CACHE_BYTES_DEFAULT);
         usize::try_from(self.cache_bytes.unwrap_or_else(default)).unwrap_or(usize::MAX)

@@ -275,7 +275,8 @@ impl Shared {
     /// Counts the bytes of a page in memory, and those that the next checkpoint has to write.
     #[inline]
     pub(super) fn charge(&self, loaded: &mut Loaded) {
-        self.cache.charge(&mut loaded.charged, loaded.page.memory_bytes());
+        let memory_bytes = loaded.memory_bytes();
+        self.cache.charge(&mut loaded.charged, memory_bytes);
         // Rounded, so that not every change is told; to a power of two, which costs no division.
         let step = (self.leaf_bytes / UNWRITTEN_STEPS).next_power_of_two();
         let rounded = || (loaded.page.bytes() + step - 1) & !(step - 1);
@@ -330,6 +331,7 @@ impl Shared {
         for (lower, handle) in places {
             directory.insert(lower, handle);
         }
+        self.cache.note_directory(&directory);
         generation
     }
 
@@ -516,7 +518,8 @@ impl Shared {
             return None;
         }
         let mut loaded = Loaded { page, home: Some(home), charged: 0, unwritten: 0, inserted: 0 };
-        self.cache.charge(&mut loaded.charged, loaded.page.memory_bytes());
+        let memory_bytes = loaded.memory_bytes();
+        self.cache.charge(&mut loaded.charged, memory_bytes);
         state.content = Content::Loaded(Box::new(loaded));
         *state.checked.get_mut() = self.period_of(home);
         state.note_use();

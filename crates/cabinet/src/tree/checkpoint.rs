@@ -29,6 +29,7 @@
 use super::Shared;
 use super::access::{is_page, not_a_page};
 use super::cell::{push_length, split_length};
+use super::directory::Directory;
 use super::leaf::{Home, State};
 use crate::limits::KEY_BYTES_MAX;
 use crate::log::checkpoint::Checkpoint;
@@ -111,6 +112,11 @@ pub(super) fn pack(lines: &mut Vec<u8>) -> Vec<u64> {
     );
     lines.clear();
     block
+}
+
+/// Bytes of the list of all leaves, about.
+pub(super) fn list_bytes<T>(directory: &Directory<T>) -> u64 {
+    (directory.len() * (LINE_BYTES + 1) + directory.bounds_bytes()) as u64
 }
 
 /// The lines of a block, unless it is none.
@@ -207,9 +213,9 @@ impl Shared {
         })?;
         self.replayed_bytes.store(0, Ordering::Relaxed);
         self.cache.forget_gone();
-        let directory_bytes = self.directory.read().memory_bytes() as u64;
-        self.directory_bytes.store(directory_bytes, Ordering::Relaxed);
-        self.log.space().quota().note_checkpoint_bytes(directory_bytes);
+        let list_bytes = list_bytes(&self.directory.read());
+        self.list_bytes.store(list_bytes, Ordering::Relaxed);
+        self.log.space().quota().note_checkpoint_bytes(list_bytes);
         self.log.remove_segments(&|segment| {
             segment.number < first && !segment.is_kept() && !needed.contains(&segment.slot)
         })?;
@@ -366,7 +372,7 @@ impl Shared {
         let live: u64 = segments.iter().map(|segment| segment.live_bytes.get()).sum();
         // Pages that have changed count where they are.
         let pages = live.max(self.cache.bytes() as u64);
-        let list = self.directory_bytes.load(Ordering::Relaxed);
+        let list = self.list_bytes.load(Ordering::Relaxed);
         (pages * 4)
             .clamp(DUE_BYTES_MIN, DUE_BYTES_MAX)
             .max((pages / 2).min(DUE_BYTES_MAX_OF_LARGE))

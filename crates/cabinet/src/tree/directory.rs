@@ -5,7 +5,7 @@
 //! lines of each of two levels, and compares keys only where heads are equal. With 8 KiB leaves
 //! two levels serve a terabyte; a bound costs about 100 bytes.
 
-use crate::Order;
+use crate::{Order, heap};
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -20,8 +20,12 @@ pub(super) struct Directory<T> {
     /// Heads of the first bound of each chunk.
     heads: Vec<u64>,
     chunks: Vec<Chunk<T>>,
+    /// Number of places.
+    places: usize,
     /// Bytes of all lower bounds.
     bounds_bytes: usize,
+    /// Bytes of memory that chunks and lower bounds take.
+    chunks_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -34,6 +38,36 @@ struct Chunk<T> {
 struct Place<T> {
     lower: Box<[u8]>,
     leaf: T,
+}
+
+impl<T> Chunk<T> {
+    /// Bytes of memory it takes, beside lower bounds and what the places have.
+    fn memory_bytes(&self) -> usize {
+        heap::list_bytes::<u64>(self.heads.capacity())
+            + heap::list_bytes::<Place<T>>(self.places.capacity())
+    }
+
+    /// Makes room for a place. Chunks that doubled their room would have too much of it.
+    fn reserve_one(&mut self) {
+        if self.places.len() == self.places.capacity() {
+            self.places.reserve_exact(spare(self.places.len()));
+        }
+        if self.heads.len() == self.heads.capacity() {
+            self.heads.reserve_exact(spare(self.heads.len()));
+        }
+    }
+
+    /// Gives back most of the room that is not needed.
+    fn shrink(&mut self) {
+        let places = self.places.len();
+        self.places.shrink_to(places + spare(places));
+        self.heads.shrink_to(places + spare(places));
+    }
+}
+
+/// Places for which a chunk of so many has room beside them.
+fn spare(places: usize) -> usize {
+    places / 8 + 1
 }
 
 /// Where a place is, until the directory changes.
@@ -52,27 +86,42 @@ impl<T> Directory<T> {
     /// Places in the order of their lower bounds. There must be one.
     pub(super) fn from_sorted(order: Order, places: Vec<(Box<[u8]>, T)>) -> Self {
         debug_assert!(!places.is_empty());
-        let bounds_bytes = places.iter().map(|(lower, _)| lower.len()).sum();
-        let mut directory = Self { order, heads: Vec::new(), chunks: Vec::new(), bounds_bytes };
+        let mut directory = Self {
+            order,
+            heads: Vec::new(),
+            chunks: Vec::new(),
+            places: places.len(),
+            bounds_bytes: places.iter().map(|(lower, _)| lower.len()).sum(),
+            chunks_bytes: places.iter().map(|(lower, _)| heap::block_bytes(lower.len())).sum(),
+        };
         let mut places = places.into_iter().peekable();
         while places.peek().is_some() {
             let part = places.by_ref().take(CHUNK_BOUNDS_MAX * 3 / 4);
             let places: Vec<_> = part.map(|(lower, leaf)| Place { lower, leaf }).collect();
             let heads: Vec<u64> = places.iter().map(|place| order.head(&place.lower)).collect();
             directory.heads.push(heads[0]);
-            directory.chunks.push(Chunk { heads, places });
+            let chunk = Chunk { heads, places };
+            directory.chunks_bytes += chunk.memory_bytes();
+            directory.chunks.push(chunk);
         }
         directory
     }
 
     /// Number of places.
     pub(super) fn len(&self) -> usize {
-        self.chunks.iter().map(|chunk| chunk.places.len()).sum()
+        self.places
     }
 
-    /// Bytes of memory it takes. It is locked for that, so they are not added up.
+    /// Bytes of all lower bounds.
+    pub(super) fn bounds_bytes(&self) -> usize {
+        self.bounds_bytes
+    }
+
+    /// Bytes of memory it takes, beside what the places have.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.len() * (size_of::<u64>() + size_of::<Place<T>>()) + self.bounds_bytes
+        heap::list_bytes::<u64>(self.heads.capacity())
+            + heap::list_bytes::<Chunk<T>>(self.chunks.capacity())
+            + self.chunks_bytes
     }
 
     /// The place that a key belongs to.
@@ -126,10 +175,15 @@ impl<T> Directory<T> {
     pub(super) fn insert(&mut self, lower: Box<[u8]>, leaf: T) {
         let index = self.find(&lower);
         let head = self.order.head(&lower);
+        self.places += 1;
         self.bounds_bytes += lower.len();
+        self.chunks_bytes += heap::block_bytes(lower.len());
         let chunk = &mut self.chunks[index.chunk];
+        self.chunks_bytes -= chunk.memory_bytes();
+        chunk.reserve_one();
         chunk.heads.insert(index.place + 1, head);
         chunk.places.insert(index.place + 1, Place { lower, leaf });
+        self.chunks_bytes += chunk.memory_bytes();
         if chunk.places.len() > CHUNK_BOUNDS_MAX {
             let is_last = index.chunk + 1 == self.chunks.len();
             self.divide(index, is_last);
@@ -144,7 +198,10 @@ impl<T> Directory<T> {
         } else {
             chunk.places.len() / 2
         };
+        self.chunks_bytes -= chunk.memory_bytes();
         let right = Chunk { heads: chunk.heads.split_off(at), places: chunk.places.split_off(at) };
+        chunk.shrink();
+        self.chunks_bytes += chunk.memory_bytes() + right.memory_bytes();
         self.heads.insert(index.chunk + 1, right.heads[0]);
         self.chunks.insert(index.chunk + 1, right);
     }
@@ -156,11 +213,20 @@ impl<T> Directory<T> {
             return;
         }
         let chunk = &mut self.chunks[index.chunk];
+        self.chunks_bytes -= chunk.memory_bytes();
         chunk.heads.remove(index.place);
-        self.bounds_bytes -= chunk.places.remove(index.place).lower.len();
+        let lower = chunk.places.remove(index.place).lower;
+        self.places -= 1;
+        self.bounds_bytes -= lower.len();
+        self.chunks_bytes -= heap::block_bytes(lower.len());
+        if 2 * chunk.places.len() < chunk.places.capacity() {
+            chunk.shrink();
+        }
+        self.chunks_bytes += chunk.memory_bytes();
         match chunk.heads.first() {
             Some(head) => self.heads[index.chunk] = *head,
             None => {
+                self.chunks_bytes -= chunk.memory_bytes();
                 self.heads.remove(index.chunk);
                 self.chunks.remove(index.chunk);
             }
@@ -244,8 +310,16 @@ mod tests {
         let order = directory.order;
         assert_eq!(directory.len(), model.len());
         let places = directory.chunks.iter().flat_map(|chunk| &chunk.places);
-        let bounds_bytes: usize = places.map(|place| place.lower.len()).sum();
+        let bounds_bytes: usize = places.clone().map(|place| place.lower.len()).sum();
         assert_eq!(directory.bounds_bytes, bounds_bytes);
+        let blocks: usize = places.map(|place| heap::block_bytes(place.lower.len())).sum();
+        let chunks: usize = directory.chunks.iter().map(Chunk::memory_bytes).sum();
+        assert_eq!(directory.chunks_bytes, blocks + chunks);
+        for chunk in &directory.chunks {
+            let places = chunk.places.len();
+            assert!(chunk.places.capacity() <= (2 * places).max(4), "of {places}");
+            assert!(chunk.heads.capacity() <= (2 * places).max(4), "of {places}");
+        }
         assert!(directory.leaves().eq(model.iter().map(|(_, leaf)| leaf)));
         for key in keys {
             let found = model[1..].partition_point(|(lower, _)| order.compare(lower, key).is_le());

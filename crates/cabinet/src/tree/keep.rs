@@ -135,7 +135,7 @@ impl Rescue for Shared {
     }
 
     fn checkpoint_bytes(&self) -> u64 {
-        self.directory_bytes.load(Ordering::Relaxed)
+        self.list_bytes.load(Ordering::Relaxed)
     }
 }
 

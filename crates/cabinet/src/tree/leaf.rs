@@ -1,14 +1,20 @@
 //! One leaf: its page, in memory or only in the log.
 
 use super::page::Page;
-use crate::Version;
 use crate::log::Location;
+use crate::{Version, heap};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// A leaf with its lock.
 pub(super) type Leaf = RwLock<State>;
+
+/// Bytes of memory that a leaf takes beside its page: the counts of its owners are with it.
+pub(super) const LEAF_BYTES: usize = heap::block_bytes(2 * size_of::<usize>() + size_of::<Leaf>());
+
+/// Bytes of memory that a page takes beside its lists.
+const LOADED_BYTES: usize = heap::block_bytes(size_of::<Loaded>());
 
 /// The generation of what is no leaf any more.
 pub(super) const GONE: u32 = u32::MAX;
@@ -98,6 +104,14 @@ pub(super) struct Loaded {
     pub(super) unwritten: usize,
     /// Where the last record was put.
     pub(super) inserted: usize,
+}
+
+impl Loaded {
+    /// Bytes of memory it takes.
+    #[inline]
+    pub(super) fn memory_bytes(&self) -> usize {
+        LOADED_BYTES + self.page.memory_bytes()
+    }
 }
 
 impl State {

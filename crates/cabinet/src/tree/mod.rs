@@ -115,8 +115,8 @@ struct Shared {
     /// Most bytes of all pages.
     cap: ByteCap,
     directory: RwLock<Directory<Handle>>,
-    /// Bytes that the directory takes, as of the last checkpoint.
-    directory_bytes: AtomicU64,
+    /// Bytes of the list of leaves, as of the last checkpoint.
+    list_bytes: AtomicU64,
     cache: Cache,
     records: AtomicU64,
     next_id: AtomicU64,
@@ -431,16 +431,14 @@ impl Shared {
 
     fn figures(&self) -> Vec<(&'static str, String)> {
         let count = |number: &AtomicU64| number.load(Ordering::Relaxed).to_string();
-        let (leaves, directory_bytes) = {
-            let directory = self.directory.read();
-            (directory.len(), directory.memory_bytes())
-        };
+        let leaves = self.directory.read().len();
         let mut figures = vec![
             ("order", self.order.name().to_owned()),
             ("leaves", leaves.to_string()),
-            ("directory_bytes", directory_bytes.to_string()),
+            ("directory_bytes", self.cache.directory_bytes().to_string()),
             ("cache_bytes", self.cache.bytes().to_string()),
             ("cache_budget_bytes", self.cache.budget_bytes().to_string()),
+            ("cache_pages_max_bytes", self.cache.pages_bytes_max().to_string()),
             ("pages_read", count(&self.pages_read)),
             ("pages_written", count(&self.pages_written)),
             ("cache_evictions", count(&self.evictions)),

@@ -18,7 +18,7 @@
 
 use super::cell;
 use crate::io::prefetch;
-use crate::{Entry, Order};
+use crate::{Entry, Order, heap};
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -287,19 +287,14 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// A copy of a page, with room for some more.
+    /// A copy of a page.
     pub(super) fn copy_of(view: View<'_>) -> Self {
-        let roomy = |bytes: &[u8]| {
-            let mut copy = Vec::with_capacity(bytes.len() + bytes.len() / 8);
-            copy.extend_from_slice(bytes);
-            copy
-        };
         Self {
             applied: view.applied,
-            prefix: view.prefix.to_vec(),
-            heads: roomy(view.heads),
-            slots: roomy(view.slots),
-            cells: roomy(view.cells),
+            prefix: heap::copy(view.prefix),
+            heads: heap::copy(view.heads),
+            slots: heap::copy(view.slots),
+            cells: heap::copy(view.cells),
             dead: 0,
         }
     }
@@ -331,10 +326,9 @@ impl Page {
         HEADER_BYTES + self.prefix.len() + self.heads.len() * 2 + self.cells.len() - self.dead
     }
 
-    /// Bytes it takes in memory.
+    /// Bytes of memory that its lists take. Their capacities are those of whole blocks.
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of::<Self>()
-            + self.prefix.capacity()
+        self.prefix.capacity()
             + self.heads.capacity()
             + self.slots.capacity()
             + self.cells.capacity()
@@ -363,6 +357,7 @@ impl Page {
         self.dead += bytes;
         if cell::encoded_bytes(&entry) == bytes {
             let end = self.cells.len();
+            heap::reserve(&mut self.cells, bytes);
             cell::encode(&entry, &mut self.cells);
             self.cells.copy_within(end.., slot);
             self.cells.truncate(end);
@@ -392,9 +387,9 @@ impl Page {
             self.widen(order, view.key(last), false);
         }
         let cells: usize = range.clone().map(|index| view.cell(index).1).sum();
-        self.cells.reserve(cells);
-        self.heads.reserve(range.len() * 4);
-        self.slots.reserve(range.len() * 4);
+        heap::reserve(&mut self.cells, cells);
+        heap::reserve(&mut self.heads, range.len() * 4);
+        heap::reserve(&mut self.slots, range.len() * 4);
         for index in range {
             let (entry, bytes) = view.cell(index);
             let start = view.slot(index);
@@ -440,7 +435,7 @@ impl Page {
             return;
         }
         if is_first {
-            self.prefix = key[..key.len().min(PREFIX_BYTES_MAX)].to_vec();
+            self.prefix = heap::copy(&key[..key.len().min(PREFIX_BYTES_MAX)]);
         } else if !key.starts_with(&self.prefix) {
             let common = self.prefix.iter().zip(key).take_while(|(a, b)| a == b).count();
             self.prefix.truncate(common);
@@ -452,11 +447,8 @@ impl Page {
     }
 
     fn push_cell(&mut self, entry: &Entry<'_>) -> u32 {
-        let bytes = cell::encoded_bytes(entry);
-        if self.cells.capacity() - self.cells.len() < bytes {
-            // By an eighth rather than by doubling: all leaves in memory have this to spare.
-            self.cells.reserve_exact(bytes + self.cells.len() / 8);
-        }
+        // To the next block rather than by doubling: all leaves in memory have this to spare.
+        heap::reserve(&mut self.cells, cell::encoded_bytes(entry));
         let slot = self.cells.len() as u32;
         cell::encode(entry, &mut self.cells);
         slot
@@ -466,14 +458,16 @@ impl Page {
     fn settle(&mut self) {
         if self.dead > DEAD_BYTES_MIN && self.dead > self.cells.len() / 2 {
             let view = self.view();
-            let mut cells = Vec::with_capacity(self.cells.len() - self.dead);
-            let mut slots = Vec::with_capacity(self.slots.len());
+            let (mut cells, mut slots) = (Vec::new(), Vec::new());
+            heap::reserve(&mut cells, self.cells.len() - self.dead);
+            heap::reserve(&mut slots, self.slots.len());
             for index in 0..view.len() {
                 let (start, bytes) = (view.slot(index), view.cell(index).1);
                 slots.extend_from_slice(&(cells.len() as u32).to_le_bytes());
                 cells.extend_from_slice(&self.cells[start..start + bytes]);
             }
-            (self.cells, self.slots, self.dead) = (cells, slots, 0);
+            let heads = heap::copy(&self.heads);
+            (self.cells, self.slots, self.heads, self.dead) = (cells, slots, heads, 0);
         }
         if self.slots.is_empty() {
             self.prefix.clear();
@@ -483,6 +477,7 @@ impl Page {
 
 fn insert_u32(numbers: &mut Vec<u8>, index: usize, number: u32) {
     let (start, end) = (index * 4, numbers.len());
+    heap::reserve(numbers, 4);
     numbers.extend_from_slice(&number.to_le_bytes());
     if start < end {
         numbers.copy_within(start..end, start + 4);

@@ -6,7 +6,7 @@
 use super::admission::{Admission, Losses};
 use super::cache::Cache;
 use super::capacity::RecordCap;
-use super::checkpoint::{Line, unpack};
+use super::checkpoint::{Line, list_bytes, unpack};
 use super::directory::Directory;
 use super::evict::ByteCap;
 use super::leaf::{Content, GONE, Handle, State};
@@ -97,6 +97,7 @@ fn recover(
     let next_expiry_ms = lines.iter().map(|line| line.expires_at_ms).min().unwrap_or(NEVER_MS);
     let cache = Cache::new(options.cache_bytes_max());
     let directory = directory_of(order, lines, &cache);
+    cache.note_directory(&directory);
     let shared = Shared {
         order,
         compression: options.compression,
@@ -110,7 +111,7 @@ fn recover(
             _ => u64::MAX,
         }),
         cap: ByteCap::none(kind == StoredKind::Table),
-        directory_bytes: AtomicU64::new(directory.memory_bytes() as u64),
+        list_bytes: AtomicU64::new(list_bytes(&directory)),
         directory: RwLock::new(directory),
         cache,
         records: AtomicU64::new(records),

@@ -165,7 +165,10 @@ impl Shared {
         self.cache.enter(Arc::clone(&handle.leaf));
         let all = Directory::new(self.order, handle);
         // What goes is freed when the lock is free again.
-        let gone = std::mem::replace(&mut *self.directory.write(), all);
+        let mut directory = self.directory.write();
+        let gone = std::mem::replace(&mut *directory, all);
+        self.cache.note_directory(&directory);
+        drop(directory);
         drop(gone);
     }
 }

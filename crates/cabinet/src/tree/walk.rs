@@ -103,9 +103,12 @@ impl Shared {
             if let Some(next) = directory.next(own) {
                 directory.remove(next);
             }
+            self.cache.note_directory(&directory);
             let handle = directory.leaf_mut(own);
             handle.generation = (handle.generation + 1) % GONE;
             state.generation = handle.generation;
+            drop((directory, right));
+            self.cache.note_gone();
         }
         Ok(())
     }

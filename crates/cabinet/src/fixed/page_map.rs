@@ -9,9 +9,10 @@
 use super::pages::{Page, SHARDS};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Memory that a map takes for a page beside the page itself, in bytes: a node of 896 bytes has 6 of
-/// its 11 places taken after pages came in ascending or descending order, and 6 nodes have another
-/// one above them. In mixed order it is 54. `tests/heap.rs` compares it with the heap.
+/// Memory that a map takes for a page beside the page itself, in bytes. A node of 896 bytes has 6
+/// of its 11 places taken after pages came in ascending or descending order, and every 6 nodes have
+/// another one above them. In mixed order it is about 54. A test of the library compares it with
+/// the heap: `crates/cabinet/tests/heap.rs`.
 const MAP_BYTES_PER_PAGE: usize = 88;
 
 /// How far apart the numbers of pages of a shard are that follow each other.

@@ -3,7 +3,7 @@
 //! A sorted list of lower bounds, cut into chunks. Beside the bounds stand their heads, numbers
 //! that order as they do as far as they differ: a search goes through these first, a few cache
 //! lines of each of two levels, and compares keys only where heads are equal. With 8 KiB leaves
-//! two levels serve a terabyte; a bound costs about 100 bytes.
+//! two levels serve a terabyte; a bound costs about 60 bytes, and its leaf 112.
 
 use crate::{Order, heap};
 use std::cmp::Ordering;

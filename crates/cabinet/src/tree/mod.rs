@@ -3,8 +3,8 @@
 //! Only leaves are [pages](page); they are records of the log, beside the [redo](redo) records
 //! that say what changed since. The inner levels are the [directory](directory), in memory. A leaf
 //! is only in the log, where a read searches it in the mapping, or in memory, where it can be
-//! changed; the pages in memory keep to a [budget](cache). A [checkpoint](checkpoint) lists all
-//! leaves; what came before is then dead but for their pages.
+//! changed; pages and leaves in memory keep to a [budget](cache). A [checkpoint](checkpoint) lists
+//! all leaves; what came before is then dead but for their pages.
 //!
 //! # Locks
 //!
@@ -21,7 +21,7 @@
 //!
 //! A read is a search of two arrays of 8-byte heads, one of 4-byte heads, and a record: about
 //! ten cache misses in a large tree. A write is that, one append, and a move of the places
-//! behind it in the leaf. A leaf that is not in memory takes about 150 bytes of it.
+//! behind it in the leaf. A leaf that is not in memory takes about 180 bytes of it.
 
 mod access;
 mod admission;

@@ -4,11 +4,12 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(unsafe_code, reason = "an allocator that counts; see the SAFETY lines")]
 
-use cabinet::{Database, Options};
+use cabinet::testing::RealStorage;
+use cabinet::{Database, Options, TreeDatabase};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Heap that a tree may use beside its budget, in bytes: buffers and tables of its log, the page
 /// that is being changed, and what belongs to the process.
@@ -87,7 +88,9 @@ impl Measured {
     fn open(path: &Path, budget: usize) -> Self {
         let before = in_use();
         let options = Options::new().cache_bytes(budget as u64);
-        Self { database: Database::open_with(path, &options).unwrap(), budget, before }
+        // Without threads in the background, which would change what is compared here.
+        let engine = TreeDatabase::open_on(Arc::new(RealStorage), path, &options, false).unwrap();
+        Self { database: Database::from_engine(Arc::new(engine)), budget, before }
     }
 
     fn heap(&self) -> usize {
@@ -198,7 +201,6 @@ fn heap_of_a_million_records() {
     for value_bytes in [8, 50] {
         let folder = tempfile::tempdir().unwrap();
         let tree = Measured::open(&folder.path().join("casket.tcb"), 23 << 20);
-        // Checkpoints run meanwhile, whose buffers are in use beside the budget.
         let value = vec![1; value_bytes];
         for number in 0..1_000_000 {
             tree.database.put(&key(number), &value).unwrap();

@@ -200,7 +200,10 @@ fn heap_of_a_million_records() {
     let _alone = alone();
     for value_bytes in [8, 50] {
         let folder = tempfile::tempdir().unwrap();
-        let tree = Measured::open(&folder.path().join("casket.tcb"), 23 << 20);
+        let (budget, before) = (23 << 20, in_use());
+        let options = Options::new().cache_bytes(budget as u64);
+        let database = Database::open_with(folder.path().join("casket.tcb"), &options).unwrap();
+        let tree = Measured { database, budget, before };
         let value = vec![1; value_bytes];
         for number in 0..1_000_000 {
             tree.database.put(&key(number), &value).unwrap();

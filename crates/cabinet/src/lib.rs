@@ -158,11 +158,14 @@ pub use transaction::Transaction;
 mod internals {
     pub use crate::barrier::SnapshotBarrier;
     pub use crate::check::check_those;
+    #[cfg(feature = "internals")]
+    pub use crate::database::Iteration;
     pub use crate::database::ScanCursor;
     pub use crate::engine::{Engine, Eviction, Family, Maintenance, Ordered, PlaceChange, Seek};
     pub use crate::expired_keys::ExpiredKeys;
     pub use crate::fixed::FixedDatabase;
     pub use crate::hash::HashDatabase;
+    pub use crate::indexed::LogIteration;
     pub use crate::inventory::Inventory;
     pub use crate::memory::{MemoryHash, MemoryTree};
     pub use crate::persistence::Persistence;

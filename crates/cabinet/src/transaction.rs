@@ -8,8 +8,9 @@
 
 use crate::limits::BATCH_BYTES_MAX;
 use crate::{
-    Batch, BatchChange, Change, Database, Engine, Entry, Error, Family, FullScan, Maintenance,
-    Meta, Options, Persistence, Position, Result, SnapshotBarrier, Version, Visitor, Wait, Wanted,
+    Batch, BatchChange, Change, Database, Engine, Entry, Error, Family, FullScan, LogIteration,
+    Maintenance, Meta, Options, Persistence, Position, Result, SnapshotBarrier, Version, Visitor,
+    Wait, Wanted,
 };
 use parking_lot::Mutex;
 use std::borrow::Cow;
@@ -264,6 +265,18 @@ impl Engine for Buffer {
 
     fn full_scan(&self, wanted: Wanted, is_in_order: bool) -> Result<Box<dyn FullScan + '_>> {
         self.target.engine().full_scan(wanted, is_in_order)
+    }
+
+    fn iteration(&self, from: Option<&[u8]>) -> Result<Option<LogIteration>> {
+        self.target.engine().iteration(from)
+    }
+
+    fn step_iteration(
+        &self,
+        iteration: &mut LogIteration,
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        self.target.engine().step_iteration(iteration, visit)
     }
 
     fn position_of(&self, key: &[u8]) -> Position {

@@ -9,6 +9,7 @@
 //! - [`duplicates`]: several values of a key, cursors;
 //! - [`scan`]: all records, or those of a prefix or a pattern, passed to a function;
 //! - [`iterate`]: the same as iterators;
+//! - `iteration`: all keys, by a caller that comes back for more;
 //! - [`maintenance`]: size, durability, copies, verification;
 //! - `internals`: operations for the workspace's other crates.
 
@@ -19,6 +20,8 @@ mod entry;
 #[cfg(feature = "internals")]
 mod internals;
 mod iterate;
+#[cfg(feature = "internals")]
+mod iteration;
 mod maintenance;
 mod read;
 mod scan;
@@ -27,6 +30,8 @@ mod write;
 pub use cursor::{Cursor, CursorPut};
 pub use entry::RecordEntry;
 pub use iterate::{Keys, Records};
+#[cfg(feature = "internals")]
+pub use iteration::Iteration;
 pub use scan::ScanCursor;
 pub use write::Swap;
 

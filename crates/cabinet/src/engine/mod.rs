@@ -17,8 +17,8 @@ pub use ordered::{Eviction, Ordered, PlaceChange, Seek, Side};
 pub(crate) use steps::Steps;
 
 use crate::{
-    Batch, Change, Entry, FullScan, LongValue, Meta, Order, Persistence, Position, Result, Version,
-    Visitor, Wait, Wanted,
+    Batch, Change, Entry, FullScan, LogIteration, LongValue, Meta, Order, Persistence, Position,
+    Result, Version, Visitor, Wait, Wanted,
 };
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -96,6 +96,22 @@ pub trait Engine: Send + Sync {
     /// is fastest.
     fn full_scan(&self, _wanted: Wanted, _is_in_order: bool) -> Result<Box<dyn FullScan + '_>> {
         Ok(Box::new(Steps::new(self)))
+    }
+
+    /// Returns an iteration over all keys, or from the record of a key on, if the engine has an
+    /// order for that which is faster than that of its positions.
+    fn iteration(&self, _from: Option<&[u8]>) -> Result<Option<LogIteration>> {
+        Ok(None)
+    }
+
+    /// Calls `visit` with some keys of an iteration of this engine, perhaps none. Returns whether
+    /// there may be more.
+    fn step_iteration(
+        &self,
+        iteration: &mut LogIteration,
+        _visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        Err(iteration.foreign())
     }
 
     /// Returns the position of a scan that begins at `key`.

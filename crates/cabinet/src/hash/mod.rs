@@ -11,8 +11,8 @@ use crate::indexed::{GROUP_KEYS_MAX, Index, Place, Running, Stretch, Table as _}
 use crate::io::Storage;
 use crate::log::{Location, Nature, StoredKind};
 use crate::{
-    Batch, Change, Engine, Entry, ExpiredKeys, Family, FullScan, LongValue, Maintenance, Meta,
-    Options, Persistence, Position, Result, Version, Visitor, Wait, Wanted,
+    Batch, Change, Engine, Entry, ExpiredKeys, Family, FullScan, LogIteration, LongValue,
+    Maintenance, Meta, Options, Persistence, Position, Result, Version, Visitor, Wait, Wanted,
 };
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -240,6 +240,23 @@ impl Engine for HashDatabase {
 
     fn full_scan(&self, wanted: Wanted, _is_in_order: bool) -> Result<Box<dyn FullScan + '_>> {
         Ok(self.running.full_scan(self, wanted))
+    }
+
+    /// Keys of long records are read faster in the order of positions.
+    fn iteration(&self, from: Option<&[u8]>) -> Result<Option<LogIteration>> {
+        if self.running.has_long_records() {
+            return Ok(None);
+        }
+        let from = from.map(|key| (self.running.index.place_of(key), key));
+        self.running.iteration(from).map(Some)
+    }
+
+    fn step_iteration(
+        &self,
+        iteration: &mut LogIteration,
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        self.running.step_iteration(iteration, visit, &|from| self.step(from))
     }
 
     fn position_of(&self, key: &[u8]) -> Position {

@@ -20,14 +20,13 @@
 //! point beyond the records of their segments. Damage to records that nothing points to does
 //! not count.
 
-use super::alive::Alive;
-use super::scans::Progress;
+use super::scans::{ITERATION_NAMES_MAX, Progress, Registered};
 use super::{Index, Indexed, Place, Stretch, Table, Tag, find_location, lend};
 use crate::log::record::{ALIGNMENT, Kind, Record};
 use crate::log::{
-    Age, Check, Location, Next, RECORD_BATCH_BYTES, Reader, RecordBatch, Segment, Segments,
+    Age, Check, Location, Next, PausedReader, RECORD_BATCH_BYTES, Reader, RecordBatch, Segment,
+    Segments,
 };
-use crate::sync::Mutex;
 use crate::{Entry, FullScan, Result, Wait};
 use std::sync::Arc;
 
@@ -43,6 +42,9 @@ const BATCH_RECORDS: usize = 64;
 /// Records that have moved are shown before others once there are more than this.
 const MOVED_MAX: usize = 1 << 20;
 
+/// The same, in an iteration, which is given up at twice as many.
+const ITERATION_MOVED_MAX: usize = ITERATION_NAMES_MAX / 2;
+
 /// Entries of a segment that are collected at a time where the log is damaged.
 const ENTRIES_MAX: usize = 64 << 10;
 
@@ -51,25 +53,36 @@ const ENTRIES_MAX: usize = 64 << 10;
 const LONG_RECORD_BYTES: u64 = 16 << 10;
 
 /// Function that a step calls for each record.
-enum Visitor<'v> {
+pub(super) enum Visitor<'v> {
     Entries(&'v mut dyn FnMut(Entry<'_>)),
     Keys(&'v mut dyn FnMut(&[u8])),
 }
 
 /// A scan under way.
 pub(crate) struct LogScan<'e, I: Index> {
-    cursor: Cursor<'e, I>,
+    engine: &'e Indexed<I>,
+    progress: Registered,
     stage: Stage<I>,
     /// Records that were read and not yet shown.
     batch: RecordBatch,
 }
 
 /// How far a scan has come, and in what.
-struct Cursor<'e, I: Index> {
-    engine: &'e Indexed<I>,
-    progress: Arc<Progress>,
-    /// Which records the runs have of the segment that is read, if the index is in runs.
-    alive: Mutex<Option<Arc<Alive>>>,
+struct Cursor<'s, I: Index> {
+    engine: &'s Indexed<I>,
+    progress: &'s Progress,
+}
+
+/// Where a scan stands between two steps if it holds no file meanwhile.
+pub(super) enum Paused {
+    /// Before the first segment with at least this number.
+    Before(u64),
+    /// In the segment with this number, of which the index has pointed to each record so far or
+    /// not.
+    Within(u64, PausedReader, bool),
+    /// Behind the last segment.
+    Behind,
+    Finished,
 }
 
 enum Stage<I: Index> {
@@ -104,8 +117,22 @@ impl<I: Index> Indexed<I> {
     /// Begins a scan of all records in the order of the log.
     pub(crate) fn scan_in_log_order(&self) -> LogScan<'_, I> {
         let progress = self.scans.begin(|set_end| self.log.at_end(set_end));
-        let cursor = Cursor { engine: self, progress, alive: Mutex::default() };
-        LogScan { cursor, stage: Stage::Before(0), batch: RecordBatch::new(BATCH_RECORDS) }
+        let batch = RecordBatch::new(BATCH_RECORDS);
+        LogScan { engine: self, progress, stage: Stage::Before(0), batch }
+    }
+
+    /// Makes a step of a scan that is paused between steps. Returns where it stands afterwards, or
+    /// `None` if the log is damaged there: the index tells what is lost.
+    pub(super) fn step_paused(
+        &self,
+        progress: &Progress,
+        paused: Paused,
+        visitor: &mut Visitor<'_>,
+    ) -> Result<Option<Paused>> {
+        let cursor = Cursor { engine: self, progress };
+        let batch = &mut RecordBatch::new(BATCH_RECORDS);
+        let stage = cursor.advance(cursor.resumed(paused), batch, visitor)?;
+        Ok(Paused::of(stage))
     }
 
     /// Whether records are so long that their keys are better read without the values.
@@ -129,38 +156,82 @@ impl<I: Index> LogScan<'_, I> {
     /// Shows some records; returns whether there may be more. A scan that has failed is over.
     fn some(&mut self, visitor: &mut Visitor<'_>) -> Result<bool> {
         let stage = std::mem::replace(&mut self.stage, Stage::Finished);
-        let (cursor, batch) = (&self.cursor, &mut self.batch);
-        let is_finished = matches!(stage, Stage::Finished);
-        self.stage = if cursor.progress.moved() > MOVED_MAX && !is_finished {
-            cursor.show_moved(visitor)?;
-            stage
-        } else {
-            match stage {
-                Stage::Before(number) => cursor.enter(number),
-                Stage::Within(reading) => cursor.read_some(reading, batch, visitor)?,
-                Stage::Damaged(entries) => cursor.show_some(entries, visitor)?,
-                Stage::Behind if cursor.progress.moved() > 0 => {
-                    cursor.show_moved(visitor)?;
-                    Stage::Behind
-                }
-                Stage::Behind => {
-                    cursor.check_reach(visitor)?;
-                    Stage::Finished
-                }
-                Stage::Finished => Stage::Finished,
-            }
-        };
+        let cursor = Cursor { engine: self.engine, progress: &self.progress };
+        self.stage = cursor.advance(stage, &mut self.batch, visitor)?;
         Ok(!matches!(self.stage, Stage::Finished))
     }
 }
 
-impl<I: Index> Drop for Cursor<'_, I> {
-    fn drop(&mut self) {
-        self.engine.scans.finish(&self.progress);
+impl Paused {
+    fn of<I: Index>(stage: Stage<I>) -> Option<Self> {
+        Some(match stage {
+            Stage::Before(number) => Self::Before(number),
+            Stage::Within(Reading { reader, are_all_live }) => {
+                Self::Within(reader.segment().number, reader.pause(), are_all_live)
+            }
+            Stage::Damaged(_) => return None,
+            Stage::Behind => Self::Behind,
+            Stage::Finished => Self::Finished,
+        })
     }
 }
 
 impl<I: Index> Cursor<'_, I> {
+    /// Shows some records. Returns where the scan is then.
+    fn advance(
+        &self,
+        stage: Stage<I>,
+        batch: &mut RecordBatch,
+        visitor: &mut Visitor<'_>,
+    ) -> Result<Stage<I>> {
+        let is_iteration = self.progress.is_iteration();
+        let moved_max = if is_iteration { ITERATION_MOVED_MAX } else { MOVED_MAX };
+        if self.progress.moved() > moved_max && !matches!(stage, Stage::Finished) {
+            self.show_moved(visitor)?;
+            return Ok(stage);
+        }
+        match stage {
+            Stage::Before(number) => Ok(self.enter(number)),
+            Stage::Within(reading) => self.read_some(reading, batch, visitor),
+            Stage::Damaged(entries) => self.show_some(entries, visitor),
+            Stage::Behind if self.progress.moved() > 0 => {
+                self.show_moved(visitor)?;
+                Ok(Stage::Behind)
+            }
+            Stage::Behind => {
+                self.check_reach(visitor)?;
+                Ok(Stage::Finished)
+            }
+            Stage::Finished => Ok(Stage::Finished),
+        }
+    }
+
+    /// Goes on from where the scan was paused.
+    fn resumed(&self, paused: Paused) -> Stage<I> {
+        match paused {
+            Paused::Before(number) => Stage::Before(number),
+            Paused::Within(number, reader, are_all_live) => {
+                let segments = self.engine.log.segments();
+                let segment = segments.iter().find(|one| one.number == number);
+                // What was alive in one that was removed has moved.
+                let Some(segment) = segment else { return Stage::Before(number + 1) };
+                let salt = self.engine.log.identity().salt;
+                let upto = self.end_within(segment);
+                let reader = Reader::resumed(Arc::clone(segment), salt, reader, upto);
+                Stage::Within(Reading { reader, are_all_live })
+            }
+            Paused::Behind => Stage::Behind,
+            Paused::Finished => Stage::Finished,
+        }
+    }
+
+    /// Returns the offset in a segment up to which the scan reads.
+    fn end_within(&self, segment: &Segment) -> u64 {
+        let end = self.progress.end();
+        let is_last = segment.number == end.number();
+        if is_last { end.offset() as u64 } else { segment.bytes() }
+    }
+
     /// Goes on to the first segment with at least this number. Others may have been removed:
     /// what was alive in them has moved.
     fn enter(&self, number: u64) -> Stage<I> {
@@ -174,14 +245,16 @@ impl<I: Index> Cursor<'_, I> {
             self.progress.pass_to(end);
             return Stage::Behind;
         };
-        self.progress.pass_to(Age::new(segment.number, 0));
+        self.progress.pass_to(Age::new(segment.number, 0).max(self.progress.from()));
         if segment.is_missing {
             return Stage::Damaged(self.entries_of(segment, 0));
         }
-        let is_last = segment.number == end.number();
-        let upto = if is_last { end.offset() as u64 } else { segment.bytes() };
-        let salt = self.engine.log.identity().salt;
-        let reader = Reader::new(Arc::clone(segment), salt, upto);
+        let (upto, salt) = (self.end_within(segment), self.engine.log.identity().salt);
+        let reader = if self.progress.is_iteration() {
+            Reader::resumed(Arc::clone(segment), salt, PausedReader::default(), upto)
+        } else {
+            Reader::new(Arc::clone(segment), salt, upto)
+        };
         Stage::Within(Reading { reader, are_all_live: true })
     }
 
@@ -195,15 +268,21 @@ impl<I: Index> Cursor<'_, I> {
         let Reading { mut reader, mut are_all_live } = reading;
         let segment = Arc::clone(reader.segment());
         let upto = reader.offset() + STEP_BYTES;
+        let from = self.progress.from();
+        let skipped_to = if segment.number == from.number() { from.offset() as u64 } else { 0 };
         let mut looked_at = 0;
         let next = loop {
-            if segment.all_live.get() {
+            if segment.all_live.get() && reader.offset() >= skipped_to {
                 are_all_live &= self.show_batch(&segment, batch, visitor)?;
                 looked_at += self.show_puts(&mut reader, visitor)?;
             }
             let next = reader.next(&mut |offset, record, bytes| {
                 looked_at += 1;
                 if record.kind != Kind::Put {
+                    return Ok(());
+                }
+                if offset < skipped_to {
+                    are_all_live = false;
                     return Ok(());
                 }
                 if !batch.has_room(bytes.len()) {
@@ -335,7 +414,7 @@ impl<I: Index> Cursor<'_, I> {
         let is_there = match table.run() {
             None => find_location(&*table, place.tag, location).is_some(),
             Some(_) => {
-                let alive = self.alive.lock().clone();
+                let alive = self.progress.alive().lock().clone();
                 self.engine.slot_of(&table, place, location, alive.as_deref())?.is_some()
             }
         };
@@ -346,9 +425,9 @@ impl<I: Index> Cursor<'_, I> {
     /// runs. The caller holds no lock of a shard.
     fn read_alive(&self, segment: &Segment) -> Result<()> {
         if self.engine.is_over_runs() {
-            let known = self.alive.lock().take();
+            let known = self.progress.alive().lock().take();
             let alive = self.engine.alive_from(segment, known)?;
-            *self.alive.lock() = alive;
+            *self.progress.alive().lock() = alive;
         }
         Ok(())
     }
@@ -741,13 +820,13 @@ mod tests {
         for number in 0..COUNT {
             put(&database, number, b"");
         }
-        assert_eq!(scan.cursor.progress.moved(), COUNT as usize);
-        while scan.cursor.progress.moved() > MOVED_MAX {
+        assert_eq!(scan.progress.moved(), COUNT as usize);
+        while scan.progress.moved() > MOVED_MAX {
             assert!(scan.step_keys(&mut note).unwrap());
             assert!(matches!(scan.stage, Stage::Before(0)));
         }
         while scan.step_keys(&mut note).unwrap() {}
-        assert_eq!(scan.cursor.progress.moved(), 0);
+        assert_eq!(scan.progress.moved(), 0);
         assert!(met.into_iter().all(|is_met| is_met));
     }
 

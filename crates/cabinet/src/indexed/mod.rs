@@ -20,6 +20,7 @@ mod building;
 mod damaged;
 mod full_scan;
 mod group;
+mod iteration;
 mod keep;
 mod locks;
 mod mend;
@@ -33,6 +34,7 @@ mod shard;
 mod table;
 
 pub(crate) use group::GROUP_KEYS_MAX;
+pub use iteration::LogIteration;
 pub(crate) use run::{Before, Run, difference, tag_of};
 pub(crate) use running::Running;
 pub(crate) use table::{Match, Seen, Table, find_location};
@@ -118,7 +120,7 @@ pub(crate) struct Indexed<I: Index> {
     expired: ExpiryStats,
     /// Writes made while compaction could not keep up.
     paused: AtomicU32,
-    scans: Scans,
+    scans: Arc<Scans>,
     /// Most bytes of memory that the tables may take.
     index_bytes_max: u64,
     growth: Arc<Growth>,

@@ -2,7 +2,6 @@
 
 use super::building::Building;
 use super::damaged::{Compared, compare};
-use super::scans::Scans;
 use super::shard::{Growth, Shard};
 use super::{Index, Indexed, Match, Table};
 use crate::expired::ExpiryStats;
@@ -65,7 +64,7 @@ pub(super) fn open<I: Index>(
         clock,
         expired: ExpiryStats::default(),
         paused: AtomicU32::new(0),
-        scans: Scans::default(),
+        scans: Arc::default(),
         index_bytes_max: options.index_bytes_max(),
         growth,
         over_runs,

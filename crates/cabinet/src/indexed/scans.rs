@@ -16,10 +16,26 @@
 //! named at most once, and what becomes of it later does not matter: the scan looks it up. A scan
 //! therefore takes at most [`NAME_BYTES`] of memory for each record of the database. The index has
 //! more.
+//!
+//! # Iterations
+//!
+//! An iteration ([`super::iteration`]) is a scan that a client may leave alone for ever. So there
+//! are limits: [`ITERATIONS_MAX`] at a time, and [`ITERATION_NAMES_MAX`] names for each. One that
+//! is over a limit is *given up*: its names are dropped, it is named no more records, and it goes
+//! on through the index instead of the log. It shows those records there that are not before its
+//! frontier.
+//!
+//! The thread that gives it up need not know the frontier, which the iteration alone moves, and may
+//! be moving now. It marks the iteration before it takes it out of the set, and the iteration looks
+//! at the mark after each step. A record that was not named because of that has moved beyond the
+//! end, thus is not before the frontier, whatever the frontier is by then. The same holds for
+//! records whose names were dropped.
 
+use super::alive::Alive;
 use crate::log::Age;
 use crate::sync::{Mutex, interrupt};
 use arc_swap::ArcSwap;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -30,29 +46,72 @@ const NAME_BYTES: usize = size_of::<u64>();
 /// its elements twice.
 const PIECE_NAMES: usize = (64 << 10) / NAME_BYTES;
 
+/// Iterations of a database that are told of records that move. One more ends that for the one that
+/// was not used for the longest time.
+pub(super) const ITERATIONS_MAX: usize = 8;
+
+/// Names that are kept for an iteration: 512 KiB.
+pub(super) const ITERATION_NAMES_MAX: usize = 64 << 10;
+
 /// The scans under way.
 #[derive(Default)]
 pub(super) struct Scans {
     /// Whether there is any. Writers look at this alone if there is none.
     is_any: AtomicBool,
     all: ArcSwap<Vec<Arc<Progress>>>,
-    /// Held while the set changes.
+    /// Held while the set changes. A writer takes it under the lock of a shard.
     changing: Mutex<()>,
+    /// Number of the last use of an iteration.
+    uses: AtomicU64,
 }
 
 impl Scans {
     /// Adds a scan, which has no end yet. `set_end` calls its argument with the end of the log
     /// while nothing is appended, so that a later append is known to be one.
-    pub(super) fn begin(&self, set_end: impl FnOnce(&dyn Fn(Age))) -> Arc<Progress> {
-        let progress = Arc::new(Progress::default());
-        self.change(|all| all.push(Arc::clone(&progress)));
+    pub(super) fn begin(self: &Arc<Self>, set_end: impl FnOnce(&dyn Fn(Age))) -> Registered {
+        self.add(Progress::default(), set_end)
+    }
+
+    /// Adds an iteration of the records from an age on, and gives up another if there are too many.
+    pub(super) fn begin_iteration(
+        self: &Arc<Self>,
+        from: Age,
+        set_end: impl FnOnce(&dyn Fn(Age)),
+    ) -> Registered {
+        let progress = Progress {
+            frontier: AtomicU64::new(from.bits()),
+            from,
+            names_max: ITERATION_NAMES_MAX,
+            ..Progress::default()
+        };
+        self.note_use(&progress);
+        self.add(progress, set_end)
+    }
+
+    fn add(self: &Arc<Self>, progress: Progress, set_end: impl FnOnce(&dyn Fn(Age))) -> Registered {
+        let progress = Arc::new(progress);
+        self.change(|all| {
+            let iterations = all.iter().filter(|one| one.is_iteration());
+            if progress.is_iteration() && iterations.clone().count() >= ITERATIONS_MAX {
+                let oldest = iterations.min_by_key(|one| one.used.load(Ordering::Relaxed));
+                let oldest = oldest.cloned();
+                oldest.iter().for_each(|one| one.give_up());
+                all.retain(|one| !oldest.as_ref().is_some_and(|oldest| Arc::ptr_eq(one, oldest)));
+            }
+            all.push(Arc::clone(&progress));
+        });
         set_end(&|age| progress.end.store(age.bits(), Ordering::Release));
-        progress
+        Registered { scans: Arc::clone(self), progress }
+    }
+
+    /// Notes that an iteration is used now.
+    pub(super) fn note_use(&self, progress: &Progress) {
+        progress.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Takes a scan out.
-    pub(super) fn finish(&self, progress: &Arc<Progress>) {
-        self.change(|all| all.retain(|one| !Arc::ptr_eq(one, progress)));
+    fn finish(&self, progress: &Progress) {
+        self.change(|all| all.retain(|one| !std::ptr::eq(&raw const **one, progress)));
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<Progress>>)) {
@@ -75,8 +134,30 @@ impl Scans {
     #[cold]
     pub(super) fn note_moved(&self, name: u64, from: Age, to: Age) {
         for progress in self.all.load().iter() {
-            progress.note_moved(name, from, to);
+            if !progress.note_moved(name, from, to) {
+                self.finish(progress);
+            }
         }
+    }
+}
+
+/// A scan that is told of records that move, until this is dropped.
+pub(super) struct Registered {
+    scans: Arc<Scans>,
+    progress: Arc<Progress>,
+}
+
+impl Deref for Registered {
+    type Target = Progress;
+
+    fn deref(&self) -> &Progress {
+        &self.progress
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.scans.finish(&self.progress);
     }
 }
 
@@ -84,26 +165,64 @@ impl Scans {
 pub(super) struct Progress {
     /// Age up to which the log was visited.
     frontier: AtomicU64,
+    /// Where the scan began.
+    from: Age,
     /// Where the log ended when the scan began.
     end: AtomicU64,
-    moved: Mutex<Vec<Vec<u64>>>,
+    moved: Mutex<Moved>,
     moved_count: AtomicUsize,
+    /// Most names that are kept; `usize::MAX` for a scan that is no iteration.
+    names_max: usize,
+    /// Number of its last use, if it is an iteration.
+    used: AtomicU64,
+    /// Which records the runs have of the segment that is read, if the index is in runs.
+    alive: Mutex<Option<Arc<Alive>>>,
+}
+
+/// Records that have moved and were not visited yet.
+#[derive(Default)]
+struct Moved {
+    pieces: Vec<Vec<u64>>,
+    /// No more are named.
+    is_given_up: bool,
 }
 
 impl Default for Progress {
     fn default() -> Self {
         Self {
             frontier: AtomicU64::new(0),
+            from: Age::default(),
             end: AtomicU64::new(u64::MAX),
             moved: Mutex::default(),
             moved_count: AtomicUsize::new(0),
+            names_max: usize::MAX,
+            used: AtomicU64::new(0),
+            alive: Mutex::default(),
         }
     }
 }
 
 impl Progress {
+    /// Age of the first record that is to be visited.
+    pub(super) fn from(&self) -> Age {
+        self.from
+    }
+
     pub(super) fn end(&self) -> Age {
         Age::from_bits(self.end.load(Ordering::Acquire))
+    }
+
+    /// Age up to which the log was visited. The scan itself moves it.
+    pub(super) fn frontier(&self) -> Age {
+        Age::from_bits(self.frontier.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn is_iteration(&self) -> bool {
+        self.names_max < usize::MAX
+    }
+
+    pub(super) fn alive(&self) -> &Mutex<Option<Arc<Alive>>> {
+        &self.alive
     }
 
     /// Moves the frontier. The caller holds the lock of the shard of a record that is passed.
@@ -124,26 +243,49 @@ impl Progress {
         is_all_live
     }
 
-    fn note_moved(&self, name: u64, from: Age, to: Age) {
+    /// Names a record that has moved. Returns false if there was no room for its name, so that the
+    /// scan is given up.
+    fn note_moved(&self, name: u64, from: Age, to: Age) -> bool {
         let end = self.end();
         let is_passed = || from.bits() < self.frontier.load(Ordering::Relaxed);
         // One that was appended before the scan began is met where it is now.
         if from < end && to >= end && !is_passed() {
             interrupt();
             let mut moved = self.moved.lock();
-            if is_passed() {
-                return;
+            if is_passed() || moved.is_given_up {
+                return true;
             }
-            match moved.last_mut() {
+            if self.moved() >= self.names_max {
+                self.give_up_locked(&mut moved);
+                return false;
+            }
+            match moved.pieces.last_mut() {
                 Some(last) if last.len() < PIECE_NAMES => last.push(name),
                 _ => {
                     let mut piece = Vec::with_capacity(PIECE_NAMES);
                     piece.push(name);
-                    moved.push(piece);
+                    moved.pieces.push(piece);
                 }
             }
             self.moved_count.fetch_add(1, Ordering::Relaxed);
         }
+        true
+    }
+
+    /// Drops all names, and keeps none from now on.
+    fn give_up(&self) {
+        self.give_up_locked(&mut self.moved.lock());
+    }
+
+    fn give_up_locked(&self, moved: &mut Moved) {
+        *moved = Moved { pieces: Vec::new(), is_given_up: true };
+        self.moved_count.store(0, Ordering::Relaxed);
+        *self.alive.lock() = None;
+    }
+
+    /// Whether records that have moved are named no more, and names may have been dropped.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.moved.lock().is_given_up
     }
 
     /// Number of records that have moved and were not visited yet.
@@ -154,10 +296,10 @@ impl Progress {
     /// Takes up to `count` names of records that have moved.
     pub(super) fn take_moved(&self, count: usize) -> Vec<u64> {
         let mut moved = self.moved.lock();
-        let Some(last) = moved.last_mut() else { return Vec::new() };
+        let Some(last) = moved.pieces.last_mut() else { return Vec::new() };
         let names = last.split_off(last.len().saturating_sub(count));
         if last.is_empty() {
-            moved.pop();
+            moved.pieces.pop();
         }
         self.moved_count.fetch_sub(names.len(), Ordering::Relaxed);
         names
@@ -176,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_scan_is_told_of_records_that_it_would_miss_and_of_no_others() {
-        let scans = Scans::default();
+        let scans = Arc::new(Scans::default());
         assert!(!scans.is_any());
         let progress = scans.begin(|set_end| set_end(age(10)));
         assert!(scans.is_any());
@@ -195,17 +337,17 @@ mod tests {
         }
         assert_eq!((progress.moved(), progress.take_moved(9)), (2, vec![4, 5]));
         assert_eq!((progress.moved(), progress.take_moved(9)), (0, vec![]));
-        scans.finish(&progress);
+        drop(progress);
         assert!(!scans.is_any());
     }
 
     #[test]
     fn names_take_the_memory_of_whole_pieces() {
-        let scans = Scans::default();
+        let scans = Arc::new(Scans::default());
         let progress = scans.begin(|set_end| set_end(age(10)));
         let count = 3 * PIECE_NAMES as u64 + 1;
         (0..count).for_each(|name| scans.note_moved(name, age(5), age(11)));
-        let capacity: usize = progress.moved.lock().iter().map(Vec::capacity).sum();
+        let capacity: usize = progress.moved.lock().pieces.iter().map(Vec::capacity).sum();
         assert_eq!(capacity, 4 * PIECE_NAMES);
         let mut taken = Vec::new();
         while progress.moved() > 0 {
@@ -213,7 +355,7 @@ mod tests {
         }
         taken.sort_unstable();
         assert!(taken.into_iter().eq(0..count));
-        assert!(progress.moved.lock().is_empty());
+        assert!(progress.moved.lock().pieces.is_empty());
     }
 
     /// A writer moves records of a segment that has lost none so far, while a scan passes two at a

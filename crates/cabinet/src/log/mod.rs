@@ -58,8 +58,8 @@ pub(crate) use record_batch::{RECORD_BATCH_BYTES, RecordBatch};
 pub(crate) use segments::AllLive;
 pub use segments::LongValue;
 pub(crate) use segments::{
-    Age, Check, Faults, Gap, Location, Next, Place, Reader, Segment, Segments, peek_record,
-    with_record, with_record_of,
+    Age, Check, Faults, Gap, Location, Next, PausedReader, Place, Reader, Segment, Segments,
+    peek_record, with_record, with_record_of,
 };
 pub(crate) use space::{LONG_CHANGE_BYTES, Pressure, Rescue, SHORT_SEGMENTS_MAX, Usage, is_short};
 pub(crate) use writer::{Appended, Purpose};

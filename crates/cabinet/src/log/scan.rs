@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// The same, of a scan that goes on later and then reads again what it has not come to.
+const SHORT_CHUNK_BYTES: usize = 64 << 10;
+
 /// Bytes that are checked at most while the next record behind damage is looked for.
 const FIND_BYTES_MAX: usize = 4 << 30;
 
@@ -66,6 +69,17 @@ pub(crate) struct Scanner {
     end: u64,
     /// The greatest place that a sync mark told of, as the number of a segment and an offset.
     synced: (u64, u64),
+    /// Bytes that are read at a time.
+    chunk_bytes: usize,
+}
+
+/// Where a scan stands that goes on later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stand {
+    /// Offset of the next record.
+    pub(crate) offset: u64,
+    /// Where the block ends that it is in.
+    block_end: Option<u64>,
 }
 
 impl Scanner {
@@ -83,7 +97,19 @@ impl Scanner {
             block_end: None,
             end,
             synced: (0, 0),
+            chunk_bytes: CHUNK_BYTES,
         }
+    }
+
+    /// Goes on from where a scan of the same file stood, and reads little at a time.
+    pub(crate) fn resumed(file: Arc<dyn File>, salt: u32, stand: Stand, end: u64) -> Self {
+        let (block_end, chunk_bytes) = (stand.block_end, SHORT_CHUNK_BYTES);
+        Self { block_end, chunk_bytes, ..Self::new(file, salt, stand.offset, end) }
+    }
+
+    /// Returns where it stands. It can go on from there unless it has stopped at damage.
+    pub(crate) fn stand(&self) -> Stand {
+        Stand { offset: self.next, block_end: self.block_end }
     }
 
     /// Whether the disk could not read a part of what was scanned.
@@ -370,7 +396,7 @@ impl Scanner {
         let keep = usize::try_from(self.next - self.base).map_err(io::Error::other)?;
         self.buffer.drain(..keep.min(self.buffer.len()));
         self.base = self.next;
-        let target = (needed.max(CHUNK_BYTES) as u64).min(left);
+        let target = (needed.max(self.chunk_bytes) as u64).min(left);
         let target = usize::try_from(target).map_err(io::Error::other)?;
         let filled = self.buffer.len();
         self.buffer.resize(target.max(filled), 0);

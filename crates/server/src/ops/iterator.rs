@@ -1,7 +1,7 @@
 //! The iterator: returns all keys of the database, one per request.
 
 use crate::store::view::View;
-use cabinet::{Error, Position, Result};
+use cabinet::{Error, Iteration, Result};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 
@@ -18,15 +18,13 @@ impl Iterators<'_> {
     /// Starts both iterators, at a key if one is given. Returns whether there is a record at the
     /// start.
     pub(crate) fn begin(&mut self, database: &View, from: Option<&[u8]>) -> Result<bool> {
-        let cursor = match from {
-            None => Cursor::start(),
-            Some(key) => match Cursor::start_at(database, key)? {
-                Some(cursor) => cursor,
-                None => return Ok(false),
-            },
+        let start = || match from {
+            None => Ok(Some(Cursor::start())),
+            Some(key) => Cursor::start_at(database, key),
         };
-        *self.lock_shared()? = cursor.clone();
-        *self.own = Some(Box::new(cursor));
+        let (Some(shared), Some(own)) = (start()?, start()?) else { return Ok(false) };
+        *self.lock_shared()? = shared;
+        *self.own = Some(Box::new(own));
         Ok(true)
     }
 
@@ -59,14 +57,15 @@ pub(crate) struct Place {
     pub(crate) duplicate: usize,
 }
 
-/// An iteration over the keys of a database. Each key is returned once per value. An idle iteration
-/// costs nothing.
-#[derive(Clone, Debug, Default)]
+/// An iteration over the keys of a database. Each key is returned once per value.
+#[derive(Debug, Default)]
 pub(crate) struct Cursor {
-    /// Position of the next read; `None` at the end.
-    position: Option<Position>,
+    /// The keys to be read next; `None` if no iteration was begun.
+    iteration: Option<Iteration>,
     /// Keys that one step of the engine has read ahead, with their numbers of values.
     ahead: VecDeque<(Vec<u8>, usize)>,
+    /// Failure that follows these keys.
+    failed: Option<Error>,
     /// Number of values of the first key that were returned.
     duplicate: usize,
     /// Length of the keys when they were read ahead, an upper bound of their present length.
@@ -76,24 +75,29 @@ pub(crate) struct Cursor {
 impl Cursor {
     /// Returns an iteration from the first key on.
     pub(crate) fn start() -> Self {
-        Self { position: Some(Position::Start), ..Self::default() }
+        Self { iteration: Some(Iteration::default()), ..Self::default() }
     }
 
     /// Returns an iteration from `key` on. In a tree or among ids it begins at the first key that
     /// is not before `key`. Returns `None` if there is no such record.
     pub(crate) fn start_at(database: &View, key: &[u8]) -> Result<Option<Self>> {
-        let position = database.position_of(key);
-        let ordered = matches!(position, Position::Key(_) | Position::Id(_));
+        let iteration = database.iteration_from(key)?;
+        let is_ordered = iteration.is_ordered();
         // Tokyo Tyrant requires the record in tables, which have no order.
-        if database.has_rows() && database.value_size(key)?.is_none() {
+        let requires_record = database.has_rows() || iteration.begins_at_key();
+        if requires_record && database.value_size(key)?.is_none() {
             return Ok(None);
         }
-        let mut cursor = Self { position: Some(position), ..Self::default() };
+        let begins_at_key = iteration.begins_at_key();
+        let mut cursor = Self { iteration: Some(iteration), ..Self::default() };
+        if begins_at_key {
+            return Ok(Some(cursor));
+        }
         loop {
             cursor.fill(database)?;
             match cursor.ahead.front() {
                 None => return Ok(None),
-                Some((found, _)) if ordered || found == key => return Ok(Some(cursor)),
+                Some((found, _)) if is_ordered || found == key => return Ok(Some(cursor)),
                 // Keys with the same hash may come before it.
                 Some(_) => match cursor.ahead.iter().position(|(found, _)| found == key) {
                     Some(before) => {
@@ -115,7 +119,7 @@ impl Cursor {
 
     /// Returns whether the next key is read without access to the database.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.ahead.is_empty() || self.position.is_none()
+        !self.ahead.is_empty() || self.iteration.as_ref().is_none_or(Iteration::has_ended)
     }
 
     /// Returns the next key, `None` at the end.
@@ -135,12 +139,17 @@ impl Cursor {
     }
 
     fn fill(&mut self, database: &View) -> Result<()> {
-        while self.ahead.is_empty()
-            && let Some(position) = &self.position
-        {
+        while self.ahead.is_empty() {
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+            let Some(iteration) = &mut self.iteration else { return Ok(()) };
+            if iteration.has_ended() {
+                return Ok(());
+            }
             let ahead = &mut self.ahead;
             let mut bytes = 0;
-            self.position = database.scan_keys(position, |key| {
+            let step = database.step_iteration(iteration, |key| {
                 // All values of a key come in one step.
                 match ahead.back_mut() {
                     Some((before, values)) if before == key => *values += 1,
@@ -149,7 +158,8 @@ impl Cursor {
                         ahead.push_back((key.to_vec(), 1));
                     }
                 }
-            })?;
+            });
+            self.failed = step.err();
             self.ahead_bytes = bytes;
         }
         Ok(())

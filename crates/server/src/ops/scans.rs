@@ -3,7 +3,7 @@
 use super::execute::{Executor, Outcome, Reply, ReplyLimit, Stop, TooLong, if_found};
 use super::iterator::Place;
 use crate::store::view::View;
-use cabinet::{Entry, Error, Numbered, Order, Position, Result as DatabaseResult};
+use cabinet::{Entry, Error, Numbered, Order, Position, Result as DatabaseResult, Wanted};
 use std::ops::ControlFlow;
 
 /// Bytes of values that [`for_each`] reads ahead. Further values are read one by one.
@@ -118,15 +118,29 @@ pub(crate) fn for_each(
     store: &View,
     mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
 ) -> DatabaseResult<()> {
-    let mut position = Some(Position::Start);
-    while let Some(from) = position {
+    // Ids are visited in their order, which is not that of the log.
+    let mut position = store.as_numbered().map(|_| Position::Start);
+    let mut scan = match position {
+        Some(_) => None,
+        None => Some(store.full_scan(Wanted::Records)?),
+    };
+    let mut goes_on = true;
+    while goes_on {
         let mut ahead: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
         let mut bytes = 0;
-        position = store.scan(&from, |entry| {
+        let take = |entry: Entry<'_>| {
             bytes += entry.value.len();
             let value = (bytes <= AHEAD_BYTES_MAX).then(|| entry.value.to_vec());
             ahead.push((entry.key.to_vec(), value));
-        })?;
+        };
+        goes_on = match (&mut scan, &position) {
+            (Some(scan), _) => scan.step(take)?,
+            (None, Some(from)) => {
+                position = store.scan(from, take)?;
+                position.is_some()
+            }
+            (None, None) => false,
+        };
         let mut duplicate = 0;
         for index in 0..ahead.len() {
             let is_same = index > 0 && ahead[index - 1].0 == ahead[index].0;

@@ -3,8 +3,8 @@
 use crate::update_log::KeyPartitioning;
 use cabinet::table::{IndexDescription, RowView, Table};
 use cabinet::{
-    Damage, Database, Entry, ExpiredKeys, GoOn, LogPosition, LongValue, Numbered, Order, Position,
-    Result, ScanCursor, Verified, Wanted,
+    Damage, Database, Entry, ExpiredKeys, GoOn, Iteration, LogPosition, LongValue, Numbered, Order,
+    Position, Result, ScanCursor, Verified, Wanted,
 };
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -70,6 +70,12 @@ impl View {
         ) -> Result<()>;
         fn full_scan(&self, wanted: Wanted) -> Result<ScanCursor<'_>>;
         fn scan(&self, from: &Position, visit: impl FnMut(Entry<'_>)) -> Result<Option<Position>>;
+        fn iteration_from(&self, key: &[u8]) -> Result<Iteration>;
+        fn step_iteration(
+            &self,
+            iteration: &mut Iteration,
+            visit: impl FnMut(&[u8])
+        ) -> Result<bool>;
         fn scan_keys(&self, from: &Position, visit: impl FnMut(&[u8])) -> Result<Option<Position>>;
         fn verify<'r>(
             &self,

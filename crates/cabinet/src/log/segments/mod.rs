@@ -12,6 +12,7 @@ mod faults;
 mod header;
 mod location;
 mod long_value;
+mod paused;
 mod read;
 mod reader;
 mod segment;
@@ -28,6 +29,7 @@ pub(crate) use header::{MARGIN_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, read_
 pub(super) use location::too_many_segments;
 pub(crate) use location::{Age, Location, Place, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 pub use long_value::LongValue;
+pub(crate) use paused::PausedReader;
 pub(crate) use read::{Check, peek_record, with_record, with_record_of};
 pub(crate) use reader::{Next, Reader};
 pub(super) use segment::DISK_BLOCK_BYTES;

@@ -2,6 +2,7 @@
 //! for ahead, that do not stay in the page cache unless they were there before.
 
 use super::cold::Cold;
+use super::paused::{PausedReader, Trail};
 use super::segment::Segment;
 use crate::Result;
 use crate::log::error_at;
@@ -35,6 +36,8 @@ pub(crate) struct Reader {
     scanner: Scanner,
     /// `None` if what is read stays in memory.
     cold: Option<Cold>,
+    /// What it goes on with later, if it does.
+    trail: Option<Trail>,
     /// Up to where the system was told of what will be read.
     announced: u64,
     /// The last place without a record was within the zeros that follow all records.
@@ -54,7 +57,30 @@ impl Reader {
         // There is nothing to be told of what is in memory.
         let is_resident = segment.resident.load(Ordering::Relaxed);
         let announced = if is_resident { u64::MAX } else { 0 };
-        Self { segment, scanner, cold: None, announced, is_at_zeros: false }
+        Self { segment, scanner, cold: None, trail: None, announced, is_at_zeros: false }
+    }
+
+    /// Goes on where a reader of the segment was paused. It reads less ahead than others, because
+    /// it may be paused again, and for long.
+    pub(crate) fn resumed(
+        segment: Arc<Segment>,
+        salt: u32,
+        paused: PausedReader,
+        end: u64,
+    ) -> Self {
+        let PausedReader { stand, trail } = paused;
+        let scanner = Scanner::resumed(Arc::clone(&segment.file), salt, stand, end);
+        let trail = Some(trail);
+        Self { segment, scanner, cold: None, trail, announced: u64::MAX, is_at_zeros: false }
+    }
+
+    /// Returns what it goes on with later, which holds no file. Records that were passed do not
+    /// stay in the page cache unless they were there before.
+    pub(crate) fn pause(self) -> PausedReader {
+        let stand = self.scanner.stand();
+        let mut trail = self.trail.unwrap_or_default();
+        trail.forget(&self.segment, stand.offset);
+        PausedReader { stand, trail }
     }
 
     pub(crate) fn segment(&self) -> &Arc<Segment> {
@@ -95,6 +121,9 @@ impl Reader {
             self.announced = offset + AHEAD_BYTES;
             self.segment.file.will_read(from, self.announced - from);
         }
+        if let Some(trail) = &mut self.trail {
+            trail.announce(&self.segment, offset);
+        }
         let next = match self.scanner.next(visit) {
             Ok(Ok(true)) => Next::Record,
             Ok(Ok(false)) => Next::End,
@@ -107,6 +136,9 @@ impl Reader {
             }
             Err(ScanError::Visit(error)) => return Err(error),
         };
+        if let Some(trail) = self.trail.as_mut().filter(|_| next != Next::Record) {
+            trail.forget(&self.segment, u64::MAX);
+        }
         if let Some(cold) = &mut self.cold {
             cold.forget(self.scanner.offset().saturating_sub(KEPT_BYTES));
         }

@@ -1,0 +1,407 @@
+//! Iterations: scans of all keys in the order of the log that stop after each step and go on when
+//! the caller wants.
+//!
+//! Between steps an iteration keeps where it stands, and holds no segment: one that compaction has
+//! emptied goes. What was alive in it has moved, so its records were named, see [`super::scans`].
+//!
+//! An iteration may be left alone for ever. It is given up if it would cost too much then, and if
+//! the log is damaged. It goes on through the index, in the order of that, and shows those records
+//! that are not before its frontier. Any other was shown at its place, which is before the
+//! frontier. So each record that exists throughout is shown, and only one that has moved meanwhile
+//! may be shown twice. The index comes to an end whatever writers do, and nothing is kept for them
+//! to look at.
+
+use super::full_scan::{Paused, Visitor};
+use super::scans::{Registered, Scans};
+use super::{Index, Indexed, Place, Stretch};
+use crate::log::Age;
+use crate::{Error, Position, Result, Wait};
+use std::sync::Arc;
+
+/// Iteration over the keys of a database in the order of its log. See the module.
+pub struct LogIteration {
+    /// Tells the database from others.
+    scans: Arc<Scans>,
+    stage: Stage,
+}
+
+impl LogIteration {
+    /// Returns the error of an engine that it is not an iteration of.
+    pub(crate) fn foreign(&self) -> Error {
+        Error::InvalidArgument("the iteration is of another database".into())
+    }
+}
+
+enum Stage {
+    /// Before the first step, at the first record that is not older than this.
+    New(Age),
+    InLog(Registered, Paused),
+    /// In the index, at a position, where records from this age on are shown.
+    InIndex(Age, Position),
+    Finished,
+}
+
+/// Entries of the index from a position on, and the position after them.
+type Entries<'i, I> = dyn Fn(&Position) -> Result<Option<(Stretch<I>, Position)>> + 'i;
+
+impl<I: Index> Indexed<I> {
+    /// Returns an iteration, from the record of a key on if one is given. It shows nothing if there
+    /// is no such record.
+    pub(crate) fn iteration(&self, from: Option<(Place<I>, &[u8])>) -> Result<LogIteration> {
+        let stage = match from {
+            None => Stage::New(Age::default()),
+            Some((place, key)) => match self.age_of(place, key)? {
+                Some(age) => Stage::New(age),
+                None => Stage::Finished,
+            },
+        };
+        Ok(LogIteration { scans: Arc::clone(&self.scans), stage })
+    }
+
+    /// Returns where the record of a key is in the log.
+    fn age_of(&self, place: Place<I>, key: &[u8]) -> Result<Option<Age>> {
+        let (segments, locations) = self.locations(place, Wait::Block)?;
+        for location in locations {
+            if self.total_of(&segments, location, key, Wait::Block)?.is_some() {
+                return Ok(Some(segments.age(location)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes a step of an iteration. Returns whether there may be more. One that has failed is over.
+    pub(crate) fn step_iteration(
+        &self,
+        iteration: &mut LogIteration,
+        visit: &mut dyn FnMut(&[u8]),
+        entries: &Entries<'_, I>,
+    ) -> Result<bool> {
+        if !Arc::ptr_eq(&iteration.scans, &self.scans) {
+            return Err(iteration.foreign());
+        }
+        let stage = std::mem::replace(&mut iteration.stage, Stage::Finished);
+        iteration.stage = match stage {
+            Stage::New(from) => {
+                let set_end = |set_end: &dyn Fn(Age)| self.log.at_end(set_end);
+                let registered = self.scans.begin_iteration(from, set_end);
+                self.step_in_log(registered, Paused::Before(from.number()), visit)?
+            }
+            Stage::InLog(registered, paused) => {
+                self.scans.note_use(&registered);
+                self.step_in_log(registered, paused, visit)?
+            }
+            Stage::InIndex(from, position) => match entries(&position)? {
+                None => Stage::Finished,
+                Some((mut stretch, next)) => {
+                    let Stretch { segments, entries, .. } = &mut stretch;
+                    entries.retain(|(_, location)| segments.age(*location) >= from);
+                    self.visit_keys(&stretch, visit)?;
+                    Stage::InIndex(from, next)
+                }
+            },
+            Stage::Finished => Stage::Finished,
+        };
+        Ok(!matches!(iteration.stage, Stage::Finished))
+    }
+
+    fn step_in_log(
+        &self,
+        registered: Registered,
+        paused: Paused,
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<Stage> {
+        let is_given_up = registered.is_given_up();
+        let paused = match is_given_up {
+            true => None,
+            false => self.step_paused(&registered, paused, &mut Visitor::Keys(visit))?,
+        };
+        Ok(match paused {
+            // Also one that was given up while it came to the end: names may have been dropped.
+            Some(paused) if !registered.is_given_up() => match paused {
+                Paused::Finished => Stage::Finished,
+                paused => Stage::InLog(registered, paused),
+            },
+            _ => Stage::InIndex(registered.frontier(), Position::Start),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scans::{ITERATION_NAMES_MAX, ITERATIONS_MAX};
+    use super::*;
+    use crate::hash::HashDatabase;
+    use crate::io::FaultyStorage;
+    use crate::{Change, Engine, Maintenance, Meta, Options};
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const SEGMENT_BYTES: u32 = 64 << 10;
+
+    fn open(storage: &FaultyStorage) -> HashDatabase {
+        let options = Options { segment_bytes: Some(SEGMENT_BYTES), ..Options::default() };
+        let storage = Arc::new(storage.clone());
+        HashDatabase::open_on(storage, Path::new("casket.tch"), &options, false).unwrap()
+    }
+
+    fn put(database: &HashDatabase, number: u32, value: &[u8]) {
+        database.put(&number.to_be_bytes(), value, Meta::NONE, Wait::Block).unwrap();
+    }
+
+    fn filled(storage: &FaultyStorage, count: u32) -> HashDatabase {
+        let database = open(storage);
+        (0..count).for_each(|number| put(&database, number, &[0; 100]));
+        database
+    }
+
+    fn begin(database: &HashDatabase) -> LogIteration {
+        Engine::iteration(database, None).unwrap().unwrap()
+    }
+
+    fn some(database: &HashDatabase, iteration: &mut LogIteration, met: &mut Vec<u32>) -> bool {
+        let note = &mut |key: &[u8]| met.push(u32::from_be_bytes(key.try_into().unwrap()));
+        database.step_iteration(iteration, note).unwrap()
+    }
+
+    fn rest(database: &HashDatabase, iteration: &mut LogIteration) -> Vec<u32> {
+        let mut met = Vec::new();
+        while some(database, iteration, &mut met) {}
+        met
+    }
+
+    /// An iteration that has shown some keys, and these.
+    fn begun(database: &HashDatabase) -> (LogIteration, Vec<u32>) {
+        let (mut iteration, mut met) = (begin(database), Vec::new());
+        while met.is_empty() {
+            assert!(some(database, &mut iteration, &mut met));
+        }
+        (iteration, met)
+    }
+
+    fn is_in_index(iteration: &LogIteration) -> bool {
+        matches!(iteration.stage, Stage::InIndex(..))
+    }
+
+    fn counts(met: &[u32]) -> BTreeMap<u32, usize> {
+        let mut counts = BTreeMap::new();
+        met.iter().for_each(|number| *counts.entry(*number).or_default() += 1);
+        counts
+    }
+
+    #[test]
+    fn keys_are_met_in_the_order_in_which_they_were_stored_from_any_of_them_on() {
+        let database = open(&FaultyStorage::new());
+        let numbers: Vec<u32> = (0..3000).map(|number: u32| number.wrapping_mul(0x9e37)).collect();
+        for (index, number) in numbers.iter().enumerate() {
+            // Some are longer than what is read at a time.
+            put(&database, *number, &vec![1; if index % 500 == 0 { 30_000 } else { 50 }]);
+        }
+        let iteration = &mut begin(&database);
+        assert!(rest(&database, iteration) == numbers);
+        assert!(!some(&database, iteration, &mut Vec::new()));
+        for index in [0, 1, 777, 2999] {
+            let key = numbers[index].to_be_bytes();
+            let mut iteration = Engine::iteration(&database, Some(&key)).unwrap().unwrap();
+            assert!(rest(&database, &mut iteration) == numbers[index..]);
+        }
+        let mut of_none = Engine::iteration(&database, Some(b"none")).unwrap().unwrap();
+        assert!(rest(&database, &mut of_none).is_empty());
+        let other = open(&FaultyStorage::new());
+        other.step_iteration(&mut begin(&database), &mut |_| ()).unwrap_err();
+    }
+
+    #[test]
+    fn each_key_is_met_once_wherever_its_record_goes_between_the_steps() {
+        let storage = FaultyStorage::new();
+        for turn in 0..12 {
+            let database = filled(&storage, 3000);
+            let (mut iteration, mut met) = begun(&database);
+            let mut step = 0_u32;
+            while some(&database, &mut iteration, &mut met) {
+                step += 1;
+                for number in (step * 37 % 50..3000).step_by(50) {
+                    put(&database, number, &step.to_be_bytes());
+                }
+                if step % 4 == turn % 4 {
+                    database.optimize(None).unwrap();
+                }
+                assert!(!is_in_index(&iteration) && step < 1000);
+            }
+            met.sort_unstable();
+            assert!(met.into_iter().eq(0..3000), "{turn}");
+            database.replace_all(&crate::Batch::new()).unwrap();
+        }
+    }
+
+    #[test]
+    fn each_key_is_met_once_beside_writers_and_the_compactor() {
+        const RECORDS: u32 = 3000;
+        let database = filled(&FaultyStorage::new(), RECORDS);
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..8 * RECORDS {
+                    put(&database, number.wrapping_mul(7919) % RECORDS, &[1; 100]);
+                }
+                is_done.store(true, Ordering::Relaxed);
+            });
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    database.tend().unwrap();
+                    std::thread::yield_now();
+                }
+            });
+            while !is_done.load(Ordering::Relaxed) {
+                let mut met = rest(&database, &mut begin(&database));
+                met.sort_unstable();
+                assert!(met.into_iter().eq(0..RECORDS));
+            }
+        });
+    }
+
+    #[test]
+    fn an_idle_iteration_holds_no_segment() {
+        let database = filled(&FaultyStorage::new(), 3000);
+        let (mut iteration, mut met) = begun(&database);
+        let segments = database.running().log.segments().in_order();
+        let within = Arc::downgrade(&segments[0]);
+        drop(segments);
+        // What is left of the first segment moves.
+        (0..3000).step_by(2).for_each(|number| put(&database, number, b""));
+        database.optimize(None).unwrap();
+        // Segments that were removed are let go in the background.
+        database.tend().unwrap();
+        assert!(within.upgrade().is_none());
+        met.extend(rest(&database, &mut iteration));
+        met.sort_unstable();
+        assert!(met.into_iter().eq(0..3000));
+    }
+
+    #[test]
+    fn writers_look_at_no_iteration_that_is_dropped_or_over() {
+        let database = filled(&FaultyStorage::new(), 3000);
+        let is_any = || database.running().scans.is_any();
+        let mut iteration = begin(&database);
+        assert!(!is_any(), "it has not begun");
+        assert!(some(&database, &mut iteration, &mut Vec::new()));
+        assert!(is_any());
+        drop(iteration);
+        assert!(!is_any());
+        let mut over = begin(&database);
+        rest(&database, &mut over);
+        assert!(!is_any());
+    }
+
+    #[test]
+    fn of_too_many_iterations_the_one_that_is_idle_longest_goes_on_through_the_index() {
+        let database = filled(&FaultyStorage::new(), 3000);
+        let mut iterations: Vec<_> = (0..ITERATIONS_MAX).map(|_| begun(&database)).collect();
+        // The first one is in use again, so that the second one is idle longest.
+        let (first, met) = &mut iterations[0];
+        assert!(some(&database, first, met));
+        iterations.push(begun(&database));
+        for (index, (mut iteration, mut met)) in iterations.into_iter().enumerate() {
+            // Records that it has shown and others, and one that is new.
+            for number in (0..3000).step_by(3) {
+                put(&database, number, b"moved");
+            }
+            put(&database, 5000, b"new");
+            assert!(some(&database, &mut iteration, &mut met));
+            assert_eq!(is_in_index(&iteration), index == 1);
+            let shown = counts(&met);
+            // The end comes although a writer goes on.
+            while some(&database, &mut iteration, &mut met) {
+                put(&database, 2999, b"again and again");
+            }
+            let counts = counts(&met);
+            assert!((0..3000).all(|number| counts.contains_key(&number)), "{index}");
+            for (number, count) in counts {
+                let may_be_twice = index == 1 && number.is_multiple_of(3);
+                let is_twice = may_be_twice && shown.contains_key(&number);
+                assert!(count == 1 || is_twice && count == 2, "{index}: {number}, {count} times");
+            }
+        }
+        assert!(!database.running().scans.is_any());
+    }
+
+    #[test]
+    fn an_idle_iteration_keeps_so_many_names_and_no_more() {
+        const COUNT: u32 = ITERATION_NAMES_MAX as u32 + 2000;
+        let options = Options::default();
+        let storage = Arc::new(FaultyStorage::new());
+        let path = Path::new("casket.tch");
+        let database = HashDatabase::open_on(storage, path, &options, false).unwrap();
+        (0..COUNT).for_each(|number| put(&database, number, b""));
+        for is_over in [false, true] {
+            let (mut iteration, mut met) = begun(&database);
+            let others: Vec<u32> = (0..COUNT).filter(|number| !met.contains(number)).collect();
+            let moves = ITERATION_NAMES_MAX + usize::from(is_over);
+            others[..moves].iter().for_each(|number| put(&database, *number, b""));
+            assert_eq!(database.running().scans.is_any(), !is_over);
+            // Writers go on, and records are removed.
+            put(&database, others[moves], b"");
+            let removed = others[moves + 1];
+            let remove = &mut |_: Option<crate::Entry<'_>>| Change::Remove;
+            database.update(&removed.to_be_bytes(), Wait::Block, remove).unwrap();
+            met.extend(rest(&database, &mut iteration));
+            met.sort_unstable();
+            put(&database, removed, b"");
+            let there = (0..COUNT).filter(|number| *number != removed);
+            // One more move has begun the pass through the index, which shows each once.
+            assert!(met.into_iter().eq(there), "{is_over}");
+        }
+    }
+
+    #[test]
+    fn a_lost_record_is_an_error_and_damage_to_others_is_none() {
+        let storage = FaultyStorage::new();
+        let database = filled(&storage, 2000);
+        let first = database.running().log.segments().in_order()[0].path.clone();
+        drop(database);
+        storage.lose_sectors(&first, 512..1024).unwrap();
+        let database = open(&storage);
+        let mut iteration = begin(&database);
+        let failed = loop {
+            match database.step_iteration(&mut iteration, &mut |_| ()) {
+                Ok(true) => {}
+                Ok(false) => panic!("a record is lost"),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(failed, Error::Corrupted { .. }), "{failed}");
+        assert!(rest(&database, &mut iteration).is_empty());
+        (0..20).for_each(|number| put(&database, number, b"again"));
+        let mut met = rest(&database, &mut begin(&database));
+        met.sort_unstable();
+        assert!(met.into_iter().eq(0..2000));
+    }
+
+    /// A read of the index's order brings a page of the file for each key.
+    #[test]
+    fn the_log_is_read_once_and_in_its_order_if_it_is_not_in_memory() {
+        const RECORDS: u32 = 3000;
+        let storage = FaultyStorage::new();
+        let database = filled(&storage, RECORDS);
+        let segments = database.running().log.segments().in_order();
+        segments.iter().for_each(|segment| segment.resident.store(false, Ordering::Relaxed));
+        let read = || -> u64 {
+            segments.iter().map(|segment| storage.read_bytes(&segment.path).unwrap()).sum()
+        };
+        let log_bytes: u64 = segments.iter().map(|segment| segment.bytes()).sum();
+        let before = read();
+        assert_eq!(rest(&database, &mut begin(&database)).len(), RECORDS as usize);
+        let in_log_order = read() - before;
+        let before = read();
+        let mut position = Some(Position::Start);
+        while let Some(from) = position {
+            position = (&database as &dyn Engine).scan_keys(&from, &mut |_| ()).unwrap();
+        }
+        let in_index_order = read() - before;
+        println!("bytes: log {log_bytes}, in its order {in_log_order}, by hash {in_index_order}");
+        // A step reads again at most one piece, which stays in the page cache until then.
+        let steps = u64::from(RECORDS) / 256 + segments.len() as u64;
+        assert!(in_log_order <= log_bytes + steps * (64 << 10), "{in_log_order} of {log_bytes}");
+        assert!(in_index_order > 5 * in_log_order, "{in_index_order}, {in_log_order}");
+    }
+}

@@ -348,7 +348,7 @@ mod tests {
             met.sort_unstable();
             put(&database, removed, b"");
             let there = (0..COUNT).filter(|number| *number != removed);
-            // One more move has begun the pass through the index, which shows each once.
+            // None that was met has moved, so also the pass through the index shows each once.
             assert!(met.into_iter().eq(there), "{is_over}");
         }
     }
@@ -398,7 +398,6 @@ mod tests {
             position = (&database as &dyn Engine).scan_keys(&from, &mut |_| ()).unwrap();
         }
         let in_index_order = read() - before;
-        println!("bytes: log {log_bytes}, in its order {in_log_order}, by hash {in_index_order}");
         // A step reads again at most one piece, which stays in the page cache until then.
         let steps = u64::from(RECORDS) / 256 + segments.len() as u64;
         assert!(in_log_order <= log_bytes + steps * (64 << 10), "{in_log_order} of {log_bytes}");

@@ -406,4 +406,119 @@ mod tests {
             assert!(met.iter().copied().eq(0..RECORDS), "{met:?}");
         });
     }
+
+    #[test]
+    fn one_iteration_too_many_gives_up_the_one_that_was_used_least_recently() {
+        let scans = Arc::new(Scans::default());
+        let begin = || scans.begin_iteration(Age::default(), |set_end| set_end(age(10)));
+        let scan = scans.begin(|set_end| set_end(age(10)));
+        let iterations: Vec<_> = (0..ITERATIONS_MAX).map(|_| begin()).collect();
+        scans.note_use(&iterations[0]);
+        scans.note_moved(1, age(5), age(11));
+        let more = begin();
+        scans.note_moved(2, age(5), age(11));
+        for (index, iteration) in iterations.iter().enumerate() {
+            assert_eq!(iteration.is_given_up(), index == 1);
+            assert_eq!(iteration.moved(), if index == 1 { 0 } else { 2 });
+        }
+        assert_eq!((more.moved(), scan.moved()), (1, 2));
+        // The place of one that is dropped is free.
+        drop(more);
+        let last = begin();
+        assert_eq!(iterations.iter().filter(|one| one.is_given_up()).count(), 1);
+        drop((iterations, last));
+        assert!(scans.is_any());
+        drop(scan);
+        assert!(!scans.is_any());
+    }
+
+    #[test]
+    fn an_iteration_is_given_up_at_one_name_too_many_and_a_scan_never() {
+        let scans = Arc::new(Scans::default());
+        let iteration = scans.begin_iteration(age(2), |set_end| set_end(age(10)));
+        let scan = scans.begin(|set_end| set_end(age(10)));
+        let most = ITERATION_NAMES_MAX as u64;
+        // A record from before its beginning is not its concern.
+        scans.note_moved(0, age(1), age(11));
+        (0..most).for_each(|name| scans.note_moved(name, age(5), age(11)));
+        assert_eq!((iteration.moved(), iteration.is_given_up()), (ITERATION_NAMES_MAX, false));
+        scans.note_moved(most, age(5), age(11));
+        assert_eq!((iteration.moved(), iteration.is_given_up()), (0, true));
+        assert!(iteration.moved.lock().pieces.is_empty());
+        assert_eq!(scans.all.load().len(), 1);
+        assert_eq!(scan.moved(), ITERATION_NAMES_MAX + 2);
+    }
+
+    /// A writer moves records while an iteration passes them, and another thread gives it up. What
+    /// it has not shown then is not before its frontier. The locks of shards are one here.
+    #[test]
+    fn a_record_that_moves_while_an_iteration_is_given_up_is_met() {
+        const RECORDS: u64 = 5;
+        const FIRST: u64 = 4;
+        const END: u64 = 100;
+        model::run(7, 3000, || {
+            let scans = Arc::new(Scans::default());
+            let begin = |scans: &Arc<Scans>| {
+                scans.begin_iteration(Age::default(), |set_end| set_end(age(END)))
+            };
+            let iteration = begin(&scans);
+            let index: Arc<Mutex<Vec<u64>>> =
+                Arc::new(Mutex::new((FIRST..FIRST + RECORDS).collect()));
+            let writer = {
+                let (scans, index) = (Arc::clone(&scans), Arc::clone(&index));
+                shuttle::thread::spawn(move || {
+                    for name in [3, 0, 4, 1] {
+                        let mut index = index.lock();
+                        let (from, to) = (index[name], END + name as u64);
+                        index[name] = to;
+                        interrupt();
+                        if scans.is_any() {
+                            scans.note_moved(name as u64, age(from), age(to));
+                        }
+                    }
+                })
+            };
+            let others = {
+                let scans = Arc::clone(&scans);
+                shuttle::thread::spawn(move || {
+                    drop((0..ITERATIONS_MAX).map(|_| begin(&scans)).collect::<Vec<_>>());
+                })
+            };
+            let (mut met, mut moved) = (Vec::new(), Vec::new());
+            let mut next = 0;
+            while next < RECORDS && !iteration.is_given_up() {
+                {
+                    let index = index.lock();
+                    iteration.pass_to(age(FIRST + next + 1));
+                    if index[next as usize] == FIRST + next {
+                        met.push(next);
+                    }
+                }
+                next += 1;
+                interrupt();
+            }
+            if next == RECORDS {
+                iteration.pass_to(iteration.end());
+                moved.extend(iteration.take_moved(usize::MAX));
+            }
+            if iteration.is_given_up() {
+                for name in 0..RECORDS {
+                    let index = index.lock();
+                    if age(index[name as usize]) >= iteration.frontier() {
+                        moved.push(name);
+                    }
+                }
+            }
+            writer.join().unwrap();
+            others.join().unwrap();
+            for name in 0..RECORDS {
+                let has_moved = index.lock()[name as usize] >= END;
+                let times =
+                    [&met, &moved].map(|all| all.iter().filter(|one| **one == name).count());
+                let [first, second] = times;
+                assert!(first + second >= 1, "{name} of {met:?}, {moved:?}");
+                assert!(first + second == 1 || has_moved, "{name} of {met:?}, {moved:?}");
+            }
+        });
+    }
 }

@@ -156,6 +156,46 @@ fn every_record_is_visited_once_while_the_visitor_changes_records() {
 }
 
 #[test]
+fn records_of_a_hash_database_are_visited_in_the_order_in_which_they_were_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = of(&hash(folder.path()));
+    let keys: Vec<Vec<u8>> =
+        (0..1000_u32).map(|n| n.wrapping_mul(7919).to_be_bytes().into()).collect();
+    for key in &keys {
+        records.put(key, b"v", None).unwrap();
+    }
+    let mut visited = Vec::new();
+    records
+        .for_each(|key, _| {
+            visited.push(key.to_vec());
+            // It goes to the end of the log, and is visited once all the same.
+            records.put(key, b"changed", None).unwrap();
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert!(visited == keys);
+}
+
+#[test]
+fn ids_are_visited_in_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = of(&fixed(folder.path()));
+    let mut ids: Vec<u32> = (1..=1000).map(|n: u32| n * 7919 % 10_007).collect();
+    for id in &ids {
+        records.put(id.to_string().as_bytes(), b"v", None).unwrap();
+    }
+    ids.sort_unstable();
+    let mut visited = Vec::new();
+    records
+        .for_each(|key, _| {
+            visited.push(String::from_utf8(key.to_vec()).unwrap().parse::<u32>().unwrap());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(visited, ids);
+}
+
+#[test]
 fn each_duplicate_is_visited() {
     let folder = tempfile::tempdir().unwrap();
     let records = of(&tree(folder.path()));

@@ -75,6 +75,12 @@ fn iterators_and_lists_of_all_records_are_the_same_over_each_store() {
 }
 
 #[test]
+fn a_hash_database_is_iterated_in_the_order_in_which_records_were_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    suite::iterators_in_order(&start(hash(folder.path())));
+}
+
+#[test]
 fn fixed_length_databases_have_the_operations_on_ids() {
     for test in
         [suite::ids::functions, suite::ids::intervals, suite::ids::values, suite::ids::protocols]

@@ -2,7 +2,7 @@
 
 use crate::for_each_engine;
 use crate::subject::Subject;
-use cabinet::{Clock, Position, Wanted};
+use cabinet::{Clock, Iteration, Position, Wanted};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -75,12 +75,15 @@ fn a_scan_among_writers_meets_every_lasting_record_once<S: Subject>() {
             let mut steps = 0u32;
             let mut position = Some(Position::Start);
             let mut scan = database.full_scan(Wanted::Keys).unwrap();
-            let is_by_position = round % 2 == 0;
+            let is_by_position = round % 4 == 0;
+            let mut iteration = Iteration::default();
             let mut goes_on = true;
             while goes_on {
                 goes_on = if is_by_position {
                     position = database.scan_keys(&position.take().unwrap(), &mut note).unwrap();
                     position.is_some()
+                } else if round % 2 == 0 {
+                    database.step_iteration(&mut iteration, &mut note).unwrap()
                 } else if round % 3 == 0 {
                     scan.step(|entry| note(entry.key)).unwrap()
                 } else {

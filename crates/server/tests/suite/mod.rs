@@ -366,6 +366,38 @@ pub(crate) fn iterators(server: &Running) {
     }
 }
 
+/// Iterators over a store that returns records in the order in which they were stored or changed.
+pub(crate) fn iterators_in_order(server: &Running) {
+    let mut client = server.connect();
+    // More than what is read ahead.
+    let mut keys: Vec<String> =
+        (0..1000_u32).map(|number| number.wrapping_mul(0x9e37_79b9).to_string()).collect();
+    for key in &keys {
+        client.exchange(misc("put", &[key, "value"]), b"\0\0\0\0\0");
+    }
+    let next = |client: &mut Client| {
+        client.send(&request(&Request::IterNext));
+        (client.read(1) == [0]).then(|| {
+            let length = u32::from_be_bytes(client.read(4).try_into().unwrap());
+            String::from_utf8(client.read(length as usize)).unwrap()
+        })
+    };
+    let rest =
+        |client: &mut Client| -> Vec<String> { std::iter::from_fn(|| next(client)).collect() };
+    client.exchange(request(&Request::IterInit), b"\0");
+    assert_eq!(rest(&mut client), keys);
+    // The iteration of a client is not that of the clients that have begun none.
+    let mut other = server.connect();
+    assert_eq!(rest(&mut other), keys);
+    client.exchange(misc("iterinit", &[&keys[700]]), b"\0\0\0\0\0");
+    assert_eq!(rest(&mut client), keys[700..]);
+    let changed = keys.remove(10);
+    client.exchange(misc("put", &[&changed, "other"]), b"\0\0\0\0\0");
+    keys.push(changed);
+    client.exchange(request(&Request::IterInit), b"\0");
+    assert_eq!(rest(&mut client), keys);
+}
+
 /// Ranges and lists in the order of the keys, over a store that has one.
 pub(crate) fn ordered(server: &Running) {
     let mut client = server.connect();

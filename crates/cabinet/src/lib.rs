@@ -165,11 +165,10 @@ mod internals {
     pub use crate::expired_keys::ExpiredKeys;
     pub use crate::fixed::FixedDatabase;
     pub use crate::hash::HashDatabase;
-    pub use crate::indexed::LogIteration;
     pub use crate::inventory::Inventory;
     pub use crate::memory::{MemoryHash, MemoryTree};
     pub use crate::persistence::Persistence;
-    pub use crate::scan::{FullScan, Visitor, Wanted};
+    pub use crate::scan::{FullScan, IterationState, Visitor, Wanted};
     pub use crate::tree::TreeDatabase;
     pub use crate::usable_memory::UsableMemory;
     pub use crate::wait::Wait;

@@ -1,6 +1,7 @@
 //! Scans: positions in an iteration over records, and scans of all of them.
 
 use crate::{Entry, Error, Result};
+use std::any::Any;
 use std::ops::ControlFlow;
 
 /// Position at which a scan continues. It stays valid while others write: a record that exists
@@ -64,6 +65,26 @@ pub trait FullScan {
 
     /// As [`FullScan::step`], for keys alone.
     fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
+}
+
+/// State of an iteration over all keys between two of its steps. Only its engine can go on with it.
+/// It borrows nothing, and holds no file.
+pub struct IterationState(Box<dyn Any + Send>);
+
+impl IterationState {
+    pub(crate) fn new(state: impl Send + 'static) -> Self {
+        Self(Box::new(state))
+    }
+
+    /// Returns the state of an engine with states of this type; fails if it is of another kind.
+    pub(crate) fn of<T: 'static>(&mut self) -> Result<&mut T> {
+        self.0.downcast_mut().ok_or_else(Self::foreign)
+    }
+
+    /// Returns the error of an engine that cannot go on with a state.
+    pub(crate) fn foreign() -> Error {
+        Error::InvalidArgument("the iteration is of another database".into())
+    }
 }
 
 /// Makes steps of a scan, until one says that there are no more, or `visit` breaks.

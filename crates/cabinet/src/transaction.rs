@@ -8,7 +8,7 @@
 
 use crate::limits::BATCH_BYTES_MAX;
 use crate::{
-    Batch, BatchChange, Change, Database, Engine, Entry, Error, Family, FullScan, LogIteration,
+    Batch, BatchChange, Change, Database, Engine, Entry, Error, Family, FullScan, IterationState,
     Maintenance, Meta, Options, Persistence, Position, Result, SnapshotBarrier, Version, Visitor,
     Wait, Wanted,
 };
@@ -267,13 +267,13 @@ impl Engine for Buffer {
         self.target.engine().full_scan(wanted, is_in_order)
     }
 
-    fn iteration(&self, from: Option<&[u8]>) -> Result<Option<LogIteration>> {
+    fn iteration(&self, from: Option<&[u8]>) -> Result<Option<IterationState>> {
         self.target.engine().iteration(from)
     }
 
     fn step_iteration(
         &self,
-        iteration: &mut LogIteration,
+        iteration: &mut IterationState,
         visit: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
         self.target.engine().step_iteration(iteration, visit)

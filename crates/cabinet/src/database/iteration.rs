@@ -1,8 +1,7 @@
 //! Iterations over all keys that stop after each step, and borrow nothing meanwhile.
 
 use super::Database;
-use crate::indexed::LogIteration;
-use crate::{Position, Result, deadline};
+use crate::{IterationState, Position, Result, deadline};
 
 /// Iteration over all keys, see [`Database::step_iteration`]. It holds no file between steps, and
 /// may be left alone for ever. [`Database::iteration_from`] returns one that begins at a key.
@@ -16,7 +15,7 @@ enum Next {
     #[default]
     Start,
     At(Position),
-    InLog(LogIteration),
+    InLog(IterationState),
     Ended,
 }
 

@@ -17,7 +17,7 @@ pub use ordered::{Eviction, Ordered, PlaceChange, Seek, Side};
 pub(crate) use steps::Steps;
 
 use crate::{
-    Batch, Change, Entry, FullScan, LogIteration, LongValue, Meta, Order, Persistence, Position,
+    Batch, Change, Entry, FullScan, IterationState, LongValue, Meta, Order, Persistence, Position,
     Result, Version, Visitor, Wait, Wanted,
 };
 use std::borrow::Cow;
@@ -100,7 +100,7 @@ pub trait Engine: Send + Sync {
 
     /// Returns an iteration over all keys, or from the record of a key on, if the engine has an
     /// order for that which is faster than that of its positions.
-    fn iteration(&self, _from: Option<&[u8]>) -> Result<Option<LogIteration>> {
+    fn iteration(&self, _from: Option<&[u8]>) -> Result<Option<IterationState>> {
         Ok(None)
     }
 
@@ -108,10 +108,10 @@ pub trait Engine: Send + Sync {
     /// there may be more.
     fn step_iteration(
         &self,
-        iteration: &mut LogIteration,
+        _iteration: &mut IterationState,
         _visit: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
-        Err(iteration.foreign())
+        Err(IterationState::foreign())
     }
 
     /// Returns the position of a scan that begins at `key`.

@@ -11,7 +11,7 @@ use crate::indexed::{GROUP_KEYS_MAX, Index, Place, Running, Stretch, Table as _}
 use crate::io::Storage;
 use crate::log::{Location, Nature, StoredKind};
 use crate::{
-    Batch, Change, Engine, Entry, ExpiredKeys, Family, FullScan, LogIteration, LongValue,
+    Batch, Change, Engine, Entry, ExpiredKeys, Family, FullScan, IterationState, LongValue,
     Maintenance, Meta, Options, Persistence, Position, Result, Version, Visitor, Wait, Wanted,
 };
 use std::ops::ControlFlow;
@@ -134,7 +134,7 @@ impl HashDatabase {
     }
 
     /// Entries from a position on: some, all of one hash together; and where to go on.
-    fn step(&self, from: &Position) -> Result<Option<(Stretch<HashIndex>, Position)>> {
+    pub(crate) fn step(&self, from: &Position) -> Result<Option<(Stretch<HashIndex>, Position)>> {
         let mut place = at_position(match from {
             Position::Hash(position) => *position,
             Position::Start | Position::Key(_) | Position::Id(_) => 0,
@@ -243,20 +243,20 @@ impl Engine for HashDatabase {
     }
 
     /// Keys of long records are read faster in the order of positions.
-    fn iteration(&self, from: Option<&[u8]>) -> Result<Option<LogIteration>> {
+    fn iteration(&self, from: Option<&[u8]>) -> Result<Option<IterationState>> {
         if self.running.has_long_records() {
             return Ok(None);
         }
         let from = from.map(|key| (self.running.index.place_of(key), key));
-        self.running.iteration(from).map(Some)
+        self.running.iteration(from).map(|iteration| Some(IterationState::new(iteration)))
     }
 
     fn step_iteration(
         &self,
-        iteration: &mut LogIteration,
+        iteration: &mut IterationState,
         visit: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
-        self.running.step_iteration(iteration, visit, &|from| self.step(from))
+        self.running.step_iteration(iteration.of()?, visit, &|from| self.step(from))
     }
 
     fn position_of(&self, key: &[u8]) -> Position {

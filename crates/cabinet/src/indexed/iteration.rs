@@ -15,21 +15,14 @@ use super::full_scan::{Paused, Visitor};
 use super::scans::{Registered, Scans};
 use super::{Index, Indexed, Place, Stretch};
 use crate::log::Age;
-use crate::{Error, Position, Result, Wait};
+use crate::{IterationState, Position, Result, Wait};
 use std::sync::Arc;
 
 /// Iteration over the keys of a database in the order of its log. See the module.
-pub struct LogIteration {
+pub(crate) struct LogIteration {
     /// Tells the database from others.
     scans: Arc<Scans>,
     stage: Stage,
-}
-
-impl LogIteration {
-    /// Returns the error of an engine that it is not an iteration of.
-    pub(crate) fn foreign(&self) -> Error {
-        Error::InvalidArgument("the iteration is of another database".into())
-    }
 }
 
 enum Stage {
@@ -69,7 +62,8 @@ impl<I: Index> Indexed<I> {
         Ok(None)
     }
 
-    /// Makes a step of an iteration. Returns whether there may be more. One that has failed is over.
+    /// Makes a step of an iteration. Returns whether there may be more. One that has
+    /// failed has ended.
     pub(crate) fn step_iteration(
         &self,
         iteration: &mut LogIteration,
@@ -77,7 +71,7 @@ impl<I: Index> Indexed<I> {
         entries: &Entries<'_, I>,
     ) -> Result<bool> {
         if !Arc::ptr_eq(&iteration.scans, &self.scans) {
-            return Err(iteration.foreign());
+            return Err(IterationState::foreign());
         }
         let stage = std::mem::replace(&mut iteration.stage, Stage::Finished);
         iteration.stage = match stage {
@@ -132,7 +126,7 @@ mod tests {
     use super::*;
     use crate::hash::HashDatabase;
     use crate::io::FaultyStorage;
-    use crate::{Change, Engine, Maintenance, Meta, Options};
+    use crate::{Change, Engine, Error, Maintenance, Meta, Options};
     use std::collections::BTreeMap;
     use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -156,12 +150,20 @@ mod tests {
     }
 
     fn begin(database: &HashDatabase) -> LogIteration {
-        Engine::iteration(database, None).unwrap().unwrap()
+        database.running().iteration(None).unwrap()
+    }
+
+    fn step(
+        database: &HashDatabase,
+        iteration: &mut LogIteration,
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        database.running().step_iteration(iteration, visit, &|from| database.step(from))
     }
 
     fn some(database: &HashDatabase, iteration: &mut LogIteration, met: &mut Vec<u32>) -> bool {
         let note = &mut |key: &[u8]| met.push(u32::from_be_bytes(key.try_into().unwrap()));
-        database.step_iteration(iteration, note).unwrap()
+        step(database, iteration, note).unwrap()
     }
 
     fn rest(database: &HashDatabase, iteration: &mut LogIteration) -> Vec<u32> {
@@ -200,15 +202,20 @@ mod tests {
         let iteration = &mut begin(&database);
         assert!(rest(&database, iteration) == numbers);
         assert!(!some(&database, iteration, &mut Vec::new()));
+        let from = |key: &[u8]| {
+            let place = database.running().index.place(key).unwrap();
+            database.running().iteration(Some((place, key))).unwrap()
+        };
         for index in [0, 1, 777, 2999] {
             let key = numbers[index].to_be_bytes();
-            let mut iteration = Engine::iteration(&database, Some(&key)).unwrap().unwrap();
+            let mut iteration = from(&key);
             assert!(rest(&database, &mut iteration) == numbers[index..]);
         }
-        let mut of_none = Engine::iteration(&database, Some(b"none")).unwrap().unwrap();
+        let mut of_none = from(b"none");
         assert!(rest(&database, &mut of_none).is_empty());
         let other = open(&FaultyStorage::new());
-        other.step_iteration(&mut begin(&database), &mut |_| ()).unwrap_err();
+        step(&other, &mut begin(&database), &mut |_| ()).unwrap_err();
+        other.step_iteration(&mut IterationState::new(0), &mut |_| ()).unwrap_err();
     }
 
     #[test]
@@ -363,7 +370,7 @@ mod tests {
         let database = open(&storage);
         let mut iteration = begin(&database);
         let failed = loop {
-            match database.step_iteration(&mut iteration, &mut |_| ()) {
+            match step(&database, &mut iteration, &mut |_| ()) {
                 Ok(true) => {}
                 Ok(false) => panic!("a record is lost"),
                 Err(error) => break error,

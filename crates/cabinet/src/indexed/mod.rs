@@ -34,7 +34,6 @@ mod shard;
 mod table;
 
 pub(crate) use group::GROUP_KEYS_MAX;
-pub use iteration::LogIteration;
 pub(crate) use run::{Before, Run, difference, tag_of};
 pub(crate) use running::Running;
 pub(crate) use table::{Match, Seen, Table, find_location};

@@ -69,8 +69,8 @@ impl Database {
     /// A tree is in the order of keys, a fixed-length database in that of ids, and a hash database
     /// in the order in which records were stored or last changed. A key that exists throughout is
     /// visited; in a tree, once for each of its values. It is visited twice at most, and only in a
-    /// hash database, if its record was changed or compacted meanwhile. If a step fails, the
-    /// iteration has ended, unless the deadline has passed.
+    /// hash database, if its record was changed or compacted meanwhile. A step that failed may be
+    /// tried again; it may then show keys again, and a record that cannot be read fails each time.
     pub fn step_iteration(
         &self,
         iteration: &mut Iteration,
@@ -78,28 +78,28 @@ impl Database {
     ) -> Result<bool> {
         self.enter()?;
         deadline::check()?;
-        let next = match std::mem::replace(&mut iteration.next, Next::Ended) {
-            Next::Start => match self.engine.iteration(None)? {
-                Some(iteration) => Next::InLog(iteration),
+        if matches!(iteration.next, Next::Start) {
+            iteration.next = match self.engine.iteration(None)? {
+                Some(state) => Next::InLog(state),
                 None => Next::At(Position::Start),
-            },
-            next => next,
-        };
-        iteration.next = match next {
-            Next::InLog(mut iteration) => {
-                match self.call(|| self.engine.step_iteration(&mut iteration, &mut visit))? {
-                    true => Next::InLog(iteration),
-                    false => Next::Ended,
-                }
-            }
+            };
+        }
+        let has_more = match &mut iteration.next {
+            Next::InLog(state) => self.call(|| self.engine.step_iteration(state, &mut visit))?,
             Next::At(position) => {
-                match self.call(|| self.engine.scan_keys(&position, &mut visit))? {
-                    Some(next) => Next::At(next),
-                    None => Next::Ended,
+                match self.call(|| self.engine.scan_keys(position, &mut visit))? {
+                    Some(next) => {
+                        *position = next;
+                        true
+                    }
+                    None => false,
                 }
             }
-            Next::Start | Next::Ended => Next::Ended,
+            Next::Start | Next::Ended => false,
         };
-        Ok(!iteration.has_ended())
+        if !has_more {
+            iteration.next = Next::Ended;
+        }
+        Ok(has_more)
     }
 }

@@ -242,9 +242,11 @@ impl Engine for HashDatabase {
         Ok(self.running.full_scan(self, wanted))
     }
 
-    /// Keys of long records are read faster in the order of positions.
+    /// Keys of long records are read faster in the order of positions. An iteration from a key on
+    /// is often short, and the order of the log would have it read all runs of the index.
     fn iteration(&self, from: Option<&[u8]>) -> Result<Option<IterationState>> {
-        if self.running.has_long_records() {
+        let is_over_runs = self.running.is_over_runs();
+        if self.running.has_long_records() || from.is_some() && is_over_runs {
             return Ok(None);
         }
         let from = from.map(|key| (self.running.index.place_of(key), key));

@@ -31,7 +31,7 @@ use crate::{Entry, FullScan, Result, Wait};
 use std::sync::Arc;
 
 /// Records that a step looks at, about.
-const STEP_RECORDS: usize = 256;
+pub(super) const STEP_RECORDS: usize = 256;
 
 /// Bytes of the log that a step reads, about.
 const STEP_BYTES: u64 = 1 << 20;
@@ -44,6 +44,10 @@ const MOVED_MAX: usize = 1 << 20;
 
 /// The same, in an iteration, which is given up at twice as many.
 const ITERATION_MOVED_MAX: usize = ITERATION_NAMES_MAX / 2;
+
+/// Records that an iteration shows in a step, if they are in one batch of the log. A step that goes
+/// on within the batch reads it again from its beginning.
+pub(super) const ITERATION_RECORDS_MAX: usize = 64 << 10;
 
 /// Entries of a segment that are collected at a time where the log is damaged.
 const ENTRIES_MAX: usize = 64 << 10;
@@ -199,7 +203,10 @@ impl<I: Index> Cursor<'_, I> {
                 Ok(Stage::Behind)
             }
             Stage::Behind => {
-                self.check_reach(visitor)?;
+                // Records before the first one that is wanted do not matter.
+                if self.progress.from() == Age::default() {
+                    self.check_reach(visitor)?;
+                }
                 Ok(Stage::Finished)
             }
             Stage::Finished => Ok(Stage::Finished),
@@ -270,21 +277,36 @@ impl<I: Index> Cursor<'_, I> {
         let upto = reader.offset() + STEP_BYTES;
         let from = self.progress.from();
         let skipped_to = if segment.number == from.number() { from.offset() as u64 } else { 0 };
-        let mut looked_at = 0;
+        // The last step may have ended within a batch.
+        let passed = self.progress.frontier();
+        let puts_max = match self.progress.is_iteration() {
+            true => ITERATION_RECORDS_MAX,
+            false => usize::MAX,
+        };
+        let (mut looked_at, mut puts, mut is_cut) = (0, 0, false);
         let next = loop {
             if segment.all_live.get() && reader.offset() >= skipped_to {
                 are_all_live &= self.show_batch(&segment, batch, visitor)?;
                 looked_at += self.show_puts(&mut reader, visitor)?;
             }
+            let stand = reader.stand();
             let next = reader.next(&mut |offset, record, bytes| {
-                looked_at += 1;
-                if record.kind != Kind::Put {
-                    return Ok(());
-                }
                 if offset < skipped_to {
                     are_all_live = false;
                     return Ok(());
                 }
+                if is_cut || Age::new(segment.number, segment.at(offset).offset()) < passed {
+                    return Ok(());
+                }
+                looked_at += 1;
+                if record.kind != Kind::Put {
+                    return Ok(());
+                }
+                is_cut = puts == puts_max;
+                if is_cut {
+                    return Ok(());
+                }
+                puts += 1;
                 if !batch.has_room(bytes.len()) {
                     are_all_live &= self.show_batch(&segment, batch, visitor)?;
                 }
@@ -301,6 +323,9 @@ impl<I: Index> Cursor<'_, I> {
                     false => Ok(()),
                 }
             })?;
+            if is_cut {
+                reader.go_back(stand);
+            }
             if next != Next::Record || looked_at >= STEP_RECORDS || reader.offset() >= upto {
                 break next;
             }

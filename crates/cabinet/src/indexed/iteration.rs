@@ -54,16 +54,20 @@ impl<I: Index> Indexed<I> {
     /// Returns where the record of a key is in the log.
     fn age_of(&self, place: Place<I>, key: &[u8]) -> Result<Option<Age>> {
         let (segments, locations) = self.locations(place, Wait::Block)?;
+        let mut of_none = Ok(None);
         for location in locations {
-            if self.total_of(&segments, location, key, Wait::Block)?.is_some() {
-                return Ok(Some(segments.age(location)));
+            match self.total_of(&segments, location, key, Wait::Block) {
+                Ok(Some(_)) => return Ok(Some(segments.age(location))),
+                Ok(None) => {}
+                // It may be the record of another key.
+                Err(error) => of_none = Err(error),
             }
         }
-        Ok(None)
+        of_none
     }
 
-    /// Makes a step of an iteration. Returns whether there may be more. One that has
-    /// failed has ended.
+    /// Makes a step of an iteration. Returns whether there may be more. After a failure the
+    /// iteration goes on through the index, and fails again at what cannot be read.
     pub(crate) fn step_iteration(
         &self,
         iteration: &mut LogIteration,
@@ -74,28 +78,27 @@ impl<I: Index> Indexed<I> {
             return Err(IterationState::foreign());
         }
         let stage = std::mem::replace(&mut iteration.stage, Stage::Finished);
-        iteration.stage = match stage {
+        let (stage, result) = match stage {
             Stage::New(from) => {
                 let set_end = |set_end: &dyn Fn(Age)| self.log.at_end(set_end);
                 let registered = self.scans.begin_iteration(from, set_end);
-                self.step_in_log(registered, Paused::Before(from.number()), visit)?
+                self.step_in_log(registered, Paused::Before(from.number()), visit)
             }
             Stage::InLog(registered, paused) => {
                 self.scans.note_use(&registered);
-                self.step_in_log(registered, paused, visit)?
+                self.step_in_log(registered, paused, visit)
             }
-            Stage::InIndex(from, position) => match entries(&position)? {
-                None => Stage::Finished,
-                Some((mut stretch, next)) => {
-                    let Stretch { segments, entries, .. } = &mut stretch;
-                    entries.retain(|(_, location)| segments.age(*location) >= from);
-                    self.visit_keys(&stretch, visit)?;
-                    Stage::InIndex(from, next)
+            Stage::InIndex(from, position) => {
+                match self.step_in_index(from, &position, visit, entries) {
+                    Ok(None) => (Stage::Finished, Ok(())),
+                    Ok(Some(next)) => (Stage::InIndex(from, next), Ok(())),
+                    Err(error) => (Stage::InIndex(from, position), Err(error)),
                 }
-            },
-            Stage::Finished => Stage::Finished,
+            }
+            Stage::Finished => (Stage::Finished, Ok(())),
         };
-        Ok(!matches!(iteration.stage, Stage::Finished))
+        iteration.stage = stage;
+        result.map(|()| !matches!(iteration.stage, Stage::Finished))
     }
 
     fn step_in_log(
@@ -103,25 +106,46 @@ impl<I: Index> Indexed<I> {
         registered: Registered,
         paused: Paused,
         visit: &mut dyn FnMut(&[u8]),
-    ) -> Result<Stage> {
-        let is_given_up = registered.is_given_up();
-        let paused = match is_given_up {
-            true => None,
-            false => self.step_paused(&registered, paused, &mut Visitor::Keys(visit))?,
+    ) -> (Stage, Result<()>) {
+        let stepped = match registered.is_given_up() {
+            true => Ok(None),
+            false => self.step_paused(&registered, paused, &mut Visitor::Keys(visit)),
         };
-        Ok(match paused {
+        let (paused, result) = match stepped {
+            Ok(paused) => (paused, Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        let stage = match paused {
             // Also one that was given up while it came to the end: names may have been dropped.
             Some(paused) if !registered.is_given_up() => match paused {
                 Paused::Finished => Stage::Finished,
                 paused => Stage::InLog(registered, paused),
             },
             _ => Stage::InIndex(registered.frontier(), Position::Start),
-        })
+        };
+        (stage, result)
+    }
+
+    /// Shows the records at a position of the index that are not before an age. Returns the next
+    /// position.
+    fn step_in_index(
+        &self,
+        from: Age,
+        position: &Position,
+        visit: &mut dyn FnMut(&[u8]),
+        entries: &Entries<'_, I>,
+    ) -> Result<Option<Position>> {
+        let Some((mut stretch, next)) = entries(position)? else { return Ok(None) };
+        let Stretch { segments, entries, .. } = &mut stretch;
+        entries.retain(|(_, location)| segments.age(*location) >= from);
+        self.visit_keys(&stretch, visit)?;
+        Ok(Some(next))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::full_scan::{ITERATION_RECORDS_MAX, STEP_RECORDS};
     use super::super::scans::{ITERATION_NAMES_MAX, ITERATIONS_MAX};
     use super::*;
     use crate::hash::HashDatabase;
@@ -368,20 +392,60 @@ mod tests {
         drop(database);
         storage.lose_sectors(&first, 512..1024).unwrap();
         let database = open(&storage);
-        let mut iteration = begin(&database);
-        let failed = loop {
-            match step(&database, &mut iteration, &mut |_| ()) {
-                Ok(true) => {}
-                Ok(false) => panic!("a record is lost"),
-                Err(error) => break error,
-            }
-        };
-        assert!(matches!(failed, Error::Corrupted { .. }), "{failed}");
-        assert!(rest(&database, &mut iteration).is_empty());
+        let (mut iteration, mut met) = (begin(&database), Vec::new());
+        for _ in 0..2 {
+            let failed = loop {
+                let note = &mut |key: &[u8]| met.push(u32::from_be_bytes(key.try_into().unwrap()));
+                match step(&database, &mut iteration, note) {
+                    Ok(true) => {}
+                    Ok(false) => panic!("a record is lost"),
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(failed, Error::Corrupted { .. }), "{failed}");
+        }
         (0..20).for_each(|number| put(&database, number, b"again"));
+        met.extend(rest(&database, &mut iteration));
+        assert!(counts(&met).into_keys().eq(0..2000), "it goes on once the record is replaced");
         let mut met = rest(&database, &mut begin(&database));
         met.sort_unstable();
         assert!(met.into_iter().eq(0..2000));
+    }
+
+    #[test]
+    fn a_step_shows_a_part_of_a_long_batch_and_the_next_one_goes_on_there() {
+        const COUNT: u32 = 2 * ITERATION_RECORDS_MAX as u32 + 1000;
+        let storage = Arc::new(FaultyStorage::new());
+        let path = Path::new("casket.tch");
+        let options = Options::default();
+        for is_all_live in [true, false] {
+            let database = HashDatabase::open_on(storage.clone(), path, &options, false).unwrap();
+            put(&database, COUNT, b"before");
+            let mut batch = crate::Batch::new();
+            (0..COUNT).for_each(|number| batch.put(&number.to_be_bytes(), b"", Meta::NONE));
+            (COUNT..2 * COUNT).for_each(|number| batch.remove(&number.to_be_bytes()));
+            database.write(&batch).unwrap();
+            put(&database, 2 * COUNT, b"after");
+            if !is_all_live {
+                put(&database, 0, b"moved");
+            }
+            let (mut iteration, mut met) = (begin(&database), Vec::new());
+            loop {
+                let before = met.len();
+                let goes_on = some(&database, &mut iteration, &mut met);
+                assert!(met.len() - before <= ITERATION_RECORDS_MAX + STEP_RECORDS);
+                if !goes_on {
+                    break;
+                }
+                // Writers go on in the part that was shown, and in the other.
+                let met_last = *met.last().unwrap_or(&0);
+                put(&database, met_last.saturating_sub(7), b"again");
+            }
+            assert!(!is_in_index(&iteration));
+            met.sort_unstable();
+            assert!(met.into_iter().eq((0..COUNT).chain([2 * COUNT])), "{is_all_live}");
+            database.replace_all(&crate::Batch::new()).unwrap();
+        }
     }
 
     /// A read of the index's order brings a page of the file for each key.

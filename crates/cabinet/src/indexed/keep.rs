@@ -514,7 +514,7 @@ impl<I: Index> Indexed<I> {
     }
 
     /// Whether tables have runs.
-    pub(super) fn is_over_runs(&self) -> bool {
+    pub(crate) fn is_over_runs(&self) -> bool {
         self.over_runs.load(Ordering::Relaxed)
     }
 

@@ -333,6 +333,11 @@ impl Scanner {
         }
     }
 
+    /// Goes back to where it stood before.
+    pub(crate) fn go_back_to(&mut self, stand: Stand) {
+        self.go_back(stand.offset, stand.block_end);
+    }
+
     /// From here on: the next place where a record begins, if there is one. Reading there is
     /// bounded: bytes that look like the lengths of long records many times over end it.
     fn find(&mut self) -> io::Result<bool> {

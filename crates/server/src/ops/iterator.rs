@@ -5,6 +5,10 @@ use cabinet::{Error, Iteration, Result};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 
+/// Memory that a key which was read ahead takes beside its bytes: its place in the queue, and what
+/// the allocator adds.
+const AHEAD_KEY_BYTES: usize = size_of::<(Vec<u8>, usize)>() + 16;
+
 /// The iterators that a client may use: its own, and the one shared by the clients that have
 /// started none.
 pub(crate) struct Iterators<'a> {
@@ -68,7 +72,7 @@ pub(crate) struct Cursor {
     failed: Option<Error>,
     /// Number of values of the first key that were returned.
     duplicate: usize,
-    /// Length of the keys when they were read ahead, an upper bound of their present length.
+    /// Memory of the keys when they were read ahead, an upper bound of what they take now.
     ahead_bytes: usize,
 }
 
@@ -154,7 +158,7 @@ impl Cursor {
                 match ahead.back_mut() {
                     Some((before, values)) if before == key => *values += 1,
                     _ => {
-                        bytes += key.len();
+                        bytes += key.len() + AHEAD_KEY_BYTES;
                         ahead.push_back((key.to_vec(), 1));
                     }
                 }

@@ -6,7 +6,7 @@ use super::paused::{PausedReader, Trail};
 use super::segment::Segment;
 use crate::Result;
 use crate::log::error_at;
-use crate::log::scan::{Puts, ScanError, Scanner, Visit};
+use crate::log::scan::{Puts, ScanError, Scanner, Stand, Visit};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -90,6 +90,16 @@ impl Reader {
     /// Offset of the next record.
     pub(crate) fn offset(&self) -> u64 {
         self.scanner.offset()
+    }
+
+    /// Returns where it stands.
+    pub(crate) fn stand(&self) -> Stand {
+        self.scanner.stand()
+    }
+
+    /// Goes back to where it stood before the last record, or batch.
+    pub(crate) fn go_back(&mut self, stand: Stand) {
+        self.scanner.go_back_to(stand);
     }
 
     /// After a place without a record: goes on to the next record, if there is one.

@@ -2,6 +2,7 @@
 
 use crate::ops::remote::RemoteStore;
 use crate::ops::scrub::{SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
+use crate::processors;
 use crate::update_log;
 use crate::{ClientPaths, CommandMask, Dialect, Following, SemiSyncSettings, Users};
 use cabinet::UsableMemory;
@@ -146,6 +147,10 @@ pub struct Config {
     pub remote_timeout: Duration,
     /// Most operations that wait for that store. A client whose operation exceeds it gets an error.
     pub remote_requests_max: usize,
+    /// Returns for how long all processors of the machine have been idle since some time, added up,
+    /// or `None` if that is unknown. A busy event loop hands connections over only if a processor
+    /// is idle, or if it is unknown.
+    pub processors_idle: fn() -> Option<Duration>,
 }
 
 impl Config {
@@ -238,6 +243,7 @@ impl Config {
             remote: None,
             remote_timeout: REMOTE_TIMEOUT,
             remote_requests_max: 16_384,
+            processors_idle: processors::idle,
         }
     }
 }

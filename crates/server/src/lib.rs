@@ -29,6 +29,7 @@ mod error;
 mod monitor;
 mod net;
 mod ops;
+mod processors;
 mod protocol;
 mod replication;
 mod server;

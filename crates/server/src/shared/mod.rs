@@ -2,7 +2,6 @@
 
 pub(crate) mod live;
 pub(crate) mod loop_load;
-pub(crate) mod processors;
 pub(crate) mod script_locks;
 pub(crate) mod slow_log;
 pub(crate) mod upgrade;

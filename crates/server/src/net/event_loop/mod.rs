@@ -24,8 +24,8 @@ use crate::net::slab::{Slab, Token};
 use crate::net::transport::Transport;
 use crate::ops::acknowledgement::AcknowledgementPoint;
 use crate::replication::OnTimeout;
+use crate::shared::Shared;
 use crate::shared::slow_log::SlowRequest;
-use crate::shared::{Shared, processors};
 use crate::{Error, Result};
 use cabinet::LogPosition;
 use polling::{NO_WAIT, Polling};
@@ -442,7 +442,7 @@ impl EventLoop {
         state.mailbox().load.set_busy(percent, now_ms);
         let busy: Vec<u32> =
             state.hub.mailboxes.iter().map(|mailbox| mailbox.load.busy_percent(now_ms)).collect();
-        match state.balance.judge(state.number, &busy, processors::idle) {
+        match state.balance.judge(state.number, &busy, state.shared.config.processors_idle) {
             Verdict::Stay => {}
             Verdict::Observe => {
                 for token in self.connections.tokens() {

@@ -6,7 +6,7 @@
 //! outside, and has their loops left. It sleeps while no loop calls a function.
 
 use crate::ScriptRecords;
-use crate::shared::processors;
+use crate::processors;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

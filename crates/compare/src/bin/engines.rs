@@ -54,6 +54,9 @@ struct Arguments {
     /// How many times the suite `churn` overwrites them
     #[arg(long, default_value_t = 20)]
     passes: u64,
+    /// Limit the overwrites of `churn` to this number per second; 0 has no limit.
+    #[arg(long, default_value_t = 0)]
+    writes_per_second: u64,
     /// Rounds; each gives every store every measurement
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: u16,
@@ -116,6 +119,7 @@ impl Run<'_> {
             threads: 1,
             durable: false,
             passes: self.arguments.passes,
+            writes_per_second: self.arguments.writes_per_second,
             seconds: self.arguments.seconds,
         }
     }

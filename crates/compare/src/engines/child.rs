@@ -1,5 +1,6 @@
 //! One measurement of one store, in a process of its own.
 
+use super::churn::Pace;
 use super::figures::Figures;
 use super::{churn, durable, restart, speed};
 use crate::records::{KEY_BYTES_MIN, VALUE_BYTES_MAX};
@@ -56,6 +57,9 @@ pub struct Assignment {
     /// Passes of overwriting.
     #[arg(long)]
     pub passes: u64,
+    /// Most overwrites per second; 0 has no limit.
+    #[arg(long)]
+    pub writes_per_second: u64,
     /// How long clients put, and how long a reader is quiet.
     #[arg(long)]
     pub seconds: f64,
@@ -75,6 +79,7 @@ impl Assignment {
             ("--value-bytes", self.value_bytes.to_string()),
             ("--threads", self.threads.to_string()),
             ("--passes", self.passes.to_string()),
+            ("--writes-per-second", self.writes_per_second.to_string()),
             ("--seconds", self.seconds.to_string()),
         ]
         .into_iter()
@@ -126,6 +131,9 @@ fn measure(assignment: &Assignment, folder: &Path) -> Result<Figures> {
         Task::LoadAndDie => restart::load_and_die(store, folder, &purpose),
         Task::Reopen => restart::reopen(store, folder, &purpose),
         Task::Clients => durable::put(store, folder, &purpose, duration),
-        Task::Churn => churn::churn(store, folder, &purpose, assignment.passes, duration),
+        Task::Churn => {
+            let pace = Pace { passes: assignment.passes, per_second: assignment.writes_per_second };
+            churn::churn(store, folder, &purpose, pace, duration)
+        }
     }
 }

@@ -18,13 +18,22 @@ const LATENCY_NS_MAX: u64 = 60_000_000_000;
 /// How often the files are measured within one pass over the records.
 const LOOKS_A_PASS: u64 = 8;
 
+/// How much is overwritten, and how fast.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// How often all records are overwritten.
+    pub passes: u64,
+    /// Most overwrites per second; 0 has no limit.
+    pub per_second: u64,
+}
+
 /// Child: a new database with all records; a reader alone for `quiet`, then beside a writer that
-/// overwrites all records `passes` times, each time in another random order.
+/// overwrites all records at `pace`, each time in another random order.
 pub fn churn(
     name: &str,
     folder: &Path,
     purpose: &Purpose,
-    passes: u64,
+    pace: Pace,
     quiet: Duration,
 ) -> Result<Figures> {
     // The handle is shared by a writer and a reader.
@@ -48,13 +57,13 @@ pub fn churn(
             read(&mut reader, &purpose, || done.load(Ordering::Relaxed))
         });
         let peak = Worker::new(&*store, &records, &purpose, 3)
-            .and_then(|mut writer| overwrite(&mut writer, &purpose, passes, folder));
+            .and_then(|mut writer| overwrite(&mut writer, &purpose, pace, folder));
         done.store(true, Ordering::Relaxed);
         let latencies = reading.join().map_err(|_| anyhow!("the reader panicked"))??;
         anyhow::Ok((latencies, peak?))
     })?;
     let elapsed = start.elapsed().as_secs_f64();
-    figures.set("writes_per_second", (passes * purpose.records) as f64 / elapsed);
+    figures.set("writes_per_second", (pace.passes * purpose.records) as f64 / elapsed);
     set_latencies(&mut figures, "churn", &latencies);
 
     let live = purpose.live_bytes() as f64;
@@ -89,15 +98,21 @@ fn read(
 fn overwrite(
     writer: &mut Worker<'_>,
     purpose: &Purpose,
-    passes: u64,
+    pace: Pace,
     folder: &Path,
 ) -> Result<u64> {
-    let mut peak = 0;
+    const WRITES_BETWEEN_SLEEPS: u64 = 64;
+    let (start, mut written, mut peak) = (Instant::now(), 0, 0);
     let between_looks = (purpose.records / LOOKS_A_PASS).max(1);
-    for pass in 1..=passes {
+    for pass in 1..=pace.passes {
         let order = Permutation::new(purpose.records, pass);
         for place in 0..purpose.records {
             writer.put(order.at(place), FIRST_EDITION + pass)?;
+            written += 1;
+            if pace.per_second > 0 && written % WRITES_BETWEEN_SLEEPS == 0 {
+                let due = Duration::from_secs_f64(written as f64 / pace.per_second as f64);
+                std::thread::sleep(due.saturating_sub(start.elapsed()));
+            }
             if place % between_looks == 0 {
                 peak = peak.max(folder::usage(folder)?.allocated);
             }

@@ -47,7 +47,7 @@
 //! [`Options`] sets what a name can set, with types. The features of Cargo `legacy`, `lz4`, `table`
 //! and `zstd` are on by default; without one, what needs it fails with [`Error::NotSupported`].
 //!
-//! # What it is not
+//! # Out of scope
 //!
 //! It knows no network (the `server` crate does), no queries (but in a [`table`]) other than by
 //! key, prefix and pattern, and no other process: a database is open in one process at a time. It

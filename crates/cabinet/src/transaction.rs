@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// Versions that records have within the transaction that has put them begin here.
 const PROVISIONAL_VERSIONS: Version = 1 << 63;
 
-/// What a change or a noted version takes beside key and value, in bytes.
+/// Bytes that a change or a noted version takes beside key and value.
 const ENTRY_BYTES: usize = 64;
 
 /// Changes that become visible to others all at once, on [`Transaction::commit`]; dropping it
@@ -114,7 +114,7 @@ struct State {
     puts: u64,
 }
 
-/// What a record will be.
+/// Change of a record that the commit will make.
 enum Pending {
     Put { value: Vec<u8>, meta: Meta, version: Version },
     Remove,
@@ -149,7 +149,7 @@ impl State {
         Ok(version)
     }
 
-    /// Notes that a record was read. What was read first counts.
+    /// Notes that a record was read. The version that was read first counts.
     fn expect(&mut self, key: &[u8], version: Option<Version>) -> Result<()> {
         if !self.expected.contains_key(key) {
             self.check_bytes(self.bytes + entry_bytes(key))?;

@@ -23,7 +23,7 @@ use crate::{
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-/// What the keys of an engine are, and what can be done with them beside the operations of
+/// Order of the keys of an engine, their values, and the operations on them beside those of
 /// [`Engine`].
 #[derive(Clone, Copy)]
 pub enum Family<'e> {

@@ -34,7 +34,7 @@ pub(super) struct PageMap {
 }
 
 impl PageMap {
-    /// Where in the row the page with a number would be.
+    /// Returns the index that the page with a number would have in the row.
     #[inline]
     fn place(&self, number: u64) -> usize {
         // A number before the first is far beyond the last this way.

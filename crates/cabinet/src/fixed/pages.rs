@@ -202,7 +202,7 @@ impl Page {
     fn rank(&self, id: u64) -> (bool, usize) {
         let place = place_on_page(id);
         let (word, bit) = (place / 64, place % 64);
-        // Where ids are dense there is nothing to count.
+        // Dense ids fill whole words, in which there is nothing to count.
         let count = |word: &u64| if *word == u64::MAX { 64 } else { word.count_ones() };
         let before: u32 = self.taken[..word].iter().map(count).sum();
         let within = self.taken[word] & ((1 << bit) - 1);

@@ -2,8 +2,8 @@
 //!
 //! A key's hash names its shard (10 bits), its place in the shard's [`table`](table) and its tag
 //! there (24 bits). A get is one probe of the table and one read of the log, which also holds
-//! the key and so tells whether it is the right one. What the engine shares with others, its
-//! locks too, is in [`crate::indexed`].
+//! the key and so tells whether it is the right one. The parts that the engine shares with others,
+//! its locks too, are in [`crate::indexed`].
 
 mod table;
 

@@ -4,7 +4,7 @@
 //! The home of a tag is `tag * homes / 2^24`, so homes rise with tags, and slots are kept sorted
 //! by tag: the table is an array sorted by hash with gaps in it, which is what linear probing
 //! becomes when every insertion keeps the order (Amble and Knuth, "Ordered hash tables", 1974).
-//! What follows from that:
+//! It follows that:
 //!
 //! - A search ends at the first greater tag; a miss is as cheap as a hit.
 //! - A table grows by any factor without reading a record back, since the slot has all of the
@@ -30,8 +30,8 @@ const LOAD_PERCENT_MAX: usize = 80;
 /// Homes are multiplied by five fourths.
 const GROWTH_PERCENT: usize = 125;
 
-/// Slots behind the last home: room for what does not find its home free. Where that is more,
-/// as many are added.
+/// Slots behind the last home: room for entries that do not find their home free. If these need
+/// more, as many are added.
 const OVERFLOW_SLOTS: usize = 32;
 
 const EMPTY: u64 = 0;

@@ -20,7 +20,7 @@ struct Step<'a, I: Index> {
     meta: Meta,
     compression: Compression,
     kind: Kind,
-    /// What it takes the place of.
+    /// The entry that it takes the place of.
     found: Option<Found<Slot<I>>>,
 }
 
@@ -51,7 +51,7 @@ impl<I: Index> Indexed<I> {
             let (segments, locations) = self.locations(place, Wait::Block)?;
             for location in locations {
                 match self.with(&segments, location, Wait::Block, check, |_| ()) {
-                    // What that means depends on what is expected.
+                    // The consequence of damage depends on what is expected.
                     Ok(()) | Err(Error::Corrupted { .. }) => {}
                     Err(error) => return Err(error),
                 }
@@ -101,7 +101,7 @@ impl<I: Index> Indexed<I> {
         Ok(())
     }
 
-    /// Where a key that was accepted belongs.
+    /// Returns the place in the index of a key that was accepted.
     fn place_of(&self, key: &[u8]) -> Result<Place<I>> {
         let what = || Error::Internal("a key of a batch has no place".into());
         self.index.place(key).ok_or_else(what)
@@ -187,8 +187,8 @@ impl<I: Index> Indexed<I> {
 
     fn apply(&self, table: &mut I::Table, step: &Step<'_, I>, appended: Appended, total: usize) {
         let segments = self.log.segments();
-        // Where an entry is in the table changes with those of other keys, what it points to
-        // does not while the shard is locked.
+        // The slot of an entry in the table changes with those of other keys. The location
+        // that it points to does not while the shard is locked.
         let slot = step.found.as_ref().and_then(|found| {
             segments.remove_live(found.location, found.total);
             // The slot of one over a run is the entry itself.

@@ -2,7 +2,7 @@
 //!
 //! In memory, each change that the log has is made to its table at once. Over runs, changes are
 //! collected, as many as fit into memory. Then all runs are read, one after the other, never at
-//! random, and each table gets what is different from its run. Where that takes too much memory,
+//! random, and each table gets what is different from its run. If that takes too much memory,
 //! all is merged into a file without a name: it is gone when the process ends, and the next
 //! checkpoint replaces it.
 //!
@@ -141,7 +141,7 @@ impl<I: Index> Building<I> {
         Ok(building)
     }
 
-    /// Puts the tables over runs. Where the log goes on behind them, or segments are gone, all are
+    /// Puts the tables over runs. If the log goes on behind them, or segments are gone, all are
     /// read: nothing can be mended when the log is replayed. Entries that are not to be kept are
     /// left out.
     fn over_runs(

@@ -1,12 +1,12 @@
 //! Records that are damaged, and whose they may be.
 //!
 //! A table of hashes does not have the keys: only the record tells whether it is the one that is
-//! sought. Where it is damaged that cannot be told, so the search goes on. If no record is the
+//! sought. If it is damaged that cannot be told, so the search goes on. If no record is the
 //! key's, the damaged one is taken for it: a read fails, rather than to say that there is nothing,
 //! and a put or a removal takes its place in the index. In the log the new record, or the
 //! tombstone, comes behind it, so that nothing older comes back.
 //!
-//! It may still be another key's, of which a hash has the same 34 bits. Where the key in the record
+//! It may still be another key's, of which a hash has the same 34 bits. If the key in the record
 //! has them, its bytes are as they were written, and it is told from the one that is sought.
 
 use super::{Found, Index, Indexed, Match, Place, Slot, Table};
@@ -14,7 +14,7 @@ use crate::log::record::Record;
 use crate::log::{Check, Location, Segments, peek_record};
 use crate::{Error, Result, Wait};
 
-/// What a record is to a key that has its place in the index.
+/// Relation of a record to a key that has its place in the index.
 pub(super) enum Compared {
     /// It is the key's, of this length.
     Same(usize),

@@ -14,10 +14,10 @@
 //!
 //! # Damage
 //!
-//! Where the log has no record, the index tells what is lost: the rest of the segment is gone
-//! through by the entries of the index that point into it, and the first of a record that cannot be
-//! read ends the scan with its error. At the end the index is looked through for entries that
-//! point beyond the records of their segments. Damage to records that nothing points to does
+//! If the log has no record at a place, the index tells what is lost: the rest of the segment is
+//! gone through by the entries of the index that point into it, and the first of a record that
+//! cannot be read ends the scan with its error. At the end the index is looked through for entries
+//! that point beyond the records of their segments. Damage to records that nothing points to does
 //! not count.
 
 use super::scans::{ITERATION_NAMES_MAX, Progress, Registered};
@@ -77,7 +77,7 @@ struct Cursor<'s, I: Index> {
     progress: &'s Progress,
 }
 
-/// Where a scan stands between two steps if it holds no file meanwhile.
+/// Position of a scan between two steps if it holds no file meanwhile.
 pub(super) enum Paused {
     /// Before the first segment with at least this number.
     Before(u64),
@@ -220,7 +220,7 @@ impl<I: Index> Cursor<'_, I> {
             Paused::Within(number, reader, are_all_live) => {
                 let segments = self.engine.log.segments();
                 let segment = segments.iter().find(|one| one.number == number);
-                // What was alive in one that was removed has moved.
+                // The records that were alive in a removed segment have moved.
                 let Some(segment) = segment else { return Stage::Before(number + 1) };
                 let salt = self.engine.log.identity().salt;
                 let upto = self.end_within(segment);

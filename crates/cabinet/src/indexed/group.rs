@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 /// Most keys that are read together: about as many as a processor has cache misses in flight.
 pub(crate) const GROUP_KEYS_MAX: usize = 16;
 
-/// Where the record of a key is.
+/// Location of a key's record, as far as the index alone tells it.
 #[derive(Clone, Copy)]
 enum Spot {
     /// There is none.

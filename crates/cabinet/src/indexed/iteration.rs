@@ -2,7 +2,8 @@
 //! the caller wants.
 //!
 //! Between steps an iteration keeps where it stands, and holds no segment: one that compaction has
-//! emptied goes. What was alive in it has moved, so its records were named, see [`super::scans`].
+//! emptied is removed. The records that were alive in it have moved, so they were named, see
+//! [`super::scans`].
 //!
 //! An iteration may be left alone for ever. It is given up if it would cost too much then, and if
 //! the log is damaged. It goes on through the index, in the order of that, and shows those records
@@ -298,7 +299,7 @@ mod tests {
         let segments = database.running().log.segments().in_order();
         let within = Arc::downgrade(&segments[0]);
         drop(segments);
-        // What is left of the first segment moves.
+        // The records that are left in the first segment move.
         (0..3000).step_by(2).for_each(|number| put(&database, number, b""));
         database.optimize(None).unwrap();
         // Segments that were removed are let go in the background.

@@ -1,4 +1,4 @@
-//! What keeps a database small: compaction, sweeping, checkpoints, clearing.
+//! Maintenance, which keeps a database small: compaction, sweeping, checkpoints, clearing.
 
 use super::alive::Alive;
 use super::run::{self, Run, RunFile};
@@ -579,7 +579,7 @@ impl<I: Index> Engaged for Indexed<I> {
                     } else {
                         self.forget(&segment, location, record).map(|_| true)
                     };
-                    // Where the index cannot be read, it is looked at again later.
+                    // If the index cannot be read, the record is looked at again later.
                     !done.unwrap_or(false)
                 })?;
                 if !go_on() {

@@ -12,7 +12,7 @@
 //! is locked while the log is read, and afterwards one table at a time, with `maintenance`, so that
 //! no merge is between two looks at it.
 //!
-//! # Where the log is damaged, too
+//! # If the log is damaged, too
 //!
 //! The last change of a key may be in a gap of the log, and an older record of it before the gap.
 //! That record must not come back. So what was found before the last gap counts only if it is known

@@ -1,4 +1,4 @@
-//! What the engines have in common that keep an index in memory over a log on disk.
+//! Common parts of the engines that keep an index in memory over a log on disk.
 //!
 //! An [`Index`] says to which shard a key belongs and under which tag its shard's [`Table`] has
 //! the location of its record. Everything else is here: reads, changes, batches, recovery,
@@ -66,7 +66,7 @@ const RUN_READS_MAX: usize = 3;
 
 /// Names the shard and the entry of each key.
 pub(crate) trait Index: Send + Sync + Sized + 'static {
-    /// What a shard has of its keys.
+    /// Entries of the keys of one shard.
     type Table: Table;
 
     /// How many shards there are.
@@ -80,20 +80,20 @@ pub(crate) trait Index: Send + Sync + Sized + 'static {
     /// and as good as not there.
     fn name(&self, key: &[u8]) -> Option<u64>;
 
-    /// Where the entry of the key with a name is.
+    /// Returns the place of the entry of the key with a name.
     fn place_of_name(&self, name: u64) -> Place<Self>;
 
-    /// Where the entry of a key is, as far as it has a name.
+    /// Returns the place of the entry of a key; `None` if the key has no name.
     #[inline]
     fn place(&self, key: &[u8]) -> Option<Place<Self>> {
         self.name(key).map(|name| self.place_of_name(name))
     }
 }
 
-/// What tells an entry from the others of its shard.
+/// Tag that tells an entry from the others of its shard.
 pub(crate) type Tag<I> = <<I as Index>::Table as Table>::Tag;
 
-/// Where an entry is.
+/// Shard and tag of an entry.
 pub(crate) struct Place<I: Index> {
     pub(crate) shard: usize,
     pub(crate) tag: Tag<I>,
@@ -141,7 +141,7 @@ pub(crate) struct Indexed<I: Index> {
     mend_after: Mutex<Option<Instant>>,
 }
 
-/// What the index has under a key.
+/// Entry that the index has under a key.
 struct Found<S> {
     slot: S,
     location: Location,
@@ -189,8 +189,8 @@ impl<I: Index> Indexed<I> {
         })
     }
 
-    /// Looks a key up in its shard's table. Where no record is the key's, one that is damaged may
-    /// be: that is what is found then.
+    /// Looks a key up in its shard's table. If no record is the key's, one that is damaged may be:
+    /// then that one is found.
     #[inline]
     fn find(
         &self,
@@ -307,7 +307,7 @@ impl<I: Index> Indexed<I> {
         Ok(())
     }
 
-    /// Runs `attempt`, which must not read the disk, under a lock. Where it would have to, and
+    /// Runs `attempt`, which must not read the disk, under a lock. If it would have to, and
     /// may, the record is first read without the lock, so that others do not wait for it.
     fn without_reading_locked<T>(
         &self,
@@ -320,7 +320,7 @@ impl<I: Index> Indexed<I> {
             match attempt(Wait::Never) {
                 Err(Error::WouldBlock) if wait == Wait::Block => {
                     match self.read(place, key, Wait::Block, &mut |_| ()) {
-                        // What that means depends on what is attempted.
+                        // The consequence of damage depends on what is attempted.
                         Ok(_) | Err(Error::Corrupted { .. }) => {}
                         Err(error) => return Err(error),
                     }
@@ -331,7 +331,7 @@ impl<I: Index> Indexed<I> {
         attempt(Wait::Block)
     }
 
-    /// Where the records are that may be the one of a key, and the segments they lie in.
+    /// Returns the segments, and the locations in them of the records that may be the key's.
     #[inline(always)]
     fn locations(
         &self,
@@ -404,7 +404,7 @@ impl<I: Index> Indexed<I> {
         Ok(matches.into_iter().find(|found| found.location == location).map(|found| found.slot))
     }
 
-    /// Shows all entries of a shard under its lock. What is read from the disk is read before.
+    /// Shows all entries of a shard under its lock. The disk is read before the lock is taken.
     fn with_entries<T>(
         &self,
         shard: usize,
@@ -551,7 +551,7 @@ impl<I: Index> Indexed<I> {
         wait: Wait,
         decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<Version> {
-        // What was decided where there was no space, and of which version: that is asked once.
+        // The decision that met a full disk, and the version it was made of: `decide` runs once.
         let mut decided: Option<(Option<Version>, Change)> = None;
         let mut attempt = |wait| {
             let mut table = self.table_mut(place.shard, wait)?;
@@ -801,7 +801,7 @@ struct Stored<'a> {
     compression: Compression,
 }
 
-/// Shows a record to a visitor, decompressed. Where it lies is for the error.
+/// Shows a record to a visitor, decompressed. Its location is for the error.
 #[inline]
 fn lend(
     record: &Record<'_>,

@@ -165,9 +165,9 @@ impl Drop for Registered {
 pub(super) struct Progress {
     /// Age up to which the log was visited.
     frontier: AtomicU64,
-    /// Where the scan began.
+    /// Age of the first record that is to be visited.
     from: Age,
-    /// Where the log ended when the scan began.
+    /// Age of the end of the log when the scan began.
     end: AtomicU64,
     moved: Mutex<Moved>,
     moved_count: AtomicUsize,
@@ -449,8 +449,9 @@ mod tests {
         assert_eq!(scan.moved(), ITERATION_NAMES_MAX + 2);
     }
 
-    /// A writer moves records while an iteration passes them, and another thread gives it up. What
-    /// it has not shown then is not before its frontier. The locks of shards are one here.
+    /// A writer moves records while an iteration passes them, and another thread gives it up.
+    /// Records that it has not shown then are not before its frontier. The locks of shards are
+    /// one here.
     #[test]
     fn a_record_that_moves_while_an_iteration_is_given_up_is_met() {
         const RECORDS: u64 = 5;

@@ -1,4 +1,4 @@
-//! What an index asks of the table of a shard.
+//! Interface of a shard's table to the index.
 
 use super::run::{Before, Run};
 use crate::log::Location;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Entries of one shard: tags, and where the records of their keys are.
 pub(crate) trait Table: Send + Sync {
-    /// What tells an entry from the others. Several may have the same.
+    /// Tag that tells an entry from the others. Several entries may have the same.
     type Tag: Copy + Eq;
     /// An entry, for replacing or removing it before anything else is changed.
     type Slot: Copy;
@@ -52,7 +52,7 @@ pub(crate) trait Table: Send + Sync {
         self.entries().collect()
     }
 
-    /// Where those entries of the run point to that are still there.
+    /// Returns the locations that those entries of the run point to that are still there.
     fn alive_in_run(&self, _in_run: &[u64]) -> Vec<Location> {
         Vec::new()
     }

@@ -27,19 +27,19 @@ pub(super) const UNWRITTEN: &str = "nothing is written where a record should be"
 /// Said of bytes that the disk cannot read.
 pub(super) const UNREADABLE: &str = "the disk cannot read it";
 
-/// What is done with a record: its offset, the record, its bytes.
+/// Callback for each record. It gets the record's offset, the record, and its bytes.
 pub(crate) type Visit<'v> = dyn FnMut(u64, &Record<'_>, &[u8]) -> crate::Result<()> + 'v;
 
-/// Where and why a scan stopped before the end it was given.
+/// Offset at which a scan stopped before the end it was given, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stop {
     /// Offset of the first byte that is no record.
     pub(crate) offset: u64,
     /// `None` if nothing was written there.
     pub(crate) what: Option<&'static str>,
-    /// Where the block ends in which it is. What follows there does not depend on it.
+    /// Offset of the end of the block that it is in. Bytes from there on do not depend on it.
     pub(crate) block_end: Option<u64>,
-    /// Where the batch ends that is not whole. Its members are records for themselves.
+    /// Offset of the end of the batch that is not whole. Its members are records for themselves.
     pub(crate) batch_end: Option<u64>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Stop {
 pub(crate) struct Puts<'s> {
     /// Their offsets, and they themselves.
     pub(crate) records: Vec<(u64, Record<'s>)>,
-    /// Where the last one ends.
+    /// Offset of the end of the last one.
     pub(crate) end: u64,
 }
 
@@ -58,13 +58,13 @@ pub(crate) struct Scanner {
     /// File offset of the buffer.
     base: u64,
     buffer: Vec<u8>,
-    /// What of the buffer the disk could not read, by offset in the file: it holds zeros there.
+    /// Parts of the buffer that the disk could not read, by offset in the file. They hold zeros.
     unreadable: Vec<Range<u64>>,
     /// There was such a part before.
     has_met_unreadable: bool,
     /// Offset of the next record.
     next: u64,
-    /// Where the block ends that it is in.
+    /// Offset of the end of the block that it is in.
     block_end: Option<u64>,
     end: u64,
     /// The greatest place that a sync mark told of, as the number of a segment and an offset.
@@ -73,12 +73,12 @@ pub(crate) struct Scanner {
     chunk_bytes: usize,
 }
 
-/// Where a scan stands that goes on later.
+/// Position of a scan that goes on later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stand {
     /// Offset of the next record.
     pub(crate) offset: u64,
-    /// Where the block ends that it is in.
+    /// Offset of the end of the block that it is in.
     block_end: Option<u64>,
 }
 
@@ -142,7 +142,7 @@ impl Scanner {
             if let Some(block_end) = self.block_end
                 && block_end < self.next + RECORD_BYTES_MIN as u64
             {
-                // What is left of it has room for no record.
+                // The rest of the block has room for no record.
                 self.next = block_end;
                 self.block_end = None;
                 if self.next >= self.end {
@@ -211,7 +211,7 @@ impl Scanner {
                 }
             }
             let mut offset = self.next + inner as u64;
-            // Where the value is, too, unless it does not begin where records may begin.
+            // The value is here, too, unless it does not begin where records may begin.
             let mut rest = &bytes[inner..record.total];
             if !is_whole_batch(rest, self.salt, offset) {
                 let batch_end = Some(self.next + total as u64);
@@ -290,7 +290,8 @@ impl Scanner {
         self.find()
     }
 
-    /// Where the record at hand ends if its lengths are as they were; `None` if it may hold others.
+    /// Returns the offset of the end of the record at hand, if its lengths are as they were; `None`
+    /// if it may hold others.
     fn supposed_end(&mut self) -> io::Result<Option<u64>> {
         self.fill(HEADER_BYTES_MAX)?;
         if let Err(NotARecord::Short(total)) = Record::decode_unchecked(self.ahead()?)
@@ -370,7 +371,7 @@ impl Scanner {
         }
     }
 
-    /// What is in the buffer from the next record on.
+    /// Returns the bytes of the buffer from the next record on.
     fn ahead(&self) -> io::Result<&[u8]> {
         let at = usize::try_from(self.next - self.base).map_err(io::Error::other)?;
         Ok(&self.buffer[at.min(self.buffer.len())..])
@@ -407,7 +408,7 @@ impl Scanner {
         self.buffer.resize(target.max(filled), 0);
         self.unreadable.retain(|part| part.end > self.base);
         let (buffer, offset) = (&mut self.buffer[filled..], self.base + filled as u64);
-        // Where the file is shorter than it was said to be, what is missing reads as unwritten.
+        // If the file is shorter than it was said to be, the missing part reads as unwritten.
         read_around(&*self.file, buffer, offset, &mut self.unreadable)?;
         self.has_met_unreadable |= !self.unreadable.is_empty();
         Ok(())
@@ -438,7 +439,7 @@ fn is_member(kind: Kind) -> bool {
 pub(crate) enum ScanError {
     /// The file could not be read.
     Read(io::Error),
-    /// What the visitor answered.
+    /// The visitor returned an error.
     Visit(crate::Error),
 }
 

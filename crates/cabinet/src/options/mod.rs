@@ -92,7 +92,7 @@ pub struct Options {
     pub limit_bytes: Option<u64>,
     /// Spread writes over many stretches of the log from the first one on; for tests.
     pub(crate) eager_lanes: bool,
-    /// What tells the time, for expiry.
+    /// Clock that tells the time, for expiry.
     pub clock: Clock,
 }
 

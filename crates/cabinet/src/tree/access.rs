@@ -171,7 +171,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Where the records with a key are in the leaf, which is in memory.
+    /// Returns the indices of the records with a key in the leaf, which is in memory.
     #[inline]
     pub(super) fn group(&self, state: &mut State, key: &[u8]) -> Range<usize> {
         state.loaded().map_or(0..0, |loaded| loaded.page.view().group(self.order, key))
@@ -242,14 +242,14 @@ impl Shared {
         }
     }
 
-    /// What the log has of a page is no longer what it is.
+    /// Notes that the page's record in the log, if there is one, is no longer the page as it is.
     pub(super) fn forget_home(&self, loaded: &mut Loaded) {
         if let Some(home) = loaded.home.take() {
             self.log.segments().remove_live(home.location, home.total as usize);
         }
     }
 
-    /// What follows a change: divides a leaf that has become too large, and counts its bytes. Says
+    /// Completes a change: divides a leaf that has become too large, and counts its bytes. Returns
     /// whether it was divided.
     pub(super) fn settle(&self, state: &mut State) -> bool {
         let expires_at_ms = state.expires_at_ms;
@@ -535,7 +535,7 @@ impl Shared {
     }
 }
 
-/// Where the page is, if that is not in memory.
+/// Returns the home of the page, if the page is not in memory.
 pub(super) fn stored_home(state: &State) -> Option<Home> {
     match &state.content {
         Content::Stored { home, .. } => Some(*home),

@@ -1,11 +1,11 @@
 //! Which changes may be made behind a loss.
 //!
-//! What is lost of a log may have been changes of any key. Behind what was lost with the power, and
-//! so had never been promised, nothing is applied: the tree is what it was once. Behind damage it
-//! goes on with what says by itself what a key has afterwards ([`Operation::is_absolute`]), and
-//! from there on with the other changes of that key. A change that may rest on one that is lost
-//! (the third of the duplicates is removed) could hit another record than it did, so there the tree
-//! does not open.
+//! The lost parts of a log may have held changes of any key. Behind parts that were lost with the
+//! power, and so had never been promised, nothing is applied: the tree is as it was once. Behind
+//! damage it goes on with changes that say by themselves what a key has afterwards
+//! ([`Operation::is_absolute`]), and from there on with the other changes of that key. A change
+//! that may rest on one that is lost (the third of the duplicates is removed) could hit another
+//! record than it did, so there the tree does not open.
 
 use super::redo::Operation;
 use crate::log::holes::Fate;
@@ -15,12 +15,12 @@ use crate::{Error, Result};
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
-/// What is lost of the log from the checkpoint's position on.
+/// Losses of the log from the checkpoint's position on.
 #[derive(Default)]
 pub(super) struct Losses {
-    /// Where something is that had been promised, in order.
+    /// Places at which something is lost that had been promised, in order.
     pub(super) damages: Vec<Place>,
-    /// Where something begins that went with the power.
+    /// First place at which something is lost that went with the power.
     pub(super) power_from: Option<Place>,
 }
 
@@ -72,7 +72,8 @@ pub(super) struct Admission<'l> {
 }
 
 impl<'l> Admission<'l> {
-    /// Where keys have no duplicates, every change says what its key has afterwards.
+    /// Begins before the first change. Without duplicates, every change says what its key has
+    /// afterwards.
     pub(super) fn new(losses: &'l Losses, has_duplicates: bool) -> Self {
         Self { losses, has_duplicates, behind: 0, known: HashSet::new() }
     }

@@ -23,7 +23,7 @@ struct Step<'a> {
     value: &'a [u8],
     meta: Meta,
     operation: Operation,
-    /// What the log gets for a value.
+    /// Value of the change's record in the log.
     redo: Vec<u8>,
 }
 

@@ -30,8 +30,8 @@ impl RecordCap {
 }
 
 impl Shared {
-    /// Removes the first records until there are no more than the cap. What prevents that is no
-    /// failure of the write that it follows.
+    /// Removes the first records until there are no more than the cap. An error that prevents that
+    /// is no failure of the write that it follows.
     pub(super) fn keep_to_capacity(&self, wait: Wait) {
         if !self.is_over_capacity() {
             return;

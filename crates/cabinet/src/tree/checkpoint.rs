@@ -54,7 +54,7 @@ const DUE_BYTES_MAX: u64 = 256 << 20;
 /// As above, for a tree so large that half of its bytes are more: a bound of that.
 const DUE_BYTES_MAX_OF_LARGE: u64 = 1 << 30;
 
-/// What a checkpoint says of a leaf.
+/// Entry of a checkpoint for a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) lower: Box<[u8]>,
@@ -220,14 +220,14 @@ impl Shared {
             segment.number < first && !segment.is_kept() && !needed.contains(&segment.slot)
         })?;
         if self.log.is_disk_short() {
-            // What pages have left of the last segment is not for puts.
+            // The part of the last segment that pages have left free is not for puts.
             self.log.trim()?;
         }
         Ok(())
     }
 
     /// Gives space back on a full disk, for a writer, if so much was changed since the last
-    /// checkpoint that it is worth one. What prevents that is no failure of the write.
+    /// checkpoint that it is worth one. An error that prevents that is no failure of the write.
     pub(super) fn reclaim(&self) {
         let _structure = self.structure.lock();
         // The last holder of the lock may have done it.
@@ -286,7 +286,7 @@ impl Shared {
         self.walk(&mut |_, state, _| self.write_out(state).map(|_| ()))
     }
 
-    /// Where the log has a page as it is, and that not in one of these segments.
+    /// Returns the home of a page as it is, outside of these segments; writes the page if need be.
     fn home_outside(&self, victims: &BTreeSet<usize>, state: &mut State) -> Result<Home> {
         if let Some(home) = state.home()
             && victims.contains(&home.location.slot())
@@ -309,7 +309,7 @@ impl Shared {
         let (salt, id) = (self.log.identity().salt, state.id.to_le_bytes());
         let moved =
             with_record(&segments, salt, home.location, Wait::Block, Check::Whole, |record| {
-                // What stands in for a page that was damaged is none.
+                // The record that stands in for a damaged page is no page.
                 if !is_page(record, state.id) {
                     return Err(not_a_page(&segments, home.location));
                 }

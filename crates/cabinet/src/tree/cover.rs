@@ -13,7 +13,7 @@ use std::ops::Range;
 
 pub(super) type Key = Box<[u8]>;
 
-/// What is noted of a page in the log.
+/// Facts that are noted of a page in the log.
 pub(super) struct Seen {
     pub(super) leaf: u64,
     pub(super) applied: Version,
@@ -32,8 +32,8 @@ pub(super) struct Leaves {
     pub(super) segments: HashMap<usize, u64>,
 }
 
-/// What is to be made of the records of the page that is believed of a key. The number is that of
-/// the last change that is known to be done or undone there.
+/// Treatment of the records of the page that is believed of a key. The number is that of the last
+/// change that is known to be done or undone there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trust {
     Good(Version),
@@ -170,7 +170,8 @@ impl Cover {
         claims
     }
 
-    /// Where a key is among the bounds and what lies between them.
+    /// Returns the part that a key is in: bound `i` is part `2 * i + 1`, and the keys between it
+    /// and the bound before it are part `2 * i`.
     fn part_of(&self, key: &[u8]) -> usize {
         match self.bounds.binary_search_by(|bound| self.order.compare(bound, key)) {
             Ok(at) => 2 * at + 1,

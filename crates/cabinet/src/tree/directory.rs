@@ -70,7 +70,7 @@ fn spare(places: usize) -> usize {
     places / 8 + 1
 }
 
-/// Where a place is, until the directory changes.
+/// Index of a place, valid until the directory changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Index {
     chunk: usize,
@@ -166,7 +166,7 @@ impl<T> Directory<T> {
         (index.chunk + 1 < self.chunks.len()).then_some(Index { chunk: index.chunk + 1, place: 0 })
     }
 
-    /// What lies at and behind a place reaches up to here, the bound not included.
+    /// Returns the upper bound of a place, which is not included; `None` for the last place.
     pub(super) fn upper(&self, index: Index) -> Option<&[u8]> {
         self.next(index).and_then(|next| self.lower(next))
     }

@@ -11,7 +11,8 @@
 //! so that replaying brings none of them back.
 //!
 //! A writer that finds the tree over its cap evicts before it writes, and a little more than it has
-//! to, so that one write in many waits. What an event loop may not wait for goes to another thread.
+//! to, so that one write in many waits. Work that an event loop may not wait for goes to another
+//! thread.
 //! The hand's lock comes before those of leaves.
 //!
 //! The records of a table depend on each other, so a table keeps its tree to the cap: the hand goes
@@ -57,7 +58,7 @@ const SPARING_ROUNDS: u32 = 2;
 /// Rounds after which there is nothing more to evict.
 const ROUNDS_MAX: u32 = 4;
 
-/// What is removed of the cap at once before a checkpoint gives the space back.
+/// If more than the cap divided by this is evicted at once, a checkpoint gives the space back.
 const LOWERED_OF_CAP: u64 = 4;
 
 /// See [`Eviction::remove`].
@@ -75,12 +76,12 @@ pub(super) struct ByteCap {
     is_owned: bool,
 }
 
-/// Where eviction has come to.
+/// Position of eviction in the tree, and its progress.
 #[derive(Default)]
 struct Hand {
     /// Lower bound of the leaf; none is the first one.
     at: Option<Vec<u8>>,
-    /// What was written with this version and later ones is spared in this round.
+    /// Keys last written with this version or a later one are spared in this round.
     horizon: Version,
     /// Bytes in excess when all rounds were done.
     left_bytes: Option<u64>,

@@ -66,7 +66,7 @@ pub(super) struct PageScan<'e> {
 /// The page of a range.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
-    /// Where the log has it, [`Age::default`] if it is in memory.
+    /// Age of its record in the log, [`Age::default`] if it is in memory.
     age: Age,
     /// Number of the range.
     range: u32,
@@ -81,7 +81,7 @@ struct Ranges {
     has_start: bool,
     /// The lower bounds, one after the other.
     bounds: Vec<u8>,
-    /// Where each ends.
+    /// Offset in `bounds` of the end of each.
     ends: Vec<usize>,
     /// Bound at which the last one ends.
     end: Option<Vec<u8>>,
@@ -357,7 +357,7 @@ pub(super) mod tests {
         scan.step(note).unwrap()
     }
 
-    /// What a scan shows if `between` is called between the steps.
+    /// Returns the records that a scan shows if `between` is called between the steps.
     pub(in super::super) fn all_of(scan: &mut dyn FullScan, mut between: impl FnMut()) -> Met {
         let mut met = Met::new();
         while step(scan, &mut met) {

@@ -1,4 +1,4 @@
-//! What keeps a tree in order beside its callers: sweeping, reclaiming, closing.
+//! Maintenance, which keeps a tree in order beside its callers: sweeping, reclaiming, closing.
 
 use super::leaf::State;
 use super::redo::Operation;
@@ -94,7 +94,7 @@ impl Shared {
         due_bytes
     }
 
-    /// Makes the next opening quick. What is written stays readable without it.
+    /// Makes the next opening quick. All that is written stays readable without it.
     pub(super) fn close(&self) -> Result<()> {
         self.log.commit().check()?;
         if !self.log.is_checkpointed() {

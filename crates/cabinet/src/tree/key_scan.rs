@@ -36,7 +36,7 @@ pub(super) struct KeyScan<'e> {
 struct Group<'e> {
     /// The bounds from which on they are to be visited, those of the next leaves first.
     bounds: Vec<Option<Vec<u8>>>,
-    /// Where the leaves after them begin, if there are any.
+    /// Bound at which the leaves after them begin, if there are any.
     next: Option<Vec<u8>>,
     ahead: Ahead<'e>,
 }

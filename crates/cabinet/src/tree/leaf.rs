@@ -35,7 +35,7 @@ impl Handle {
     }
 }
 
-/// Where a page is in the log.
+/// Location and length of a page's record in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Home {
     pub(super) location: Location,
@@ -59,7 +59,7 @@ impl StoredPage {
     }
 }
 
-/// What a leaf's lock protects.
+/// State of a leaf, which the leaf's lock protects.
 pub(super) struct State {
     pub(super) id: u64,
     pub(super) generation: u32,
@@ -96,13 +96,13 @@ pub(super) enum Content {
 #[derive(Default)]
 pub(super) struct Loaded {
     pub(super) page: Page,
-    /// Where the log has the same; `None` if it was changed since.
+    /// Record in the log of the same page; `None` if it was changed since.
     pub(super) home: Option<Home>,
     /// Bytes that the cache was told of.
     pub(super) charged: usize,
     /// Bytes that the next checkpoint has to write of it, as the log was told.
     pub(super) unwritten: usize,
-    /// Where the last record was put.
+    /// Index at which the last record was put.
     pub(super) inserted: usize,
 }
 
@@ -146,7 +146,7 @@ impl State {
         }
     }
 
-    /// Where the log has the page as it is now.
+    /// Returns the home of the page as it is now; `None` if the log does not have it.
     pub(super) fn home(&self) -> Option<Home> {
         match &self.content {
             Content::Stored { home, .. } => Some(*home),

@@ -186,7 +186,8 @@ impl<'a> View<'a> {
         index < self.len() && self.head(index) == head
     }
 
-    /// Where the duplicates of a key are: an empty range, at the place for them, if it has none.
+    /// Returns the indices of the duplicates of a key: an empty range, at the place for them, if it
+    /// has none.
     #[inline]
     pub(super) fn group(&self, order: Order, key: &[u8]) -> Range<usize> {
         let start = match self.find(order, key) {
@@ -207,9 +208,9 @@ impl<'a> View<'a> {
         order.compare(self.key(index - 1), self.key(index)) != Ordering::Equal
     }
 
-    /// Where to divide the page between two keys, so that its bytes are halved, if it has two.
-    /// After an insertion at the very end all but that goes to the left: keys that come in
-    /// order fill their pages.
+    /// Returns the index at which to divide the page between two keys, so that its bytes are
+    /// halved, if it has two. After an insertion at the very end all but that goes to the left:
+    /// keys that come in order fill their pages.
     pub(super) fn split_point(&self, order: Order, inserted: usize) -> Option<usize> {
         if inserted + 1 == self.len() && inserted > 0 && self.is_boundary(order, inserted) {
             return Some(inserted);

@@ -3,12 +3,12 @@
 //! For each key the page is believed that knows its last state ([`super::cover`]), and then the
 //! redo after that page is applied: all that is whole, also behind holes.
 //!
-//! What comes of it is what there was, but for what the holes had: a key of which the last change
-//! is lost has an older value, or is back. Where the list of leaves is lost, too, a record that was
+//! The result is the tree as it was, but for what the holes had: a key of which the last change
+//! is lost has an older value, or is back. If the list of leaves is lost, too, a record that was
 //! removed comes back if the redo that said so is gone, and if no newer page reaches over its
 //! key. A page that is not the newest of its leaf may hold such records; they are left out if the
 //! newest was written before the checkpoint was and no hole can have had another page (then
-//! whatever had moved from it into another leaf is there, too), else they are kept and counted as
+//! all that had moved from it into another leaf is there, too), else they are kept and counted as
 //! doubtful. A leaf that was joined to another is not known as such.
 
 use super::checkpoint::unpack;
@@ -24,7 +24,7 @@ use crate::{Compression, Damage, Error, Meta, Order, Result, Version, Wait, comp
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// What has become of a tree.
+/// Losses and doubts of a tree that was rebuilt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rebuilt {
     /// The list of leaves could not be used, and the log does not begin with the first change.
@@ -39,7 +39,7 @@ pub(crate) struct Rebuilt {
 /// Gets each record of a database that has one a key at most: its value, or that it has gone.
 pub(crate) type Set<'s> = dyn FnMut(&[u8], Option<(&[u8], Meta)>) -> Result<()> + 's;
 
-/// Where the records go.
+/// Destination of the records.
 pub(crate) enum Target<'t> {
     /// An empty tree in the same order.
     Tree(&'t TreeDatabase),

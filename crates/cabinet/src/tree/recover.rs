@@ -141,7 +141,7 @@ fn recover(
         shared.put(key, b"", Meta::NONE, Wait::Block)?;
     }
     if is_new || losses.are_any() {
-        // What is appended from here on must not stand behind a loss. And from here on there always
+        // Records appended from here on must not stand behind a loss. And from here on there always
         // is a list, so that a log of which the power has taken the beginning is told from one
         // whose list is lost.
         shared.checkpoint(false)?;
@@ -241,7 +241,7 @@ fn lines_of(recovery: &mut Recovery, order: Order) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// What a tree in this order is, as the manifest has it.
+/// Returns the nature of a tree in this order, as the manifest has it.
 fn nature(kind: StoredKind, order: Order) -> Nature {
     let mut nature = Nature::of(kind);
     nature.parameters[0] = order as u8;

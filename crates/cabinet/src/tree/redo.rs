@@ -1,4 +1,4 @@
-//! What the log says of a change before it is made in a page.
+//! Redo: the record of a change, appended to the log before the change is made in a page.
 //!
 //! A put record of the log with the key, flags and expiry of the change, and as its value:
 //!
@@ -23,7 +23,7 @@ const HAS_INDEX: u8 = 1 << 7;
 /// Redo values up to this long are put together without an allocation.
 const SHORT_BYTES_MAX: usize = 256;
 
-/// What is done to the duplicates of a key.
+/// Change of the duplicates of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     /// The value becomes the duplicate with this number; those from there on move up.

@@ -1,6 +1,6 @@
 //! Beginning again: all records go, and others may take their place.
 //!
-//! Clearing begins a segment that says so. Where something has to be there instead of what was,
+//! Clearing begins a segment that says so. If other records have to take the place of the old ones,
 //! that would leave a moment in which there is nothing. So then a checkpoint is written that lists
 //! one leaf with the new records: before it has its name all is as it was, and after that all is
 //! new. Changes that were logged up to then are before the last that the leaf has seen.
@@ -164,7 +164,7 @@ impl Shared {
         let handle = Handle::new(state);
         self.cache.enter(Arc::clone(&handle.leaf));
         let all = Directory::new(self.order, handle);
-        // What goes is freed when the lock is free again.
+        // The old directory is freed when the lock is free again.
         let mut directory = self.directory.write();
         let gone = std::mem::replace(&mut *directory, all);
         self.cache.note_directory(&directory);

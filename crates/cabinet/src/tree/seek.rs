@@ -30,7 +30,7 @@ fn with_key(directory: &Directory<Handle>, key: &[u8]) -> (Handle, ()) {
     (directory.leaf(directory.find(key)).clone(), ())
 }
 
-/// What a search says to a page: the index of the record it wants, if it is here.
+/// Choice of a search in a page: the index of the record it wants, if it is here.
 type Choose<'c> = dyn FnMut(View<'_>) -> Option<usize> + 'c;
 
 impl Shared {
@@ -193,7 +193,7 @@ impl Shared {
     ) -> Result<bool> {
         self.through(wait, visit, choose, |directory, bound| {
             let index = match (bound, from) {
-                // What is before this bound was not gone through yet.
+                // The leaves before this bound were not gone through yet.
                 (Some(bound), _) => directory.find_before(bound),
                 (None, Some(key)) => directory.find(key),
                 (None, None) => directory.last(),

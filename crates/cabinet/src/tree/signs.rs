@@ -7,7 +7,7 @@ use crate::log::StoredKind;
 use crate::log::record::{Kind, Record};
 use crate::{Compression, Order};
 
-/// What the records of a log have in common.
+/// Counts over the records of a log, which show what it is the log of.
 #[derive(Default)]
 pub(crate) struct Signs {
     pages: u64,

@@ -1,4 +1,4 @@
-//! What a thread that must not wait does not wait for.
+//! Tests of threads that must not wait: for a leaf, for the disk, for long work.
 
 use super::*;
 use crate::io::FaultyStorage;

@@ -5,8 +5,8 @@ use super::{Shared, TreeDatabase};
 use crate::{Entry, Error, Result};
 use std::sync::Arc;
 
-/// What a walk does with a leaf: it is told the leaf, what its lock protects, and its lower bound
-/// (nothing for the first).
+/// Callback of a walk for each leaf. It gets the leaf, the state that its lock protects, and its
+/// lower bound (empty for the first).
 pub(super) type Visit<'v> = dyn FnMut(&Arc<Leaf>, &mut State, &[u8]) -> Result<()> + 'v;
 
 impl TreeDatabase {

@@ -13,7 +13,7 @@ const AHEAD_BYTES: u64 = 1 << 20;
 /// Bytes that it is told of at a time.
 const ANNOUNCED_BYTES: u64 = 256 << 10;
 
-/// Where a reader stands that goes on later. See the module.
+/// Position of a reader that goes on later, and the pages it has asked for. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct PausedReader {
     pub(super) stand: Stand,
@@ -41,7 +41,7 @@ impl Trail {
         }
         let from = announced.max(pages(offset));
         let (start, end) = (from * page_bytes, offset + AHEAD_BYTES);
-        // What the system does not tell is left to it.
+        // Pages of which the system tells nothing are left to it.
         let resident = segment.map.resident_pages_within(start, end).unwrap_or_default();
         if from > announced {
             // A long record was read beyond what was asked for.

@@ -19,7 +19,7 @@ const ANNOUNCED_BYTES: u64 = 1 << 20;
 /// Bytes that stay in the page cache behind the reader, for callers that read records again.
 const KEPT_BYTES: u64 = 2 << 20;
 
-/// What [`Reader::next`] has met.
+/// Outcome of [`Reader::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// A record, or a batch of them.
@@ -36,7 +36,7 @@ pub(crate) struct Reader {
     scanner: Scanner,
     /// `None` if what is read stays in memory.
     cold: Option<Cold>,
-    /// What it goes on with later, if it does.
+    /// Pages that it has asked for, if it may go on later.
     trail: Option<Trail>,
     /// Up to where the system was told of what will be read.
     announced: u64,

@@ -203,10 +203,7 @@ impl<I: Index> Cursor<'_, I> {
                 Ok(Stage::Behind)
             }
             Stage::Behind => {
-                // Records before the first one that is wanted do not matter.
-                if self.progress.from() == Age::default() {
-                    self.check_reach(visitor)?;
-                }
+                self.check_reach(visitor)?;
                 Ok(Stage::Finished)
             }
             Stage::Finished => Ok(Stage::Finished),
@@ -435,7 +432,6 @@ impl<I: Index> Cursor<'_, I> {
     #[inline]
     fn passes(&self, segment: &Segment, location: Location, place: Place<I>) -> Result<bool> {
         let table = self.engine.table(place.shard);
-        self.progress.pass_to(Age::new(segment.number, location.offset()).next());
         let is_there = match table.run() {
             None => find_location(&*table, place.tag, location).is_some(),
             Some(_) => {
@@ -443,6 +439,8 @@ impl<I: Index> Cursor<'_, I> {
                 self.engine.slot_of(&table, place, location, alive.as_deref())?.is_some()
             }
         };
+        // A record that could not be looked up is not passed.
+        self.progress.pass_to(Age::new(segment.number, location.offset()).next());
         Ok(is_there && !segment.is_taken_out())
     }
 
@@ -607,20 +605,18 @@ impl<I: Index> Cursor<'_, I> {
         Ok(())
     }
 
-    /// Fails if the index points beyond the records of a segment: what was there is lost.
+    /// Fails if the index points beyond the records of a segment: they are lost. Records before the
+    /// beginning of the scan do not count.
     fn check_reach(&self, visitor: &mut Visitor<'_>) -> Result<()> {
         for shard in 0..I::SHARDS {
-            let (segments, beyond) = self.engine.with_entries(shard, |entries| {
+            let (segments, lost) = self.engine.with_entries(shard, |entries| {
                 let segments = self.engine.log.segments();
-                let is_beyond = |location: Location| {
-                    let segment = segments.get(location);
-                    segment.is_none_or(|one| location.offset() as u64 >= one.bytes())
-                };
-                let mut beyond = entries.filter(|(_, location)| is_beyond(*location));
-                let beyond = beyond.next();
-                (segments, beyond)
+                let from = self.progress.from();
+                let mut lost = entries.filter(|(_, location)| segments.is_lost(*location, from));
+                let lost = lost.next();
+                (segments, lost)
             })?;
-            if let Some((tag, location)) = beyond {
+            if let Some((tag, location)) = lost {
                 self.show_entry(segments, shard, tag, location, visitor)?;
             }
         }

@@ -30,9 +30,18 @@ enum Stage {
     /// Before the first step, at the first record that is not older than this.
     New(Age),
     InLog(Registered, Paused),
-    /// In the index, at a position, where records from this age on are shown.
-    InIndex(Age, Position),
+    /// In the index, at a position.
+    InIndex(Unseen, Position),
     Finished,
+}
+
+/// Records that an iteration which was given up has still to show.
+#[derive(Clone, Copy)]
+struct Unseen {
+    /// Age at which the iteration began. Lost records from here on are errors.
+    from: Age,
+    /// Age from which on records are shown.
+    frontier: Age,
 }
 
 /// Entries of the index from a position on, and the position after them.
@@ -89,11 +98,11 @@ impl<I: Index> Indexed<I> {
                 self.scans.note_use(&registered);
                 self.step_in_log(registered, paused, visit)
             }
-            Stage::InIndex(from, position) => {
-                match self.step_in_index(from, &position, visit, entries) {
+            Stage::InIndex(unseen, position) => {
+                match self.step_in_index(unseen, &position, visit, entries) {
                     Ok(None) => (Stage::Finished, Ok(())),
-                    Ok(Some(next)) => (Stage::InIndex(from, next), Ok(())),
-                    Err(error) => (Stage::InIndex(from, position), Err(error)),
+                    Ok(Some(next)) => (Stage::InIndex(unseen, next), Ok(())),
+                    Err(error) => (Stage::InIndex(unseen, position), Err(error)),
                 }
             }
             Stage::Finished => (Stage::Finished, Ok(())),
@@ -122,23 +131,27 @@ impl<I: Index> Indexed<I> {
                 Paused::Finished => Stage::Finished,
                 paused => Stage::InLog(registered, paused),
             },
-            _ => Stage::InIndex(registered.frontier(), Position::Start),
+            _ => {
+                let unseen = Unseen { from: registered.from(), frontier: registered.frontier() };
+                Stage::InIndex(unseen, Position::Start)
+            }
         };
         (stage, result)
     }
 
-    /// Shows the records at a position of the index that are not before an age. Returns the next
-    /// position.
+    /// Shows the unseen records at a position of the index. Returns the next position.
     fn step_in_index(
         &self,
-        from: Age,
+        unseen: Unseen,
         position: &Position,
         visit: &mut dyn FnMut(&[u8]),
         entries: &Entries<'_, I>,
     ) -> Result<Option<Position>> {
         let Some((mut stretch, next)) = entries(position)? else { return Ok(None) };
         let Stretch { segments, entries, .. } = &mut stretch;
-        entries.retain(|(_, location)| segments.age(*location) >= from);
+        entries.retain(|(_, location)| {
+            segments.age(*location) >= unseen.frontier || segments.is_lost(*location, unseen.from)
+        });
         self.visit_keys(&stretch, visit)?;
         Ok(Some(next))
     }
@@ -446,6 +459,43 @@ mod tests {
             met.sort_unstable();
             assert!(met.into_iter().eq((0..COUNT).chain([2 * COUNT])), "{is_all_live}");
             database.replace_all(&crate::Batch::new()).unwrap();
+        }
+    }
+
+    #[test]
+    fn records_behind_the_end_of_a_shortened_file_are_errors_until_they_are_replaced() {
+        let storage = FaultyStorage::new();
+        let database = filled(&storage, 3000);
+        let segments = database.running().log.segments().in_order();
+        let second = segments[1].path.clone();
+        let length = segments[1].bytes();
+        drop((segments, database));
+        let file = crate::io::Storage::open(&storage, &second, crate::io::Open::Existing).unwrap();
+        file.truncate(length / 2 / 4096 * 4096).unwrap();
+        drop(file);
+        let database = open(&storage);
+        // From the beginning, from a key before the loss, and in the index from the first step on.
+        for kind in 0..3 {
+            let key = 3_u32.to_be_bytes();
+            let place = database.running().index.place(&key).unwrap();
+            let from = (kind == 1).then_some((place, &key[..]));
+            let mut iteration = database.running().iteration(from).unwrap();
+            assert!(some(&database, &mut iteration, &mut Vec::new()));
+            if kind == 2 {
+                (0..ITERATIONS_MAX).for_each(|_| drop(begun(&database)));
+                let others: Vec<_> = (0..ITERATIONS_MAX).map(|_| begun(&database)).collect();
+                drop(others);
+            }
+            for _ in 0..2 {
+                let failed = loop {
+                    match step(&database, &mut iteration, &mut |_| ()) {
+                        Ok(true) => {}
+                        Ok(false) => panic!("records are lost: {kind}"),
+                        Err(error) => break error,
+                    }
+                };
+                assert!(matches!(failed, Error::Corrupted { .. }), "{failed}");
+            }
         }
     }
 

@@ -23,6 +23,14 @@ impl Segments {
         Age::new(number, location.offset())
     }
 
+    /// Returns whether the record at a location is lost: the location is in no segment, or beyond
+    /// the records of its segment and not before an age.
+    pub(crate) fn is_lost(&self, location: Location, from: Age) -> bool {
+        self.get(location).is_none_or(|segment| {
+            location.offset() as u64 >= segment.bytes() && self.age(location) >= from
+        })
+    }
+
     /// All of them, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.slots.iter().flatten()

@@ -95,12 +95,7 @@ fn read(
 }
 
 /// Overwrites everything; most bytes that the files took meanwhile.
-fn overwrite(
-    writer: &mut Worker<'_>,
-    purpose: &Purpose,
-    pace: Pace,
-    folder: &Path,
-) -> Result<u64> {
+fn overwrite(writer: &mut Worker<'_>, purpose: &Purpose, pace: Pace, folder: &Path) -> Result<u64> {
     const WRITES_BETWEEN_SLEEPS: u64 = 64;
     let (start, mut written, mut peak) = (Instant::now(), 0, 0);
     let between_looks = (purpose.records / LOOKS_A_PASS).max(1);

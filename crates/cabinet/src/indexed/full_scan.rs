@@ -272,10 +272,9 @@ impl<I: Index> Cursor<'_, I> {
         let Reading { mut reader, mut are_all_live } = reading;
         let segment = Arc::clone(reader.segment());
         let upto = reader.offset() + STEP_BYTES;
-        let from = self.progress.from();
-        let skipped_to = if segment.number == from.number() { from.offset() as u64 } else { 0 };
-        // The last step may have ended within a batch.
+        // The scan may begin within the segment, or the last step have ended within a batch.
         let passed = self.progress.frontier();
+        let skipped_to = if passed.number() == segment.number { passed.offset() as u64 } else { 0 };
         let puts_max = match self.progress.is_iteration() {
             true => ITERATION_RECORDS_MAX,
             false => usize::MAX,
@@ -292,7 +291,7 @@ impl<I: Index> Cursor<'_, I> {
                     are_all_live = false;
                     return Ok(());
                 }
-                if is_cut || Age::new(segment.number, segment.at(offset).offset()) < passed {
+                if is_cut {
                     return Ok(());
                 }
                 looked_at += 1;
@@ -625,7 +624,7 @@ impl<I: Index> Cursor<'_, I> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::hash::HashDatabase;
     use crate::io::FaultyStorage;
@@ -636,17 +635,17 @@ mod tests {
 
     const SEGMENT_BYTES: u32 = 64 << 10;
 
-    fn open(storage: &FaultyStorage) -> HashDatabase {
+    pub(in crate::indexed) fn open(storage: &FaultyStorage) -> HashDatabase {
         let options = Options { segment_bytes: Some(SEGMENT_BYTES), ..Options::default() };
         let storage = Arc::new(storage.clone());
         HashDatabase::open_on(storage, Path::new("casket.tch"), &options, false).unwrap()
     }
 
-    fn put(database: &HashDatabase, number: u32, value: &[u8]) {
+    pub(in crate::indexed) fn put(database: &HashDatabase, number: u32, value: &[u8]) {
         database.put(&number.to_be_bytes(), value, Meta::NONE, Wait::Block).unwrap();
     }
 
-    fn number(key: &[u8]) -> u32 {
+    pub(in crate::indexed) fn number(key: &[u8]) -> u32 {
         u32::from_be_bytes(key.try_into().unwrap())
     }
 

@@ -159,6 +159,7 @@ impl<I: Index> Indexed<I> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::full_scan::tests::{number, open, put};
     use super::super::full_scan::{ITERATION_RECORDS_MAX, STEP_RECORDS};
     use super::super::scans::{ITERATION_NAMES_MAX, ITERATIONS_MAX};
     use super::*;
@@ -168,18 +169,6 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering};
-
-    const SEGMENT_BYTES: u32 = 64 << 10;
-
-    fn open(storage: &FaultyStorage) -> HashDatabase {
-        let options = Options { segment_bytes: Some(SEGMENT_BYTES), ..Options::default() };
-        let storage = Arc::new(storage.clone());
-        HashDatabase::open_on(storage, Path::new("casket.tch"), &options, false).unwrap()
-    }
-
-    fn put(database: &HashDatabase, number: u32, value: &[u8]) {
-        database.put(&number.to_be_bytes(), value, Meta::NONE, Wait::Block).unwrap();
-    }
 
     fn filled(storage: &FaultyStorage, count: u32) -> HashDatabase {
         let database = open(storage);
@@ -200,7 +189,7 @@ mod tests {
     }
 
     fn some(database: &HashDatabase, iteration: &mut LogIteration, met: &mut Vec<u32>) -> bool {
-        let note = &mut |key: &[u8]| met.push(u32::from_be_bytes(key.try_into().unwrap()));
+        let note = &mut |key: &[u8]| met.push(number(key));
         step(database, iteration, note).unwrap()
     }
 
@@ -409,7 +398,7 @@ mod tests {
         let (mut iteration, mut met) = (begin(&database), Vec::new());
         for _ in 0..2 {
             let failed = loop {
-                let note = &mut |key: &[u8]| met.push(u32::from_be_bytes(key.try_into().unwrap()));
+                let note = &mut |key: &[u8]| met.push(number(key));
                 match step(&database, &mut iteration, note) {
                     Ok(true) => {}
                     Ok(false) => panic!("a record is lost"),

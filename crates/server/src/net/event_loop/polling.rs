@@ -132,20 +132,15 @@ mod tests {
         }
     }
 
-    /// Returns the number of waits until the next poll, which is not made.
-    fn pause(polling: &Polling) -> u32 {
-        polling.pause_waits
-    }
-
     #[test]
     fn polling_goes_on_while_half_of_the_polls_find_events() {
         let mut polling = Polling::default();
         for _ in 0..10 {
             try_polling(&mut polling, TRIAL_HITS_MIN);
-            assert_eq!(pause(&polling), 0);
+            assert_eq!(polling.pause_waits, 0);
         }
         try_polling(&mut polling, TRIAL_HITS_MIN - 1);
-        assert_eq!(pause(&polling), PAUSE_WAITS_MIN);
+        assert_eq!(polling.pause_waits, PAUSE_WAITS_MIN);
     }
 
     #[test]
@@ -153,14 +148,14 @@ mod tests {
         let mut polling = Polling::default();
         for waits in [64, 128, 256, 512, 1024, 1024] {
             try_polling(&mut polling, 0);
-            assert_eq!(pause(&polling), waits);
+            assert_eq!(polling.pause_waits, waits);
             for wait in 0..waits {
                 assert!(!polling.is_worth_it(), "wait {wait} of a pause of {waits}");
             }
         }
         try_polling(&mut polling, TRIAL_POLLS);
         try_polling(&mut polling, 0);
-        assert_eq!(pause(&polling), PAUSE_WAITS_MIN);
+        assert_eq!(polling.pause_waits, PAUSE_WAITS_MIN);
     }
 
     #[test]

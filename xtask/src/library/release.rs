@@ -1,21 +1,21 @@
 //! Release of the library: the oldest compiler, the package, and changes that break users.
 
 use super::{FOLDER, PACKAGE};
-use crate::programs::{cargo, run, run_quietly, succeeds, target_folder, workspace};
+use crate::programs::{cargo, run, succeeds, target_folder, workspace};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 use std::process::Command;
 
-/// Checks the library, with all features, with the compiler of its `rust-version`, which is
-/// installed if rustup can get it.
+/// Checks the library, with all features, with the compiler of its `rust-version` if rustup has
+/// it. No package registry has old compilers, so on other machines the lint `incompatible_msrv` of
+/// `cargo clippy` is the only check: it knows since when each item of the standard library exists.
 pub(super) fn check_msrv() -> Result<()> {
     let path = workspace().join(FOLDER).join("Cargo.toml");
     let manifest = std::fs::read_to_string(path).context("the manifest of the library")?;
     let version = rust_version(&manifest).context("the manifest states no rust-version")?;
-    let rustc = ["rustup", "run", version, "rustc", "--version"];
-    if !succeeds(&rustc) {
-        run_quietly(&["rustup", "toolchain", "install", version, "--profile", "minimal"])
-            .with_context(|| format!("no Rust {version}, on which the library has to build"))?;
+    if !succeeds(&["rustup", "run", version, "rustc", "--version"]) {
+        println!("Rust {version} is not installed: only clippy checks the oldest compiler");
+        return Ok(());
     }
     // Another compiler needs a folder of its own, or each would build all that the other has.
     let target = target_folder().join("msrv");

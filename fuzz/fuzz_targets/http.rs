@@ -29,7 +29,9 @@ fuzz_target!(|bytes: &[u8]| {
         let body = request.body();
         let tag = Some("\"1f\"");
         let _ = Conditions::of(&request).check(tag);
-        if let Some(ByteRange::Bytes(start, end)) = request.header("Range").map(|range| select_range(range, 9)) {
+        if let Some(ByteRange::Bytes(start, end)) =
+            request.header("Range").map(|range| select_range(range, 9))
+        {
             assert!(start < end && end <= 9);
         }
         let Parse::Complete(_, mut position) = head(bytes) else { unreachable!() };

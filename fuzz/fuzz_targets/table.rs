@@ -3,8 +3,8 @@
 
 mod tampered;
 
-use cabinet::testing::Storage;
 use cabinet::table::{IndexChange, IndexKind, Operator, Query, Table};
+use cabinet::testing::Storage;
 use cabinet::{Database, Engine, Options, Result, TreeDatabase};
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;

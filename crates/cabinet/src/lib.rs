@@ -91,13 +91,13 @@ mod fixed;
 pub mod fixed;
 mod hash;
 mod heap;
-mod indexed;
 mod inventory;
 #[cfg_attr(
     all(feature = "internals", not(feature = "testing")),
     expect(unreachable_pub, reason = "`testing` exports it")
 )]
 mod io;
+mod keyed;
 mod kind;
 #[cfg(feature = "legacy")]
 pub mod legacy;

@@ -4,7 +4,7 @@
 //! need, and its limits remain: the [`shape`](shape) says how long values may be and how great ids.
 //! Keys are [`id`](id)s in the log as on the wire. The index, [`pages`](pages) of consecutive
 //! ids, knows where each record is and how long, so that a change reads nothing. The parts that
-//! the engine shares with others, its locks too, are in [`crate::indexed`]; the lock of the
+//! the engine shares with others, its locks too, are in [`crate::keyed`]; the lock of the
 //! directory of pages comes after those of the shards.
 
 mod id;
@@ -17,8 +17,8 @@ mod shape;
 mod walk;
 
 use crate::batch::BatchChange;
-use crate::indexed::{Index, Indexed, Place, Running, Table as _};
 use crate::io::Storage;
+use crate::keyed::{Index, Indexed, Place, Running, Table as _};
 use crate::log::{Nature, StoredKind};
 use crate::{
     Batch, Change, Compression, Engine, Entry, Error, ExpiredKeys, Family, FullScan, Maintenance,

@@ -3,7 +3,7 @@
 use super::interval::Interval;
 use super::pages::{first_of, page_of, shard_of};
 use super::{FixedDatabase, FixedIndex, Key};
-use crate::indexed::Stretch;
+use crate::keyed::Stretch;
 use crate::{Entry, Numbered, Position, Result, Wait, deadline, reentry};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::atomic::Ordering;

@@ -3,12 +3,12 @@
 //! A key's hash names its shard (10 bits), its place in the shard's [`table`](table) and its tag
 //! there (24 bits). A get is one probe of the table and one read of the log, which also holds
 //! the key and so tells whether it is the right one. The parts that the engine shares with others,
-//! its locks too, are in [`crate::indexed`].
+//! its locks too, are in [`crate::keyed`].
 
 mod table;
 
-use crate::indexed::{GROUP_KEYS_MAX, Index, Place, Running, Stretch, Table as _};
 use crate::io::Storage;
+use crate::keyed::{GROUP_KEYS_MAX, Index, Place, Running, Stretch, Table as _};
 use crate::log::{Location, Nature, StoredKind};
 use crate::{
     Batch, Change, Engine, Entry, ExpiredKeys, Family, FullScan, IterationState, LongValue,
@@ -119,7 +119,7 @@ impl HashDatabase {
     }
 
     #[cfg(test)]
-    pub(crate) fn running(&self) -> &crate::indexed::Indexed<HashIndex> {
+    pub(crate) fn running(&self) -> &crate::keyed::Indexed<HashIndex> {
         &self.running
     }
 

@@ -13,10 +13,10 @@
 //!
 //! Between two growths 64 to 80 percent of the homes are taken: 10 to 12.5 bytes a key.
 //!
-//! A table over a [run](crate::indexed::Run) has two such arrays: the entries that were added since
+//! A table over a [run](crate::keyed::Run) has two such arrays: the entries that were added since
 //! the run was written, and those of the run that are there no more.
 
-use crate::indexed::{self, Before, Match, Run, Seen, Table as _, difference, tag_of};
+use crate::keyed::{self, Before, Match, Run, Seen, Table as _, difference, tag_of};
 use crate::log::Location;
 use crate::{Result, Wait};
 use std::sync::Arc;
@@ -211,7 +211,7 @@ fn home(tag: u32, homes: usize) -> usize {
     (tag as usize).wrapping_mul(homes) >> TAG_BITS
 }
 
-impl indexed::Table for Table {
+impl keyed::Table for Table {
     type Tag = u32;
     type Slot = Slot;
 
@@ -388,7 +388,7 @@ impl indexed::Table for Table {
     }
 
     fn packed_words(&self) -> usize {
-        indexed::Table::len(self)
+        keyed::Table::len(self)
     }
 
     fn unpack(
@@ -449,7 +449,7 @@ fn location_of(slot: u64) -> Location {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::indexed::find_location;
+    use crate::keyed::find_location;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 

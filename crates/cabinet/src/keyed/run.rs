@@ -653,7 +653,7 @@ mod tests {
             written_after in 0usize..60,
         ) {
             use crate::hash::Table;
-            use crate::indexed::Table as _;
+            use crate::keyed::Table as _;
             let entries: Vec<u64> = in_run.iter().map(|place| entry(5, *place)).collect();
             let mut table = Table::default();
             table.set_run(written(8, &entries));

@@ -635,17 +635,17 @@ pub(super) mod tests {
 
     const SEGMENT_BYTES: u32 = 64 << 10;
 
-    pub(in crate::indexed) fn open(storage: &FaultyStorage) -> HashDatabase {
+    pub(in crate::keyed) fn open(storage: &FaultyStorage) -> HashDatabase {
         let options = Options { segment_bytes: Some(SEGMENT_BYTES), ..Options::default() };
         let storage = Arc::new(storage.clone());
         HashDatabase::open_on(storage, Path::new("casket.tch"), &options, false).unwrap()
     }
 
-    pub(in crate::indexed) fn put(database: &HashDatabase, number: u32, value: &[u8]) {
+    pub(in crate::keyed) fn put(database: &HashDatabase, number: u32, value: &[u8]) {
         database.put(&number.to_be_bytes(), value, Meta::NONE, Wait::Block).unwrap();
     }
 
-    pub(in crate::indexed) fn number(key: &[u8]) -> u32 {
+    pub(in crate::keyed) fn number(key: &[u8]) -> u32 {
         u32::from_be_bytes(key.try_into().unwrap())
     }
 

@@ -18,7 +18,7 @@ mod walk;
 
 use crate::batch::BatchChange;
 use crate::io::Storage;
-use crate::keyed::{Index, Indexed, Place, Running, Table as _};
+use crate::keyed::{EngineHandle, Index, KeyedEngine, Place, Table as _};
 use crate::log::{Nature, StoredKind};
 use crate::{
     Batch, Change, Compression, Engine, Entry, Error, ExpiredKeys, Family, FullScan, Maintenance,
@@ -38,7 +38,7 @@ const PREFETCH_KEYS: usize = 16;
 
 /// A fixed-length database; see [`Numbered`] for its keys. Closed when dropped.
 pub struct FixedDatabase {
-    running: Running<FixedIndex>,
+    engine: EngineHandle<FixedIndex>,
     width: AtomicU64,
     id_max: AtomicU64,
     /// Shape from which `width` and `id_max` follow. Locked while it is changed.
@@ -105,12 +105,13 @@ impl FixedDatabase {
         let mut shape = Shape::decode(&parameters);
         // Short values do not compress.
         let options = Options { compression: Compression::None, ..options.clone() };
-        let running = Running::open(storage, path, &options, background, nature, |_, nature| {
-            shape = Shape::decode(&nature.parameters);
-            Ok(FixedIndex { directory: Arc::default() })
-        })?;
+        let engine =
+            EngineHandle::open(storage, path, &options, background, nature, |_, nature| {
+                shape = Shape::decode(&nature.parameters);
+                Ok(FixedIndex { directory: Arc::default() })
+            })?;
         Ok(Self {
-            running,
+            engine,
             width: AtomicU64::new(shape.width),
             id_max: AtomicU64::new(shape.id_max()),
             shape: Mutex::new(shape),
@@ -121,12 +122,12 @@ impl FixedDatabase {
     /// expired records, compacts what is due.
     #[cfg(feature = "testing")]
     pub fn tend(&self) -> Result<()> {
-        self.running.tend()
+        self.engine.tend()
     }
 
     /// Writes a checkpoint, so that the next opening need not replay what was written so far.
     pub fn checkpoint(&self) -> Result<()> {
-        self.running.write_index()
+        self.engine.write_index()
     }
 
     /// The id, if there may be one like that.
@@ -163,7 +164,7 @@ impl FixedDatabase {
         decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<Version> {
         let mut decide = |entry: Option<Entry<'_>>| self.cut_change(decide(entry));
-        self.running.update(place_of(id), Text::of(id).as_bytes(), wait, &mut decide)
+        self.engine.update(place_of(id), Text::of(id).as_bytes(), wait, &mut decide)
     }
 
     /// Updates the first record, or the last.
@@ -230,7 +231,7 @@ impl FixedDatabase {
         if changed == *shape {
             return Ok(());
         }
-        self.running.log.change_parameters(changed.encode())?;
+        self.engine.log.change_parameters(changed.encode())?;
         self.width.store(changed.width, Ordering::Relaxed);
         self.id_max.store(changed.id_max(), Ordering::Relaxed);
         let is_narrower = changed.width < shape.width;
@@ -299,13 +300,13 @@ impl FixedDatabase {
         let mut found = [None; PREFETCH_KEYS];
         for (found, key) in found.iter_mut().zip(keys) {
             if let Key::Id(id) = Key::parse(key) {
-                let table = self.running.table_at_once(place_of(id).shard);
+                let table = self.engine.table_at_once(place_of(id).shard);
                 *found = table.and_then(|table| table.matches(id).next());
             }
         }
-        let segments = self.running.log.segments();
+        let segments = self.engine.log.segments();
         for found in found.iter().flatten() {
-            Indexed::<FixedIndex>::prefetch_record(&segments, found.location);
+            KeyedEngine::<FixedIndex>::prefetch_record(&segments, found.location);
         }
     }
 }
@@ -316,16 +317,16 @@ impl Engine for FixedDatabase {
             Key::Id(id) => {
                 let place = place_of(self.check(id, key)?);
                 if id::is_canonical(key) {
-                    return self.running.read(place, key, wait, visit);
+                    return self.engine.read(place, key, wait, visit);
                 }
-                return self.running.read(place, Text::of(id).as_bytes(), wait, visit);
+                return self.engine.read(place, Text::of(id).as_bytes(), wait, visit);
             }
             Key::Prev | Key::Next => return Err(self.no_id(key)),
             edge => edge,
         };
         let mut next = self.edge(edge, wait)?;
         while let Some(id) = next {
-            if self.running.read(place_of(id), Text::of(id).as_bytes(), wait, visit)? {
+            if self.engine.read(place_of(id), Text::of(id).as_bytes(), wait, visit)? {
                 return Ok(true);
             }
             next = self.inward(edge, id, wait)?;
@@ -343,9 +344,9 @@ impl Engine for FixedDatabase {
         if let Key::Id(id) = Key::parse(key) {
             let (place, value) = (place_of(self.check(id, key)?), self.cut(value));
             if id::is_canonical(key) {
-                return self.running.put(place, key, value, meta, wait);
+                return self.engine.put(place, key, value, meta, wait);
             }
-            return self.running.put(place, Text::of(id).as_bytes(), value, meta, wait);
+            return self.engine.put(place, Text::of(id).as_bytes(), value, meta, wait);
         }
         self.update(key, wait, &mut |_| Change::Put(value.to_vec(), meta))
     }
@@ -364,22 +365,22 @@ impl Engine for FixedDatabase {
     }
 
     fn write(&self, batch: &Batch) -> Result<()> {
-        self.running.write_batch(&*self.normalized(batch)?)
+        self.engine.write_batch(&*self.normalized(batch)?)
     }
 
     fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
         match visitor {
             Visitor::Records(visit) => {
-                self.some_stretches(from, |stretch| self.running.visit_entries(stretch, visit))
+                self.some_stretches(from, |stretch| self.engine.visit_entries(stretch, visit))
             }
             Visitor::Keys(visit) => {
-                self.some_stretches(from, |stretch| self.running.visit_keys(stretch, visit))
+                self.some_stretches(from, |stretch| self.engine.visit_keys(stretch, visit))
             }
         }
     }
 
     fn full_scan(&self, wanted: Wanted, _is_in_order: bool) -> Result<Box<dyn FullScan + '_>> {
-        Ok(self.running.full_scan(self, wanted))
+        Ok(self.engine.full_scan(self, wanted))
     }
 
     fn position_of(&self, key: &[u8]) -> Position {
@@ -415,21 +416,21 @@ impl Engine for FixedDatabase {
 
 impl Maintenance for FixedDatabase {
     fn len(&self) -> u64 {
-        self.running.len()
+        self.engine.len()
     }
 
     fn is_read_only(&self) -> bool {
-        self.running.is_read_only()
+        self.engine.is_read_only()
     }
 
     fn evicts(&self) -> bool {
-        self.running.log.space().quota().is_capped()
+        self.engine.log.space().quota().is_capped()
     }
 
     fn figures(&self) -> Vec<(&'static str, String)> {
         let mut figures =
             vec![("width", self.width().to_string()), ("id_max", self.id_max().to_string())];
-        figures.extend(self.running.figures());
+        figures.extend(self.engine.figures());
         figures
     }
 
@@ -438,30 +439,30 @@ impl Maintenance for FixedDatabase {
         if let Some(options) = options {
             self.change_shape(options)?;
         }
-        self.running.optimize(options)
+        self.engine.optimize(options)
     }
 
     fn replace_all(&self, batch: &Batch) -> Result<()> {
-        self.running.replace_all(&*self.normalized(batch)?)
+        self.engine.replace_all(&*self.normalized(batch)?)
     }
 
     fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
         let Key::Id(id) = Key::parse(key) else { return Ok(false) };
         let place = place_of(self.check(id, key)?);
-        self.running.remove_expired(place, Text::of(id).as_bytes(), wait)
+        self.engine.remove_expired(place, Text::of(id).as_bytes(), wait)
     }
 
     fn expired_keys(&self) -> Option<&ExpiredKeys> {
-        self.running.clock.expired_keys()
+        self.engine.clock.expired_keys()
     }
 
     fn remove_damaged(&self, key: &[u8], wait: Wait) -> Result<bool> {
         let Some(id) = self.id(key) else { return Ok(false) };
-        self.running.remove_damaged(place_of(id), Text::of(id).as_bytes(), wait)
+        self.engine.remove_damaged(place_of(id), Text::of(id).as_bytes(), wait)
     }
 
     fn persistence(&self) -> &dyn Persistence {
-        &self.running.log
+        &self.engine.log
     }
 }
 
@@ -478,7 +479,7 @@ mod tests {
         let database = FixedDatabase::open_on(storage, path, &Options::default(), false).unwrap();
         let database = Arc::new(database);
         database.put(b"1", b"value", Meta::NONE, Wait::Never).unwrap();
-        let held = database.running.hold(place_of(1).shard);
+        let held = database.engine.hold(place_of(1).shard);
         type Act = fn(&FixedDatabase) -> Result<bool>;
         let acts: [(&str, Act); 4] = [
             ("read min", |it| it.read(b"min", Wait::Never, &mut |_| ())),

@@ -14,9 +14,9 @@ const SCAN_STEP: usize = 256;
 impl FixedDatabase {
     /// The least id at or after `from`.
     fn next_id(&self, mut from: u64, wait: Wait) -> Result<Option<u64>> {
-        let directory = &self.running.index.directory;
+        let directory = &self.engine.index.directory;
         while let Some(page) = directory.at_or_after(page_of(from)) {
-            let table = self.running.table_for(shard_of(page), wait)?;
+            let table = self.engine.table_for(shard_of(page), wait)?;
             if let Some(id) = table.next_of(page, from) {
                 return Ok(Some(id));
             }
@@ -27,10 +27,10 @@ impl FixedDatabase {
 
     /// The greatest id at or before `from`.
     fn previous_id(&self, from: u64, wait: Wait) -> Result<Option<u64>> {
-        let directory = &self.running.index.directory;
+        let directory = &self.engine.index.directory;
         let mut upto = page_of(from);
         while let Some(page) = directory.at_or_before(upto) {
-            let table = self.running.table_for(shard_of(page), wait)?;
+            let table = self.engine.table_for(shard_of(page), wait)?;
             let ids = table.entries_of(page).into_iter().map(|(id, _)| id);
             if let Some(id) = ids.rev().find(|id| *id <= from) {
                 return Ok(Some(id));
@@ -97,17 +97,17 @@ impl FixedDatabase {
 
     /// The records of one page from an id on, up to another; and where to go on.
     pub(super) fn step(&self, mut from: u64, upto: u64) -> Option<(Stretch<FixedIndex>, u64)> {
-        let directory = &self.running.index.directory;
+        let directory = &self.engine.index.directory;
         while let Some(page) = directory.at_or_after(page_of(from))
             && first_of(page) <= upto
         {
             let shard = shard_of(page);
-            let table = self.running.table(shard);
+            let table = self.engine.table(shard);
             let entries = table.entries_of(page).into_iter();
             let entries: Vec<_> = entries.filter(|(id, _)| (from..=upto).contains(id)).collect();
             let next = first_of(page + 1);
             if !entries.is_empty() {
-                let segments = self.running.log.segments();
+                let segments = self.engine.log.segments();
                 return Some((Stretch { shard, entries, segments }, next));
             }
             from = next;
@@ -181,7 +181,7 @@ impl Numbered for FixedDatabase {
         let identity = reentry::identity_of(self);
         reentry::check(identity)?;
         self.each_stretch(ids, |stretch, flow| {
-            self.running.visit_entries(stretch, &mut |entry| {
+            self.engine.visit_entries(stretch, &mut |entry| {
                 if flow.is_continue() {
                     *flow = reentry::lending(identity, || visit(entry));
                 }
@@ -197,7 +197,7 @@ impl Numbered for FixedDatabase {
         let identity = reentry::identity_of(self);
         reentry::check(identity)?;
         self.each_stretch(ids, |stretch, flow| {
-            self.running.visit_keys(stretch, &mut |key| {
+            self.engine.visit_keys(stretch, &mut |key| {
                 if flow.is_continue() {
                     *flow = reentry::lending(identity, || visit(key));
                 }

@@ -8,7 +8,7 @@
 mod table;
 
 use crate::io::Storage;
-use crate::keyed::{GROUP_KEYS_MAX, Index, Place, Running, Stretch, Table as _};
+use crate::keyed::{EngineHandle, GROUP_KEYS_MAX, Index, Place, Stretch, Table as _};
 use crate::log::{Location, Nature, StoredKind};
 use crate::{
     Batch, Change, Engine, Entry, ExpiredKeys, Family, FullScan, IterationState, LongValue,
@@ -31,7 +31,7 @@ const SCAN_STEP: usize = 256;
 
 /// A hash database. Closed when dropped.
 pub struct HashDatabase {
-    running: Running<HashIndex>,
+    engine: EngineHandle<HashIndex>,
 }
 
 /// Places keys by their hash.
@@ -100,27 +100,28 @@ impl HashDatabase {
         background: bool,
     ) -> Result<Self> {
         let nature = Nature::of(StoredKind::Hash);
-        let running = Running::open(storage, path, options, background, nature, |identity, _| {
-            Ok(HashIndex { seed: identity.hash_seed })
-        })?;
-        Ok(Self { running })
+        let engine =
+            EngineHandle::open(storage, path, options, background, nature, |identity, _| {
+                Ok(HashIndex { seed: identity.hash_seed })
+            })?;
+        Ok(Self { engine })
     }
 
     /// Does one round of what the background threads would do: cuts sealed segments, sweeps
     /// expired records, compacts what is due.
     #[cfg(feature = "testing")]
     pub fn tend(&self) -> Result<()> {
-        self.running.tend()
+        self.engine.tend()
     }
 
     /// Writes a checkpoint, so that the next opening need not replay what was written so far.
     pub fn checkpoint(&self) -> Result<()> {
-        self.running.write_index()
+        self.engine.write_index()
     }
 
     #[cfg(test)]
-    pub(crate) fn running(&self) -> &crate::keyed::Indexed<HashIndex> {
-        &self.running
+    pub(crate) fn engine(&self) -> &crate::keyed::KeyedEngine<HashIndex> {
+        &self.engine
     }
 
     /// Returns the places of keys, at most [`GROUP_KEYS_MAX`].
@@ -128,7 +129,7 @@ impl HashDatabase {
     fn places_of(&self, keys: &[&[u8]]) -> [Place<HashIndex>; GROUP_KEYS_MAX] {
         let mut places = [at_position(0); GROUP_KEYS_MAX];
         for (place, key) in places.iter_mut().zip(keys) {
-            *place = self.running.index.place_of(key);
+            *place = self.engine.index.place_of(key);
         }
         places
     }
@@ -141,21 +142,21 @@ impl HashDatabase {
         });
         while place.shard < HashIndex::SHARDS {
             let shard = place.shard;
-            let table = self.running.table(shard);
+            let table = self.engine.table(shard);
             let (entries, next_tag, segments) = match table.run().cloned() {
                 None => {
                     let (entries, next) = Self::some_of(&table, place.tag);
-                    (entries, next, self.running.log.segments())
+                    (entries, next, self.engine.log.segments())
                 }
                 Some(run) => {
                     drop(table);
                     let (in_run, next) = run.read_from(place.tag, SCAN_STEP)?;
-                    let table = self.running.table(shard);
+                    let table = self.engine.table(shard);
                     if !table.run().is_some_and(|now| Arc::ptr_eq(now, &run)) {
                         continue;
                     }
                     let entries = table.entries_between(place.tag, next, &in_run);
-                    (entries, next, self.running.log.segments())
+                    (entries, next, self.engine.log.segments())
                 }
             };
             place = match next_tag {
@@ -187,16 +188,16 @@ impl HashDatabase {
 
 impl Engine for HashDatabase {
     fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
-        self.running.read(self.running.index.place_of(key), key, wait, visit)
+        self.engine.read(self.engine.index.place_of(key), key, wait, visit)
     }
 
     fn long_value(&self, key: &[u8], bytes_min: usize, wait: Wait) -> Result<Option<LongValue>> {
-        self.running.long_value(self.running.index.place_of(key), key, bytes_min, wait)
+        self.engine.long_value(self.engine.index.place_of(key), key, bytes_min, wait)
     }
 
     fn prefetch(&self, keys: &[&[u8]]) {
         for keys in keys.chunks(GROUP_KEYS_MAX) {
-            self.running.prefetch_group(&self.places_of(keys)[..keys.len()]);
+            self.engine.prefetch_group(&self.places_of(keys)[..keys.len()]);
         }
     }
 
@@ -207,13 +208,13 @@ impl Engine for HashDatabase {
         visit: &mut dyn FnMut(Result<Option<Entry<'_>>>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         for keys in keys.chunks(GROUP_KEYS_MAX) {
-            self.running.read_group(&self.places_of(keys)[..keys.len()], keys, wait, visit)?;
+            self.engine.read_group(&self.places_of(keys)[..keys.len()], keys, wait, visit)?;
         }
         ControlFlow::Continue(())
     }
 
     fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version> {
-        self.running.put(self.running.index.place_of(key), key, value, meta, wait)
+        self.engine.put(self.engine.index.place_of(key), key, value, meta, wait)
     }
 
     fn update(
@@ -222,35 +223,35 @@ impl Engine for HashDatabase {
         wait: Wait,
         decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<Version> {
-        self.running.update(self.running.index.place_of(key), key, wait, decide)
+        self.engine.update(self.engine.index.place_of(key), key, wait, decide)
     }
 
     fn write(&self, batch: &Batch) -> Result<()> {
-        self.running.write_batch(batch)
+        self.engine.write_batch(batch)
     }
 
     fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
         let Some((stretch, next)) = self.step(from)? else { return Ok(None) };
         match visitor {
-            Visitor::Records(visit) => self.running.visit_entries(&stretch, visit)?,
-            Visitor::Keys(visit) => self.running.visit_keys(&stretch, visit)?,
+            Visitor::Records(visit) => self.engine.visit_entries(&stretch, visit)?,
+            Visitor::Keys(visit) => self.engine.visit_keys(&stretch, visit)?,
         }
         Ok(Some(next))
     }
 
     fn full_scan(&self, wanted: Wanted, _is_in_order: bool) -> Result<Box<dyn FullScan + '_>> {
-        Ok(self.running.full_scan(self, wanted))
+        Ok(self.engine.full_scan(self, wanted))
     }
 
     /// Keys of long records are read faster in the order of positions. An iteration from a key on
     /// is often short, and the order of the log would have it read all runs of the index.
     fn iteration(&self, from: Option<&[u8]>) -> Result<Option<IterationState>> {
-        let is_over_runs = self.running.is_over_runs();
-        if self.running.has_long_records() || from.is_some() && is_over_runs {
+        let is_over_runs = self.engine.is_over_runs();
+        if self.engine.has_long_records() || from.is_some() && is_over_runs {
             return Ok(None);
         }
-        let from = from.map(|key| (self.running.index.place_of(key), key));
-        self.running.iteration(from).map(|iteration| Some(IterationState::new(iteration)))
+        let from = from.map(|key| (self.engine.index.place_of(key), key));
+        self.engine.iteration(from).map(|iteration| Some(IterationState::new(iteration)))
     }
 
     fn step_iteration(
@@ -258,11 +259,11 @@ impl Engine for HashDatabase {
         iteration: &mut IterationState,
         visit: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
-        self.running.step_iteration(iteration.of()?, visit, &|from| self.step(from))
+        self.engine.step_iteration(iteration.of()?, visit, &|from| self.step(from))
     }
 
     fn position_of(&self, key: &[u8]) -> Position {
-        let place = self.running.index.place_of(key);
+        let place = self.engine.index.place_of(key);
         Position::Hash(position_at(place.shard, place.tag))
     }
 
@@ -277,43 +278,43 @@ impl Engine for HashDatabase {
 
 impl Maintenance for HashDatabase {
     fn len(&self) -> u64 {
-        self.running.len()
+        self.engine.len()
     }
 
     fn is_read_only(&self) -> bool {
-        self.running.is_read_only()
+        self.engine.is_read_only()
     }
 
     fn evicts(&self) -> bool {
-        self.running.log.space().quota().is_capped()
+        self.engine.log.space().quota().is_capped()
     }
 
     fn figures(&self) -> Vec<(&'static str, String)> {
-        self.running.figures()
+        self.engine.figures()
     }
 
     fn optimize(&self, options: Option<&Options>) -> Result<()> {
-        self.running.optimize(options)
+        self.engine.optimize(options)
     }
 
     fn replace_all(&self, batch: &Batch) -> Result<()> {
-        self.running.replace_all(batch)
+        self.engine.replace_all(batch)
     }
 
     fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
-        self.running.remove_expired(self.running.index.place_of(key), key, wait)
+        self.engine.remove_expired(self.engine.index.place_of(key), key, wait)
     }
 
     fn expired_keys(&self) -> Option<&ExpiredKeys> {
-        self.running.clock.expired_keys()
+        self.engine.clock.expired_keys()
     }
 
     fn remove_damaged(&self, key: &[u8], wait: Wait) -> Result<bool> {
-        self.running.remove_damaged(self.running.index.place_of(key), key, wait)
+        self.engine.remove_damaged(self.engine.index.place_of(key), key, wait)
     }
 
     fn persistence(&self) -> &dyn Persistence {
-        &self.running.log
+        &self.engine.log
     }
 }
 
@@ -343,7 +344,7 @@ mod tests {
         time.set(3000);
         let mut left = vec![database.len()];
         while left[left.len() - 1] > 0 {
-            database.running.sweep(&|| false).unwrap();
+            database.engine.sweep(&|| false).unwrap();
             left.push(database.len());
         }
         // A segment at a time.
@@ -356,7 +357,7 @@ mod tests {
         let storage = FaultyStorage::new();
         let options = Options { durability: Durability::Always, ..Options::default() };
         let database = open(&storage, &options);
-        let log = &database.running.log;
+        let log = &database.engine.log;
         database.put(b"key", b"value", Meta::NONE, Wait::Block).unwrap();
         assert!(log.has_to_sync());
         storage.faults().fail_syncs.store(true, Ordering::Relaxed);
@@ -376,7 +377,7 @@ mod tests {
         };
         fill(0..200);
         storage.faults().fail_syncs.store(true, Ordering::Relaxed);
-        database.running.log.remove_segments(&|segment| segment.number == 1).unwrap_err();
+        database.engine.log.remove_segments(&|segment| segment.number == 1).unwrap_err();
         storage.faults().fail_syncs.store(false, Ordering::Relaxed);
         // At once, and when later segments are in the manifest.
         for end in [200, 400] {
@@ -397,7 +398,7 @@ mod tests {
         let meta = Meta { flags: 0, expires_at_ms: 2000 };
         database.put(b"key", b"value", meta, Wait::Never).unwrap();
         time.set(3000);
-        let held = database.running.hold(database.running.index.place_of(b"key").shard);
+        let held = database.engine.hold(database.engine.index.place_of(b"key").shard);
         type Act = fn(&HashDatabase) -> Result<bool>;
         let acts: [(&str, Act); 5] = [
             ("read", |it| it.read(b"key", Wait::Never, &mut |_| ())),
@@ -420,8 +421,8 @@ mod tests {
         let storage = FaultyStorage::new();
         let database = Arc::new(open(&storage, &Options::default()));
         let version = database.put(b"key", b"value", Meta::NONE, Wait::Block).unwrap();
-        let running = &database.running;
-        for segment in running.log.segments().iter() {
+        let engine = &database.engine;
+        for segment in engine.log.segments().iter() {
             segment.resident.store(false, Ordering::Relaxed);
         }
         for expects in [false, true] {
@@ -439,7 +440,7 @@ mod tests {
                 writer.write(&batch)
             });
             faults.await_stalled();
-            let is_free = running.table_at_once(running.index.place_of(b"key").shard).is_some();
+            let is_free = engine.table_at_once(engine.index.place_of(b"key").shard).is_some();
             faults.go_on();
             let written = writer.join().expect("a writer");
             assert!(is_free, "{expects}");
@@ -459,7 +460,7 @@ mod tests {
             let segment_bytes = Some(256 << 10);
             let options = Options { segment_bytes, eager_lanes, durability, ..Options::default() };
             let database = open(&FaultyStorage::new(), &options);
-            let log = &database.running.log;
+            let log = &database.engine.log;
             let newest = || log.segments().iter().map(|segment| segment.number).max();
             let mut refused = 0;
             for number in 0..5000_u32 {
@@ -484,7 +485,7 @@ mod tests {
     fn a_thread_that_must_not_wait_does_not_wait_for_a_long_change() {
         let database = open(&FaultyStorage::new(), &Options::default());
         database.put(b"key", b"value", Meta::NONE, Wait::Never).unwrap();
-        let log = &database.running.log;
+        let log = &database.engine.log;
         assert!(log.space().begin_long(LONG_CHANGE_BYTES - 1).is_none());
         let first = log.space().begin_long(LONG_CHANGE_BYTES);
         let second = log.space().begin_long(LONG_CHANGE_BYTES);
@@ -493,8 +494,8 @@ mod tests {
         let put = database.put(b"key", b"other", Meta::NONE, Wait::Never);
         assert!(matches!(put, Err(Error::WouldBlock)), "{put:?}");
         database.put(b"key", b"third", Meta::NONE, Wait::Block).unwrap();
-        let place = database.running.index.place_of(b"key");
-        let held = database.running.hold(place.shard);
+        let place = database.engine.index.place_of(b"key");
+        let held = database.engine.hold(place.shard);
         let read = database.read(b"key", Wait::Never, &mut |_| ());
         assert!(matches!(read, Err(Error::WouldBlock)), "{read:?}");
         assert_eq!(database.len(), 1);

@@ -9,7 +9,7 @@
 //! them, in the order of hashes, so that each page is read once at most. If a segment has more than
 //! [`LOOKUPS_MAX`] records, all runs are read: hardly a page would be left out.
 
-use super::{Index, Indexed, Run, Seen, Table as _};
+use super::{Index, KeyedEngine, Run, Seen, Table as _};
 use crate::Result;
 use crate::log::record::{ALIGNMENT, Kind};
 use crate::log::{Location, Next, Reader, Segment};
@@ -85,10 +85,10 @@ impl Alive {
     }
 }
 
-impl<I: Index> Indexed<I> {
+impl<I: Index> KeyedEngine<I> {
     /// Returns the entries that point into a segment: `known` if it has them. `None` if the index
     /// is in memory, or `spend` has ended it, which is told of the bytes before they are read.
-    /// Damaged parts of runs are left out: see [`Indexed::slot_of`].
+    /// Damaged parts of runs are left out: see [`KeyedEngine::slot_of`].
     pub(super) fn alive_in(
         &self,
         segment: &Segment,

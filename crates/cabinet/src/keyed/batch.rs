@@ -1,7 +1,7 @@
 //! Batches: many keys change together, also across a crash.
 
 use super::shard::Locked;
-use super::{Found, Index, Indexed, Place, Slot, Table, find_location};
+use super::{Found, Index, KeyedEngine, Place, Slot, Table, find_location};
 use crate::batch::BatchChange;
 use crate::log::record::{Kind, Prepared};
 use crate::log::{Appended, Check, Purpose};
@@ -26,7 +26,7 @@ struct Step<'a, I: Index> {
 
 type Tables<'a, I> = BTreeMap<usize, Locked<'a, <I as Index>::Table>>;
 
-impl<I: Index> Indexed<I> {
+impl<I: Index> KeyedEngine<I> {
     /// Applies a batch. All shards it touches are locked, in their order, which single changes,
     /// having one lock each, cannot come across.
     pub(crate) fn write_batch(&self, batch: &Batch) -> Result<()> {

@@ -12,7 +12,7 @@
 use super::keep::index_bytes_limit;
 use super::recover::{Change, replay};
 use super::run::{self, Run, RunFile};
-use super::{Index, Indexed, Table as _};
+use super::{Index, KeyedEngine, Table as _};
 use crate::io::File;
 use crate::log::checkpoint::{BLOCK_HEADER_BYTES, Checkpoint, HEADER_BYTES, encode_block};
 use crate::log::{Faults, Location, Recovery, Segments};
@@ -287,7 +287,7 @@ impl<I: Index> Building<I> {
             for change in &changes {
                 let tag = index.place_of_name(change.name).tag;
                 for found in table.matches(tag).filter(|found| found.location != change.location) {
-                    Indexed::<I>::announce_record(segments, found.location);
+                    KeyedEngine::<I>::announce_record(segments, found.location);
                 }
             }
             for change in changes {

@@ -9,7 +9,7 @@
 //! It may still be another key's, of which a hash has the same 34 bits. If the key in the record
 //! has them, its bytes are as they were written, and it is told from the one that is sought.
 
-use super::{Found, Index, Indexed, Match, Place, Slot, Table};
+use super::{Found, Index, KeyedEngine, Match, Place, Slot, Table};
 use crate::log::record::Record;
 use crate::log::{Check, Location, Segments, peek_record};
 use crate::{Error, Result, Wait};
@@ -60,7 +60,7 @@ pub(super) fn compare<I: Index>(
     Ok(peek(Check::Lengths, &by_place)?.unwrap_or(Compared::Damaged))
 }
 
-impl<I: Index> Indexed<I> {
+impl<I: Index> KeyedEngine<I> {
     /// Whether a key belongs to this place of the index.
     #[inline]
     pub(super) fn belongs(&self, key: &[u8], place: Place<I>) -> bool {

@@ -21,7 +21,7 @@
 //! not count.
 
 use super::scans::{ITERATION_NAMES_MAX, Progress, Registered};
-use super::{Index, Indexed, Place, Stretch, Table, Tag, find_location, lend};
+use super::{Index, KeyedEngine, Place, Stretch, Table, Tag, find_location, lend};
 use crate::log::record::{ALIGNMENT, Kind, Record};
 use crate::log::{
     Age, Check, Location, Next, PausedReader, RECORD_BATCH_BYTES, Reader, RecordBatch, Segment,
@@ -64,7 +64,7 @@ pub(super) enum Visitor<'v> {
 
 /// A scan under way.
 pub(crate) struct LogScan<'e, I: Index> {
-    engine: &'e Indexed<I>,
+    engine: &'e KeyedEngine<I>,
     progress: Registered,
     stage: Stage<I>,
     /// Records that were read and not yet shown.
@@ -73,7 +73,7 @@ pub(crate) struct LogScan<'e, I: Index> {
 
 /// How far a scan has come, and in what.
 struct Cursor<'s, I: Index> {
-    engine: &'s Indexed<I>,
+    engine: &'s KeyedEngine<I>,
     progress: &'s Progress,
 }
 
@@ -117,7 +117,7 @@ struct Entries<I: Index> {
     entries: Vec<(Location, usize, Tag<I>)>,
 }
 
-impl<I: Index> Indexed<I> {
+impl<I: Index> KeyedEngine<I> {
     /// Begins a scan of all records in the order of the log.
     pub(crate) fn scan_in_log_order(&self) -> LogScan<'_, I> {
         let progress = self.scans.begin(|set_end| self.log.at_end(set_end));
@@ -577,7 +577,7 @@ impl<I: Index> Cursor<'_, I> {
         places.sort_unstable();
         let segments = self.engine.log.segments();
         for (location, _) in &places {
-            Indexed::<I>::announce_record(&segments, *location);
+            KeyedEngine::<I>::announce_record(&segments, *location);
         }
         drop(segments);
         places.into_iter().try_for_each(|(_, name)| self.show_named(name, visitor))
@@ -758,7 +758,7 @@ pub(super) mod tests {
         drop(database);
         let database = open(&storage);
         let known = || {
-            let segments = database.running().log.segments().in_order();
+            let segments = database.engine().log.segments().in_order();
             segments.iter().filter(|one| one.is_sealed() && one.all_live.get()).count()
         };
         let scan = || {
@@ -767,7 +767,7 @@ pub(super) mod tests {
         };
         assert_eq!(known(), 0);
         scan();
-        let sealed = database.running().log.segments().iter().filter(|one| one.is_sealed()).count();
+        let sealed = database.engine().log.segments().iter().filter(|one| one.is_sealed()).count();
         assert!(sealed > 3);
         assert_eq!(known(), sealed);
         scan();
@@ -832,7 +832,7 @@ pub(super) mod tests {
         for number in 0..COUNT {
             put(&database, number, b"");
         }
-        let scan = &mut database.running().scan_in_log_order();
+        let scan = &mut database.engine().scan_in_log_order();
         let mut met = vec![false; COUNT as usize];
         let mut note = |key: &[u8]| {
             assert!(!std::mem::replace(&mut met[number(key) as usize], true), "met twice");
@@ -880,7 +880,7 @@ pub(super) mod tests {
         for number in 0..2000 {
             put(&database, number, &[number as u8; 100]);
         }
-        let first = database.running().log.segments().in_order()[0].path.clone();
+        let first = database.engine().log.segments().in_order()[0].path.clone();
         drop(database);
         // The third record or so.
         storage.lose_sectors(&first, 512..1024).unwrap();

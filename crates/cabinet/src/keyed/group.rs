@@ -8,7 +8,7 @@
 //! with its tag, a lock that is held, a record that is damaged, compressed or has expired) is read
 //! as if it were alone.
 
-use super::{Index, Indexed, Place, Table as _};
+use super::{Index, KeyedEngine, Place, Table as _};
 use crate::log::{Check, Location, Segments, peek_record};
 use crate::{Compression, Entry, Result, Wait};
 use std::ops::ControlFlow;
@@ -27,7 +27,7 @@ enum Spot {
     Unknown,
 }
 
-impl<I: Index> Indexed<I> {
+impl<I: Index> KeyedEngine<I> {
     /// Fetches the records at some places, at most [`GROUP_KEYS_MAX`], into the processor's cache.
     pub(crate) fn prefetch_group(&self, places: &[Place<I>]) {
         let changes = self.log.segment_changes();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     fn place_of(database: &HashDatabase, key: &[u8]) -> Place<HashIndex> {
-        let index = &database.running().index;
+        let index = &database.engine().index;
         index.place_of_name(index.name(key).unwrap())
     }
 
@@ -240,7 +240,7 @@ mod tests {
             }
         }
         assert_eq!(read_each(&database, &keys[4..6], Wait::Block)[1], Found::Nothing, "expired");
-        let held = database.running().hold(place_of(&database, keys[1]).shard);
+        let held = database.engine().hold(place_of(&database, keys[1]).shard);
         let all = read_each(&database, &keys, Wait::Never);
         assert_eq!(all[1], Found::WouldBlock);
         assert!(all.iter().filter(|found| **found == Found::WouldBlock).count() < 10, "{all:?}");
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_set_of_segments_that_has_changed_is_not_used() {
         let database = open(&Options { segment_bytes: Some(64 << 10), ..Options::default() });
-        let engine = database.running();
+        let engine = database.engine();
         let place = place_of(&database, b"key");
         let before = engine.log.segment_changes();
         database.put(b"key", b"value", Meta::NONE, Wait::Block).unwrap();
@@ -314,6 +314,6 @@ mod tests {
                 }
             }
         });
-        assert!(database.running().log.segment_changes() > 20);
+        assert!(database.engine().log.segment_changes() > 20);
     }
 }

@@ -14,7 +14,7 @@
 
 use super::full_scan::{Paused, Visitor};
 use super::scans::{Registered, Scans};
-use super::{Index, Indexed, Place, Stretch};
+use super::{Index, KeyedEngine, Place, Stretch};
 use crate::log::Age;
 use crate::{IterationState, Position, Result, Wait};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ struct Unseen {
 /// Entries of the index from a position on, and the position after them.
 type Entries<'i, I> = dyn Fn(&Position) -> Result<Option<(Stretch<I>, Position)>> + 'i;
 
-impl<I: Index> Indexed<I> {
+impl<I: Index> KeyedEngine<I> {
     /// Returns an iteration, from the record of a key on if one is given. It shows nothing if there
     /// is no such record.
     pub(crate) fn iteration(&self, from: Option<(Place<I>, &[u8])>) -> Result<LogIteration> {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     fn begin(database: &HashDatabase) -> LogIteration {
-        database.running().iteration(None).unwrap()
+        database.engine().iteration(None).unwrap()
     }
 
     fn step(
@@ -185,7 +185,7 @@ mod tests {
         iteration: &mut LogIteration,
         visit: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
-        database.running().step_iteration(iteration, visit, &|from| database.step(from))
+        database.engine().step_iteration(iteration, visit, &|from| database.step(from))
     }
 
     fn some(database: &HashDatabase, iteration: &mut LogIteration, met: &mut Vec<u32>) -> bool {
@@ -230,8 +230,8 @@ mod tests {
         assert!(rest(&database, iteration) == numbers);
         assert!(!some(&database, iteration, &mut Vec::new()));
         let from = |key: &[u8]| {
-            let place = database.running().index.place(key).unwrap();
-            database.running().iteration(Some((place, key))).unwrap()
+            let place = database.engine().index.place(key).unwrap();
+            database.engine().iteration(Some((place, key))).unwrap()
         };
         for index in [0, 1, 777, 2999] {
             let key = numbers[index].to_be_bytes();
@@ -298,7 +298,7 @@ mod tests {
     fn an_idle_iteration_holds_no_segment() {
         let database = filled(&FaultyStorage::new(), 3000);
         let (mut iteration, mut met) = begun(&database);
-        let segments = database.running().log.segments().in_order();
+        let segments = database.engine().log.segments().in_order();
         let within = Arc::downgrade(&segments[0]);
         drop(segments);
         // The records that are left in the first segment move.
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn writers_look_at_no_iteration_that_is_dropped_or_over() {
         let database = filled(&FaultyStorage::new(), 3000);
-        let is_any = || database.running().scans.is_any();
+        let is_any = || database.engine().scans.is_any();
         let mut iteration = begin(&database);
         assert!(!is_any(), "it has not begun");
         assert!(some(&database, &mut iteration, &mut Vec::new()));
@@ -356,7 +356,7 @@ mod tests {
                 assert!(count == 1 || is_twice && count == 2, "{index}: {number}, {count} times");
             }
         }
-        assert!(!database.running().scans.is_any());
+        assert!(!database.engine().scans.is_any());
     }
 
     #[test]
@@ -372,7 +372,7 @@ mod tests {
             let others: Vec<u32> = (0..COUNT).filter(|number| !met.contains(number)).collect();
             let moves = ITERATION_NAMES_MAX + usize::from(is_over);
             others[..moves].iter().for_each(|number| put(&database, *number, b""));
-            assert_eq!(database.running().scans.is_any(), !is_over);
+            assert_eq!(database.engine().scans.is_any(), !is_over);
             // Writers go on, and records are removed.
             put(&database, others[moves], b"");
             let removed = others[moves + 1];
@@ -391,7 +391,7 @@ mod tests {
     fn a_lost_record_is_an_error_and_damage_to_others_is_none() {
         let storage = FaultyStorage::new();
         let database = filled(&storage, 2000);
-        let first = database.running().log.segments().in_order()[0].path.clone();
+        let first = database.engine().log.segments().in_order()[0].path.clone();
         drop(database);
         storage.lose_sectors(&first, 512..1024).unwrap();
         let database = open(&storage);
@@ -455,7 +455,7 @@ mod tests {
     fn records_behind_the_end_of_a_shortened_file_are_errors_until_they_are_replaced() {
         let storage = FaultyStorage::new();
         let database = filled(&storage, 3000);
-        let segments = database.running().log.segments().in_order();
+        let segments = database.engine().log.segments().in_order();
         let second = segments[1].path.clone();
         let length = segments[1].bytes();
         drop((segments, database));
@@ -466,9 +466,9 @@ mod tests {
         // From the beginning, from a key before the loss, and in the index from the first step on.
         for kind in 0..3 {
             let key = 3_u32.to_be_bytes();
-            let place = database.running().index.place(&key).unwrap();
+            let place = database.engine().index.place(&key).unwrap();
             let from = (kind == 1).then_some((place, &key[..]));
-            let mut iteration = database.running().iteration(from).unwrap();
+            let mut iteration = database.engine().iteration(from).unwrap();
             assert!(some(&database, &mut iteration, &mut Vec::new()));
             if kind == 2 {
                 (0..ITERATIONS_MAX).for_each(|_| drop(begun(&database)));
@@ -494,7 +494,7 @@ mod tests {
         const RECORDS: u32 = 3000;
         let storage = FaultyStorage::new();
         let database = filled(&storage, RECORDS);
-        let segments = database.running().log.segments().in_order();
+        let segments = database.engine().log.segments().in_order();
         segments.iter().for_each(|segment| segment.resident.store(false, Ordering::Relaxed));
         let read = || -> u64 {
             segments.iter().map(|segment| storage.read_bytes(&segment.path).unwrap()).sum()

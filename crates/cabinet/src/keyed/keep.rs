@@ -2,7 +2,7 @@
 
 use super::alive::Alive;
 use super::run::{self, Run, RunFile};
-use super::{Found, Index, Indexed, Place, Seen, Slot, Table};
+use super::{Found, Index, KeyedEngine, Place, Seen, Slot, Table};
 use crate::log::checkpoint::{self, Block};
 use crate::log::record::{Kind, Record};
 use crate::log::{Engaged, Location, Log, Rescue, Segment, Segments};
@@ -45,7 +45,7 @@ struct Merged {
     new: Arc<Run>,
 }
 
-impl<I: Index> Rescue for Indexed<I> {
+impl<I: Index> Rescue for KeyedEngine<I> {
     fn rescue(
         &self,
         segment: &Segment,
@@ -122,7 +122,7 @@ impl<I: Index> Rescue for Indexed<I> {
     }
 }
 
-impl<I: Index> Indexed<I> {
+impl<I: Index> KeyedEngine<I> {
     /// Whether a record is the present one of its key.
     fn is_indexed(
         &self,
@@ -556,7 +556,7 @@ impl<I: Index> Indexed<I> {
     }
 }
 
-impl<I: Index> Engaged for Indexed<I> {
+impl<I: Index> Engaged for KeyedEngine<I> {
     fn log(&self) -> &Log {
         &self.log
     }
@@ -605,7 +605,7 @@ impl<I: Index> Engaged for Indexed<I> {
 
 /// One round of what the background does.
 #[cfg(feature = "testing")]
-pub(super) fn tend<I: Index>(shared: &Arc<Indexed<I>>) -> Result<()> {
+pub(super) fn tend<I: Index>(shared: &Arc<KeyedEngine<I>>) -> Result<()> {
     debug_assert_eq!(shared.shards.len(), I::SHARDS);
     let log = shared.log();
     log.maintain_segments()?;
@@ -659,30 +659,30 @@ mod tests {
         let storage = filled(20_000);
         let database = open(&storage, 0);
         database.put(b"key", b"value", Meta::NONE, Wait::Block).unwrap();
-        let running = database.running();
-        running.needs_checkpoint.store(true, Ordering::Relaxed);
+        let engine = database.engine();
+        engine.needs_checkpoint.store(true, Ordering::Relaxed);
         let faults = storage.faults();
         let before = Instant::now();
-        let is_delayed = || running.merge_backoff.lock().is_waiting(before);
+        let is_delayed = || engine.merge_backoff.lock().is_waiting(before);
         faults.space_bytes.store(10_000, Ordering::Relaxed);
-        assert!(matches!(running.write_index(), Err(Error::NoSpace { .. })));
+        assert!(matches!(engine.write_index(), Err(Error::NoSpace { .. })));
         assert!(!is_delayed(), "there was nothing to it");
         faults.hide_shortage.store(true, Ordering::Relaxed);
-        assert!(matches!(running.write_index(), Err(Error::NoSpace { .. })));
+        assert!(matches!(engine.write_index(), Err(Error::NoSpace { .. })));
         assert!(is_delayed());
         // A minute is longer than the rest of the test.
-        (0..20).for_each(|_| running.merge_backoff.lock().note(true, Instant::now()));
+        (0..20).for_each(|_| engine.merge_backoff.lock().note(true, Instant::now()));
         faults.space_bytes.store(u64::MAX, Ordering::Relaxed);
         let written = || {
             let figures = database.figures();
             figures.into_iter().find(|(name, _)| *name == "checkpoints").unwrap().1
         };
-        assert!(running.wants_checkpoint());
-        Engaged::checkpoint(running).unwrap();
-        running.relieve().unwrap();
+        assert!(engine.wants_checkpoint());
+        Engaged::checkpoint(engine).unwrap();
+        engine.relieve().unwrap();
         assert_eq!(written(), "0");
         // It is written if asked for.
-        running.write_index().unwrap();
+        engine.write_index().unwrap();
         assert_eq!(written(), "1");
         assert!(!is_delayed());
     }
@@ -691,22 +691,22 @@ mod tests {
     fn compaction_stops_when_what_it_moves_takes_too_much_memory_of_an_index_that_cannot_be_merged()
     {
         let database = open(&filled(RECORDS), 0);
-        let running = database.running();
-        running.cannot_merge.store(true, Ordering::Relaxed);
-        (0..20).for_each(|_| running.merge_backoff.lock().note(true, Instant::now()));
-        let segments = running.log.segments().in_order();
+        let engine = database.engine();
+        engine.cannot_merge.store(true, Ordering::Relaxed);
+        (0..20).for_each(|_| engine.merge_backoff.lock().note(true, Instant::now()));
+        let segments = engine.log.segments().in_order();
         let compacted: Vec<_> = segments
             .iter()
             .filter(|segment| segment.is_sealed())
-            .map(|segment| running.log.compact(segment, false, running, &|| true))
+            .map(|segment| engine.log.compact(segment, false, engine, &|| true))
             .collect();
         let refused = compacted.iter().filter(|one| matches!(one, Err(Error::NoSpace { .. })));
         assert!(refused.count() > 0, "{compacted:?}");
-        let bytes = running.growth.bytes();
+        let bytes = engine.growth.bytes();
         let most = index_bytes_limit(0) * MOVES_TIMES;
         assert!((most..most + (64 << 10)).contains(&bytes), "{bytes}");
         // When it can be merged, it goes on.
-        running.write_index().unwrap();
+        engine.write_index().unwrap();
         database.tend().unwrap();
         assert_eq!(database.len(), u64::from(RECORDS));
     }

@@ -1,11 +1,11 @@
 //! The locks of shards, for threads that may wait and for those that must not.
 
 use super::shard::Locked;
-use super::{Index, Indexed, Place, Table as _};
+use super::{Index, KeyedEngine, Place, Table as _};
 use crate::{Result, Wait};
 use parking_lot::RwLockReadGuard;
 
-impl<I: Index> Indexed<I> {
+impl<I: Index> KeyedEngine<I> {
     /// The table of a shard, locked for reading.
     #[inline]
     pub(crate) fn table(&self, shard: usize) -> RwLockReadGuard<'_, I::Table> {

@@ -28,7 +28,7 @@
 
 use super::backoff::Backoff;
 use super::run::{Before, Run, tag_of};
-use super::{Index, Indexed, Table};
+use super::{Index, KeyedEngine, Table};
 use crate::log::record::Kind;
 use crate::log::{Age, Check, Gap, Location, peek_record};
 use crate::{Meta, Result, Wait};
@@ -190,7 +190,7 @@ fn with_tag(entries: &[u64], tag: u32) -> &[u64] {
     &entries[start..end]
 }
 
-impl<I: Index> Indexed<I> {
+impl<I: Index> KeyedEngine<I> {
     /// Makes the parts of runs again that are damaged. The caller holds no lock.
     pub(super) fn mend_runs(&self, go_on: &dyn Fn() -> bool) -> Result<()> {
         if !self.is_over_runs() {
@@ -476,20 +476,20 @@ mod tests {
                 file.write_at(&[0xff; 16], offset).unwrap();
             }
             let database = open(&storage, 0);
-            let running = database.running();
+            let engine = database.engine();
             let asked = Cell::new(0);
             let go_on = || {
-                drop(running.log.maintenance().try_pause().expect("it is not held"));
+                drop(engine.log.maintenance().try_pause().expect("it is not held"));
                 asked.set(asked.get() + 1);
                 asked.get() <= steps
             };
-            running.log.maintenance().suspect_checkpoint(true);
-            running.mend_runs(&go_on).unwrap();
-            let mended = running.mended_pieces.load(Ordering::Relaxed);
+            engine.log.maintenance().suspect_checkpoint(true);
+            engine.mend_runs(&go_on).unwrap();
+            let mended = engine.mended_pieces.load(Ordering::Relaxed);
             partly += u32::from((1..3).contains(&mended));
-            *running.mend_after.lock() = None;
-            running.mend_runs(&|| true).unwrap();
-            assert_eq!(running.damaged_pieces(), 0);
+            *engine.mend_after.lock() = None;
+            engine.mend_runs(&|| true).unwrap();
+            assert_eq!(engine.damaged_pieces(), 0);
             database.tend().unwrap();
             assert_eq!(database.len(), u64::from(RECORDS));
             for number in (0..RECORDS).step_by(7) {

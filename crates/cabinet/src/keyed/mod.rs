@@ -20,13 +20,13 @@ mod building;
 mod damaged;
 mod full_scan;
 mod group;
+mod handle;
 mod iteration;
 mod keep;
 mod locks;
 mod mend;
 mod recover;
 mod run;
-mod running;
 #[cfg(test)]
 mod scaling;
 mod scans;
@@ -34,8 +34,8 @@ mod shard;
 mod table;
 
 pub(crate) use group::GROUP_KEYS_MAX;
+pub(crate) use handle::EngineHandle;
 pub(crate) use run::{Before, Run, difference, tag_of};
-pub(crate) use running::Running;
 pub(crate) use table::{Match, Seen, Table, find_location};
 
 use crate::compress;
@@ -108,7 +108,7 @@ impl<I: Index> Clone for Place<I> {
 impl<I: Index> Copy for Place<I> {}
 
 /// The state of an engine, shared with its background threads.
-pub(crate) struct Indexed<I: Index> {
+pub(crate) struct KeyedEngine<I: Index> {
     pub(crate) log: Log,
     pub(crate) index: I,
     shards: Box<[Shard<I::Table>]>,
@@ -163,7 +163,7 @@ pub(crate) struct Stretch<I: Index> {
     pub(crate) segments: arc_swap::Guard<Arc<Segments>>,
 }
 
-impl<I: Index> Indexed<I> {
+impl<I: Index> KeyedEngine<I> {
     fn with<T>(
         &self,
         segments: &Segments,

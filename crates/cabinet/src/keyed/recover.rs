@@ -3,7 +3,7 @@
 use super::building::Building;
 use super::damaged::{Compared, compare};
 use super::shard::{Growth, Shard};
-use super::{Index, Indexed, Match, Table};
+use super::{Index, KeyedEngine, Match, Table};
 use crate::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::log::record::Kind;
@@ -21,7 +21,7 @@ pub(super) fn open<I: Index>(
     options: &Options,
     nature: Nature,
     index: impl FnOnce(&Identity, &Nature) -> Result<I>,
-) -> Result<Indexed<I>> {
+) -> Result<KeyedEngine<I>> {
     let clock = options.clock.clone();
     let mut recovery = Recovery::open(storage, path, Settings::of(options), options, nature)?;
     let identity = recovery.identity;
@@ -55,7 +55,7 @@ pub(super) fn open<I: Index>(
     let expires =
         |segment: &Arc<Segment>| segment.next_expiry_ms.load(Ordering::Relaxed) != u64::MAX;
     let has_expiries = AtomicBool::new(log.segments().iter().any(expires));
-    Ok(Indexed {
+    Ok(KeyedEngine {
         has_expiries,
         log,
         index,

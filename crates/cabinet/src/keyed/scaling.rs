@@ -1,7 +1,7 @@
 //! Whether more processors mean more puts and gets: which locks these take, and a model of
 //! machines with many processors.
 
-use super::Indexed;
+use super::KeyedEngine;
 use crate::hash::HashDatabase;
 use crate::io::FaultyStorage;
 use crate::log::Purpose;
@@ -105,7 +105,7 @@ fn transfer_time() -> f64 {
 }
 
 /// Time for which the tail is locked: that of an append without what comes before the lock.
-fn tail_time<I: super::Index>(engine: &Indexed<I>) -> f64 {
+fn tail_time<I: super::Index>(engine: &KeyedEngine<I>) -> f64 {
     const CALLS: u64 = 500_000;
     let prepare = |number| {
         let key = key(number);
@@ -234,7 +234,7 @@ fn print_a_model_of_many_processors() {
         transfer: transfer_time(),
         put: time(RECORDS, |number| put(&database, number)),
         get: time(RECORDS, |number| get(&database, number * STRIDE % RECORDS)),
-        tail: tail_time(database.running()),
+        tail: tail_time(database.engine()),
     };
     println!(
         "transfer {:.0} ns, put {:.0} ns, get {:.0} ns, tail {:.0} ns",

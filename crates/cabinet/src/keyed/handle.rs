@@ -2,7 +2,7 @@
 
 #[cfg(feature = "testing")]
 use super::keep;
-use super::{Index, Indexed, recover};
+use super::{Index, KeyedEngine, recover};
 use crate::engine::Steps;
 use crate::io::Storage;
 use crate::log::{Background, Nature, Rescue};
@@ -13,13 +13,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// An open engine. Closed when dropped.
-pub(crate) struct Running<I: Index> {
-    shared: Arc<Indexed<I>>,
+pub(crate) struct EngineHandle<I: Index> {
+    shared: Arc<KeyedEngine<I>>,
     background: Mutex<Option<Background>>,
     is_read_only: bool,
 }
 
-impl<I: Index> Running<I> {
+impl<I: Index> EngineHandle<I> {
     /// Opens an engine or creates it, of this nature. `index` makes its index of what the log
     /// knows of itself. Without the background threads the caller does their work by `tend`.
     pub(crate) fn open(
@@ -64,16 +64,16 @@ impl<I: Index> Running<I> {
     }
 }
 
-impl<I: Index> Deref for Running<I> {
-    type Target = Indexed<I>;
+impl<I: Index> Deref for EngineHandle<I> {
+    type Target = KeyedEngine<I>;
 
     #[inline]
-    fn deref(&self) -> &Indexed<I> {
+    fn deref(&self) -> &KeyedEngine<I> {
         &self.shared
     }
 }
 
-impl<I: Index> Drop for Running<I> {
+impl<I: Index> Drop for EngineHandle<I> {
     fn drop(&mut self) {
         if let Some(background) = self.background.lock().as_mut() {
             background.stop(&self.shared.log);

@@ -5,7 +5,7 @@ use super::keep;
 use super::{Index, KeyedEngine, recover};
 use crate::engine::Steps;
 use crate::io::Storage;
-use crate::log::{Background, Nature, Rescue};
+use crate::log::{Background, Nature, Relocate};
 use crate::sync::Mutex;
 use crate::{Engine, FullScan, Options, Result, Wanted};
 use std::ops::Deref;

@@ -5,7 +5,7 @@ use super::run::{self, Run, RunFile};
 use super::{Found, Index, KeyedEngine, Place, Seen, Slot, Table};
 use crate::log::checkpoint::{self, Block};
 use crate::log::record::{Kind, Record};
-use crate::log::{Engaged, Location, Log, Rescue, Segment, Segments};
+use crate::log::{Engaged, Location, Log, Relocate, Segment, Segments};
 use crate::{Batch, Error, Options, Result, Wait};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,8 +45,8 @@ struct Merged {
     new: Arc<Run>,
 }
 
-impl<I: Index> Rescue for KeyedEngine<I> {
-    fn rescue(
+impl<I: Index> Relocate for KeyedEngine<I> {
+    fn relocate(
         &self,
         segment: &Segment,
         location: Location,
@@ -56,8 +56,8 @@ impl<I: Index> Rescue for KeyedEngine<I> {
     ) -> Result<()> {
         let Some(place) = self.index.place(record.key) else { return Ok(()) };
         match record.kind {
-            Kind::Put => self.rescue_put(segment, place, location, record, bytes, oldest),
-            Kind::Tombstone => self.rescue_tombstone(segment, place, record, bytes, oldest),
+            Kind::Put => self.relocate_put(segment, place, location, record, bytes, oldest),
+            Kind::Tombstone => self.relocate_tombstone(segment, place, record, bytes, oldest),
             Kind::Batch | Kind::Page | Kind::Block | Kind::Filler | Kind::Mark => Ok(()),
         }
     }
@@ -187,7 +187,7 @@ impl<I: Index> KeyedEngine<I> {
         Ok(found)
     }
 
-    fn rescue_put(
+    fn relocate_put(
         &self,
         segment: &Segment,
         place: Place<I>,
@@ -244,7 +244,7 @@ impl<I: Index> KeyedEngine<I> {
         Ok(())
     }
 
-    fn rescue_tombstone(
+    fn relocate_tombstone(
         &self,
         segment: &Segment,
         place: Place<I>,

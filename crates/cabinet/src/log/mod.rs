@@ -61,7 +61,9 @@ pub(crate) use segments::{
     Age, Check, Faults, Gap, Location, Next, PausedReader, Place, Reader, Segment, Segments,
     peek_record, with_record, with_record_of,
 };
-pub(crate) use space::{LONG_CHANGE_BYTES, Pressure, Rescue, SHORT_SEGMENTS_MAX, Usage, is_short};
+pub(crate) use space::{
+    LONG_CHANGE_BYTES, Pressure, Relocate, SHORT_SEGMENTS_MAX, Usage, is_short,
+};
 pub(crate) use writer::{Appended, Purpose};
 
 use crate::{Damage, Durability, Error, LogPosition, Result};

@@ -4,7 +4,7 @@ use super::leaf::State;
 use super::redo::Operation;
 use super::{NEVER_MS, SWEEPING_MS, Shared};
 use crate::log::record::Record;
-use crate::log::{Engaged, Location, Log, Rescue, SHORT_SEGMENTS_MAX, Segment};
+use crate::log::{Engaged, Location, Log, Relocate, SHORT_SEGMENTS_MAX, Segment};
 use crate::{Meta, Result};
 use std::sync::atomic::Ordering;
 
@@ -109,8 +109,8 @@ impl Shared {
 }
 
 /// Pages are moved by checkpoints.
-impl Rescue for Shared {
-    fn rescue(
+impl Relocate for Shared {
+    fn relocate(
         &self,
         _segment: &Segment,
         _location: Location,

@@ -9,7 +9,7 @@
 //! Threads hold the engine weakly: it closes when its last user lets it go.
 
 use crate::log::Log;
-use crate::log::space::Rescue;
+use crate::log::space::Relocate;
 use crate::{Durability, Error, Result};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -27,7 +27,7 @@ const KEEPER_NICENESS: i32 = 15;
 pub(crate) const CHECKPOINT_BYTES_MIN: u64 = 256 << 20;
 
 /// An engine, as its background threads see it.
-pub(crate) trait Engaged: Rescue + Send + Sync + 'static {
+pub(crate) trait Engaged: Relocate + Send + Sync + 'static {
     fn log(&self) -> &Log;
     /// Removes what has expired from the index. `go_on` is asked now and then; the rest is for the
     /// next time.

@@ -28,11 +28,11 @@ const EMPTIED_BYTES_MAX: u64 = 16 << 20;
 const BATCH_RECORDS: usize = 32;
 
 /// Operations of the engine on the records of a segment that is to be removed.
-pub(crate) trait Rescue {
+pub(crate) trait Relocate {
     /// Moves the record if the index points to it; keeps a tombstone that still has something to
     /// hold down. `bytes` are the record's own. `oldest` is the lowest number among the other
     /// segments.
-    fn rescue(
+    fn relocate(
         &self,
         segment: &Segment,
         location: Location,
@@ -41,7 +41,7 @@ pub(crate) trait Rescue {
         oldest: u64,
     ) -> Result<()>;
 
-    /// Has the processor fetch the part of the index that [`Rescue::rescue`] of a record reads.
+    /// Has the processor fetch the part of the index that [`Relocate::relocate`] of a record reads.
     fn prefetch(&self, _record: &Record<'_>) {}
 
     /// Takes a record out of the index, if the index points to it; says whether it did, and the
@@ -67,34 +67,34 @@ pub(crate) trait Rescue {
     fn checkpoint_bytes(&self) -> u64;
 }
 
-/// Records of a segment that were read and not rescued yet, and what rescues them.
+/// Records of a segment that were read and not relocated yet, and the engine that relocates them.
 struct Batch<'b> {
-    rescue: &'b dyn Rescue,
+    engine: &'b dyn Relocate,
     segment: &'b Segment,
     oldest: u64,
     records: RecordBatch,
 }
 
 impl Batch<'_> {
-    /// Takes the next record, and rescues those before it once there are enough of them.
+    /// Takes the next record, and relocates those before it once there are enough of them.
     fn push(&mut self, offset: u64, record: &Record<'_>, bytes: &[u8]) -> Result<()> {
         if !self.records.has_room(bytes.len()) {
-            self.rescue_all()?;
+            self.relocate_all()?;
         }
         if bytes.len() > RECORD_BATCH_BYTES {
             let location = self.segment.at(offset);
-            return self.rescue.rescue(self.segment, location, record, bytes, self.oldest);
+            return self.engine.relocate(self.segment, location, record, bytes, self.oldest);
         }
-        self.rescue.prefetch(record);
+        self.engine.prefetch(record);
         self.records.push(offset, bytes);
         Ok(())
     }
 
-    /// Rescues the records that were taken, in their order.
-    fn rescue_all(&mut self) -> Result<()> {
+    /// Relocates the records that were taken, in their order.
+    fn relocate_all(&mut self) -> Result<()> {
         for (offset, record, bytes) in self.records.records() {
             let location = self.segment.at(offset);
-            self.rescue.rescue(self.segment, location, &record, bytes, self.oldest)?;
+            self.engine.relocate(self.segment, location, &record, bytes, self.oldest)?;
         }
         self.records.clear();
         Ok(())
@@ -103,8 +103,8 @@ impl Batch<'_> {
 
 /// Lets the engine make its index smaller. A full disk has no room for that: it comes with the
 /// space that is being made. Damaged parts of the index are made again later.
-pub(super) fn relieve(rescue: &dyn Rescue) -> Result<()> {
-    match rescue.relieve() {
+pub(super) fn relieve(engine: &dyn Relocate) -> Result<()> {
+    match engine.relieve() {
         Err(Error::NoSpace { .. } | Error::Corrupted { .. }) => Ok(()),
         relieved => relieved,
     }
@@ -121,11 +121,11 @@ impl Log {
         &self,
         segment: &Arc<Segment>,
         gently: bool,
-        rescue: &dyn Rescue,
+        engine: &dyn Relocate,
         go_on: &dyn Fn() -> bool,
     ) -> Result<()> {
         let _maintenance = self.maintenance.pause();
-        self.compact_held(segment, gently, rescue, go_on)
+        self.compact_held(segment, gently, engine, go_on)
     }
 
     /// As [`Log::compact`], gently, for callers that compact one segment after the other and then
@@ -134,11 +134,11 @@ impl Log {
     pub(in crate::log) fn compact_next(
         &self,
         segment: &Arc<Segment>,
-        rescue: &dyn Rescue,
+        engine: &dyn Relocate,
         go_on: &dyn Fn() -> bool,
     ) -> Result<()> {
         let _maintenance = self.maintenance.pause();
-        self.empty(segment, true, rescue, go_on)?;
+        self.empty(segment, true, engine, go_on)?;
         let segments = self.segments();
         let emptied = segments.iter().filter(|segment| segment.is_emptied());
         let emptied: u64 = emptied.map(|segment| segment.bytes()).sum();
@@ -158,14 +158,14 @@ impl Log {
 
     /// Gives space back on a full disk, for a writer: as much as there is dead in one segment. An
     /// error that prevents that is no failure of the write.
-    pub(crate) fn reclaim(&self, rescue: &dyn Rescue) {
+    pub(crate) fn reclaim(&self, engine: &dyn Relocate) {
         let _maintenance = self.maintenance.pause();
         // The last holder of the lock may have done it.
         if !self.space.is_wanted() {
             return;
         }
         if let Some(segment) = self.due_for_compaction()
-            && let Err(error) = self.compact_held(&segment, false, rescue, &|| true)
+            && let Err(error) = self.compact_held(&segment, false, engine, &|| true)
         {
             tracing::debug!("nothing is gained on a full disk: {error}");
         }
@@ -178,12 +178,12 @@ impl Log {
         &self,
         segment: &Arc<Segment>,
         gently: bool,
-        rescue: &dyn Rescue,
+        engine: &dyn Relocate,
         go_on: &dyn Fn() -> bool,
     ) -> Result<()> {
         // If a removal has failed before, its space is not given back yet.
         self.remove_emptied_held()?;
-        self.empty(segment, gently, rescue, go_on)?;
+        self.empty(segment, gently, engine, go_on)?;
         self.remove_emptied_held()
     }
 
@@ -192,7 +192,7 @@ impl Log {
         &self,
         segment: &Arc<Segment>,
         gently: bool,
-        rescue: &dyn Rescue,
+        engine: &dyn Relocate,
         go_on: &dyn Fn() -> bool,
     ) -> Result<()> {
         let present = self.segments().has(segment);
@@ -215,19 +215,19 @@ impl Log {
         let mut pace = self.space.pace(gently);
         let mut spend =
             |bytes| !pace.spent(bytes, || self.space.is_in_hurry(&self.segments)) || go_on();
-        if !rescue.look_up(segment, &mut spend)? {
+        if !engine.look_up(segment, &mut spend)? {
             return Ok(());
         }
         let file = Arc::clone(&segment.file);
         let mut scanner = Scanner::new(file, self.identity.salt, 0, segment.bytes());
         let records = RecordBatch::new(BATCH_RECORDS);
-        let mut batch = Batch { rescue, segment, oldest, records };
+        let mut batch = Batch { engine, segment, oldest, records };
         loop {
             let before = scanner.offset();
             let mut next =
                 scanner.next(&mut |offset, record, bytes| batch.push(offset, record, bytes));
             if !matches!(next, Ok(Ok(true)) | Err(ScanError::Visit(_))) {
-                next = batch.rescue_all().map_err(ScanError::Visit).and(next);
+                next = batch.relocate_all().map_err(ScanError::Visit).and(next);
             }
             match next {
                 Ok(Ok(true)) => {}
@@ -259,7 +259,7 @@ impl Log {
             let bytes = scanner.offset() - before;
             if pace.spent(bytes, || self.space.is_in_hurry(&self.segments)) {
                 self.space.note_pressure(&self.segments);
-                relieve(rescue)?;
+                relieve(engine)?;
                 if !go_on() {
                     return Ok(());
                 }

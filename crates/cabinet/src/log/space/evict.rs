@@ -16,7 +16,7 @@
 //! instead, and above the share of dead bytes that the log is held to so is any. Thus expired
 //! records go first, and a few that are written all the time do not push out all others.
 
-use super::Rescue;
+use super::Relocate;
 use crate::log::record::{Kind, Record};
 use crate::log::scan::{ScanError, Scanner, UNWRITTEN, Visit};
 use crate::log::segments::Segment;
@@ -42,8 +42,8 @@ enum Walk {
 
 /// Lets the engine make its index smaller. If that fails, eviction goes on: it makes the space that
 /// may be missing.
-fn relieve_if_possible(rescue: &dyn Rescue) {
-    if let Err(error) = super::compact::relieve(rescue) {
+fn relieve_if_possible(engine: &dyn Relocate) {
+    if let Err(error) = super::compact::relieve(engine) {
         tracing::error!("the index cannot be made smaller: {error}");
     }
 }
@@ -52,13 +52,13 @@ impl Log {
     /// Evicts for as long as `wants` says.
     pub(in crate::log) fn evict_while(
         &self,
-        rescue: &dyn Rescue,
+        engine: &dyn Relocate,
         wants: &dyn Fn() -> bool,
     ) -> Result<()> {
         while wants() {
             let _maintenance = self.maintenance.pause();
             // The last holder of the lock may have done it.
-            if wants() && !self.gain(rescue)? {
+            if wants() && !self.gain(engine)? {
                 break;
             }
         }
@@ -69,13 +69,13 @@ impl Log {
     }
 
     /// As [`Log::evict_while`], for writers that find no room for another segment.
-    pub(crate) fn make_way(&self, rescue: &dyn Rescue) -> Result<()> {
-        self.evict_while(rescue, &|| self.space.is_full(&self.segments))
+    pub(crate) fn make_way(&self, engine: &dyn Relocate) -> Result<()> {
+        self.evict_while(engine, &|| self.space.is_full(&self.segments))
     }
 
     /// Makes space; says whether there was anything to take it from. The caller holds
     /// `maintenance`.
-    fn gain(&self, rescue: &dyn Rescue) -> Result<bool> {
+    fn gain(&self, engine: &dyn Relocate) -> Result<bool> {
         self.cut_sealed()?;
         let is_full_disk = self.space.is_wanted();
         let mut first = self.segments().oldest().cloned();
@@ -84,7 +84,7 @@ impl Log {
             && segment.dead_percent(first.as_ref().is_some_and(|one| Arc::ptr_eq(one, &segment)))
                 >= 100 - MOVED_PERCENT_MAX
         {
-            match self.compact_held(&segment, false, rescue, &|| true) {
+            match self.compact_held(&segment, false, engine, &|| true) {
                 // Eviction needs no room.
                 Err(Error::NoSpace { .. }) => {}
                 result => {
@@ -101,15 +101,15 @@ impl Log {
             first = self.segments().oldest().cloned();
         }
         match first.filter(|first| first.is_sealed()) {
-            Some(segment) => self.evict(&segment, rescue).map(|()| true),
+            Some(segment) => self.evict(&segment, engine).map(|()| true),
             None => Ok(false),
         }
     }
 
     /// Evicts the oldest segment, which is sealed.
-    fn evict(&self, segment: &Arc<Segment>, rescue: &dyn Rescue) -> Result<()> {
+    fn evict(&self, segment: &Arc<Segment>, engine: &dyn Relocate) -> Result<()> {
         if !segment.is_damaged() {
-            self.move_used(segment, rescue)?;
+            self.move_used(segment, engine)?;
         }
         if self.settings.durability == Durability::None {
             // If the power goes, the segments before this one shall have gone before it.
@@ -126,7 +126,7 @@ impl Log {
         let mut evicted = 0;
         let (mut walked, mut relieved_at) = (0, 0);
         let mut forget = |offset, record: &Record<'_>| {
-            match rescue.forget(segment, segment.at(offset), record) {
+            match engine.forget(segment, segment.at(offset), record) {
                 Ok(was_alive) => evicted += u64::from(was_alive),
                 // A part of the index that is made again from the log will not have it.
                 Err(Error::Corrupted { .. }) => {}
@@ -141,25 +141,25 @@ impl Log {
             walked += bytes.len();
             if walked >= relieved_at + RELIEVED_BYTES {
                 relieved_at = walked;
-                relieve_if_possible(rescue);
+                relieve_if_possible(engine);
             }
             Ok(())
         });
         if segment.is_damaged() || !matches!(walk, Ok(Walk::Whole)) {
             tracing::error!("{} is damaged: what it held is evicted", segment.path.display());
-            evicted += rescue.forget_segment(segment)?;
-            relieve_if_possible(rescue);
+            evicted += engine.forget_segment(segment)?;
+            relieve_if_possible(engine);
         }
         self.space.quota.count_evicted(evicted);
         // It holds less now, and so there may be room enough.
-        self.space.quota.note_checkpoint_bytes(rescue.checkpoint_bytes());
+        self.space.quota.note_checkpoint_bytes(engine.checkpoint_bytes());
         self.take_out(segment);
         Ok(())
     }
 
     /// Moves what was read of a segment to the end of the log, and the newest of what there is room
     /// for besides.
-    fn move_used(&self, segment: &Arc<Segment>, rescue: &dyn Rescue) -> Result<()> {
+    fn move_used(&self, segment: &Arc<Segment>, engine: &dyn Relocate) -> Result<()> {
         let is_used = |offset| segment.used.is_marked(segment.at(offset).offset());
         let most = segment.bytes() * MOVED_PERCENT_MAX / 100;
         let room = self.space.room_for_part_of(&self.segments, segment);
@@ -185,7 +185,7 @@ impl Log {
             if record.kind == Kind::Put && (is_used || is_newest) {
                 left -= if is_used { size } else { 0 };
                 // There is nothing older.
-                match rescue.rescue(segment, segment.at(offset), record, bytes, u64::MAX) {
+                match engine.relocate(segment, segment.at(offset), record, bytes, u64::MAX) {
                     // If the index is damaged it is not known whether the record is alive: it
                     // is evicted.
                     Ok(()) | Err(Error::Corrupted { .. }) => {}

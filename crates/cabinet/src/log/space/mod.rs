@@ -14,7 +14,7 @@ mod quota;
 mod reserve;
 mod usage;
 
-pub(crate) use compact::Rescue;
+pub(crate) use compact::Relocate;
 pub(crate) use long_change::LONG_CHANGE_BYTES;
 pub(crate) use pressure::Pressure;
 pub(crate) use quota::Quota;

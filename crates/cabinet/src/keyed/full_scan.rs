@@ -24,7 +24,7 @@ use super::scans::{ITERATION_NAMES_MAX, Progress, Registered};
 use super::{Index, KeyedEngine, Place, Stretch, Table, Tag, find_location, lend};
 use crate::log::record::{ALIGNMENT, Kind, Record};
 use crate::log::{
-    Age, Check, Location, Next, PausedReader, RECORD_BATCH_BYTES, Reader, RecordBatch, Segment,
+    Check, Location, Lsn, Next, PausedReader, RECORD_BATCH_BYTES, Reader, RecordBatch, Segment,
     Segments,
 };
 use crate::{Entry, FullScan, Result, Wait};
@@ -249,7 +249,7 @@ impl<I: Index> Cursor<'_, I> {
             self.progress.pass_to(end);
             return Stage::Behind;
         };
-        self.progress.pass_to(Age::new(segment.number, 0).max(self.progress.from()));
+        self.progress.pass_to(Lsn::new(segment.number, 0).max(self.progress.from()));
         if segment.is_missing {
             return Stage::Damaged(self.entries_of(segment, 0));
         }
@@ -414,8 +414,8 @@ impl<I: Index> Cursor<'_, I> {
     /// Moves the frontier past a record and those before it, if the segment has lost none. Returns
     /// whether it has not.
     fn passes_whole(&self, segment: &Segment, last: Location) -> bool {
-        let behind = Age::new(segment.number, last.offset()).next();
-        self.progress.pass_all_to(behind, || segment.all_live.get() && !segment.is_taken_out())
+        let end = Lsn::new(segment.number, last.offset()).next();
+        self.progress.pass_all_to(end, || segment.all_live.get() && !segment.is_taken_out())
     }
 
     /// Moves the frontier past a record. Returns whether the index points to it.
@@ -439,7 +439,7 @@ impl<I: Index> Cursor<'_, I> {
             }
         };
         // A record that could not be looked up is not passed.
-        self.progress.pass_to(Age::new(segment.number, location.offset()).next());
+        self.progress.pass_to(Lsn::new(segment.number, location.offset()).next());
         Ok(is_there && !segment.is_taken_out())
     }
 
@@ -508,8 +508,8 @@ impl<I: Index> Cursor<'_, I> {
         let rest = entries.entries.len().saturating_sub(STEP_RECORDS);
         for (location, shard, tag) in entries.entries.drain(rest..).rev() {
             let table = self.engine.table(shard);
-            let age = Age::new(entries.segment.number, location.offset());
-            self.progress.pass_to(age.next());
+            let lsn = Lsn::new(entries.segment.number, location.offset());
+            self.progress.pass_to(lsn.next());
             let place = Place { shard, tag };
             let is_there = self.engine.slot_of(&table, place, location, None)?.is_some();
             if is_there && !entries.segment.is_taken_out() {
@@ -590,7 +590,7 @@ impl<I: Index> Cursor<'_, I> {
         let (segments, locations) = engine.locations(place, Wait::Block)?;
         for location in locations {
             // A record that has not moved was shown.
-            if segments.age(location) < self.progress.end() {
+            if segments.lsn(location) < self.progress.end() {
                 continue;
             }
             engine.with(&segments, location, Wait::Block, Check::Whole, |record| {

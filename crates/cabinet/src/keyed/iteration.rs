@@ -15,7 +15,7 @@
 use super::full_scan::{Paused, Visitor};
 use super::scans::{Registered, Scans};
 use super::{Index, KeyedEngine, Place, Stretch};
-use crate::log::Age;
+use crate::log::Lsn;
 use crate::{IterationState, Position, Result, Wait};
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(crate) struct LogIteration {
 
 enum Stage {
     /// Before the first step, at the first record that is not older than this.
-    New(Age),
+    New(Lsn),
     InLog(Registered, Paused),
     /// In the index, at a position.
     InIndex(Unseen, Position),
@@ -38,10 +38,10 @@ enum Stage {
 /// Records that an iteration which was given up has still to show.
 #[derive(Clone, Copy)]
 struct Unseen {
-    /// Age at which the iteration began. Lost records from here on are errors.
-    from: Age,
-    /// Age from which on records are shown.
-    frontier: Age,
+    /// LSN at which the iteration began. Lost records from here on are errors.
+    from: Lsn,
+    /// LSN from which on records are shown.
+    frontier: Lsn,
 }
 
 /// Entries of the index from a position on, and the position after them.
@@ -52,9 +52,9 @@ impl<I: Index> KeyedEngine<I> {
     /// is no such record.
     pub(crate) fn iteration(&self, from: Option<(Place<I>, &[u8])>) -> Result<LogIteration> {
         let stage = match from {
-            None => Stage::New(Age::default()),
+            None => Stage::New(Lsn::default()),
             Some((place, key)) => match self.age_of(place, key)? {
-                Some(age) => Stage::New(age),
+                Some(lsn) => Stage::New(lsn),
                 None => Stage::Finished,
             },
         };
@@ -62,12 +62,12 @@ impl<I: Index> KeyedEngine<I> {
     }
 
     /// Returns where the record of a key is in the log.
-    fn age_of(&self, place: Place<I>, key: &[u8]) -> Result<Option<Age>> {
+    fn age_of(&self, place: Place<I>, key: &[u8]) -> Result<Option<Lsn>> {
         let (segments, locations) = self.locations(place, Wait::Block)?;
         let mut of_none = Ok(None);
         for location in locations {
             match self.total_of(&segments, location, key, Wait::Block) {
-                Ok(Some(_)) => return Ok(Some(segments.age(location))),
+                Ok(Some(_)) => return Ok(Some(segments.lsn(location))),
                 Ok(None) => {}
                 // It may be the record of another key.
                 Err(error) => of_none = Err(error),
@@ -90,7 +90,7 @@ impl<I: Index> KeyedEngine<I> {
         let stage = std::mem::replace(&mut iteration.stage, Stage::Finished);
         let (stage, result) = match stage {
             Stage::New(from) => {
-                let set_end = |set_end: &dyn Fn(Age)| self.log.at_end(set_end);
+                let set_end = |set_end: &dyn Fn(Lsn)| self.log.at_end(set_end);
                 let registered = self.scans.begin_iteration(from, set_end);
                 self.step_in_log(registered, Paused::Before(from.number()), visit)
             }
@@ -150,7 +150,7 @@ impl<I: Index> KeyedEngine<I> {
         let Some((mut stretch, next)) = entries(position)? else { return Ok(None) };
         let Stretch { segments, entries, .. } = &mut stretch;
         entries.retain(|(_, location)| {
-            segments.age(*location) >= unseen.frontier || segments.is_lost(*location, unseen.from)
+            segments.lsn(*location) >= unseen.frontier || segments.is_lost(*location, unseen.from)
         });
         self.visit_keys(&stretch, visit)?;
         Ok(Some(next))

@@ -213,9 +213,9 @@ impl<I: Index> KeyedEngine<I> {
             if oldest <= segment.number
                 && self.find_whole(&table, &segments, place, record.key)?.is_none()
             {
-                let behind = segments.age(location);
+                let min_lsn = segments.lsn(location);
                 let number = segment.number;
-                let appended = self.log.append_tombstone_born_in(record.key, number, behind)?;
+                let appended = self.log.append_tombstone_born_in(record.key, number, min_lsn)?;
                 self.note_forgotten(place.shard, &self.log.segments(), appended.location);
             }
             return Ok(());

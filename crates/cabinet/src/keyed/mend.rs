@@ -30,7 +30,7 @@ use super::backoff::Backoff;
 use super::run::{Before, Run, tag_of};
 use super::{Index, KeyedEngine, Table};
 use crate::log::record::Kind;
-use crate::log::{Age, Check, Gap, Location, peek_record};
+use crate::log::{Check, Gap, Location, Lsn, peek_record};
 use crate::{Meta, Result, Wait};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -78,10 +78,10 @@ struct Changes {
     last: HashMap<u64, Found>,
     /// Number of places that could not be read.
     gaps: u64,
-    /// Age of the last one.
-    last_gap: Age,
+    /// LSN of the last one.
+    last_gap: Lsn,
     /// The last one that an entry can point to.
-    target: Option<(Age, Location)>,
+    target: Option<(Lsn, Location)>,
 }
 
 /// Whether the entries of a damaged piece that were found are those that it had.
@@ -322,7 +322,7 @@ impl<I: Index> KeyedEngine<I> {
         changes: &mut Changes,
     ) -> Result<bool> {
         let mut gaps = Vec::new();
-        let end = self.log.end_age();
+        let end = self.log.end_lsn();
         let is_whole = self.log.for_each_record(
             end,
             go_on,
@@ -345,19 +345,19 @@ impl<I: Index> KeyedEngine<I> {
         )?;
         let segments = self.log.segments();
         let salt = self.log.identity().salt;
-        for Gap { age, location } in gaps {
+        for Gap { lsn, location } in gaps {
             changes.gaps += 1;
-            changes.last_gap = changes.last_gap.max(age);
+            changes.last_gap = changes.last_gap.max(lsn);
             // A whole record there would be taken for another key's.
             let peek = |location| {
                 peek_record(&segments, salt, location, Wait::Block, Check::Whole, |_| ())
             };
             if let Some(location) = location
-                && changes.target.is_none_or(|(last, _)| last < age)
-                && segments.get(location).is_some_and(|segment| segment.number == age.number())
+                && changes.target.is_none_or(|(last, _)| last < lsn)
+                && segments.get(location).is_some_and(|segment| segment.number == lsn.number())
                 && peek(location)?.is_none()
             {
-                changes.target = Some((age, location));
+                changes.target = Some((lsn, location));
             }
         }
         Ok(is_whole)
@@ -384,7 +384,7 @@ impl<I: Index> KeyedEngine<I> {
         let segments = self.log.segments();
         let Before { added, dead, .. } = table.before();
         let known: HashSet<u64> = found.iter().map(|one| one.entry).collect();
-        let age = |entry: u64| segments.age(Location::from_bits(entry));
+        let lsn = |entry: u64| segments.lsn(Location::from_bits(entry));
         let is_in_doubt = |one: &&Found| {
             let segment = segments.get(one.location);
             let is_there = segment.is_some_and(|segment| segment.number == one.number);
@@ -394,14 +394,14 @@ impl<I: Index> KeyedEngine<I> {
         // A newer record is in a gap, but the index has it elsewhere.
         let is_superseded = |one: &Found| {
             lost.entries_with(tag_of(one.entry), &added, &dead)
-                .any(|entry| !known.contains(&entry) && age(entry) > age(one.entry))
+                .any(|entry| !known.contains(&entry) && lsn(entry) > lsn(one.entry))
         };
         let found = found.iter().filter(is_in_doubt);
         let (superseded, found): (Vec<&Found>, Vec<&Found>) =
             found.partition(|one| has_gaps && is_superseded(one));
         superseded.iter().for_each(|one| segments.note_loss(one.location));
         let proofs = lost.prove(&found, &dead, now_ms);
-        let target = changes.target.filter(|(age, location)| segments.age(*location) == *age);
+        let target = changes.target.filter(|(lsn, location)| segments.lsn(*location) == *lsn);
         let (mut entries, mut expired, mut doubtful) = (Vec::new(), 0, 0);
         for one in found {
             let proof = lost.piece_of(one.entry).and_then(|piece| proofs.get(&piece).copied());
@@ -416,7 +416,7 @@ impl<I: Index> KeyedEngine<I> {
                 continue;
             }
             let is_proven = proof.is_some_and(|proof| proof != Proof::None)
-                || age(one.entry) > changes.last_gap
+                || lsn(one.entry) > changes.last_gap
                 || words.binary_search(&one.entry).is_ok();
             if is_proven {
                 entries.push(one.entry);
@@ -427,7 +427,7 @@ impl<I: Index> KeyedEngine<I> {
                 segment.all_live.lose();
                 segment.spare();
             });
-            if let Some((_, location)) = target.filter(|(gap, _)| *gap > age(one.entry)) {
+            if let Some((_, location)) = target.filter(|(gap, _)| *gap > lsn(one.entry)) {
                 doubtful += 1;
                 entries.push(u64::from(tag_of(one.entry)) << Location::BITS | location.bits());
             }

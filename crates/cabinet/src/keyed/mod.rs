@@ -42,7 +42,7 @@ use crate::compress;
 use crate::expired::ExpiryStats;
 use crate::log::record::{Kind, Record};
 use crate::log::{
-    Age, Check, Location, Log, LongValue, Pressure, Purpose, Segments, Usage, with_record,
+    Check, Location, Log, LongValue, Lsn, Pressure, Purpose, Segments, Usage, with_record,
 };
 use crate::sync::Mutex;
 use crate::{Change, Clock, Compression, Entry, Error, Meta, Result, Version, Wait};
@@ -221,23 +221,22 @@ impl<I: Index> KeyedEngine<I> {
         Ok(None)
     }
 
-    /// Returns the age behind which the next record of a key has to come. The caller holds the
-    /// shard's lock.
+    /// Returns the LSN that the next record of a key must exceed. The caller holds the shard's lock.
     #[inline]
-    fn behind(&self, shard: usize, segments: &Segments, found: Option<&Found<Slot<I>>>) -> Age {
-        let forgot = || Age::from_bits(self.shards[shard].forgot.load(Ordering::Relaxed));
+    fn min_lsn(&self, shard: usize, segments: &Segments, found: Option<&Found<Slot<I>>>) -> Lsn {
+        let forgot = || Lsn::from_bits(self.shards[shard].forgot.load(Ordering::Relaxed));
         match found {
-            Some(found) if !found.is_doubtful => segments.age(found.location),
+            Some(found) if !found.is_doubtful => segments.lsn(found.location),
             // The record may be another key's, and this one may have been removed later.
-            Some(found) => segments.age(found.location).max(forgot()),
+            Some(found) => segments.lsn(found.location).max(forgot()),
             None => forgot(),
         }
     }
 
     /// Notes that a shard's table has forgotten a key, on account of a record.
     fn note_forgotten(&self, shard: usize, segments: &Segments, location: Location) {
-        let age = segments.age(location).bits();
-        self.shards[shard].forgot.fetch_max(age, Ordering::Relaxed);
+        let lsn = segments.lsn(location).bits();
+        self.shards[shard].forgot.fetch_max(lsn, Ordering::Relaxed);
     }
 
     /// Notes that the record of a key is at another location from now on. The caller holds the
@@ -247,7 +246,7 @@ impl<I: Index> KeyedEngine<I> {
         if self.scans.is_any()
             && let Some(name) = self.index.name(key)
         {
-            self.scans.note_moved(name, segments.age(from), segments.age(to));
+            self.scans.note_moved(name, segments.lsn(from), segments.lsn(to));
         }
     }
 
@@ -267,11 +266,11 @@ impl<I: Index> KeyedEngine<I> {
         let _long = self.log.space().begin_long(value.len());
         let record = self.log.prepare(Kind::Put, key, value, meta, compression);
         let total = record.total();
-        let behind = self.behind(place.shard, segments, found.as_ref());
+        let min_lsn = self.min_lsn(place.shard, segments, found.as_ref());
         if let Some(found) = &found {
             segments.note_loss(found.location);
         }
-        let appended = self.log.append_behind(record, Purpose::Store, behind)?;
+        let appended = self.log.append_after(record, Purpose::Store, min_lsn)?;
         let segments = self.log.segments();
         if let Some(segment) = segments.get(appended.location) {
             segment.add_live(total);
@@ -299,7 +298,7 @@ impl<I: Index> KeyedEngine<I> {
         key: &[u8],
     ) -> Result<()> {
         segments.note_loss(found.location);
-        let appended = self.log.append_tombstone(key, segments.age(found.location))?;
+        let appended = self.log.append_tombstone(key, segments.lsn(found.location))?;
         let segments = self.log.segments();
         segments.remove_live(found.location, found.total);
         table.remove(found.slot);

@@ -32,7 +32,7 @@
 //! records whose names were dropped.
 
 use super::alive::Alive;
-use crate::log::Age;
+use crate::log::Lsn;
 use crate::sync::{Mutex, interrupt};
 use arc_swap::ArcSwap;
 use std::ops::Deref;
@@ -68,15 +68,15 @@ pub(super) struct Scans {
 impl Scans {
     /// Adds a scan, which has no end yet. `set_end` calls its argument with the end of the log
     /// while nothing is appended, so that a later append is known to be one.
-    pub(super) fn begin(self: &Arc<Self>, set_end: impl FnOnce(&dyn Fn(Age))) -> Registered {
+    pub(super) fn begin(self: &Arc<Self>, set_end: impl FnOnce(&dyn Fn(Lsn))) -> Registered {
         self.add(Progress::default(), set_end)
     }
 
-    /// Adds an iteration of the records from an age on, and gives up another if there are too many.
+    /// Adds an iteration of the records from an LSN on, and gives up another if there are too many.
     pub(super) fn begin_iteration(
         self: &Arc<Self>,
-        from: Age,
-        set_end: impl FnOnce(&dyn Fn(Age)),
+        from: Lsn,
+        set_end: impl FnOnce(&dyn Fn(Lsn)),
     ) -> Registered {
         let progress = Progress {
             frontier: AtomicU64::new(from.bits()),
@@ -88,7 +88,7 @@ impl Scans {
         self.add(progress, set_end)
     }
 
-    fn add(self: &Arc<Self>, progress: Progress, set_end: impl FnOnce(&dyn Fn(Age))) -> Registered {
+    fn add(self: &Arc<Self>, progress: Progress, set_end: impl FnOnce(&dyn Fn(Lsn))) -> Registered {
         let progress = Arc::new(progress);
         self.change(|all| {
             let iterations = all.iter().filter(|one| one.is_iteration());
@@ -100,7 +100,7 @@ impl Scans {
             }
             all.push(Arc::clone(&progress));
         });
-        set_end(&|age| progress.end.store(age.bits(), Ordering::Release));
+        set_end(&|lsn| progress.end.store(lsn.bits(), Ordering::Release));
         Registered { scans: Arc::clone(self), progress }
     }
 
@@ -132,7 +132,7 @@ impl Scans {
 
     /// Names a record to the scans that it leaves. The caller holds the lock of its shard.
     #[cold]
-    pub(super) fn note_moved(&self, name: u64, from: Age, to: Age) {
+    pub(super) fn note_moved(&self, name: u64, from: Lsn, to: Lsn) {
         for progress in self.all.load().iter() {
             if !progress.note_moved(name, from, to) {
                 self.finish(progress);
@@ -163,11 +163,11 @@ impl Drop for Registered {
 
 /// How far a scan has come.
 pub(super) struct Progress {
-    /// Age up to which the log was visited.
+    /// LSN up to which the log was visited.
     frontier: AtomicU64,
-    /// Age of the first record that is to be visited.
-    from: Age,
-    /// Age of the end of the log when the scan began.
+    /// LSN of the first record that is to be visited.
+    from: Lsn,
+    /// LSN of the end of the log when the scan began.
     end: AtomicU64,
     moved: Mutex<Moved>,
     moved_count: AtomicUsize,
@@ -191,7 +191,7 @@ impl Default for Progress {
     fn default() -> Self {
         Self {
             frontier: AtomicU64::new(0),
-            from: Age::default(),
+            from: Lsn::default(),
             end: AtomicU64::new(u64::MAX),
             moved: Mutex::default(),
             moved_count: AtomicUsize::new(0),
@@ -203,18 +203,18 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Age of the first record that is to be visited.
-    pub(super) fn from(&self) -> Age {
+    /// LSN of the first record that is to be visited.
+    pub(super) fn from(&self) -> Lsn {
         self.from
     }
 
-    pub(super) fn end(&self) -> Age {
-        Age::from_bits(self.end.load(Ordering::Acquire))
+    pub(super) fn end(&self) -> Lsn {
+        Lsn::from_bits(self.end.load(Ordering::Acquire))
     }
 
-    /// Age up to which the log was visited. The scan itself moves it.
-    pub(super) fn frontier(&self) -> Age {
-        Age::from_bits(self.frontier.load(Ordering::Relaxed))
+    /// LSN up to which the log was visited. The scan itself moves it.
+    pub(super) fn frontier(&self) -> Lsn {
+        Lsn::from_bits(self.frontier.load(Ordering::Relaxed))
     }
 
     pub(super) fn is_iteration(&self) -> bool {
@@ -227,13 +227,13 @@ impl Progress {
 
     /// Moves the frontier. The caller holds the lock of the shard of a record that is passed.
     #[inline]
-    pub(super) fn pass_to(&self, frontier: Age) {
+    pub(super) fn pass_to(&self, frontier: Lsn) {
         self.frontier.store(frontier.bits(), Ordering::Relaxed);
     }
 
     /// Moves the frontier past records of a segment, if `is_all_live` finds that the index points
     /// to each record of it. Returns whether it does.
-    pub(super) fn pass_all_to(&self, frontier: Age, is_all_live: impl FnOnce() -> bool) -> bool {
+    pub(super) fn pass_all_to(&self, frontier: Lsn, is_all_live: impl FnOnce() -> bool) -> bool {
         let _names = self.moved.lock();
         let is_all_live = is_all_live();
         interrupt();
@@ -245,7 +245,7 @@ impl Progress {
 
     /// Names a record that has moved. Returns false if there was no room for its name, so that the
     /// scan is given up.
-    fn note_moved(&self, name: u64, from: Age, to: Age) -> bool {
+    fn note_moved(&self, name: u64, from: Lsn, to: Lsn) -> bool {
         let end = self.end();
         let is_passed = || from.bits() < self.frontier.load(Ordering::Relaxed);
         // One that was appended before the scan began is met where it is now.
@@ -312,26 +312,26 @@ mod tests {
     use crate::log::AllLive;
     use crate::sync::model;
 
-    fn age(number: u64) -> Age {
-        Age::new(number, 64)
+    fn lsn(number: u64) -> Lsn {
+        Lsn::new(number, 64)
     }
 
     #[test]
     fn a_scan_is_told_of_records_that_it_would_miss_and_of_no_others() {
         let scans = Arc::new(Scans::default());
         assert!(!scans.is_any());
-        let progress = scans.begin(|set_end| set_end(age(10)));
+        let progress = scans.begin(|set_end| set_end(lsn(10)));
         assert!(scans.is_any());
-        progress.pass_to(age(4));
+        progress.pass_to(lsn(4));
         for (name, from, to) in [
             // It was visited.
-            (1, age(3), age(11)),
+            (1, lsn(3), lsn(11)),
             // It will be met.
-            (2, age(4), age(9)),
+            (2, lsn(4), lsn(9)),
             // It is newer than the scan.
-            (3, age(10), age(11)),
-            (4, age(4), age(10)),
-            (5, age(9), age(12)),
+            (3, lsn(10), lsn(11)),
+            (4, lsn(4), lsn(10)),
+            (5, lsn(9), lsn(12)),
         ] {
             scans.note_moved(name, from, to);
         }
@@ -344,9 +344,9 @@ mod tests {
     #[test]
     fn names_take_the_memory_of_whole_pieces() {
         let scans = Arc::new(Scans::default());
-        let progress = scans.begin(|set_end| set_end(age(10)));
+        let progress = scans.begin(|set_end| set_end(lsn(10)));
         let count = 3 * PIECE_NAMES as u64 + 1;
-        (0..count).for_each(|name| scans.note_moved(name, age(5), age(11)));
+        (0..count).for_each(|name| scans.note_moved(name, lsn(5), lsn(11)));
         let capacity: usize = progress.moved.lock().pieces.iter().map(Vec::capacity).sum();
         assert_eq!(capacity, 4 * PIECE_NAMES);
         let mut taken = Vec::new();
@@ -367,7 +367,7 @@ mod tests {
         const END: u64 = 100;
         model::run(7, 3000, || {
             let progress = Arc::new(Progress::default());
-            progress.end.store(age(END).bits(), Ordering::Release);
+            progress.end.store(lsn(END).bits(), Ordering::Release);
             let all_live = Arc::new(AllLive::default());
             all_live.find_all();
             let index: Arc<Mutex<Vec<u64>>> =
@@ -381,20 +381,20 @@ mod tests {
                         all_live.lose();
                         interrupt();
                         let from = std::mem::replace(&mut index[name], END + name as u64);
-                        progress.note_moved(name as u64, age(from), age(END + name as u64));
+                        progress.note_moved(name as u64, lsn(from), lsn(END + name as u64));
                     }
                 })
             };
             let mut met = Vec::new();
             for first in (0..RECORDS).step_by(2) {
                 let names = first..first + 2;
-                if progress.pass_all_to(age(FIRST + names.end), || all_live.get()) {
+                if progress.pass_all_to(lsn(FIRST + names.end), || all_live.get()) {
                     met.extend(names);
                     continue;
                 }
                 for name in names {
                     let index = index.lock();
-                    progress.pass_to(age(FIRST + name + 1));
+                    progress.pass_to(lsn(FIRST + name + 1));
                     if index[name as usize] == FIRST + name {
                         met.push(name);
                     }
@@ -410,13 +410,13 @@ mod tests {
     #[test]
     fn one_iteration_too_many_gives_up_the_one_that_was_used_least_recently() {
         let scans = Arc::new(Scans::default());
-        let begin = || scans.begin_iteration(Age::default(), |set_end| set_end(age(10)));
-        let scan = scans.begin(|set_end| set_end(age(10)));
+        let begin = || scans.begin_iteration(Lsn::default(), |set_end| set_end(lsn(10)));
+        let scan = scans.begin(|set_end| set_end(lsn(10)));
         let iterations: Vec<_> = (0..ITERATIONS_MAX).map(|_| begin()).collect();
         scans.note_use(&iterations[0]);
-        scans.note_moved(1, age(5), age(11));
+        scans.note_moved(1, lsn(5), lsn(11));
         let more = begin();
-        scans.note_moved(2, age(5), age(11));
+        scans.note_moved(2, lsn(5), lsn(11));
         for (index, iteration) in iterations.iter().enumerate() {
             assert_eq!(iteration.is_given_up(), index == 1);
             assert_eq!(iteration.moved(), if index == 1 { 0 } else { 2 });
@@ -435,14 +435,14 @@ mod tests {
     #[test]
     fn an_iteration_is_given_up_at_one_name_too_many_and_a_scan_never() {
         let scans = Arc::new(Scans::default());
-        let iteration = scans.begin_iteration(age(2), |set_end| set_end(age(10)));
-        let scan = scans.begin(|set_end| set_end(age(10)));
+        let iteration = scans.begin_iteration(lsn(2), |set_end| set_end(lsn(10)));
+        let scan = scans.begin(|set_end| set_end(lsn(10)));
         let most = ITERATION_NAMES_MAX as u64;
         // A record from before its beginning is not its concern.
-        scans.note_moved(0, age(1), age(11));
-        (0..most).for_each(|name| scans.note_moved(name, age(5), age(11)));
+        scans.note_moved(0, lsn(1), lsn(11));
+        (0..most).for_each(|name| scans.note_moved(name, lsn(5), lsn(11)));
         assert_eq!((iteration.moved(), iteration.is_given_up()), (ITERATION_NAMES_MAX, false));
-        scans.note_moved(most, age(5), age(11));
+        scans.note_moved(most, lsn(5), lsn(11));
         assert_eq!((iteration.moved(), iteration.is_given_up()), (0, true));
         assert!(iteration.moved.lock().pieces.is_empty());
         assert_eq!(scans.all.load().len(), 1);
@@ -460,7 +460,7 @@ mod tests {
         model::run(7, 3000, || {
             let scans = Arc::new(Scans::default());
             let begin = |scans: &Arc<Scans>| {
-                scans.begin_iteration(Age::default(), |set_end| set_end(age(END)))
+                scans.begin_iteration(Lsn::default(), |set_end| set_end(lsn(END)))
             };
             let iteration = begin(&scans);
             let index: Arc<Mutex<Vec<u64>>> =
@@ -474,7 +474,7 @@ mod tests {
                         index[name] = to;
                         interrupt();
                         if scans.is_any() {
-                            scans.note_moved(name as u64, age(from), age(to));
+                            scans.note_moved(name as u64, lsn(from), lsn(to));
                         }
                     }
                 })
@@ -490,7 +490,7 @@ mod tests {
             while next < RECORDS && !iteration.is_given_up() {
                 {
                     let index = index.lock();
-                    iteration.pass_to(age(FIRST + next + 1));
+                    iteration.pass_to(lsn(FIRST + next + 1));
                     if index[next as usize] == FIRST + next {
                         met.push(next);
                     }
@@ -505,7 +505,7 @@ mod tests {
             if iteration.is_given_up() {
                 for name in 0..RECORDS {
                     let index = index.lock();
-                    if age(index[name as usize]) >= iteration.frontier() {
+                    if lsn(index[name as usize]) >= iteration.frontier() {
                         moved.push(name);
                     }
                 }

@@ -36,7 +36,7 @@ pub(super) struct Shard<T: Table> {
     /// Bytes of memory of the table, as of when it was last unlocked; 0 if it never has a run.
     bytes: AtomicUsize,
     growth: Arc<Growth>,
-    /// Age of the last record that made the table forget a key: a tombstone, or one that expired.
+    /// LSN of the last record that made the table forget a key: a tombstone, or one that expired.
     /// A put of a key that the table does not have has to come behind it. Changes under the lock.
     pub(super) forgot: AtomicU64,
 }

@@ -58,7 +58,7 @@ pub(crate) use record_batch::{RECORD_BATCH_BYTES, RecordBatch};
 pub(crate) use segments::AllLive;
 pub use segments::LongValue;
 pub(crate) use segments::{
-    Age, Check, Faults, Gap, Location, Next, PausedReader, Place, Reader, Segment, Segments,
+    Check, Faults, Gap, Location, Lsn, Next, PausedReader, Place, Reader, Segment, Segments,
     peek_record, with_record, with_record_of,
 };
 pub(crate) use space::{

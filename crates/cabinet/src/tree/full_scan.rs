@@ -23,7 +23,7 @@ use super::directory::Directory;
 use super::leaf::Handle;
 use super::page::{Page, View};
 use super::read_ahead::{Ahead, GROUP_BYTES_MAX, Part, joined};
-use crate::log::Age;
+use crate::log::Lsn;
 use crate::{Entry, FullScan, Result, Wait};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -66,8 +66,8 @@ pub(super) struct PageScan<'e> {
 /// The page of a range.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
-    /// Age of its record in the log, [`Age::default`] if it is in memory.
-    age: Age,
+    /// LSN of its record in the log, [`Lsn::default`] if it is in memory.
+    lsn: Lsn,
     /// Number of the range.
     range: u32,
     /// Bytes of the record that it is in.
@@ -125,13 +125,13 @@ impl Shared {
                 let stored = stored_home(&handle.leaf.read());
                 let place = stored.and_then(|home| {
                     let segment = segments.get(home.location)?;
-                    Some((Age::new(segment.number, home.location.offset()), home.total))
+                    Some((Lsn::new(segment.number, home.location.offset()), home.total))
                 });
-                let (age, bytes) = place.unwrap_or_default();
+                let (lsn, bytes) = place.unwrap_or_default();
                 // More ranges than there are numbers for would take more memory than there is.
                 let Ok(range) = u32::try_from(ranges.ends.len()) else { break };
                 ranges.push(lower.as_deref().unwrap_or_default());
-                pages.push(Place { age, range, bytes });
+                pages.push(Place { lsn, range, bytes });
             }
             next = leaves.next.map(Some);
         }
@@ -282,11 +282,11 @@ impl PageScan<'_> {
             return false;
         }
         let segments = self.shared.log.segments().in_order();
-        let parts = places.iter().filter(|place| place.age != Age::default()).filter_map(|place| {
-            let number = place.age.number();
+        let parts = places.iter().filter(|place| place.lsn != Lsn::default()).filter_map(|place| {
+            let number = place.lsn.number();
             let index = segments.binary_search_by_key(&number, |segment| segment.number).ok()?;
             let segment = Arc::clone(segments.get(index).filter(|segment| !segment.is_missing)?);
-            let start = place.age.offset() as u64;
+            let start = place.lsn.offset() as u64;
             Some(Part { segment, start, end: start + u64::from(place.bytes) })
         });
         let ahead = self.shared.brought.read_ahead(&joined(parts));
@@ -394,17 +394,17 @@ pub(super) mod tests {
     fn pages_come_in_the_order_of_the_log() {
         let tree = cold_tree(&FaultyStorage::new(), 2000, &Options::default());
         let segments = tree.shared.log.segments();
-        let mut ages = Vec::new();
+        let mut lsns = Vec::new();
         tree.full_scan(Wanted::Records, false)
             .unwrap()
             .step(&mut |entry| {
                 let handle = tree.shared.handle_of(entry.key);
                 let home = handle.leaf.read().home().unwrap();
                 let number = segments.get(home.location).unwrap().number;
-                ages.push(Age::new(number, home.location.offset()));
+                lsns.push(Lsn::new(number, home.location.offset()));
             })
             .unwrap();
-        assert!(ages.is_sorted() && ages.len() > 500);
+        assert!(lsns.is_sorted() && lsns.len() > 500);
         let keys_are_sorted = |met: &[Vec<u8>]| met.is_sorted();
         let mut keys = Vec::new();
         let mut scan = tree.full_scan(Wanted::Records, false).unwrap();

@@ -54,12 +54,12 @@ impl Location {
     }
 }
 
-/// Position of a record in the order of the log, regardless of the slots of the segments: older is
-/// less.
+/// Log sequence number: position of a record in the order of the log, regardless of the slots of
+/// the segments. Older is less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Age(u64);
+pub(crate) struct Lsn(u64);
 
-impl Age {
+impl Lsn {
     /// Numbers of segments are used up to 2^40 of them, far more than any log comes to.
     #[inline]
     pub(crate) fn new(number: u64, offset: usize) -> Self {
@@ -76,7 +76,7 @@ impl Age {
         self.0
     }
 
-    /// The age of what may begin next.
+    /// The LSN of what may begin next.
     #[inline]
     pub(crate) fn next(self) -> Self {
         Self(self.0 + 1)

@@ -27,7 +27,7 @@ pub(crate) use faults::Faults;
 pub(super) use header::{HeaderFound, read_beginning};
 pub(crate) use header::{MARGIN_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, read_header};
 pub(super) use location::too_many_segments;
-pub(crate) use location::{Age, Location, Place, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
+pub(crate) use location::{Location, Lsn, Place, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 pub use long_value::LongValue;
 pub(crate) use paused::PausedReader;
 pub(crate) use read::{Check, peek_record, with_record, with_record_of};

@@ -1,6 +1,6 @@
 //! The segments that a log has at one moment.
 
-use super::location::{Age, Location, SEGMENTS_MAX};
+use super::location::{Location, Lsn, SEGMENTS_MAX};
 use super::segment::Segment;
 use std::sync::Arc;
 
@@ -16,18 +16,18 @@ impl Segments {
         self.slots.get(location.slot())?.as_ref()
     }
 
-    /// Returns the age of a location: its position in the order of the log.
+    /// Returns the LSN of a location: its position in the order of the log.
     #[inline]
-    pub(crate) fn age(&self, location: Location) -> Age {
+    pub(crate) fn lsn(&self, location: Location) -> Lsn {
         let number = self.get(location).map_or(0, |segment| segment.number);
-        Age::new(number, location.offset())
+        Lsn::new(number, location.offset())
     }
 
     /// Returns whether the record at a location is lost: the location is in no segment, or beyond
-    /// the records of its segment and not before an age.
-    pub(crate) fn is_lost(&self, location: Location, from: Age) -> bool {
+    /// the records of its segment and not before an LSN.
+    pub(crate) fn is_lost(&self, location: Location, from: Lsn) -> bool {
         self.get(location).is_none_or(|segment| {
-            location.offset() as u64 >= segment.bytes() && self.age(location) >= from
+            location.offset() as u64 >= segment.bytes() && self.lsn(location) >= from
         })
     }
 

@@ -1,6 +1,6 @@
 //! Reading the records of a log that is in use, in their order.
 
-use super::{Age, Location, Next, Reader, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, Segment};
+use super::{Location, Lsn, Next, Reader, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, Segment};
 use crate::log::Log;
 use crate::log::record::{ALIGNMENT, Record};
 use crate::{Damage, Result};
@@ -15,27 +15,27 @@ pub(crate) type VisitChange<'v> = dyn FnMut(&Arc<Segment>, Location, &Record<'_>
 /// Place of the log whose records cannot be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gap {
-    /// Age of its beginning. A record that is older may have been changed in the gap.
-    pub(crate) age: Age,
+    /// LSN of its beginning. A record that is older may have been changed in the gap.
+    pub(crate) lsn: Lsn,
     /// Location of its beginning, if a read there fails.
     pub(crate) location: Option<Location>,
 }
 
 impl Log {
-    /// The age of what comes to the log from now on. Everything older was appended.
-    pub(crate) fn end_age(&self) -> Age {
-        let mut end = Age::from_bits(0);
-        self.at_end(|age| end = age);
+    /// The LSN of what comes to the log from now on. Everything older was appended.
+    pub(crate) fn end_lsn(&self) -> Lsn {
+        let mut end = Lsn::from_bits(0);
+        self.at_end(|lsn| end = lsn);
         end
     }
 
-    /// Shows the records before an age that the log has at present, in their order, and names the
+    /// Shows the records before an LSN that the log has at present, in their order, and names the
     /// gaps between them to `skip`, which are counted and logged as damage. Records that are
     /// removed before they are read are left out. Ends when `go_on` returns false; returns whether
     /// it came to the end.
     pub(crate) fn for_each_record(
         &self,
-        upto: Age,
+        upto: Lsn,
         go_on: &dyn Fn() -> bool,
         visit: &mut VisitChange<'_>,
         skip: &mut dyn FnMut(Gap),
@@ -116,7 +116,7 @@ impl Log {
             let segment = segments.iter().find(|segment| segment.number == number);
             match segment.filter(|segment| segment.is_damaged() && rest.is_empty()) {
                 Some(segment) => Some(segment.gap_at(offset)),
-                None => Some(Gap { age: Age::new(number, offset as usize), location: None }),
+                None => Some(Gap { lsn: Lsn::new(number, offset as usize), location: None }),
             }
         };
         self.damages.iter().filter_map(gap_of).collect()
@@ -128,7 +128,7 @@ impl Segment {
     fn gap_at(&self, offset: u64) -> Gap {
         let offset = offset.max(SEGMENT_HEADER_BYTES as u64).next_multiple_of(ALIGNMENT as u64);
         let is_in_reach = offset < SEGMENT_BYTES_MAX as u64;
-        let age = Age::new(self.number, offset.min(SEGMENT_BYTES_MAX as u64 - 1) as usize);
-        Gap { age, location: is_in_reach.then(|| self.at(offset)) }
+        let lsn = Lsn::new(self.number, offset.min(SEGMENT_BYTES_MAX as u64 - 1) as usize);
+        Gap { lsn, location: is_in_reach.then(|| self.at(offset)) }
     }
 }

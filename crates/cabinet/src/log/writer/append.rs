@@ -4,7 +4,7 @@ use super::Tail;
 use crate::limits::BATCH_LOG_BYTES_MAX;
 use crate::log::Log;
 use crate::log::record::{self, Kind, Prepared};
-use crate::log::segments::{Age, Location, SEGMENT_BYTES_MAX};
+use crate::log::segments::{Location, Lsn, SEGMENT_BYTES_MAX};
 use crate::sync::MutexGuard;
 use crate::{Durability, Error, Result};
 
@@ -54,25 +54,25 @@ impl Log {
 
     /// Appends a tombstone, which says itself in which segment it is born, behind the record that
     /// it removes.
-    pub(crate) fn append_tombstone(&self, key: &[u8], behind: Age) -> Result<Appended> {
+    pub(crate) fn append_tombstone(&self, key: &[u8], min_lsn: Lsn) -> Result<Appended> {
         // The segment may change until the tail is locked, but only to a later one, and what the
         // tombstone removes lies in this one or before: the caller holds the key's lock.
         let birth = self.writer.active_number();
-        self.append_tombstone_born_in(key, birth, behind)
+        self.append_tombstone_born_in(key, birth, min_lsn)
     }
 
     pub(crate) fn append_tombstone_born_in(
         &self,
         key: &[u8],
         birth: u64,
-        behind: Age,
+        min_lsn: Lsn,
     ) -> Result<Appended> {
         let birth = birth.to_le_bytes();
         let meta = crate::Meta::NONE;
         let none = crate::Compression::None;
         let record = self.prepare(Kind::Tombstone, key, &birth, meta, none);
         let total = record.total();
-        let appended = self.append_behind(record, Purpose::Remove, behind)?;
+        let appended = self.append_after(record, Purpose::Remove, min_lsn)?;
         if let Some(segment) = self.segments().get(appended.location) {
             segment.add_tombstone(total);
         }
@@ -138,15 +138,15 @@ impl Log {
         Ok(location)
     }
 
-    /// Calls `note` with the age of what comes to the log from now on. Everything older was
+    /// Calls `note` with the LSN of what comes to the log from now on. Everything older was
     /// appended, and nothing is while it runs.
-    pub(crate) fn at_end(&self, note: impl FnOnce(Age)) {
+    pub(crate) fn at_end(&self, note: impl FnOnce(Lsn)) {
         let _closed = self.writer.close_blocks();
         let tail = self.writer.lock();
         let (number, end) = (tail.segment.number, tail.appender.end());
         // Behind a long record there may be no place for another.
         let is_in_reach = end < SEGMENT_BYTES_MAX;
-        note(if is_in_reach { Age::new(number, end) } else { Age::new(number + 1, 0) });
+        note(if is_in_reach { Lsn::new(number, end) } else { Lsn::new(number + 1, 0) });
     }
 
     /// The tail, with room for `total` more bytes of which the last record begins at `last_at`.

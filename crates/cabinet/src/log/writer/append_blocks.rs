@@ -21,7 +21,7 @@
 use super::{Appended, Purpose, Tail, Writer};
 use crate::io::Block;
 use crate::log::record::{BLOCK_BYTES_MAX, Prepared, RECORD_BYTES_MIN};
-use crate::log::segments::{Age, Location};
+use crate::log::segments::{Location, Lsn};
 use crate::log::space::LONG_CHANGE_BYTES;
 use crate::log::thread::number_of_thread;
 use crate::log::{Log, Settings};
@@ -109,11 +109,16 @@ impl OpenBlock {
 }
 
 impl Slot {
-    /// Appends a record to the open block, if that has room and is behind this age.
+    /// Appends a record to the open block, if that has room and is after this LSN.
     #[inline]
-    fn append(&mut self, record: &mut Prepared<'_>, total: usize, behind: Age) -> Option<Appended> {
+    fn append(
+        &mut self,
+        record: &mut Prepared<'_>,
+        total: usize,
+        min_lsn: Lsn,
+    ) -> Option<Appended> {
         let open = self.open.as_mut()?;
-        if Age::new(open.number, open.block.end()) <= behind {
+        if Lsn::new(open.number, open.block.end()) <= min_lsn {
             self.passed_by += total;
             return None;
         }
@@ -240,12 +245,12 @@ impl Writer {
 }
 
 impl Log {
-    /// As [`Log::append`], anywhere behind a record: behind all older ones of the key.
-    pub(crate) fn append_behind(
+    /// As [`Log::append`], anywhere after a record: after all older ones of the key.
+    pub(crate) fn append_after(
         &self,
         mut record: Prepared<'_>,
         purpose: Purpose,
-        behind: Age,
+        min_lsn: Lsn,
     ) -> Result<Appended> {
         let blocks = &self.writer.blocks;
         if !blocks.is_used || record.total() >= LONG_CHANGE_BYTES {
@@ -256,7 +261,7 @@ impl Log {
         };
         self.commit.check()?;
         let total = record.total();
-        if let Some(appended) = slot.append(&mut record, total, behind) {
+        if let Some(appended) = slot.append(&mut record, total, min_lsn) {
             return Ok(appended);
         }
         let free = self.writer.tail.try_lock();

@@ -12,7 +12,7 @@ use super::Purpose;
 use crate::io::FaultyStorage;
 use crate::log::record::Kind;
 use crate::log::segments::{Check, with_record};
-use crate::log::{Age, Appended, Log, Nature, Recovery, Settings, StoredKind};
+use crate::log::{Appended, Log, Lsn, Nature, Recovery, Settings, StoredKind};
 use crate::sync::{Mutex, model};
 use crate::{Compression, Meta, Options, Wait};
 use shuttle::rand::{Rng, thread_rng};
@@ -54,7 +54,7 @@ impl Time {
 struct Done {
     began: u64,
     ended: u64,
-    age: Age,
+    lsn: Lsn,
     sequence: u64,
     total: usize,
     key: Vec<u8>,
@@ -63,9 +63,9 @@ struct Done {
 
 /// Promise of a call about the appends before and after it.
 enum Promised {
-    /// All that ended before lie before this age, and all that begin later lie behind it. So do
+    /// All that ended before lie before this LSN, and all that begin later lie behind it. So do
     /// their sequence numbers and this one, if there is one.
-    Border { began: u64, ended: u64, age: Age, sequence: Option<u64> },
+    Border { began: u64, ended: u64, lsn: Lsn, sequence: Option<u64> },
     /// All that ended before are there after a loss of power.
     Durable { began: u64, storage: FaultyStorage },
 }
@@ -75,7 +75,7 @@ struct Model {
     log: Log,
     time: Time,
     /// The last record of each key. Writers hold it as they hold the lock of a shard.
-    keys: [Mutex<Age>; KEYS],
+    keys: [Mutex<Lsn>; KEYS],
     done: parking_lot::Mutex<Vec<Done>>,
     promised: parking_lot::Mutex<Vec<Promised>>,
 }
@@ -146,14 +146,14 @@ impl Model {
                 2 => self.log.append(self.put(key, &value), Purpose::Store).expect("an append"),
                 _ => {
                     let record = self.put(key, &value);
-                    self.log.append_behind(record, Purpose::Store, *last).expect("an append")
+                    self.log.append_after(record, Purpose::Store, *last).expect("an append")
                 }
             };
             let ended = self.time.now();
             let segments = self.log.segments();
-            let age = segments.age(appended.location);
-            assert!(age > *last, "a change of a key lies before an older one");
-            *last = age;
+            let lsn = segments.lsn(appended.location);
+            assert!(lsn > *last, "a change of a key lies before an older one");
+            *last = lsn;
             let salt = self.log.identity().salt;
             let read = with_record(
                 &segments,
@@ -170,7 +170,7 @@ impl Model {
             let total = read.expect("a record that was appended is read");
             let sequence = appended.sequence;
             let key = vec![key as u8];
-            self.done.lock().push(Done { began, ended, age, sequence, total, key, value });
+            self.done.lock().push(Done { began, ended, lsn, sequence, total, key, value });
         }
     }
 
@@ -195,13 +195,13 @@ impl Model {
             match thread_rng().gen_range(0..5) {
                 0 => {
                     let sealed = self.log.seal().expect("a seal");
-                    let age = Age::new(sealed.before, 0);
-                    self.promise_border(began, age, Some(sealed.next_sequence));
+                    let lsn = Lsn::new(sealed.before, 0);
+                    self.promise_border(began, lsn, Some(sealed.next_sequence));
                 }
                 1 => {
-                    let mut age = Age::default();
-                    self.log.at_end(|end| age = end);
-                    self.promise_border(began, age, None);
+                    let mut lsn = Lsn::default();
+                    self.log.at_end(|end| lsn = end);
+                    self.promise_border(began, lsn, None);
                 }
                 2 => {
                     let position = self.log.sync().expect("a sync");
@@ -216,33 +216,33 @@ impl Model {
         }
     }
 
-    fn promise_border(&self, began: u64, age: Age, sequence: Option<u64>) {
+    fn promise_border(&self, began: u64, lsn: Lsn, sequence: Option<u64>) {
         let ended = self.time.now();
-        self.promised.lock().push(Promised::Border { began, ended, age, sequence });
+        self.promised.lock().push(Promised::Border { began, ended, lsn, sequence });
     }
 
     /// Compares the log with what its callers were told.
     fn check(&self) {
         let mut done = std::mem::take(&mut *self.done.lock());
-        done.sort_by_key(|one| one.age);
+        done.sort_by_key(|one| one.lsn);
         for pair in done.windows(2) {
             let (one, next) = (&pair[0], &pair[1]);
-            let end = one.age.offset() + one.total;
-            let is_behind = one.age.number() < next.age.number() || end <= next.age.offset();
+            let end = one.lsn.offset() + one.total;
+            let is_behind = one.lsn.number() < next.lsn.number() || end <= next.lsn.offset();
             assert!(is_behind, "records overlap");
             assert!(one.sequence < next.sequence, "sequence numbers do not rise with the place");
         }
         for promised in &*self.promised.lock() {
             match promised {
-                Promised::Border { began, ended, age, sequence } => {
+                Promised::Border { began, ended, lsn, sequence } => {
                     for one in &done {
-                        assert!(one.ended > *began || one.age < *age, "a record before the border");
+                        assert!(one.ended > *began || one.lsn < *lsn, "a record before the border");
                         assert!(
-                            one.began < *ended || one.age >= *age,
+                            one.began < *ended || one.lsn >= *lsn,
                             "a record behind the border"
                         );
                         assert!(
-                            sequence.is_none_or(|next| (one.sequence < next) == (one.age < *age)),
+                            sequence.is_none_or(|next| (one.sequence < next) == (one.lsn < *lsn)),
                             "a number on the other side of the border"
                         );
                     }

@@ -103,7 +103,7 @@ fn check_leaves(
 }
 
 fn is_tree(files: &Files<'_>) -> bool {
-    matches!(files.nature.kind, StoredKind::Tree | StoredKind::Table)
+    matches!(files.parameters.kind, StoredKind::Tree | StoredKind::Table)
 }
 
 /// The places of the pages of a tree that its checkpoint lists; none if that is damaged.

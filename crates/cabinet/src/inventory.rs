@@ -31,7 +31,7 @@ impl Inventory {
     pub fn of(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let files = Files::open(&RealStorage, path)?;
-        let kind = match files.nature.kind {
+        let kind = match files.parameters.kind {
             StoredKind::Hash => Kind::Hash,
             StoredKind::Tree => Kind::Tree,
             StoredKind::Fixed => Kind::Fixed,

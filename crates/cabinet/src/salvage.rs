@@ -149,16 +149,16 @@ fn kind_of(
             return Err(Error::InvalidArgument(what));
         }
     };
-    if let Some(nature) = &remains.nature {
-        if asked.is_some_and(|asked| asked != nature.kind) {
-            let what = format!("the database is of kind {:?}: salvage it as such", nature.kind);
+    if let Some(parameters) = &remains.parameters {
+        if asked.is_some_and(|asked| asked != parameters.kind) {
+            let what = format!("the database is of kind {:?}: salvage it as such", parameters.kind);
             return Err(Error::InvalidArgument(what));
         }
-        let is_tree = matches!(nature.kind, StoredKind::Tree | StoredKind::Table);
-        let order = if is_tree { order_of(nature) } else { Some(Order::default()) };
+        let is_tree = matches!(parameters.kind, StoredKind::Tree | StoredKind::Table);
+        let order = if is_tree { order_of(parameters) } else { Some(Order::default()) };
         let unknown =
             || Error::NotSupported("an order of keys that this version does not know".into());
-        return Ok((nature.kind, order.ok_or_else(unknown)?));
+        return Ok((parameters.kind, order.ok_or_else(unknown)?));
     }
     let mut signs = Signs::default();
     remains.walk(

@@ -19,7 +19,7 @@ mod walk;
 use crate::batch::BatchChange;
 use crate::io::Storage;
 use crate::keyed::{EngineHandle, Index, KeyedEngine, Place, Table as _};
-use crate::log::{Nature, StoredKind};
+use crate::log::{EngineParameters, StoredKind};
 use crate::{
     Batch, Change, Compression, Engine, Entry, Error, ExpiredKeys, Family, FullScan, Maintenance,
     Meta, Numbered, Options, Persistence, Position, Result, Version, Visitor, Wait, Wanted,
@@ -100,16 +100,22 @@ impl FixedDatabase {
         options: &Options,
         background: bool,
     ) -> Result<Self> {
-        let parameters = Shape::new(options)?.encode();
-        let nature = Nature { kind: StoredKind::Fixed, parameters };
-        let mut shape = Shape::decode(&parameters);
+        let encoded = Shape::new(options)?.encode();
+        let parameters = EngineParameters { kind: StoredKind::Fixed, encoded };
+        let mut shape = Shape::decode(&encoded);
         // Short values do not compress.
         let options = Options { compression: Compression::None, ..options.clone() };
-        let engine =
-            EngineHandle::open(storage, path, &options, background, nature, |_, nature| {
-                shape = Shape::decode(&nature.parameters);
+        let engine = EngineHandle::open(
+            storage,
+            path,
+            &options,
+            background,
+            parameters,
+            |_, parameters| {
+                shape = Shape::decode(&parameters.encoded);
                 Ok(FixedIndex { directory: Arc::default() })
-            })?;
+            },
+        )?;
         Ok(Self {
             engine,
             width: AtomicU64::new(shape.width),

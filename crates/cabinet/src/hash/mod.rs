@@ -9,7 +9,7 @@ mod table;
 
 use crate::io::Storage;
 use crate::keyed::{EngineHandle, GROUP_KEYS_MAX, Index, Place, Stretch, Table as _};
-use crate::log::{Location, Nature, StoredKind};
+use crate::log::{EngineParameters, Location, StoredKind};
 use crate::{
     Batch, Change, Engine, Entry, ExpiredKeys, Family, FullScan, IterationState, LongValue,
     Maintenance, Meta, Options, Persistence, Position, Result, Version, Visitor, Wait, Wanted,
@@ -99,9 +99,9 @@ impl HashDatabase {
         options: &Options,
         background: bool,
     ) -> Result<Self> {
-        let nature = Nature::of(StoredKind::Hash);
+        let parameters = EngineParameters::of(StoredKind::Hash);
         let engine =
-            EngineHandle::open(storage, path, options, background, nature, |identity, _| {
+            EngineHandle::open(storage, path, options, background, parameters, |identity, _| {
                 Ok(HashIndex { seed: identity.hash_seed })
             })?;
         Ok(Self { engine })

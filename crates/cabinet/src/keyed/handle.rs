@@ -5,7 +5,7 @@ use super::keep;
 use super::{Index, KeyedEngine, recover};
 use crate::engine::Steps;
 use crate::io::Storage;
-use crate::log::{Background, Nature, Relocate};
+use crate::log::{Background, EngineParameters, Relocate};
 use crate::sync::Mutex;
 use crate::{Engine, FullScan, Options, Result, Wanted};
 use std::ops::Deref;
@@ -20,17 +20,17 @@ pub(crate) struct EngineHandle<I: Index> {
 }
 
 impl<I: Index> EngineHandle<I> {
-    /// Opens an engine or creates it, of this nature. `index` makes its index of what the log
-    /// knows of itself. Without the background threads the caller does their work by `tend`.
+    /// Opens an engine or creates it, with these parameters. `index` makes its index of what the
+    /// log knows of itself. Without the background threads the caller does their work by `tend`.
     pub(crate) fn open(
         storage: Arc<dyn Storage>,
         path: &Path,
         options: &Options,
         background: bool,
-        nature: Nature,
-        index: impl FnOnce(&crate::log::Identity, &Nature) -> Result<I>,
+        parameters: EngineParameters,
+        index: impl FnOnce(&crate::log::Identity, &EngineParameters) -> Result<I>,
     ) -> Result<Self> {
-        let shared = Arc::new(recover::open(storage, path, options, nature, index)?);
+        let shared = Arc::new(recover::open(storage, path, options, parameters, index)?);
         if options.truncate {
             shared.clear()?;
         }

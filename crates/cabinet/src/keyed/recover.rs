@@ -7,7 +7,7 @@ use super::{Index, KeyedEngine, Match, Table};
 use crate::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::log::record::Kind;
-use crate::log::{Identity, Location, Nature, Recovery, Segment, Segments, Settings};
+use crate::log::{EngineParameters, Identity, Location, Recovery, Segment, Segments, Settings};
 use crate::sync::Mutex;
 use crate::{Error, Options, Result, Wait};
 use std::path::Path;
@@ -19,13 +19,13 @@ pub(super) fn open<I: Index>(
     storage: Arc<dyn Storage>,
     path: &Path,
     options: &Options,
-    nature: Nature,
-    index: impl FnOnce(&Identity, &Nature) -> Result<I>,
+    parameters: EngineParameters,
+    index: impl FnOnce(&Identity, &EngineParameters) -> Result<I>,
 ) -> Result<KeyedEngine<I>> {
     let clock = options.clock.clone();
-    let mut recovery = Recovery::open(storage, path, Settings::of(options), options, nature)?;
+    let mut recovery = Recovery::open(storage, path, Settings::of(options), options, parameters)?;
     let identity = recovery.identity;
-    let index = index(&identity, &recovery.nature)?;
+    let index = index(&identity, &recovery.parameters)?;
     let mut building = match Building::load(&index, &mut recovery, options) {
         Err(error @ Error::Corrupted { .. }) => {
             recovery.distrust_checkpoint(&error);

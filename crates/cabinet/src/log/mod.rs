@@ -51,7 +51,7 @@ mod thread;
 mod writer;
 
 pub(crate) use maintenance::{Background, Engaged};
-pub(crate) use manifest::{Nature, StoredKind};
+pub(crate) use manifest::{EngineParameters, StoredKind};
 pub(crate) use opening::{Recovery, check, holes, remains};
 pub(crate) use record_batch::{RECORD_BATCH_BYTES, RecordBatch};
 #[cfg(test)]

@@ -16,7 +16,9 @@ use super::{LEAF_BYTES, NEVER_MS, Shared};
 use crate::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::log::record::Kind;
-use crate::log::{Check, Location, Nature, Recovery, Segments, Settings, StoredKind, with_record};
+use crate::log::{
+    Check, EngineParameters, Location, Recovery, Segments, Settings, StoredKind, with_record,
+};
 use crate::{Damage, Error, Meta, Options, Order, Result, Wait};
 use parking_lot::{Mutex, RwLock};
 use std::path::Path;
@@ -55,12 +57,12 @@ fn recover(
     kind: StoredKind,
     note: Option<&[u8]>,
 ) -> Result<Shared> {
-    let nature = nature(kind, options.order.unwrap_or_default());
+    let parameters = parameters(kind, options.order.unwrap_or_default());
     let mut settings = Settings::of(options);
     // The log would evict whole segments.
     settings.capacity_bytes = 0;
-    let mut recovery = Recovery::open(storage, path, settings, options, nature)?;
-    let order = order_of(&recovery.nature).ok_or_else(|| Error::Corrupted {
+    let mut recovery = Recovery::open(storage, path, settings, options, parameters)?;
+    let order = order_of(&recovery.parameters).ok_or_else(|| Error::Corrupted {
         file: path.join("manifest"),
         offset: 36,
         what: "an order of keys that this program does not know".into(),
@@ -241,15 +243,15 @@ fn lines_of(recovery: &mut Recovery, order: Order) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// Returns the nature of a tree in this order, as the manifest has it.
-fn nature(kind: StoredKind, order: Order) -> Nature {
-    let mut nature = Nature::of(kind);
-    nature.parameters[0] = order as u8;
-    nature
+/// Returns the parameters of a tree in this order, as the manifest has it.
+fn parameters(kind: StoredKind, order: Order) -> EngineParameters {
+    let mut parameters = EngineParameters::of(kind);
+    parameters.encoded[0] = order as u8;
+    parameters
 }
 
-pub(crate) fn order_of(nature: &Nature) -> Option<Order> {
-    Order::NAMES.into_iter().map(|(_, order)| order).find(|o| *o as u8 == nature.parameters[0])
+pub(crate) fn order_of(parameters: &EngineParameters) -> Option<Order> {
+    Order::NAMES.into_iter().map(|(_, order)| order).find(|o| *o as u8 == parameters.encoded[0])
 }
 
 impl Shared {

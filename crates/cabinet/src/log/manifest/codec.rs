@@ -29,7 +29,7 @@
 //! All but the list lies in one sector, which a disk writes whole or not at all. The first format
 //! ended at byte 64, and had no second copy.
 
-use super::{Nature, StoredKind};
+use super::{EngineParameters, StoredKind};
 use crate::log::Identity;
 use crate::log::record::{SEQUENCE_MAX, read_u32, read_u64};
 use crate::log::segments::SEGMENTS_MAX;
@@ -71,7 +71,7 @@ pub(in crate::log) enum State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::log) struct Contents {
     pub(in crate::log) identity: Identity,
-    pub(in crate::log) nature: Nature,
+    pub(in crate::log) parameters: EngineParameters,
     pub(super) generation: u64,
     /// There is another copy.
     pub(super) is_paired: bool,
@@ -117,10 +117,10 @@ impl Copy {
 
 impl Contents {
     /// Those of a new database.
-    pub(in crate::log) fn new(identity: Identity, nature: Nature) -> Self {
+    pub(in crate::log) fn new(identity: Identity, parameters: EngineParameters) -> Self {
         Self {
             identity,
-            nature,
+            parameters,
             generation: 0,
             is_paired: false,
             has_margin: false,
@@ -143,11 +143,11 @@ impl Contents {
         let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
         put(0, MAGIC);
         put(8, &VERSION.to_le_bytes());
-        put(12, &(self.nature.kind as u32).to_le_bytes());
+        put(12, &(self.parameters.kind as u32).to_le_bytes());
         put(16, &self.identity.id.to_le_bytes());
         put(24, &self.identity.hash_seed.to_le_bytes());
         put(32, &self.identity.salt.to_le_bytes());
-        put(36, &self.nature.parameters);
+        put(36, &self.parameters.encoded);
         put(64, &self.generation.to_le_bytes());
         let mut flags = if self.is_paired { PAIRED } else { 0 };
         flags |= if self.has_margin { MARGIN } else { 0 };
@@ -211,9 +211,9 @@ pub(super) fn decode(bytes: &[u8]) -> Copy {
         hash_seed: read_u64(&sector[24..]),
         salt: read_u32(&sector[32..]),
     };
-    let mut parameters = [0; 24];
-    parameters.copy_from_slice(&sector[36..60]);
-    let mut contents = Contents::new(identity, Nature { kind, parameters });
+    let mut encoded = [0; 24];
+    encoded.copy_from_slice(&sector[36..60]);
+    let mut contents = Contents::new(identity, EngineParameters { kind, encoded });
     contents.state = State::Unknown;
     if version < VERSION {
         return Copy::Good(contents);
@@ -249,7 +249,7 @@ mod tests {
 
     fn contents() -> Contents {
         let identity = Identity { id: 1, hash_seed: 2, salt: 3 };
-        let mut contents = Contents::new(identity, Nature::of(StoredKind::Fixed));
+        let mut contents = Contents::new(identity, EngineParameters::of(StoredKind::Fixed));
         contents.generation = 9;
         contents.is_paired = true;
         contents.has_margin = true;

@@ -49,14 +49,14 @@ pub(crate) enum StoredKind {
 
 /// Kind that an engine was created with and keeps, and parameters: bytes that are its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Nature {
+pub(crate) struct EngineParameters {
     pub(crate) kind: StoredKind,
-    pub(crate) parameters: [u8; 24],
+    pub(crate) encoded: [u8; 24],
 }
 
-impl Nature {
+impl EngineParameters {
     pub(crate) fn of(kind: StoredKind) -> Self {
-        Self { kind, parameters: [0; 24] }
+        Self { kind, encoded: [0; 24] }
     }
 }
 
@@ -181,10 +181,14 @@ fn read_copy(storage: &dyn Storage, directory: &Path, name: &str) -> Result<Copy
 }
 
 /// The manifest of a new database, in both copies.
-pub(super) fn create(storage: &dyn Storage, directory: &Path, nature: &Nature) -> Result<Found> {
+pub(super) fn create(
+    storage: &dyn Storage,
+    directory: &Path,
+    parameters: &EngineParameters,
+) -> Result<Found> {
     let random = || RandomState::new().build_hasher().finish();
     let identity = Identity { id: random(), hash_seed: random(), salt: random() as u32 };
-    let contents = Contents::new(identity, *nature);
+    let contents = Contents::new(identity, *parameters);
     let contents = write(storage, directory, contents)?;
     Ok(Found { contents, best: 0, to_heal: [false; 2], damages: Vec::new() })
 }

@@ -194,8 +194,8 @@ impl Manifest {
     /// Changes what the kind was created with.
     pub(in crate::log) fn change_parameters(&self, parameters: [u8; 24]) -> Result<()> {
         self.change_durably(Synced::One, |contents| {
-            let before = std::mem::replace(&mut contents.nature.parameters, parameters);
-            move |contents: &mut Contents| contents.nature.parameters = before
+            let before = std::mem::replace(&mut contents.parameters.encoded, parameters);
+            move |contents: &mut Contents| contents.parameters.encoded = before
         })
     }
 

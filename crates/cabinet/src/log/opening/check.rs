@@ -4,7 +4,7 @@ use super::holes::{Fate, Promise, Walk};
 use super::survey::{self, Survey};
 use crate::io::{Open, Storage};
 use crate::log::checkpoint::{self, Checkpoint};
-use crate::log::manifest::{self, Nature};
+use crate::log::manifest::{self, EngineParameters};
 use crate::log::record::Record;
 use crate::log::scan::{ScanError, UNWRITTEN};
 use crate::log::segments::{Place, SEGMENT_HEADER_BYTES};
@@ -33,7 +33,7 @@ pub(crate) struct Files<'s> {
     storage: &'s dyn Storage,
     directory: &'s Path,
     identity: Identity,
-    pub(crate) nature: Nature,
+    pub(crate) parameters: EngineParameters,
     /// Numbers of those that are there.
     numbers: Vec<u64>,
     survey: Survey,
@@ -73,7 +73,7 @@ impl<'s> Files<'s> {
         else {
             return Err(error_at("open", directory, io::ErrorKind::NotFound.into()));
         };
-        let (identity, nature) = (contents.identity, contents.nature);
+        let (identity, parameters) = (contents.identity, contents.parameters);
         // A damaged one proves nothing, and is reported elsewhere.
         let checkpoint = Checkpoint::read(storage, directory, &identity).ok().flatten();
         let place = survey::place_of(checkpoint.as_ref());
@@ -81,7 +81,17 @@ impl<'s> Files<'s> {
         let survey = Survey::of(storage, directory, &contents, &mut promise)?;
         let numbers = survey.extents().iter().map(|extent| extent.number).collect();
         let _lock = lock;
-        Ok(Self { storage, directory, identity, nature, numbers, survey, promise, damages, _lock })
+        Ok(Self {
+            storage,
+            directory,
+            identity,
+            parameters,
+            numbers,
+            survey,
+            promise,
+            damages,
+            _lock,
+        })
     }
 
     pub(crate) fn identity(&self) -> &Identity {

@@ -26,7 +26,7 @@ use super::checkpoint::{self, Checkpoint};
 use super::record::Record;
 use super::scan::ScanError;
 use super::segments::{Faults, Location, Place, Segment, Segments, segment_number};
-use super::{Identity, Nature, Settings, error_at, manifest};
+use super::{EngineParameters, Identity, Settings, error_at, manifest};
 use crate::io::{File, Storage, directory_of};
 use crate::{Damage, Error, Result, compress};
 use holes::{Extent, Fate, Hole, Promise, Walk};
@@ -48,7 +48,7 @@ pub(crate) struct Recovery {
     pub(crate) identity: Identity,
     /// Kind and parameters that the database was created with; only the parameters may differ from
     /// those that were asked for.
-    pub(crate) nature: Nature,
+    pub(crate) parameters: EngineParameters,
     lock: Box<dyn Any + Send + Sync>,
     manifest: manifest::Found,
     promise: Promise,
@@ -73,14 +73,14 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// Opens what is in the directory, or makes a new log of it, of this nature. A log of another
-    /// kind is refused.
+    /// Opens what is in the directory, or makes a new log of it, with these parameters. A log of
+    /// another kind is refused.
     pub(crate) fn open(
         storage: Arc<dyn Storage>,
         directory: &Path,
         settings: Settings,
         options: &crate::Options,
-        nature: Nature,
+        parameters: EngineParameters,
     ) -> Result<Self> {
         let at = |operation| move |error| error_at(operation, directory, error);
         if !options.create {
@@ -92,18 +92,18 @@ impl Recovery {
             _ => error_at("lock", directory, error),
         })?;
         let found = match manifest::read(storage.as_ref(), directory)? {
-            Some(found) if found.contents.nature.kind != nature.kind => {
+            Some(found) if found.contents.parameters.kind != parameters.kind => {
                 return Err(Error::WrongKind {
                     path: directory.to_owned(),
-                    found: format!("a database of kind {:?}", found.contents.nature.kind),
-                    wanted: format!("one of kind {:?}", nature.kind),
+                    found: format!("a database of kind {:?}", found.contents.parameters.kind),
+                    wanted: format!("one of kind {:?}", parameters.kind),
                 });
             }
             Some(found) => {
                 found.sync(storage.as_ref(), directory)?;
                 found
             }
-            None => create(storage.as_ref(), directory, options, &nature)?,
+            None => create(storage.as_ref(), directory, options, &parameters)?,
         };
         let identity = found.contents.identity;
         let checkpoint = Checkpoint::open(storage.as_ref(), directory, &identity)?;
@@ -113,7 +113,7 @@ impl Recovery {
             directory: directory.to_owned(),
             settings,
             identity,
-            nature: found.contents.nature,
+            parameters: found.contents.parameters,
             lock,
             damages: found.damages.clone(),
             next_sequence: found.contents.next_sequence,
@@ -320,7 +320,7 @@ fn create(
     storage: &dyn Storage,
     directory: &Path,
     options: &crate::Options,
-    nature: &Nature,
+    parameters: &EngineParameters,
 ) -> Result<manifest::Found> {
     let names = storage.list(directory).map_err(|error| error_at("list", directory, error))?;
     if names.iter().any(|name| segment_number(name).is_some()) {
@@ -336,7 +336,7 @@ fn create(
     if !options.create && !options.truncate {
         return Err(error_at("open", directory, io::ErrorKind::NotFound.into()));
     }
-    let found = manifest::create(storage, directory, nature)?;
+    let found = manifest::create(storage, directory, parameters)?;
     // The directory itself may be new.
     let parent = directory_of(directory);
     storage.sync_dir(parent).map_err(|error| error_at("sync", parent, error))?;

@@ -10,7 +10,7 @@ use super::identify::identify;
 use super::survey::cannot_be_opened;
 use crate::io::{File, Open, Storage, is_unreadable};
 use crate::log::checkpoint::{self, Checkpoint};
-use crate::log::manifest::{self, Nature};
+use crate::log::manifest::{self, EngineParameters};
 use crate::log::record::{ALIGNMENT, Record};
 use crate::log::scan::{ScanError, Scanner, Stop};
 use crate::log::segments::{
@@ -31,7 +31,7 @@ pub(crate) struct Remains<'s> {
     directory: &'s Path,
     identity: Identity,
     /// `None` if no manifest can be read.
-    pub(crate) nature: Option<Nature>,
+    pub(crate) parameters: Option<EngineParameters>,
     /// In the order of the log.
     segments: Vec<Remnant>,
     /// Numbers of segments that the manifest names and that are not there.
@@ -103,8 +103,8 @@ impl<'s> Remains<'s> {
             stored.as_ref().map(|contents| Promise::new(contents, storage.boot_id(), (0, 0)));
         let listed = stored.as_ref().map(|contents| contents.segments.keys().copied());
         let listed: Vec<u64> = listed.into_iter().flatten().collect();
-        let (identity, nature) = match stored {
-            Some(contents) => (contents.identity, Some(contents.nature)),
+        let (identity, parameters) = match stored {
+            Some(contents) => (contents.identity, Some(contents.parameters)),
             None => {
                 let found = identify(&files).map_err(|error| error_at("read", directory, error))?;
                 let corrupted = || Error::Corrupted {
@@ -119,7 +119,7 @@ impl<'s> Remains<'s> {
             storage,
             directory,
             identity,
-            nature,
+            parameters,
             segments: Vec::with_capacity(files.len()),
             missing: Vec::new(),
             promise,

@@ -12,7 +12,7 @@ use super::Purpose;
 use crate::io::FaultyStorage;
 use crate::log::record::Kind;
 use crate::log::segments::{Check, with_record};
-use crate::log::{Appended, Log, Lsn, Nature, Recovery, Settings, StoredKind};
+use crate::log::{Appended, EngineParameters, Log, Lsn, Recovery, Settings, StoredKind};
 use crate::sync::{Mutex, model};
 use crate::{Compression, Meta, Options, Wait};
 use shuttle::rand::{Rng, thread_rng};
@@ -95,10 +95,10 @@ fn records_of(storage: &FaultyStorage) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 fn open(storage: &FaultyStorage, options: &Options, each: &mut dyn FnMut(&[u8], &[u8])) -> Log {
-    let nature = Nature::of(StoredKind::Hash);
+    let parameters = EngineParameters::of(StoredKind::Hash);
     let settings = Settings::of(options);
     let storage = Arc::new(storage.clone());
-    let recovery = Recovery::open(storage, Path::new(PATH), settings, options, nature);
+    let recovery = Recovery::open(storage, Path::new(PATH), settings, options, parameters);
     let mut recovery = recovery.expect("the log opens");
     recovery
         .replay(&mut |_, _, _, record| {

@@ -21,7 +21,7 @@ pub(crate) struct Catalog {
     /// Kind of database.
     pub(crate) kind: Kind,
     /// Id of the database.
-    pub(super) identity: u64,
+    pub(super) database_id: u64,
     /// Time stamp up to which the backup contains the update log, if there was one.
     pub(crate) position_us: Option<u64>,
     /// Bytes that were new in this backup.
@@ -89,7 +89,7 @@ impl Catalog {
         let mut text = format!("{FIRST_LINE}\nmade\t{}\n", self.made_us);
         // Writing to a `String` cannot fail.
         let _ = writeln!(text, "kind\t{}", kind_name(self.kind));
-        let _ = writeln!(text, "identity\t{:016x}", self.identity);
+        let _ = writeln!(text, "identity\t{:016x}", self.database_id);
         if let Some(position_us) = self.position_us {
             let _ = writeln!(text, "position\t{position_us}");
         }
@@ -142,7 +142,7 @@ impl Catalog {
 struct CatalogFields {
     made_us: Option<u64>,
     kind: Option<Kind>,
-    identity: Option<u64>,
+    database_id: Option<u64>,
     position_us: Option<u64>,
     copied_bytes: Option<u64>,
     files: Vec<FileEntry>,
@@ -154,7 +154,7 @@ impl CatalogFields {
         match name {
             "made" => self.made_us = Some(value.parse().ok()?),
             "kind" => self.kind = Some(KINDS.iter().find(|(_, word)| *word == value)?.0),
-            "identity" => self.identity = Some(u64::from_str_radix(value, 16).ok()?),
+            "identity" => self.database_id = Some(u64::from_str_radix(value, 16).ok()?),
             "position" => self.position_us = Some(value.parse().ok()?),
             "copied" => self.copied_bytes = Some(value.parse().ok()?),
             "file" => self.files.push(entry(value)?),
@@ -167,7 +167,7 @@ impl CatalogFields {
         Some(Catalog {
             made_us: self.made_us?,
             kind: self.kind?,
-            identity: self.identity?,
+            database_id: self.database_id?,
             position_us: self.position_us,
             copied_bytes: self.copied_bytes?,
             files: self.files,
@@ -220,7 +220,7 @@ mod tests {
         Catalog {
             made_us: 7,
             kind: Kind::Table,
-            identity: 0xfeed,
+            database_id: 0xfeed,
             position_us: Some(6),
             copied_bytes: 9,
             files: vec![

@@ -38,7 +38,7 @@ pub(crate) fn create(
     let failed = || format!("cannot read {}", path.display());
     let inventory = Inventory::of(path).with_context(failed)?;
     let known =
-        if making.full { Default::default() } else { repository.known(inventory.identity)? };
+        if making.full { Default::default() } else { repository.known(inventory.database_id)? };
     // Files in the repository were already verified when they were copied.
     let mut present = BTreeMap::new();
     let mut bytes = 0;
@@ -61,7 +61,7 @@ pub(crate) fn create(
     let mut catalog = Catalog {
         made_us,
         kind: inventory.kind,
-        identity: inventory.identity,
+        database_id: inventory.database_id,
         position_us: snapshot.position_us()?,
         copied_bytes: 0,
         files: Vec::new(),

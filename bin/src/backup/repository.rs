@@ -155,12 +155,12 @@ impl Repository {
     }
 
     /// Returns the backed-up files of a database's log.
-    pub(super) fn known(&self, identity: u64) -> Result<KnownFiles> {
+    pub(super) fn known(&self, database_id: u64) -> Result<KnownFiles> {
         let mut known = KnownFiles::new();
         for name in self.names()? {
             // The files of a damaged backup are copied again.
             let Ok(catalog) = self.catalog(&name)? else { continue };
-            if catalog.identity == identity {
+            if catalog.database_id == database_id {
                 known.extend(
                     catalog
                         .files
@@ -360,7 +360,7 @@ mod tests {
             let mut catalog = Catalog {
                 made_us: 1_795_264_208_000_000,
                 kind: Kind::Hash,
-                identity: 1,
+                database_id: 1,
                 position_us: None,
                 copied_bytes: 0,
                 files: Vec::new(),

@@ -19,7 +19,7 @@ pub struct Inventory {
     /// Kind of database.
     pub kind: Kind,
     /// Random number that the database was given at its creation, and its copies have too.
-    pub identity: u64,
+    pub database_id: u64,
     /// Names of the files in its folder that make it: the files of the log in their order, the
     /// checkpoint if there is one, and at last the manifest, without which a folder is no database.
     pub files: Vec<String>,
@@ -44,7 +44,7 @@ impl Inventory {
         // The first copy last: without it a folder is no database for those who look at names.
         names.push(manifest::SECOND_NAME.to_owned());
         names.push(manifest::NAME.to_owned());
-        Ok(Self { kind, identity: files.identity().id, files: names })
+        Ok(Self { kind, database_id: files.database_id().id, files: names })
     }
 
     /// Whether a file of such a name is one of a log, which does not change once it is in a copy.

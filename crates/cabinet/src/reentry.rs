@@ -29,36 +29,36 @@ thread_local! {
     static AROUND: RefCell<Vec<Mark>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns the identity of a database: the address of its engine.
+/// Returns the ID of an engine: its address.
 #[inline]
-pub(crate) fn identity_of<T: ?Sized>(engine: &T) -> usize {
+pub(crate) fn engine_id_of<T: ?Sized>(engine: &T) -> usize {
     std::ptr::from_ref(engine).cast::<()>().addr()
 }
 
 /// Callbacks that are lent a record where it lies.
-fn of_record(identity: usize) -> Mark {
-    identity << 1
+fn of_record(engine_id: usize) -> Mark {
+    engine_id << 1
 }
 
 /// Visitors of the results of queries.
-fn of_result(identity: usize) -> Mark {
-    identity << 1 | 1
+fn of_result(engine_id: usize) -> Mark {
+    engine_id << 1 | 1
 }
 
 /// Fails if this thread is in a callback that was lent a record of this database.
 #[inline]
-pub(crate) fn check(identity: usize) -> Result<()> {
-    if INNERMOST.get() == 0 { Ok(()) } else { check_marks(&[of_record(identity)]) }
+pub(crate) fn check(engine_id: usize) -> Result<()> {
+    if INNERMOST.get() == 0 { Ok(()) } else { check_marks(&[of_record(engine_id)]) }
 }
 
 /// Fails if this thread is in any callback of this database.
-pub(crate) fn check_all(identity: usize) -> Result<()> {
-    check_marks(&[of_record(identity), of_result(identity)])
+pub(crate) fn check_all(engine_id: usize) -> Result<()> {
+    check_marks(&[of_record(engine_id), of_result(engine_id)])
 }
 
 /// Returns whether this thread is in a callback that was lent a record of this database.
-pub(crate) fn is_within(identity: usize) -> bool {
-    check(identity).is_err()
+pub(crate) fn is_within(engine_id: usize) -> bool {
+    check(engine_id).is_err()
 }
 
 #[cold]
@@ -75,15 +75,15 @@ fn check_marks(marks: &[Mark]) -> Result<()> {
 
 /// Runs a callback that is lent a record of this database.
 #[inline]
-pub(crate) fn lending<T>(identity: usize, callback: impl FnOnce() -> T) -> T {
-    let _running = Running::start(of_record(identity));
+pub(crate) fn lending<T>(engine_id: usize, callback: impl FnOnce() -> T) -> T {
+    let _running = Running::start(of_record(engine_id));
     callback()
 }
 
 /// Runs a visitor of the results of a query of this database.
 #[inline]
-pub(crate) fn showing<T>(identity: usize, callback: impl FnOnce() -> T) -> T {
-    let _running = Running::start(of_result(identity));
+pub(crate) fn showing<T>(engine_id: usize, callback: impl FnOnce() -> T) -> T {
+    let _running = Running::start(of_result(engine_id));
     callback()
 }
 

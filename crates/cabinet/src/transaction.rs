@@ -65,7 +65,7 @@ impl Database {
             target: self.clone(),
             // So that callbacks of the transaction are callbacks of the database, and the other way
             // around.
-            within: Database::with_identity(Arc::clone(&buffer) as _, self.identity()),
+            within: Database::with_engine_id(Arc::clone(&buffer) as _, self.engine_id()),
             buffer,
         }
     }

@@ -26,7 +26,7 @@ fn an_inventory_names_the_files_that_make_a_database() {
         }
         drop(database);
         let [one, two] = copies.each_ref().map(|copy| Inventory::of(copy).expect("an inventory"));
-        assert_eq!((one.kind, one.identity), (kind, two.identity));
+        assert_eq!((one.kind, one.database_id), (kind, two.database_id));
         // The inventory lists all that a database is made of: other files can be removed.
         for file in fs::read_dir(&copies[0]).expect("a folder") {
             let file = file.expect("a file");

@@ -19,7 +19,7 @@ impl Database {
     /// Announces keys that are about to be read or written, so that the cache misses of finding
     /// them overlap. It changes no result.
     pub fn prefetch(&self, keys: &[&[u8]]) {
-        if !reentry::is_within(self.identity) {
+        if !reentry::is_within(self.engine_id) {
             self.engine.prefetch(keys);
         }
     }
@@ -97,7 +97,7 @@ impl Database {
 
     /// Removes expired records of an engine that otherwise looks for them only while it writes.
     pub fn find_expired(&self) {
-        if !self.is_read_only && !reentry::is_within(self.identity) {
+        if !self.is_read_only && !reentry::is_within(self.engine_id) {
             self.engine.maintenance().find_expired();
         }
     }

@@ -112,9 +112,9 @@ impl Database {
     /// Sets a function that is called whenever the durable position moves, and when a sync fails.
     pub fn on_durable(&self, listener: DurableListener) -> Result<()> {
         self.enter()?;
-        let identity = self.identity;
+        let engine_id = self.engine_id;
         self.engine.persistence().on_durable(Arc::new(move |position| {
-            reentry::lending(identity, || listener(position));
+            reentry::lending(engine_id, || listener(position));
         }));
         Ok(())
     }
@@ -128,7 +128,7 @@ impl Database {
 
     /// Returns names and figures for `stat`; none in a callback of this database.
     pub fn figures(&self) -> Vec<(&'static str, String)> {
-        if reentry::is_within(self.identity) {
+        if reentry::is_within(self.engine_id) {
             return Vec::new();
         }
         self.engine.maintenance().figures()

@@ -84,7 +84,7 @@ pub struct Database {
     #[cfg(feature = "table")]
     table: Option<Arc<Table>>,
     /// Identity of the engine: its callbacks may not call this handle, see [`reentry`].
-    identity: usize,
+    engine_id: usize,
     wait: Wait,
     deferred: bool,
     is_read_only: bool,
@@ -103,20 +103,20 @@ impl From<Arc<Table>> for Database {
 
 impl Database {
     pub(crate) fn of_engine(engine: Arc<dyn Engine>) -> Self {
-        let identity = reentry::identity_of(&*engine);
-        Self::with_identity(engine, identity)
+        let engine_id = reentry::engine_id_of(&*engine);
+        Self::with_engine_id(engine, engine_id)
     }
 
     /// As [`of_engine`](Self::of_engine), of an engine whose callbacks are those of the
-    /// database with this identity.
-    pub(crate) fn with_identity(engine: Arc<dyn Engine>, identity: usize) -> Self {
+    /// engine with this ID.
+    pub(crate) fn with_engine_id(engine: Arc<dyn Engine>, engine_id: usize) -> Self {
         let is_read_only = engine.maintenance().is_read_only();
         let is_always_durable = engine.persistence().durability() == Durability::Always;
         Self {
             engine,
             #[cfg(feature = "table")]
             table: None,
-            identity,
+            engine_id,
             wait: Wait::Block,
             deferred: false,
             is_read_only,
@@ -157,15 +157,15 @@ impl Database {
         &*self.engine
     }
 
-    /// Returns the identity of the engine.
-    pub(crate) fn identity(&self) -> usize {
-        self.identity
+    /// Returns the ID of the engine, see [`reentry`].
+    pub(crate) fn engine_id(&self) -> usize {
+        self.engine_id
     }
 
     /// Fails if this thread is in a callback of this database.
     #[inline]
     pub(crate) fn enter(&self) -> Result<()> {
-        reentry::check(self.identity)
+        reentry::check(self.engine_id)
     }
 
     /// As [`enter`](Self::enter), of a method that changes the database. Also fails if it was
@@ -181,7 +181,7 @@ impl Database {
     /// Runs a function of the caller, from which this database may not be called.
     #[inline]
     fn call<T>(&self, callback: impl FnOnce() -> T) -> T {
-        reentry::lending(self.identity, callback)
+        reentry::lending(self.engine_id, callback)
     }
 
     pub(crate) fn wait(&self) -> Wait {

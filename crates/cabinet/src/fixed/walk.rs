@@ -44,7 +44,7 @@ impl FixedDatabase {
     /// The id at an edge, expired or not. None in a callback of this database, which may be running
     /// under the lock of the shard that knows.
     pub(super) fn edge(&self, edge: Key, wait: Wait) -> Result<Option<u64>> {
-        if reentry::is_within(reentry::identity_of(self)) {
+        if reentry::is_within(reentry::engine_id_of(self)) {
             return Ok(None);
         }
         match edge {
@@ -178,12 +178,12 @@ impl Numbered for FixedDatabase {
         ids: RangeInclusive<u64>,
         visit: &mut dyn FnMut(Entry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        let identity = reentry::identity_of(self);
-        reentry::check(identity)?;
+        let engine_id = reentry::engine_id_of(self);
+        reentry::check(engine_id)?;
         self.each_stretch(ids, |stretch, flow| {
             self.engine.visit_entries(stretch, &mut |entry| {
                 if flow.is_continue() {
-                    *flow = reentry::lending(identity, || visit(entry));
+                    *flow = reentry::lending(engine_id, || visit(entry));
                 }
             })
         })
@@ -194,12 +194,12 @@ impl Numbered for FixedDatabase {
         ids: RangeInclusive<u64>,
         visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        let identity = reentry::identity_of(self);
-        reentry::check(identity)?;
+        let engine_id = reentry::engine_id_of(self);
+        reentry::check(engine_id)?;
         self.each_stretch(ids, |stretch, flow| {
             self.engine.visit_keys(stretch, &mut |key| {
                 if flow.is_continue() {
-                    *flow = reentry::lending(identity, || visit(key));
+                    *flow = reentry::lending(engine_id, || visit(key));
                 }
             })
         })

@@ -100,10 +100,14 @@ impl HashDatabase {
         background: bool,
     ) -> Result<Self> {
         let parameters = EngineParameters::of(StoredKind::Hash);
-        let engine =
-            EngineHandle::open(storage, path, options, background, parameters, |identity, _| {
-                Ok(HashIndex { seed: identity.hash_seed })
-            })?;
+        let engine = EngineHandle::open(
+            storage,
+            path,
+            options,
+            background,
+            parameters,
+            |database_id, _| Ok(HashIndex { seed: database_id.hash_seed }),
+        )?;
         Ok(Self { engine })
     }
 

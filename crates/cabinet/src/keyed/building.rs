@@ -69,7 +69,7 @@ impl<I: Index> Building<I> {
             changed: 0,
             bytes_max: if I::Table::HAS_RUNS { options.index_bytes_max() } else { u64::MAX },
             taken: 0,
-            salt: recovery.identity.salt,
+            salt: recovery.database_id.salt,
             faults: Arc::clone(&recovery.index_faults),
             make_file: Box::new(recovery.run_file_maker()),
             free_bytes: Box::new(recovery.free_space()),

@@ -90,7 +90,7 @@ impl<I: Index> KeyedEngine<I> {
             Err(error @ Error::Corrupted { .. }) => error,
             Err(error) => return Err(error),
         };
-        let salt = self.log.identity().salt;
+        let salt = self.log.database_id().salt;
         let is_key = |other: &[u8]| other == key;
         let compared = compare(&self.index, salt, segments, location, place, &is_key, wait)?;
         Ok((!matches!(compared, Compared::Others)).then(|| Box::new(error)))

@@ -219,7 +219,7 @@ impl<I: Index> Cursor<'_, I> {
                 let segment = segments.iter().find(|one| one.number == number);
                 // The records that were alive in a removed segment have moved.
                 let Some(segment) = segment else { return Stage::Before(number + 1) };
-                let salt = self.engine.log.identity().salt;
+                let salt = self.engine.log.database_id().salt;
                 let upto = self.end_within(segment);
                 let reader = Reader::resumed(Arc::clone(segment), salt, reader, upto);
                 Stage::Within(Reading { reader, are_all_live })
@@ -253,7 +253,7 @@ impl<I: Index> Cursor<'_, I> {
         if segment.is_missing {
             return Stage::Damaged(self.entries_of(segment, 0));
         }
-        let (upto, salt) = (self.end_within(segment), self.engine.log.identity().salt);
+        let (upto, salt) = (self.end_within(segment), self.engine.log.database_id().salt);
         let reader = if self.progress.is_iteration() {
             Reader::resumed(Arc::clone(segment), salt, PausedReader::default(), upto)
         } else {

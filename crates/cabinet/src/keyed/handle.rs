@@ -28,7 +28,7 @@ impl<I: Index> EngineHandle<I> {
         options: &Options,
         background: bool,
         parameters: EngineParameters,
-        index: impl FnOnce(&crate::log::Identity, &EngineParameters) -> Result<I>,
+        index: impl FnOnce(&crate::log::DatabaseId, &EngineParameters) -> Result<I>,
     ) -> Result<Self> {
         let shared = Arc::new(recover::open(storage, path, options, parameters, index)?);
         if options.truncate {

@@ -467,7 +467,7 @@ impl<I: Index> KeyedEngine<I> {
                 let file = known.unwrap_or_else(|| {
                     let path = self.log.directory().join(checkpoint::NAME);
                     let faults = Arc::clone(self.log.maintenance().index_faults());
-                    Arc::new(RunFile { file, path, salt: self.log.identity().salt, faults })
+                    Arc::new(RunFile { file, path, salt: self.log.database_id().salt, faults })
                 });
                 let new = Arc::new(Run::of(file, offset, &entries));
                 if is_in_runs {

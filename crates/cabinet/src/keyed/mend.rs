@@ -344,7 +344,7 @@ impl<I: Index> KeyedEngine<I> {
             &mut |gap| gaps.push(gap),
         )?;
         let segments = self.log.segments();
-        let salt = self.log.identity().salt;
+        let salt = self.log.database_id().salt;
         for Gap { lsn, location } in gaps {
             changes.gaps += 1;
             changes.last_gap = changes.last_gap.max(lsn);

@@ -172,7 +172,7 @@ impl<I: Index> KeyedEngine<I> {
         check: Check,
         visit: impl FnOnce(&Record<'_>) -> T,
     ) -> Result<T> {
-        with_record(segments, self.log.identity().salt, location, wait, check, visit)
+        with_record(segments, self.log.database_id().salt, location, wait, check, visit)
     }
 
     /// Returns the length of the record at a location, if it is the one of a key.
@@ -221,7 +221,8 @@ impl<I: Index> KeyedEngine<I> {
         Ok(None)
     }
 
-    /// Returns the LSN that the next record of a key must exceed. The caller holds the shard's lock.
+    /// Returns the LSN that the next record of a key must exceed. The caller holds the shard's
+    /// lock.
     #[inline]
     fn min_lsn(&self, shard: usize, segments: &Segments, found: Option<&Found<Slot<I>>>) -> Lsn {
         let forgot = || Lsn::from_bits(self.shards[shard].forgot.load(Ordering::Relaxed));
@@ -467,7 +468,7 @@ impl<I: Index> KeyedEngine<I> {
         bytes_min: usize,
         wait: Wait,
     ) -> Result<Option<LongValue>> {
-        let salt = self.log.identity().salt;
+        let salt = self.log.database_id().salt;
         let (segments, locations) = self.locations(place, wait)?;
         for location in locations {
             self.note_use(&segments, location);

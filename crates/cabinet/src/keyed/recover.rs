@@ -7,7 +7,7 @@ use super::{Index, KeyedEngine, Match, Table};
 use crate::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::log::record::Kind;
-use crate::log::{EngineParameters, Identity, Location, Recovery, Segment, Segments, Settings};
+use crate::log::{DatabaseId, EngineParameters, Location, Recovery, Segment, Segments, Settings};
 use crate::sync::Mutex;
 use crate::{Error, Options, Result, Wait};
 use std::path::Path;
@@ -20,12 +20,12 @@ pub(super) fn open<I: Index>(
     path: &Path,
     options: &Options,
     parameters: EngineParameters,
-    index: impl FnOnce(&Identity, &EngineParameters) -> Result<I>,
+    index: impl FnOnce(&DatabaseId, &EngineParameters) -> Result<I>,
 ) -> Result<KeyedEngine<I>> {
     let clock = options.clock.clone();
     let mut recovery = Recovery::open(storage, path, Settings::of(options), options, parameters)?;
-    let identity = recovery.identity;
-    let index = index(&identity, &recovery.parameters)?;
+    let database_id = recovery.database_id;
+    let index = index(&database_id, &recovery.parameters)?;
     let mut building = match Building::load(&index, &mut recovery, options) {
         Err(error @ Error::Corrupted { .. }) => {
             recovery.distrust_checkpoint(&error);

@@ -94,7 +94,7 @@ fn collect(
         if name.starts_with(b"#") {
             continue;
         }
-        let Some(id) = identity(name) else {
+        let Some(id) = leaf_id(name) else {
             output.damage(record.offset, format!("a page named {:?}", Shortened(name)));
             continue;
         };
@@ -116,7 +116,7 @@ fn collect(
 }
 
 /// The identity that a leaf's name stands for: hexadecimal, without zeros in front.
-fn identity(name: &[u8]) -> Option<u64> {
+fn leaf_id(name: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(name).ok()?;
     let id = u64::from_str_radix(text, 16).ok().filter(|id| *id != NO_LEAF)?;
     (format!("{id:x}") == text).then_some(id)
@@ -264,10 +264,10 @@ mod tests {
 
     #[test]
     fn a_leafs_name_is_its_identity_in_hexadecimal() {
-        assert_eq!(identity(b"1a"), Some(0x1a));
-        assert_eq!(identity(b"ffffffffffffffff"), Some(u64::MAX));
+        assert_eq!(leaf_id(b"1a"), Some(0x1a));
+        assert_eq!(leaf_id(b"ffffffffffffffff"), Some(u64::MAX));
         for name in [&b""[..], b"0", b"01", b"1A", b"+1", b"1g", b"10000000000000000", b"\xff"] {
-            assert_eq!(identity(name), None, "{name:?}");
+            assert_eq!(leaf_id(name), None, "{name:?}");
         }
     }
 

@@ -5,7 +5,7 @@
 //!  0   8  magic "tyrantck"
 //!  8   4  version of the format, 1
 //! 12   4  zeros
-//! 16   8  identity of the log
+//! 16   8  database ID
 //! 24   8  the next sequence number
 //! 32   8  number of the segment from which on the log is to be replayed
 //! 40   8  byte offset in it
@@ -115,9 +115,9 @@ impl Checkpoint {
     pub(super) fn open(
         storage: &dyn Storage,
         directory: &Path,
-        identity: &super::Identity,
+        database_id: &super::DatabaseId,
     ) -> Result<Option<Self>> {
-        match Self::read(storage, directory, identity) {
+        match Self::read(storage, directory, database_id) {
             Err(Error::Corrupted { file, offset, what }) => {
                 // It only saves time: the log has everything.
                 tracing::warn!("{} is ignored: {what} at byte {offset}", file.display());
@@ -131,11 +131,11 @@ impl Checkpoint {
     pub(super) fn read(
         storage: &dyn Storage,
         directory: &Path,
-        identity: &super::Identity,
+        database_id: &super::DatabaseId,
     ) -> Result<Option<Self>> {
         let path = directory.join(NAME);
         match storage.open(&path, Open::Existing) {
-            Ok(file) => Self::decode(file, path, identity).map(Some),
+            Ok(file) => Self::decode(file, path, database_id).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) if is_unreadable(&error) => {
                 Err(Error::Corrupted { file: path, offset: 0, what: UNREADABLE.into() })
@@ -144,7 +144,7 @@ impl Checkpoint {
         }
     }
 
-    fn decode(file: Arc<dyn File>, path: PathBuf, identity: &super::Identity) -> Result<Self> {
+    fn decode(file: Arc<dyn File>, path: PathBuf, database_id: &super::DatabaseId) -> Result<Self> {
         let corrupted = |offset: u64, what: &str| Error::Corrupted {
             file: path.clone(),
             offset,
@@ -159,7 +159,7 @@ impl Checkpoint {
         let trailer = read_exactly(&*file, &path, trailer_at, TRAILER_BYTES)?;
         if &header[..8] != MAGIC
             || read_u32(&header[8..]) != VERSION
-            || read_u64(&header[16..]) != identity.id
+            || read_u64(&header[16..]) != database_id.id
         {
             return Err(corrupted(0, "it is not a checkpoint of this log"));
         }
@@ -194,7 +194,7 @@ impl Checkpoint {
             return Err(corrupted(24, "a position that no log has"));
         }
         Ok(Self {
-            salt: identity.salt,
+            salt: database_id.salt,
             next_sequence,
             replay_segment: read_u64(&header[32..]),
             replay_offset,

@@ -79,7 +79,7 @@ use writer::Writer;
 
 /// Random numbers that tell a log's files from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct DatabaseId {
     pub(crate) id: u64,
     pub(crate) hash_seed: u64,
     pub(crate) salt: u32,
@@ -124,7 +124,7 @@ impl Settings {
 
 /// See the module.
 pub(crate) struct Log {
-    identity: Identity,
+    database_id: DatabaseId,
     manifest: manifest::Manifest,
     settings: Settings,
     segments: SegmentSet,
@@ -138,8 +138,8 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn identity(&self) -> &Identity {
-        &self.identity
+    pub(crate) fn database_id(&self) -> &DatabaseId {
+        &self.database_id
     }
 
     pub(crate) fn settings(&self) -> &Settings {

@@ -501,7 +501,7 @@ impl Persistence for MemoryHash {
 
     fn size_bytes(&self) -> u64 {
         // A callback may run under the lock of a shard.
-        let is_within = reentry::is_within(reentry::identity_of(self));
+        let is_within = reentry::is_within(reentry::engine_id_of(self));
         let shards_known = if is_within { &[][..] } else { &self.shards };
         // One that is held for long is left out rather than waited for.
         let shards_known =

@@ -454,12 +454,12 @@ impl Table {
 
     /// Fails if this thread is in a callback that was lent a row.
     fn enter(&self) -> Result<()> {
-        reentry::check(reentry::identity_of(self))
+        reentry::check(reentry::engine_id_of(self))
     }
 
     /// Runs a callback of the caller's that is lent a row.
     fn call<T>(&self, callback: impl FnOnce() -> T) -> T {
-        reentry::lending(reentry::identity_of(self), callback)
+        reentry::lending(reentry::engine_id_of(self), callback)
     }
 
     fn check_writable(&self) -> Result<()> {

@@ -34,8 +34,8 @@ impl Table {
         mut visit: impl FnMut(&[u8]) -> Result<ControlFlow<()>>,
     ) -> Result<Report> {
         self.enter()?;
-        let identity = reentry::identity_of(self);
-        let mut visit = |primary: &[u8]| reentry::showing(identity, || visit(primary));
+        let engine_id = reentry::engine_id_of(self);
+        let mut visit = |primary: &[u8]| reentry::showing(engine_id, || visit(primary));
         self.run(query, query.skip, query.max, &mut visit)
     }
 

@@ -64,7 +64,7 @@ impl Table {
             met += 1;
             if met > skip {
                 report.count += 1;
-                if reentry::showing(reentry::identity_of(self), || visit(primary))?.is_break() {
+                if reentry::showing(reentry::engine_id_of(self), || visit(primary))?.is_break() {
                     break;
                 }
             }

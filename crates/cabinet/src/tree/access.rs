@@ -459,7 +459,7 @@ impl Shared {
         let period = segment.period();
         let is_checked = period != 0 && state.checked.load(Ordering::Relaxed) == period;
         let check = if is_checked { Check::Lengths } else { Check::Whole };
-        let salt = self.log.identity().salt;
+        let salt = self.log.database_id().salt;
         with_record(segments, salt, location, Wait::Never, check, |record| {
             if record.compression != Compression::None {
                 return Ok(None);
@@ -485,7 +485,7 @@ impl Shared {
         // The checksum tells whether it is what it was then.
         let was_sound = wanted.checked != 0
             && segments.get(location).is_some_and(|segment| segment.period() == wanted.checked);
-        let salt = self.log.identity().salt;
+        let salt = self.log.database_id().salt;
         let at = (location, wanted.home.total as usize);
         with_record_of(segments, salt, at, wait, Check::Whole, |record| {
             let bytes;

@@ -306,7 +306,7 @@ impl Shared {
             return Ok(());
         }
         let segments = self.log.segments();
-        let (salt, id) = (self.log.identity().salt, state.id.to_le_bytes());
+        let (salt, id) = (self.log.database_id().salt, state.id.to_le_bytes());
         let moved =
             with_record(&segments, salt, home.location, Wait::Block, Check::Whole, |record| {
                 // The record that stands in for a damaged page is no page.

@@ -281,7 +281,7 @@ impl Shared {
         location: Location,
         admission: &mut Admission<'_>,
     ) -> Result<()> {
-        let salt = self.log.identity().salt;
+        let salt = self.log.database_id().salt;
         with_record(segments, salt, location, Wait::Block, Check::Whole, |record| {
             let Some((operation, value)) = Operation::decode(record.value) else {
                 let what = "it is not a change of a tree".into();

@@ -64,7 +64,7 @@ impl Log {
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(MAGIC);
         header[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        header[16..24].copy_from_slice(&self.identity.id.to_le_bytes());
+        header[16..24].copy_from_slice(&self.database_id.id.to_le_bytes());
         let started = self.writer.closed_end();
         header[24..32].copy_from_slice(&started.next_sequence.to_le_bytes());
         header[32..40].copy_from_slice(&started.place.0.to_le_bytes());
@@ -79,7 +79,7 @@ impl Log {
             // `replace_with` calls this once.
             if let Some(blocks) = blocks.take() {
                 blocks(&mut |entries| {
-                    encode_block(&mut bytes, entries, self.identity.salt);
+                    encode_block(&mut bytes, entries, self.database_id.salt);
                     file.write_at(&bytes, end).map_err(failed)?;
                     let offset = end + BLOCK_HEADER_BYTES as u64;
                     end += bytes.len() as u64;

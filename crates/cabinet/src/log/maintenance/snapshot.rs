@@ -204,7 +204,7 @@ impl Snapshot<'_> {
             let map = file.map(SEGMENT_HEADER_BYTES, 0)?;
             file.allocate(&map, SEGMENT_HEADER_BYTES as u64)?;
             let begun = Appender::of(&map).is_some_and(|mut appender| {
-                appender.append(&[&header.encode(&self.log.identity)], SEGMENT_HEADER_BYTES)
+                appender.append(&[&header.encode(&self.log.database_id)], SEGMENT_HEADER_BYTES)
             });
             file.sync()?;
             Ok(begun)

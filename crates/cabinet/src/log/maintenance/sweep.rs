@@ -32,7 +32,7 @@ impl Log {
         };
         let mut pace = self.space.pace(true);
         let file = Arc::clone(&segment.file);
-        let mut scanner = Scanner::new(file, self.identity.salt, 0, segment.bytes());
+        let mut scanner = Scanner::new(file, self.database_id.salt, 0, segment.bytes());
         loop {
             let before = scanner.offset();
             let next = scanner.next(&mut |offset, record, _| {

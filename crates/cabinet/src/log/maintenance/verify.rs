@@ -87,7 +87,7 @@ impl Log {
         let storage = self.segments.directory().storage();
         let manifest = || manifest::read(storage, self.directory()).map(|_| ());
         let read_checkpoint = || {
-            let checkpoint = Checkpoint::read(storage, self.directory(), &self.identity)?;
+            let checkpoint = Checkpoint::read(storage, self.directory(), &self.database_id)?;
             if let Some(mut checkpoint) = checkpoint {
                 while checkpoint.next_block()?.is_some() {}
             }
@@ -139,14 +139,14 @@ impl Log {
         let end = self.end_of(segment);
         let mut cold = Cold::of(segment);
         let file = Arc::clone(&segment.file);
-        match read_header(&*file, &self.identity).map(|found| found.header) {
+        match read_header(&*file, &self.database_id).map(|found| found.header) {
             Ok(Ok(header)) if header.number == segment.number => {}
             Ok(Ok(_)) => found(run, 0, "it is another segment"),
             Ok(Err(what)) => found(run, 0, what),
             Err(error) => found(run, 0, &format!("it cannot be read: {error}")),
         }
         run.verified.checked.segments += 1;
-        let mut scanner = Scanner::new(file, self.identity.salt, 0, end);
+        let mut scanner = Scanner::new(file, self.database_id.salt, 0, end);
         let mut announced = 0;
         loop {
             let before = scanner.offset();

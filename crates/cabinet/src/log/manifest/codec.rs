@@ -4,7 +4,7 @@
 //!   0   8  magic "tyrantdb"
 //!   8   4  version of the format, 2
 //!  12   4  kind of database: 1 hash, 2 tree, 3 fixed, 4 table
-//!  16   8  identity of the log, random
+//!  16   8  database ID, random
 //!  24   8  seed of key hashes, random
 //!  32   4  salt of checksums, random
 //!  36  24  what the kind was created with, as its engine has it; zeros for hash
@@ -30,7 +30,7 @@
 //! ended at byte 64, and had no second copy.
 
 use super::{EngineParameters, StoredKind};
-use crate::log::Identity;
+use crate::log::DatabaseId;
 use crate::log::record::{SEQUENCE_MAX, read_u32, read_u64};
 use crate::log::segments::SEGMENTS_MAX;
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ pub(in crate::log) enum State {
 /// Contents of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::log) struct Contents {
-    pub(in crate::log) identity: Identity,
+    pub(in crate::log) database_id: DatabaseId,
     pub(in crate::log) parameters: EngineParameters,
     pub(super) generation: u64,
     /// There is another copy.
@@ -117,9 +117,9 @@ impl Copy {
 
 impl Contents {
     /// Those of a new database.
-    pub(in crate::log) fn new(identity: Identity, parameters: EngineParameters) -> Self {
+    pub(in crate::log) fn new(database_id: DatabaseId, parameters: EngineParameters) -> Self {
         Self {
-            identity,
+            database_id,
             parameters,
             generation: 0,
             is_paired: false,
@@ -144,9 +144,9 @@ impl Contents {
         put(0, MAGIC);
         put(8, &VERSION.to_le_bytes());
         put(12, &(self.parameters.kind as u32).to_le_bytes());
-        put(16, &self.identity.id.to_le_bytes());
-        put(24, &self.identity.hash_seed.to_le_bytes());
-        put(32, &self.identity.salt.to_le_bytes());
+        put(16, &self.database_id.id.to_le_bytes());
+        put(24, &self.database_id.hash_seed.to_le_bytes());
+        put(32, &self.database_id.salt.to_le_bytes());
         put(36, &self.parameters.encoded);
         put(64, &self.generation.to_le_bytes());
         let mut flags = if self.is_paired { PAIRED } else { 0 };
@@ -206,14 +206,14 @@ pub(super) fn decode(bytes: &[u8]) -> Copy {
         4 => StoredKind::Table,
         _ => return Copy::Unknown("it is of a kind of database this program does not know"),
     };
-    let identity = Identity {
+    let database_id = DatabaseId {
         id: read_u64(&sector[16..]),
         hash_seed: read_u64(&sector[24..]),
         salt: read_u32(&sector[32..]),
     };
     let mut encoded = [0; 24];
     encoded.copy_from_slice(&sector[36..60]);
-    let mut contents = Contents::new(identity, EngineParameters { kind, encoded });
+    let mut contents = Contents::new(database_id, EngineParameters { kind, encoded });
     contents.state = State::Unknown;
     if version < VERSION {
         return Copy::Good(contents);
@@ -248,8 +248,8 @@ mod tests {
     use super::*;
 
     fn contents() -> Contents {
-        let identity = Identity { id: 1, hash_seed: 2, salt: 3 };
-        let mut contents = Contents::new(identity, EngineParameters::of(StoredKind::Fixed));
+        let database_id = DatabaseId { id: 1, hash_seed: 2, salt: 3 };
+        let mut contents = Contents::new(database_id, EngineParameters::of(StoredKind::Fixed));
         contents.generation = 9;
         contents.is_paired = true;
         contents.has_margin = true;

@@ -19,7 +19,7 @@ pub(super) use codec::{Contents, State};
 pub(super) use update::Manifest;
 
 use super::scan::UNREADABLE;
-use super::{Identity, error_at};
+use super::{DatabaseId, error_at};
 use crate::io::{File, Open, Storage, is_unreadable, read_around};
 use crate::{Damage, Error, Result};
 use codec::{Copy, decode};
@@ -119,7 +119,7 @@ pub(super) fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Fou
     };
     let other = 1 - best;
     let what = match &copies[other] {
-        Copy::Good(second) if second.identity == contents.identity => None,
+        Copy::Good(second) if second.database_id == contents.database_id => None,
         Copy::Good(_) => Some("it is the manifest of another database"),
         // Lists are longer than a sector: a crash may tear the one that is being written. Bytes
         // written since the database was opened may be lost in other ways.
@@ -187,8 +187,8 @@ pub(super) fn create(
     parameters: &EngineParameters,
 ) -> Result<Found> {
     let random = || RandomState::new().build_hasher().finish();
-    let identity = Identity { id: random(), hash_seed: random(), salt: random() as u32 };
-    let contents = Contents::new(identity, *parameters);
+    let database_id = DatabaseId { id: random(), hash_seed: random(), salt: random() as u32 };
+    let contents = Contents::new(database_id, *parameters);
     let contents = write(storage, directory, contents)?;
     Ok(Found { contents, best: 0, to_heal: [false; 2], damages: Vec::new() })
 }

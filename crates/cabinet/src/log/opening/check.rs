@@ -8,7 +8,7 @@ use crate::log::manifest::{self, EngineParameters};
 use crate::log::record::Record;
 use crate::log::scan::{ScanError, UNWRITTEN};
 use crate::log::segments::{Place, SEGMENT_HEADER_BYTES};
-use crate::log::{Identity, error_at};
+use crate::log::{DatabaseId, error_at};
 use crate::{Damage, Error, Result};
 use std::io;
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(crate) struct Walked {
 pub(crate) struct Files<'s> {
     storage: &'s dyn Storage,
     directory: &'s Path,
-    identity: Identity,
+    database_id: DatabaseId,
     pub(crate) parameters: EngineParameters,
     /// Numbers of those that are there.
     numbers: Vec<u64>,
@@ -73,9 +73,9 @@ impl<'s> Files<'s> {
         else {
             return Err(error_at("open", directory, io::ErrorKind::NotFound.into()));
         };
-        let (identity, parameters) = (contents.identity, contents.parameters);
+        let (database_id, parameters) = (contents.database_id, contents.parameters);
         // A damaged one proves nothing, and is reported elsewhere.
-        let checkpoint = Checkpoint::read(storage, directory, &identity).ok().flatten();
+        let checkpoint = Checkpoint::read(storage, directory, &database_id).ok().flatten();
         let place = survey::place_of(checkpoint.as_ref());
         let mut promise = Promise::new(&contents, storage.boot_id(), place);
         let survey = Survey::of(storage, directory, &contents, &mut promise)?;
@@ -84,7 +84,7 @@ impl<'s> Files<'s> {
         Ok(Self {
             storage,
             directory,
-            identity,
+            database_id,
             parameters,
             numbers,
             survey,
@@ -94,8 +94,8 @@ impl<'s> Files<'s> {
         })
     }
 
-    pub(crate) fn identity(&self) -> &Identity {
-        &self.identity
+    pub(crate) fn database_id(&self) -> &DatabaseId {
+        &self.database_id
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -114,14 +114,14 @@ impl<'s> Files<'s> {
 
     /// The checkpoint, if there is one.
     pub(crate) fn checkpoint(&self) -> Result<Option<Checkpoint>> {
-        Checkpoint::read(self.storage, self.directory, &self.identity)
+        Checkpoint::read(self.storage, self.directory, &self.database_id)
     }
 
     /// Checks the checkpoint, if there is one.
     pub(crate) fn check_checkpoint(&self, report: &mut dyn FnMut(Damage)) -> Result<()> {
         let check = || {
             if let Some(mut checkpoint) =
-                Checkpoint::read(self.storage, self.directory, &self.identity)?
+                Checkpoint::read(self.storage, self.directory, &self.database_id)?
             {
                 while checkpoint.next_block()?.is_some() {}
             }
@@ -154,7 +154,7 @@ impl<'s> Files<'s> {
         for damage in self.damages.iter().chain(&self.survey.damages) {
             report(damage.clone());
         }
-        let mut walk = Walk::new(self.identity.salt, self.survey.extents(), self.promise);
+        let mut walk = Walk::new(self.database_id.salt, self.survey.extents(), self.promise);
         for index in 0..walk.extents().len() {
             let extent = walk.extents()[index].clone();
             if !wanted(extent.number) {

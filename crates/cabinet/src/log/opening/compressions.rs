@@ -23,7 +23,7 @@ impl Recovery {
         }
         for segment in self.segments.iter() {
             let file = Arc::clone(&segment.file);
-            let mut scanner = Scanner::new(file, self.identity.salt, 0, segment.bytes());
+            let mut scanner = Scanner::new(file, self.database_id.salt, 0, segment.bytes());
             while scanner.offset() < LOOKED_AT_BYTES {
                 let mut visit =
                     |_: u64, record: &Record<'_>, _: &[u8]| compress::require(record.compression);

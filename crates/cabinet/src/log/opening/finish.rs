@@ -48,7 +48,7 @@ impl Recovery {
                 file.allocate(&map, capacity.min(ALLOCATION_BYTES_FIRST) as u64).map_err(failed)?;
                 let segment = Arc::new(Segment::new(&header, slot, path.clone(), file, map));
                 let appender = Appender::of(&segment.map);
-                let header = header.encode(&self.identity);
+                let header = header.encode(&self.database_id);
                 let begun = appender
                     .is_some_and(|mut appender| appender.append(&[&header], SEGMENT_HEADER_BYTES));
                 if !begun {
@@ -103,7 +103,7 @@ impl Recovery {
         let capacity_bytes = self.settings.capacity_bytes;
         let signals = Arc::new(Signals::default());
         let log = Log {
-            identity: self.identity,
+            database_id: self.database_id,
             manifest,
             space: Space::new(&self.settings, Arc::clone(&signals)),
             segments: SegmentSet::new(Directory::new(self.storage, self.directory), segments),
@@ -117,7 +117,7 @@ impl Recovery {
                 segment,
                 appender,
                 self.next_sequence,
-                self.identity.salt,
+                self.database_id.salt,
                 &self.settings,
                 signals,
             ),

@@ -4,7 +4,7 @@
 //! of a header or record that is whole, and the bytes it covers, follows the salt.
 
 use crate::io::File;
-use crate::log::Identity;
+use crate::log::DatabaseId;
 use crate::log::record::{ALIGNMENT, PREFIX_BYTES, Record, read_u32, read_u64};
 use crate::log::segments::{SEGMENT_HEADER_BYTES, SegmentHeader, read_beginning};
 use std::collections::BTreeMap;
@@ -35,15 +35,15 @@ fn start_of(sum: u32, parts: &[&[u8]]) -> u32 {
     !state
 }
 
-/// The identity of the log that these segments are of, as far as salvaging needs it: the seed of
+/// The ID of the database that these segments are of, as far as salvaging needs it: the seed of
 /// key hashes is lost. `None` if neither headers nor records agree on one.
-pub(super) fn identify(files: &[Arc<dyn File>]) -> io::Result<Option<Identity>> {
+pub(super) fn identify(files: &[Arc<dyn File>]) -> io::Result<Option<DatabaseId>> {
     let mut headers: BTreeMap<(u64, u32), usize> = BTreeMap::new();
     let mut salts: BTreeMap<u32, usize> = BTreeMap::new();
     for file in files {
         let (bytes, _) = read_beginning(&**file, ASKED_BYTES)?;
-        if let Some(identity) = of_header(&bytes) {
-            *headers.entry((identity.id, identity.salt)).or_default() += 1;
+        if let Some(database_id) = of_header(&bytes) {
+            *headers.entry((database_id.id, database_id.salt)).or_default() += 1;
         }
         for salt in salts_of_records(&bytes) {
             *salts.entry(salt).or_default() += 1;
@@ -54,26 +54,26 @@ pub(super) fn identify(files: &[Arc<dyn File>]) -> io::Result<Option<Identity>> 
         .into_iter()
         .max_by_key(|((_, salt), count)| *count + salts.get(salt).copied().unwrap_or(0));
     let by_records = salts.into_iter().max_by_key(|(_, count)| *count);
-    let identity = |id, salt| Some(Identity { id, hash_seed: 0, salt });
+    let database_id = |id, salt| Some(DatabaseId { id, hash_seed: 0, salt });
     Ok(match (confirmed, by_records) {
         (Some(((id, salt), _)), Some((other, count)))
             if salt == other || count < AGREEING_RECORDS =>
         {
-            identity(id, salt)
+            database_id(id, salt)
         }
-        (Some(((id, salt), _)), None) => identity(id, salt),
-        (_, Some((salt, count))) if count >= AGREEING_RECORDS => identity(0, salt),
+        (Some(((id, salt), _)), None) => database_id(id, salt),
+        (_, Some((salt, count))) if count >= AGREEING_RECORDS => database_id(0, salt),
         _ => None,
     })
 }
 
-/// Returns the identity that a header gives; `None` unless all its other fields are valid for a
+/// Returns the database ID that a header gives; `None` unless all its other fields are valid for a
 /// header.
-fn of_header(bytes: &[u8]) -> Option<Identity> {
+fn of_header(bytes: &[u8]) -> Option<DatabaseId> {
     let header = bytes.get(..SEGMENT_HEADER_BYTES)?;
     let salt = start_of(read_u32(&header[60..]), &[&header[..60]]);
-    let identity = Identity { id: read_u64(&header[24..]), hash_seed: 0, salt };
-    SegmentHeader::decode(header, &identity).is_ok().then_some(identity)
+    let database_id = DatabaseId { id: read_u64(&header[24..]), hash_seed: 0, salt };
+    SegmentHeader::decode(header, &database_id).is_ok().then_some(database_id)
 }
 
 /// The salts from which the checksums of the first records started, if they are whole.
@@ -111,8 +111,8 @@ mod tests {
     }
 
     #[test]
-    fn a_header_tells_the_identity() {
-        let identity = Identity { id: 0x1234_5678_9abc_def0, hash_seed: 0, salt: 0xfeed_beef };
+    fn a_header_tells_the_database_id() {
+        let database_id = DatabaseId { id: 0x1234_5678_9abc_def0, hash_seed: 0, salt: 0xfeed_beef };
         let header = SegmentHeader {
             number: 3,
             clears: false,
@@ -121,8 +121,8 @@ mod tests {
             previous_bytes: 1000,
             capacity: 1 << 20,
         };
-        let found = of_header(&header.encode(&identity)).unwrap();
-        assert_eq!((found.id, found.salt), (identity.id, identity.salt));
+        let found = of_header(&header.encode(&database_id)).unwrap();
+        assert_eq!((found.id, found.salt), (database_id.id, database_id.salt));
         assert!(of_header(&[0; SEGMENT_HEADER_BYTES]).is_none());
     }
 }

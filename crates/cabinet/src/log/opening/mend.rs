@@ -128,7 +128,7 @@ impl Recovery {
             }
             let mut filling = Vec::with_capacity(bytes);
             if bytes >= RECORD_BYTES_MIN {
-                let mut filler = Prepared::filler(self.identity.salt, bytes);
+                let mut filler = Prepared::filler(self.database_id.salt, bytes);
                 for part in filler.seal_hollow(1) {
                     filling.extend_from_slice(part);
                 }

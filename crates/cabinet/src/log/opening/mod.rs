@@ -26,7 +26,7 @@ use super::checkpoint::{self, Checkpoint};
 use super::record::Record;
 use super::scan::ScanError;
 use super::segments::{Faults, Location, Place, Segment, Segments, segment_number};
-use super::{EngineParameters, Identity, Settings, error_at, manifest};
+use super::{DatabaseId, EngineParameters, Settings, error_at, manifest};
 use crate::io::{File, Storage, directory_of};
 use crate::{Damage, Error, Result, compress};
 use holes::{Extent, Fate, Hole, Promise, Walk};
@@ -45,7 +45,7 @@ pub(crate) struct Recovery {
     storage: Arc<dyn Storage>,
     directory: PathBuf,
     settings: Settings,
-    pub(crate) identity: Identity,
+    pub(crate) database_id: DatabaseId,
     /// Kind and parameters that the database was created with; only the parameters may differ from
     /// those that were asked for.
     pub(crate) parameters: EngineParameters,
@@ -105,14 +105,14 @@ impl Recovery {
             }
             None => create(storage.as_ref(), directory, options, &parameters)?,
         };
-        let identity = found.contents.identity;
-        let checkpoint = Checkpoint::open(storage.as_ref(), directory, &identity)?;
+        let database_id = found.contents.database_id;
+        let checkpoint = Checkpoint::open(storage.as_ref(), directory, &database_id)?;
         let place = survey::place_of(checkpoint.as_ref());
         let promise = Promise::new(&found.contents, storage.boot_id(), place);
         let mut recovery = Self {
             directory: directory.to_owned(),
             settings,
-            identity,
+            database_id,
             parameters: found.contents.parameters,
             lock,
             damages: found.damages.clone(),
@@ -224,7 +224,7 @@ impl Recovery {
     ) -> Result<()> {
         let (first, first_offset) = self.replay_from;
         let extents = std::mem::take(&mut self.extents);
-        let mut walk = Walk::new(self.identity.salt, extents, self.promise);
+        let mut walk = Walk::new(self.database_id.salt, extents, self.promise);
         let to_go = walk.extents().iter().filter(|extent| extent.number >= first);
         let total: u64 = to_go.map(Extent::scanned_end).sum();
         let (mut done, mut told) = (0, 0);

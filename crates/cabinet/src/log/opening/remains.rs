@@ -16,7 +16,7 @@ use crate::log::scan::{ScanError, Scanner, Stop};
 use crate::log::segments::{
     HeaderFound, SEGMENT_HEADER_BYTES, SegmentHeader, read_header, segment_number, segment_path,
 };
-use crate::log::{Identity, error_at};
+use crate::log::{DatabaseId, error_at};
 use crate::{Damage, Error, Result};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub(crate) type VisitWhole<'v> = dyn FnMut(&Record<'_>, u64) -> Result<()> + 'v;
 pub(crate) struct Remains<'s> {
     storage: &'s dyn Storage,
     directory: &'s Path,
-    identity: Identity,
+    database_id: DatabaseId,
     /// `None` if no manifest can be read.
     pub(crate) parameters: Option<EngineParameters>,
     /// In the order of the log.
@@ -103,8 +103,8 @@ impl<'s> Remains<'s> {
             stored.as_ref().map(|contents| Promise::new(contents, storage.boot_id(), (0, 0)));
         let listed = stored.as_ref().map(|contents| contents.segments.keys().copied());
         let listed: Vec<u64> = listed.into_iter().flatten().collect();
-        let (identity, parameters) = match stored {
-            Some(contents) => (contents.identity, Some(contents.parameters)),
+        let (database_id, parameters) = match stored {
+            Some(contents) => (contents.database_id, Some(contents.parameters)),
             None => {
                 let found = identify(&files).map_err(|error| error_at("read", directory, error))?;
                 let corrupted = || Error::Corrupted {
@@ -118,7 +118,7 @@ impl<'s> Remains<'s> {
         let mut remains = Self {
             storage,
             directory,
-            identity,
+            database_id,
             parameters,
             segments: Vec::with_capacity(files.len()),
             missing: Vec::new(),
@@ -140,7 +140,7 @@ impl<'s> Remains<'s> {
         let path = segment_path(self.directory, number);
         let failed = |error| error_at("read", &path, error);
         let HeaderFound { header, is_blank } =
-            read_header(&*file, &self.identity).map_err(failed)?;
+            read_header(&*file, &self.database_id).map_err(failed)?;
         let length = file.length().map_err(failed)?;
         let header = match header {
             Ok(header) => Some(header),
@@ -166,7 +166,7 @@ impl<'s> Remains<'s> {
     }
 
     fn has_record(&self, file: &Arc<dyn File>, length: u64) -> Result<bool> {
-        let mut scanner = Scanner::new(Arc::clone(file), self.identity.salt, 0, length);
+        let mut scanner = Scanner::new(Arc::clone(file), self.database_id.salt, 0, length);
         let failed = |error| error_at("read", self.directory, error);
         match scanner.next(&mut |_, _, _| Ok(())) {
             Ok(Ok(found)) => Ok(found),
@@ -200,7 +200,7 @@ impl<'s> Remains<'s> {
 
     /// The checkpoint, if there is one.
     pub(crate) fn checkpoint(&self) -> Result<Option<Checkpoint>> {
-        Checkpoint::read(self.storage, self.directory, &self.identity)
+        Checkpoint::read(self.storage, self.directory, &self.database_id)
     }
 
     /// The sequence number that the checkpoint says it began at, be the rest of it as it may.
@@ -260,7 +260,7 @@ impl<'s> Remains<'s> {
         let mut report = |offset, what: String| report(Damage { file: path.clone(), offset, what });
         let end = part.told.unwrap_or(*length).min(*length);
         let start = SEGMENT_HEADER_BYTES as u64;
-        let mut scanner = Scanner::new(Arc::clone(file), self.identity.salt, start, end);
+        let mut scanner = Scanner::new(Arc::clone(file), self.database_id.salt, start, end);
         let failed = |error| match error {
             ScanError::Read(error) => error_at("read", path, error),
             ScanError::Visit(error) => error,

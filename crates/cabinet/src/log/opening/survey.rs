@@ -19,7 +19,7 @@ use crate::log::segments::{
     HeaderFound, Place, SEGMENT_HEADER_BYTES, SegmentHeader, read_header, segment_number,
     segment_path,
 };
-use crate::log::{Identity, error_at};
+use crate::log::{DatabaseId, error_at};
 use crate::{Damage, Result};
 use std::collections::BTreeMap;
 use std::io;
@@ -83,7 +83,7 @@ impl Survey {
         let names = storage.list(directory).map_err(|error| error_at("list", directory, error))?;
         let mut survey = Self::default();
         let candidates =
-            candidates(storage, directory, &names, &contents.identity, &mut survey.unopened)?;
+            candidates(storage, directory, &names, &contents.database_id, &mut survey.unopened)?;
         let found = survey.sort_out(candidates);
         // A file under the name of another segment takes its place.
         survey.unopened.retain(|number, _| !found.contains_key(number));
@@ -147,7 +147,7 @@ impl Survey {
             return Ok(());
         }
         for (_, candidate) in found.range(contents.synced_through.saturating_add(1)..) {
-            let synced = marked(&candidate.file, contents.identity.salt, 0, candidate.length)
+            let synced = marked(&candidate.file, contents.database_id.salt, 0, candidate.length)
                 .map_err(|error| error_at("read", &candidate.path, error))?;
             promise.prove(synced);
         }
@@ -175,7 +175,7 @@ impl Survey {
                 && (!is_named(number) || !is_listed || !promise.covers_segment(number));
             let is_void = candidate.header.is_err()
                 && may_be_begun
-                && !candidate.holds_records(&contents.identity)?;
+                && !candidate.holds_records(&contents.database_id)?;
             if is_void || !is_named(number) && number < highest {
                 self.removable.push(candidate.path);
             } else if candidate.header.is_err() && is_listed && !promise.covers_segment(number) {
@@ -319,7 +319,7 @@ fn candidates(
     storage: &dyn Storage,
     directory: &Path,
     names: &[String],
-    identity: &Identity,
+    database_id: &DatabaseId,
     unopened: &mut BTreeMap<u64, String>,
 ) -> Result<Vec<Candidate>> {
     let mut candidates = Vec::new();
@@ -337,7 +337,7 @@ fn candidates(
             Err(error) => return Err(error_at("open", &path, error)),
         };
         let length = file.length().map_err(failed)?;
-        let HeaderFound { header, is_blank } = read_header(&*file, identity).map_err(failed)?;
+        let HeaderFound { header, is_blank } = read_header(&*file, database_id).map_err(failed)?;
         candidates.push(Candidate { named, path, file, length, header, is_blank });
     }
     candidates.sort_by_key(|candidate| candidate.named);
@@ -356,13 +356,13 @@ impl Candidate {
     }
 
     /// Whether there is a record of this log in it, or may be where the disk cannot read it.
-    fn holds_records(&self, identity: &Identity) -> Result<bool> {
+    fn holds_records(&self, database_id: &DatabaseId) -> Result<bool> {
         if self.is_blank && self.length <= SEGMENT_HEADER_BYTES as u64 {
             return Ok(false);
         }
         let file = Arc::clone(&self.file);
         let start = SEGMENT_HEADER_BYTES as u64;
-        let mut scanner = Scanner::new(file, identity.salt, start, self.length);
+        let mut scanner = Scanner::new(file, database_id.salt, start, self.length);
         let found = scanner.find_from(start);
         let found = found.map_err(|error| error_at("read", &self.path, error))?;
         Ok(found || scanner.has_met_unreadable())

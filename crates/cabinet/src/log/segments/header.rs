@@ -6,7 +6,7 @@
 //!  8   4  version of the format, 1
 //! 12   4  flags: bit 0: everything in segments before this one is void
 //! 16   8  number of the segment
-//! 24   8  identity of the log
+//! 24   8  database ID
 //! 32   8  the next sequence number when the segment was begun
 //! 40   8  length of the segment before, in bytes, 0 if there is none
 //! 48   8  capacity: bytes it may grow to
@@ -19,7 +19,7 @@
 //! [`MARGIN_BYTES`] of them.
 
 use crate::io::{File, read_around};
-use crate::log::Identity;
+use crate::log::DatabaseId;
 use crate::log::record::{SEQUENCE_MAX, read_u32, read_u64};
 use crate::log::scan::UNREADABLE;
 use std::io;
@@ -54,7 +54,7 @@ pub(crate) struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    pub(crate) fn encode(&self, identity: &Identity) -> [u8; SEGMENT_HEADER_BYTES] {
+    pub(crate) fn encode(&self, database_id: &DatabaseId) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -62,16 +62,16 @@ impl SegmentHeader {
         flags |= if self.is_behind_pages { FLAG_BEHIND_PAGES } else { 0 };
         bytes[12..16].copy_from_slice(&flags.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
-        bytes[24..32].copy_from_slice(&identity.id.to_le_bytes());
+        bytes[24..32].copy_from_slice(&database_id.id.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.first_sequence.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.previous_bytes.to_le_bytes());
         bytes[48..56].copy_from_slice(&self.capacity.to_le_bytes());
-        let sum = crc32c::crc32c_append(identity.salt, &bytes[..60]);
+        let sum = crc32c::crc32c_append(database_id.salt, &bytes[..60]);
         bytes[60..].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8], identity: &Identity) -> Result<Self, &'static str> {
+    pub(crate) fn decode(bytes: &[u8], database_id: &DatabaseId) -> Result<Self, &'static str> {
         if bytes.len() < SEGMENT_HEADER_BYTES {
             return Err("it is shorter than a segment's header");
         }
@@ -81,8 +81,8 @@ impl SegmentHeader {
         if read_u32(&bytes[8..]) != VERSION {
             return Err("it is a segment of another version");
         }
-        if read_u32(&bytes[60..]) != crc32c::crc32c_append(identity.salt, &bytes[..60])
-            || read_u64(&bytes[24..]) != identity.id
+        if read_u32(&bytes[60..]) != crc32c::crc32c_append(database_id.salt, &bytes[..60])
+            || read_u64(&bytes[24..]) != database_id.id
         {
             return Err("its header is damaged, or of another database");
         }
@@ -112,13 +112,13 @@ pub(crate) struct HeaderFound {
 }
 
 /// Reads the header of a segment.
-pub(crate) fn read_header(file: &dyn File, identity: &Identity) -> io::Result<HeaderFound> {
+pub(crate) fn read_header(file: &dyn File, database_id: &DatabaseId) -> io::Result<HeaderFound> {
     let (bytes, is_whole) = read_beginning(file, SEGMENT_HEADER_BYTES)?;
     if !is_whole {
         return Ok(HeaderFound { header: Err(UNREADABLE), is_blank: false });
     }
     let is_blank = bytes.iter().all(|byte| *byte == 0);
-    Ok(HeaderFound { header: SegmentHeader::decode(&bytes, identity), is_blank })
+    Ok(HeaderFound { header: SegmentHeader::decode(&bytes, database_id), is_blank })
 }
 
 /// Returns the first bytes of a file, or as many as there are, and whether the disk could read all

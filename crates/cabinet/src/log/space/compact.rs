@@ -219,7 +219,7 @@ impl Log {
             return Ok(());
         }
         let file = Arc::clone(&segment.file);
-        let mut scanner = Scanner::new(file, self.identity.salt, 0, segment.bytes());
+        let mut scanner = Scanner::new(file, self.database_id.salt, 0, segment.bytes());
         let records = RecordBatch::new(BATCH_RECORDS);
         let mut batch = Batch { engine, segment, oldest, records };
         loop {

@@ -204,7 +204,7 @@ impl Log {
     /// Shows the records of a sealed segment to `visit`, up to damage if there is any.
     fn walk(&self, segment: &Segment, visit: &mut Visit<'_>) -> Result<Walk> {
         let file = Arc::clone(&segment.file);
-        let mut scanner = Scanner::new(file, self.identity.salt, 0, segment.bytes());
+        let mut scanner = Scanner::new(file, self.database_id.salt, 0, segment.bytes());
         loop {
             match scanner.next(visit) {
                 Ok(Ok(true)) => {}

@@ -37,7 +37,7 @@ impl Log {
         meta: crate::Meta,
         compression: crate::Compression,
     ) -> Prepared<'a> {
-        Prepared::new(self.identity.salt, kind, key, value, meta, compression)
+        Prepared::new(self.database_id.salt, kind, key, value, meta, compression)
     }
 
     /// Appends a record under the next sequence number.

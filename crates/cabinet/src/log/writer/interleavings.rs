@@ -154,7 +154,7 @@ impl Model {
             let lsn = segments.lsn(appended.location);
             assert!(lsn > *last, "a change of a key lies before an older one");
             *last = lsn;
-            let salt = self.log.identity().salt;
+            let salt = self.log.database_id().salt;
             let read = with_record(
                 &segments,
                 salt,

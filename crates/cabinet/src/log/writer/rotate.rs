@@ -89,7 +89,7 @@ impl Log {
                 let Some(mut appender) = Appender::of(&segment.map) else {
                     return Err(Error::NoSpace { path: path.clone() });
                 };
-                if !appender.append(&[&header.encode(&self.identity)], SEGMENT_HEADER_BYTES) {
+                if !appender.append(&[&header.encode(&self.database_id)], SEGMENT_HEADER_BYTES) {
                     return Err(Error::NoSpace { path: path.clone() });
                 }
                 Ok((Arc::new(segment), appender))

@@ -45,7 +45,7 @@ impl Table {
     /// [`Error::IndexExists`] or [`Error::NoIndex`] where the change asks for the opposite.
     pub fn set_index(&self, column: &[u8], change: IndexChange) -> Result<()> {
         // It waits for the queries that use the old one.
-        reentry::check_all(reentry::identity_of(self))?;
+        reentry::check_all(reentry::engine_id_of(self))?;
         self.check_writable()?;
         if column.len() > crate::limits::COLUMN_NAME_BYTES_MAX {
             return Err(Error::BadColumn(

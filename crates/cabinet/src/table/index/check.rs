@@ -10,7 +10,7 @@ impl Table {
     /// Checks that the indices have all entries of all rows and no others; writers wait meanwhile.
     /// Fails with [`Error::Corrupted`] at the first difference.
     pub fn check_indices(&self) -> Result<()> {
-        reentry::check_all(reentry::identity_of(self))?;
+        reentry::check_all(reentry::engine_id_of(self))?;
         let structure = self.structure.write();
         let indices: Vec<_> = structure.iter().filter(|index| index.is_ready()).collect();
         let mut counts = vec![0u64; indices.len()];

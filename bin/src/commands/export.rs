@@ -119,9 +119,9 @@ impl Source {
     /// Returns the number of damaged files found so far, or of damaged ranges found at opening.
     fn damaged_segments(&self) -> u64 {
         let Self::Database(database) = self else { return 0 };
-        let figures = database.figures();
-        let figure = figures.iter().find(|(name, _)| *name == "damaged_segments");
-        let at_runtime = figure.and_then(|(_, value)| value.parse().ok()).unwrap_or(0);
+        let stats = database.stats();
+        let stat = stats.iter().find(|(name, _)| *name == "damaged_segments");
+        let at_runtime = stat.and_then(|(_, value)| value.parse().ok()).unwrap_or(0);
         // Damage set aside by an earlier opening is still missing.
         (database.damages().len() as u64).max(at_runtime)
     }

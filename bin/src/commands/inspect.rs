@@ -148,7 +148,7 @@ fn inspect_database(path: &Path, lines: &mut Properties) -> Result<()> {
         .with_context(|| format!("cannot open {name}"))?;
     lines.add("records", database.len());
     lines.add("bytes", database.size_bytes());
-    for (name, value) in database.figures() {
+    for (name, value) in database.stats() {
         lines.add(name, value);
     }
     if let Some(table) = database.table() {

@@ -21,7 +21,7 @@ impl ExpiryStats {
         self.removed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the counts by the names that [`crate::Database::figures`] shows.
+    /// Returns the counts by the names that [`crate::Database::stats`] shows.
     pub(crate) fn report(&self) -> [(&'static str, String); 2] {
         let text = |count: &AtomicU64| count.load(Ordering::Relaxed).to_string();
         [("expired_reads", text(&self.reads)), ("expired_removed", text(&self.removed))]

@@ -67,9 +67,9 @@ fn value(number: u32) -> Vec<u8> {
     format!("v\0value of {number:05}, {}", "and so on ".repeat(20)).into_bytes()
 }
 
-fn figure(database: &Database, name: &str) -> u64 {
-    let figures = database.figures();
-    figures.iter().find(|(own, _)| *own == name).unwrap().1.parse().unwrap()
+fn stat(database: &Database, name: &str) -> u64 {
+    let stats = database.stats();
+    stats.iter().find(|(own, _)| *own == name).unwrap().1.parse().unwrap()
 }
 
 fn check_refused<T>(what: &str, result: Result<T>, file: &Path) {
@@ -138,8 +138,8 @@ fn a_damaged_value_is_an_error_to_every_reader_and_never_absent() {
             );
             check_refused("query", table.search(&query), &file);
         }
-        assert!(figure(&database, "damaged_records") >= 12, "{name}");
-        assert_eq!(figure(&database, "damaged_segments"), 1, "{name}");
+        assert!(stat(&database, "damaged_records") >= 12, "{name}");
+        assert_eq!(stat(&database, "damaged_segments"), 1, "{name}");
         // The others are there.
         assert_eq!(database.get(&key(400)).unwrap().unwrap(), value(400), "{name}");
     }
@@ -240,7 +240,7 @@ fn compaction_keeps_the_file_of_a_segment_with_damage() {
         }
         database.optimize().unwrap();
         assert!(file.exists(), "{name}");
-        assert_eq!(figure(&database, "damaged_segments"), 1, "{name}");
+        assert_eq!(stat(&database, "damaged_segments"), 1, "{name}");
         check_refused("get", database.get(&key(10)), &file);
         assert_eq!(database.get(&key(99)).unwrap().unwrap(), value(99));
         assert_eq!(database.get(&key(400)).unwrap().unwrap(), b"v\0short");
@@ -279,7 +279,7 @@ fn an_open_database_is_verified_as_one_is_that_nobody_has_open() {
         for file in &files {
             assert!(damages.iter().any(|damage| damage.file == *file), "{name}: {damages:?}");
         }
-        assert_eq!(figure(&database, "damaged_segments"), 2, "{name}");
+        assert_eq!(stat(&database, "damaged_segments"), 2, "{name}");
     }
 }
 
@@ -310,7 +310,7 @@ fn nothing_is_damaged_while_others_write_and_compact() {
             }
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         });
-        assert_eq!(figure(&database, "damaged_records"), 0, "{name}");
+        assert_eq!(stat(&database, "damaged_records"), 0, "{name}");
     }
 }
 
@@ -366,5 +366,5 @@ fn damage_in_a_segment_that_has_gone_meanwhile_is_none() {
     };
     let verified = database.verify(&mut go_on, &mut |damage| panic!("{damage}")).unwrap();
     assert_eq!((verified.checked.damages, verified.is_complete), (0, true));
-    assert_eq!(figure(&database, "damaged_segments"), 0);
+    assert_eq!(stat(&database, "damaged_segments"), 0);
 }

@@ -293,7 +293,7 @@ fn every_callback_may_ask_for_what_is_known_without_a_lock() {
                     assert_eq!(database.durability(), Durability::None);
                     assert!(!database.evicts());
                     assert!(database.durable() <= database.appended());
-                    assert!(database.figures().is_empty());
+                    assert!(database.stats().is_empty());
                     database.prefetch(&[b"1", b"2"]);
                     let _ = (database.path(), database.size_bytes(), database.order());
                     let _ = (database.has_duplicates(), database.position_of(b"min"));
@@ -307,7 +307,7 @@ fn every_callback_may_ask_for_what_is_known_without_a_lock() {
                 });
                 result.unwrap_or_else(|error| panic!("{kind}: {caller}: {error}"));
             }
-            assert!(!database.figures().is_empty());
+            assert!(!database.stats().is_empty());
         });
     });
 }

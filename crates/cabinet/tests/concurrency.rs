@@ -185,7 +185,7 @@ fn durable_writers_share_syncs() {
         }
     });
     assert_eq!(database.durable(), database.appended());
-    let syncs = database.figures().into_iter().find(|(name, _)| *name == "syncs");
+    let syncs = database.stats().into_iter().find(|(name, _)| *name == "syncs");
     let syncs: u64 = syncs.and_then(|(_, count)| count.parse().ok()).expect("a count of syncs");
     assert!(syncs < THREADS * WRITES / 2, "{syncs} syncs for {} writes", THREADS * WRITES);
 }

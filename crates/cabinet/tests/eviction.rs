@@ -63,8 +63,8 @@ fn value(number: u64) -> Vec<u8> {
 }
 
 fn evicted(database: &Database) -> u64 {
-    let figure = database.figures().into_iter().find(|(name, _)| *name == "evicted");
-    figure.unwrap().1.parse().unwrap()
+    let stat = database.stats().into_iter().find(|(name, _)| *name == "evicted");
+    stat.unwrap().1.parse().unwrap()
 }
 
 /// Bytes of the blocks of all files in a folder.
@@ -163,8 +163,8 @@ fn eviction_goes_on_beside_damage_of_the_index() {
     assert_eq!(present(&database, 0..2 * RECORDS) as u64, left);
     assert!(left > RECORDS / 4, "{left}");
     // Evicted records do not count as lost.
-    let figures = database.figures();
-    let lost = figures.iter().find(|(name, _)| *name == "index_lost_records").unwrap();
+    let stats = database.stats();
+    let lost = stats.iter().find(|(name, _)| *name == "index_lost_records").unwrap();
     assert_eq!(lost.1, "0");
     database.put(&key(0), &value(0)).unwrap();
 }
@@ -326,8 +326,8 @@ fn a_database_that_is_opened_for_reading_evicts_nothing() {
         let path = folder.path().join(name);
         let limit = |options: &Options| {
             let database = Database::open_with(&path, options).unwrap();
-            let figure = database.figures().into_iter().find(|(name, _)| *name == "limit_bytes");
-            figure.unwrap().1
+            let stat = database.stats().into_iter().find(|(name, _)| *name == "limit_bytes");
+            stat.unwrap().1
         };
         assert_eq!(limit(&options()), CAPACITY_BYTES_MIN.to_string());
         let mut options = options();

@@ -386,7 +386,7 @@ fn a_figure_says_what_the_index_takes() {
     for id in 1..=100_000u32 {
         engine.put(id.to_string().as_bytes(), b"x", Meta::NONE, cabinet::Wait::Block).unwrap();
     }
-    let figures = engine.figures();
-    let index = &figures.iter().find(|(name, _)| *name == "index_bytes").unwrap().1;
+    let stats = engine.stats();
+    let index = &stats.iter().find(|(name, _)| *name == "index_bytes").unwrap().1;
     assert!(index.parse::<u64>().unwrap() < 100_000 * 9, "{index} bytes");
 }

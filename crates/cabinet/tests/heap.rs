@@ -68,9 +68,9 @@ fn in_use() -> usize {
     IN_USE.load(Ordering::Relaxed)
 }
 
-fn figure(database: &Database, name: &str) -> usize {
-    let figures = database.figures();
-    figures.into_iter().find(|(other, _)| *other == name).unwrap().1.parse().unwrap()
+fn stat(database: &Database, name: &str) -> usize {
+    let stats = database.stats();
+    stats.into_iter().find(|(other, _)| *other == name).unwrap().1.parse().unwrap()
 }
 
 fn key(number: u64) -> [u8; 8] {
@@ -101,9 +101,9 @@ impl Measured {
 
     /// Checks that the tree keeps to its budget, and that it counts all of its heap.
     fn check(&self, when: &str) {
-        let (pages, directory) = (self.figure("cache_bytes"), self.figure("directory_bytes"));
-        let pages_max = self.figure("cache_pages_max_bytes");
-        assert_eq!(self.figure("cache_budget_bytes"), self.budget);
+        let (pages, directory) = (self.stat("cache_bytes"), self.stat("directory_bytes"));
+        let pages_max = self.stat("cache_pages_max_bytes");
+        assert_eq!(self.stat("cache_budget_bytes"), self.budget);
         let left = self.budget.saturating_sub(directory);
         assert_eq!(pages_max, left.max(self.budget / PAGES_SHARE_MIN));
         let heap = self.heap();
@@ -113,8 +113,8 @@ impl Measured {
         assert!(heap <= pages + directory + BESIDE_BYTES, "{what}");
     }
 
-    fn figure(&self, name: &str) -> usize {
-        figure(&self.database, name)
+    fn stat(&self, name: &str) -> usize {
+        stat(&self.database, name)
     }
 
     fn put(&self, numbers: std::ops::Range<u64>, value: &[u8]) {
@@ -144,7 +144,7 @@ fn a_tree_uses_no_more_heap_than_its_budget() {
         let tree = Measured::open(&path, BUDGET);
         tree.put(0..records, &vec![1; value_bytes]);
         tree.check("after puts");
-        assert!(tree.figure("cache_evictions") > 0, "the budget was never reached");
+        assert!(tree.stat("cache_evictions") > 0, "the budget was never reached");
         tree.get(records);
         tree.check("after gets");
         tree.put(0..records / 2, &vec![2; value_bytes + 1]);
@@ -153,10 +153,10 @@ fn a_tree_uses_no_more_heap_than_its_budget() {
             tree.database.remove(&key(number)).unwrap();
         }
         tree.check("after removals");
-        let leaves = tree.figure("leaves");
+        let leaves = tree.stat("leaves");
         tree.database.optimize().unwrap();
         tree.check("after joins");
-        assert!(tree.figure("leaves") < leaves, "leaves are joined");
+        assert!(tree.stat("leaves") < leaves, "leaves are joined");
         tree.put(0..records, &vec![3; value_bytes]);
         drop(tree);
         let tree = Measured::open(&path, BUDGET);
@@ -177,9 +177,9 @@ fn all_pages_in_memory_are_counted() {
     let tree = Measured::open(&folder.path().join("casket.tcb"), 64 << 20);
     tree.put(0..30_000, &[1; 8]);
     tree.check("after puts");
-    let counted = tree.figure("cache_bytes") + tree.figure("directory_bytes");
+    let counted = tree.stat("cache_bytes") + tree.stat("directory_bytes");
     assert!(tree.heap() + BESIDE_BYTES / 2 >= counted, "{} of {counted}", tree.heap());
-    assert_eq!(tree.figure("cache_evictions"), 0);
+    assert_eq!(tree.stat("cache_evictions"), 0);
 }
 
 #[test]
@@ -189,8 +189,8 @@ fn a_tree_whose_leaves_take_its_budget_keeps_some_pages() {
     let folder = tempfile::tempdir().unwrap();
     let tree = Measured::open(&folder.path().join("casket.tcb"), BUDGET);
     tree.put(0..30_000, &[1; 50]);
-    assert!(tree.figure("directory_bytes") > BUDGET);
-    assert_eq!(tree.figure("cache_pages_max_bytes"), BUDGET / PAGES_SHARE_MIN);
+    assert!(tree.stat("directory_bytes") > BUDGET);
+    assert_eq!(tree.stat("cache_pages_max_bytes"), BUDGET / PAGES_SHARE_MIN);
     tree.check("after puts");
     tree.get(30_000);
     tree.check("after gets");
@@ -211,11 +211,11 @@ fn heap_of_a_million_records() {
             tree.database.put(&key(number), &value).unwrap();
         }
         tree.get(1_000_000);
-        let (pages, directory) = (tree.figure("cache_bytes"), tree.figure("directory_bytes"));
+        let (pages, directory) = (tree.stat("cache_bytes"), tree.stat("directory_bytes"));
         println!("{} heap, {pages} pages, {directory} directory", tree.heap());
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         println!("{:?}", status.lines().find(|line| line.starts_with("RssAnon")));
-        println!("{} leaves", tree.figure("leaves"));
+        println!("{} leaves", tree.stat("leaves"));
     }
 }
 
@@ -229,13 +229,13 @@ fn ids_far_apart_take_the_heap_that_is_counted() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options::new().width(8).limit_bytes(1 << 50);
         let database = Database::open_with(folder.path().join("casket.tcf"), &options).unwrap();
-        let before = (in_use(), figure(&database, "index_bytes"));
+        let before = (in_use(), stat(&database, "index_bytes"));
         for number in (0..PAGES).map(|number| (first + number * step) % PAGES) {
             let id = 1 + number * 256 * 977;
             database.put(id.to_string().as_bytes(), b"value").unwrap();
         }
         let heap = in_use() - before.0;
-        let counted = figure(&database, "index_bytes") - before.1;
+        let counted = stat(&database, "index_bytes") - before.1;
         println!("{order}: {heap} heap, {counted} counted, {} a page", heap / PAGES as usize);
         assert!(heap <= counted + counted / 8, "{order}: {heap} of {counted}");
         assert!(heap >= counted - counted / 4, "{order}: {heap} of {counted}");

@@ -52,9 +52,9 @@ fn get(database: &HashDatabase, number: u32) -> cabinet::Result<Option<u32>> {
     Ok(value)
 }
 
-fn figure(database: &HashDatabase, name: &str) -> u64 {
-    let figures = database.figures();
-    let (_, value) = figures.iter().find(|(other, _)| *other == name).unwrap();
+fn stat(database: &HashDatabase, name: &str) -> u64 {
+    let stats = database.stats();
+    let (_, value) = stats.iter().find(|(other, _)| *other == name).unwrap();
     value.parse().unwrap()
 }
 
@@ -89,8 +89,8 @@ fn memory_is_bounded_and_all_is_there_through_changes_kills_and_a_lost_checkpoin
     let mut storage = storage.kill();
     let mut expected: BTreeMap<u32, u32> = (0..RECORDS).map(|number| (number, number)).collect();
     let check = |database: &HashDatabase, expected: &BTreeMap<u32, u32>| {
-        assert_eq!(figure(database, "index_on_disk"), 1);
-        let bytes = figure(database, "index_bytes");
+        assert_eq!(stat(database, "index_on_disk"), 1);
+        let bytes = stat(database, "index_bytes");
         assert!(bytes <= 2 * BUDGET_BYTES, "{bytes}");
         assert_eq!(database.len(), expected.len() as u64);
         for number in (0..2 * RECORDS).step_by(997) {
@@ -135,7 +135,7 @@ fn an_index_that_outgrows_its_memory_goes_to_the_disk_and_comes_back_with_more_m
     let storage = FaultyStorage::new();
     let database = open(&storage, BUDGET_BYTES);
     let mut number = 0;
-    while figure(&database, "index_on_disk") == 0 {
+    while stat(&database, "index_on_disk") == 0 {
         assert!(number < 400_000);
         (number..number + 10_000).for_each(|number| put(&database, number, number));
         number += 10_000;
@@ -145,7 +145,7 @@ fn an_index_that_outgrows_its_memory_goes_to_the_disk_and_comes_back_with_more_m
     (0..number).for_each(|number| assert_eq!(get(&database, number).unwrap(), Some(number)));
     drop(database);
     let database = open(&storage, u64::MAX);
-    assert_eq!(figure(&database, "index_on_disk"), 0);
+    assert_eq!(stat(&database, "index_on_disk"), 0);
     assert_eq!(all(&database).len(), number as usize);
 }
 
@@ -153,7 +153,7 @@ fn an_index_that_outgrows_its_memory_goes_to_the_disk_and_comes_back_with_more_m
 fn a_thread_that_must_not_wait_does_not_read_the_index_from_the_disk() {
     let storage = filled(10_000);
     let database = open(&storage, 0);
-    assert_eq!(figure(&database, "index_on_disk"), 1);
+    assert_eq!(stat(&database, "index_on_disk"), 1);
     let at_once = |number: u32| database.read(&number.to_be_bytes(), Wait::Never, &mut |_| ());
     assert!(at_once(7).unwrap());
     storage.faults().cold.store(true, Ordering::Relaxed);
@@ -242,13 +242,13 @@ fn damaged_pages_of_the_index_are_made_again_while_the_database_is_in_use() {
         }
     }
     assert!((100..=512 * PAGES as usize).contains(&hit), "{hit}");
-    assert_eq!(figure(&database, "index_damaged_pages"), PAGES);
-    assert!(figure(&database, "damaged_records") >= hit as u64);
+    assert_eq!(stat(&database, "index_damaged_pages"), PAGES);
+    assert!(stat(&database, "damaged_records") >= hit as u64);
     // It is known what is damaged, and nobody has taken it away.
     assert!(checkpoint_bytes(&storage) == before);
     database.tend().unwrap();
-    assert_eq!(figure(&database, "index_damaged_pages"), 0);
-    assert_eq!(figure(&database, "index_mended_pages"), PAGES);
+    assert_eq!(stat(&database, "index_damaged_pages"), 0);
+    assert_eq!(stat(&database, "index_mended_pages"), PAGES);
     assert_eq!(database.len(), expected.len() as u64);
     assert!(all(&database) == expected);
     for number in (0..100_000).step_by(11) {
@@ -304,7 +304,7 @@ fn a_page_that_is_damaged_while_it_is_in_use_costs_nothing_that_was_changed_sinc
     let hit = (0..60_000).filter(|number| get(&database, *number).is_err()).count();
     assert!(hit > 500, "{hit}");
     database.tend().unwrap();
-    assert!(figure(&database, "index_mended_pages") >= 10);
+    assert!(stat(&database, "index_mended_pages") >= 10);
     assert!(all(&database) == expected);
     drop(database);
     assert!(all(&open()) == expected);
@@ -322,9 +322,9 @@ fn what_a_verification_finds_of_the_index_is_made_again() {
             database.persistence().verify(go_on, report).unwrap().checked.damages
         };
         assert_eq!(verify(), 1);
-        assert_eq!(figure(&database, "index_mended_pages"), 0);
+        assert_eq!(stat(&database, "index_mended_pages"), 0);
         database.tend().unwrap();
-        assert!(figure(&database, "index_mended_pages") > 0);
+        assert!(stat(&database, "index_mended_pages") > 0);
         assert_eq!(verify(), 0);
         assert_eq!(all(&database).len(), 20_000);
     }
@@ -382,7 +382,7 @@ fn no_older_record_comes_back_where_the_log_is_damaged_beside_the_index() {
         options.segment_bytes = Some(64 << 10);
         let database = try_open(&storage, &options).unwrap();
         (0..KEYS).for_each(|number| put(&database, number, 1));
-        let sealed = figure(&database, "segments");
+        let sealed = stat(&database, "segments");
         let mut expected: BTreeMap<u32, u32> = (0..KEYS).map(|number| (number, 1)).collect();
         for number in 0..KEYS {
             match number % 4 {
@@ -406,8 +406,8 @@ fn no_older_record_comes_back_where_the_log_is_damaged_beside_the_index() {
         let hit = (0..KEYS).filter(is_hit).count();
         assert!(hit > 500, "{hit}");
         database.tend().unwrap();
-        assert_eq!(figure(&database, "index_damaged_pages"), 0);
-        assert!(figure(&database, "index_mended_pages") > 50);
+        assert_eq!(stat(&database, "index_damaged_pages"), 0);
+        assert!(stat(&database, "index_mended_pages") > 50);
         let check = |database: &HashDatabase, expected: &BTreeMap<u32, u32>| {
             let mut failed = Vec::new();
             for number in 0..KEYS {
@@ -426,8 +426,8 @@ fn no_older_record_comes_back_where_the_log_is_damaged_beside_the_index() {
         // A segment has 2,000 records. Those that are older and in the same pages are in doubt.
         let most = if page == Page::Changed { 2500 } else { 5000 };
         assert!((100..most).contains(&failed.len()), "{page:?} {part:?} {}", failed.len());
-        assert!((1..most as u64).contains(&figure(&database, "index_lost_records")));
-        assert!(figure(&database, "damaged_segments") > 0);
+        assert!((1..most as u64).contains(&stat(&database, "index_lost_records")));
+        assert!(stat(&database, "damaged_segments") > 0);
         // Records that are put again are there, and removed ones do not come back.
         for number in failed {
             if number % 3 == 0 {
@@ -455,14 +455,14 @@ fn a_key_has_one_record_where_the_log_has_lost_its_newest() {
     options.segment_bytes = Some(64 << 10);
     let database = try_open(&storage, &options).unwrap();
     (0..KEYS).for_each(|number| put(&database, number, 1));
-    let before = figure(&database, "segments");
+    let before = stat(&database, "segments");
     (0..KEYS).for_each(|number| put(&database, number, 2));
-    let second = before + 1..figure(&database, "segments");
+    let second = before + 1..stat(&database, "segments");
     drop(database);
     second.for_each(|number| damage_segment(&storage, number, Part::Overwritten));
     options.index_bytes = Some(0);
     let database = try_open(&storage, &options).unwrap();
-    let before = figure(&database, "segments");
+    let before = stat(&database, "segments");
     let mut changed = Vec::new();
     for number in 0..KEYS {
         // Not those that have no other record with their hash, and are damaged.
@@ -472,7 +472,7 @@ fn a_key_has_one_record_where_the_log_has_lost_its_newest() {
         }
     }
     assert!(changed.len() > 1000);
-    for number in before + 1..=figure(&database, "segments") {
+    for number in before + 1..=stat(&database, "segments") {
         let path = format!("casket.tch/{number:010}.log");
         storage.lose_sectors(Path::new(&path), 0..64 << 10).unwrap();
     }
@@ -501,7 +501,7 @@ fn records_that_expired_in_a_damaged_page_are_dead_and_not_lost() {
         database.put(&number.to_be_bytes(), &[0; 4], meta, Wait::Block).unwrap();
     }
     drop(database);
-    let figures = [false, true].map(|is_damaged| {
+    let stats = [false, true].map(|is_damaged| {
         let storage = storage.kill();
         options.index_bytes = Some(0);
         if is_damaged {
@@ -513,12 +513,12 @@ fn records_that_expired_in_a_damaged_page_are_dead_and_not_lost() {
         assert_eq!(hit > 500, is_damaged, "{hit}");
         time.set(1_010_000);
         database.tend().unwrap();
-        assert_eq!(figure(&database, "index_mended_pages") > 50, is_damaged);
-        assert_eq!(figure(&database, "index_lost_records"), 0);
-        (database.len(), figure(&database, "live_bytes"), figure(&database, "log_bytes"))
+        assert_eq!(stat(&database, "index_mended_pages") > 50, is_damaged);
+        assert_eq!(stat(&database, "index_lost_records"), 0);
+        (database.len(), stat(&database, "live_bytes"), stat(&database, "log_bytes"))
     });
-    assert_eq!(figures[0], figures[1]);
-    assert_eq!(figures[0].0, 18_000);
+    assert_eq!(stats[0], stats[1]);
+    assert_eq!(stats[0].0, 18_000);
 }
 
 #[test]
@@ -536,11 +536,11 @@ fn compaction_reads_only_the_pages_that_may_have_keys_of_a_segment() {
     database.checkpoint().unwrap();
     (0..2000).filter(|number| number % 50 != 0).for_each(put_long);
     let (index_bytes, compactions) =
-        (checkpoint_bytes(&storage).len() as u64, figure(&database, "compactions"));
+        (checkpoint_bytes(&storage).len() as u64, stat(&database, "compactions"));
     let read_bytes = || storage.read_bytes(Path::new(CHECKPOINT)).unwrap();
     let before = read_bytes();
     database.tend().unwrap();
-    let (read, compacted) = (read_bytes() - before, figure(&database, "compactions") - compactions);
+    let (read, compacted) = (read_bytes() - before, stat(&database, "compactions") - compactions);
     assert!(compacted >= 4, "{compacted}");
     // 40 keys at most, each of which may be in two pages.
     assert!((1..=40 * 2 * 4096).contains(&read) && read < index_bytes, "{read} {index_bytes}");
@@ -562,7 +562,7 @@ fn damage_of_the_index_keeps_no_segment_from_being_compacted_for_good() {
     for number in 0..50_000 {
         put(&database, number, 1);
     }
-    let before = figure(&database, "segments");
+    let before = stat(&database, "segments");
     for number in 0..40_000 {
         put(&database, number, 2);
     }
@@ -570,7 +570,7 @@ fn damage_of_the_index_keeps_no_segment_from_being_compacted_for_good() {
     // The first meets the damage.
     assert!(matches!(database.tend(), Err(Error::Corrupted { .. })));
     database.tend().unwrap();
-    let (dead, log) = (figure(&database, "dead_bytes"), figure(&database, "log_bytes"));
+    let (dead, log) = (stat(&database, "dead_bytes"), stat(&database, "log_bytes"));
     assert!(dead * 2 < log, "{dead} of {log} in {before} segments");
     let expected: BTreeMap<u32, u32> =
         (0..50_000).map(|number| (number, if number < 40_000 { 2 } else { 1 })).collect();
@@ -591,13 +591,13 @@ fn a_merge_that_fails_for_want_of_space_leaves_nothing_on_the_disk() {
         let faults = storage.faults();
         faults.hide_shortage.store(!is_known, Ordering::Relaxed);
         faults.space_bytes.store(150_000, Ordering::Relaxed);
-        let (merges, before) = (figure(&database, "checkpoints"), checkpoint_bytes(&storage));
+        let (merges, before) = (stat(&database, "checkpoints"), checkpoint_bytes(&storage));
         for _ in 0..3 {
             database.tend().unwrap();
             assert_eq!(storage.nameless_bytes(), 0);
             assert!(storage.open(Path::new("casket.tch/checkpoint.new"), Open::Existing).is_err());
         }
-        assert_eq!(figure(&database, "checkpoints"), merges);
+        assert_eq!(stat(&database, "checkpoints"), merges);
         assert!(checkpoint_bytes(&storage) == before);
         assert!(all(&database) == expected);
         let killed = storage.kill();
@@ -622,16 +622,16 @@ fn a_merge_that_fails_for_want_of_space_leaves_nothing_on_the_disk() {
             }
         }
         assert!(matches!(refused, Some(Error::NoSpace { .. })), "{refused:?}");
-        let bytes = figure(&database, "index_bytes");
+        let bytes = stat(&database, "index_bytes");
         assert!(bytes < budget + (2 << 20), "{bytes}");
         remove(&database, 0);
         expected.remove(&0);
         faults.space_bytes.store(u64::MAX, Ordering::Relaxed);
         database.tend().unwrap();
-        assert_eq!(figure(&database, "checkpoints"), merges + 1);
+        assert_eq!(stat(&database, "checkpoints"), merges + 1);
         put(&database, 7, 7);
         expected.insert(7, 7);
-        let bytes = figure(&database, "index_bytes");
+        let bytes = stat(&database, "index_bytes");
         assert!(bytes < 4 * budget, "{bytes}");
         assert!(all(&database) == expected);
     }
@@ -653,8 +653,8 @@ fn the_database_opens_after_a_kill_without_space_on_the_disk() {
         let space = if is_read_only { u64::MAX } else { 0 };
         killed.faults().space_bytes.store(space, Ordering::Relaxed);
         let database = try_open(&killed, &options).unwrap();
-        assert_eq!(figure(&database, "index_on_disk"), 1);
-        let bytes = figure(&database, "index_bytes");
+        assert_eq!(stat(&database, "index_on_disk"), 1);
+        let bytes = stat(&database, "index_bytes");
         assert!(bytes <= BUDGET_BYTES, "{bytes}");
         assert!(all(&database) == expected);
         drop(database);
@@ -694,7 +694,7 @@ fn an_index_for_which_there_is_neither_memory_nor_disk_is_an_error_that_says_so(
             assert!(killed.remove(Path::new(CHECKPOINT)).is_err());
             let database = try_open(&killed, &options).unwrap();
             assert_eq!(database.len(), u64::from(RECORDS));
-            assert_eq!(figure(&database, "index_on_disk"), 1);
+            assert_eq!(stat(&database, "index_on_disk"), 1);
         }
     }
 }
@@ -713,7 +713,7 @@ fn an_index_that_has_not_changed_is_not_written_again() {
             let database = open(&storage, 0);
             database.tend().unwrap();
             assert_eq!(get(&database, 7).unwrap(), Some(7));
-            assert_eq!(figure(&database, "checkpoints"), 0);
+            assert_eq!(stat(&database, "checkpoints"), 0);
             drop(database);
             assert!(checkpoint_bytes(&storage) == before);
         }
@@ -748,14 +748,14 @@ fn memory_is_bounded_while_very_many_records_expire() {
     drop(database);
     options.index_bytes = budget;
     let database = open(&options);
-    assert_eq!(figure(&database, "index_on_disk"), 1);
+    assert_eq!(stat(&database, "index_on_disk"), 1);
     time.set(3_000_000);
     let is_over = AtomicBool::new(false);
     let most = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
             let mut most = 0;
             while !is_over.load(Ordering::Relaxed) {
-                most = most.max(figure(&database, "index_bytes"));
+                most = most.max(stat(&database, "index_bytes"));
             }
             most
         });
@@ -766,7 +766,7 @@ fn memory_is_bounded_while_very_many_records_expire() {
     });
     // A quarter more than it may, at least 1 MiB, and what runs take beside.
     assert!(most < (256 << 10) + (1 << 20) + (600 << 10), "{most}");
-    assert!(figure(&database, "checkpoints") >= 2);
+    assert!(stat(&database, "checkpoints") >= 2);
     assert_eq!(database.len(), u64::from(RECORDS / 100));
     assert_eq!(all(&database).len(), RECORDS as usize / 100);
 }
@@ -825,7 +825,7 @@ fn a_checkpoint_of_an_older_version_is_taken() {
         // Without its checkpoint the database would not have these.
         storage.remove(Path::new("casket.tch/0000000001.log")).unwrap();
         let database = open(&storage, budget);
-        assert_eq!(figure(&database, "index_on_disk"), u64::from(budget == 0));
+        assert_eq!(stat(&database, "index_on_disk"), u64::from(budget == 0));
         assert_eq!(database.len(), 10_000);
     }
 }

@@ -91,9 +91,9 @@ fn a_database_that_is_copied_again_and_again_has_not_ever_more_segments() {
         let copy = folder.path().join(format!("copy.{suffix}"));
         let database = open(&path);
         let segments = |database: &Database| -> usize {
-            let figures = database.figures();
-            let figure = figures.iter().find(|(name, _)| *name == "segments").expect("a figure");
-            figure.1.parse().expect("a number")
+            let stats = database.stats();
+            let stat = stats.iter().find(|(name, _)| *name == "segments").expect("a stat");
+            stat.1.parse().expect("a number")
         };
         let key = |round: u32| (round + 1).to_string().into_bytes();
         for round in 0..160_u32 {

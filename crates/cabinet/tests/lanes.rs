@@ -50,10 +50,10 @@ fn check_files(storage: &FaultyStorage, seed: u64) {
     cabinet::testing::check_on(storage, Path::new(PATH), &|_| true, report).expect("a check");
 }
 
-fn figure(engine: &dyn Engine, name: &str) -> u64 {
-    let figures = engine.maintenance().figures();
-    let (_, figure) = figures.iter().find(|(known, _)| *known == name).expect("a figure");
-    figure.parse().expect("a number")
+fn stat(engine: &dyn Engine, name: &str) -> u64 {
+    let stats = engine.maintenance().stats();
+    let (_, stat) = stats.iter().find(|(known, _)| *known == name).expect("a stat");
+    stat.parse().expect("a number")
 }
 
 /// The values that each key may have; the last is the present one.
@@ -148,7 +148,7 @@ fn history(seed: u64, power: bool, durability: Durability) -> u64 {
         for _ in 0..chance.below(400) {
             step(&opened, &mut model, &mut chance, &time);
         }
-        blocks += figure(&*opened.0, "blocks");
+        blocks += stat(&*opened.0, "blocks");
         let after = if power {
             storage.lose_power(|| chance.next())
         } else {
@@ -237,7 +237,7 @@ fn threads_in_each_others_way_get_blocks_and_lose_nothing() {
     let database = Database::from_engine(Arc::clone(&engine) as Arc<dyn Engine>);
     let mut rounds = 0;
     // Each round, threads put the same keys, so that their order decides.
-    while figure(&*engine, "blocks") < 50 {
+    while stat(&*engine, "blocks") < 50 {
         rounds += 1;
         assert!(rounds < 1000, "they never met");
         thread::scope(|scope| {

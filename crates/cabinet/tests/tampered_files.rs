@@ -67,8 +67,8 @@ fn a_segment_under_another_name_for_its_number_is_left_alone() {
 }
 
 fn engine_figure(engine: &HashDatabase, name: &str) -> String {
-    let figures = cabinet::Maintenance::figures(engine);
-    figures.into_iter().find(|(other, _)| *other == name).unwrap().1
+    let stats = cabinet::Maintenance::stats(engine);
+    stats.into_iter().find(|(other, _)| *other == name).unwrap().1
 }
 
 #[test]

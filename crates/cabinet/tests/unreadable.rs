@@ -418,9 +418,9 @@ fn a_record_that_cannot_be_read_is_an_error_until_it_is_replaced() {
         let error = database.get(&key(200)).unwrap_err();
         assert!(matches!(&error, Error::Corrupted { file, .. } if *file == path), "{error}");
         let failed = |database: &Database| {
-            let figures = database.figures();
+            let stats = database.stats();
             let (_, count) =
-                figures.into_iter().find(|(name, _)| *name == "damaged_records").unwrap();
+                stats.into_iter().find(|(name, _)| *name == "damaged_records").unwrap();
             count.parse::<u64>().unwrap()
         };
         assert!(failed(&database) >= errors.len() as u64);

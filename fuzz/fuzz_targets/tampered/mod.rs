@@ -166,7 +166,7 @@ fn serve<K: Kind>(storage: &FaultyStorage) {
     }
     let _ = database.for_each(|_| ControlFlow::Continue(()));
     let _ = database.keys_with_prefix(b"", None);
-    let _ = (database.len(), database.size_bytes(), database.figures());
+    let _ = (database.len(), database.size_bytes(), database.stats());
 
     let stored = database.put(NEW, VALUE).is_ok();
     let _ = database.put_cat(&key(1), VALUE);

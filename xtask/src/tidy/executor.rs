@@ -18,13 +18,13 @@ const ALLOWED: &[&str] = &[
     "as_numbered",
     "check_transaction_key",
     "commit",
-    "figures",
     "has_duplicates",
     "has_rows",
     "len",
     "order",
     "partitioning",
     "size_bytes",
+    "stats",
     "transaction",
 ];
 

@@ -126,11 +126,11 @@ impl Database {
         self.engine.persistence().damages()
     }
 
-    /// Returns names and figures for `stat`; none in a callback of this database.
-    pub fn figures(&self) -> Vec<(&'static str, String)> {
+    /// Returns the stats: names and values, for `stat`; none in a callback of this database.
+    pub fn stats(&self) -> Vec<(&'static str, String)> {
         if reentry::is_within(self.engine_id) {
             return Vec::new();
         }
-        self.engine.maintenance().figures()
+        self.engine.maintenance().stats()
     }
 }

@@ -22,8 +22,8 @@ pub trait Maintenance: Send + Sync {
         false
     }
 
-    /// Returns names and figures for `stat`.
-    fn figures(&self) -> Vec<(&'static str, String)> {
+    /// Returns the stats: names and values, for `stat`.
+    fn stats(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 

@@ -433,11 +433,11 @@ impl Maintenance for FixedDatabase {
         self.engine.log.space().quota().is_capped()
     }
 
-    fn figures(&self) -> Vec<(&'static str, String)> {
-        let mut figures =
+    fn stats(&self) -> Vec<(&'static str, String)> {
+        let mut stats =
             vec![("width", self.width().to_string()), ("id_max", self.id_max().to_string())];
-        figures.extend(self.engine.figures());
-        figures
+        stats.extend(self.engine.stats());
+        stats
     }
 
     /// Also changes width and greatest id, if the options give them.

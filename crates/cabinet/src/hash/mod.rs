@@ -293,8 +293,8 @@ impl Maintenance for HashDatabase {
         self.engine.log.space().quota().is_capped()
     }
 
-    fn figures(&self) -> Vec<(&'static str, String)> {
-        self.engine.figures()
+    fn stats(&self) -> Vec<(&'static str, String)> {
+        self.engine.stats()
     }
 
     fn optimize(&self, options: Option<&Options>) -> Result<()> {

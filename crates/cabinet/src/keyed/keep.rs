@@ -674,8 +674,8 @@ mod tests {
         (0..20).for_each(|_| engine.merge_backoff.lock().note(true, Instant::now()));
         faults.space_bytes.store(u64::MAX, Ordering::Relaxed);
         let written = || {
-            let figures = database.figures();
-            figures.into_iter().find(|(name, _)| *name == "checkpoints").unwrap().1
+            let stats = database.stats();
+            stats.into_iter().find(|(name, _)| *name == "checkpoints").unwrap().1
         };
         assert!(engine.wants_checkpoint());
         Engaged::checkpoint(engine).unwrap();

@@ -770,12 +770,12 @@ impl<I: Index> KeyedEngine<I> {
         self.shards.iter().map(|shard| shard.len() as u64).sum()
     }
 
-    /// Names and figures worth showing.
-    pub(crate) fn figures(&self) -> Vec<(&'static str, String)> {
+    /// The stats: names and values.
+    pub(crate) fn stats(&self) -> Vec<(&'static str, String)> {
         let usage = Usage::of(&self.log.segments());
         // One that is held for a long change is left out rather than waited for.
         let index = self.index_bytes();
-        let mut figures = vec![
+        let mut stats = vec![
             ("index_bytes", index.to_string()),
             ("index_budget_bytes", self.index_bytes_max.to_string()),
             ("index_on_disk", u8::from(self.is_over_runs()).to_string()),
@@ -787,9 +787,9 @@ impl<I: Index> KeyedEngine<I> {
             ("limit_bytes", self.log.space().quota().bytes_max().unwrap_or(0).to_string()),
             ("evicted", self.log.space().quota().evicted().to_string()),
         ];
-        figures.extend(self.expired.report());
-        figures.extend(self.log.report());
-        figures
+        stats.extend(self.expired.report());
+        stats.extend(self.log.report());
+        stats
     }
 }
 

@@ -175,7 +175,7 @@ impl Log {
         self.writer.active_number()
     }
 
-    /// Names and figures worth showing.
+    /// The stats: names and values.
     pub(crate) fn report(&self) -> Vec<(&'static str, String)> {
         let segments = self.segments();
         let damaged = segments.iter().filter(|segment| segment.is_damaged()).count();

@@ -135,17 +135,17 @@ impl Capacity {
     }
 
     /// Returns the stats of the engine: names and values.
-    pub(super) fn figures(&self, kind: &str) -> Vec<(&'static str, String)> {
+    pub(super) fn stats(&self, kind: &str) -> Vec<(&'static str, String)> {
         let or_zero = |max: u64| if max == u64::MAX { 0 } else { max };
         let memory = self.memory_bytes_max.load(Ordering::Relaxed);
-        let mut figures = vec![
+        let mut stats = vec![
             ("type", kind.into()),
             ("limit_bytes", or_zero(self.bytes_max()).to_string()),
             ("memory_limit_bytes", or_zero(memory).to_string()),
             ("evicted", self.evicted.load(Ordering::Relaxed).to_string()),
         ];
-        figures.extend(self.expired.report());
-        figures
+        stats.extend(self.expired.report());
+        stats
     }
 }
 

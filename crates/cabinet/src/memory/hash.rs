@@ -439,8 +439,8 @@ impl Maintenance for MemoryHash {
         self.capacity.is_capped()
     }
 
-    fn figures(&self) -> Vec<(&'static str, String)> {
-        self.capacity.figures("on-memory hash")
+    fn stats(&self) -> Vec<(&'static str, String)> {
+        self.capacity.stats("on-memory hash")
     }
 
     /// Gives memory that removed records have left back to the allocator, or sets the caps.

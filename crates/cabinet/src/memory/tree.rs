@@ -371,8 +371,8 @@ impl Maintenance for MemoryTree {
         self.capacity.is_capped()
     }
 
-    fn figures(&self) -> Vec<(&'static str, String)> {
-        self.capacity.figures("on-memory tree")
+    fn stats(&self) -> Vec<(&'static str, String)> {
+        self.capacity.stats("on-memory tree")
     }
 
     fn optimize(&self, options: Option<&Options>) -> Result<()> {

@@ -266,12 +266,12 @@ impl Maintenance for Table {
         self.engine.maintenance().evicts()
     }
 
-    fn figures(&self) -> Vec<(&'static str, String)> {
-        let mut figures = self.engine.maintenance().figures();
-        figures.retain(|(name, _)| *name != "type");
-        figures.insert(0, ("type", "table".into()));
-        figures.push(("indices", self.indices().len().to_string()));
-        figures
+    fn stats(&self) -> Vec<(&'static str, String)> {
+        let mut stats = self.engine.maintenance().stats();
+        stats.retain(|(name, _)| *name != "type");
+        stats.insert(0, ("type", "table".into()));
+        stats.push(("indices", self.indices().len().to_string()));
+        stats
     }
 
     /// A cap on bytes that the options give is kept to at once.

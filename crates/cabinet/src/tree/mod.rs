@@ -429,10 +429,10 @@ impl Shared {
         })
     }
 
-    fn figures(&self) -> Vec<(&'static str, String)> {
+    fn stats(&self) -> Vec<(&'static str, String)> {
         let count = |number: &AtomicU64| number.load(Ordering::Relaxed).to_string();
         let leaves = self.directory.read().len();
-        let mut figures = vec![
+        let mut stats = vec![
             ("order", self.order.name().to_owned()),
             ("leaves", leaves.to_string()),
             ("directory_bytes", self.cache.directory_bytes().to_string()),
@@ -448,11 +448,11 @@ impl Shared {
             ("live_bytes", Usage::of(&self.log.segments()).live_bytes.to_string()),
         ];
         if self.cap.is_capped() {
-            figures.push(("page_bytes", self.cap.bytes().to_string()));
+            stats.push(("page_bytes", self.cap.bytes().to_string()));
         }
-        figures.extend(self.expired.report());
-        figures.extend(self.log.report());
-        figures
+        stats.extend(self.expired.report());
+        stats.extend(self.log.report());
+        stats
     }
 }
 
@@ -516,8 +516,8 @@ impl Maintenance for TreeDatabase {
         self.shared.cap.is_capped()
     }
 
-    fn figures(&self) -> Vec<(&'static str, String)> {
-        self.shared.figures()
+    fn stats(&self) -> Vec<(&'static str, String)> {
+        self.shared.stats()
     }
 
     fn optimize(&self, options: Option<&Options>) -> Result<()> {

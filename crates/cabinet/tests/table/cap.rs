@@ -83,9 +83,9 @@ fn is_there(table: &Table, number: u64) -> bool {
     })
 }
 
-fn figure(table: &Table, name: &str) -> u64 {
-    let figure = table.figures().into_iter().find(|(other, _)| *other == name);
-    figure.unwrap().1.parse().unwrap()
+fn stat(table: &Table, name: &str) -> u64 {
+    let stat = table.stats().into_iter().find(|(other, _)| *other == name);
+    stat.unwrap().1.parse().unwrap()
 }
 
 fn rows(table: &Table) -> BTreeMap<Vec<u8>, Row> {
@@ -144,7 +144,7 @@ fn keeps_to_the_cap(is_indexed: bool) {
     let (read, mut files_bytes) = (0..20, 0);
     for number in 0..MANY {
         put(&table, number);
-        let bytes = figure(&table, "page_bytes");
+        let bytes = stat(&table, "page_bytes");
         assert!(bytes <= CAP + OVER_BYTES_MAX, "{bytes} bytes after {number} puts");
         if number % 5000 == 0 {
             // A scan of all rows does not keep them all from eviction.
@@ -162,8 +162,8 @@ fn keeps_to_the_cap(is_indexed: bool) {
     let newest = MANY - 1000..MANY;
     let there = newest.filter(|number| is_there(&table, *number)).count();
     assert!(there > 900, "{there} of the newest 1000");
-    assert_eq!(figure(&table, "evicted"), MANY - table.len());
-    let bytes = figure(&table, "page_bytes");
+    assert_eq!(stat(&table, "evicted"), MANY - table.len());
+    let bytes = stat(&table, "page_bytes");
     assert!(bytes > CAP * 3 / 4, "{bytes} bytes");
     assert!(files_bytes <= FILES_OF_CAP * CAP, "{files_bytes} bytes of files");
     // The metadata of the table is there.
@@ -209,7 +209,7 @@ fn rows_of_many_lengths_change_and_go_with_their_entries() {
             2 => table.put_cat(&key, &long).unwrap(),
             _ => table.put(&key, &long).unwrap(),
         }
-        longest = longest.max(figure(&table, "page_bytes"));
+        longest = longest.max(stat(&table, "page_bytes"));
         if number % 500 == 0 {
             tree.tend().unwrap();
         }
@@ -218,7 +218,7 @@ fn rows_of_many_lengths_change_and_go_with_their_entries() {
         }
     }
     assert!(longest <= CAP + OVER_BYTES_MAX, "{longest} bytes");
-    assert!(figure(&table, "evicted") > 1000);
+    assert!(stat(&table, "evicted") > 1000);
     check(&table);
 }
 
@@ -233,8 +233,8 @@ fn a_cap_is_set_and_lowered_while_the_table_is_open() {
         database.retune(&format!("capsiz={limit}")).unwrap();
         tree.tend().unwrap();
         assert!(database.evicts());
-        assert_eq!(figure(&table, "limit_bytes"), limit);
-        let bytes = figure(&table, "page_bytes");
+        assert_eq!(stat(&table, "limit_bytes"), limit);
+        let bytes = stat(&table, "page_bytes");
         assert!(bytes <= limit && bytes > limit / 2, "{bytes} bytes of {limit}");
         check(&table);
         let newest = 3 * MANY - 1000..3 * MANY;
@@ -265,7 +265,7 @@ fn a_writer_evicts_what_a_lower_cap_leaves_no_room_for_after_opening() {
         assert!(matches!(late, Err(Error::WouldBlock)), "{late:?}");
         assert_eq!(table.len(), MANY);
         put(&table, MANY);
-        let bytes = figure(&table, "page_bytes");
+        let bytes = stat(&table, "page_bytes");
         assert!(bytes <= CAP + OVER_BYTES_MAX && bytes > CAP / 2, "{bytes} bytes");
         assert!(is_there(&table, MANY));
         check(&table);
@@ -280,12 +280,12 @@ fn an_index_that_is_built_in_a_full_table_makes_rows_go() {
     let before = table.len();
     for (column, kind) in INDICES {
         table.set_index(column, IndexChange::Set(kind)).unwrap();
-        let bytes = figure(&table, "page_bytes");
+        let bytes = stat(&table, "page_bytes");
         assert!(bytes <= CAP + CAP / 8, "{bytes} bytes");
         check(&table);
     }
     put(&table, MANY);
-    let bytes = figure(&table, "page_bytes");
+    let bytes = stat(&table, "page_bytes");
     assert!(bytes <= CAP + OVER_BYTES_MAX && bytes > CAP * 3 / 4, "{bytes} bytes");
     assert!(table.len() < before);
     check(&table);
@@ -306,14 +306,14 @@ fn rows_over_a_quarter_of_the_cap_are_refused_and_evict_nothing() {
         batch.put(key, &[b"rest\0", &vec![b'1'; most / 2][..]].concat(), Meta::NONE);
     }
     assert!(matches!(database.write(&batch), Err(Error::ValueTooLong { .. })));
-    assert_eq!((table.len(), figure(&table, "evicted")), (1, 0));
+    assert_eq!((table.len(), stat(&table, "evicted")), (1, 0));
     for number in 0..30u64 {
         // In its own place, too, where both are there for a moment.
         for bytes in [most - 1000, most - 2000] {
             table.put(&key(number), &of_bytes(bytes)).unwrap();
         }
         assert!(table.get(&key(number)).unwrap().is_some(), "the newest is there");
-        let bytes = figure(&table, "page_bytes");
+        let bytes = stat(&table, "page_bytes");
         assert!(bytes <= CAP + 2 * most as u64, "{bytes}: and what one write takes");
         check(&table);
     }
@@ -420,7 +420,7 @@ fn writers_of_many_threads_keep_to_the_cap_of_a_table() {
             .collect();
         scope.spawn(|| {
             while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                let bytes = figure(table, "page_bytes");
+                let bytes = stat(table, "page_bytes");
                 assert!(bytes <= CAP + OVER_BYTES_MAX, "{bytes} bytes");
                 // An entry may lead to a row that is gone when it is read, but no result does.
                 let query = Query::new().with(b"text", Operator::StringAllTokens, b"word7");
@@ -440,7 +440,7 @@ fn writers_of_many_threads_keep_to_the_cap_of_a_table() {
         }
     });
     let removed = (0..EACH * WRITERS).filter(|number| number.is_multiple_of(11)).count() as u64;
-    let evicted = figure(table, "evicted");
+    let evicted = stat(table, "evicted");
     assert!(evicted > EACH / 2, "{evicted}");
     // A row may have been evicted before it was removed.
     let left = table.len();

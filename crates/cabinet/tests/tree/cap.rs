@@ -46,9 +46,9 @@ fn put(database: &Database, number: u64) {
     database.put(&key(number), &value(number)).unwrap();
 }
 
-fn figure(database: &Database, name: &str) -> u64 {
-    let figure = database.figures().into_iter().find(|(other, _)| *other == name);
-    figure.unwrap().1.parse().unwrap()
+fn stat(database: &Database, name: &str) -> u64 {
+    let stat = database.stats().into_iter().find(|(other, _)| *other == name);
+    stat.unwrap().1.parse().unwrap()
 }
 
 fn is_there(database: &Database, number: u64) -> bool {
@@ -111,7 +111,7 @@ fn keys_in_no_order_stay_if_they_are_read_or_new() {
     let there = newest.clone().filter(|number| is_there(&database, *number)).count() as u64;
     assert!(there >= ROOM / 8 * 9 / 10, "{there} of {}", ROOM / 8);
     let (left, bytes) = (database.len(), data_bytes(&database));
-    assert_eq!(figure(&database, "evicted"), 4 * ROOM - left);
+    assert_eq!(stat(&database, "evicted"), 4 * ROOM - left);
     assert!(bytes <= CAP && bytes > CAP * 3 / 4, "{bytes} bytes");
 }
 
@@ -153,11 +153,11 @@ fn a_cap_is_set_and_lowered_while_the_tree_is_open() {
         put(&database, number);
     }
     assert!(!database.evicts());
-    assert_eq!((figure(&database, "limit_bytes"), figure(&database, "evicted")), (0, 0));
+    assert_eq!((stat(&database, "limit_bytes"), stat(&database, "evicted")), (0, 0));
     for limit in [2 * CAP, CAP] {
         database.retune(&format!("capsiz={limit}")).unwrap();
         assert!(database.evicts());
-        assert_eq!(figure(&database, "limit_bytes"), limit);
+        assert_eq!(stat(&database, "limit_bytes"), limit);
         // An event loop does not wait for what has to go first.
         let late = tree_put(&tree, 0, Wait::Never);
         assert!(matches!(late, Err(Error::WouldBlock)), "{late:?}");
@@ -175,7 +175,7 @@ fn a_cap_is_set_and_lowered_while_the_tree_is_open() {
     }
     // A lower one than is allowed counts as the lowest.
     database.retune("capsiz=1").unwrap();
-    assert_eq!(figure(&database, "limit_bytes"), CAP);
+    assert_eq!(stat(&database, "limit_bytes"), CAP);
 }
 
 fn tree_put(tree: &Arc<TreeDatabase>, number: u64, wait: Wait) -> Result<u64> {
@@ -250,7 +250,7 @@ fn records_of_a_key_over_a_quarter_of_the_cap_are_refused_and_evict_nothing() {
         assert!(matches!(database.write(&batch), Err(Error::ValueTooLong { .. })));
     }
     assert_eq!(database.get(b"a").unwrap().unwrap(), b"value");
-    assert_eq!((database.len(), figure(&database, "evicted")), (1, 0));
+    assert_eq!((database.len(), stat(&database, "evicted")), (1, 0));
     database.put(b"b", &vec![2; most - overhead]).unwrap();
     // Together they are too many.
     let mut stored = 0;
@@ -292,7 +292,7 @@ fn duplicates_of_a_key_go_together() {
         left += found.len() as u64;
     }
     assert!(left > ROOM / 2 && left < 3 * ROOM / 2, "{left} and room for {ROOM}");
-    assert_eq!(figure(&database, "evicted"), 2 * ROOM / 30 * 30 - left);
+    assert_eq!(stat(&database, "evicted"), 2 * ROOM / 30 * 30 - left);
     assert_eq!(database.get_all(&key(keys - 1)).unwrap().len(), DUPLICATES);
 }
 
@@ -316,7 +316,7 @@ fn writers_of_many_threads_keep_to_the_cap() {
             });
         }
         for _ in 0..1000 {
-            let bytes = figure(&database, "page_bytes");
+            let bytes = stat(&database, "page_bytes");
             std::thread::sleep(Duration::from_millis(1));
             assert!(bytes <= CAP + WRITERS * LONGEST, "{bytes} bytes");
         }
@@ -325,12 +325,12 @@ fn writers_of_many_threads_keep_to_the_cap() {
     database.put(b"last", b"").unwrap();
     let bytes = data_bytes(&database);
     assert!(bytes <= CAP && bytes > CAP * 3 / 4, "{bytes} bytes");
-    let (left, evicted) = (database.len(), figure(&database, "evicted"));
+    let (left, evicted) = (database.len(), stat(&database, "evicted"));
     assert_eq!(left + evicted, 3000 * WRITERS + 1);
     // The keeper gives space back on its own, which it may not have come to yet.
     let deadline = Instant::now() + Duration::from_secs(120);
     while database.size_bytes() > FILES_OF_CAP * CAP {
-        assert!(Instant::now() < deadline, "{:?}", database.figures());
+        assert!(Instant::now() < deadline, "{:?}", database.stats());
         std::thread::sleep(Duration::from_millis(10));
     }
     drop(database);
@@ -348,7 +348,7 @@ fn the_last_resort_is_over_with_the_call_that_had_to_take_it() {
     let (_tree, database) = open(&storage, &options);
     // All keys were last written lately, so none is old: one goes all the same.
     let mut number = 0;
-    while figure(&database, "evicted") == 0 {
+    while stat(&database, "evicted") == 0 {
         database.put_duplicate(&[(number % KEYS) as u8], &[1; 3000], Side::After).unwrap();
         number += 1;
     }

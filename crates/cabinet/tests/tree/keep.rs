@@ -1,6 +1,6 @@
 //! Budget, space, copies, limits, damage, and many threads.
 
-use crate::{PATH, figure, open, small_options};
+use crate::{PATH, open, small_options, stat};
 use cabinet::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use cabinet::testing::{FaultyStorage, Open, Storage};
 use cabinet::{
@@ -43,7 +43,7 @@ fn pages_in_memory_keep_to_their_budget() {
     }
     check(&database, 20_000);
     assert!(most <= BUDGET_BYTES, "{most}");
-    assert!(figure(&database, "cache_evictions") > 1000);
+    assert!(stat(&database, "cache_evictions") > 1000);
     assert!(engine.cached_bytes() <= BUDGET_BYTES);
 }
 
@@ -127,7 +127,7 @@ fn what_is_overwritten_takes_no_more_space_than_checkpoints_allow() {
     }
     database.optimize().unwrap();
     assert!(database.size_bytes() < bare / 5, "{} of {bare}", database.size_bytes());
-    assert!(figure(&database, "leaves") < 40, "empty leaves are joined");
+    assert!(stat(&database, "leaves") < 40, "empty leaves are joined");
     let (_engine, again) = open(&storage.kill(), &options);
     assert_eq!(again.len(), 500);
 }
@@ -162,7 +162,7 @@ fn short_segments_are_put_together_however_little_in_them_is_dead() {
         // It seals a segment, in which there is next to nothing.
         database.copy_to(Path::new(&format!("copy-{number}.tcb"))).unwrap();
         engine.checkpoint().unwrap();
-        assert!(figure(&database, "segments") <= 128 + 3);
+        assert!(stat(&database, "segments") <= 128 + 3);
     }
     let (_engine, again) = open(&storage.kill(), &options);
     for number in 0..COPIES {

@@ -33,7 +33,7 @@ pub(crate) fn open(storage: &FaultyStorage, options: &Options) -> (Arc<TreeDatab
     (engine, database)
 }
 
-pub(crate) fn figure(database: &Database, name: &str) -> u64 {
-    let figures = database.figures();
-    figures.into_iter().find(|(other, _)| *other == name).unwrap().1.parse().unwrap()
+pub(crate) fn stat(database: &Database, name: &str) -> u64 {
+    let stats = database.stats();
+    stats.into_iter().find(|(other, _)| *other == name).unwrap().1.parse().unwrap()
 }

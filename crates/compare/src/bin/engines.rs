@@ -4,8 +4,8 @@
 use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand, ValueEnum};
 use compare::engines::child::{self, Assignment, Task};
-use compare::engines::figures::Figures;
 use compare::engines::parent;
+use compare::engines::stats::Stats;
 use compare::engines::tables::Rounds;
 use compare::measurement::{self, Measurement, Round, finite};
 use compare::stores;
@@ -143,8 +143,8 @@ impl Run<'_> {
         let seconds = start.elapsed().as_secs_f64();
         eprintln!("round {} {name} {:?}: {seconds:.1} s", round + 1, assignment.task);
         match outcome {
-            Ok(figures) => {
-                rounds.add(name, round, figures);
+            Ok(stats) => {
+                rounds.add(name, round, stats);
                 true
             }
             Err(error) => {
@@ -239,13 +239,13 @@ impl Run<'_> {
             let mut speed_ups = Rounds::default();
             for store in one.names() {
                 for round in 0..usize::from(self.arguments.rounds) {
-                    let mut figures = Figures::default();
+                    let mut stats = Stats::default();
                     for phase in phases {
                         let time = format!("{phase}.us");
                         let times = (one.get(store, round, &time), rounds.get(store, round, &time));
-                        figures.set(phase, times.0 / times.1);
+                        stats.set(phase, times.0 / times.1);
                     }
-                    speed_ups.add(store, round, figures);
+                    speed_ups.add(store, round, stats);
                 }
             }
             let head = format!("{threads} threads, times {}", self.arguments.threads[0]);

@@ -1,7 +1,7 @@
 //! One measurement of one store, in a process of its own.
 
 use super::churn::Pace;
-use super::figures::Figures;
+use super::stats::Stats;
 use super::{churn, durable, restart, speed};
 use crate::records::{KEY_BYTES_MIN, VALUE_BYTES_MAX};
 use crate::stores::Purpose;
@@ -115,14 +115,14 @@ impl Assignment {
     }
 }
 
-/// Does it in this process and prints the figures.
+/// Does it in this process and prints the stats.
 pub fn run(assignment: &Assignment) -> Result<()> {
     assignment.check()?;
     measure(assignment, &assignment.folder)?.print();
     Ok(())
 }
 
-fn measure(assignment: &Assignment, folder: &Path) -> Result<Figures> {
+fn measure(assignment: &Assignment, folder: &Path) -> Result<Stats> {
     let (store, purpose) = (assignment.store.as_str(), assignment.purpose());
     let duration = Duration::from_secs_f64(assignment.seconds);
     match assignment.task {

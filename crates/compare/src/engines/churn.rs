@@ -1,6 +1,6 @@
 //! Overwriting everything many times while a reader measures its latencies.
 
-use super::figures::Figures;
+use super::stats::Stats;
 use super::work::{Bench, FIRST_EDITION, Worker};
 use crate::folder;
 use crate::random::Permutation;
@@ -35,18 +35,18 @@ pub fn churn(
     purpose: &Purpose,
     pace: Pace,
     quiet: Duration,
-) -> Result<Figures> {
+) -> Result<Stats> {
     // The handle is shared by a writer and a reader.
     let purpose = Purpose { threads: 2, ..*purpose };
     let records = Records::new();
     let store = stores::open(name, folder, &purpose)?;
     let bench = Bench { store: &*store, records: &records, purpose };
-    let mut figures = Figures::default();
-    bench.put_all(&mut Figures::default())?;
+    let mut stats = Stats::default();
+    bench.put_all(&mut Stats::default())?;
 
     let mut reader = Worker::new(&*store, &records, &purpose, 1)?;
     let end = Instant::now() + quiet;
-    set_latencies(&mut figures, "quiet", &read(&mut reader, &purpose, || Instant::now() >= end)?);
+    set_latencies(&mut stats, "quiet", &read(&mut reader, &purpose, || Instant::now() >= end)?);
     drop(reader);
 
     let done = AtomicBool::new(false);
@@ -63,16 +63,16 @@ pub fn churn(
         anyhow::Ok((latencies, peak?))
     })?;
     let elapsed = start.elapsed().as_secs_f64();
-    figures.set("writes_per_second", (pace.passes * purpose.records) as f64 / elapsed);
-    set_latencies(&mut figures, "churn", &latencies);
+    stats.set("writes_per_second", (pace.passes * purpose.records) as f64 / elapsed);
+    set_latencies(&mut stats, "churn", &latencies);
 
     let live = purpose.live_bytes() as f64;
     let at_end = folder::usage(folder)?;
-    figures.set("disk_peak", peak as f64 / live);
-    figures.set("disk_end", at_end.allocated as f64 / live);
+    stats.set("disk_peak", peak as f64 / live);
+    stats.set("disk_end", at_end.allocated as f64 / live);
     store.close()?;
-    figures.set("disk_closed", folder::usage(folder)?.allocated as f64 / live);
-    Ok(figures)
+    stats.set("disk_closed", folder::usage(folder)?.allocated as f64 / live);
+    Ok(stats)
 }
 
 /// Reads random records and times each, until told to stop.
@@ -117,10 +117,10 @@ fn overwrite(writer: &mut Worker<'_>, purpose: &Purpose, pace: Pace, folder: &Pa
     Ok(peak)
 }
 
-fn set_latencies(figures: &mut Figures, name: &str, latencies: &Histogram<u64>) {
+fn set_latencies(stats: &mut Stats, name: &str, latencies: &Histogram<u64>) {
     for (share_name, share) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("p9999", 0.9999)] {
         let latency = latencies.value_at_quantile(share) as f64 / 1e3;
-        figures.set(format!("{name}.{share_name}_us"), latency);
+        stats.set(format!("{name}.{share_name}_us"), latency);
     }
-    figures.set(format!("{name}.max_us"), latencies.max() as f64 / 1e3);
+    stats.set(format!("{name}.max_us"), latencies.max() as f64 / 1e3);
 }

@@ -1,6 +1,6 @@
 //! Puts from many clients at once, each waiting for its own.
 
-use super::figures::Figures;
+use super::stats::Stats;
 use super::work::{FIRST_EDITION, Worker};
 use crate::process;
 use crate::records::Records;
@@ -16,7 +16,7 @@ const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 /// Child: a new database; `purpose.threads` clients put new records for `duration`, at most
 /// `purpose.records` together.
-pub fn put(name: &str, folder: &Path, purpose: &Purpose, duration: Duration) -> Result<Figures> {
+pub fn put(name: &str, folder: &Path, purpose: &Purpose, duration: Duration) -> Result<Stats> {
     let records = Records::new();
     let store = stores::open(name, folder, purpose)?;
     let next = AtomicU64::new(0);
@@ -55,12 +55,12 @@ pub fn put(name: &str, folder: &Path, purpose: &Purpose, duration: Duration) -> 
         Ok(())
     })?;
     let (elapsed, cpu) = (start.elapsed(), process::own_cpu_time() - cpu_before);
-    let mut figures = Figures::default();
-    figures.set("puts_per_second", operations as f64 / elapsed.as_secs_f64());
-    figures.set("cpu_us", cpu.as_secs_f64() * 1e6 / operations as f64);
+    let mut stats = Stats::default();
+    stats.set("puts_per_second", operations as f64 / elapsed.as_secs_f64());
+    stats.set("cpu_us", cpu.as_secs_f64() * 1e6 / operations as f64);
     for (name, share) in [("p50_us", 0.5), ("p99_us", 0.99)] {
-        figures.set(name, latencies.value_at_quantile(share) as f64 / 1e3);
+        stats.set(name, latencies.value_at_quantile(share) as f64 / 1e3);
     }
     store.close()?;
-    Ok(figures)
+    Ok(stats)
 }

@@ -1,7 +1,7 @@
-//! Starts children, watches their memory, and reads their figures.
+//! Starts children, watches their memory, and reads their stats.
 
 use super::child::{Assignment, Task};
-use super::figures::Figures;
+use super::stats::Stats;
 use crate::folder;
 use crate::process;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 /// How often a child's memory is looked at.
 const SAMPLE: Duration = Duration::from_millis(20);
 
-/// Runs an assignment in a child; its figures, with those that are seen from outside:
+/// Runs an assignment in a child; its stats, with those that are seen from outside:
 /// `TASK.anonymous_peak` and, of the files after it has ended, `TASK.disk_allocated` and
 /// `TASK.disk_apparent`, all in bytes.
-pub fn run(assignment: &Assignment, patience: Duration) -> Result<Figures> {
+pub fn run(assignment: &Assignment, patience: Duration) -> Result<Stats> {
     let mut child = Command::new(std::env::current_exe()?)
         .arg("child")
         .args(assignment.arguments())
@@ -25,7 +25,7 @@ pub fn run(assignment: &Assignment, patience: Duration) -> Result<Figures> {
         .context("cannot start a child")?;
     let deadline = Instant::now() + patience;
     let mut anonymous_peak = 0;
-    // The figures are far shorter than a pipe, so the child never waits for their reader.
+    // The stats are far shorter than a pipe, so the child never waits for their reader.
     let status = loop {
         if let Ok(memory) = process::memory(child.id()) {
             anonymous_peak = anonymous_peak.max(memory.anonymous);
@@ -44,11 +44,11 @@ pub fn run(assignment: &Assignment, patience: Duration) -> Result<Figures> {
     child.stdout.take().context("no output")?.read_to_string(&mut text)?;
     let killed = std::os::unix::process::ExitStatusExt::signal(&status) == Some(libc::SIGKILL);
     ensure!(status.success() || (killed && assignment.task == Task::LoadAndDie), "{status}");
-    let mut figures = Figures::read(&text);
+    let mut stats = Stats::read(&text);
     let used = folder::usage(&assignment.folder)?;
     let task = format!("{:?}", assignment.task).to_lowercase();
-    figures.set(format!("{task}.anonymous_peak"), anonymous_peak as f64);
-    figures.set(format!("{task}.disk_allocated"), used.allocated as f64);
-    figures.set(format!("{task}.disk_apparent"), used.apparent as f64);
-    Ok(figures)
+    stats.set(format!("{task}.anonymous_peak"), anonymous_peak as f64);
+    stats.set(format!("{task}.disk_allocated"), used.allocated as f64);
+    stats.set(format!("{task}.disk_apparent"), used.apparent as f64);
+    Ok(stats)
 }

@@ -1,6 +1,6 @@
 //! Opening after the process was killed.
 
-use super::figures::Figures;
+use super::stats::Stats;
 use super::work::{Bench, FIRST_EDITION};
 use crate::records::Records;
 use crate::stores::{self, Purpose};
@@ -10,25 +10,25 @@ use std::path::Path;
 use std::time::Instant;
 
 /// Child: a new database; puts all records, then kills itself with SIGKILL.
-pub fn load_and_die(name: &str, folder: &Path, purpose: &Purpose) -> Result<Figures> {
+pub fn load_and_die(name: &str, folder: &Path, purpose: &Purpose) -> Result<Stats> {
     let records = Records::new();
     let store = stores::open(name, folder, purpose)?;
     let bench = Bench { store: &*store, records: &records, purpose: *purpose };
-    bench.put_all(&mut Figures::default())?;
+    bench.put_all(&mut Stats::default())?;
     kill_process(getpid(), Signal::KILL)?;
     bail!("outlived SIGKILL")
 }
 
 /// Child: opens what was left and checks every record.
-pub fn reopen(name: &str, folder: &Path, purpose: &Purpose) -> Result<Figures> {
+pub fn reopen(name: &str, folder: &Path, purpose: &Purpose) -> Result<Stats> {
     let records = Records::new();
-    let mut figures = Figures::default();
+    let mut stats = Stats::default();
     let start = Instant::now();
     let store = stores::open(name, folder, purpose)?;
-    figures.set("open_killed.ms", start.elapsed().as_secs_f64() * 1e3);
+    stats.set("open_killed.ms", start.elapsed().as_secs_f64() * 1e3);
     let bench = Bench { store: &*store, records: &records, purpose: *purpose };
     let lost = std::sync::atomic::AtomicU64::new(0);
-    bench.phase("check", &mut figures, |worker, numbers| {
+    bench.phase("check", &mut stats, |worker, numbers| {
         for number in numbers {
             if worker.get(number, Some(FIRST_EDITION)).is_err() {
                 lost.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -36,7 +36,7 @@ pub fn reopen(name: &str, folder: &Path, purpose: &Purpose) -> Result<Figures> {
         }
         Ok(())
     })?;
-    figures.set("lost", lost.into_inner() as f64);
+    stats.set("lost", lost.into_inner() as f64);
     store.close()?;
-    Ok(figures)
+    Ok(stats)
 }

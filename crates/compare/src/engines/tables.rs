@@ -1,24 +1,24 @@
-//! Figures of many rounds as tables.
+//! Stats of many rounds as tables.
 
-use super::figures::Figures;
+use super::stats::Stats;
 use crate::report::{Table, figure, median};
 use std::collections::BTreeMap;
 
-/// Figures by what was measured (a store, or a store and a setting) and round. Rows keep the
+/// Stats by what was measured (a store, or a store and a setting) and round. Rows keep the
 /// order in which they were added.
 #[derive(Debug, Default)]
 pub struct Rounds {
     names: Vec<String>,
-    figures: BTreeMap<(String, usize), Figures>,
+    stats: BTreeMap<(String, usize), Stats>,
 }
 
 impl Rounds {
-    /// Adds the figures of one round, or what is further known of it.
-    pub fn add(&mut self, name: &str, round: usize, figures: Figures) {
+    /// Adds the stats of one round, or what is further known of it.
+    pub fn add(&mut self, name: &str, round: usize, stats: Stats) {
         if !self.names.iter().any(|known| known == name) {
             self.names.push(name.to_owned());
         }
-        self.figures.entry((name.to_owned(), round)).or_default().merge(figures);
+        self.stats.entry((name.to_owned(), round)).or_default().merge(stats);
     }
 
     /// Returns the names of the measurements.
@@ -27,35 +27,35 @@ impl Rounds {
         &self.names
     }
 
-    /// A figure of one round; NaN if there is none.
+    /// A stat of one round; NaN if there is none.
     #[must_use]
     pub fn get(&self, name: &str, round: usize, wanted: &str) -> f64 {
-        self.figures.get(&(name.to_owned(), round)).map_or(f64::NAN, |it| it.get(wanted))
+        self.stats.get(&(name.to_owned(), round)).map_or(f64::NAN, |it| it.get(wanted))
     }
 
-    fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (usize, &'a Figures)> {
-        let rounds = self.figures.iter().filter(move |((known, _), _)| known == name);
-        rounds.map(|((_, round), figures)| (*round, figures))
+    fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (usize, &'a Stats)> {
+        let rounds = self.stats.iter().filter(move |((known, _), _)| known == name);
+        rounds.map(|((_, round), stats)| (*round, stats))
     }
 
-    /// Median of a figure over the rounds.
+    /// Median of a stat over the rounds.
     #[must_use]
     pub fn median(&self, name: &str, wanted: &str) -> f64 {
-        let numbers = self.of(name).map(|(_, figures)| figures.get(wanted));
+        let numbers = self.of(name).map(|(_, stats)| stats.get(wanted));
         median(&numbers.filter(|number| number.is_finite()).collect::<Vec<_>>())
     }
 
-    /// Median over the rounds of the ratio of a figure within a round.
+    /// Median over the rounds of the ratio of a stat within a round.
     #[must_use]
     pub fn ratio(&self, name: &str, to: &str, wanted: &str) -> f64 {
-        let ratios = self.of(name).filter_map(|(round, figures)| {
-            let other = self.figures.get(&(to.to_owned(), round))?;
-            Some(figures.get(wanted) / other.get(wanted))
+        let ratios = self.of(name).filter_map(|(round, stats)| {
+            let other = self.stats.get(&(to.to_owned(), round))?;
+            Some(stats.get(wanted) / other.get(wanted))
         });
         median(&ratios.filter(|number| number.is_finite()).collect::<Vec<_>>())
     }
 
-    /// A row for each name, a column for each figure: its head, its name, what it is divided by.
+    /// A row for each name, a column for each stat: its head, its name, what it is divided by.
     #[must_use]
     pub fn table(&self, first_head: &str, columns: &[(&str, &str, f64)]) -> Table {
         let heads = columns.iter().map(|(head, _, _)| *head);
@@ -69,7 +69,7 @@ impl Rounds {
         table
     }
 
-    /// As [`Rounds::table`], but of how many times the figures of `to` each is.
+    /// As [`Rounds::table`], but of how many times the stats of `to` each is.
     #[must_use]
     pub fn ratios(&self, first_head: &str, to: &str, columns: &[(&str, &str, f64)]) -> Table {
         let heads = columns.iter().map(|(head, _, _)| *head);
@@ -92,9 +92,9 @@ mod tests {
         // The machine is ten times slower in the second round, for both.
         for (round, slower) in [(0, 1.0), (1, 10.0), (2, 1.0)] {
             for (name, time) in [("a", 2.0), ("b", 6.0)] {
-                let mut figures = Figures::default();
-                figures.set("put.us", time * slower);
-                rounds.add(name, round, figures);
+                let mut stats = Stats::default();
+                stats.set("put.us", time * slower);
+                rounds.add(name, round, stats);
             }
         }
         assert_eq!(rounds.ratio("b", "a", "put.us"), 3.0);

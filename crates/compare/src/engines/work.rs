@@ -1,6 +1,6 @@
 //! Work on a store, by threads that share it, checked and measured.
 
-use super::figures::Figures;
+use super::stats::Stats;
 use crate::process;
 use crate::random::Random;
 use crate::records::{Records, fill_id, fill_key};
@@ -80,11 +80,11 @@ pub(super) struct Bench<'a> {
 
 impl Bench<'_> {
     /// Runs `work` on every thread, each with its share of the records' numbers, and sets the
-    /// figures `NAME.us` and `NAME.cpu_us`: wall-clock and CPU microseconds an operation.
+    /// stats `NAME.us` and `NAME.cpu_us`: wall-clock and CPU microseconds an operation.
     pub(super) fn phase(
         &self,
         name: &str,
-        figures: &mut Figures,
+        stats: &mut Stats,
         work: impl Fn(&mut Worker<'_>, std::ops::Range<u64>) -> Result<()> + Sync,
     ) -> Result<()> {
         let Purpose { records, threads, .. } = self.purpose;
@@ -112,14 +112,14 @@ impl Bench<'_> {
             .with_context(|| name.to_owned())?;
         }
         let (elapsed, cpu) = (start.elapsed(), process::own_cpu_time() - cpu_before);
-        figures.set(format!("{name}.us"), elapsed.as_secs_f64() * 1e6 / records as f64);
-        figures.set(format!("{name}.cpu_us"), cpu.as_secs_f64() * 1e6 / records as f64);
+        stats.set(format!("{name}.us"), elapsed.as_secs_f64() * 1e6 / records as f64);
+        stats.set(format!("{name}.cpu_us"), cpu.as_secs_f64() * 1e6 / records as f64);
         Ok(())
     }
 
     /// Stores every record; keys look random, so their order does, too.
-    pub(super) fn put_all(&self, figures: &mut Figures) -> Result<()> {
-        self.phase("put", figures, |worker, numbers| {
+    pub(super) fn put_all(&self, stats: &mut Stats) -> Result<()> {
+        self.phase("put", stats, |worker, numbers| {
             for number in numbers {
                 worker.put(number, FIRST_EDITION)?;
             }

@@ -146,7 +146,7 @@ pub(crate) fn further_stats(
         stats.push((format!("loop_{number}_busy_percent"), busy));
     }
     if shared.remote.is_none() {
-        let database = shared.served.database.figures();
+        let database = shared.served.database.stats();
         stats.extend(database.into_iter().map(|(name, value)| (name.to_owned(), value)));
     }
     stats

@@ -98,7 +98,7 @@ impl View {
         fn durable(&self) -> LogPosition;
         fn wait_durable(&self, position: LogPosition) -> Result<()>;
         fn expired_keys(&self) -> Option<&ExpiredKeys>;
-        fn figures(&self) -> Vec<(&'static str, String)>;
+        fn stats(&self) -> Vec<(&'static str, String)>;
     }
 
     /// Returns how keys are partitioned.

@@ -225,7 +225,7 @@ impl Maintenance for ManualEngine {
         false
     }
 
-    fn figures(&self) -> Vec<(&'static str, String)> {
+    fn stats(&self) -> Vec<(&'static str, String)> {
         let is_full = self.state.lock().unwrap().full;
         is_full.then(|| ("write_refusal", "the disk is full".to_owned())).into_iter().collect()
     }

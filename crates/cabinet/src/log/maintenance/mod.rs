@@ -84,7 +84,7 @@ impl Maintenance {
         &self.signals
     }
 
-    /// Names and figures worth showing.
+    /// The stats: names and values.
     pub(super) fn report(&self) -> [(&'static str, String); 2] {
         let written = &self.checkpoints.written;
         [

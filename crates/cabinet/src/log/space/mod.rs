@@ -83,7 +83,7 @@ impl Space {
         self.moved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Names and figures worth showing.
+    /// The stats: names and values.
     pub(super) fn report(&self) -> [(&'static str, String); 4] {
         [
             ("compactions", self.compactions.count().to_string()),

@@ -106,7 +106,7 @@ pub(crate) fn collect(shared: &Shared, name: &str, samples: &mut Samples) {
     add(Metric::MemoryBytes, &["buffers"], served.budget.used_bytes() as f64);
     add(Metric::MemoryBytesMax, &["buffers"], shared.config.buffer_bytes_max as f64);
     add(Metric::SpoolBytes, &[], served.spool_budget.used_bytes() as f64);
-    let figures = served.database.figures();
+    let figures = served.database.stats();
     for (figure, text) in &figures {
         if let Some((_, metric, more, factor)) = FIGURES.iter().find(|(name, ..)| name == figure)
             && let Ok(value) = text.parse::<f64>()
@@ -201,7 +201,7 @@ fn collect_scripts(scripts: &ScriptFigures, name: &str, samples: &mut Samples) {
 pub(crate) fn write_refusal(shared: &Shared) -> Option<String> {
     let log = shared.served.update_log.as_ref();
     log.and_then(|log| log.refusal()).or_else(|| {
-        let figures = shared.served.database.figures();
+        let figures = shared.served.database.stats();
         figures.into_iter().find(|(name, _)| *name == "write_refusal").map(|(_, why)| why)
     })
 }

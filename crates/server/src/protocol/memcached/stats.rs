@@ -146,7 +146,7 @@ fn general(shared: &Shared) -> Figures {
 
 /// Returns a statistic of the database, or 0 if it has none of this name.
 fn database_figure(shared: &Shared, name: &str) -> String {
-    let figures = shared.served.database.figures();
+    let figures = shared.served.database.stats();
     let figure = figures.into_iter().find(|(of, _)| *of == name);
     figure.map_or_else(|| "0".to_owned(), |(_, value)| value)
 }

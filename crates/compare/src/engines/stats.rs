@@ -1,36 +1,36 @@
-//! Figures: numbers with names, as a child prints them.
+//! Stats: numbers with names, as a child prints them.
 
 use std::collections::BTreeMap;
 
 /// Numbers by name.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Figures(BTreeMap<String, f64>);
+pub struct Stats(BTreeMap<String, f64>);
 
-impl Figures {
-    /// Sets a figure.
+impl Stats {
+    /// Sets a stat.
     pub fn set(&mut self, name: impl Into<String>, number: f64) {
         self.0.insert(name.into(), number);
     }
 
-    /// A figure; NaN if there is none.
+    /// A stat; NaN if there is none.
     #[must_use]
     pub fn get(&self, name: &str) -> f64 {
         self.0.get(name).copied().unwrap_or(f64::NAN)
     }
 
-    /// Takes over all figures of `other`.
+    /// Takes over all stats of `other`.
     pub fn merge(&mut self, other: Self) {
         self.0.extend(other.0);
     }
 
-    /// Prints a line for each, to be read by [`Figures::read`].
+    /// Prints a line for each, to be read by [`Stats::read`].
     pub fn print(&self) {
         for (name, number) in &self.0 {
             println!("{name} {number}");
         }
     }
 
-    /// Figures from the lines of [`Figures::print`]. Other lines are passed over.
+    /// Stats from the lines of [`Stats::print`]. Other lines are passed over.
     #[must_use]
     pub fn read(text: &str) -> Self {
         let pairs = text.lines().filter_map(|line| {
@@ -46,10 +46,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_are_no_figures_are_passed_over() {
-        let figures = Figures::read("put.us 0.5\nsome warning of a library\n\nget.us 1e3\n");
-        assert_eq!(figures.get("put.us"), 0.5);
-        assert_eq!(figures.get("get.us"), 1000.0);
-        assert!(figures.get("some").is_nan());
+    fn lines_that_are_no_stats_are_passed_over() {
+        let stats = Stats::read("put.us 0.5\nsome warning of a library\n\nget.us 1e3\n");
+        assert_eq!(stats.get("put.us"), 0.5);
+        assert_eq!(stats.get("get.us"), 1000.0);
+        assert!(stats.get("some").is_nan());
     }
 }

@@ -142,7 +142,7 @@ pub use durability::{Durability, DurableListener, LogPosition};
 pub use engine::{Numbered, Side};
 pub use error::{Error, Result};
 pub use kind::Kind;
-pub use log::LongValue;
+pub use log::LargeValue;
 pub use options::Options;
 pub use order::Order;
 pub use record::{Change, Entry, Meta, Record, Version};

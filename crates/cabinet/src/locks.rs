@@ -1,6 +1,6 @@
 //! Taking the locks of records, for threads that may wait and for those that must not.
 //!
-//! Some threads hold such a lock while they wait for the disk, copy a long value, or go through
+//! Some threads hold such a lock while they wait for the disk, copy a large value, or go through
 //! many records. A thread that must not wait, an event loop of the server, tries for a moment
 //! ([`Wait::Never`]), and has its operation done by one that may. So an event loop is safe
 //! whatever the other holders of a lock do.
@@ -9,14 +9,20 @@
 //!
 //! | lock | other holders that take long | with `Wait::Never` |
 //! |---|---|---|
-//! | shard of a hash or fixed-length database | batches (reads), a long value, compaction (reads), clearing, a record that damage may hide | tried |
-//! | leaf of a tree | the same, eviction (writes), checkpoints (read and write), the cap on records | tried |
-//! | shard of `*`, tree of `+` | batches, a copy to a file, clearing, `retune`, a long value | tried |
+//! | shard of a hash or fixed-length database | batches (reads), a large value, compaction (reads),
+//! clearing, a record that damage may hide | tried |
+//! | leaf of a tree | the same, eviction (writes), checkpoints (read and write), the cap on records
+//! | tried |
+//! | shard of `*`, tree of `+` | batches, a copy to a file, clearing, `retune`, a large value |
+//! tried |
 //! | directory of a tree | none: changed in memory alone | waited for |
 //! | queue of the pages in memory | none | waited for |
 //! | pages of a fixed-length database | none: changed in memory alone | waited for |
-//! | end of the log, and an append block | a long value, which says so first; a thread that begins a segment (creates and allocates a file) | refused while a long value is written, else waited for |
-//! | `structure` of the log | a thread that begins or removes a segment | taken by an append that begins a segment, and waited for |
+//! | end of the log, and an append block | a large value, which says so first; a thread that begins
+//! a segment (creates and allocates a file) | refused while a large value is written, else waited
+//! for |
+//! | `structure` of the log | a thread that begins or removes a segment | taken by an append that
+//! begins a segment, and waited for |
 //!
 //! The last two rows are what is left: an append of an event loop may itself have to begin a
 //! segment, and waits for another thread that does. The background allocates ahead, so that is

@@ -70,7 +70,7 @@ fn operations<'o>(database: &'o Database, folder: &'o Path) -> Vec<Operation<'o>
         ("remove", Box::new(move || database.remove(b"1").map(drop))),
         ("get", Box::new(move || database.get(b"1").map(drop))),
         ("read", Box::new(move || database.read(b"2", |_| ()).map(drop))),
-        ("long_value", Box::new(move || database.long_value(b"2", 1).map(drop))),
+        ("large_value", Box::new(move || database.large_value(b"2", 1).map(drop))),
         ("value_size", Box::new(move || database.value_size(b"2").map(drop))),
         ("add_int", Box::new(move || database.add_int(b"1", 1).map(drop))),
         ("add_double", Box::new(move || database.add_double(b"1", 1.0).map(drop))),

@@ -257,7 +257,7 @@ fn every_change_of_a_database_opened_for_reading_is_refused() {
         assert!(database.expired_keys().is_none());
         // Reading goes on.
         assert_eq!(database.get(b"2000").unwrap(), Some(record));
-        assert_eq!(database.long_value(b"2000", 1).unwrap().is_some(), suffix == "tch");
+        assert_eq!(database.large_value(b"2000", 1).unwrap().is_some(), suffix == "tch");
         database.sync().unwrap();
         drop((database, handles, transaction));
         assert!(files(&path) == before, "a {suffix} has changed");

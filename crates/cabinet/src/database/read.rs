@@ -1,7 +1,7 @@
 //! Reading single records.
 
 use super::{Database, check_key};
-use crate::{Entry, LongValue, Result};
+use crate::{Entry, LargeValue, Result};
 
 impl Database {
     /// Returns the value of a key.
@@ -33,10 +33,10 @@ impl Database {
 
     /// Opens the value of a key for reading in pieces. Returns `None` if it has less than
     /// `bytes_min` bytes, or is not stored in one piece on the disk: [`Database::read`] reads it.
-    pub fn long_value(&self, key: &[u8], bytes_min: usize) -> Result<Option<LongValue>> {
+    pub fn large_value(&self, key: &[u8], bytes_min: usize) -> Result<Option<LargeValue>> {
         self.enter()?;
         check_key(key)?;
-        self.engine.long_value(key, bytes_min, self.wait)
+        self.engine.large_value(key, bytes_min, self.wait)
     }
 
     /// Returns the size of a key's value, in bytes.

@@ -17,7 +17,7 @@ pub use ordered::{Eviction, Ordered, PlaceChange, Seek, Side};
 pub(crate) use steps::Steps;
 
 use crate::{
-    Batch, Change, Entry, FullScan, IterationState, LongValue, Meta, Order, Persistence, Position,
+    Batch, Change, Entry, FullScan, IterationState, LargeValue, Meta, Order, Persistence, Position,
     Result, Version, Visitor, Wait, Wanted,
 };
 use std::borrow::Cow;
@@ -44,7 +44,12 @@ pub trait Engine: Send + Sync {
 
     /// Opens the value of a key for reading in pieces, if it has `bytes_min` bytes or more and is
     /// stored in one piece on the disk. Otherwise returns `None`, and [`Engine::read`] reads it.
-    fn long_value(&self, _key: &[u8], _bytes_min: usize, _wait: Wait) -> Result<Option<LongValue>> {
+    fn large_value(
+        &self,
+        _key: &[u8],
+        _bytes_min: usize,
+        _wait: Wait,
+    ) -> Result<Option<LargeValue>> {
         Ok(None)
     }
 

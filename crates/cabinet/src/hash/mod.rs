@@ -11,7 +11,7 @@ use crate::io::Storage;
 use crate::keyed::{EngineHandle, GROUP_KEYS_MAX, Index, Place, Stretch, Table as _};
 use crate::log::{EngineParameters, Location, StoredKind};
 use crate::{
-    Batch, Change, Engine, Entry, ExpiredKeys, Family, FullScan, IterationState, LongValue,
+    Batch, Change, Engine, Entry, ExpiredKeys, Family, FullScan, IterationState, LargeValue,
     Maintenance, Meta, Options, Persistence, Position, Result, Version, Visitor, Wait, Wanted,
 };
 use std::ops::ControlFlow;
@@ -195,8 +195,8 @@ impl Engine for HashDatabase {
         self.engine.read(self.engine.index.place_of(key), key, wait, visit)
     }
 
-    fn long_value(&self, key: &[u8], bytes_min: usize, wait: Wait) -> Result<Option<LongValue>> {
-        self.engine.long_value(self.engine.index.place_of(key), key, bytes_min, wait)
+    fn large_value(&self, key: &[u8], bytes_min: usize, wait: Wait) -> Result<Option<LargeValue>> {
+        self.engine.large_value(self.engine.index.place_of(key), key, bytes_min, wait)
     }
 
     fn prefetch(&self, keys: &[&[u8]]) {
@@ -247,11 +247,11 @@ impl Engine for HashDatabase {
         Ok(self.engine.full_scan(self, wanted))
     }
 
-    /// Keys of long records are read faster in the order of positions. An iteration from a key on
+    /// Keys of large records are read faster in the order of positions. An iteration from a key on
     /// is often short, and the order of the log would have it read all runs of the index.
     fn iteration(&self, from: Option<&[u8]>) -> Result<Option<IterationState>> {
         let is_over_runs = self.engine.is_over_runs();
-        if self.engine.has_long_records() || from.is_some() && is_over_runs {
+        if self.engine.has_large_records() || from.is_some() && is_over_runs {
             return Ok(None);
         }
         let from = from.map(|key| (self.engine.index.place_of(key), key));
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
     use crate::io::FaultyStorage;
     use crate::locks::at_once;
-    use crate::log::{Engaged, LONG_CHANGE_BYTES};
+    use crate::log::{Engaged, LARGE_CHANGE_BYTES};
     use crate::{Clock, Durability, Error};
     use std::sync::atomic::Ordering;
 
@@ -486,13 +486,13 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_must_not_wait_does_not_wait_for_a_long_change() {
+    fn a_thread_that_must_not_wait_does_not_wait_for_a_large_change() {
         let database = open(&FaultyStorage::new(), &Options::default());
         database.put(b"key", b"value", Meta::NONE, Wait::Never).unwrap();
         let log = &database.engine.log;
-        assert!(log.space().begin_long(LONG_CHANGE_BYTES - 1).is_none());
-        let first = log.space().begin_long(LONG_CHANGE_BYTES);
-        let second = log.space().begin_long(LONG_CHANGE_BYTES);
+        assert!(log.space().begin_large_change(LARGE_CHANGE_BYTES - 1).is_none());
+        let first = log.space().begin_large_change(LARGE_CHANGE_BYTES);
+        let second = log.space().begin_large_change(LARGE_CHANGE_BYTES);
         drop(first);
         assert_eq!(database.len(), 1);
         let put = database.put(b"key", b"other", Meta::NONE, Wait::Never);

@@ -54,7 +54,7 @@ const ENTRIES_MAX: usize = 64 << 10;
 
 /// Average length of a record from which on keys are not read in the order of the log: it would
 /// take longer to read a value than to go to the next record.
-const LONG_RECORD_BYTES: u64 = 16 << 10;
+const LARGE_RECORD_BYTES: u64 = 16 << 10;
 
 /// Function that a step calls for each record.
 pub(super) enum Visitor<'v> {
@@ -140,9 +140,9 @@ impl<I: Index> KeyedEngine<I> {
     }
 
     /// Whether records are so long that their keys are better read without the values.
-    pub(crate) fn has_long_records(&self) -> bool {
+    pub(crate) fn has_large_records(&self) -> bool {
         let live: u64 = self.log.segments().iter().map(|one| one.live_bytes.get()).sum();
-        live / self.len().max(1) >= LONG_RECORD_BYTES
+        live / self.len().max(1) >= LARGE_RECORD_BYTES
     }
 }
 

@@ -57,7 +57,7 @@ impl<I: Index> EngineHandle<I> {
         engine: &'e dyn Engine,
         wanted: Wanted,
     ) -> Box<dyn FullScan + 'e> {
-        if wanted == Wanted::Keys && self.has_long_records() {
+        if wanted == Wanted::Keys && self.has_large_records() {
             return Box::new(Steps::new(engine));
         }
         Box::new(self.scan_in_log_order())

@@ -225,7 +225,7 @@ impl<I: Index> KeyedEngine<I> {
         if table.run().is_some() && oldest != u64::MAX {
             self.check_room_to_move()?;
         }
-        let _long = self.log.space().begin_long(bytes.len());
+        let _change = self.log.space().begin_large_change(bytes.len());
         segment.all_live.lose();
         let moved = self.log.append_copy(bytes)?;
         let segments = self.log.segments();
@@ -518,7 +518,7 @@ impl<I: Index> KeyedEngine<I> {
         self.over_runs.load(Ordering::Relaxed)
     }
 
-    /// Bytes of memory that the tables take, except those held for a long change.
+    /// Bytes of memory that the tables take, except those held for a large change.
     pub(super) fn index_bytes(&self) -> u64 {
         let tables = (0..I::SHARDS).filter_map(|shard| self.table_for(shard, Wait::Never).ok());
         tables.map(|table| table.memory_bytes() as u64).sum()

@@ -223,7 +223,7 @@ impl<I: Index> KeyedEngine<I> {
         if self.log.maintenance().index_faults().count() == 0 {
             return 0;
         }
-        // One that is held for a long change is left out rather than waited for.
+        // One that is held for a large change is left out rather than waited for.
         let tables = (0..I::SHARDS).filter_map(|shard| self.table_for(shard, Wait::Never).ok());
         tables.map(|table| table.run().map_or(0, |run| run.damaged().len())).sum()
     }

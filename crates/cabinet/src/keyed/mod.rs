@@ -42,7 +42,7 @@ use crate::compress;
 use crate::expired::ExpiryStats;
 use crate::log::record::{Kind, Record};
 use crate::log::{
-    Check, Location, Log, LongValue, Lsn, Pressure, Purpose, Segments, Usage, with_record,
+    Check, LargeValue, Location, Log, Lsn, Pressure, Purpose, Segments, Usage, with_record,
 };
 use crate::sync::Mutex;
 use crate::{Change, Clock, Compression, Entry, Error, Meta, Result, Version, Wait};
@@ -264,7 +264,7 @@ impl<I: Index> KeyedEngine<I> {
             self.check_index_room()?;
         }
         let Stored { key, value, meta, compression } = *stored;
-        let _long = self.log.space().begin_long(value.len());
+        let _change = self.log.space().begin_large_change(value.len());
         let record = self.log.prepare(Kind::Put, key, value, meta, compression);
         let total = record.total();
         let min_lsn = self.min_lsn(place.shard, segments, found.as_ref());
@@ -460,14 +460,14 @@ impl<I: Index> KeyedEngine<I> {
         damage.map_or(Ok(false), |error| Err(*error))
     }
 
-    /// As [`crate::Engine::long_value`].
-    pub(crate) fn long_value(
+    /// As [`crate::Engine::large_value`].
+    pub(crate) fn large_value(
         &self,
         place: Place<I>,
         key: &[u8],
         bytes_min: usize,
         wait: Wait,
-    ) -> Result<Option<LongValue>> {
+    ) -> Result<Option<LargeValue>> {
         let salt = self.log.database_id().salt;
         let (segments, locations) = self.locations(place, wait)?;
         for location in locations {
@@ -475,10 +475,11 @@ impl<I: Index> KeyedEngine<I> {
             let found = self.with(&segments, location, wait, Check::Lengths, |record| {
                 let is_plain = record.compression == Compression::None;
                 let is_live = !record.meta.is_expired(self.now_ms(record.meta));
-                let is_long = record.value.len() >= bytes_min;
+                let is_large = record.value.len() >= bytes_min;
                 (record.key == key).then(|| {
-                    let segment = segments.get(location).filter(|_| is_plain && is_live && is_long);
-                    segment.map(|at| LongValue::of(at, salt, location.offset(), record))
+                    let segment =
+                        segments.get(location).filter(|_| is_plain && is_live && is_large);
+                    segment.map(|at| LargeValue::of(at, salt, location.offset(), record))
                 })
             });
             match found {
@@ -773,7 +774,7 @@ impl<I: Index> KeyedEngine<I> {
     /// The stats: names and values.
     pub(crate) fn stats(&self) -> Vec<(&'static str, String)> {
         let usage = Usage::of(&self.log.segments());
-        // One that is held for a long change is left out rather than waited for.
+        // One that is held for a large change is left out rather than waited for.
         let index = self.index_bytes();
         let mut stats = vec![
             ("index_bytes", index.to_string()),

@@ -31,7 +31,7 @@
 //! 8. The manifest's.
 //!
 //! Under all others (`Commit::unsynced`, `Commit::waiters`, `SegmentSet::retired`, that of the
-//! reserve, `Space::long_changes`, those of the signals) none of these is taken.
+//! reserve, `Space::large_changes`, those of the signals) none of these is taken.
 //!
 //! Readers take no lock: they load the set of segments, which keeps each one mapped.
 
@@ -56,13 +56,13 @@ pub(crate) use opening::{Recovery, check, holes, remains};
 pub(crate) use record_batch::{RECORD_BATCH_BYTES, RecordBatch};
 #[cfg(test)]
 pub(crate) use segments::AllLive;
-pub use segments::LongValue;
+pub use segments::LargeValue;
 pub(crate) use segments::{
     Check, Faults, Gap, Location, Lsn, Next, PausedReader, Place, Reader, Segment, Segments,
     peek_record, with_record, with_record_of,
 };
 pub(crate) use space::{
-    LONG_CHANGE_BYTES, Pressure, Relocate, SHORT_SEGMENTS_MAX, Usage, is_short,
+    LARGE_CHANGE_BYTES, Pressure, Relocate, SHORT_SEGMENTS_MAX, Usage, is_short,
 };
 pub(crate) use writer::{Appended, Purpose};
 

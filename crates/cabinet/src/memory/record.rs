@@ -156,11 +156,11 @@ mod tests {
     #[test]
     fn a_record_holds_what_it_was_made_of() {
         let long_key = vec![7; KEY_BYTES_MAX];
-        let long_value = vec![9; 5000];
+        let large_value = vec![9; 5000];
         let metas =
             [Meta::NONE, Meta { flags: 5, expires_at_ms: 0 }, Meta { flags: 0, expires_at_ms: 1 }];
         for key in [&b""[..], b"key", &long_key] {
-            for value in [&b""[..], b"value", &long_value] {
+            for value in [&b""[..], b"value", &large_value] {
                 for meta in metas {
                     for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
                         let mut record = Record::new(key, value, meta, compression);
@@ -175,8 +175,8 @@ mod tests {
                 }
             }
         }
-        let plain = Record::new(b"key", &long_value, Meta::NONE, Compression::None);
-        let packed = Record::new(b"key", &long_value, Meta::NONE, Compression::Lz4);
+        let plain = Record::new(b"key", &large_value, Meta::NONE, Compression::None);
+        let packed = Record::new(b"key", &large_value, Meta::NONE, Compression::Lz4);
         assert!(packed.size_bytes() < plain.size_bytes() / 10);
     }
 }

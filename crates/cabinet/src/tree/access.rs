@@ -11,7 +11,7 @@ use super::redo::Operation;
 use crate::limits::VALUE_BYTES_MAX;
 use crate::log::record::{Kind, Record};
 use crate::log::{
-    Check, LONG_CHANGE_BYTES, Location, Purpose, Segments, with_record, with_record_of,
+    Check, LARGE_CHANGE_BYTES, Location, Purpose, Segments, with_record, with_record_of,
 };
 use crate::{Compression, Error, Meta, Result, Version, Wait, compress, locks};
 use std::ops::Range;
@@ -414,7 +414,7 @@ impl Shared {
         if state.generation == GONE {
             return false;
         }
-        if wait == Wait::Never && state.home().is_none() && state.bytes() >= LONG_CHANGE_BYTES {
+        if wait == Wait::Never && state.home().is_none() && state.bytes() >= LARGE_CHANGE_BYTES {
             return true;
         }
         if state.take_use() {

@@ -267,7 +267,7 @@ impl Shared {
     #[cold]
     fn pause(&self, wait: Wait) -> Result<()> {
         if wait == Wait::Never
-            && self.log.space().pressure() & (Pressure::LONG | Pressure::ENDING) != 0
+            && self.log.space().pressure() & (Pressure::LARGE_CHANGE | Pressure::ENDING) != 0
         {
             return Err(Error::WouldBlock);
         }

@@ -156,8 +156,8 @@ fn a_cap_on_records_is_kept_by_a_writer_that_may_wait() {
 fn a_long_page_is_not_written_by_a_thread_that_must_not_wait() {
     let options = Options { cache_bytes: Some(1 << 20), ..Options::default() };
     let tree = open(&FaultyStorage::new(), &options);
-    let long = vec![b'v'; crate::log::LONG_CHANGE_BYTES];
-    tree.put(b"key", &long, Meta::NONE, Wait::Never).unwrap();
+    let large = vec![b'v'; crate::log::LARGE_CHANGE_BYTES];
+    tree.put(b"key", &large, Meta::NONE, Wait::Never).unwrap();
     let leaf = tree.shared.handle_of(b"key").leaf;
     let is_there = || matches!(leaf.read().content, Content::Loaded(_));
     assert!(is_there());

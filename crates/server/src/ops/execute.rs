@@ -13,7 +13,7 @@ use super::touch::Touched;
 use super::{lists, media_types, open, pages, rows, scans, touch};
 use crate::ops::budget::{Budget, Charge};
 use crate::store::Store;
-use cabinet::{Entry, Error, LongValue};
+use cabinet::{Entry, Error, LargeValue};
 use std::sync::Arc;
 
 /// Most keys that an operation looks up on an event loop. Longer operations go to the pool, so that
@@ -49,7 +49,7 @@ pub(crate) trait Reply {
     fn typed(&mut self, _record: &Entry<'_>, _media_type: &str) {}
 
     /// Takes the one requested value, which has a media type, and is read while it is sent.
-    fn long_value(&mut self, _value: LongValue, _media_type: &str) {}
+    fn large_value(&mut self, _value: LargeValue, _media_type: &str) {}
 
     /// Appends the one requested record as it was before it was touched.
     #[inline]

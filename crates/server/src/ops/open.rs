@@ -13,9 +13,9 @@ pub(super) fn open(
     reply: &mut impl Reply,
 ) -> Result<Outcome, Stop> {
     let (store, limit) = (executor.store, &mut executor.limit);
-    if in_pieces && let Some(value) = store.long_value(key, LONG_BYTES_MIN)? {
+    if in_pieces && let Some(value) = store.large_value(key, LONG_BYTES_MIN)? {
         let media_type = media_types::name(store, value.meta().flags)?;
-        reply.long_value(value, &media_type);
+        reply.large_value(value, &media_type);
         return Ok(Outcome::Done);
     }
     let mut known: Option<(u32, Cow<'static, str>)> = None;

@@ -3,8 +3,8 @@
 use crate::update_log::KeyPartitioning;
 use cabinet::table::{IndexDescription, RowView, Table};
 use cabinet::{
-    Damage, Database, Entry, ExpiredKeys, GoOn, Iteration, LogPosition, LongValue, Numbered, Order,
-    Position, Result, ScanCursor, Verified, Wanted,
+    Damage, Database, Entry, ExpiredKeys, GoOn, Iteration, LargeValue, LogPosition, Numbered,
+    Order, Position, Result, ScanCursor, Verified, Wanted,
 };
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -84,7 +84,7 @@ impl View {
         ) -> Result<Verified>;
         fn count(&self, key: &[u8]) -> Result<usize>;
         fn value_size(&self, key: &[u8]) -> Result<Option<usize>>;
-        fn long_value(&self, key: &[u8], bytes_min: usize) -> Result<Option<LongValue>>;
+        fn large_value(&self, key: &[u8], bytes_min: usize) -> Result<Option<LargeValue>>;
         fn prefetch(&self, keys: &[&[u8]]) -> ();
         fn position_of(&self, key: &[u8]) -> Position;
         fn as_numbered(&self) -> Option<&dyn Numbered>;

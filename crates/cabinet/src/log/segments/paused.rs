@@ -44,7 +44,7 @@ impl Trail {
         // Pages of which the system tells nothing are left to it.
         let resident = segment.map.resident_pages_within(start, end).unwrap_or_default();
         if from > announced {
-            // A long record was read beyond what was asked for.
+            // A large record was read beyond what was asked for.
             self.forget(segment, start);
             *self = Self { first: from, is_resident: VecDeque::new() };
         }

@@ -65,7 +65,7 @@ impl FirstRead {
 }
 
 /// Length of a record from which only its beginning is read to compare its key.
-const LONG_RECORD_BYTES: usize = 1 << 20;
+const LARGE_RECORD_BYTES: usize = 1 << 20;
 
 /// How much of a record is to be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,7 +236,7 @@ fn with_file_record<T, const IS_NOTED: bool>(
             }
             // The beginning has been read, and nobody looks at the rest.
             Err(NotARecord::Short(needed))
-                if check == Check::Lengths && needed >= LONG_RECORD_BYTES && needed <= left =>
+                if check == Check::Lengths && needed >= LARGE_RECORD_BYTES && needed <= left =>
             {
                 let bytes = segment.map.get(offset, offset + needed).unwrap_or_default();
                 return match check.decode(bytes, salt) {
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn few_long_records_do_not_make_all_reads_long() {
+    fn few_large_records_do_not_make_all_reads_large() {
         let values: Vec<usize> = (0..800).map(|n| if n % 8 == 0 { 20_000 } else { 100 }).collect();
         let (segment, _, offsets) = segment(&values);
         for offset in &offsets {

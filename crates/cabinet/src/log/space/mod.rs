@@ -7,7 +7,7 @@
 mod compact;
 mod evict;
 mod free;
-mod long_change;
+mod large_change;
 mod pace;
 mod pressure;
 mod quota;
@@ -15,7 +15,7 @@ mod reserve;
 mod usage;
 
 pub(crate) use compact::Relocate;
-pub(crate) use long_change::LONG_CHANGE_BYTES;
+pub(crate) use large_change::LARGE_CHANGE_BYTES;
 pub(crate) use pressure::Pressure;
 pub(crate) use quota::Quota;
 pub(crate) use usage::{SHORT_SEGMENTS_MAX, Usage, is_short};
@@ -38,8 +38,8 @@ pub(crate) struct Space {
     /// Removals have taken half of what is kept for them.
     is_dire: AtomicBool,
     reserve: Reserve,
-    /// Changes of long values under way.
-    long_changes: Mutex<usize>,
+    /// Changes of large values under way.
+    large_changes: Mutex<usize>,
     /// Capacities of the segments of a small log and of a large one, in bytes.
     segment_bytes_min: usize,
     segment_bytes_max: usize,
@@ -61,7 +61,7 @@ impl Space {
             is_wanted: AtomicBool::new(false),
             is_dire: AtomicBool::new(false),
             reserve: Reserve::default(),
-            long_changes: Mutex::new(0),
+            large_changes: Mutex::new(0),
             segment_bytes_min: settings.segment_bytes_min,
             segment_bytes_max: settings.segment_bytes_max,
             dead_percent_max: u64::from(settings.dead_percent_max),

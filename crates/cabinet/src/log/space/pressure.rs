@@ -12,8 +12,8 @@ impl Pressure {
     pub(crate) const BEHIND: u8 = 1;
     /// The log has come to its cap, and something has to be evicted first.
     pub(crate) const FULL: u8 = 2;
-    /// A change of a long value holds locks: nothing for those to wait for that may wait anyway.
-    pub(crate) const LONG: u8 = 4;
+    /// A change of a large value holds locks: nothing for those to wait for that may wait anyway.
+    pub(crate) const LARGE_CHANGE: u8 = 4;
     /// The disk is full, and removals take what is kept for them: dead space is to be given back
     /// first.
     pub(crate) const SCARCE: u8 = 8;
@@ -50,8 +50,8 @@ impl Space {
         } else if self.is_wanted() {
             pressure |= Pressure::SCARCE;
         }
-        // Long changes say themselves when they begin and end, and so do segments.
-        let kept = Pressure::LONG | Pressure::ENDING | Pressure::INDEX | pressure;
+        // Large changes say themselves when they begin and end, and so do segments.
+        let kept = Pressure::LARGE_CHANGE | Pressure::ENDING | Pressure::INDEX | pressure;
         self.lower(!kept);
         self.raise(pressure);
     }

@@ -3,7 +3,7 @@
 use super::append_blocks::AllClosed;
 use super::{Purpose, Tail, Writer};
 use crate::log::segments::{MARGIN_BYTES, SEGMENT_BYTES_MAX, Segment};
-use crate::log::space::{LONG_CHANGE_BYTES, Pressure};
+use crate::log::space::{LARGE_CHANGE_BYTES, Pressure};
 use crate::log::{Log, error_at, is_full};
 use crate::{Durability, Error, Result};
 
@@ -159,9 +159,9 @@ impl Writer {
     pub(super) fn allocate(&self, segment: &Segment, needed: usize) -> Result<()> {
         let allocate = |bytes: usize| {
             // With syncs all the time, prepared pages would be written twice; so would those of a
-            // long record, which takes its time anyway.
-            let is_long = needed.saturating_sub(segment.map.backed()) >= LONG_CHANGE_BYTES;
-            if self.durability == Durability::None && !is_long {
+            // large record, which takes its time anyway.
+            let is_large = needed.saturating_sub(segment.map.backed()) >= LARGE_CHANGE_BYTES;
+            if self.durability == Durability::None && !is_large {
                 segment.file.prepare(&segment.map, bytes as u64)
             } else {
                 segment.file.allocate(&segment.map, bytes as u64)

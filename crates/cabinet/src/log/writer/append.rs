@@ -44,7 +44,7 @@ impl Log {
     #[inline]
     pub(crate) fn append(&self, record: Prepared<'_>, purpose: Purpose) -> Result<Appended> {
         let total = record.total();
-        let _long = self.space.begin_long(total);
+        let _change = self.space.begin_large_change(total);
         let mut tail = self.lock_tail_with_room(total, 0, purpose)?;
         let appended = self.writer.append_to(&mut tail, record, total)?;
         drop(tail);
@@ -96,7 +96,7 @@ impl Log {
         let mut bytes = Vec::with_capacity(inner);
         let header_bytes_max = record::HEADER_BYTES_MAX.next_multiple_of(record::ALIGNMENT);
         let most = header_bytes_max + inner;
-        let _long = self.space.begin_long(most);
+        let _change = self.space.begin_large_change(most);
         let mut tail = self.lock_tail_with_room(most, header_bytes_max + last_at, purpose)?;
         let mut offsets = Vec::with_capacity(records.len());
         let first = tail.next_sequence;
@@ -129,7 +129,7 @@ impl Log {
 
     /// Appends the bytes of a record that is already in the log, as they are.
     pub(crate) fn append_copy(&self, bytes: &[u8]) -> Result<Location> {
-        let _long = self.space.begin_long(bytes.len());
+        let _change = self.space.begin_large_change(bytes.len());
         let mut tail = self.lock_tail_with_room(bytes.len(), 0, Purpose::Move)?;
         let location = self.writer.write_record(&mut tail, &[bytes], bytes.len())?;
         tail.has_changes = true;
@@ -144,7 +144,7 @@ impl Log {
         let _closed = self.writer.close_blocks();
         let tail = self.writer.lock();
         let (number, end) = (tail.segment.number, tail.appender.end());
-        // Behind a long record there may be no place for another.
+        // Behind a large record there may be no place for another.
         let is_in_reach = end < SEGMENT_BYTES_MAX;
         note(if is_in_reach { Lsn::new(number, end) } else { Lsn::new(number + 1, 0) });
     }

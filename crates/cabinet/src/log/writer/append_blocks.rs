@@ -22,7 +22,7 @@ use super::{Appended, Purpose, Tail, Writer};
 use crate::io::Block;
 use crate::log::record::{BLOCK_BYTES_MAX, Prepared, RECORD_BYTES_MIN};
 use crate::log::segments::{Location, Lsn};
-use crate::log::space::LONG_CHANGE_BYTES;
+use crate::log::space::LARGE_CHANGE_BYTES;
 use crate::log::thread::number_of_thread;
 use crate::log::{Log, Settings};
 use crate::sync::{Mutex, MutexGuard};
@@ -253,7 +253,7 @@ impl Log {
         min_lsn: Lsn,
     ) -> Result<Appended> {
         let blocks = &self.writer.blocks;
-        if !blocks.is_used || record.total() >= LONG_CHANGE_BYTES {
+        if !blocks.is_used || record.total() >= LARGE_CHANGE_BYTES {
             return self.append(record, purpose);
         }
         let Some(mut slot) = blocks.try_lock() else {

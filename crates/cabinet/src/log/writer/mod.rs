@@ -26,7 +26,7 @@ pub(super) use rotate::Sealed;
 use super::maintenance::Signals;
 use super::record::{Kind, Prepared};
 use super::segments::{Location, MARGIN_BYTES, Place, SEGMENT_BYTES_MAX, Segment};
-use super::space::LONG_CHANGE_BYTES;
+use super::space::LARGE_CHANGE_BYTES;
 use crate::io::Appender;
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Durability, Error, LogPosition, Result, UsableMemory};
@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// How often a writer looks whether the tail is free before it goes to sleep.
 const TAIL_LOOKS: usize = 40;
 
-/// Bytes of a long record that are written at a time, and after which they are sent to the disk.
+/// Bytes of a large record that are written at a time, and after which they are sent to the disk.
 const PIECE_BYTES: usize = 2 << 20;
 
 /// The end of the log, to which records are appended.
@@ -171,10 +171,10 @@ impl Writer {
     #[inline(always)]
     fn write_record(&self, tail: &mut Tail, parts: &[&[u8]], total: usize) -> Result<Location> {
         let offset = tail.appender.end();
-        let is_written = if total < LONG_CHANGE_BYTES {
+        let is_written = if total < LARGE_CHANGE_BYTES {
             tail.appender.append(parts, total)
         } else {
-            write_long(tail, parts, total)
+            write_large(tail, parts, total)
         };
         if !is_written {
             // The caller has seen to it that there is room.
@@ -213,13 +213,13 @@ impl Writer {
     }
 }
 
-/// Writes a long record at the end of the tail. False if there is no room for it.
+/// Writes a large record at the end of the tail. False if there is no room for it.
 ///
 /// It is written in pieces, each of which is on its way to the disk when the next one comes: where
 /// memory is [limited](UsableMemory), the pages of a file count, and those that have changed cannot
 /// be taken from a process.
 #[cold]
-fn write_long(tail: &mut Tail, parts: &[&[u8]], total: usize) -> bool {
+fn write_large(tail: &mut Tail, parts: &[&[u8]], total: usize) -> bool {
     let is_limited = UsableMemory::of_process().is_limited;
     let file = &tail.segment.file;
     tail.appender.append_pieces(parts, total, PIECE_BYTES, &mut |start, end| {

@@ -7,7 +7,7 @@ use crate::ops::execute::{Outcome, Reply};
 use crate::ops::long::PIECE_BYTES;
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, Next, or_absent};
-use cabinet::{Entry, LongValue, Meta, Version};
+use cabinet::{Entry, LargeValue, Meta, Version};
 use std::borrow::Cow;
 use wire::http::range::{ByteRange, select_range};
 use wire::http::{Conditions, FailedCondition, Head, Method, Status, reply};
@@ -15,7 +15,7 @@ use wire::memcached::Dialect;
 
 /// A value that is being sent.
 pub(super) struct Download {
-    value: LongValue,
+    value: LargeValue,
     position: u64,
     end: u64,
     keep_alive: bool,
@@ -169,7 +169,7 @@ struct Document<'r> {
     tags: EntityTags,
     output: &'r mut Vec<u8>,
     start: usize,
-    long: Option<(LongValue, String)>,
+    long: Option<(LargeValue, String)>,
 }
 
 impl Reply for Document<'_> {
@@ -190,7 +190,7 @@ impl Reply for Document<'_> {
         self.output.extend_from_slice(&record.value[from as usize..to as usize]);
     }
 
-    fn long_value(&mut self, value: LongValue, media_type: &str) {
+    fn large_value(&mut self, value: LargeValue, media_type: &str) {
         self.long = Some((value, media_type.to_owned()));
     }
 }
@@ -199,7 +199,7 @@ impl Reply for Document<'_> {
 fn read_long(
     context: &mut Context<'_>,
     answer: &Answer<'_>,
-    value: LongValue,
+    value: LargeValue,
     media_type: &str,
     keep_alive: bool,
     output: &mut Vec<u8>,

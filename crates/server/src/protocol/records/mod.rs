@@ -20,7 +20,7 @@ use crate::protocol::records::draft::{Base, Draft};
 use crate::protocol::records::value::{Kept, Value};
 use crate::shared::Shared;
 use crate::{Config, Login, Peer, User};
-use cabinet::{Entry, Error, LongValue, Meta, Order, Version};
+use cabinet::{Entry, Error, LargeValue, Meta, Order, Version};
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::io;
@@ -531,7 +531,7 @@ impl Records {
 /// A record, and its value if that is too long to be read at once.
 struct Found {
     base: Base,
-    long: Option<LongValue>,
+    long: Option<LargeValue>,
 }
 
 /// Takes a record, and lends its value to a closure.
@@ -548,7 +548,7 @@ impl<F: FnMut(&[u8])> Reply for Opened<F> {
         self.found = Some(Found { base, long: None });
     }
 
-    fn long_value(&mut self, long: LongValue, media_type: &str) {
+    fn large_value(&mut self, long: LargeValue, media_type: &str) {
         let base = Base::new(long.bytes(), long.version(), long.meta(), media_type);
         self.found = Some(Found { base, long: Some(long) });
     }

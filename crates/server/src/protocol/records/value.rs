@@ -2,13 +2,13 @@
 
 use crate::ops::budget::Charge;
 use crate::protocol::records::Result;
-use cabinet::LongValue;
+use cabinet::LargeValue;
 
 /// A value that is being read. It does not change after it was opened.
 pub struct Value(pub(crate) Kept);
 
 pub(crate) enum Kept {
-    Long(LongValue),
+    Long(LargeValue),
     /// Bytes of the value, and their charge.
     Whole(Vec<u8>, #[expect(dead_code, reason = "given back when dropped")] Charge),
 }

@@ -17,23 +17,23 @@ fn open(folder: &Path) -> Database {
 }
 
 #[test]
-fn a_long_value_is_read_in_pieces_with_all_that_belongs_to_it() {
+fn a_large_value_is_read_in_pieces_with_all_that_belongs_to_it() {
     let folder = tempfile::tempdir().unwrap();
     let database = open(folder.path());
     let meta = Meta { flags: 7, expires_at_ms: u64::MAX };
     let version = database.put_with(b"key", &value(), meta).unwrap();
-    let long = database.long_value(b"key", BYTES).unwrap().unwrap();
-    assert_eq!((long.bytes(), long.meta(), long.version()), (BYTES as u64, meta, version));
-    long.verify().unwrap();
+    let large = database.large_value(b"key", BYTES).unwrap().unwrap();
+    assert_eq!((large.bytes(), large.meta(), large.version()), (BYTES as u64, meta, version));
+    large.verify().unwrap();
     let mut piece = vec![0; 1000];
     for offset in [0, 1, 777_777, BYTES - piece.len()] {
-        long.read(offset as u64, &mut piece).unwrap();
+        large.read(offset as u64, &mut piece).unwrap();
         assert_eq!(piece, value()[offset..offset + piece.len()]);
     }
-    long.read((BYTES - piece.len() + 1) as u64, &mut piece).unwrap_err();
-    long.read(u64::MAX, &mut piece).unwrap_err();
-    assert!(database.long_value(b"key", BYTES + 1).unwrap().is_none());
-    assert!(database.long_value(b"none", 0).unwrap().is_none());
+    large.read((BYTES - piece.len() + 1) as u64, &mut piece).unwrap_err();
+    large.read(u64::MAX, &mut piece).unwrap_err();
+    assert!(database.large_value(b"key", BYTES + 1).unwrap().is_none());
+    assert!(database.large_value(b"none", 0).unwrap().is_none());
 }
 
 #[test]
@@ -41,15 +41,15 @@ fn a_value_that_is_open_stays_what_it_was_when_its_record_goes() {
     let folder = tempfile::tempdir().unwrap();
     let database = open(folder.path());
     database.put(b"key", &value()).unwrap();
-    let long = database.long_value(b"key", 1).unwrap().unwrap();
+    let large = database.large_value(b"key", 1).unwrap().unwrap();
     database.put(b"key", b"short").unwrap();
     database.remove(b"key").unwrap();
     database.optimize().unwrap();
-    long.verify().unwrap();
+    large.verify().unwrap();
     let mut whole = vec![0; BYTES];
-    long.read(0, &mut whole).unwrap();
+    large.read(0, &mut whole).unwrap();
     assert_eq!(whole, value());
-    assert!(database.long_value(b"key", 1).unwrap().is_none());
+    assert!(database.large_value(b"key", 1).unwrap().is_none());
 }
 
 #[test]
@@ -57,11 +57,11 @@ fn what_has_expired_or_is_compressed_is_not_opened() {
     let folder = tempfile::tempdir().unwrap();
     let database = open(folder.path());
     database.put_with(b"key", &value(), Meta { flags: 0, expires_at_ms: 1 }).unwrap();
-    assert!(database.long_value(b"key", 1).unwrap().is_none());
+    assert!(database.large_value(b"key", 1).unwrap().is_none());
     let path = folder.path().join("b.tch").display().to_string();
     let database = Database::open(&format!("{path}#compression=lz4")).unwrap();
     database.put(b"key", &vec![0; BYTES]).unwrap();
-    assert!(database.long_value(b"key", 1).unwrap().is_none());
+    assert!(database.large_value(b"key", 1).unwrap().is_none());
 }
 
 #[test]
@@ -69,13 +69,13 @@ fn damage_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let database = open(folder.path());
     database.put(b"key", &value()).unwrap();
-    let long = database.long_value(b"key", 1).unwrap().unwrap();
-    long.verify().unwrap();
+    let large = database.large_value(b"key", 1).unwrap().unwrap();
+    large.verify().unwrap();
     let segment = std::fs::read_dir(folder.path().join("a.tch")).unwrap().map(Result::unwrap);
     let segment = segment
         .map(|entry| entry.path())
         .find(|path| path.extension().is_some_and(|kind| kind == "log"));
     let file = std::fs::OpenOptions::new().write(true).open(segment.unwrap()).unwrap();
     file.write_all_at(b"damage", 500_000).unwrap();
-    assert!(matches!(long.verify(), Err(Error::Corrupted { .. })));
+    assert!(matches!(large.verify(), Err(Error::Corrupted { .. })));
 }

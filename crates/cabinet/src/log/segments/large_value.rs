@@ -1,4 +1,4 @@
-//! Reading a long value piece by piece.
+//! Reading a large value piece by piece.
 
 use super::segment::Segment;
 use crate::io::is_unreadable;
@@ -14,7 +14,7 @@ const PIECE_BYTES: usize = 256 << 10;
 /// A value in the log, open to be read in pieces. It stays as it is, whatever becomes of its
 /// record, and takes no memory. Reading may wait for the disk.
 #[derive(Clone)]
-pub struct LongValue {
+pub struct LargeValue {
     segment: Arc<Segment>,
     salt: u32,
     /// Offset of the record in the file, in bytes.
@@ -26,7 +26,7 @@ pub struct LongValue {
     version: Version,
 }
 
-impl LongValue {
+impl LargeValue {
     /// The value of a record that begins at `offset` of a segment, as it is stored.
     pub(crate) fn of(
         segment: &Arc<Segment>,
@@ -71,7 +71,7 @@ impl LongValue {
     }
 
     /// Whether damage was found near it, so that no part of it is to be believed before
-    /// [`LongValue::verify`].
+    /// [`LargeValue::verify`].
     pub fn is_doubtful(&self) -> bool {
         self.segment.is_damaged()
     }

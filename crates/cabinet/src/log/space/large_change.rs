@@ -1,50 +1,50 @@
-//! Changes of long values, which hold locks for as long as it takes to copy them.
+//! Changes of large values, which hold locks for as long as it takes to copy them.
 //!
 //! A thread that may wait does. One that must not (an event loop of the server) looks at
-//! [`Pressure::LONG`] before it takes a lock, and has its operation done by one that may. So a
-//! change says that it has begun, and leaves those a moment that were about to take a lock.
+//! [`Pressure::LARGE_CHANGE`] before it takes a lock, and has its operation done by one that may.
+//! So a change says that it has begun, and leaves those a moment that were about to take a lock.
 
 use super::{Pressure, Space};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Bytes of a record from which it is a long one.
-pub(crate) const LONG_CHANGE_BYTES: usize = 8 << 20;
+/// Bytes of a record from which it is a large one.
+pub(crate) const LARGE_CHANGE_BYTES: usize = 8 << 20;
 
 /// How long those have that were about to take a lock: little beside what the change takes.
 const ANNOUNCEMENT: Duration = Duration::from_millis(2);
 
-/// A long change that is under way.
-pub(crate) struct LongChange<'s>(&'s Space);
+/// A large change that is under way.
+pub(crate) struct LargeChange<'s>(&'s Space);
 
-impl Drop for LongChange<'_> {
+impl Drop for LargeChange<'_> {
     fn drop(&mut self) {
-        let mut count = self.0.long_changes.lock();
+        let mut count = self.0.large_changes.lock();
         *count -= 1;
         if *count == 0 {
-            self.0.lower(Pressure::LONG);
+            self.0.lower(Pressure::LARGE_CHANGE);
         }
     }
 }
 
 impl Space {
-    /// Begins a change of so many bytes. `None` if it is not a long one.
+    /// Begins a change of so many bytes. `None` if it is not a large one.
     #[inline]
-    pub(crate) fn begin_long(&self, bytes: usize) -> Option<LongChange<'_>> {
-        (bytes >= LONG_CHANGE_BYTES).then(|| self.announce_long())
+    pub(crate) fn begin_large_change(&self, bytes: usize) -> Option<LargeChange<'_>> {
+        (bytes >= LARGE_CHANGE_BYTES).then(|| self.announce_large_change())
     }
 
     #[cold]
-    fn announce_long(&self) -> LongChange<'_> {
-        let mut count = self.long_changes.lock();
+    fn announce_large_change(&self) -> LargeChange<'_> {
+        let mut count = self.large_changes.lock();
         *count += 1;
         let is_first = *count == 1;
-        self.pressure.fetch_or(Pressure::LONG, Ordering::SeqCst);
+        self.pressure.fetch_or(Pressure::LARGE_CHANGE, Ordering::SeqCst);
         drop(count);
         if is_first {
             std::thread::sleep(ANNOUNCEMENT);
         }
-        LongChange(self)
+        LargeChange(self)
     }
 }
 
@@ -57,14 +57,14 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn long_records_come_back_byte_for_byte() {
+    fn large_records_come_back_byte_for_byte() {
         let storage = Arc::new(FaultyStorage::new());
         let options = Options::default();
         let open = || {
             let storage = Arc::clone(&storage);
             HashDatabase::open_on(storage, Path::new("casket.tch"), &options, false).unwrap()
         };
-        let value: Vec<u8> = (0..LONG_CHANGE_BYTES + 12345).map(|at| (at / 7) as u8).collect();
+        let value: Vec<u8> = (0..LARGE_CHANGE_BYTES + 12345).map(|at| (at / 7) as u8).collect();
         let database = open();
         database.put(b"key", &value, Meta::NONE, Wait::Block).unwrap();
         database.put(b"next", b"one", Meta::NONE, Wait::Never).unwrap();

@@ -82,7 +82,7 @@ impl<I: Index> KeyedEngine<I> {
         let mut places: Vec<Option<Appended>> = vec![None; steps.len()];
         let only_removes = steps.iter().all(|step| step.kind == Kind::Tombstone);
         if I::Table::HAS_RUNS && !only_removes {
-            self.check_index_room()?;
+            self.check_index_memory()?;
         }
         let purpose = if only_removes { Purpose::Remove } else { Purpose::Store };
         let segments = self.log.segments();

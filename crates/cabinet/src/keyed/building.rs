@@ -55,7 +55,7 @@ pub(super) struct Building<I: Index> {
     /// No file is made: what is opened is only read.
     is_read_only: bool,
     /// There was no room for a file.
-    lacks_room: bool,
+    lacks_space: bool,
     needs_checkpoint: bool,
 }
 
@@ -75,7 +75,7 @@ impl<I: Index> Building<I> {
             free_bytes: Box::new(recovery.free_space()),
             directory: recovery.directory().to_owned(),
             is_read_only: options.read_only,
-            lacks_room: false,
+            lacks_space: false,
             needs_checkpoint: false,
         }
     }
@@ -112,11 +112,11 @@ impl<I: Index> Building<I> {
                 .map(|()| building);
         }
         let fits = entry_bytes <= building.bytes_max;
-        let has_room = fits || building.has_room(blocks_bytes);
-        if !has_room && entry_bytes > index_bytes_limit(building.bytes_max) {
+        let has_space = fits || building.has_space(blocks_bytes);
+        if !has_space && entry_bytes > index_bytes_limit(building.bytes_max) {
             return Err(building.too_large(entry_bytes, blocks_bytes));
         }
-        if fits || !has_room {
+        if fits || !has_space {
             for (shard, table) in building.tables.iter_mut().enumerate() {
                 let Some(packed) = checkpoint.next_block()? else { break };
                 if !table.unpack(shard, packed, &keeps) {
@@ -214,7 +214,7 @@ impl<I: Index> Building<I> {
     }
 
     /// Whether a file of so many bytes can be made.
-    fn has_room(&self, bytes: u64) -> bool {
+    fn has_space(&self, bytes: u64) -> bool {
         !self.is_read_only && (self.free_bytes)() >= bytes
     }
 
@@ -225,7 +225,7 @@ impl<I: Index> Building<I> {
         }
         let bytes: u64 = self.tables.iter().map(|table| table.changed_bytes() as u64).sum();
         let most = if self.is_in_runs { self.bytes_max / CHANGES_SHARE } else { self.bytes_max };
-        if bytes <= most || self.lacks_room && bytes <= index_bytes_limit(self.bytes_max) {
+        if bytes <= most || self.lacks_space && bytes <= index_bytes_limit(self.bytes_max) {
             return Ok(());
         }
         let merged = if self.is_read_only {
@@ -235,12 +235,12 @@ impl<I: Index> Building<I> {
         };
         match merged {
             Ok(()) => {
-                (self.is_in_runs, self.lacks_room) = (true, false);
+                (self.is_in_runs, self.lacks_space) = (true, false);
                 self.needs_checkpoint = true;
                 Ok(())
             }
             Err(Error::NoSpace { .. }) if bytes <= index_bytes_limit(self.bytes_max) => {
-                self.lacks_room = true;
+                self.lacks_space = true;
                 Ok(())
             }
             Err(Error::NoSpace { .. }) => {

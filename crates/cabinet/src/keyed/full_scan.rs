@@ -303,7 +303,7 @@ impl<I: Index> Cursor<'_, I> {
                     return Ok(());
                 }
                 puts += 1;
-                if !batch.has_room(bytes.len()) {
+                if !batch.fits(bytes.len()) {
                     are_all_live &= self.show_batch(&segment, batch, visitor)?;
                 }
                 if bytes.len() <= RECORD_BATCH_BYTES {

@@ -223,7 +223,7 @@ impl<I: Index> KeyedEngine<I> {
         let Some(slot) = slot else { return Ok(()) };
         // Eviction makes space whatever it costs.
         if table.run().is_some() && oldest != u64::MAX {
-            self.check_room_to_move()?;
+            self.check_index_memory_to_move()?;
         }
         let _change = self.log.space().begin_large_change(bytes.len());
         segment.all_live.lose();
@@ -338,9 +338,9 @@ impl<I: Index> KeyedEngine<I> {
         let is_needed = self.needs_checkpoint.swap(false, Ordering::Relaxed);
         let was_over_runs = self.is_over_runs();
         let mut merged = Vec::new();
-        let room = self.check_room();
-        let is_cheap = matches!(room, Err(Error::NoSpace { .. }));
-        let written = room.and_then(|()| {
+        let space = self.check_disk_space();
+        let is_cheap = matches!(space, Err(Error::NoSpace { .. }));
+        let written = space.and_then(|()| {
             self.log.write_checkpoint_held(|block| self.write_shards(block, &mut merged))
         });
         self.cannot_merge.store(written.is_err(), Ordering::Relaxed);
@@ -359,7 +359,7 @@ impl<I: Index> KeyedEngine<I> {
 
     /// Fails if the disk has no room for runs that are to be written, or if those that they are
     /// made from are damaged: a merge would read and write much of the index before it met that.
-    fn check_room(&self) -> Result<()> {
+    fn check_disk_space(&self) -> Result<()> {
         if !self.is_over_runs() && !self.wants_merge() {
             return Ok(());
         }
@@ -382,21 +382,21 @@ impl<I: Index> KeyedEngine<I> {
 
     /// Fails if the index takes twice the memory that it may, and cannot be merged.
     #[inline]
-    pub(super) fn check_index_room(&self) -> Result<()> {
+    pub(super) fn check_index_memory(&self) -> Result<()> {
         if self.cannot_merge.load(Ordering::Relaxed)
             && self.growth.bytes() > index_bytes_limit(self.index_bytes_max)
         {
-            return Err(self.no_index_room());
+            return Err(self.no_index_space());
         }
         Ok(())
     }
 
-    /// As `check_index_room`, for compaction: what it moves changes the index in memory, and it
+    /// As `check_index_memory`, for compaction: what it moves changes the index in memory, and it
     /// makes space, so that it may take more.
-    fn check_room_to_move(&self) -> Result<()> {
+    fn check_index_memory_to_move(&self) -> Result<()> {
         let most = index_bytes_limit(self.index_bytes_max).saturating_mul(MOVES_TIMES);
         if self.cannot_merge.load(Ordering::Relaxed) && self.growth.bytes() > most {
-            return Err(self.no_index_room());
+            return Err(self.no_index_space());
         }
         Ok(())
     }
@@ -407,7 +407,7 @@ impl<I: Index> KeyedEngine<I> {
     }
 
     #[cold]
-    fn no_index_room(&self) -> Error {
+    fn no_index_space(&self) -> Error {
         match self.damaged_pieces() {
             0 => Error::NoSpace { path: self.log.directory().join(checkpoint::NAME) },
             _ => self.damaged_index(),
@@ -502,7 +502,7 @@ impl<I: Index> KeyedEngine<I> {
 
     /// Merges, unless that has failed the last time: the keeper tries it again. Returns whether it
     /// was done. The caller holds no lock.
-    fn makes_room(&self) -> bool {
+    fn merges_at_once(&self) -> bool {
         if self.cannot_merge.load(Ordering::Relaxed) {
             return false;
         }
@@ -569,7 +569,7 @@ impl<I: Index> Engaged for KeyedEngine<I> {
             if segment.next_expiry_ms.load(Ordering::Relaxed) <= now_ms {
                 self.log.sweep_segment(&segment, now_ms, &|location, record| {
                     // Entries taken out of runs take memory until they are merged.
-                    if self.is_over_runs() && self.is_index_high() && !self.makes_room() {
+                    if self.is_over_runs() && self.is_index_high() && !self.merges_at_once() {
                         return true;
                     }
                     let is_left = self.clock.expired_keys().is_some();

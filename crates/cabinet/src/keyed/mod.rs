@@ -261,7 +261,7 @@ impl<I: Index> KeyedEngine<I> {
         stored: &Stored<'_>,
     ) -> Result<Version> {
         if I::Table::HAS_RUNS {
-            self.check_index_room()?;
+            self.check_index_memory()?;
         }
         let Stored { key, value, meta, compression } = *stored;
         let _change = self.log.space().begin_large_change(value.len());
@@ -504,7 +504,7 @@ impl<I: Index> KeyedEngine<I> {
         let mut buffer = Vec::new();
         let (value, compression) = self.compress(value, &mut buffer);
         let stored = Stored { key, value, meta, compression };
-        if wait == Wait::Never && !self.log.has_room_at_once(value.len()) {
+        if wait == Wait::Never && !self.log.has_space_at_once(value.len()) {
             return Err(Error::WouldBlock);
         }
         self.with_space(wait, || {
@@ -654,7 +654,7 @@ impl<I: Index> KeyedEngine<I> {
     #[cold]
     fn make_space(&self, pressure: u8) -> Result<()> {
         if pressure & Pressure::FULL != 0 {
-            self.log.make_way(self)?;
+            self.log.evict_for_writer(self)?;
         }
         if pressure & Pressure::SCARCE != 0 {
             self.log.reclaim(self);

@@ -22,7 +22,7 @@ impl RecordBatch {
 
     /// Returns whether there is room for a record of so many bytes. An empty batch has room for
     /// all up to [`RECORD_BATCH_BYTES`].
-    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+    pub(crate) fn fits(&self, bytes: usize) -> bool {
         self.records.len() < self.records_max && self.bytes.len() + bytes <= RECORD_BATCH_BYTES
     }
 

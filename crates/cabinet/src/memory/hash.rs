@@ -295,7 +295,7 @@ impl Engine for MemoryHash {
         let record = if is_small { None } else { Some(self.record(key, value, meta)?) };
         let (index, tag) = self.place(key);
         let mut shard = locks::write(&self.shards[index].0, wait)?;
-        shard.check_room(1)?;
+        shard.check_capacity(1)?;
         let found = shard.find(tag, key);
         if let Some(version) = self.overwrite(&mut shard, found, value, meta) {
             self.settle(index, shard, found, wait);
@@ -316,7 +316,7 @@ impl Engine for MemoryHash {
     ) -> Result<Version> {
         let (index, tag) = self.place(key);
         let mut shard = locks::write(&self.shards[index].0, wait)?;
-        shard.check_room(1)?;
+        shard.check_capacity(1)?;
         let found = shard.find(tag, key);
         let change = match self.live(&shard, found) {
             Some(record) => record.lend(|entry| decide(Some(entry)))?,
@@ -384,7 +384,7 @@ impl Engine for MemoryHash {
             return Err(error);
         }
         for (_, shard) in &shards {
-            shard.check_room(changes.len())?;
+            shard.check_capacity(changes.len())?;
         }
         let mut written: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         for ((index, tag), key, record) in changes {

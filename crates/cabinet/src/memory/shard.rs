@@ -57,7 +57,7 @@ impl Shard {
     }
 
     /// Fails if `more` records would not fit.
-    pub(super) fn check_room(&self, more: usize) -> Result<()> {
+    pub(super) fn check_capacity(&self, more: usize) -> Result<()> {
         if RECORDS_MAX - self.records.len() < more {
             return Err(Error::NoSpace { path: PathBuf::from("*") });
         }

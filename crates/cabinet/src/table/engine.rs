@@ -282,7 +282,7 @@ impl Maintenance for Table {
             && let Some((_, max)) = self.engine.as_ordered().and_then(Ordered::owned_cap)
         {
             self.entries.set_cap(max);
-            self.make_way(Wait::Block)?;
+            self.evict_for_writer(Wait::Block)?;
         }
         Ok(())
     }

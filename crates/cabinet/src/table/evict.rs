@@ -26,7 +26,7 @@ pub(super) const BUDGET_OF_CAP: u64 = 32;
 
 impl Table {
     /// Has a writer evict first, if the table is over its cap.
-    pub(super) fn make_way(&self, wait: Wait) -> Result<()> {
+    pub(super) fn evict_for_writer(&self, wait: Wait) -> Result<()> {
         let Some(ordered) = self.engine.as_ordered() else { return Ok(()) };
         if self.excess_bytes(ordered, |max| max) == 0 || self.is_read_only {
             return Ok(());

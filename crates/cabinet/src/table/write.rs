@@ -68,7 +68,7 @@ impl Table {
     ) -> Result<(T, Option<Version>)> {
         self.check_writable()?;
         check_primary(primary)?;
-        self.make_way(wait)?;
+        self.evict_for_writer(wait)?;
         self.change_within_cap(primary, wait, decide)
     }
 
@@ -87,7 +87,7 @@ impl Table {
             // Entries of indices are all over the place.
             return Err(Error::WouldBlock);
         }
-        let is_full = self.entries.make_room_if_any()?;
+        let is_full = self.entries.flush_over_budget_if_possible()?;
         let _stripe = self.stripes[stripe(primary)].lock();
         loop {
             match self.change_with_entries(&structure, primary, is_full, decide) {
@@ -188,9 +188,9 @@ impl Table {
             check_row(row.len(), VALUE_BYTES_MAX)?;
         }
         check_row(bytes, self.rows_bytes_max())?;
-        self.make_way(Wait::Block)?;
+        self.evict_for_writer(Wait::Block)?;
         let structure = self.structure.read();
-        let is_full = self.entries.make_room_if_any()?;
+        let is_full = self.entries.flush_over_budget_if_possible()?;
         self.entries.check_full(is_full, rows.values().all(Option::is_none))?;
         let _stripes = self.lock_stripes(rows.keys().copied());
         loop {
@@ -244,7 +244,7 @@ impl Table {
         let indices = std::slice::from_ref(index);
         for primary in primaries {
             // Each may have megabytes of them.
-            self.entries.make_room()?;
+            self.entries.flush_over_budget()?;
             let _stripe = self.stripes[stripe(primary)].lock();
             if let Some((row, _)) = self.stored(primary)? {
                 let mut batch = Batch::new();

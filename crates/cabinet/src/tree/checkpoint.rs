@@ -325,7 +325,7 @@ impl Shared {
     fn victims(&self, before: u64, everything: bool) -> BTreeSet<usize> {
         let limit = if everything { 0 } else { u64::from(self.log.settings().dead_percent_max) };
         // On a full disk no more than there is room for beside the changed pages.
-        let mut room = if self.log.is_disk_short() {
+        let mut space = if self.log.is_disk_short() {
             self.log.free_bytes().saturating_sub(self.log.checkpoint_needs_bytes())
         } else {
             u64::MAX
@@ -357,8 +357,8 @@ impl Shared {
             {
                 break;
             }
-            let Some(left) = room.checked_sub(live) else { break };
-            room = left;
+            let Some(left) = space.checked_sub(live) else { break };
+            space = left;
             dead -= own;
             total -= bytes;
             victims.insert(slot);

@@ -282,7 +282,7 @@ impl Shared {
     }
 
     /// Has a writer evict first, if the tree is over its cap.
-    pub(super) fn make_way(&self, wait: Wait) -> Result<()> {
+    pub(super) fn evict_for_writer(&self, wait: Wait) -> Result<()> {
         if !self.cap.is_over() {
             return Ok(());
         }

@@ -288,7 +288,7 @@ impl Shared {
             }
         }
         self.catch_up_with_capacity(wait)?;
-        self.make_way(wait)
+        self.evict_for_writer(wait)
     }
 
     /// As [`Maintenance::remove_expired`].
@@ -328,7 +328,7 @@ impl Shared {
 
     /// Fails if a duplicate more would make a page too long for the log: all duplicates of a key
     /// are in one.
-    fn check_room(&self, state: &mut State, key: &[u8], value: &[u8]) -> Result<()> {
+    fn check_page_size(&self, state: &mut State, key: &[u8], value: &[u8]) -> Result<()> {
         let Some(loaded) = state.loaded() else { return Ok(()) };
         let bytes = loaded.page.bytes() + page::PLACE_BYTES + cell::OVERHEAD_BYTES_MAX;
         let bytes = bytes + page::OVERHEAD_BYTES_MAX + key.len() + value.len();
@@ -345,7 +345,7 @@ impl Shared {
             self.remove_expired_of(state, key)?;
             let group = self.group(state, key);
             if !group.is_empty() {
-                self.check_room(state, key, value)?;
+                self.check_page_size(state, key, value)?;
             }
             let number = if side == Side::Before { 0 } else { group.len() };
             self.make(state, Operation::Insert(number), group, key, value, meta)
@@ -391,7 +391,7 @@ impl Shared {
                 PlaceChange::Remove => (Operation::Remove(index), &[][..], Meta::NONE),
             };
             if !operation.removes() {
-                self.check_room(state, key, value)?;
+                self.check_page_size(state, key, value)?;
             }
             self.make(state, operation, group, key, value, meta)?;
             Ok(true)

@@ -43,13 +43,13 @@ struct Inner {
     /// Something has changed that no copy has on the disk.
     is_dirty: bool,
     /// Bytes that the file of each copy has.
-    room: [u64; 2],
+    allocated: [u64; 2],
 }
 
 impl Inner {
     /// Notes that a copy has been written to this length.
-    fn note_room(&mut self, index: usize, bytes: u64) {
-        self.room[index] = self.room[index].max(bytes);
+    fn note_allocated(&mut self, index: usize, bytes: u64) {
+        self.allocated[index] = self.allocated[index].max(bytes);
     }
 
     /// Returns what each copy needs to name one segment more, in bytes.
@@ -57,8 +57,8 @@ impl Inner {
         (self.contents.encoded_bytes() + LINE_BYTES) as u64
     }
 
-    fn has_room(&self) -> bool {
-        self.room.iter().all(|room| *room >= self.needed_bytes())
+    fn has_space(&self) -> bool {
+        self.allocated.iter().all(|bytes| *bytes >= self.needed_bytes())
     }
 }
 
@@ -95,13 +95,13 @@ impl Manifest {
             }
         };
         let copies = [open(NAMES[0])?, open(NAMES[1])?];
-        let mut room = [0; 2];
-        for (room, (path, file)) in room.iter_mut().zip(&copies) {
+        let mut allocated = [0; 2];
+        for (bytes, (path, file)) in allocated.iter_mut().zip(&copies) {
             let written = contents.encoded_bytes() as u64;
             let length = file.length().map_err(|error| error_at("read", path, error))?;
-            *room = length.max(written);
+            *bytes = length.max(written);
         }
-        let inner = Inner { contents, durable, is_busy: false, is_dirty: true, room };
+        let inner = Inner { contents, durable, is_busy: false, is_dirty: true, allocated };
         let manifest = Self { copies, flushing: Mutex::default(), inner: Mutex::new(inner) };
         // Before anything is appended: a segment that is appended to again has no length any more,
         // and what a later sync promises behind its old one must not be cut off after a loss of
@@ -127,7 +127,7 @@ impl Manifest {
         let index = 1 - inner.durable;
         let (path, file) = &self.copies[index];
         file.write_at(&bytes, 0).map_err(|error| error_at("write", path, error))?;
-        inner.note_room(index, bytes.len() as u64);
+        inner.note_allocated(index, bytes.len() as u64);
         Ok(())
     }
 
@@ -164,7 +164,7 @@ impl Manifest {
                 break;
             }
             let mut inner = self.inner.lock();
-            inner.note_room(index, bytes.len() as u64);
+            inner.note_allocated(index, bytes.len() as u64);
             if is_synced {
                 inner.durable = index;
             }
@@ -199,10 +199,10 @@ impl Manifest {
         })
     }
 
-    /// Gives both copies room for the name of another segment. On a disk that is full later, names
-    /// have to be taken out of both, which writes them whole.
-    pub(in crate::log) fn make_room(&self) -> Result<()> {
-        if self.inner.lock().has_room() {
+    /// Allocates space in both copies for the name of another segment. On a disk that is full
+    /// later, names have to be taken out of both, which writes them whole.
+    pub(in crate::log) fn allocate(&self) -> Result<()> {
+        if self.inner.lock().has_space() {
             return Ok(());
         }
         // No other thread writes to the copies meanwhile.
@@ -212,12 +212,12 @@ impl Manifest {
         for (index, (path, file)) in self.copies.iter().enumerate() {
             let length = file.length().map_err(|error| error_at("read", path, error))?;
             // Nothing that counts is beyond what it has.
-            let room = inner.room[index].max(length);
-            if room < padded {
-                let more = vec![0; usize::try_from(padded - room).unwrap_or(0)];
-                file.write_at(&more, room).map_err(|error| error_at("write", path, error))?;
+            let bytes = inner.allocated[index].max(length);
+            if bytes < padded {
+                let more = vec![0; usize::try_from(padded - bytes).unwrap_or(0)];
+                file.write_at(&more, bytes).map_err(|error| error_at("write", path, error))?;
             }
-            inner.note_room(index, padded);
+            inner.note_allocated(index, padded);
         }
         Ok(())
     }

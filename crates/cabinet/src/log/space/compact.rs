@@ -78,7 +78,7 @@ struct Batch<'b> {
 impl Batch<'_> {
     /// Takes the next record, and relocates those before it once there are enough of them.
     fn push(&mut self, offset: u64, record: &Record<'_>, bytes: &[u8]) -> Result<()> {
-        if !self.records.has_room(bytes.len()) {
+        if !self.records.fits(bytes.len()) {
             self.relocate_all()?;
         }
         if bytes.len() > RECORD_BATCH_BYTES {

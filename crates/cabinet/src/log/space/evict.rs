@@ -69,7 +69,7 @@ impl Log {
     }
 
     /// As [`Log::evict_while`], for writers that find no room for another segment.
-    pub(crate) fn make_way(&self, engine: &dyn Relocate) -> Result<()> {
+    pub(crate) fn evict_for_writer(&self, engine: &dyn Relocate) -> Result<()> {
         self.evict_while(engine, &|| self.space.is_full(&self.segments))
     }
 
@@ -162,11 +162,11 @@ impl Log {
     fn move_used(&self, segment: &Arc<Segment>, engine: &dyn Relocate) -> Result<()> {
         let is_used = |offset| segment.used.is_marked(segment.at(offset).offset());
         let most = segment.bytes() * MOVED_PERCENT_MAX / 100;
-        let room = self.space.room_for_part_of(&self.segments, segment);
+        let space = self.space.space_for_part_of(&self.segments, segment);
         let mut left = most;
         let mut newest_from = u64::MAX;
-        if room > 0 {
-            left = most.min(room);
+        if space > 0 {
+            left = most.min(space);
             let mut used = 0;
             self.walk(segment, &mut |offset, record, bytes| {
                 used += if record.kind == Kind::Put && is_used(offset) {
@@ -176,7 +176,7 @@ impl Log {
                 };
                 Ok(())
             })?;
-            newest_from = segment.bytes().saturating_sub(room.saturating_sub(used.min(left)));
+            newest_from = segment.bytes().saturating_sub(space.saturating_sub(used.min(left)));
         }
         let walk = self.walk(segment, &mut |offset, record, bytes| {
             let size = bytes.len() as u64;

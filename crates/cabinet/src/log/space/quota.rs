@@ -164,7 +164,11 @@ impl Space {
     /// Returns how many bytes of a segment that is to go there will be room for without it, if it
     /// is longer than those of the cap: where the cap was lowered, one segment may hold more than
     /// all that has to go. The bytes that a checkpoint takes shrink with the records.
-    pub(in crate::log) fn room_for_part_of(&self, segments: &SegmentSet, segment: &Segment) -> u64 {
+    pub(in crate::log) fn space_for_part_of(
+        &self,
+        segments: &SegmentSet,
+        segment: &Segment,
+    ) -> u64 {
         let Some(bytes_max) = self.quota.bytes_max() else { return 0 };
         if segment.bytes() <= self.quota.segment_bytes_max() as u64 {
             return 0;
@@ -173,9 +177,9 @@ impl Space {
         let others = taken.saturating_sub(segment.disk_bytes());
         // Those that are kept free, and two that may not be full.
         let free = (SEGMENTS_FREE + 3) * self.next_capacity(segments) as u64;
-        let room = bytes_max.saturating_sub(free + 3 * SMALL_FILES_BYTES);
+        let space = bytes_max.saturating_sub(free + 3 * SMALL_FILES_BYTES);
         let checkpoints = 2 * self.quota.checkpoint_bytes();
-        let share = u128::from(taken) * u128::from(room)
+        let share = u128::from(taken) * u128::from(space)
             / (u128::from(taken) + u128::from(checkpoints)).max(1);
         u64::try_from(share).unwrap_or(u64::MAX).saturating_sub(others)
     }

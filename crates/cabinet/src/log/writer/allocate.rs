@@ -112,7 +112,7 @@ impl Log {
     /// Whether a record with a value of so many bytes hardly needs another segment, so that a
     /// thread may append it that must not wait. For short ones [`Pressure::ENDING`] tells.
     #[inline]
-    pub(crate) fn has_room_at_once(&self, value_bytes: usize) -> bool {
+    pub(crate) fn has_space_at_once(&self, value_bytes: usize) -> bool {
         value_bytes < self.settings.segment_bytes_min / ENDING_SHARE / 2
             || self.writer.tail.try_lock().is_none_or(|tail| !tail.is_ending(value_bytes))
     }

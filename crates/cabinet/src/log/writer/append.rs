@@ -45,7 +45,7 @@ impl Log {
     pub(crate) fn append(&self, record: Prepared<'_>, purpose: Purpose) -> Result<Appended> {
         let total = record.total();
         let _change = self.space.begin_large_change(total);
-        let mut tail = self.lock_tail_with_room(total, 0, purpose)?;
+        let mut tail = self.lock_tail_and_allocate(total, 0, purpose)?;
         let appended = self.writer.append_to(&mut tail, record, total)?;
         drop(tail);
         self.after_append();
@@ -97,7 +97,7 @@ impl Log {
         let header_bytes_max = record::HEADER_BYTES_MAX.next_multiple_of(record::ALIGNMENT);
         let most = header_bytes_max + inner;
         let _change = self.space.begin_large_change(most);
-        let mut tail = self.lock_tail_with_room(most, header_bytes_max + last_at, purpose)?;
+        let mut tail = self.lock_tail_and_allocate(most, header_bytes_max + last_at, purpose)?;
         let mut offsets = Vec::with_capacity(records.len());
         let first = tail.next_sequence;
         for (record, sequence) in records.iter_mut().zip(first + 1..) {
@@ -130,7 +130,7 @@ impl Log {
     /// Appends the bytes of a record that is already in the log, as they are.
     pub(crate) fn append_copy(&self, bytes: &[u8]) -> Result<Location> {
         let _change = self.space.begin_large_change(bytes.len());
-        let mut tail = self.lock_tail_with_room(bytes.len(), 0, Purpose::Move)?;
+        let mut tail = self.lock_tail_and_allocate(bytes.len(), 0, Purpose::Move)?;
         let location = self.writer.write_record(&mut tail, &[bytes], bytes.len())?;
         tail.has_changes = true;
         drop(tail);
@@ -151,7 +151,7 @@ impl Log {
 
     /// The tail, with room for `total` more bytes of which the last record begins at `last_at`.
     #[inline]
-    fn lock_tail_with_room(
+    fn lock_tail_and_allocate(
         &self,
         total: usize,
         last_at: usize,

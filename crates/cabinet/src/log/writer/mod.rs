@@ -178,7 +178,7 @@ impl Writer {
         };
         if !is_written {
             // The caller has seen to it that there is room.
-            return Err(no_room(tail));
+            return Err(no_space(tail));
         }
         self.note_appended(tail);
         Ok(Location::new(tail.segment.slot, offset))
@@ -208,8 +208,8 @@ impl Writer {
         let mut mark = Prepared::new(self.salt, Kind::Mark, &[], &value, meta, none);
         let total = mark.total();
         let end = tail.appender.end() + total;
-        let has_room = end + MARGIN_BYTES <= tail.segment.map.backed() && end < SEGMENT_BYTES_MAX;
-        has_room && self.write_record(tail, &mark.seal(1), total).is_ok()
+        let has_space = end + MARGIN_BYTES <= tail.segment.map.backed() && end < SEGMENT_BYTES_MAX;
+        has_space && self.write_record(tail, &mark.seal(1), total).is_ok()
     }
 }
 
@@ -230,6 +230,6 @@ fn write_large(tail: &mut Tail, parts: &[&[u8]], total: usize) -> bool {
 }
 
 #[cold]
-fn no_room(tail: &Tail) -> Error {
+fn no_space(tail: &Tail) -> Error {
     Error::NoSpace { path: tail.segment.path.clone() }
 }

@@ -47,9 +47,9 @@ impl Log {
             previous_bytes: tail.appender.end() as u64,
             capacity: capacity as u64,
         };
-        let room = needed + reserve_bytes(capacity);
-        self.manifest.make_room()?;
-        let (segment, appender) = self.begin_segment(&header, room)?;
+        let needed_bytes = needed + reserve_bytes(capacity);
+        self.manifest.allocate()?;
+        let (segment, appender) = self.begin_segment(&header, needed_bytes)?;
         tail.segment.sealed.store(true, Ordering::Release);
         self.manifest.note_begun(header.number, clears, &tail.segment, header.first_sequence);
         self.commit.add_sealed(Arc::clone(&tail.segment));
@@ -68,7 +68,7 @@ impl Log {
     fn begin_segment(
         &self,
         header: &SegmentHeader,
-        room: usize,
+        needed_bytes: usize,
     ) -> Result<(Arc<Segment>, Appender)> {
         let directory = self.segments.directory();
         let path = segment_path(directory.path(), header.number);
@@ -85,7 +85,7 @@ impl Log {
                 if self.space.quota().is_capped() {
                     segment.used.watch(capacity);
                 }
-                self.writer.allocate(&segment, room)?;
+                self.writer.allocate(&segment, needed_bytes)?;
                 let Some(mut appender) = Appender::of(&segment.map) else {
                     return Err(Error::NoSpace { path: path.clone() });
                 };

@@ -62,8 +62,8 @@ impl Pace {
 }
 
 impl Entries {
-    /// As [`Entries::make_room`], where a thread sees to it. Says whether it does.
-    pub(super) fn have_room_made(&self) -> bool {
+    /// As [`Entries::flush_over_budget`], where a thread sees to it. Says whether it does.
+    pub(super) fn request_flush(&self) -> bool {
         let pace = &self.pace;
         if !pace.is_tended.load(Ordering::Acquire) {
             return false;
@@ -175,7 +175,7 @@ mod tests {
         entries.bytes.store(2 * entries.budget_bytes(), Ordering::Relaxed);
         let flushing = Flushing::begin(&entries.pace, &mut entries.pace.orders.lock());
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| entries.have_room_made());
+            let writer = scope.spawn(|| entries.request_flush());
             let flush = scope.spawn(move || {
                 let _flushing = flushing;
                 panic!("as a flush may");
@@ -187,6 +187,6 @@ mod tests {
                 std::thread::yield_now();
             }
         });
-        assert!(!entries.have_room_made(), "nobody does it any more");
+        assert!(!entries.request_flush(), "nobody does it any more");
     }
 }

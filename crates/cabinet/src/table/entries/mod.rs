@@ -221,12 +221,12 @@ impl Entries {
 
     /// Sees to it that there is room in memory for more. Leaves it to a [`Keeper`], or to another
     /// thread that does it already, unless these cannot keep up. The caller holds no stripe.
-    pub(super) fn make_room(&self) -> Result<()> {
+    pub(super) fn flush_over_budget(&self) -> Result<()> {
         let (bytes, budget_bytes) = (self.used_bytes(), self.budget_bytes());
         if bytes <= budget_bytes {
             return Ok(());
         }
-        if bytes <= 2 * budget_bytes && self.have_room_made() {
+        if bytes <= 2 * budget_bytes && self.request_flush() {
             return Ok(());
         }
         if bytes > 2 * budget_bytes {
@@ -242,9 +242,9 @@ impl Entries {
         }
     }
 
-    /// As `make_room`; returns whether the disk is too full for that.
-    pub(super) fn make_room_if_any(&self) -> Result<bool> {
-        match self.make_room() {
+    /// As `flush_over_budget`; returns whether the disk is too full for that.
+    pub(super) fn flush_over_budget_if_possible(&self) -> Result<bool> {
+        match self.flush_over_budget() {
             Err(Error::NoSpace { .. }) => Ok(true),
             made => made.map(|()| false),
         }

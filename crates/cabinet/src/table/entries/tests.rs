@@ -108,7 +108,7 @@ fn play(engine: Arc<dyn Engine>, steps: &[Step]) -> Model {
                     }
                 }
                 let row = RowEntries { primary: b"row", before: None, changes };
-                entries.make_room().unwrap();
+                entries.flush_over_budget().unwrap();
                 entries.write(Batch::new(), &[row]).unwrap();
             }
             Step::Flush => entries.flush().unwrap(),
@@ -166,7 +166,7 @@ fn write_rows(entries: &Entries, index: u32, budgets: usize) -> crate::Result<u3
         let number = u32::to_be_bytes(written);
         changes.put(|key| key.extend([&keys::entries(index)[..], &number].concat()), |_| {});
         bytes += changes.memory_bytes();
-        entries.make_room()?;
+        entries.flush_over_budget()?;
         entries.write(Batch::new(), &[RowEntries { primary: b"row", before: None, changes }])?;
         written += 1;
     }

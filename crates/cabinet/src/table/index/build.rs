@@ -106,7 +106,7 @@ impl Table {
                 }
                 rows.push(key[1..].to_vec());
             })?;
-            self.make_way(Wait::Block)?;
+            self.evict_for_writer(Wait::Block)?;
             self.add_entries(index, &rows)?;
             next = match left_out {
                 Some(key) => Some(Position::Key(key)),

@@ -130,7 +130,7 @@ impl<I: Index> KeyedEngine<I> {
             if record.key != key || !is_plain || record.meta.is_expired(self.now_ms(record.meta)) {
                 return None;
             }
-            self.note_use(segments, location);
+            self.note_access(segments, location);
             let (value, meta, version) = (record.value, record.meta, record.sequence);
             Some(visit(Ok(Some(Entry { key: record.key, value, meta, version }))))
         });

@@ -236,8 +236,8 @@ impl<I: Index> KeyedEngine<I> {
         table.replace(slot, moved, record.total);
         self.note_moved(&segments, record.key, location, moved);
         // Compaction does not come by in turn: what was read keeps its mark.
-        if oldest < segment.number && segment.used.is_marked(location.offset()) {
-            self.note_use(&segments, moved);
+        if oldest < segment.number && segment.access_bits.is_marked(location.offset()) {
+            self.note_access(&segments, moved);
         }
         segment.remove_live(record.total);
         self.log.space().count_moved(bytes.len());

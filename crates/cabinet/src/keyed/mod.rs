@@ -435,7 +435,7 @@ impl<I: Index> KeyedEngine<I> {
         let mut damage = None;
         for location in locations {
             // It is hardly ever another key's.
-            self.note_use(&segments, location);
+            self.note_access(&segments, location);
             let found = self.with(&segments, location, wait, Check::Whole, |record| {
                 if record.key != key {
                     return Ok(None);
@@ -471,7 +471,7 @@ impl<I: Index> KeyedEngine<I> {
         let salt = self.log.database_id().salt;
         let (segments, locations) = self.locations(place, wait)?;
         for location in locations {
-            self.note_use(&segments, location);
+            self.note_access(&segments, location);
             let found = self.with(&segments, location, wait, Check::Lengths, |record| {
                 let is_plain = record.compression == Compression::None;
                 let is_live = !record.meta.is_expired(self.now_ms(record.meta));
@@ -584,7 +584,7 @@ impl<I: Index> KeyedEngine<I> {
             match change {
                 Change::Keep => {
                     if let Some(found) = found {
-                        self.note_use(&segments, found.location);
+                        self.note_access(&segments, found.location);
                     }
                     Ok(0)
                 }
@@ -758,11 +758,11 @@ impl<I: Index> KeyedEngine<I> {
 
     /// Notes that a record was used, if anybody wants to know.
     #[inline]
-    fn note_use(&self, segments: &Segments, location: Location) {
+    fn note_access(&self, segments: &Segments, location: Location) {
         if self.log.space().quota().is_capped()
             && let Some(segment) = segments.get(location)
         {
-            segment.used.mark(location.offset());
+            segment.access_bits.mark(location.offset());
         }
     }
 

@@ -93,7 +93,7 @@ impl Scans {
         self.change(|all| {
             let iterations = all.iter().filter(|one| one.is_iteration());
             if progress.is_iteration() && iterations.clone().count() >= ITERATIONS_MAX {
-                let oldest = iterations.min_by_key(|one| one.used.load(Ordering::Relaxed));
+                let oldest = iterations.min_by_key(|one| one.last_use.load(Ordering::Relaxed));
                 let oldest = oldest.cloned();
                 oldest.iter().for_each(|one| one.give_up());
                 all.retain(|one| !oldest.as_ref().is_some_and(|oldest| Arc::ptr_eq(one, oldest)));
@@ -106,7 +106,7 @@ impl Scans {
 
     /// Notes that an iteration is used now.
     pub(super) fn note_use(&self, progress: &Progress) {
-        progress.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        progress.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Takes a scan out.
@@ -174,7 +174,7 @@ pub(super) struct Progress {
     /// Most names that are kept; `usize::MAX` for a scan that is no iteration.
     names_max: usize,
     /// Number of its last use, if it is an iteration.
-    used: AtomicU64,
+    last_use: AtomicU64,
     /// Which records the runs have of the segment that is read, if the index is in runs.
     alive: Mutex<Option<Arc<Alive>>>,
 }
@@ -196,7 +196,7 @@ impl Default for Progress {
             moved: Mutex::default(),
             moved_count: AtomicUsize::new(0),
             names_max: usize::MAX,
-            used: AtomicU64::new(0),
+            last_use: AtomicU64::new(0),
             alive: Mutex::default(),
         }
     }

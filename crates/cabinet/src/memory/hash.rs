@@ -284,7 +284,7 @@ impl Engine for MemoryHash {
             self.capacity.expired.count_read();
             return Ok(false);
         };
-        shard.mark_used(place);
+        shard.mark_accessed(place);
         record.lend(visit)?;
         Ok(true)
     }

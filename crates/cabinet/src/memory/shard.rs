@@ -25,7 +25,7 @@ pub(super) struct Shard {
     records: Vec<Option<Record>>,
     vacant: Vec<u32>,
     /// Whether the record in a place was used since the hand came by; empty without a cap.
-    used: Vec<AtomicBool>,
+    access_bits: Vec<AtomicBool>,
     hand: usize,
     sweep: usize,
     expiries: Expiries,
@@ -43,11 +43,11 @@ impl Shard {
     }
 
     /// Notes that the record in a place was read.
-    pub(super) fn mark_used(&self, id: u32) {
-        if let Some(used) = self.used.get(id as usize)
-            && !used.load(Ordering::Relaxed)
+    pub(super) fn mark_accessed(&self, id: u32) {
+        if let Some(bit) = self.access_bits.get(id as usize)
+            && !bit.load(Ordering::Relaxed)
         {
-            used.store(true, Ordering::Relaxed);
+            bit.store(true, Ordering::Relaxed);
         }
     }
 
@@ -79,7 +79,7 @@ impl Shard {
         {
             capacity.exchange(old.size_bytes(), record.size_bytes());
             *old = record;
-            self.mark_used(id);
+            self.mark_accessed(id);
             return id;
         }
         capacity.add(record.size_bytes());
@@ -92,10 +92,10 @@ impl Shard {
             self.records.len() as u32 - 1
         });
         if capacity.is_capped() {
-            while self.used.len() < self.records.len() {
-                self.used.push(AtomicBool::new(false));
+            while self.access_bits.len() < self.records.len() {
+                self.access_bits.push(AtomicBool::new(false));
             }
-            self.used[id as usize].store(false, Ordering::Relaxed);
+            self.access_bits[id as usize].store(false, Ordering::Relaxed);
         }
         self.records[id as usize] = Some(record);
         self.index.insert(tag, id);
@@ -114,7 +114,7 @@ impl Shard {
         let done = record.overwrite(value, meta);
         if done {
             record.set_version(version);
-            self.mark_used(id);
+            self.mark_accessed(id);
         }
         done
     }
@@ -150,9 +150,9 @@ impl Shard {
                 continue;
             }
             // Records that were stored before there was a cap count as not used.
-            let used = self.used.get(id as usize);
-            let was_used = used.is_some_and(|used| used.swap(false, Ordering::Relaxed));
-            if was_used && passed < PASSED_MAX {
+            let bit = self.access_bits.get(id as usize);
+            let was_accessed = bit.is_some_and(|bit| bit.swap(false, Ordering::Relaxed));
+            if was_accessed && passed < PASSED_MAX {
                 passed += 1;
                 continue;
             }
@@ -204,8 +204,8 @@ impl Shard {
             let Some(record) = record else { continue };
             kept.index.insert(tag_of(record.key()), kept.records.len() as u32);
             kept.expiries.note(record.meta());
-            if let Some(used) = self.used.get(id) {
-                kept.used.push(AtomicBool::new(used.load(Ordering::Relaxed)));
+            if let Some(bit) = self.access_bits.get(id) {
+                kept.access_bits.push(AtomicBool::new(bit.load(Ordering::Relaxed)));
             }
             kept.records.push(Some(record));
         }
@@ -227,7 +227,7 @@ impl Shard {
         self.index.size_bytes()
             + self.records.capacity() * size_of::<Option<Record>>()
             + self.vacant.capacity() * size_of::<u32>()
-            + self.used.capacity()
+            + self.access_bits.capacity()
     }
 
     fn holds(&self, id: u32, key: &[u8]) -> bool {

@@ -62,7 +62,7 @@ struct Tree {
 struct Item {
     record: Record,
     /// Whether it was used since the hand came by.
-    used: AtomicBool,
+    access_bit: AtomicBool,
 }
 
 impl Borrow<[u8]> for Item {
@@ -106,13 +106,13 @@ impl Tree {
         record.set_version(self.version);
         self.expiries.note(record.meta());
         let bytes = record.size_bytes();
-        match self.items.replace(Item { record, used: AtomicBool::new(false) }) {
+        match self.items.replace(Item { record, access_bit: AtomicBool::new(false) }) {
             Some(old) => {
                 capacity.exchange(old.record.size_bytes(), bytes);
                 if capacity.is_capped()
                     && let Some(item) = self.items.get(old.record.key())
                 {
-                    item.used.store(true, Ordering::Relaxed);
+                    item.access_bit.store(true, Ordering::Relaxed);
                 }
             }
             None => capacity.add(bytes),
@@ -133,9 +133,9 @@ impl Tree {
             let around = self.from(&hand).chain(self.items.iter()).chain(self.items.iter());
             let mut passed = 0;
             let victim = around.filter(|item| Some(item.record.key()) != spare).find(|item| {
-                let was_used = item.used.swap(false, Ordering::Relaxed);
+                let was_accessed = item.access_bit.swap(false, Ordering::Relaxed);
                 passed += 1;
-                !was_used || passed > PASSED_MAX
+                !was_accessed || passed > PASSED_MAX
             });
             let Some(victim) = victim else { return };
             self.hand = victim.record.key().to_vec();
@@ -261,8 +261,8 @@ impl Engine for MemoryTree {
             return Ok(false);
         }
         // Written only if it changes: readers of one record share its cache line.
-        if self.capacity.is_capped() && !item.used.load(Ordering::Relaxed) {
-            item.used.store(true, Ordering::Relaxed);
+        if self.capacity.is_capped() && !item.access_bit.load(Ordering::Relaxed) {
+            item.access_bit.store(true, Ordering::Relaxed);
         }
         item.record.lend(visit)?;
         Ok(true)

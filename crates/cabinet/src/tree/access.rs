@@ -75,7 +75,7 @@ impl Shared {
             let home = match &state.content {
                 Content::Loaded(loaded) => {
                     if KEEPS {
-                        state.note_use();
+                        state.note_access();
                     }
                     return note(&state, visit(loaded.page.view(), &bounds));
                 }
@@ -143,7 +143,7 @@ impl Shared {
                 };
                 self.install(&handle.leaf, &mut state, home, page);
             }
-            state.note_use();
+            state.note_access();
             let result = act(&mut state);
             let is_divided = self.settle(&mut state);
             drop(state);
@@ -417,7 +417,7 @@ impl Shared {
         if wait == Wait::Never && state.home().is_none() && state.bytes() >= LARGE_CHANGE_BYTES {
             return true;
         }
-        if state.take_use() {
+        if state.take_access() {
             return true;
         }
         // A full disk has better use for what is left than pages that will change again.
@@ -522,7 +522,7 @@ impl Shared {
         self.cache.charge(&mut loaded.charged, memory_bytes);
         state.content = Content::Loaded(Box::new(loaded));
         *state.checked.get_mut() = self.period_of(home);
-        state.note_use();
+        state.note_access();
         self.cache.enter(Arc::clone(leaf));
         state.loaded()
     }

@@ -71,7 +71,7 @@ pub(super) struct State {
     /// No key of it was last written before this version, as far as eviction has found out.
     pub(super) oldest: Version,
     /// It was used since the search for a page to take out of memory last came by.
-    used: AtomicBool,
+    access_bit: AtomicBool,
     /// A record of it was read or overwritten since [eviction](super::evict) last came by.
     read: AtomicBool,
     /// Period in which the page in the log was found to be sound, see
@@ -124,7 +124,7 @@ impl State {
             content,
             counted: 0,
             oldest: 0,
-            used: AtomicBool::new(false),
+            access_bit: AtomicBool::new(false),
             read: AtomicBool::new(false),
             checked: AtomicU32::new(0),
         }
@@ -140,7 +140,7 @@ impl State {
             content: Content::Loaded(Box::new(loaded)),
             counted: 0,
             oldest: 0,
-            used: AtomicBool::new(true),
+            access_bit: AtomicBool::new(true),
             read: AtomicBool::new(false),
             checked: AtomicU32::new(0),
         }
@@ -194,13 +194,13 @@ impl State {
 
     /// Written only if it changes: readers of one leaf share its cache line.
     #[inline]
-    pub(super) fn note_use(&self) {
-        if !self.used.load(Ordering::Relaxed) {
-            self.used.store(true, Ordering::Relaxed);
+    pub(super) fn note_access(&self) {
+        if !self.access_bit.load(Ordering::Relaxed) {
+            self.access_bit.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Notes that a record of it was read or overwritten; as `note_use`.
+    /// Notes that a record of it was read or overwritten; as `note_access`.
     #[inline]
     pub(super) fn note_read(&self) {
         if !self.read.load(Ordering::Relaxed) {
@@ -214,7 +214,7 @@ impl State {
     }
 
     /// Whether it was used since the last call.
-    pub(super) fn take_use(&self) -> bool {
-        self.used.swap(false, Ordering::Relaxed)
+    pub(super) fn take_access(&self) -> bool {
+        self.access_bit.swap(false, Ordering::Relaxed)
     }
 }

@@ -50,16 +50,16 @@ mod tests {
 
     #[test]
     fn marks_are_of_one_granule_and_kept_once_somebody_watches() {
-        let used = AccessBits::default();
-        used.mark(64);
-        assert!(!used.is_marked(64), "nobody watches");
-        used.watch(64 << 10);
-        used.mark(4096);
-        used.watch(64 << 10);
+        let bits = AccessBits::default();
+        bits.mark(64);
+        assert!(!bits.is_marked(64), "nobody watches");
+        bits.watch(64 << 10);
+        bits.mark(4096);
+        bits.watch(64 << 10);
         for offset in (0..64 << 10).step_by(8) {
-            assert_eq!(used.is_marked(offset), (4096..4160).contains(&offset), "{offset}");
+            assert_eq!(bits.is_marked(offset), (4096..4160).contains(&offset), "{offset}");
         }
-        used.mark(64 << 10);
-        assert!(!used.is_marked(64 << 10), "it lies behind the end");
+        bits.mark(64 << 10);
+        assert!(!bits.is_marked(64 << 10), "it lies behind the end");
     }
 }

@@ -87,7 +87,7 @@ pub(crate) struct Segment {
     /// Reads of it that failed, and what follows for its file.
     pub(crate) faults: Faults,
     /// Which of its records were read, if there is a cap.
-    pub(crate) used: AccessBits,
+    pub(crate) access_bits: AccessBits,
     /// State that those of its readers share that keep it out of the page cache.
     pub(super) cold: Cold,
 }
@@ -115,7 +115,7 @@ impl Segment {
             sealed: AtomicBool::new(false),
             resident: AtomicBool::new(true),
             first_read: FirstRead::default(),
-            used: AccessBits::default(),
+            access_bits: AccessBits::default(),
             damaged: AtomicBool::new(false),
             emptied: AtomicBool::new(false),
             taken_out: AtomicBool::new(false),
@@ -143,7 +143,7 @@ impl Segment {
             sealed: AtomicBool::new(self.is_sealed()),
             resident: AtomicBool::new(true),
             first_read: FirstRead::default(),
-            used: AccessBits::default(),
+            access_bits: AccessBits::default(),
             damaged: AtomicBool::new(self.is_damaged()),
             emptied: AtomicBool::new(false),
             taken_out: AtomicBool::new(false),

@@ -109,7 +109,7 @@ impl Log {
     /// Evicts the oldest segment, which is sealed.
     fn evict(&self, segment: &Arc<Segment>, engine: &dyn Relocate) -> Result<()> {
         if !segment.is_damaged() {
-            self.move_used(segment, engine)?;
+            self.move_accessed(segment, engine)?;
         }
         if self.settings.durability == Durability::None {
             // If the power goes, the segments before this one shall have gone before it.
@@ -159,31 +159,31 @@ impl Log {
 
     /// Moves what was read of a segment to the end of the log, and the newest of what there is room
     /// for besides.
-    fn move_used(&self, segment: &Arc<Segment>, engine: &dyn Relocate) -> Result<()> {
-        let is_used = |offset| segment.used.is_marked(segment.at(offset).offset());
+    fn move_accessed(&self, segment: &Arc<Segment>, engine: &dyn Relocate) -> Result<()> {
+        let is_accessed = |offset| segment.access_bits.is_marked(segment.at(offset).offset());
         let most = segment.bytes() * MOVED_PERCENT_MAX / 100;
         let space = self.space.space_for_part_of(&self.segments, segment);
         let mut left = most;
         let mut newest_from = u64::MAX;
         if space > 0 {
             left = most.min(space);
-            let mut used = 0;
+            let mut accessed = 0;
             self.walk(segment, &mut |offset, record, bytes| {
-                used += if record.kind == Kind::Put && is_used(offset) {
+                accessed += if record.kind == Kind::Put && is_accessed(offset) {
                     bytes.len() as u64
                 } else {
                     0
                 };
                 Ok(())
             })?;
-            newest_from = segment.bytes().saturating_sub(space.saturating_sub(used.min(left)));
+            newest_from = segment.bytes().saturating_sub(space.saturating_sub(accessed.min(left)));
         }
         let walk = self.walk(segment, &mut |offset, record, bytes| {
             let size = bytes.len() as u64;
             let is_newest = offset >= newest_from;
-            let is_used = !is_newest && is_used(offset) && size <= left;
-            if record.kind == Kind::Put && (is_used || is_newest) {
-                left -= if is_used { size } else { 0 };
+            let is_accessed = !is_newest && is_accessed(offset) && size <= left;
+            if record.kind == Kind::Put && (is_accessed || is_newest) {
+                left -= if is_accessed { size } else { 0 };
                 // There is nothing older.
                 match engine.relocate(segment, segment.at(offset), record, bytes, u64::MAX) {
                     // If the index is damaged it is not known whether the record is alive: it

@@ -95,7 +95,7 @@ impl Log {
             }
         }
         for segment in self.segments().iter() {
-            segment.used.watch(segment.map.written().max(segment.capacity));
+            segment.access_bits.watch(segment.map.written().max(segment.capacity));
         }
         // A reserve that was set aside without a cap is not within the cap.
         self.space.keep_reserve(&self.segments);

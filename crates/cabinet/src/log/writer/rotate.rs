@@ -83,7 +83,7 @@ impl Log {
                 let segment = Segment::new(header, slot, path.clone(), Arc::clone(&file), map);
                 segment.all_live.begin();
                 if self.space.quota().is_capped() {
-                    segment.used.watch(capacity);
+                    segment.access_bits.watch(capacity);
                 }
                 self.writer.allocate(&segment, needed_bytes)?;
                 let Some(mut appender) = Appender::of(&segment.map) else {

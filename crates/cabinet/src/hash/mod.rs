@@ -476,7 +476,7 @@ mod tests {
                 if let Err(error) = done {
                     assert!(matches!(error, Error::WouldBlock), "{error}");
                     // As one of the background's threads does.
-                    log.begin_next_ahead().unwrap();
+                    log.begin_next_segment().unwrap();
                     put(Wait::Block).unwrap();
                     refused += 1;
                 }

@@ -26,7 +26,7 @@
 //! 5. `Writer::tail`: held for the copy of a record into the mapped segment, or for giving a block
 //!    to a thread that fills it. So a process that is killed can only leave a torn record at the
 //!    very end, and one at the end of each block.
-//! 6. `Segment::growing`: held while blocks are allocated ahead for it, or cut off.
+//! 6. `Segment::growing`: held while blocks are preallocated for it, or cut off.
 //! 7. `SegmentSet::structure`: held while the set of segments changes.
 //! 8. The manifest's.
 //!

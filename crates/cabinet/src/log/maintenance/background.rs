@@ -1,7 +1,7 @@
 //! The background threads of a log.
 //!
-//! - *ahead*: begins the next segment shortly before the active one is full, and allocates and
-//!   prepares the pages that will be appended to next.
+//! - *preallocation*: begins the next segment shortly before the active one is full, and allocates
+//!   and prepares the pages that will be appended to next.
 //! - *keeper*: cuts and syncs sealed segments, looks which are in memory, compacts, and has the
 //!   engine sweep and write checkpoints.
 //! - *syncer*: makes writes durable, see [`crate::log::commit`]; only with a durability.
@@ -112,7 +112,7 @@ impl Background {
     fn spawn_all<E: Engaged>(engine: &Arc<E>) -> std::io::Result<Self> {
         let mut background = Self { threads: Vec::new() };
         engine.log().maintenance.signals.start();
-        background.spawn("cabinet-ahead", engine, 0, ahead)?;
+        background.spawn("cabinet-ahead", engine, 0, preallocate)?;
         // If writers cannot go on without it, it gives way to no other thread.
         let niceness = if engine.is_capped() { 0 } else { KEEPER_NICENESS };
         background.spawn("cabinet-keeper", engine, niceness, keep)?;
@@ -176,10 +176,12 @@ fn run<E: Engaged>(weak: &Weak<E>, step: fn(&E) -> Result<()>) {
     }
 }
 
-fn ahead<E: Engaged>(engine: &E) -> Result<()> {
+fn preallocate<E: Engaged>(engine: &E) -> Result<()> {
     let log = engine.log();
-    log.maintenance.signals.sleep_ahead(KEEPER_PERIOD, || log.writer.is_ahead_wanted());
-    log.allocate_ahead()
+    log.maintenance
+        .signals
+        .sleep_until_preallocation(KEEPER_PERIOD, || log.writer.is_preallocation_wanted());
+    log.preallocate()
 }
 
 fn keep<E: Engaged>(engine: &E) -> Result<()> {

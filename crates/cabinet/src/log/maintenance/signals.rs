@@ -12,8 +12,8 @@ pub(in crate::log) struct Signals {
     stop: AtomicBool,
     lock: Mutex<()>,
     wake: Condvar,
-    ahead_lock: Mutex<()>,
-    ahead_wake: Condvar,
+    preallocation_lock: Mutex<()>,
+    preallocation_wake: Condvar,
 }
 
 impl Signals {
@@ -33,11 +33,11 @@ impl Signals {
         self.running.store(false, Ordering::Release);
     }
 
-    /// Sleeps until woken, unless there is work ahead of the appends.
-    pub(super) fn sleep_ahead(&self, period: Duration, has_work: impl Fn() -> bool) {
-        let mut lock = self.ahead_lock.lock();
+    /// Sleeps until woken, unless there is something to preallocate.
+    pub(super) fn sleep_until_preallocation(&self, period: Duration, has_work: impl Fn() -> bool) {
+        let mut lock = self.preallocation_lock.lock();
         if !has_work() && !self.stopping() {
-            self.ahead_wake.wait_for(&mut lock, period);
+            self.preallocation_wake.wait_for(&mut lock, period);
         }
     }
 
@@ -50,8 +50,8 @@ impl Signals {
             // Taken so that nobody misses this between looking and sleeping.
             drop(self.lock.lock());
             self.wake.notify_all();
-            drop(self.ahead_lock.lock());
-            self.ahead_wake.notify_all();
+            drop(self.preallocation_lock.lock());
+            self.preallocation_wake.notify_all();
         }
     }
 

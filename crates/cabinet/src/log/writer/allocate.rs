@@ -17,7 +17,7 @@ pub(in crate::log) const ALLOCATION_BYTES_FIRST: usize = 1 << 20;
 const PREPARATION_BYTES: usize = 1 << 20;
 
 /// The background is asked for more once less than this is left.
-const AHEAD_BYTES_MIN: usize = 4 << 20;
+const PREALLOCATED_BYTES_MIN: usize = 4 << 20;
 
 /// Most bytes that are left free behind an append.
 const RESERVE_BYTES_MAX: usize = 1 << 20;
@@ -46,12 +46,12 @@ impl Log {
         // The space of a reserve that was given up is for compaction alone.
         let is_allowed = purpose == Purpose::Move || !self.space.has_given_reserve_up();
         if needed <= backed && is_in_reach && is_allowed {
-            if backed - needed < AHEAD_BYTES_MIN {
+            if backed - needed < PREALLOCATED_BYTES_MIN {
                 if backed < tail.segment.capacity {
-                    self.writer.want_ahead();
+                    self.writer.want_preallocation();
                 } else if tail.is_ending(total) {
                     self.space.raise(Pressure::ENDING);
-                    self.writer.want_ahead();
+                    self.writer.want_preallocation();
                 }
             }
             return Ok(true);

@@ -211,7 +211,7 @@ impl Model {
                     self.promised.lock().push(Promised::Durable { began, storage });
                 }
                 3 => self.log.maintain_segments().expect("segments are cut"),
-                _ => self.log.allocate_ahead().expect("an allocation"),
+                _ => self.log.preallocate().expect("an allocation"),
             }
         }
     }

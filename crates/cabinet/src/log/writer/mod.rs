@@ -6,17 +6,17 @@
 //!
 //! # Cost of an append
 //!
-//! One or two locks, one copy into mapped pages that a background thread has prepared ahead, and
+//! One or two locks, one copy into mapped pages that a background thread has preallocated, and
 //! the checksum of twelve bytes: the rest of it is computed before the lock is taken. Fields that
 //! writers change are on cache lines of their own, so that writers do not take away the lines that
 //! readers need.
 
-mod ahead;
 mod allocate;
 mod append;
 mod append_blocks;
 #[cfg(test)]
 mod interleavings;
+mod preallocate;
 mod rotate;
 
 pub(super) use allocate::ALLOCATION_BYTES_FIRST;
@@ -85,8 +85,8 @@ pub(super) struct Writer {
     appended: CachePadded<AtomicU64>,
     /// Number of the segment that is being appended to.
     active_number: AtomicU64,
-    /// The background is to allocate ahead.
-    is_ahead_wanted: AtomicBool,
+    /// The background is to preallocate.
+    is_preallocation_wanted: AtomicBool,
     /// Number of a segment, and how many of its bytes were sent to the disk ahead of a sync.
     written_back: Mutex<(u64, usize)>,
     salt: u32,
@@ -115,7 +115,7 @@ impl Writer {
                 base: 0,
             })),
             blocks: AppendBlocks::new(settings, salt),
-            is_ahead_wanted: AtomicBool::new(true),
+            is_preallocation_wanted: AtomicBool::new(true),
             written_back: Mutex::default(),
             salt,
             durability: settings.durability,

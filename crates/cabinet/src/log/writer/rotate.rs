@@ -1,4 +1,4 @@
-//! Beginning the next segment, and giving back what was allocated ahead for the active one.
+//! Beginning the next segment, and giving back what was preallocated for the active one.
 
 use super::Tail;
 use super::allocate::reserve_bytes;
@@ -108,7 +108,7 @@ impl Log {
         let mut tail = self.writer.lock();
         self.commit.check()?;
         if let Err(Error::NoSpace { .. }) = self.rotate(&mut tail, 0, true, &closed) {
-            // Everything is about to go: what was allocated ahead may go first.
+            // Everything is about to go: what was preallocated may go first.
             self.space.release_reserve(self.segments.directory());
             let segment = &tail.segment;
             segment
@@ -129,12 +129,12 @@ impl Log {
         Ok(first)
     }
 
-    /// Gives back what was allocated ahead, but for the margin.
+    /// Gives back what was preallocated, but for the margin.
     pub(crate) fn trim(&self) -> Result<()> {
         self.trim_to(MARGIN_BYTES)
     }
 
-    /// Gives back what was allocated ahead, but for so many bytes.
+    /// Gives back what was preallocated, but for so many bytes.
     fn trim_to(&self, kept: usize) -> Result<()> {
         let _closed = self.writer.close_blocks();
         let tail = self.writer.lock();

@@ -1,4 +1,4 @@
-//! Work ahead of the appends: a background thread begins the next segment, and allocates and
+//! Preallocation: a background thread begins the next segment, and allocates and
 //! prepares the pages that will be appended to next.
 
 use super::Writer;
@@ -9,43 +9,43 @@ use crate::{Durability, Error, Result, UsableMemory};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes that are prepared ahead of the appends.
-const PREPARED_AHEAD_BYTES: usize = 8 << 20;
+/// Bytes that are prepared before appends reach them.
+const PREALLOCATED_BYTES: usize = 8 << 20;
 
 /// Bytes that are sent to the disk at a time where memory is limited.
 const WRITTEN_BACK_BYTES: usize = 2 << 20;
 
 impl Writer {
     #[inline]
-    pub(super) fn want_ahead(&self) {
-        if !self.is_ahead_wanted.load(Ordering::Relaxed)
-            && !self.is_ahead_wanted.swap(true, Ordering::Relaxed)
+    pub(super) fn want_preallocation(&self) {
+        if !self.is_preallocation_wanted.load(Ordering::Relaxed)
+            && !self.is_preallocation_wanted.swap(true, Ordering::Relaxed)
         {
             self.signals.wake();
         }
     }
 
-    /// Whether there is work to do ahead of the appends.
-    pub(in crate::log) fn is_ahead_wanted(&self) -> bool {
-        self.is_ahead_wanted.load(Ordering::Relaxed)
+    /// Whether there is something to preallocate.
+    pub(in crate::log) fn is_preallocation_wanted(&self) -> bool {
+        self.is_preallocation_wanted.load(Ordering::Relaxed)
     }
 }
 
 impl Log {
-    /// Does the work ahead of the appends, if there is any.
-    pub(in crate::log) fn allocate_ahead(&self) -> Result<()> {
-        let is_wanted = self.writer.is_ahead_wanted.swap(false, Ordering::Relaxed);
+    /// Preallocates, if that is wanted.
+    pub(in crate::log) fn preallocate(&self) -> Result<()> {
+        let is_wanted = self.writer.is_preallocation_wanted.swap(false, Ordering::Relaxed);
         // The reserve has all free space until it is whole.
         if is_wanted && !self.space.lacks_reserve(&self.segments) {
-            self.begin_next_ahead()?;
-            self.prepare_ahead();
+            self.begin_next_segment()?;
+            self.preallocate_pages();
         }
         Ok(())
     }
 
     /// Begins the next segment if little is left of the active one. A full disk is for the writer
     /// to report that needs the space.
-    pub(crate) fn begin_next_ahead(&self) -> Result<()> {
+    pub(crate) fn begin_next_segment(&self) -> Result<()> {
         // At its cap something has to be evicted first.
         if self.space.pressure() & (Pressure::ENDING | Pressure::FULL) != Pressure::ENDING {
             return Ok(());
@@ -63,12 +63,12 @@ impl Log {
     }
 
     /// Allocates and populates what will be appended to next.
-    fn prepare_ahead(&self) {
+    fn preallocate_pages(&self) {
         let (segment, end) = {
             let tail = self.writer.lock();
             (Arc::clone(&tail.segment), tail.appender.end())
         };
-        let until = (end + PREPARED_AHEAD_BYTES).min(segment.capacity);
+        let until = (end + PREALLOCATED_BYTES).min(segment.capacity);
         self.write_back_early(&segment, end);
         // Once it is sealed, the keeper cuts what nobody will append to.
         let kept = self.space.kept_free_bytes(&self.segments);

@@ -125,7 +125,7 @@ impl Formula {
     /// The rows that it means.
     pub(super) fn open<'a>(self, source: Source<'a>) -> Result<Box<dyn Postings + 'a>> {
         let open_all = |parts: Vec<Formula>| {
-            parts.into_iter().map(|part| part.open(source).map(Ahead::new)).collect::<Result<_>>()
+            parts.into_iter().map(|part| part.open(source).map(Peeked::new)).collect::<Result<_>>()
         };
         Ok(match self {
             Self::Nothing => Box::new(Nothing),
@@ -266,13 +266,13 @@ impl Postings for PhrasePostings<'_> {
 }
 
 /// Postings of which one is known ahead.
-struct Ahead<'a> {
+struct Peeked<'a> {
     postings: Box<dyn Postings + 'a>,
     /// `None` before the first one was sought, `Some(None)` behind the last one.
     next: Option<Option<Posting>>,
 }
 
-impl<'a> Ahead<'a> {
+impl<'a> Peeked<'a> {
     fn new(postings: Box<dyn Postings + 'a>) -> Self {
         Self { postings, next: None }
     }
@@ -290,7 +290,7 @@ impl<'a> Ahead<'a> {
     }
 }
 
-struct AllPostings<'a>(Vec<Ahead<'a>>);
+struct AllPostings<'a>(Vec<Peeked<'a>>);
 
 impl Postings for AllPostings<'_> {
     fn seek(&mut self, primary: &[u8]) -> Result<Option<Posting>> {
@@ -312,7 +312,7 @@ impl Postings for AllPostings<'_> {
     }
 }
 
-struct AnyPostings<'a>(Vec<Ahead<'a>>);
+struct AnyPostings<'a>(Vec<Peeked<'a>>);
 
 impl Postings for AnyPostings<'_> {
     fn seek(&mut self, primary: &[u8]) -> Result<Option<Posting>> {
@@ -331,7 +331,7 @@ impl Postings for AnyPostings<'_> {
 
 struct WithoutPostings<'a> {
     positive: Box<dyn Postings + 'a>,
-    negative: Vec<Ahead<'a>>,
+    negative: Vec<Peeked<'a>>,
 }
 
 impl Postings for WithoutPostings<'_> {

@@ -66,7 +66,7 @@ pub(super) struct Admission<'l> {
     losses: &'l Losses,
     has_duplicates: bool,
     /// How many damages are before the change at hand.
-    behind: usize,
+    passed: usize,
     /// Keys of which it is known what they had, by a change behind the last damage.
     known: HashSet<Vec<u8>>,
 }
@@ -75,14 +75,14 @@ impl<'l> Admission<'l> {
     /// Begins before the first change. Without duplicates, every change says what its key has
     /// afterwards.
     pub(super) fn new(losses: &'l Losses, has_duplicates: bool) -> Self {
-        Self { losses, has_duplicates, behind: 0, known: HashSet::new() }
+        Self { losses, has_duplicates, passed: 0, known: HashSet::new() }
     }
 
     /// The next change is at this place.
     pub(super) fn come_to(&mut self, place: Place) {
         let damages = &self.losses.damages;
-        while damages.get(self.behind).is_some_and(|damage| *damage <= place) {
-            self.behind += 1;
+        while damages.get(self.passed).is_some_and(|damage| *damage <= place) {
+            self.passed += 1;
             self.known.clear();
         }
     }
@@ -94,7 +94,7 @@ impl<'l> Admission<'l> {
         operation: Operation,
         directory: &Path,
     ) -> Result<Operation> {
-        let Some(last) = self.behind.checked_sub(1) else { return Ok(operation) };
+        let Some(last) = self.passed.checked_sub(1) else { return Ok(operation) };
         if !self.has_duplicates {
             return Ok(operation.on_single());
         }

@@ -22,7 +22,7 @@ use super::access::stored_home;
 use super::directory::Directory;
 use super::leaf::Handle;
 use super::page::{Page, View};
-use super::read_ahead::{Ahead, GROUP_BYTES_MAX, Part, joined};
+use super::read_ahead::{GROUP_BYTES_MAX, Part, ReadAhead, joined};
 use crate::log::Lsn;
 use crate::{Entry, FullScan, Result, Wait};
 use std::collections::VecDeque;
@@ -58,9 +58,9 @@ pub(super) struct PageScan<'e> {
     next: usize,
     /// Pages that are being shown, and those after them, which are on their way. Each with the
     /// number of the first page behind them.
-    groups: VecDeque<(usize, Ahead<'e>)>,
+    groups: VecDeque<(usize, ReadAhead<'e>)>,
     /// Pages that the last step has shown to the end: its caller may read records again.
-    behind: Vec<Ahead<'e>>,
+    shown: Vec<ReadAhead<'e>>,
 }
 
 /// The page of a range.
@@ -136,8 +136,8 @@ impl Shared {
             next = leaves.next.map(Some);
         }
         pages.sort_unstable();
-        let (groups, behind) = (VecDeque::new(), Vec::new());
-        PageScan { shared: self, ranges, pages, next: 0, groups, behind }
+        let (groups, shown) = (VecDeque::new(), Vec::new());
+        PageScan { shared: self, ranges, pages, next: 0, groups, shown }
     }
 
     /// Some leaves from that of a key on, and before `end`: at least one, and at most `max`.
@@ -243,13 +243,13 @@ pub(super) struct Leaves {
 impl PageScan<'_> {
     /// Shows the records of some leaves.
     fn some(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
-        self.behind.clear();
+        self.shown.clear();
         let mut bytes = 0;
         while bytes < STEP_BYTES
             && let Some(Place { range, .. }) = self.pages.get(self.next).copied()
         {
             while self.groups.front().is_some_and(|(end, _)| *end <= self.next) {
-                self.behind.extend(self.groups.pop_front().map(|(_, ahead)| ahead));
+                self.shown.extend(self.groups.pop_front().map(|(_, read_ahead)| read_ahead));
             }
             while self.groups.len() < GROUPS && self.list_next() {}
             // A scan that has failed is over.
@@ -289,8 +289,8 @@ impl PageScan<'_> {
             let start = place.lsn.offset() as u64;
             Some(Part { segment, start, end: start + u64::from(place.bytes) })
         });
-        let ahead = self.shared.brought.read_ahead(&joined(parts));
-        self.groups.push_back((first + places.len(), ahead));
+        let read_ahead = self.shared.brought.read_ahead(&joined(parts));
+        self.groups.push_back((first + places.len(), read_ahead));
         true
     }
 }
@@ -513,7 +513,7 @@ pub(super) mod tests {
         let mut scan = tree.shared.scan_pages(None, None);
         let mut groups = 0;
         while scan.some(&mut |_| ()).unwrap() {
-            groups += scan.behind.len();
+            groups += scan.shown.len();
         }
         assert!(groups > 0);
     }

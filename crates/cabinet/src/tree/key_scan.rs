@@ -8,7 +8,7 @@
 use super::Shared;
 use super::full_scan::{LISTED_AT_ONCE, Leaves, Visit};
 use super::leaf::{Content, Handle, Home};
-use super::read_ahead::{Ahead, GROUP_BYTES_MAX, Part, joined};
+use super::read_ahead::{GROUP_BYTES_MAX, Part, ReadAhead, joined};
 use crate::{Entry, FullScan, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) struct KeyScan<'e> {
     /// Leaves to list next.
     listed: usize,
     /// Pages of leaves that the last step has shown to the end: its caller may read records again.
-    behind: Vec<Ahead<'e>>,
+    shown: Vec<ReadAhead<'e>>,
 }
 
 /// Neighbouring leaves.
@@ -38,7 +38,7 @@ struct Group<'e> {
     bounds: Vec<Option<Vec<u8>>>,
     /// Bound at which the leaves after them begin, if there are any.
     next: Option<Vec<u8>>,
-    ahead: Ahead<'e>,
+    read_ahead: ReadAhead<'e>,
 }
 
 impl Shared {
@@ -49,8 +49,8 @@ impl Shared {
         end: Option<&[u8]>,
     ) -> KeyScan<'_> {
         let end = end.map(<[u8]>::to_vec);
-        let (groups, behind) = (VecDeque::new(), Vec::new());
-        let mut scan = KeyScan { shared: self, end, groups, listed: LISTED_FIRST, behind };
+        let (groups, shown) = (VecDeque::new(), Vec::new());
+        let mut scan = KeyScan { shared: self, end, groups, listed: LISTED_FIRST, shown };
         scan.list_from(from.map(<[u8]>::to_vec));
         scan
     }
@@ -62,13 +62,13 @@ impl KeyScan<'_> {
         let leaves = self.shared.leaves_from(bound, self.end.as_deref(), self.listed);
         self.listed = LISTED_AT_ONCE.min(self.listed * 2);
         let Leaves { found, next } = leaves.within(GROUP_BYTES_MAX);
-        let ahead = self.shared.brought.read_ahead(&self.shared.pages_of(&found));
+        let read_ahead = self.shared.brought.read_ahead(&self.shared.pages_of(&found));
         let bounds = found.into_iter().rev().map(|(bound, _)| bound).collect();
-        self.groups.push_back(Group { bounds, next, ahead });
+        self.groups.push_back(Group { bounds, next, read_ahead });
     }
 
     fn some(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
-        self.behind.clear();
+        self.shown.clear();
         let mut bytes = 0;
         while bytes < STEP_BYTES {
             if self.groups.len() == 1
@@ -78,7 +78,7 @@ impl KeyScan<'_> {
             }
             let Some(group) = self.groups.front_mut() else { return Ok(false) };
             let Some(from) = group.bounds.pop() else {
-                self.behind.extend(self.groups.pop_front().map(|group| group.ahead));
+                self.shown.extend(self.groups.pop_front().map(|group| group.read_ahead));
                 continue;
             };
             let next = group.bounds.last().unwrap_or(&group.next);

@@ -93,7 +93,7 @@ impl Brought {
     }
 
     /// Has the system read parts that are not in memory. They are dropped with what is returned.
-    pub(super) fn read_ahead(&self, parts: &[Part]) -> Ahead<'_> {
+    pub(super) fn read_ahead(&self, parts: &[Part]) -> ReadAhead<'_> {
         let page_bytes = page_bytes() as u64;
         let mut pages = Vec::new();
         for Part { segment, start, end } in parts {
@@ -111,7 +111,7 @@ impl Brought {
             let own = |run| Run { segment: Arc::downgrade(segment), number: segment.number, run };
             pages.extend(wanted.into_iter().map(own));
         }
-        Ahead { brought: self, pages }
+        ReadAhead { brought: self, pages }
     }
 }
 
@@ -131,12 +131,12 @@ struct Run {
 }
 
 /// Pages that a scan has had read, until it is dropped.
-pub(super) struct Ahead<'b> {
+pub(super) struct ReadAhead<'b> {
     brought: &'b Brought,
     pages: Vec<Run>,
 }
 
-impl Drop for Ahead<'_> {
+impl Drop for ReadAhead<'_> {
     fn drop(&mut self) {
         let page_bytes = page_bytes() as u64;
         for Run { segment, number, run } in self.pages.drain(..) {

@@ -59,7 +59,7 @@ pub use row::{Row, RowView};
 use crate::reentry;
 use crate::scan::step_until_break;
 use crate::{Durability, Engine, Entry, Error, Options, Position, Result, TreeDatabase, Wait};
-use entries::{Entries, Keeper};
+use entries::{Entries, Flusher};
 use index::Index;
 use parking_lot::{Mutex, RwLock};
 use std::ops::ControlFlow;
@@ -102,8 +102,8 @@ const UIDS_SET_ASIDE: u64 = 1000;
 pub struct Table {
     engine: Arc<dyn Engine>,
     entries: Arc<Entries>,
-    /// Keeper of a table that was opened by its path.
-    keeper: Option<Keeper>,
+    /// Flusher of a table that was opened by its path.
+    flusher: Option<Flusher>,
     /// Indices, those not ready yet among them.
     structure: RwLock<Vec<Arc<Index>>>,
     /// The rows as the index of primary keys that they are.
@@ -136,7 +136,7 @@ impl Table {
         let tree = TreeDatabase::open_table_in(storage, path, options, !options.read_only)?;
         let mut table = Self::of_engine(Arc::new(tree), options)?;
         if !options.read_only {
-            table.keeper = Some(Keeper::start(&table.entries)?);
+            table.flusher = Some(Flusher::start(&table.entries)?);
         }
         for index in options.indices.iter().filter(|_| !options.read_only) {
             match table.set_index(&index.column, IndexChange::SetNew(index.kind)) {
@@ -188,7 +188,7 @@ impl Table {
         let entries = Arc::new(Entries::new(Arc::clone(&engine), options));
         let mut table = Self {
             entries,
-            keeper: None,
+            flusher: None,
             structure: RwLock::new(definitions.indices),
             rows_index: Arc::new(Index::new(0, b"", IndexKind::Lexical, true)),
             last_index_id: AtomicU32::new(last_id),
@@ -482,7 +482,7 @@ impl Drop for Table {
         if self.is_read_only {
             return;
         }
-        self.keeper = None;
+        self.flusher = None;
         // Changes that are not flushed now are made again at the next opening.
         if let Err(error) = self.entries.flush() {
             tracing::warn!("closing {}: {error}", self.engine.persistence().path().display());

@@ -2,7 +2,7 @@
 //!
 //! A row has dozens of entries, all over its indices, and most take a few bytes. So they are not
 //! put one by one: changes are gathered in memory, and now and then taken into the [`block`]s that
-//! they belong to, all in the order of their keys, by a thread of its [own](keeper). A [`View`]
+//! they belong to, all in the order of their keys, by a thread of its [own](flusher). A [`View`]
 //! shows both together. Changes that a crash would lose are made again from the [`journal`].
 //!
 //! # Locks
@@ -15,8 +15,8 @@
 mod block;
 mod changes;
 mod flush;
+mod flusher;
 mod journal;
-mod keeper;
 mod physical;
 mod view;
 
@@ -24,7 +24,7 @@ mod view;
 mod tests;
 
 pub(super) use changes::Changes;
-pub(super) use keeper::Keeper;
+pub(super) use flusher::Flusher;
 pub(super) use view::View;
 
 use super::evict::BUDGET_OF_CAP;
@@ -64,7 +64,7 @@ pub(super) struct Entries {
     noted_bytes: AtomicUsize,
     /// Number of the next record of the journal.
     next_sequence: AtomicU64,
-    pace: keeper::Pace,
+    pace: flusher::Pace,
 }
 
 /// Changes that are not in blocks yet.
@@ -128,7 +128,7 @@ impl Entries {
             bytes: AtomicUsize::new(0),
             noted_bytes: AtomicUsize::new(0),
             next_sequence: AtomicU64::new(0),
-            pace: keeper::Pace::default(),
+            pace: flusher::Pace::default(),
         };
         if let Some((_, max)) = cap {
             entries.set_cap(max);
@@ -219,7 +219,7 @@ impl Entries {
         state.runs.clone()
     }
 
-    /// Sees to it that there is room in memory for more. Leaves it to a [`Keeper`], or to another
+    /// Sees to it that there is room in memory for more. Leaves it to a [`Flusher`], or to another
     /// thread that does it already, unless these cannot keep up. The caller holds no stripe.
     pub(super) fn flush_over_budget(&self) -> Result<()> {
         let (bytes, budget_bytes) = (self.used_bytes(), self.budget_bytes());

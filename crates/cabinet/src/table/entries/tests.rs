@@ -1,4 +1,4 @@
-use super::{Changes, Entries, Keeper, RowEntries, View};
+use super::{Changes, Entries, Flusher, RowEntries, View};
 use crate::table::cursor::{BackCursor, Cursor, KeyRange, count_up_to};
 use crate::table::keys;
 use crate::{Batch, Engine, MemoryTree, Options, TreeDatabase, io::FaultyStorage};
@@ -174,10 +174,10 @@ fn write_rows(entries: &Entries, index: u32, budgets: usize) -> crate::Result<u3
 }
 
 #[test]
-fn writers_beside_a_keeper_keep_to_twice_the_budget_and_lose_nothing() {
+fn writers_beside_a_flusher_keep_to_twice_the_budget_and_lose_nothing() {
     let engine = tree(&FaultyStorage::new());
     let entries = Arc::new(Entries::new(Arc::clone(&engine), &options()));
-    let keeper = Keeper::start(&entries).unwrap();
+    let flusher = Flusher::start(&entries).unwrap();
     let bound = 2 * entries.budget_bytes() + entries.budget_bytes() / 4;
     std::thread::scope(|scope| {
         let entries = &entries;
@@ -195,22 +195,22 @@ fn writers_beside_a_keeper_keep_to_twice_the_budget_and_lose_nothing() {
             assert_eq!(count, u64::from(writer.join().unwrap()));
         }
     });
-    drop(keeper);
+    drop(flusher);
 }
 
 #[test]
-fn where_a_keeper_cannot_flush_its_writers_hear_of_it_and_memory_is_bounded() {
+fn where_a_flusher_cannot_flush_its_writers_hear_of_it_and_memory_is_bounded() {
     let engine: Arc<dyn Engine> = Arc::new(MemoryTree::new(&Options::default()));
     damage(&*engine, 7);
     let entries = Arc::new(Entries::new(engine, &options()));
-    let keeper = Keeper::start(&entries).unwrap();
+    let flusher = Flusher::start(&entries).unwrap();
     assert!(is_damaged(write_rows(&entries, 7, 20).unwrap_err()));
     let bytes = entries.bytes.load(Ordering::Relaxed);
     assert!(
         bytes <= 2 * entries.budget_bytes() + entries.budget_bytes() / 4,
         "{bytes} bytes in memory"
     );
-    drop(keeper);
+    drop(flusher);
 }
 
 #[test]

@@ -17,7 +17,7 @@ const AHEAD_SHARE: f64 = 1.0 / 16.0;
 /// How the thread and writers meet.
 #[derive(Default)]
 pub(super) struct Pace {
-    is_tended: AtomicBool,
+    has_flusher: AtomicBool,
     /// Bytes of memory that the flush under way is to free.
     bytes: AtomicUsize,
     /// How many changes it is of, and how many are done.
@@ -65,7 +65,7 @@ impl Entries {
     /// As [`Entries::flush_over_budget`], where a thread sees to it. Says whether it does.
     pub(super) fn request_flush(&self) -> bool {
         let pace = &self.pace;
-        if !pace.is_tended.load(Ordering::Acquire) {
+        if !pace.has_flusher.load(Ordering::Acquire) {
             return false;
         }
         let mut orders = pace.orders.lock();
@@ -81,7 +81,7 @@ impl Entries {
     }
 
     /// The life of the thread.
-    fn tend(&self) {
+    fn run_flusher(&self) {
         let pace = &self.pace;
         let mut orders = pace.orders.lock();
         loop {
@@ -118,7 +118,7 @@ impl Drop for Flushing<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The thread is no more: writers see to it themselves.
-            self.0.is_tended.store(false, Ordering::Release);
+            self.0.has_flusher.store(false, Ordering::Release);
         }
         self.0.orders.lock().is_flushing = false;
         self.0.progress.notify_all();
@@ -126,31 +126,31 @@ impl Drop for Flushing<'_> {
 }
 
 /// The thread. It ends when dropped.
-pub(in crate::table) struct Keeper {
+pub(in crate::table) struct Flusher {
     entries: Arc<Entries>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
+impl Flusher {
     pub(in crate::table) fn start(entries: &Arc<Entries>) -> Result<Self> {
-        let tended = Arc::clone(entries);
+        let flushed = Arc::clone(entries);
         let thread = std::thread::Builder::new()
             .name("cabinet-entries".into())
-            .spawn(move || tended.tend())
+            .spawn(move || flushed.run_flusher())
             .map_err(|source| Error::Io {
                 operation: "start a thread for",
                 path: entries.engine.persistence().path(),
                 source,
             })?;
-        entries.pace.is_tended.store(true, Ordering::Release);
+        entries.pace.has_flusher.store(true, Ordering::Release);
         Ok(Self { entries: Arc::clone(entries), thread: Some(thread) })
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Flusher {
     fn drop(&mut self) {
         let pace = &self.entries.pace;
-        pace.is_tended.store(false, Ordering::Release);
+        pace.has_flusher.store(false, Ordering::Release);
         pace.orders.lock().stop = true;
         pace.wake.notify_one();
         if let Some(thread) = self.thread.take() {
@@ -170,7 +170,7 @@ mod tests {
     fn a_flush_that_panics_lets_its_writers_go_on() {
         let options = Options::default();
         let entries = Entries::new(Arc::new(MemoryTree::new(&options)), &options);
-        entries.pace.is_tended.store(true, Ordering::Release);
+        entries.pace.has_flusher.store(true, Ordering::Release);
         entries.pace.begin(1, 0);
         entries.bytes.store(2 * entries.budget_bytes(), Ordering::Relaxed);
         let flushing = Flushing::begin(&entries.pace, &mut entries.pace.orders.lock());

@@ -42,8 +42,8 @@ impl Kind for Opened {
         Database::from(Arc::clone(&self.table))
     }
 
-    fn tend(&self) -> Result<()> {
-        self.tree.tend()
+    fn run_maintenance(&self) -> Result<()> {
+        self.tree.run_maintenance()
     }
 
     fn checkpoint(&self) -> Result<()> {

@@ -160,7 +160,7 @@ fn a_full_disk_refuses_loses_nothing_and_goes_on_when_space_returns() {
     for number in 0..removed {
         assert!(database.remove(&(number * 2).to_le_bytes()).expect("a removal"));
     }
-    engine.tend().expect("tending");
+    engine.run_maintenance().expect("maintenance");
     for number in 0..30u32 {
         database.put(&(number * 2).to_le_bytes(), &[1; 500]).expect("a put after space returned");
     }
@@ -321,12 +321,12 @@ fn a_disk_that_fills_up_loses_nothing<E: OnDisk>() {
     assert!(stored > 300, "{stored}");
     for _ in 0..3 {
         // It may succeed or not.
-        let _ = engine.tend();
+        let _ = engine.run_maintenance();
         check_records(&database, stored);
     }
     check_records(&open_any::<E>(&storage.kill(), &options).1, stored);
     storage.faults().space_bytes.store(u64::MAX, Ordering::Relaxed);
-    engine.tend().expect("tending when space returned");
+    engine.run_maintenance().expect("maintenance when space returned");
     for number in stored..stored + 200 {
         let (key, value) = record(number);
         database.put(&key, &value).expect("a put after space returned");
@@ -376,7 +376,7 @@ fn a_full_disk_takes_removals_and_then_puts<E: OnDisk>(space_bytes: u64) {
         let mut result = database.put(&key, &value);
         if result.is_err() {
             // Dead records are reclaimed first.
-            let _ = engine.tend();
+            let _ = engine.run_maintenance();
             result = database.put(&key, &value);
         }
         match result {
@@ -400,7 +400,7 @@ fn a_full_disk_takes_removals_and_then_puts<E: OnDisk>(space_bytes: u64) {
         let mut result = database.put(&key, &value);
         for _ in 0..3 {
             if matches!(result, Err(Error::NoSpace { .. })) {
-                engine.tend().expect("tending");
+                engine.run_maintenance().expect("maintenance");
                 result = database.put(&key, &value);
             }
         }
@@ -517,7 +517,7 @@ fn a_full_table_with_indices_takes_removals_and_then_puts() {
     let refused = loop {
         let mut result = table.put(&key(stored), &row(stored));
         if result.is_err() {
-            let _ = opened.tend();
+            let _ = opened.run_maintenance();
             result = table.put(&key(stored), &row(stored));
         }
         match result {
@@ -541,7 +541,7 @@ fn a_full_table_with_indices_takes_removals_and_then_puts() {
         let mut result = table.put(&key(number), &row(number));
         for _ in 0..3 {
             if matches!(result, Err(Error::NoSpace { .. })) {
-                opened.tend().unwrap();
+                opened.run_maintenance().unwrap();
                 result = table.put(&key(number), &row(number));
             }
         }

@@ -132,7 +132,7 @@ fn eviction_goes_on_beside_damage_of_the_index() {
     for number in 0..RECORDS {
         database.put(&key(number), &value(number)).unwrap();
         if number % 1000 == 0 {
-            engine.tend().unwrap();
+            engine.run_maintenance().unwrap();
         }
     }
     // Used ones are moved, if it is known that they are alive.
@@ -158,7 +158,7 @@ fn eviction_goes_on_beside_damage_of_the_index() {
     }
     assert!(refused < RECORDS / 2, "{refused}");
     assert!(stored_bytes::<Runs>(&storage) <= CAPACITY_BYTES_MIN);
-    engine.tend().unwrap();
+    engine.run_maintenance().unwrap();
     let left = database.len();
     assert_eq!(present(&database, 0..2 * RECORDS) as u64, left);
     assert!(left > RECORDS / 4, "{left}");
@@ -227,7 +227,7 @@ fn the_files_stay_within_the_cap_whatever_is_stored() {
     drop(database);
     let database = open_real(&path);
     database.put(b"more", b"").unwrap();
-    // The keeper may still be writing the checkpoint that takes the place of the long one.
+    // Maintenance may still be writing the checkpoint that takes the place of the long one.
     let deadline = Instant::now() + Duration::from_secs(120);
     while disk_bytes(&path) > CAPACITY_BYTES_MIN {
         assert!(Instant::now() < deadline, "{} bytes", disk_bytes(&path));
@@ -251,7 +251,7 @@ fn a_cap_may_be_set_while_the_database_is_open() {
     database.retune(&format!("capsiz={CAPACITY_BYTES_MIN}")).unwrap();
     // Reads were not noted before.
     assert_eq!(present(&database, [1]), 1);
-    engine.tend().unwrap();
+    engine.run_maintenance().unwrap();
     assert!(stored_bytes::<Hash>(&storage) <= CAPACITY_BYTES_MIN);
     assert_eq!(present(&database, [1]), 1);
     assert!(evicted(&database) > RECORDS / 2);
@@ -272,7 +272,7 @@ fn lowering_a_cap_keeps_as_many_small_records_as_there_is_room_for() {
     engine.checkpoint().unwrap();
     let record_bytes = database.size_bytes() / SMALL_RECORDS;
     database.retune(&format!("capsiz={CAPACITY_BYTES_MIN}")).unwrap();
-    engine.tend().unwrap();
+    engine.run_maintenance().unwrap();
     let room = CAPACITY_BYTES_MIN / (record_bytes + 16);
     let left = database.len();
     assert!(left <= room && left > room * 4 / 5, "{left} records, and room for {room}");
@@ -290,7 +290,7 @@ fn lowering_a_cap_keeps_the_newest_records_of_long_segments<E: OnDisk>(segment_b
         database.put(&key(number), &value(number)).unwrap();
     }
     database.retune(&format!("capsiz={CAPACITY_BYTES_MIN}")).unwrap();
-    engine.tend().unwrap();
+    engine.run_maintenance().unwrap();
     let stored = stored_bytes::<E>(&storage);
     assert!(stored <= CAPACITY_BYTES_MIN, "{stored} bytes of {segment_bytes}");
     let left = database.len();
@@ -302,7 +302,7 @@ fn lowering_a_cap_keeps_the_newest_records_of_long_segments<E: OnDisk>(segment_b
     for number in RECORDS..2 * RECORDS {
         database.put(&key(number), &value(number)).unwrap();
     }
-    engine.tend().unwrap();
+    engine.run_maintenance().unwrap();
     assert!(stored_bytes::<E>(&storage) <= CAPACITY_BYTES_MIN);
     assert_eq!(present(&database, 2 * RECORDS - room / 2..2 * RECORDS) as u64, room / 2);
 }
@@ -410,11 +410,11 @@ fn what_has_expired_goes_before_what_has_not() {
         database.put_with(&key(number), &value(number), meta).unwrap();
     }
     time.set(3000);
-    engine.tend().unwrap();
+    engine.run_maintenance().unwrap();
     // As much as there is room for without what has expired.
     for number in 2 * kept..RECORDS / 4 {
         database.put(&key(number), &value(number)).unwrap();
-        engine.tend().unwrap();
+        engine.run_maintenance().unwrap();
     }
     assert_eq!(evicted(&database), 0);
     assert_eq!(present(&database, 0..kept) as u64, kept);
@@ -431,7 +431,7 @@ fn records_that_are_written_all_the_time_do_not_push_out_the_others() {
     for number in 0..3 * RECORDS {
         database.put(&key(kept + number % 10), &value(number)).unwrap();
         if number % 1000 == 0 {
-            engine.tend().unwrap();
+            engine.run_maintenance().unwrap();
         }
     }
     assert_eq!(present(&database, 0..kept) as u64, kept);
@@ -485,7 +485,7 @@ enum Event {
         first: u8,
         count: u8,
     },
-    Tend,
+    Maintain,
     Checkpoint,
     Acknowledge,
     Reopen,
@@ -500,7 +500,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => (any::<u8>(), 1u8..20).prop_map(|(first, count)| Event::Batch { first, count }),
         6 => span().prop_map(|(first, count)| Event::Read { first, count }),
         2 => span().prop_map(|(first, count)| Event::Remove { first, count }),
-        2 => Just(Event::Tend),
+        2 => Just(Event::Maintain),
         1 => Just(Event::Checkpoint),
         1 => Just(Event::Acknowledge),
         1 => Just(Event::Reopen),
@@ -543,7 +543,7 @@ impl<E: OnDisk> History<E> {
         self.opened = None;
         let (engine, database) = open::<E>(&self.storage, &self.options);
         // Space that was set aside in files and not used is given back at once.
-        engine.tend().unwrap();
+        engine.run_maintenance().unwrap();
         self.opened = Some((engine, database.deferred()));
     }
 
@@ -633,7 +633,7 @@ impl<E: OnDisk> History<E> {
                     self.note(number, None);
                 }
             }
-            Event::Tend => self.opened.as_ref().unwrap().0.tend().unwrap(),
+            Event::Maintain => self.opened.as_ref().unwrap().0.run_maintenance().unwrap(),
             Event::Checkpoint => self.opened.as_ref().unwrap().0.checkpoint().unwrap(),
             Event::Acknowledge => {
                 let database = self.database();

@@ -110,10 +110,10 @@ fn memory_is_bounded_and_all_is_there_through_changes_kills_and_a_lost_checkpoin
                 expected.remove(&number);
             }
             if number.is_multiple_of(16_384) {
-                database.tend().unwrap();
+                database.run_maintenance().unwrap();
             }
         }
-        database.tend().unwrap();
+        database.run_maintenance().unwrap();
         check(&database, &expected);
         for number in (0..RECORDS).step_by(1009) {
             put(&database, number, round);
@@ -139,7 +139,7 @@ fn an_index_that_outgrows_its_memory_goes_to_the_disk_and_comes_back_with_more_m
         assert!(number < 400_000);
         (number..number + 10_000).for_each(|number| put(&database, number, number));
         number += 10_000;
-        database.tend().unwrap();
+        database.run_maintenance().unwrap();
     }
     assert!(number >= 60_000, "{number}");
     (0..number).for_each(|number| assert_eq!(get(&database, number).unwrap(), Some(number)));
@@ -246,7 +246,7 @@ fn damaged_pages_of_the_index_are_made_again_while_the_database_is_in_use() {
     assert!(stat(&database, "damaged_records") >= hit as u64);
     // It is known what is damaged, and nobody has taken it away.
     assert!(checkpoint_bytes(&storage) == before);
-    database.tend().unwrap();
+    database.run_maintenance().unwrap();
     assert_eq!(stat(&database, "index_damaged_pages"), 0);
     assert_eq!(stat(&database, "index_mended_pages"), PAGES);
     assert_eq!(database.len(), expected.len() as u64);
@@ -255,7 +255,7 @@ fn damaged_pages_of_the_index_are_made_again_while_the_database_is_in_use() {
         put(&database, number, number + 2);
         expected.insert(number, number + 2);
     }
-    database.tend().unwrap();
+    database.run_maintenance().unwrap();
     assert!(all(&database) == expected);
     drop(database);
     assert_eq!(damages(&storage), 0);
@@ -294,7 +294,7 @@ fn a_page_that_is_damaged_while_it_is_in_use_costs_nothing_that_was_changed_sinc
         }
         // Some of the changes are in runs by then, and some in memory.
         if number == 30_000 {
-            database.tend().unwrap();
+            database.run_maintenance().unwrap();
         }
     }
     time.set(1_010_000);
@@ -303,7 +303,7 @@ fn a_page_that_is_damaged_while_it_is_in_use_costs_nothing_that_was_changed_sinc
     damage(&storage, (4_100..end).step_by(20_000));
     let hit = (0..60_000).filter(|number| get(&database, *number).is_err()).count();
     assert!(hit > 500, "{hit}");
-    database.tend().unwrap();
+    database.run_maintenance().unwrap();
     assert!(stat(&database, "index_mended_pages") >= 10);
     assert!(all(&database) == expected);
     drop(database);
@@ -323,7 +323,7 @@ fn what_a_verification_finds_of_the_index_is_made_again() {
         };
         assert_eq!(verify(), 1);
         assert_eq!(stat(&database, "index_mended_pages"), 0);
-        database.tend().unwrap();
+        database.run_maintenance().unwrap();
         assert!(stat(&database, "index_mended_pages") > 0);
         assert_eq!(verify(), 0);
         assert_eq!(all(&database).len(), 20_000);
@@ -405,7 +405,7 @@ fn no_older_record_comes_back_where_the_log_is_damaged_beside_the_index() {
         let is_hit = |number: &u32| matches!(get(&database, *number), Err(Error::Corrupted { .. }));
         let hit = (0..KEYS).filter(is_hit).count();
         assert!(hit > 500, "{hit}");
-        database.tend().unwrap();
+        database.run_maintenance().unwrap();
         assert_eq!(stat(&database, "index_damaged_pages"), 0);
         assert!(stat(&database, "index_mended_pages") > 50);
         let check = |database: &HashDatabase, expected: &BTreeMap<u32, u32>| {
@@ -480,7 +480,7 @@ fn a_key_has_one_record_where_the_log_has_lost_its_newest() {
     let is_hit = |number: &&u32| get(&database, **number).is_err();
     let hit: Vec<u32> = changed.iter().filter(is_hit).copied().collect();
     assert!(hit.len() > 100, "{}", hit.len());
-    database.tend().unwrap();
+    database.run_maintenance().unwrap();
     for number in hit {
         assert_eq!(get(&database, number).unwrap(), Some(3));
         remove(&database, number);
@@ -512,7 +512,7 @@ fn records_that_expired_in_a_damaged_page_are_dead_and_not_lost() {
         let hit = (0..20_000).filter(|number| get(&database, *number).is_err()).count();
         assert_eq!(hit > 500, is_damaged, "{hit}");
         time.set(1_010_000);
-        database.tend().unwrap();
+        database.run_maintenance().unwrap();
         assert_eq!(stat(&database, "index_mended_pages") > 50, is_damaged);
         assert_eq!(stat(&database, "index_lost_records"), 0);
         (database.len(), stat(&database, "live_bytes"), stat(&database, "log_bytes"))
@@ -539,7 +539,7 @@ fn compaction_reads_only_the_pages_that_may_have_keys_of_a_segment() {
         (checkpoint_bytes(&storage).len() as u64, stat(&database, "compactions"));
     let read_bytes = || storage.read_bytes(Path::new(CHECKPOINT)).unwrap();
     let before = read_bytes();
-    database.tend().unwrap();
+    database.run_maintenance().unwrap();
     let (read, compacted) = (read_bytes() - before, stat(&database, "compactions") - compactions);
     assert!(compacted >= 4, "{compacted}");
     // 40 keys at most, each of which may be in two pages.
@@ -568,8 +568,8 @@ fn damage_of_the_index_keeps_no_segment_from_being_compacted_for_good() {
     }
     damage(&storage, [60_000, 200_000]);
     // The first meets the damage.
-    assert!(matches!(database.tend(), Err(Error::Corrupted { .. })));
-    database.tend().unwrap();
+    assert!(matches!(database.run_maintenance(), Err(Error::Corrupted { .. })));
+    database.run_maintenance().unwrap();
     let (dead, log) = (stat(&database, "dead_bytes"), stat(&database, "log_bytes"));
     assert!(dead * 2 < log, "{dead} of {log} in {before} segments");
     let expected: BTreeMap<u32, u32> =
@@ -593,7 +593,7 @@ fn a_merge_that_fails_for_want_of_space_leaves_nothing_on_the_disk() {
         faults.space_bytes.store(150_000, Ordering::Relaxed);
         let (merges, before) = (stat(&database, "checkpoints"), checkpoint_bytes(&storage));
         for _ in 0..3 {
-            database.tend().unwrap();
+            database.run_maintenance().unwrap();
             assert_eq!(storage.nameless_bytes(), 0);
             assert!(storage.open(Path::new("casket.tch/checkpoint.new"), Open::Existing).is_err());
         }
@@ -617,7 +617,7 @@ fn a_merge_that_fails_for_want_of_space_leaves_nothing_on_the_disk() {
             }
             if number % 16_384 == 0 {
                 faults.space_bytes.store(100_000, Ordering::Relaxed);
-                database.tend().unwrap();
+                database.run_maintenance().unwrap();
                 faults.space_bytes.store(8 << 20, Ordering::Relaxed);
             }
         }
@@ -627,7 +627,7 @@ fn a_merge_that_fails_for_want_of_space_leaves_nothing_on_the_disk() {
         remove(&database, 0);
         expected.remove(&0);
         faults.space_bytes.store(u64::MAX, Ordering::Relaxed);
-        database.tend().unwrap();
+        database.run_maintenance().unwrap();
         assert_eq!(stat(&database, "checkpoints"), merges + 1);
         put(&database, 7, 7);
         expected.insert(7, 7);
@@ -711,7 +711,7 @@ fn an_index_that_has_not_changed_is_not_written_again() {
         storage.faults().written_bytes.store(0, Ordering::Relaxed);
         for _ in 0..3 {
             let database = open(&storage, 0);
-            database.tend().unwrap();
+            database.run_maintenance().unwrap();
             assert_eq!(get(&database, 7).unwrap(), Some(7));
             assert_eq!(stat(&database, "checkpoints"), 0);
             drop(database);
@@ -722,9 +722,9 @@ fn an_index_that_has_not_changed_is_not_written_again() {
         // Nor is it after a segment has gone.
         let database = open(&storage, 0);
         (0..100_000).for_each(|number| put(&database, number, number));
-        database.tend().unwrap();
+        database.run_maintenance().unwrap();
         database.checkpoint().unwrap();
-        database.tend().unwrap();
+        database.run_maintenance().unwrap();
     }
 }
 
@@ -759,7 +759,7 @@ fn memory_is_bounded_while_very_many_records_expire() {
             }
             most
         });
-        let swept = database.tend();
+        let swept = database.run_maintenance();
         is_over.store(true, Ordering::Relaxed);
         swept.unwrap();
         watcher.join().unwrap()
@@ -787,7 +787,7 @@ fn keys_are_met_once_each_in_the_order_of_hashes_however_many_are_changed_meanwh
         put(&database, step * 7, step);
         remove(&database, 19_999 - step);
         if step % 100 == 0 {
-            database.tend().unwrap();
+            database.run_maintenance().unwrap();
         }
     }
     assert!(met.values().all(|count| *count == 1));
@@ -874,7 +874,7 @@ enum Event {
         count: u8,
     },
     Wait(u16),
-    Tend,
+    Maintain,
     Checkpoint,
     /// A byte of the checkpoint changes: this share of its length from the beginning.
     Damage(u16),
@@ -892,7 +892,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
             .prop_map(|(first, count, lifetime_ms)| Event::Put { first, count, lifetime_ms }),
         3 => (any::<u8>(), 1u8..60).prop_map(|(first, count)| Event::Remove { first, count }),
         2 => (1u16..1000).prop_map(Event::Wait),
-        4 => Just(Event::Tend),
+        4 => Just(Event::Maintain),
         2 => Just(Event::Checkpoint),
         4 => any::<u16>().prop_map(Event::Damage),
         1 => Just(Event::FailedMerge),
@@ -1025,13 +1025,13 @@ impl History {
                 }
             }
             Event::Wait(ms) => self.time.advance(u64::from(*ms)),
-            Event::Tend => {
-                let tended = self.database().tend();
-                let _ = self.is_done(tended);
+            Event::Maintain => {
+                let maintained = self.database().run_maintenance();
+                let _ = self.is_done(maintained);
                 self.check();
                 // It reads all runs.
                 if !self.is_done(self.database().checkpoint()) {
-                    self.database().tend().unwrap();
+                    self.database().run_maintenance().unwrap();
                     self.database().checkpoint().unwrap();
                 }
                 self.is_damaged = false;
@@ -1092,11 +1092,11 @@ proptest! {
         for event in &events {
             history.step(event);
         }
-        history.step(&Event::Tend);
+        history.step(&Event::Maintain);
         history.scan();
         prop_assert_eq!(history.database().persistence().damages(), []);
         history.step(&Event::Kill);
-        history.step(&Event::Tend);
+        history.step(&Event::Maintain);
         history.scan();
     }
 }

@@ -121,7 +121,7 @@ fn step(
             database.sync().expect("a sync");
             settle(model);
         }
-        191..196 => engine.tend().expect("tending"),
+        191..196 => engine.run_maintenance().expect("maintenance"),
         196..198 => engine.checkpoint().expect("a checkpoint"),
         198 => engine.optimize(None).expect("compaction"),
         _ => {

@@ -92,7 +92,7 @@ fn tombstones_that_a_damaged_segment_holds_are_not_moved_for_ever() {
     let (engine, database) = open(&storage);
     assert_eq!(engine_figure(&engine, "damaged_segments"), "1");
     database.put(b"new", b"value").unwrap();
-    engine.tend().unwrap();
+    engine.run_maintenance().unwrap();
     assert_eq!(database.get(b"new").unwrap().unwrap(), b"value");
     assert_eq!(database.get(&key(4000)).unwrap(), None);
 }

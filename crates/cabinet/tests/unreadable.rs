@@ -315,7 +315,7 @@ fn what_is_behind_a_page_that_cannot_be_read_is_replayed() {
                 assert!(lost > 0 && lost <= RECORDS_OF_PAGE, "{number}: {lost} lost");
                 assert!(served.good + lost as u32 == RECORDS);
                 database.put(&key(RECORDS + opening), &value(RECORDS + opening)).unwrap();
-                engine.tend().unwrap();
+                engine.run_maintenance().unwrap();
                 let killed = storage.kill();
                 assert!(is_named(&damages::<E>(&killed)), "{number}, opening {opening}");
                 let (engine, database) = open::<E>(&killed);
@@ -428,7 +428,7 @@ fn a_record_that_cannot_be_read_is_an_error_until_it_is_replaced() {
         database.put(&key(errors[0]), b"new").unwrap();
         assert_eq!(database.get(&key(errors[0])).unwrap().unwrap(), b"new");
         let _ = database.remove(&key(errors[1]));
-        engine.tend().unwrap();
+        engine.run_maintenance().unwrap();
         let killed = storage.kill();
         let (_engine, database) = open::<E>(&killed);
         assert_eq!(database.get(&key(errors[0])).unwrap().unwrap(), b"new");
@@ -461,7 +461,7 @@ fn compaction_goes_on_with_other_segments_and_keeps_what_it_cannot_read() {
         for number in (0..RECORDS).filter(|number| number % 10 != 0 && !lost.contains(number)) {
             assert!(database.remove(&key(number)).unwrap());
         }
-        engine.tend().unwrap();
+        engine.run_maintenance().unwrap();
         database.optimize().unwrap();
         let left = segments::<E>(&storage);
         assert!(left.contains(&path), "the segment is kept");
@@ -503,7 +503,7 @@ fn expired_records_go_also_behind_a_page_that_cannot_be_read() {
         let (engine, database) = open_with::<E>(&storage, &options);
         assert_eq!(database.len(), u64::from(RECORDS));
         hand.set(6000);
-        engine.tend().unwrap();
+        engine.run_maintenance().unwrap();
         let left = database.len();
         assert!(left > 0 && left <= RECORDS_OF_PAGE as u64, "{left} are left");
     }

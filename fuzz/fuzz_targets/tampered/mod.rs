@@ -38,7 +38,7 @@ pub trait Kind: Sized {
         Database::from_engine(self.engine())
     }
 
-    fn tend(&self) -> cabinet::Result<()>;
+    fn run_maintenance(&self) -> cabinet::Result<()>;
 
     fn checkpoint(&self) -> cabinet::Result<()>;
 
@@ -60,8 +60,8 @@ macro_rules! cover {
             Arc::clone(&self.0) as _
         }
 
-        fn tend(&self) -> Result<()> {
-            self.0.tend()
+        fn run_maintenance(&self) -> Result<()> {
+            self.0.run_maintenance()
         }
 
         fn checkpoint(&self) -> Result<()> {
@@ -184,7 +184,7 @@ fn serve<K: Kind>(storage: &FaultyStorage) {
     };
     check(&database);
     kind.serve();
-    let _ = kind.tend();
+    let _ = kind.run_maintenance();
     check(&database);
     let _ = kind.checkpoint();
     let _ = database.optimize();

@@ -83,7 +83,7 @@ impl FixedDatabase {
     }
 
     /// As `open`, on a storage of the caller's. Without the background threads the caller does
-    /// their work through [`FixedDatabase::tend`].
+    /// their work through [`FixedDatabase::run_maintenance`].
     #[cfg(feature = "testing")]
     pub fn open_on(
         storage: Arc<dyn Storage>,
@@ -127,8 +127,8 @@ impl FixedDatabase {
     /// Does one round of what the background threads would do: cuts sealed segments, sweeps
     /// expired records, compacts what is due.
     #[cfg(feature = "testing")]
-    pub fn tend(&self) -> Result<()> {
-        self.engine.tend()
+    pub fn run_maintenance(&self) -> Result<()> {
+        self.engine.run_maintenance()
     }
 
     /// Writes a checkpoint, so that the next opening need not replay what was written so far.

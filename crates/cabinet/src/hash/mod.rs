@@ -82,7 +82,7 @@ impl HashDatabase {
     }
 
     /// As `open`, on a storage of the caller's. Without the background threads the caller does
-    /// their work through [`HashDatabase::tend`].
+    /// their work through [`HashDatabase::run_maintenance`].
     #[cfg(feature = "testing")]
     pub fn open_on(
         storage: Arc<dyn Storage>,
@@ -114,8 +114,8 @@ impl HashDatabase {
     /// Does one round of what the background threads would do: cuts sealed segments, sweeps
     /// expired records, compacts what is due.
     #[cfg(feature = "testing")]
-    pub fn tend(&self) -> Result<()> {
-        self.engine.tend()
+    pub fn run_maintenance(&self) -> Result<()> {
+        self.engine.run_maintenance()
     }
 
     /// Writes a checkpoint, so that the next opening need not replay what was written so far.
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
     use crate::io::FaultyStorage;
     use crate::locks::at_once;
-    use crate::log::{Engaged, LARGE_CHANGE_BYTES};
+    use crate::log::{LARGE_CHANGE_BYTES, Maintained};
     use crate::{Clock, Durability, Error};
     use std::sync::atomic::Ordering;
 

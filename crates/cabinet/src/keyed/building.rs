@@ -9,7 +9,7 @@
 //! If the disk has no room for that file, or must not be written to, the index takes more memory,
 //! up to [`index_bytes_limit`]. Beyond that the opening fails, and nothing has changed.
 
-use super::keep::index_bytes_limit;
+use super::maintenance::index_bytes_limit;
 use super::recover::{Change, replay};
 use super::run::{self, Run, RunFile};
 use super::{Index, KeyedEngine, Table as _};

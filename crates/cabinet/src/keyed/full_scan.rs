@@ -736,7 +736,7 @@ pub(super) mod tests {
             });
             scope.spawn(|| {
                 while !is_done.load(Ordering::Relaxed) {
-                    database.tend().unwrap();
+                    database.run_maintenance().unwrap();
                     std::thread::yield_now();
                 }
             });

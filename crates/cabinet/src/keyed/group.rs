@@ -297,7 +297,7 @@ mod tests {
                     // The others are moved out of segments that are otherwise dead.
                     let changed = (0..KEYS).filter(|number| !number.is_multiple_of(8));
                     changed.for_each(|number| put(number, round));
-                    database.tend().unwrap();
+                    database.run_maintenance().unwrap();
                 }
                 done.store(true, Ordering::Relaxed);
             });

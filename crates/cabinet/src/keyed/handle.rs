@@ -1,7 +1,7 @@
 //! An engine's state together with its background threads.
 
 #[cfg(feature = "testing")]
-use super::keep;
+use super::maintenance;
 use super::{Index, KeyedEngine, recover};
 use crate::engine::Steps;
 use crate::io::Storage;
@@ -21,7 +21,8 @@ pub(crate) struct EngineHandle<I: Index> {
 
 impl<I: Index> EngineHandle<I> {
     /// Opens an engine or creates it, with these parameters. `index` makes its index of what the
-    /// log knows of itself. Without the background threads the caller does their work by `tend`.
+    /// log knows of itself. Without the background threads the caller does their work by
+    /// `run_maintenance`.
     pub(crate) fn open(
         storage: Arc<dyn Storage>,
         path: &Path,
@@ -43,8 +44,8 @@ impl<I: Index> EngineHandle<I> {
     /// Does one round of what the background threads would do: cuts sealed segments, sweeps
     /// expired records, compacts what is due.
     #[cfg(feature = "testing")]
-    pub(crate) fn tend(&self) -> Result<()> {
-        keep::tend(&self.shared)
+    pub(crate) fn run_maintenance(&self) -> Result<()> {
+        maintenance::run_maintenance(&self.shared)
     }
 
     pub(crate) fn is_read_only(&self) -> bool {

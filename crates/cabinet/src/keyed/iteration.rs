@@ -282,7 +282,7 @@ mod tests {
             });
             scope.spawn(|| {
                 while !is_done.load(Ordering::Relaxed) {
-                    database.tend().unwrap();
+                    database.run_maintenance().unwrap();
                     std::thread::yield_now();
                 }
             });
@@ -305,7 +305,7 @@ mod tests {
         (0..3000).step_by(2).for_each(|number| put(&database, number, b""));
         database.optimize(None).unwrap();
         // Segments that were removed are let go in the background.
-        database.tend().unwrap();
+        database.run_maintenance().unwrap();
         assert!(within.upgrade().is_none());
         met.extend(rest(&database, &mut iteration));
         met.sort_unstable();

@@ -490,7 +490,7 @@ mod tests {
             *engine.mend_after.lock() = None;
             engine.mend_runs(&|| true).unwrap();
             assert_eq!(engine.damaged_pieces(), 0);
-            database.tend().unwrap();
+            database.run_maintenance().unwrap();
             assert_eq!(database.len(), u64::from(RECORDS));
             for number in (0..RECORDS).step_by(7) {
                 assert!(database.read(&number.to_be_bytes(), Wait::Block, &mut |_| ()).unwrap());

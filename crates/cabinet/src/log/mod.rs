@@ -50,7 +50,7 @@ mod stats;
 mod thread;
 mod writer;
 
-pub(crate) use maintenance::{Background, Engaged};
+pub(crate) use maintenance::{Background, Maintained};
 pub(crate) use manifest::{EngineParameters, StoredKind};
 pub(crate) use opening::{Recovery, check, holes, remains};
 pub(crate) use record_batch::{RECORD_BATCH_BYTES, RecordBatch};

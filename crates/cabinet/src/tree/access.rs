@@ -149,7 +149,7 @@ impl Shared {
             drop(state);
             self.evict_for(wait);
             if is_divided {
-                self.keep_to_capacity(wait);
+                self.enforce_capacity(wait);
             }
             return result;
         }

@@ -70,7 +70,7 @@ impl Shared {
             drop(states);
             self.evict();
             if is_divided {
-                self.keep_to_capacity(Wait::Block);
+                self.enforce_capacity(Wait::Block);
             }
             return result;
         }

@@ -32,7 +32,7 @@ impl RecordCap {
 impl Shared {
     /// Removes the first records until there are no more than the cap. An error that prevents that
     /// is no failure of the write that it follows.
-    pub(super) fn keep_to_capacity(&self, wait: Wait) {
+    pub(super) fn enforce_capacity(&self, wait: Wait) {
         if !self.is_over_capacity() {
             return;
         }
@@ -52,7 +52,7 @@ impl Shared {
             return Err(Error::WouldBlock);
         }
         if self.record_cap.is_due.swap(false, Ordering::Relaxed) {
-            self.keep_to_capacity(wait);
+            self.enforce_capacity(wait);
         }
         Ok(())
     }

@@ -298,7 +298,7 @@ impl Shared {
 
     /// Evicts what is over the cap. After much, which a lowered cap brings about, a checkpoint
     /// gives the space back.
-    pub(super) fn keep_to_byte_cap(&self) -> Result<()> {
+    pub(super) fn enforce_byte_cap(&self) -> Result<()> {
         if !self.cap.is_over() {
             return Ok(());
         }

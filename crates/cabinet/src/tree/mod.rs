@@ -34,9 +34,9 @@ mod cover;
 mod directory;
 mod evict;
 mod full_scan;
-mod keep;
 mod key_scan;
 mod leaf;
+mod maintenance;
 mod page;
 mod read_ahead;
 mod rebuild;
@@ -127,7 +127,7 @@ struct Shared {
     /// Held by whatever goes through all leaves and relies on none being joined or cleared.
     structure: Mutex<()>,
     /// There are background threads.
-    is_tended: AtomicBool,
+    is_maintained: AtomicBool,
     /// It is not needed after it was closed, so nothing is written then.
     is_scratch: AtomicBool,
     /// Bytes of redo from which on writers are slowed down, as of the last look.
@@ -149,7 +149,7 @@ impl TreeDatabase {
     }
 
     /// As `open`, on a storage of the caller's. Without the background threads the caller does
-    /// their work through [`TreeDatabase::tend`].
+    /// their work through [`TreeDatabase::run_maintenance`].
     #[cfg(feature = "testing")]
     pub fn open_on(
         storage: Arc<dyn Storage>,
@@ -212,7 +212,7 @@ impl TreeDatabase {
             shared.clear()?;
         }
         let background = background.then(|| Background::start(&shared)).transpose()?;
-        shared.is_tended.store(background.is_some(), Ordering::Relaxed);
+        shared.is_maintained.store(background.is_some(), Ordering::Relaxed);
         shared.note_due_bytes();
         let is_read_only = options.read_only;
         Ok(Self { shared, background: Mutex::new(background), is_read_only })
@@ -221,8 +221,8 @@ impl TreeDatabase {
     /// Does one round of what the background threads would do: sweeps expired records, writes a
     /// checkpoint if one is due.
     #[cfg(feature = "testing")]
-    pub fn tend(&self) -> Result<()> {
-        keep::tend(&self.shared)
+    pub fn run_maintenance(&self) -> Result<()> {
+        maintenance::run_maintenance(&self.shared)
     }
 
     /// Writes a checkpoint, so that the next opening need not replay what was written so far, and

@@ -121,7 +121,7 @@ fn recover(
         next_expiry_ms: AtomicU64::new(next_expiry_ms),
         replayed_bytes: AtomicU64::new(replayed_bytes),
         structure: Mutex::default(),
-        is_tended: AtomicBool::new(false),
+        is_maintained: AtomicBool::new(false),
         is_scratch: AtomicBool::new(false),
         behind_bytes: AtomicU64::new(u64::MAX),
         paused: AtomicU32::new(0),

@@ -38,7 +38,7 @@ struct Kind {
 struct Opened {
     database: Database,
     checkpoint: Box<dyn Fn()>,
-    tend: Box<dyn Fn()>,
+    run_maintenance: Box<dyn Fn()>,
 }
 
 fn hash(storage: FaultyStorage, options: &Options) -> cabinet::Result<Opened> {
@@ -47,7 +47,7 @@ fn hash(storage: FaultyStorage, options: &Options) -> cabinet::Result<Opened> {
     let (one, other) = (Arc::clone(&engine), Arc::clone(&engine));
     Ok(Opened {
         checkpoint: Box::new(move || one.checkpoint().expect("a checkpoint")),
-        tend: Box::new(move || other.tend().expect("tending")),
+        run_maintenance: Box::new(move || other.run_maintenance().expect("maintenance")),
         database: Database::from_engine(engine as Arc<dyn Engine>),
     })
 }
@@ -58,7 +58,7 @@ fn fixed(storage: FaultyStorage, options: &Options) -> cabinet::Result<Opened> {
     let (one, other) = (Arc::clone(&engine), Arc::clone(&engine));
     Ok(Opened {
         checkpoint: Box::new(move || one.checkpoint().expect("a checkpoint")),
-        tend: Box::new(move || other.tend().expect("tending")),
+        run_maintenance: Box::new(move || other.run_maintenance().expect("maintenance")),
         database: Database::from_engine(engine as Arc<dyn Engine>),
     })
 }
@@ -91,7 +91,7 @@ fn fill(opened: &Opened, chance: &mut Chance) -> History {
         }
         match chance.below(400) {
             0 => (opened.checkpoint)(),
-            1 => (opened.tend)(),
+            1 => (opened.run_maintenance)(),
             2 => opened.database.sync().expect("a sync"),
             _ => {}
         }

@@ -52,8 +52,8 @@ macro_rules! tree_subject {
                 OnDisk::engine(&self.0)
             }
 
-            fn tend(&self) -> cabinet::Result<()> {
-                OnDisk::tend(&self.0)
+            fn run_maintenance(&self) -> cabinet::Result<()> {
+                OnDisk::run_maintenance(&self.0)
             }
 
             fn checkpoint(&self) -> cabinet::Result<()> {
@@ -151,7 +151,7 @@ fn make<S: Subject>(chance: &mut Chance) -> (Files, History, bool) {
         match chance.below(6) {
             0 => database.optimize().unwrap(),
             1 => subject.checkpoint().unwrap(),
-            3 => subject.tend().unwrap(),
+            3 => subject.run_maintenance().unwrap(),
             2 => {
                 drop((subject, database));
                 (subject, database) = open::<S>(&storage).unwrap();

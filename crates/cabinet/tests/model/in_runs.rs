@@ -6,7 +6,7 @@ use cabinet::{Engine, HashDatabase, Options, Result};
 use std::sync::Arc;
 
 /// A hash database with no memory for its index: what has changed since the last time that
-/// [`OnDisk::tend`] was called is in memory, the rest in the checkpoint.
+/// [`OnDisk::run_maintenance`] was called is in memory, the rest in the checkpoint.
 pub(crate) struct HashInRuns(pub(crate) Arc<HashDatabase>);
 
 impl OnDisk for HashInRuns {
@@ -22,8 +22,8 @@ impl OnDisk for HashInRuns {
         self.0.engine()
     }
 
-    fn tend(&self) -> Result<()> {
-        OnDisk::tend(&self.0)
+    fn run_maintenance(&self) -> Result<()> {
+        OnDisk::run_maintenance(&self.0)
     }
 
     fn checkpoint(&self) -> Result<()> {

@@ -101,7 +101,7 @@ fn step<S: Subject>(subject: &mut S, model: &mut Model, operation: &Operation) {
             database.wait_durable(database.appended()).unwrap();
             model.possible.acknowledge();
         }
-        Operation::Tend => subject.tend(),
+        Operation::Maintain => subject.run_maintenance(),
         Operation::Rearrange(choice) => subject.rearrange(*choice),
         Operation::Wait(ms) => model.time.advance(*ms),
         Operation::Reopen => {

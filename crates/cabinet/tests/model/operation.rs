@@ -25,7 +25,7 @@ pub(crate) enum Operation {
     Sync,
     /// Wait until what was done is durable.
     Acknowledge,
-    Tend,
+    Maintain,
     /// Something beside the records.
     Rearrange(u8),
     Wait(u64),
@@ -88,7 +88,7 @@ fn operation_beside() -> impl Strategy<Value = Operation> {
         1 => Just(Operation::Optimize),
         1 => Just(Operation::Sync),
         1 => Just(Operation::Acknowledge),
-        2 => Just(Operation::Tend),
+        2 => Just(Operation::Maintain),
         2 => any::<u8>().prop_map(Operation::Rearrange),
         3 => (1u64..60).prop_map(Operation::Wait),
     ]

@@ -27,7 +27,7 @@ pub(crate) trait Subject: Sized {
     fn database(&self) -> &Database;
 
     /// Has it do what it otherwise does in the background.
-    fn tend(&mut self) {}
+    fn run_maintenance(&mut self) {}
 
     /// Has it change something beside its records.
     fn rearrange(&mut self, _choice: u8) {}
@@ -144,8 +144,8 @@ impl<E: Modelled> Subject for Killed<E> {
         &self.0.opened().database
     }
 
-    fn tend(&mut self) {
-        self.0.tend();
+    fn run_maintenance(&mut self) {
+        self.0.run_maintenance();
     }
 
     fn rearrange(&mut self, choice: u8) {
@@ -186,8 +186,8 @@ impl<E: Modelled> Subject for PowerLost<E> {
         &self.disk.opened().database
     }
 
-    fn tend(&mut self) {
-        self.disk.tend();
+    fn run_maintenance(&mut self) {
+        self.disk.run_maintenance();
     }
 
     fn rearrange(&mut self, choice: u8) {
@@ -241,8 +241,8 @@ impl<E: Modelled> Disk<E> {
         self.opened.as_ref().expect("it is open")
     }
 
-    fn tend(&mut self) {
-        self.opened().engine.tend().unwrap();
+    fn run_maintenance(&mut self) {
+        self.opened().engine.run_maintenance().unwrap();
         // One is due only after many bytes.
         self.opened().engine.checkpoint().unwrap();
     }

@@ -20,7 +20,7 @@ pub(crate) trait OnDisk: Sized {
     }
 
     /// Does what its threads would do.
-    fn tend(&self) -> Result<()>;
+    fn run_maintenance(&self) -> Result<()>;
 
     fn checkpoint(&self) -> Result<()>;
 }
@@ -36,8 +36,8 @@ impl OnDisk for Arc<HashDatabase> {
         Self::clone(self)
     }
 
-    fn tend(&self) -> Result<()> {
-        HashDatabase::tend(self)
+    fn run_maintenance(&self) -> Result<()> {
+        HashDatabase::run_maintenance(self)
     }
 
     fn checkpoint(&self) -> Result<()> {
@@ -60,8 +60,8 @@ impl OnDisk for Arc<FixedDatabase> {
         Self::clone(self)
     }
 
-    fn tend(&self) -> Result<()> {
-        FixedDatabase::tend(self)
+    fn run_maintenance(&self) -> Result<()> {
+        FixedDatabase::run_maintenance(self)
     }
 
     fn checkpoint(&self) -> Result<()> {
@@ -81,9 +81,9 @@ impl OnDisk for Arc<TreeDatabase> {
         Self::clone(self)
     }
 
-    fn tend(&self) -> Result<()> {
+    fn run_maintenance(&self) -> Result<()> {
         // A checkpoint is due only after many bytes.
-        TreeDatabase::tend(self).and_then(|()| TreeDatabase::checkpoint(self))
+        TreeDatabase::run_maintenance(self).and_then(|()| TreeDatabase::checkpoint(self))
     }
 
     fn checkpoint(&self) -> Result<()> {
@@ -123,8 +123,8 @@ impl OnDisk for TableDatabase {
         Database::from(Arc::clone(&self.table))
     }
 
-    fn tend(&self) -> Result<()> {
-        OnDisk::tend(&self.tree)
+    fn run_maintenance(&self) -> Result<()> {
+        OnDisk::run_maintenance(&self.tree)
     }
 
     fn checkpoint(&self) -> Result<()> {

@@ -154,7 +154,7 @@ fn keeps_to_the_cap(is_indexed: bool) {
             read.clone().filter(|read| *read <= number).for_each(|read| {
                 assert!(is_there(&table, read), "{read} at {number}");
             });
-            tree.tend().unwrap();
+            tree.run_maintenance().unwrap();
             files_bytes = files_bytes.max(stored_bytes(&storage));
         }
     }
@@ -211,7 +211,7 @@ fn rows_of_many_lengths_change_and_go_with_their_entries() {
         }
         longest = longest.max(stat(&table, "page_bytes"));
         if number % 500 == 0 {
-            tree.tend().unwrap();
+            tree.run_maintenance().unwrap();
         }
         if number % 3000 == 0 {
             check(&table);
@@ -231,7 +231,7 @@ fn a_cap_is_set_and_lowered_while_the_table_is_open() {
     assert!(!database.evicts());
     for limit in [2 * CAP, CAP] {
         database.retune(&format!("capsiz={limit}")).unwrap();
-        tree.tend().unwrap();
+        tree.run_maintenance().unwrap();
         assert!(database.evicts());
         assert_eq!(stat(&table, "limit_bytes"), limit);
         let bytes = stat(&table, "page_bytes");
@@ -332,7 +332,7 @@ fn what_was_evicted_stays_away_and_indices_agree_whatever_befalls_the_table() {
             for number in round * MANY / 3..(round + 1) * MANY / 3 + round * 501 {
                 put(&table, number);
                 if number % 5000 == 0 {
-                    tree.tend().unwrap();
+                    tree.run_maintenance().unwrap();
                 }
             }
             table.acknowledge().unwrap();
@@ -375,7 +375,7 @@ fn a_crash_amid_an_eviction_leaves_rows_with_their_entries() {
     for number in 0..MANY / 2 {
         put(&table, number);
         if number % 1000 == 0 {
-            tree.tend().unwrap();
+            tree.run_maintenance().unwrap();
         }
     }
     drop((tree, table));

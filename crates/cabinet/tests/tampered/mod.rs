@@ -181,7 +181,7 @@ fn serve<E: OnDisk>(
     };
     let mut history = history.clone();
     history.entry(key.to_vec()).or_default().insert(value.to_vec());
-    expect_corrupted(engine.tend(), context);
+    expect_corrupted(engine.run_maintenance(), context);
     expect_corrupted(engine.checkpoint(), context);
     expect_corrupted(check(&database, &history), context);
     drop((engine, database));

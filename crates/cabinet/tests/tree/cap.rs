@@ -129,7 +129,7 @@ fn the_data_stay_within_the_cap_and_the_files_within_a_few_times_of_it() {
             database.remove(&key).unwrap();
         }
         if number % 500 == 0 {
-            tree.tend().unwrap();
+            tree.run_maintenance().unwrap();
         }
         if number % 100 == 99 {
             longest = longest.max(stored_bytes(&storage));
@@ -162,7 +162,7 @@ fn a_cap_is_set_and_lowered_while_the_tree_is_open() {
         let late = tree_put(&tree, 0, Wait::Never);
         assert!(matches!(late, Err(Error::WouldBlock)), "{late:?}");
         assert!(is_there(&database, 0));
-        tree.tend().unwrap();
+        tree.run_maintenance().unwrap();
         tree_put(&tree, 0, Wait::Never).unwrap();
         assert!(is_there(&database, 0));
         let bytes = data_bytes(&database);
@@ -212,7 +212,7 @@ fn what_was_evicted_stays_away_whatever_befalls_the_tree() {
             for number in round * ROOM..(round + 1) * ROOM + ROOM / 2 {
                 put(&database, number);
                 if number % (ROOM / 3) == 0 {
-                    tree.tend().unwrap();
+                    tree.run_maintenance().unwrap();
                 }
             }
             database.wait_durable(database.appended()).unwrap();
@@ -327,7 +327,7 @@ fn writers_of_many_threads_keep_to_the_cap() {
     assert!(bytes <= CAP && bytes > CAP * 3 / 4, "{bytes} bytes");
     let (left, evicted) = (database.len(), stat(&database, "evicted"));
     assert_eq!(left + evicted, 3000 * WRITERS + 1);
-    // The keeper gives space back on its own, which it may not have come to yet.
+    // Maintenance gives space back on its own, which it may not have come to yet.
     let deadline = Instant::now() + Duration::from_secs(120);
     while database.size_bytes() > FILES_OF_CAP * CAP {
         assert!(Instant::now() < deadline, "{:?}", database.stats());

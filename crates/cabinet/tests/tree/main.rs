@@ -4,7 +4,7 @@
 
 mod cap;
 mod damage;
-mod keep;
+mod maintenance;
 mod model;
 #[path = "../watched/mod.rs"]
 mod watched;

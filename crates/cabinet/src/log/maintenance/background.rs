@@ -2,8 +2,8 @@
 //!
 //! - *preallocation*: begins the next segment shortly before the active one is full, and allocates
 //!   and prepares the pages that will be appended to next.
-//! - *keeper*: cuts and syncs sealed segments, looks which are in memory, compacts, and has the
-//!   engine sweep and write checkpoints.
+//! - *maintenance*: cuts and syncs sealed segments, looks which are in memory, compacts, and has
+//!   the engine sweep and write checkpoints.
 //! - *syncer*: makes writes durable, see [`crate::log::commit`]; only with a durability.
 //!
 //! Threads hold the engine weakly: it closes when its last user lets it go.
@@ -15,19 +15,20 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often the keeper looks for work.
-const KEEPER_PERIOD: Duration = Duration::from_millis(500);
+/// How often maintenance looks for work.
+const MAINTENANCE_PERIOD: Duration = Duration::from_millis(500);
 
-/// Niceness of the keeper: it gives way to readers and writers. If it comes to nothing by that,
-/// writers are slowed down, see [`crate::log::Pressure`], and it gets the time that they leave.
-const KEEPER_NICENESS: i32 = 15;
+/// Niceness of the maintenance thread: it gives way to readers and writers. If it comes to nothing
+/// by that, writers are slowed down, see [`crate::log::Pressure`], and it gets the time that they
+/// leave.
+const MAINTENANCE_NICENESS: i32 = 15;
 
 /// A checkpoint is written once so many bytes were appended since the last, or four times the
 /// size of the index if that is more: a share of at most a fifth of what is written.
 pub(crate) const CHECKPOINT_BYTES_MIN: u64 = 256 << 20;
 
 /// An engine, as its background threads see it.
-pub(crate) trait Engaged: Relocate + Send + Sync + 'static {
+pub(crate) trait Maintained: Relocate + Send + Sync + 'static {
     fn log(&self) -> &Log;
     /// Removes what has expired from the index. `go_on` is asked now and then; the rest is for the
     /// next time.
@@ -47,7 +48,7 @@ pub(crate) trait Engaged: Relocate + Send + Sync + 'static {
         self.log().space.quota().is_capped()
     }
     /// Evicts what is over the cap, if there is one.
-    fn keep_to_cap(&self) -> Result<()>
+    fn enforce_cap(&self) -> Result<()>
     where
         Self: Sized,
     {
@@ -77,7 +78,7 @@ pub(crate) trait Engaged: Relocate + Send + Sync + 'static {
                 log.compact_next(&segment, self, go_on)?;
                 log.finish_sealed()?;
                 log.segments.drop_retired();
-                self.keep_to_cap()?;
+                self.enforce_cap()?;
             }
             Ok(())
         };
@@ -101,7 +102,7 @@ pub(crate) struct Background {
 
 impl Background {
     /// Starts the threads an engine needs.
-    pub(crate) fn start<E: Engaged>(engine: &Arc<E>) -> Result<Self> {
+    pub(crate) fn start<E: Maintained>(engine: &Arc<E>) -> Result<Self> {
         Self::spawn_all(engine).map_err(|source| Error::Io {
             operation: "start threads for",
             path: engine.log().directory().to_owned(),
@@ -109,20 +110,20 @@ impl Background {
         })
     }
 
-    fn spawn_all<E: Engaged>(engine: &Arc<E>) -> std::io::Result<Self> {
+    fn spawn_all<E: Maintained>(engine: &Arc<E>) -> std::io::Result<Self> {
         let mut background = Self { threads: Vec::new() };
         engine.log().maintenance.signals.start();
         background.spawn("cabinet-ahead", engine, 0, preallocate)?;
         // If writers cannot go on without it, it gives way to no other thread.
-        let niceness = if engine.is_capped() { 0 } else { KEEPER_NICENESS };
-        background.spawn("cabinet-keeper", engine, niceness, keep)?;
+        let niceness = if engine.is_capped() { 0 } else { MAINTENANCE_NICENESS };
+        background.spawn("cabinet-keeper", engine, niceness, maintain)?;
         if engine.log().settings.durability != Durability::None {
             background.spawn("cabinet-syncer", engine, 0, sync)?;
         }
         Ok(background)
     }
 
-    fn spawn<E: Engaged>(
+    fn spawn<E: Maintained>(
         &mut self,
         name: &str,
         engine: &Arc<E>,
@@ -158,7 +159,7 @@ impl Background {
     }
 }
 
-fn run<E: Engaged>(weak: &Weak<E>, step: fn(&E) -> Result<()>) {
+fn run<E: Maintained>(weak: &Weak<E>, step: fn(&E) -> Result<()>) {
     let mut told = String::new();
     while let Some(engine) = weak.upgrade() {
         if engine.log().maintenance.signals.stopping() {
@@ -170,21 +171,21 @@ fn run<E: Engaged>(weak: &Weak<E>, step: fn(&E) -> Result<()>) {
             if failed != told {
                 tracing::error!("in the background: {failed}");
             }
-            std::thread::sleep(KEEPER_PERIOD);
+            std::thread::sleep(MAINTENANCE_PERIOD);
         }
         told = failed;
     }
 }
 
-fn preallocate<E: Engaged>(engine: &E) -> Result<()> {
+fn preallocate<E: Maintained>(engine: &E) -> Result<()> {
     let log = engine.log();
     log.maintenance
         .signals
-        .sleep_until_preallocation(KEEPER_PERIOD, || log.writer.is_preallocation_wanted());
+        .sleep_until_preallocation(MAINTENANCE_PERIOD, || log.writer.is_preallocation_wanted());
     log.preallocate()
 }
 
-fn keep<E: Engaged>(engine: &E) -> Result<()> {
+fn maintain<E: Maintained>(engine: &E) -> Result<()> {
     let log = engine.log();
     let go_on = || !log.maintenance.signals.stopping();
     log.maintain_segments()?;
@@ -192,7 +193,7 @@ fn keep<E: Engaged>(engine: &E) -> Result<()> {
     engine.mend(&go_on)?;
     // It is as gentle as compaction, which has nothing to wait for it for.
     engine.sweep(&|| go_on() && log.due_for_compaction().is_none())?;
-    engine.keep_to_cap()?;
+    engine.enforce_cap()?;
     let compacted = engine.compact(&go_on);
     if !matches!(compacted, Ok(()) | Err(Error::NoSpace { .. })) {
         return compacted;
@@ -204,11 +205,11 @@ fn keep<E: Engaged>(engine: &E) -> Result<()> {
     }
     log.space.keep_reserve(&log.segments);
     compacted?;
-    log.maintenance.signals.sleep(KEEPER_PERIOD);
+    log.maintenance.signals.sleep(MAINTENANCE_PERIOD);
     Ok(())
 }
 
-fn sync<E: Engaged>(engine: &E) -> Result<()> {
+fn sync<E: Maintained>(engine: &E) -> Result<()> {
     let log = engine.log();
     if let Durability::Interval(milliseconds) = log.settings.durability {
         log.maintenance.signals.sleep(Duration::from_millis(milliseconds.max(1)));

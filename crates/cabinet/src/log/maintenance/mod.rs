@@ -11,7 +11,7 @@ mod snapshot;
 mod sweep;
 mod verify;
 
-pub(crate) use background::{Background, Engaged};
+pub(crate) use background::{Background, Maintained};
 pub(super) use signals::Signals;
 
 use super::segments::Faults;

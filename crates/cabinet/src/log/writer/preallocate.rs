@@ -70,7 +70,7 @@ impl Log {
         };
         let until = (end + PREALLOCATED_BYTES).min(segment.capacity);
         self.write_back_early(&segment, end);
-        // Once it is sealed, the keeper cuts what nobody will append to.
+        // Once it is sealed, maintenance cuts what nobody will append to.
         let kept = self.space.kept_free_bytes(&self.segments);
         loop {
             let _growing = segment.growing.lock();

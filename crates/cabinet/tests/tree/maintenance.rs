@@ -292,7 +292,7 @@ fn expired_duplicates_do_not_count_and_are_reclaimed() {
     assert!(cursor.first().unwrap());
     assert_eq!(cursor.value(), Some(&b"lasting"[..]));
     assert!(!cursor.next().unwrap());
-    engine.tend().unwrap();
+    engine.run_maintenance().unwrap();
     assert_eq!(database.len(), 1);
     let (_engine, again) = open(&storage.kill(), &options);
     assert_eq!(again.len(), 1);

@@ -4,7 +4,7 @@ use super::leaf::State;
 use super::redo::Operation;
 use super::{NEVER_MS, SWEEPING_MS, Shared};
 use crate::log::record::Record;
-use crate::log::{Engaged, Location, Log, Relocate, SHORT_SEGMENTS_MAX, Segment};
+use crate::log::{Location, Log, Maintained, Relocate, SHORT_SEGMENTS_MAX, Segment};
 use crate::{Meta, Result};
 use std::sync::atomic::Ordering;
 
@@ -86,7 +86,7 @@ impl Shared {
     /// writers are slowed down.
     pub(super) fn note_due_bytes(&self) -> u64 {
         let due_bytes = self.due_bytes();
-        if self.is_tended.load(Ordering::Relaxed) {
+        if self.is_maintained.load(Ordering::Relaxed) {
             let is_capped = self.cap.is_capped();
             let factor = if is_capped { BEHIND_FACTOR_CAPPED } else { BEHIND_FACTOR };
             self.behind_bytes.store(factor * due_bytes, Ordering::Relaxed);
@@ -139,7 +139,7 @@ impl Relocate for Shared {
     }
 }
 
-impl Engaged for Shared {
+impl Maintained for Shared {
     fn log(&self) -> &Log {
         &self.log
     }
@@ -171,8 +171,8 @@ impl Engaged for Shared {
         self.cap.is_capped()
     }
 
-    fn keep_to_cap(&self) -> Result<()> {
-        self.keep_to_byte_cap()
+    fn enforce_cap(&self) -> Result<()> {
+        self.enforce_byte_cap()
     }
 
     /// A checkpoint does that.
@@ -194,9 +194,9 @@ impl Engaged for Shared {
 
 /// One round of what the background does.
 #[cfg(feature = "testing")]
-pub(super) fn tend(shared: &Shared) -> Result<()> {
+pub(super) fn run_maintenance(shared: &Shared) -> Result<()> {
     shared.log.maintain_segments()?;
     shared.sweep(&|| true)?;
-    shared.keep_to_byte_cap()?;
+    shared.enforce_byte_cap()?;
     if shared.is_checkpoint_due() { Shared::checkpoint(shared, false) } else { Ok(()) }
 }

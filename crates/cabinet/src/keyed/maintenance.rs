@@ -5,7 +5,7 @@ use super::run::{self, Run, RunFile};
 use super::{Found, Index, KeyedEngine, Place, Seen, Slot, Table};
 use crate::log::checkpoint::{self, Block};
 use crate::log::record::{Kind, Record};
-use crate::log::{Engaged, Location, Log, Relocate, Segment, Segments};
+use crate::log::{Location, Log, Maintained, Relocate, Segment, Segments};
 use crate::{Batch, Error, Options, Result, Wait};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -500,7 +500,7 @@ impl<I: Index> KeyedEngine<I> {
         self.growth.bytes() > self.index_bytes_max.saturating_add(over)
     }
 
-    /// Merges, unless that has failed the last time: the keeper tries it again. Returns whether it
+    /// Merges, unless that has failed the last time: maintenance tries it again. Returns whether it
     /// was done. The caller holds no lock.
     fn merges_at_once(&self) -> bool {
         if self.cannot_merge.load(Ordering::Relaxed) {
@@ -556,7 +556,7 @@ impl<I: Index> KeyedEngine<I> {
     }
 }
 
-impl<I: Index> Engaged for KeyedEngine<I> {
+impl<I: Index> Maintained for KeyedEngine<I> {
     fn log(&self) -> &Log {
         &self.log
     }
@@ -605,13 +605,13 @@ impl<I: Index> Engaged for KeyedEngine<I> {
 
 /// One round of what the background does.
 #[cfg(feature = "testing")]
-pub(super) fn tend<I: Index>(shared: &Arc<KeyedEngine<I>>) -> Result<()> {
+pub(super) fn run_maintenance<I: Index>(shared: &Arc<KeyedEngine<I>>) -> Result<()> {
     debug_assert_eq!(shared.shards.len(), I::SHARDS);
     let log = shared.log();
     log.maintain_segments()?;
     shared.mend(&|| true)?;
     shared.sweep(&|| true)?;
-    shared.keep_to_cap()?;
+    shared.enforce_cap()?;
     while let Some(segment) = log.due_for_compaction() {
         match log.compact(&segment, false, &**shared, &|| true) {
             Err(Error::NoSpace { .. }) => break,
@@ -678,7 +678,7 @@ mod tests {
             stats.into_iter().find(|(name, _)| *name == "checkpoints").unwrap().1
         };
         assert!(engine.wants_checkpoint());
-        Engaged::checkpoint(engine).unwrap();
+        Maintained::checkpoint(engine).unwrap();
         engine.relieve().unwrap();
         assert_eq!(written(), "0");
         // It is written if asked for.
@@ -707,7 +707,7 @@ mod tests {
         assert!((most..most + (64 << 10)).contains(&bytes), "{bytes}");
         // When it can be merged, it goes on.
         engine.write_index().unwrap();
-        database.tend().unwrap();
+        database.run_maintenance().unwrap();
         assert_eq!(database.len(), u64::from(RECORDS));
     }
 }

@@ -590,7 +590,7 @@ impl<E: OnDisk> History<E> {
 
     /// After a crash: none that is older than what was acknowledged. One that was evicted without
     /// anybody's having noticed may be gone.
-    fn settle(&mut self) {
+    fn resolve(&mut self) {
         for number in 0..=u8::MAX {
             let found = self.found(number);
             let known = self.known.entry(number).or_default();
@@ -659,7 +659,7 @@ impl<E: OnDisk> History<E> {
                 };
                 self.storage = storage;
                 self.open();
-                self.settle();
+                self.resolve();
             }
         }
         let size = stored_bytes::<E>(&self.storage);

@@ -63,7 +63,7 @@ fn set(model: &mut Model, key: &[u8], value: Option<Vec<u8>>) {
     model.entry(key.to_vec()).or_insert_with(|| vec![None]).push(value);
 }
 
-fn settle(model: &mut Model) {
+fn resolve(model: &mut Model) {
     for values in model.values_mut() {
         values.drain(..values.len() - 1);
     }
@@ -119,7 +119,7 @@ fn step(
         }
         188..191 => {
             database.sync().expect("a sync");
-            settle(model);
+            resolve(model);
         }
         191..196 => engine.run_maintenance().expect("maintenance"),
         196..198 => engine.checkpoint().expect("a checkpoint"),
@@ -152,7 +152,7 @@ fn history(seed: u64, power: bool, durability: Durability) -> u64 {
         let after = if power {
             storage.lose_power(|| chance.next())
         } else {
-            settle(&mut model);
+            resolve(&mut model);
             storage.kill()
         };
         drop(opened);

@@ -161,7 +161,7 @@ impl MemoryHash {
 
     /// Ends a write: looks for expired records, and evicts down to the caps, sparing the record
     /// just written.
-    fn settle(
+    fn complete_write(
         &self,
         index: usize,
         mut shard: RwLockWriteGuard<'_, Shard>,
@@ -184,8 +184,8 @@ impl MemoryHash {
         }
     }
 
-    /// As `settle`, after a batch that has written records in these places of shards.
-    fn settle_batch(&self, mut written: BTreeMap<usize, Vec<u32>>) {
+    /// As `complete_write`, after a batch that has written records in these places of shards.
+    fn complete_batch(&self, mut written: BTreeMap<usize, Vec<u32>>) {
         for places in written.values_mut() {
             places.sort_unstable();
             places.dedup();
@@ -298,13 +298,13 @@ impl Engine for MemoryHash {
         shard.check_capacity(1)?;
         let found = shard.find(tag, key);
         if let Some(version) = self.overwrite(&mut shard, found, value, meta) {
-            self.settle(index, shard, found, wait);
+            self.complete_write(index, shard, found, wait);
             return Ok(version);
         }
         let record = record.map_or_else(|| self.record(key, value, meta), Ok)?;
         self.check_memory(&mut shard, found, record.size_bytes())?;
         let (place, version) = self.store(&mut shard, tag, found, record);
-        self.settle(index, shard, Some(place), wait);
+        self.complete_write(index, shard, Some(place), wait);
         Ok(version)
     }
 
@@ -326,18 +326,18 @@ impl Engine for MemoryHash {
             Change::Keep => Ok(0),
             Change::Remove => {
                 shard.remove(tag, key, &self.capacity);
-                self.settle(index, shard, None, wait);
+                self.complete_write(index, shard, None, wait);
                 Ok(0)
             }
             Change::Put(value, meta) => {
                 if let Some(version) = self.overwrite(&mut shard, found, &value, meta) {
-                    self.settle(index, shard, found, wait);
+                    self.complete_write(index, shard, found, wait);
                     return Ok(version);
                 }
                 let record = self.record(key, &value, meta)?;
                 self.check_memory(&mut shard, found, record.size_bytes())?;
                 let (place, version) = self.store(&mut shard, tag, found, record);
-                self.settle(index, shard, Some(place), wait);
+                self.complete_write(index, shard, Some(place), wait);
                 Ok(version)
             }
         }
@@ -404,7 +404,7 @@ impl Engine for MemoryHash {
             self.sweep(shard);
         }
         drop(shards);
-        self.settle_batch(written);
+        self.complete_batch(written);
         Ok(())
     }
 

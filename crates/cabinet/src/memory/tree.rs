@@ -213,7 +213,7 @@ impl MemoryTree {
 
     /// Ends a write: looks for expired records, and evicts down to the caps, sparing the record
     /// just written.
-    fn settle(&self, tree: &mut Tree, spare: Option<&[u8]>) {
+    fn complete_write(&self, tree: &mut Tree, spare: Option<&[u8]>) {
         self.sweep(tree);
         tree.evict(spare, &self.capacity);
     }
@@ -273,7 +273,7 @@ impl Engine for MemoryTree {
         let mut tree = locks::write(&self.tree, wait)?;
         self.check_record(&mut tree, &record)?;
         let version = tree.put(record, &self.capacity);
-        self.settle(&mut tree, Some(key));
+        self.complete_write(&mut tree, Some(key));
         Ok(version)
     }
 
@@ -292,14 +292,14 @@ impl Engine for MemoryTree {
             Change::Keep => Ok(0),
             Change::Remove => {
                 tree.remove(key, &self.capacity);
-                self.settle(&mut tree, None);
+                self.complete_write(&mut tree, None);
                 Ok(0)
             }
             Change::Put(value, meta) => {
                 let record = self.record(key, &value, meta)?;
                 self.check_record(&mut tree, &record)?;
                 let version = tree.put(record, &self.capacity);
-                self.settle(&mut tree, Some(key));
+                self.complete_write(&mut tree, Some(key));
                 Ok(version)
             }
         }
@@ -337,7 +337,7 @@ impl Engine for MemoryTree {
                 None => tree.remove(key, &self.capacity),
             }
         }
-        self.settle(&mut tree, None);
+        self.complete_write(&mut tree, None);
         Ok(())
     }
 

@@ -145,7 +145,7 @@ impl Shared {
             }
             state.note_access();
             let result = act(&mut state);
-            let is_divided = self.settle(&mut state);
+            let is_divided = self.complete_change(&mut state);
             drop(state);
             self.evict_for(wait);
             if is_divided {
@@ -251,7 +251,7 @@ impl Shared {
 
     /// Completes a change: divides a leaf that has become too large, and counts its bytes. Returns
     /// whether it was divided.
-    pub(super) fn settle(&self, state: &mut State) -> bool {
+    pub(super) fn complete_change(&self, state: &mut State) -> bool {
         let expires_at_ms = state.expires_at_ms;
         let mut is_divided = false;
         let Some(loaded) = state.loaded() else { return false };

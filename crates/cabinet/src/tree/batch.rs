@@ -65,7 +65,8 @@ impl Shared {
                 place.map_or(0, |place| leaf_of[place])
             };
             let result = self.write_locked(batch, &handles, &mut states, &leaf_of);
-            let divided = states.iter_mut().filter_map(|state| self.settle(state).then_some(()));
+            let divided =
+                states.iter_mut().filter_map(|state| self.complete_change(state).then_some(()));
             let is_divided = divided.count() > 0;
             drop(states);
             self.evict();

@@ -79,7 +79,7 @@ impl Shared {
                 let group = self.group(&mut state, &key);
                 self.make(&mut state, Operation::Remove(0), group, &key, &[], Meta::NONE)?;
             }
-            self.settle(&mut state);
+            self.complete_change(&mut state);
             // The bounds of a locked leaf do not change.
             from = self.upper_of(from.as_deref());
             drop(state);

@@ -488,7 +488,7 @@ impl Shared {
         }
         let removed = before.saturating_sub(state.records());
         self.cap.evicted.fetch_add(removed as u64, Ordering::Relaxed);
-        self.settle(state);
+        self.complete_change(state);
         Ok(())
     }
 }

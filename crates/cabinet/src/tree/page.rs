@@ -367,7 +367,7 @@ impl Page {
         }
         let slot = self.push_cell(&entry);
         self.slots[index * 4..][..4].copy_from_slice(&slot.to_le_bytes());
-        self.settle();
+        self.reclaim_dead_bytes();
     }
 
     /// Takes records out.
@@ -377,7 +377,7 @@ impl Page {
         self.dead += bytes;
         self.heads.drain(range.start * 4..range.end * 4);
         self.slots.drain(range.start * 4..range.end * 4);
-        self.settle();
+        self.reclaim_dead_bytes();
     }
 
     /// Appends some of the records of a page all of whose keys are behind those of this one.
@@ -456,7 +456,7 @@ impl Page {
     }
 
     /// Gives dead bytes back once they are many.
-    fn settle(&mut self) {
+    fn reclaim_dead_bytes(&mut self) {
         if self.dead > DEAD_BYTES_MIN && self.dead > self.cells.len() / 2 {
             let view = self.view();
             let (mut cells, mut slots) = (Vec::new(), Vec::new());

@@ -112,7 +112,7 @@ fn step<S: Subject>(subject: &mut S, model: &mut Model, operation: &Operation) {
         }
         Operation::Crash => {
             subject.crash();
-            model.settle(subject.database());
+            model.resolve(subject.database());
             model.check_all(subject.database());
             subject.check();
         }
@@ -458,9 +458,9 @@ impl Model {
     }
 
     /// Learns what is left after a crash, which must be possible.
-    fn settle(&mut self, database: &Database) {
+    fn resolve(&mut self, database: &Database) {
         let found = all(database);
-        self.records = self.possible.settle(&found, self.time.now_ms());
+        self.records = self.possible.resolve(&found, self.time.now_ms());
         self.newest = found.values().map(|record| record.version).max().unwrap_or(0);
     }
 

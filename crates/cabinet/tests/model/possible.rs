@@ -52,10 +52,10 @@ impl Possible {
 
     /// Checks that what was found is possible, and answers what there is from now on. Records
     /// that have expired may be there or not.
-    pub(crate) fn settle(&mut self, found: &Records, now_ms: u64) -> Records {
+    pub(crate) fn resolve(&mut self, found: &Records, now_ms: u64) -> Records {
         let mut at: BTreeMap<u64, &Vec<u8>> = BTreeMap::new();
         let mut before: BTreeMap<u64, &Vec<u8>> = BTreeMap::new();
-        let mut settled = Records::new();
+        let mut resolved = Records::new();
         for (key, states) in &self.states {
             let found = found.get(key);
             let is_live = |record: &&Record| !record.meta.is_expired(now_ms);
@@ -78,7 +78,7 @@ impl Possible {
             let steps = states.iter().map(|state| state.step);
             before.extend(steps.filter(|step| *step > last).map(|step| (step, key)));
             if let Some(record) = matching.iter().find_map(|state| state.record.clone()) {
-                settled.insert(key.clone(), record);
+                resolved.insert(key.clone(), record);
             }
         }
         let unknown = found.keys().find(|key| !self.states.contains_key(*key));
@@ -88,8 +88,8 @@ impl Possible {
             assert_eq!(other, None, "it was changed together with {key:?}, which is there");
         }
         *self = Self::default();
-        self.note(&settled);
+        self.note(&resolved);
         self.acknowledge();
-        settled
+        resolved
     }
 }

@@ -57,7 +57,7 @@ fn a_copy_is_of_the_moment_that_was_chosen() {
         let database = open(&folder.path().join(format!("casket.{suffix}")));
         let copy = folder.path().join(format!("copy.{suffix}"));
         let mut asked = 0;
-        let mut take = |cut: &mut dyn FnMut() -> cabinet::Result<()>| {
+        let mut take = |copy: &mut dyn FnMut() -> cabinet::Result<()>| {
             asked += 1;
             if asked < 3 {
                 return Ok(false);
@@ -66,7 +66,7 @@ fn a_copy_is_of_the_moment_that_was_chosen() {
             let put =
                 |key, value| thread::scope(|scope| scope.spawn(|| database.put(key, value)).join());
             put(&b"1"[..], &b"before\0"[..]).expect("a thread")?;
-            cut()?;
+            copy()?;
             put(b"2", b"after\0").expect("a thread")?;
             Ok(true)
         };

@@ -59,15 +59,15 @@ fn of_two_copies_to_one_place_one_stays_and_the_other_is_refused() {
             copied.unwrap();
         });
         // It has found the place free, and lets the other one go ahead.
-        let cut: &mut SnapshotBarrier<'_> = &mut |cut| {
+        let barrier: &mut SnapshotBarrier<'_> = &mut |copy| {
             is_late.store(true, Ordering::Release);
             assert!(started.elapsed() < DEADLINE);
             if !is_copied.load(Ordering::Acquire) {
                 return Ok(false);
             }
-            cut().map(|()| true)
+            copy().map(|()| true)
         };
-        assert!(matches!(database.copy_at(&copy, cut), Err(Error::Io { .. })));
+        assert!(matches!(database.copy_at(&copy, barrier), Err(Error::Io { .. })));
     });
     let copied = Database::open_with(&copy, &options).unwrap();
     assert_eq!(copied.get(b"key").unwrap().unwrap(), b"value");

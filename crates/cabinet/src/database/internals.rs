@@ -84,10 +84,10 @@ impl Database {
         self.engine.maintenance().remove_expired(key, self.wait)
     }
 
-    /// As [`copy_to`](Self::copy_to), at a moment that `cut` chooses.
-    pub fn copy_at(&self, path: &Path, cut: &mut SnapshotBarrier<'_>) -> Result<()> {
+    /// As [`copy_to`](Self::copy_to), at a moment that `barrier` chooses.
+    pub fn copy_at(&self, path: &Path, barrier: &mut SnapshotBarrier<'_>) -> Result<()> {
         self.enter()?;
-        self.engine.persistence().copy_at(path, &mut |take| self.call(|| cut(take)))
+        self.engine.persistence().copy_at(path, &mut |take| self.call(|| barrier(take)))
     }
 
     /// Returns whether there is a cap, above which records that were not used lately are evicted.

@@ -37,16 +37,16 @@ struct Source {
 }
 
 impl Log {
-    /// Makes a log at `path` that holds all that was appended before `cut` called what it is given,
-    /// and nothing that was appended later.
+    /// Makes a log at `path` that holds all that was appended before `barrier` called what it is
+    /// given, and nothing that was appended later.
     pub(in crate::log) fn snapshot(
         &self,
         path: &Path,
-        cut: &mut SnapshotBarrier<'_>,
+        barrier: &mut SnapshotBarrier<'_>,
     ) -> Result<()> {
         let storage = self.segments.directory().storage();
         check_is_free(storage, path)?;
-        let (maintenance, sealed) = self.cut(cut)?;
+        let (maintenance, sealed) = self.seal_at_barrier(barrier)?;
         // Another copy may have been made there meanwhile.
         check_is_free(storage, path)?;
         // Before they have a second name, so that nothing of the copy changes.
@@ -68,19 +68,22 @@ impl Log {
         filled
     }
 
-    /// Seals the active segment when `cut` says so. No segment goes before the guard does.
-    fn cut(&self, cut: &mut SnapshotBarrier<'_>) -> Result<(MutexGuard<'_, ()>, Sealed)> {
+    /// Seals the active segment when `barrier` says so. No segment goes before the guard does.
+    fn seal_at_barrier(
+        &self,
+        barrier: &mut SnapshotBarrier<'_>,
+    ) -> Result<(MutexGuard<'_, ()>, Sealed)> {
         loop {
             let maintenance = self.maintenance.pause();
             let mut sealed = None;
-            if cut(&mut || {
+            if barrier(&mut || {
                 sealed = Some(self.seal()?);
                 Ok(())
             })? && let Some(sealed) = sealed
             {
                 return Ok((maintenance, sealed));
             }
-            // The thread for which `cut` waited may be waiting for this lock.
+            // The thread for which `barrier` waited may be waiting for this lock.
             MutexGuard::unlock_fair(maintenance);
         }
     }

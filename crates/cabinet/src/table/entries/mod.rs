@@ -7,10 +7,10 @@
 //!
 //! # Locks
 //!
-//! In the order in which they are taken: `flushing` (one flush at a time); `gate` (for reading by a
-//! thread that changes a row, until its changes are in memory; for writing, for a moment, by a
-//! flush, which so knows that all changes that the journal has by then are in memory); `state`. A
-//! thread that takes them may hold the table's `structure` and a stripe.
+//! In the order in which they are taken: `flushing` (one flush at a time); `write_gate` (for
+//! reading by a thread that changes a row, until its changes are in memory; for writing, for a
+//! moment, by a flush, which so knows that all changes that the journal has by then are in memory);
+//! `state`. A thread that takes them may hold the table's `structure` and a stripe.
 
 mod block;
 mod changes;
@@ -56,7 +56,7 @@ pub(super) struct Entries {
     budget_bytes_max: usize,
     is_capped: AtomicBool,
     flushing: Mutex<()>,
-    gate: RwLock<()>,
+    write_gate: RwLock<()>,
     state: Mutex<State>,
     /// Bytes that the changes take in memory.
     bytes: AtomicUsize,
@@ -123,7 +123,7 @@ impl Entries {
             budget_bytes_max,
             is_capped: AtomicBool::new(false),
             flushing: Mutex::new(()),
-            gate: RwLock::new(()),
+            write_gate: RwLock::new(()),
             state: Mutex::default(),
             bytes: AtomicUsize::new(0),
             noted_bytes: AtomicUsize::new(0),
@@ -180,7 +180,7 @@ impl Entries {
         if bytes > BATCH_BYTES_MAX {
             return Err(Error::BatchTooLong { bytes, max: BATCH_BYTES_MAX });
         }
-        let _gate = self.gate.read();
+        let _gate = self.write_gate.read();
         for row in rows.iter().filter(|row| !row.changes.is_empty()) {
             let sequence = self.next_sequence.fetch_add(1, Ordering::AcqRel);
             journal::note(&*self.engine, &mut batch, sequence, row.primary, row.before)?;
@@ -267,7 +267,7 @@ impl Entries {
 
     fn flush_locked(&self, _flushing: parking_lot::MutexGuard<'_, ()>) -> Result<()> {
         let (runs, before, bytes, noted_bytes) = {
-            let _gate = self.gate.write();
+            let _gate = self.write_gate.write();
             let mut state = self.state.lock();
             state.seal();
             state.in_flush = state.runs.len();
@@ -301,7 +301,7 @@ impl Entries {
     /// Forgets all changes, and lets `clear` remove the blocks and the journal.
     pub(super) fn clear(&self, clear: impl FnOnce() -> Result<()>) -> Result<()> {
         let _flushing = self.flushing.lock();
-        let _gate = self.gate.write();
+        let _gate = self.write_gate.write();
         clear()?;
         *self.state.lock() = State::default();
         self.bytes.store(0, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use crate::transfer::whole_file::Output;
 use anyhow::{Context, Result, anyhow, bail};
 use cabinet::legacy::{File, Item, Visit, is_legacy};
 use cabinet::name::Specification;
-use cabinet::{Damage, Database, Entry, Meta};
+use cabinet::{Damage, Database, Meta, RecordRef};
 use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -139,7 +139,7 @@ impl Source {
                 lines.item(&Item::Row { key, columns: &columns })
             });
         }
-        let mut write = |entry: Entry<'_>| {
+        let mut write = |entry: RecordRef<'_>| {
             lines.advance(1);
             lines.record(entry.key, entry.value, entry.meta)
         };

@@ -145,7 +145,7 @@ pub use kind::Kind;
 pub use log::LargeValue;
 pub use options::Options;
 pub use order::Order;
-pub use record::{Change, Entry, Meta, Record, Version};
+pub use record::{Change, Meta, Record, RecordRef, Version};
 pub use salvage::{Salvaged, salvage, salvage_as};
 pub use scan::Position;
 pub use transaction::Transaction;

@@ -25,7 +25,7 @@ impl Meta {
 
 /// A record that is borrowed from the database while a function looks at it.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
+pub struct RecordRef<'a> {
     /// The key.
     pub key: &'a [u8],
     /// The value, decompressed.
@@ -49,8 +49,8 @@ pub struct Record {
     pub version: Version,
 }
 
-impl From<Entry<'_>> for Record {
-    fn from(entry: Entry<'_>) -> Self {
+impl From<RecordRef<'_>> for Record {
+    fn from(entry: RecordRef<'_>) -> Self {
         Self {
             key: entry.key.to_vec(),
             value: entry.value.to_vec(),

@@ -6,7 +6,7 @@ use crate::log::record::{Kind, Record};
 use crate::log::remains::Remains;
 use crate::tree::{Signs, Target, TreeDatabase, order_of, rebuild};
 use crate::{
-    Compression, Damage, Database, Entry, Error, Order, Result, Side, Wait, compress, name,
+    Compression, Damage, Database, Error, Order, RecordRef, Result, Side, Wait, compress, name,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -100,7 +100,7 @@ fn salvage_in(
             salvaged.doubtful = rebuilt.doubtful;
             salvaged.unreadable = rebuilt.unreadable;
             let ordered = into.engine().as_ordered();
-            tree.each_record(&mut |Entry { key, value, meta, .. }| {
+            tree.each_record(&mut |RecordRef { key, value, meta, .. }| {
                 salvaged.changes += 1;
                 match ordered {
                     Some(ordered) => ordered.add(key, value, meta, Side::After, Wait::Block)?,

@@ -1,6 +1,6 @@
 //! Scans: positions in an iteration over records, and scans of all of them.
 
-use crate::{Entry, Error, Result};
+use crate::{Error, RecordRef, Result};
 use std::any::Any;
 use std::ops::ControlFlow;
 
@@ -39,14 +39,14 @@ pub enum Wanted {
 /// Function that a step of a scan calls for each record.
 pub enum Visitor<'v> {
     /// It gets whole records.
-    Records(&'v mut dyn FnMut(Entry<'_>)),
+    Records(&'v mut dyn FnMut(RecordRef<'_>)),
     /// It gets keys alone, so that values need not be read.
     Keys(&'v mut dyn FnMut(&[u8])),
 }
 
 impl Visitor<'_> {
     /// Runs a scan that reads whole records in any case.
-    pub fn of_records<T>(self, scan: impl FnOnce(&mut dyn FnMut(Entry<'_>)) -> T) -> T {
+    pub fn of_records<T>(self, scan: impl FnOnce(&mut dyn FnMut(RecordRef<'_>)) -> T) -> T {
         match self {
             Self::Records(visit) => scan(visit),
             Self::Keys(visit) => scan(&mut |entry| visit(entry.key)),
@@ -61,7 +61,7 @@ pub trait FullScan {
     /// Calls `visit` with some records, or none if the next ones have expired or were removed.
     /// Returns whether there may be more. A record that is changed or removed while the step goes
     /// on may be shown as it was.
-    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool>;
+    fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool>;
 
     /// As [`FullScan::step`], for keys alone.
     fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
@@ -89,8 +89,8 @@ impl IterationState {
 
 /// Makes steps of a scan, until one says that there are no more, or `visit` breaks.
 pub(crate) fn step_until_break(
-    mut step: impl FnMut(&mut dyn FnMut(Entry<'_>)) -> Result<bool>,
-    mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
+    mut step: impl FnMut(&mut dyn FnMut(RecordRef<'_>)) -> Result<bool>,
+    mut visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>,
 ) -> Result<()> {
     let mut flow = ControlFlow::Continue(());
     while flow.is_continue() {

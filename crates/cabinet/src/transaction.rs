@@ -8,9 +8,9 @@
 
 use crate::limits::BATCH_BYTES_MAX;
 use crate::{
-    Batch, BatchChange, Change, Database, Engine, Entry, Error, Family, FullScan, IterationState,
-    Maintenance, Meta, Options, Persistence, Position, Result, SnapshotBarrier, Version, Visitor,
-    Wait, Wanted,
+    Batch, BatchChange, Change, Database, Engine, Error, Family, FullScan, IterationState,
+    Maintenance, Meta, Options, Persistence, Position, RecordRef, Result, SnapshotBarrier, Version,
+    Visitor, Wait, Wanted,
 };
 use parking_lot::Mutex;
 use std::borrow::Cow;
@@ -186,12 +186,12 @@ impl Buffer {
         &self,
         state: &mut State,
         key: &[u8],
-        visit: impl FnOnce(Option<Entry<'_>>) -> T,
+        visit: impl FnOnce(Option<RecordRef<'_>>) -> T,
     ) -> Result<T> {
         match state.changes.get(key) {
             Some(Pending::Remove) => return Ok(visit(None)),
             Some(&Pending::Put { ref value, meta, version }) => {
-                return Ok(visit(Some(Entry { key, value, meta, version })));
+                return Ok(visit(Some(RecordRef { key, value, meta, version })));
             }
             None => {}
         }
@@ -212,7 +212,7 @@ impl Buffer {
 }
 
 impl Engine for Buffer {
-    fn read(&self, key: &[u8], _wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], _wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
         let key = &*self.target.engine().canonical_key(key)?;
         self.look(&mut self.state.lock(), key, |entry| entry.map(visit).is_some())
     }
@@ -226,7 +226,7 @@ impl Engine for Buffer {
         &self,
         key: &[u8],
         _wait: Wait,
-        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
         let key = &*self.target.engine().canonical_key(key)?;
         let mut state = self.state.lock();

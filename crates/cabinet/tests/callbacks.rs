@@ -2,7 +2,7 @@
 
 use cabinet::table::{IndexChange, IndexDescription, IndexKind, Query, Row, Table};
 use cabinet::{
-    Batch, Change, CursorPut, Database, Durability, Entry, Error, Meta, Position, Result, Side,
+    Batch, Change, CursorPut, Database, Durability, Error, Meta, Position, RecordRef, Result, Side,
 };
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -53,7 +53,7 @@ fn each_kind(test: impl Fn(&str, &Database, &Path)) {
 /// Every operation of a database that may fail.
 fn operations<'o>(database: &'o Database, folder: &'o Path) -> Vec<Operation<'o>> {
     let value = b"color\0green";
-    let keep = |_: Option<Entry<'_>>| (Change::Keep, ());
+    let keep = |_: Option<RecordRef<'_>>| (Change::Keep, ());
     let mut batch = Batch::new();
     batch.put(b"1", value, Meta::NONE);
     let copy = folder.join("copy");

@@ -347,7 +347,7 @@ fn on_a_disk_that_others_have_filled_no_writer_is_refused_while_something_can_be
             0 => database.put(&key(number), &value(number)).map(|_| puts += 1).unwrap(),
             1 => {
                 // It is asked once, also where it has to wait for space.
-                let mut decide = |_: Option<cabinet::Entry<'_>>| {
+                let mut decide = |_: Option<cabinet::RecordRef<'_>>| {
                     updates += 1;
                     cabinet::Change::Put(value(number), Meta::NONE)
                 };

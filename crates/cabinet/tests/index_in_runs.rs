@@ -546,7 +546,7 @@ fn compaction_reads_only_the_pages_that_may_have_keys_of_a_segment() {
     assert!((1..=40 * 2 * 4096).contains(&read) && read < index_bytes, "{read} {index_bytes}");
     for number in 0..2000u32 {
         let key = (RECORDS + number).to_be_bytes();
-        let is_right = &mut |entry: cabinet::Entry<'_>| {
+        let is_right = &mut |entry: cabinet::RecordRef<'_>| {
             assert_eq!(entry.value, [number as u8; 4000]);
         };
         assert!(database.read(&key, Wait::Block, is_right).unwrap());

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
 use cabinet::table::Row;
-use cabinet::{Database, Entry, Error, Meta, Position, Record, Side};
+use cabinet::{Database, Error, Meta, Position, Record, RecordRef, Side};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
 
@@ -31,7 +31,7 @@ fn key(number: u32) -> Vec<u8> {
 }
 
 /// Records that a visit of all shows, with how often.
-fn shown(visit: impl FnOnce(&mut dyn FnMut(Entry<'_>))) -> BTreeMap<(Vec<u8>, Vec<u8>), usize> {
+fn shown(visit: impl FnOnce(&mut dyn FnMut(RecordRef<'_>))) -> BTreeMap<(Vec<u8>, Vec<u8>), usize> {
     let mut shown = BTreeMap::new();
     visit(&mut |entry| *shown.entry((entry.key.to_vec(), entry.value.to_vec())).or_default() += 1);
     shown
@@ -60,14 +60,14 @@ fn a_visit_in_any_order_shows_the_records_of_any_other_once() {
                 database = open(&folder, &format!("{name}{mode}"));
             }
             let in_order = shown(|visit| {
-                let visit = |entry: Entry<'_>| {
+                let visit = |entry: RecordRef<'_>| {
                     visit(entry);
                     ControlFlow::Continue(())
                 };
                 database.for_each(visit).unwrap();
             });
             let in_any_order = shown(|visit| {
-                let visit = |entry: Entry<'_>| {
+                let visit = |entry: RecordRef<'_>| {
                     visit(entry);
                     ControlFlow::Continue(())
                 };
@@ -77,7 +77,7 @@ fn a_visit_in_any_order_shows_the_records_of_any_other_once() {
             assert!(in_any_order.values().all(|count| *count == 1), "{name}{mode}");
             assert!(in_any_order == in_order, "{name}{mode}");
             let mut count = 0;
-            let visit = |_: Entry<'_>| {
+            let visit = |_: RecordRef<'_>| {
                 count += 1;
                 if count < 10 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             };

@@ -5,7 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
 use cabinet::table::{IndexDescription, IndexKind, Row};
-use cabinet::{Entry, Meta};
+use cabinet::{Meta, RecordRef};
 use cluster::{ClusterStore, CopiedIndexes, CopiedRecord, CopyIn, CopyOut, CopyState, Name, Stage};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,8 +27,8 @@ fn make(keyspace: &str) -> (Name, std::sync::Arc<ClusterStore>) {
     (name, store)
 }
 
-fn entry<'e>(key: &'e [u8], value: &'e [u8], meta: Meta) -> Entry<'e> {
-    Entry { key, value, meta, version: 0 }
+fn entry<'e>(key: &'e [u8], value: &'e [u8], meta: Meta) -> RecordRef<'e> {
+    RecordRef { key, value, meta, version: 0 }
 }
 
 /// Copies rows with a word and a number each.

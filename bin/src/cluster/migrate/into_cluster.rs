@@ -7,7 +7,7 @@ use crate::transfer::progress::Progress;
 use ::cluster::{ClusterStore, CopyIn, CopyState, Name, Stage};
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::name::Specification;
-use cabinet::{Database, Entry, Meta, Order, Position, Record};
+use cabinet::{Database, Meta, Order, Position, Record, RecordRef};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -253,7 +253,7 @@ impl Copy<'_> {
     }
 }
 
-fn entry(record: &Record) -> Entry<'_> {
+fn entry(record: &Record) -> RecordRef<'_> {
     let Record { key, value, meta, version } = record;
-    Entry { key, value, meta: *meta, version: *version }
+    RecordRef { key, value, meta: *meta, version: *version }
 }

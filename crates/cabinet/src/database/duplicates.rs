@@ -2,7 +2,7 @@
 
 use super::{Database, check_key, check_value};
 use crate::engine::ordered::ordered;
-use crate::{Cursor, Entry, Family, Meta, Order, Result, Seek, Side, Version};
+use crate::{Cursor, Family, Meta, Order, RecordRef, Result, Seek, Side, Version};
 
 impl Database {
     /// Returns the order of the keys, or `None` if the database does not keep them in order.
@@ -48,7 +48,7 @@ impl Database {
         &self,
         key: &[u8],
         index: usize,
-        visit: impl FnOnce(Entry<'_>) -> T,
+        visit: impl FnOnce(RecordRef<'_>) -> T,
     ) -> Result<Option<T>> {
         self.enter()?;
         check_key(key)?;

@@ -2,7 +2,7 @@
 //! engines, scans in steps, expiry by the caller, copies at a moment of the caller's.
 
 use super::{Database, ScanCursor, check_key};
-use crate::{Engine, Entry, ExpiredKeys, Result, SnapshotBarrier, Wanted, reentry};
+use crate::{Engine, ExpiredKeys, RecordRef, Result, SnapshotBarrier, Wanted, reentry};
 #[cfg(feature = "table")]
 use crate::{Error, table::RowView};
 use std::borrow::Cow;
@@ -29,10 +29,10 @@ impl Database {
     pub fn read_each(
         &self,
         mut keys: &[&[u8]],
-        mut visit: impl FnMut(Result<Option<Entry<'_>>>) -> ControlFlow<()>,
+        mut visit: impl FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()>,
     ) -> Result<()> {
         self.enter()?;
-        let mut visit = |found: Result<Option<Entry<'_>>>| self.call(|| visit(found));
+        let mut visit = |found: Result<Option<RecordRef<'_>>>| self.call(|| visit(found));
         loop {
             // The engine gets valid keys only.
             let invalid = keys.iter().position(|key| check_key(key).is_err());

@@ -2,7 +2,7 @@
 //! are longer, and holds no lock afterwards, so writers are not delayed.
 
 use super::{Database, ScanCursor};
-use crate::{Entry, Error, Order, Position, Record, Result, Wanted, deadline};
+use crate::{Error, Order, Position, Record, RecordRef, Result, Wanted, deadline};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
@@ -82,7 +82,7 @@ impl Records<'_> {
     /// Reads the next records. After an error the source has ended.
     fn fill(&mut self) -> Result<()> {
         let mut is_past = false;
-        let take = |entry: Entry<'_>| match self.limits.side(entry.key) {
+        let take = |entry: RecordRef<'_>| match self.limits.side(entry.key) {
             Ordering::Less => {}
             Ordering::Equal => self.ready.push_back(entry.into()),
             Ordering::Greater => is_past = true,

@@ -1,7 +1,7 @@
 //! Reading single records.
 
 use super::{Database, check_key};
-use crate::{Entry, LargeValue, Result};
+use crate::{LargeValue, RecordRef, Result};
 
 impl Database {
     /// Returns the value of a key.
@@ -10,7 +10,7 @@ impl Database {
     }
 
     /// Calls `visit` with the record of a key. Returns its result; `None` if there is no record.
-    pub fn read<T>(&self, key: &[u8], visit: impl FnOnce(Entry<'_>) -> T) -> Result<Option<T>> {
+    pub fn read<T>(&self, key: &[u8], visit: impl FnOnce(RecordRef<'_>) -> T) -> Result<Option<T>> {
         self.lend(key, |entry| self.call(|| visit(entry)))
     }
 
@@ -19,7 +19,7 @@ impl Database {
     pub(super) fn lend<T>(
         &self,
         key: &[u8],
-        visit: impl FnOnce(Entry<'_>) -> T,
+        visit: impl FnOnce(RecordRef<'_>) -> T,
     ) -> Result<Option<T>> {
         self.enter()?;
         check_key(key)?;

@@ -2,7 +2,7 @@
 
 use super::Database;
 use crate::scan::step_until_break;
-use crate::{Entry, FullScan, Order, Position, Result, Wanted, deadline};
+use crate::{FullScan, Order, Position, RecordRef, Result, Wanted, deadline};
 use std::ops::ControlFlow;
 
 /// Scan of all records in steps, see [`Database::full_scan`]. A record that exists throughout is
@@ -14,7 +14,7 @@ pub struct ScanCursor<'d> {
 
 impl ScanCursor<'_> {
     /// Calls `visit` with some records, perhaps none. Returns whether there may be more.
-    pub fn step(&mut self, mut visit: impl FnMut(Entry<'_>)) -> Result<bool> {
+    pub fn step(&mut self, mut visit: impl FnMut(RecordRef<'_>)) -> Result<bool> {
         self.database.enter()?;
         deadline::check()?;
         // Once per step: once per record, it was a seventh of the time of a scan.
@@ -62,7 +62,7 @@ impl Database {
     /// Calls `visit` with each record until it breaks, in the order that is fastest for the kind
     /// of database; in a tree that is the order of keys. A record that exists throughout is visited
     /// once. Writers are not delayed.
-    pub fn for_each(&self, visit: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()> {
+    pub fn for_each(&self, visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>) -> Result<()> {
         self.each_of(self.begin_scan(Wanted::Records)?, visit)
     }
 
@@ -70,7 +70,7 @@ impl Database {
     /// than memory, a tree is read as it lies on the disk, and not in the order of keys.
     pub fn for_each_in_any_order(
         &self,
-        visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
+        visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         self.enter()?;
         let scan = self.engine.full_scan(Wanted::Records, false)?;
@@ -80,7 +80,7 @@ impl Database {
     fn each_of(
         &self,
         mut cursor: ScanCursor<'_>,
-        visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
+        visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         step_until_break(|take| cursor.step(take), visit)
     }
@@ -152,7 +152,7 @@ impl Database {
     pub fn find(&self, pattern: &[u8], max: Option<usize>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let max = max.unwrap_or(usize::MAX);
         let mut found = Vec::new();
-        let mut take = |entry: Entry<'_>| {
+        let mut take = |entry: RecordRef<'_>| {
             if found.len() < max {
                 found.push((entry.key.to_vec(), entry.value.to_vec()));
             }
@@ -167,7 +167,7 @@ impl Database {
     pub fn for_each_match(
         &self,
         pattern: &[u8],
-        mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
+        mut visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let pattern = crate::pattern::compile(pattern)?;
         self.for_each(|entry| {
@@ -180,7 +180,7 @@ impl Database {
     pub fn scan(
         &self,
         from: &Position,
-        mut visit: impl FnMut(Entry<'_>),
+        mut visit: impl FnMut(RecordRef<'_>),
     ) -> Result<Option<Position>> {
         self.enter()?;
         self.call(|| self.engine.scan_records(from, &mut visit))

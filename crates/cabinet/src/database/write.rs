@@ -4,7 +4,7 @@ use super::{Database, check_key, check_value};
 use crate::limits::VALUE_BYTES_MAX;
 #[cfg(feature = "table")]
 use crate::table::Row;
-use crate::{Batch, BatchChange, Change, Entry, Error, Meta, Result, Version};
+use crate::{Batch, BatchChange, Change, Error, Meta, RecordRef, Result, Version};
 
 /// Outcome of [`Database::compare_and_swap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl Database {
     pub fn modify<T>(
         &self,
         key: &[u8],
-        decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+        decide: impl FnMut(Option<RecordRef<'_>>) -> (Change, T),
     ) -> Result<T> {
         self.modify_versioned(key, decide).map(|(answer, _)| answer)
     }
@@ -161,7 +161,7 @@ impl Database {
     pub(super) fn update<T>(
         &self,
         key: &[u8],
-        decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+        decide: impl FnMut(Option<RecordRef<'_>>) -> (Change, T),
     ) -> Result<T> {
         self.update_versioned(key, decide).map(|(answer, _)| answer)
     }
@@ -170,7 +170,7 @@ impl Database {
     pub fn modify_versioned<T>(
         &self,
         key: &[u8],
-        mut decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+        mut decide: impl FnMut(Option<RecordRef<'_>>) -> (Change, T),
     ) -> Result<(T, Version)> {
         self.update_versioned(key, |entry| self.call(|| decide(entry)))
     }
@@ -179,7 +179,7 @@ impl Database {
     pub(super) fn update_versioned<T>(
         &self,
         key: &[u8],
-        mut decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+        mut decide: impl FnMut(Option<RecordRef<'_>>) -> (Change, T),
     ) -> Result<(T, Version)> {
         self.enter_to_write()?;
         check_key(key)?;

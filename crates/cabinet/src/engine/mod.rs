@@ -17,8 +17,8 @@ pub use ordered::{Eviction, Ordered, PlaceChange, Seek, Side};
 pub(crate) use steps::Steps;
 
 use crate::{
-    Batch, Change, Entry, FullScan, IterationState, LargeValue, Meta, Order, Persistence, Position,
-    Result, Version, Visitor, Wait, Wanted,
+    Batch, Change, FullScan, IterationState, LargeValue, Meta, Order, Persistence, Position,
+    RecordRef, Result, Version, Visitor, Wait, Wanted,
 };
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -40,7 +40,7 @@ pub enum Family<'e> {
 /// One open database. All methods may be called from any thread at once.
 pub trait Engine: Send + Sync {
     /// Calls `visit` with the live record of a key. Returns whether there was one.
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool>;
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool>;
 
     /// Opens the value of a key for reading in pieces, if it has `bytes_min` bytes or more and is
     /// stored in one piece on the disk. Otherwise returns `None`, and [`Engine::read`] reads it.
@@ -63,7 +63,7 @@ pub trait Engine: Send + Sync {
         &self,
         keys: &[&[u8]],
         wait: Wait,
-        visit: &mut dyn FnMut(Result<Option<Entry<'_>>>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         self.prefetch(keys);
         for key in keys {
@@ -86,7 +86,7 @@ pub trait Engine: Send + Sync {
         &self,
         key: &[u8],
         wait: Wait,
-        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version>;
 
     /// Applies all of a batch or, also across a crash, nothing of it. Fails with
@@ -139,7 +139,7 @@ impl<'e> dyn Engine + 'e {
     pub fn scan_records(
         &self,
         from: &Position,
-        visit: &mut dyn FnMut(Entry<'_>),
+        visit: &mut dyn FnMut(RecordRef<'_>),
     ) -> Result<Option<Position>> {
         self.scan(from, Visitor::Records(visit))
     }

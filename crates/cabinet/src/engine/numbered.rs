@@ -1,6 +1,6 @@
 //! Operations on a database whose keys are ids, in addition to those on any database.
 
-use crate::{Entry, Result};
+use crate::{RecordRef, Result};
 use std::ops::{ControlFlow, RangeInclusive};
 
 /// A database of records with ids: numbers from 1 on.
@@ -39,7 +39,7 @@ pub trait Numbered {
     fn for_each_in(
         &self,
         ids: RangeInclusive<u64>,
-        visit: &mut dyn FnMut(Entry<'_>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(RecordRef<'_>) -> ControlFlow<()>,
     ) -> Result<()>;
 
     /// Visits the keys with these ids, in the order of ids, until `visit` breaks.

@@ -3,7 +3,7 @@
 //! A key may have several values, its duplicates, which are numbered from 0 on in the order in
 //! which they stand. A method that does not mention duplicates means the first one.
 
-use crate::{Engine, Entry, Error, FullScan, Meta, Order, Result, Version, Wait};
+use crate::{Engine, Error, FullScan, Meta, Order, RecordRef, Result, Version, Wait};
 use std::ops::Range;
 
 /// Position of a new duplicate among those of its key.
@@ -65,7 +65,12 @@ pub trait Ordered: Engine {
     fn add(&self, key: &[u8], value: &[u8], meta: Meta, side: Side, wait: Wait) -> Result<Version>;
 
     /// Shows all duplicates of a key, in order; answers how many there are.
-    fn read_all(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<usize>;
+    fn read_all(
+        &self,
+        key: &[u8],
+        wait: Wait,
+        visit: &mut dyn FnMut(RecordRef<'_>),
+    ) -> Result<usize>;
 
     /// Removes all duplicates of a key; answers how many there were.
     fn remove_all(&self, key: &[u8], wait: Wait) -> Result<usize>;
@@ -76,7 +81,7 @@ pub trait Ordered: Engine {
         &self,
         seek: Seek<'_>,
         wait: Wait,
-        visit: &mut dyn FnMut(Entry<'_>, usize),
+        visit: &mut dyn FnMut(RecordRef<'_>, usize),
     ) -> Result<bool>;
 
     /// Returns the key at which the keys go on after those that are kept together with this one,

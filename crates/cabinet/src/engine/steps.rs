@@ -1,7 +1,7 @@
 //! Scan of all records by the steps of [`Engine::scan`].
 
 use super::Engine;
-use crate::{Entry, FullScan, Position, Result, Visitor};
+use crate::{FullScan, Position, RecordRef, Result, Visitor};
 
 /// Scan of an engine that has no faster order than that of its positions.
 pub(crate) struct Steps<'e, E: ?Sized> {
@@ -22,7 +22,7 @@ impl<'e, E: Engine + ?Sized> Steps<'e, E> {
 }
 
 impl<E: Engine + ?Sized> FullScan for Steps<'_, E> {
-    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+    fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
         self.step_with(Visitor::Records(visit))
     }
 

@@ -21,8 +21,8 @@ use crate::io::Storage;
 use crate::keyed::{EngineHandle, Index, KeyedEngine, Place, Table as _};
 use crate::log::{EngineParameters, StoredKind};
 use crate::{
-    Batch, Change, Compression, Engine, Entry, Error, ExpiredKeys, Family, FullScan, Maintenance,
-    Meta, Numbered, Options, Persistence, Position, Result, Version, Visitor, Wait, Wanted,
+    Batch, Change, Compression, Engine, Error, ExpiredKeys, Family, FullScan, Maintenance, Meta,
+    Numbered, Options, Persistence, Position, RecordRef, Result, Version, Visitor, Wait, Wanted,
 };
 use id::{Key, Text};
 use pages::{Directory, Pages, page_of, shard_of};
@@ -167,9 +167,9 @@ impl FixedDatabase {
         &self,
         id: u64,
         wait: Wait,
-        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
-        let mut decide = |entry: Option<Entry<'_>>| self.cut_change(decide(entry));
+        let mut decide = |entry: Option<RecordRef<'_>>| self.cut_change(decide(entry));
         self.engine.update(place_of(id), Text::of(id).as_bytes(), wait, &mut decide)
     }
 
@@ -179,7 +179,7 @@ impl FixedDatabase {
         edge: Key,
         key: &[u8],
         wait: Wait,
-        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
         let mut next = self.edge(edge, wait)?;
         while let Some(id) = next {
@@ -206,7 +206,7 @@ impl FixedDatabase {
         beyond: Key,
         key: &[u8],
         wait: Wait,
-        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
         loop {
             let id = self.check(self.beyond(beyond, wait)?, key)?;
@@ -250,7 +250,7 @@ impl FixedDatabase {
         let mut from = Position::Start;
         loop {
             let mut long = Vec::new();
-            let mut note = |entry: Entry<'_>| {
+            let mut note = |entry: RecordRef<'_>| {
                 if self.cut(entry.value).len() < entry.value.len() {
                     long.extend(id::parse_canonical(entry.key));
                 }
@@ -318,7 +318,7 @@ impl FixedDatabase {
 }
 
 impl Engine for FixedDatabase {
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
         let edge = match Key::parse(key) {
             Key::Id(id) => {
                 let place = place_of(self.check(id, key)?);
@@ -361,7 +361,7 @@ impl Engine for FixedDatabase {
         &self,
         key: &[u8],
         wait: Wait,
-        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
         match Key::parse(key) {
             Key::Id(id) => self.update_id(self.check(id, key)?, wait, decide),

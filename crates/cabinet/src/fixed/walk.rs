@@ -4,7 +4,7 @@ use super::interval::Interval;
 use super::pages::{first_of, page_of, shard_of};
 use super::{FixedDatabase, FixedIndex, Key};
 use crate::keyed::Stretch;
-use crate::{Entry, Numbered, Position, Result, Wait, deadline, reentry};
+use crate::{Numbered, Position, RecordRef, Result, Wait, deadline, reentry};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::atomic::Ordering;
 
@@ -176,7 +176,7 @@ impl Numbered for FixedDatabase {
     fn for_each_in(
         &self,
         ids: RangeInclusive<u64>,
-        visit: &mut dyn FnMut(Entry<'_>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(RecordRef<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let engine_id = reentry::engine_id_of(self);
         reentry::check(engine_id)?;

@@ -11,8 +11,8 @@ use crate::io::Storage;
 use crate::keyed::{EngineHandle, GROUP_KEYS_MAX, Index, Place, Stretch, Table as _};
 use crate::log::{EngineParameters, Location, StoredKind};
 use crate::{
-    Batch, Change, Engine, Entry, ExpiredKeys, Family, FullScan, IterationState, LargeValue,
-    Maintenance, Meta, Options, Persistence, Position, Result, Version, Visitor, Wait, Wanted,
+    Batch, Change, Engine, ExpiredKeys, Family, FullScan, IterationState, LargeValue, Maintenance,
+    Meta, Options, Persistence, Position, RecordRef, Result, Version, Visitor, Wait, Wanted,
 };
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -191,7 +191,7 @@ impl HashDatabase {
 }
 
 impl Engine for HashDatabase {
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
         self.engine.read(self.engine.index.place_of(key), key, wait, visit)
     }
 
@@ -209,7 +209,7 @@ impl Engine for HashDatabase {
         &self,
         keys: &[&[u8]],
         wait: Wait,
-        visit: &mut dyn FnMut(Result<Option<Entry<'_>>>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         for keys in keys.chunks(GROUP_KEYS_MAX) {
             self.engine.read_group(&self.places_of(keys)[..keys.len()], keys, wait, visit)?;
@@ -225,7 +225,7 @@ impl Engine for HashDatabase {
         &self,
         key: &[u8],
         wait: Wait,
-        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
         self.engine.update(self.engine.index.place_of(key), key, wait, decide)
     }

@@ -27,7 +27,7 @@ use crate::log::{
     Check, Location, Lsn, Next, PausedReader, RECORD_BATCH_BYTES, Reader, RecordBatch, Segment,
     Segments,
 };
-use crate::{Entry, FullScan, Result, Wait};
+use crate::{FullScan, RecordRef, Result, Wait};
 use std::sync::Arc;
 
 /// Records that a step looks at, about.
@@ -58,7 +58,7 @@ const LARGE_RECORD_BYTES: u64 = 16 << 10;
 
 /// Function that a step calls for each record.
 pub(super) enum Visitor<'v> {
-    Entries(&'v mut dyn FnMut(Entry<'_>)),
+    Entries(&'v mut dyn FnMut(RecordRef<'_>)),
     Keys(&'v mut dyn FnMut(&[u8])),
 }
 
@@ -147,7 +147,7 @@ impl<I: Index> KeyedEngine<I> {
 }
 
 impl<I: Index> FullScan for LogScan<'_, I> {
-    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+    fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
         self.some(&mut Visitor::Entries(visit))
     }
 

@@ -10,7 +10,7 @@
 
 use super::{Index, KeyedEngine, Place, Table as _};
 use crate::log::{Check, Location, Segments, peek_record};
-use crate::{Compression, Entry, Result, Wait};
+use crate::{Compression, RecordRef, Result, Wait};
 use std::ops::ControlFlow;
 
 /// Most keys that are read together: about as many as a processor has cache misses in flight.
@@ -41,7 +41,7 @@ impl<I: Index> KeyedEngine<I> {
         places: &[Place<I>],
         keys: &[&[u8]],
         wait: Wait,
-        visit: &mut dyn FnMut(Result<Option<Entry<'_>>>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         // Loaded before the set, so that a change in between is noticed.
         let changes = self.log.segment_changes();
@@ -122,7 +122,7 @@ impl<I: Index> KeyedEngine<I> {
         location: Location,
         key: &[u8],
         wait: Wait,
-        visit: &mut dyn FnMut(Result<Option<Entry<'_>>>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()>,
     ) -> Option<ControlFlow<()>> {
         let salt = self.log.database_id().salt;
         let read = peek_record(segments, salt, location, wait, Check::Whole, |record| {
@@ -132,7 +132,7 @@ impl<I: Index> KeyedEngine<I> {
             }
             self.note_access(segments, location);
             let (value, meta, version) = (record.value, record.meta, record.sequence);
-            Some(visit(Ok(Some(Entry { key: record.key, value, meta, version }))))
+            Some(visit(Ok(Some(RecordRef { key: record.key, value, meta, version }))))
         });
         read.ok()??
     }
@@ -144,7 +144,7 @@ impl<I: Index> KeyedEngine<I> {
         place: Place<I>,
         key: &[u8],
         wait: Wait,
-        visit: &mut dyn FnMut(Result<Option<Entry<'_>>>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let mut flow = ControlFlow::Continue(());
         match self.read(place, key, wait, &mut |entry| flow = visit(Ok(Some(entry)))) {
@@ -183,7 +183,7 @@ mod tests {
         index.place_of_name(index.name(key).unwrap())
     }
 
-    fn found(read: Result<Option<Entry<'_>>>) -> Found {
+    fn found(read: Result<Option<RecordRef<'_>>>) -> Found {
         match read {
             Ok(Some(entry)) => Found::Record(entry.value.to_vec(), entry.meta, entry.version),
             Ok(None) => Found::Nothing,

@@ -376,7 +376,7 @@ mod tests {
             // Writers go on, and records are removed.
             put(&database, others[moves], b"");
             let removed = others[moves + 1];
-            let remove = &mut |_: Option<crate::Entry<'_>>| Change::Remove;
+            let remove = &mut |_: Option<crate::RecordRef<'_>>| Change::Remove;
             database.update(&removed.to_be_bytes(), Wait::Block, remove).unwrap();
             met.extend(rest(&database, &mut iteration));
             met.sort_unstable();

@@ -45,7 +45,7 @@ use crate::log::{
     Check, LargeValue, Location, Log, Lsn, Pressure, Purpose, Segments, Usage, with_record,
 };
 use crate::sync::Mutex;
-use crate::{Change, Clock, Compression, Entry, Error, Meta, Result, Version, Wait};
+use crate::{Change, Clock, Compression, Error, Meta, RecordRef, Result, Version, Wait};
 use alive::Alive;
 use backoff::Backoff;
 use parking_lot::RwLockReadGuard;
@@ -429,7 +429,7 @@ impl<I: Index> KeyedEngine<I> {
         place: Place<I>,
         key: &[u8],
         wait: Wait,
-        visit: &mut dyn FnMut(Entry<'_>),
+        visit: &mut dyn FnMut(RecordRef<'_>),
     ) -> Result<bool> {
         let (segments, locations) = self.locations(place, wait)?;
         let mut damage = None;
@@ -550,7 +550,7 @@ impl<I: Index> KeyedEngine<I> {
         place: Place<I>,
         key: &[u8],
         wait: Wait,
-        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
         // The decision that met a full disk, and the version it was made of: `decide` runs once.
         let mut decided: Option<(Option<Version>, Change)> = None;
@@ -683,7 +683,7 @@ impl<I: Index> KeyedEngine<I> {
     pub(crate) fn visit_entries(
         &self,
         stretch: &Stretch<I>,
-        visit: &mut dyn FnMut(Entry<'_>),
+        visit: &mut dyn FnMut(RecordRef<'_>),
     ) -> Result<()> {
         self.announce(stretch);
         let segments = &stretch.segments;
@@ -808,15 +808,15 @@ fn lend(
     record: &Record<'_>,
     segments: &Segments,
     location: Location,
-    visit: &mut dyn FnMut(Entry<'_>),
+    visit: &mut dyn FnMut(RecordRef<'_>),
 ) -> Result<()> {
     let (key, meta, version) = (record.key, record.meta, record.sequence);
     if record.compression == Compression::None {
-        visit(Entry { key, value: record.value, meta, version });
+        visit(RecordRef { key, value: record.value, meta, version });
         return Ok(());
     }
     let value = &decompressed(record, segments, location)?;
-    visit(Entry { key, value, meta, version });
+    visit(RecordRef { key, value, meta, version });
     Ok(())
 }
 

@@ -28,8 +28,8 @@ use super::expiry::SEARCHES;
 use super::record::Record;
 use super::shard::Shard;
 use crate::{
-    Batch, BatchChange, Change, Engine, Entry, Error, ExpiredKeys, Family, Maintenance, Meta,
-    Options, Persistence, Position, Result, SnapshotBarrier, Version, Visitor, Wait, locks,
+    Batch, BatchChange, Change, Engine, Error, ExpiredKeys, Family, Maintenance, Meta, Options,
+    Persistence, Position, RecordRef, Result, SnapshotBarrier, Version, Visitor, Wait, locks,
     reentry,
 };
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -235,7 +235,7 @@ impl MemoryHash {
     fn scan_records(
         &self,
         from: &Position,
-        visit: &mut dyn FnMut(Entry<'_>),
+        visit: &mut dyn FnMut(RecordRef<'_>),
     ) -> Result<Option<Position>> {
         let start = match from {
             Position::Start => 0,
@@ -276,7 +276,7 @@ impl MemoryHash {
 }
 
 impl Engine for MemoryHash {
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
         let (index, tag) = self.place(key);
         let shard = locks::read(&self.shards[index].0, wait)?;
         let Some(place) = shard.find(tag, key) else { return Ok(false) };
@@ -312,7 +312,7 @@ impl Engine for MemoryHash {
         &self,
         key: &[u8],
         wait: Wait,
-        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
         let (index, tag) = self.place(key);
         let mut shard = locks::write(&self.shards[index].0, wait)?;

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::compress::{compress, decompress};
-use crate::{Compression, Entry, Error, Meta, Result, Version};
+use crate::{Compression, Error, Meta, RecordRef, Result, Version};
 use std::borrow::Cow;
 use std::path::PathBuf;
 
@@ -106,9 +106,9 @@ impl Record {
     }
 
     /// Lends the record to `visit`.
-    pub(super) fn lend<T>(&self, visit: impl FnOnce(Entry<'_>) -> T) -> Result<T> {
+    pub(super) fn lend<T>(&self, visit: impl FnOnce(RecordRef<'_>) -> T) -> Result<T> {
         let value = self.value()?;
-        Ok(visit(Entry {
+        Ok(visit(RecordRef {
             key: self.key(),
             value: &value,
             meta: self.meta(),

@@ -14,8 +14,9 @@ use super::copy::copy_records;
 use super::expiry::{Expiries, LOOKS_PER_WRITE, SEARCHES};
 use super::record::Record;
 use crate::{
-    Batch, BatchChange, Change, Clock, Engine, Entry, Error, ExpiredKeys, Family, Maintenance,
-    Meta, Options, Persistence, Position, Result, SnapshotBarrier, Version, Visitor, Wait, locks,
+    Batch, BatchChange, Change, Clock, Engine, Error, ExpiredKeys, Family, Maintenance, Meta,
+    Options, Persistence, Position, RecordRef, Result, SnapshotBarrier, Version, Visitor, Wait,
+    locks,
 };
 use parking_lot::RwLock;
 use std::borrow::Borrow;
@@ -222,7 +223,7 @@ impl MemoryTree {
     fn scan_records(
         &self,
         from: &Position,
-        visit: &mut dyn FnMut(Entry<'_>),
+        visit: &mut dyn FnMut(RecordRef<'_>),
     ) -> Result<Option<Position>> {
         let from = match from {
             Position::Start => &[][..],
@@ -253,7 +254,7 @@ impl MemoryTree {
 }
 
 impl Engine for MemoryTree {
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
         let tree = locks::read(&self.tree, wait)?;
         let Some(item) = tree.items.get(key) else { return Ok(false) };
         if !self.is_live(item.record.meta()) {
@@ -281,7 +282,7 @@ impl Engine for MemoryTree {
         &self,
         key: &[u8],
         wait: Wait,
-        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
         let mut tree = locks::write(&self.tree, wait)?;
         let change = match self.live(&tree, key) {

@@ -7,8 +7,8 @@ use super::cursor::KeyRange;
 use super::write::RowChange;
 use super::{Row, RowView, Table, keys};
 use crate::{
-    Batch, BatchChange, Change, Engine, Entry, Error, Family, FullScan, Maintenance, Meta, Options,
-    Order, Ordered, Persistence, Position, Result, Version, Visitor, Wait, Wanted,
+    Batch, BatchChange, Change, Engine, Error, Family, FullScan, Maintenance, Meta, Options, Order,
+    Ordered, Persistence, Position, RecordRef, Result, Version, Visitor, Wait, Wanted,
 };
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ impl Table {
     pub(super) fn scan_rows(
         &self,
         from: &Position,
-        visit: &mut dyn FnMut(Entry<'_>),
+        visit: &mut dyn FnMut(RecordRef<'_>),
     ) -> Result<Option<Position>> {
         let range = KeyRange::of_prefix(vec![keys::ROWS]);
         let next = self.engine.scan_records(&beneath(from)?, &mut |entry| {
@@ -63,7 +63,7 @@ impl Table {
 
     fn version_of(&self, key: &[u8]) -> Result<Version> {
         let mut version = 0;
-        let mut note = |entry: Entry<'_>| version = entry.version;
+        let mut note = |entry: RecordRef<'_>| version = entry.version;
         self.engine.read(&keys::row(key), Wait::Block, &mut note)?;
         Ok(version)
     }
@@ -72,11 +72,11 @@ impl Table {
         &self,
         key: &[u8],
         wait: Wait,
-        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
         let (is_put, version) = self.change_version(key, wait, &mut |old| {
             let joined = old.map(|(row, version)| (row, row.to_joined(), version));
-            let entry = joined.as_ref().map(|(_, value, version)| Entry {
+            let entry = joined.as_ref().map(|(_, value, version)| RecordRef {
                 key,
                 value,
                 meta: Meta::NONE,
@@ -106,7 +106,7 @@ struct RowSteps<'t> {
 }
 
 impl FullScan for RowSteps<'_> {
-    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+    fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
         let Some(from) = self.next.take() else { return Ok(false) };
         self.next = self.table.scan_rows(&from, visit)?;
         Ok(self.next.is_some())
@@ -123,11 +123,11 @@ struct JoinedRows<'t> {
 }
 
 impl FullScan for JoinedRows<'_> {
-    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+    fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
         self.rows.step(&mut |entry| {
             let value = RowView::new(entry.value).to_joined();
             let (key, version) = (&entry.key[1..], entry.version);
-            visit(Entry { key, value: &value, meta: Meta::NONE, version });
+            visit(RecordRef { key, value: &value, meta: Meta::NONE, version });
         })
     }
 
@@ -176,10 +176,10 @@ fn above(position: Option<Position>, rows: &KeyRange) -> Option<Position> {
 }
 
 impl Engine for Table {
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
         self.engine.read(&keys::row(key), wait, &mut |entry| {
             let value = RowView::new(entry.value).to_joined();
-            visit(Entry { key, value: &value, meta: Meta::NONE, version: entry.version });
+            visit(RecordRef { key, value: &value, meta: Meta::NONE, version: entry.version });
         })
     }
 
@@ -201,7 +201,7 @@ impl Engine for Table {
         &self,
         key: &[u8],
         wait: Wait,
-        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
         if !key.is_empty() {
             return self.update_row(key, wait, decide);
@@ -230,7 +230,7 @@ impl Engine for Table {
             Visitor::Records(visit) => self.scan_rows(from, &mut |entry| {
                 let value = RowView::new(entry.value).to_joined();
                 let (key, version) = (&entry.key[1..], entry.version);
-                visit(Entry { key, value: &value, meta: Meta::NONE, version });
+                visit(RecordRef { key, value: &value, meta: Meta::NONE, version });
             }),
             Visitor::Keys(visit) => self.scan_primaries(from, visit),
         }

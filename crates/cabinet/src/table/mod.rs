@@ -58,7 +58,7 @@ pub use row::{Row, RowView};
 
 use crate::reentry;
 use crate::scan::step_until_break;
-use crate::{Durability, Engine, Entry, Error, Options, Position, Result, TreeDatabase, Wait};
+use crate::{Durability, Engine, Error, Options, Position, RecordRef, Result, TreeDatabase, Wait};
 use entries::{Entries, Flusher};
 use index::Index;
 use parking_lot::{Mutex, RwLock};
@@ -399,7 +399,7 @@ impl Table {
     ) -> Result<()> {
         self.enter()?;
         let mut scan = self.scan_all_rows(is_in_order);
-        let step = |take: &mut dyn FnMut(Entry<'_>)| {
+        let step = |take: &mut dyn FnMut(RecordRef<'_>)| {
             crate::deadline::check()?;
             scan.step(take)
         };

@@ -12,7 +12,7 @@
 //! ```
 
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::{Entry, Meta, Version, varint};
+use crate::{Meta, RecordRef, Version, varint};
 
 const HAS_EXPIRY: u8 = 1;
 const HAS_CLIENT_FLAGS: u8 = 2;
@@ -21,8 +21,8 @@ const HAS_CLIENT_FLAGS: u8 = 2;
 pub(super) const OVERHEAD_BYTES_MAX: usize = 1 + 3 + 5 + 8 + 8 + 4;
 
 /// Appends a record to the bytes.
-pub(super) fn encode(entry: &Entry<'_>, bytes: &mut Vec<u8>) {
-    let Entry { key, value, meta, version } = *entry;
+pub(super) fn encode(entry: &RecordRef<'_>, bytes: &mut Vec<u8>) {
+    let RecordRef { key, value, meta, version } = *entry;
     bytes.push(flags_of(meta));
     push_length(bytes, key.len());
     push_length(bytes, value.len());
@@ -73,7 +73,7 @@ fn optional_bytes(meta: Meta) -> usize {
 }
 
 /// Bytes that a record takes.
-pub(super) fn encoded_bytes(entry: &Entry<'_>) -> usize {
+pub(super) fn encoded_bytes(entry: &RecordRef<'_>) -> usize {
     let (key, value) = (entry.key.len(), entry.value.len());
     let optional = optional_bytes(entry.meta);
     1 + varint::len(key as u64) + varint::len(value as u64) + 8 + optional + key + value
@@ -81,7 +81,7 @@ pub(super) fn encoded_bytes(entry: &Entry<'_>) -> usize {
 
 /// The record that the bytes begin with, and how many it takes. `None` if there is none.
 #[inline]
-pub(super) fn decode(bytes: &[u8]) -> Option<(Entry<'_>, usize)> {
+pub(super) fn decode(bytes: &[u8]) -> Option<(RecordRef<'_>, usize)> {
     let (&flags, rest) = bytes.split_first()?;
     let (key_bytes, rest) = split_length(rest)?;
     let (value_bytes, rest) = split_length(rest)?;
@@ -102,7 +102,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(Entry<'_>, usize)> {
     }
     let (key, rest) = rest.split_at_checked(key_bytes)?;
     let (value, rest) = rest.split_at_checked(value_bytes)?;
-    let entry = Entry { key, value, meta, version: u64::from_le_bytes(*version) };
+    let entry = RecordRef { key, value, meta, version: u64::from_le_bytes(*version) };
     Some((entry, bytes.len() - rest.len()))
 }
 
@@ -136,7 +136,7 @@ mod tests {
             version: u64,
         ) {
             let meta = Meta { flags, expires_at_ms };
-            let entry = Entry { key: &key, value: &value, meta, version };
+            let entry = RecordRef { key: &key, value: &value, meta, version };
             let mut bytes = Vec::new();
             encode(&entry, &mut bytes);
             prop_assert_eq!(bytes.len(), encoded_bytes(&entry));
@@ -163,7 +163,7 @@ mod tests {
                 let meta = Meta { flags: flags[which], expires_at_ms: expiries[which] };
                 let version = which as u64 + 7;
                 let mut bytes = Vec::new();
-                encode(&Entry { key: &key, value: &values[which], meta, version }, &mut bytes);
+                encode(&RecordRef { key: &key, value: &values[which], meta, version }, &mut bytes);
                 bytes.push(9);
                 bytes
             });

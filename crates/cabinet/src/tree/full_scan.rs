@@ -24,7 +24,7 @@ use super::leaf::Handle;
 use super::page::{Page, View};
 use super::read_ahead::{GROUP_BYTES_MAX, Part, ReadAhead, joined};
 use crate::log::Lsn;
-use crate::{Entry, FullScan, Result, Wait};
+use crate::{FullScan, RecordRef, Result, Wait};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ const COPIED_BYTES_MAX: usize = 1 << 20;
 const GROUPS: usize = 2;
 
 /// Function that a scan calls for each record.
-pub(super) type Visit<'v> = dyn FnMut(Entry<'_>) + 'v;
+pub(super) type Visit<'v> = dyn FnMut(RecordRef<'_>) + 'v;
 
 /// A scan under way.
 pub(super) struct PageScan<'e> {
@@ -296,7 +296,7 @@ impl PageScan<'_> {
 }
 
 impl FullScan for PageScan<'_> {
-    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+    fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
         self.some(visit)
     }
 
@@ -351,7 +351,7 @@ pub(super) mod tests {
     }
 
     fn step(scan: &mut dyn FullScan, met: &mut Met) -> bool {
-        let note = &mut |entry: Entry<'_>| {
+        let note = &mut |entry: RecordRef<'_>| {
             *met.entry((entry.key.to_vec(), entry.value.to_vec())).or_default() += 1;
         };
         scan.step(note).unwrap()
@@ -500,8 +500,9 @@ pub(super) mod tests {
             }
             for is_in_order in [false, true] {
                 let mut scan = tree.full_scan(Wanted::Records, is_in_order).unwrap();
-                let is_free =
-                    |entry: &Entry<'_>| tree.shared.handle_of(entry.key).leaf.try_write().is_some();
+                let is_free = |entry: &RecordRef<'_>| {
+                    tree.shared.handle_of(entry.key).leaf.try_write().is_some()
+                };
                 while scan.step(&mut |entry| assert!(is_free(&entry))).unwrap() {}
             }
         }
@@ -530,7 +531,7 @@ pub(super) mod tests {
         let mut met = Met::new();
         let mut scan = tree.full_scan(Wanted::Records, false).unwrap();
         let error = loop {
-            let note = &mut |entry: Entry<'_>| {
+            let note = &mut |entry: RecordRef<'_>| {
                 met.insert((entry.key.to_vec(), entry.value.to_vec()), 1);
             };
             match scan.step(note) {

@@ -9,7 +9,7 @@ use super::Shared;
 use super::full_scan::{LISTED_AT_ONCE, Leaves, Visit};
 use super::leaf::{Content, Handle, Home};
 use super::read_ahead::{GROUP_BYTES_MAX, Part, ReadAhead, joined};
-use crate::{Entry, FullScan, Result};
+use crate::{FullScan, RecordRef, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -142,7 +142,7 @@ impl Shared {
 }
 
 impl FullScan for KeyScan<'_> {
-    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+    fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
         self.some(visit)
     }
 

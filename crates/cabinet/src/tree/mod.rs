@@ -65,9 +65,8 @@ use crate::limits::VALUE_BYTES_MAX;
 use crate::log::record::RECORD_BYTES_MAX;
 use crate::log::{Background, Log, Pressure, StoredKind, Usage};
 use crate::{
-    Batch, Change, Clock, Compression, Engine, Entry, Error, ExpiredKeys, Family, FullScan,
-    Maintenance, Meta, Options, Order, Persistence, Position, Result, Version, Visitor, Wait,
-    Wanted,
+    Batch, Change, Clock, Compression, Engine, Error, ExpiredKeys, Family, FullScan, Maintenance,
+    Meta, Options, Order, Persistence, Position, RecordRef, Result, Version, Visitor, Wait, Wanted,
 };
 use cache::Cache;
 use capacity::RecordCap;
@@ -402,7 +401,7 @@ impl Shared {
         &self,
         key: &[u8],
         wait: Wait,
-        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
         self.pause_if_behind(wait)?;
         self.change(key, wait, |state| {
@@ -457,7 +456,7 @@ impl Shared {
 }
 
 impl Engine for TreeDatabase {
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
         self.shared.read(key, wait, visit)
     }
 
@@ -469,7 +468,7 @@ impl Engine for TreeDatabase {
         &self,
         key: &[u8],
         wait: Wait,
-        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
         self.shared.update(key, wait, decide)
     }
@@ -555,7 +554,12 @@ impl Ordered for TreeDatabase {
         self.shared.add(key, value, meta, side, wait)
     }
 
-    fn read_all(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<usize> {
+    fn read_all(
+        &self,
+        key: &[u8],
+        wait: Wait,
+        visit: &mut dyn FnMut(RecordRef<'_>),
+    ) -> Result<usize> {
         self.shared.read_all(key, wait, visit)
     }
 
@@ -567,7 +571,7 @@ impl Ordered for TreeDatabase {
         &self,
         seek: Seek<'_>,
         wait: Wait,
-        visit: &mut dyn FnMut(Entry<'_>, usize),
+        visit: &mut dyn FnMut(RecordRef<'_>, usize),
     ) -> Result<bool> {
         self.shared.seek(seek, wait, visit)
     }

@@ -18,7 +18,7 @@
 
 use super::cell;
 use crate::io::prefetch;
-use crate::{Entry, Order, heap};
+use crate::{Order, RecordRef, heap};
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -106,13 +106,13 @@ impl<'a> View<'a> {
 
     /// The record at an index.
     #[inline]
-    pub(super) fn record(&self, index: usize) -> Entry<'a> {
+    pub(super) fn record(&self, index: usize) -> RecordRef<'a> {
         self.cell(index).0
     }
 
     #[inline]
-    fn cell(&self, index: usize) -> (Entry<'a>, usize) {
-        let none = Entry { key: &[], value: &[], meta: crate::Meta::NONE, version: 0 };
+    fn cell(&self, index: usize) -> (RecordRef<'a>, usize) {
+        let none = RecordRef { key: &[], value: &[], meta: crate::Meta::NONE, version: 0 };
         self.cells.get(self.slot(index)..).and_then(cell::decode).unwrap_or((none, 0))
     }
 
@@ -131,7 +131,7 @@ impl<'a> View<'a> {
 
     /// Returns the first record with a key and its index, or the index at which it would be.
     #[inline]
-    pub(super) fn find(&self, order: Order, key: &[u8]) -> Result<(usize, Entry<'a>), usize> {
+    pub(super) fn find(&self, order: Order, key: &[u8]) -> Result<(usize, RecordRef<'a>), usize> {
         if !self.prefix.is_empty() {
             let length = self.prefix.len().min(key.len());
             match self.prefix[..length].cmp(&key[..length]) {
@@ -166,7 +166,7 @@ impl<'a> View<'a> {
         key: &[u8],
         sought: u32,
         from: usize,
-    ) -> Result<(usize, Entry<'a>), usize> {
+    ) -> Result<(usize, RecordRef<'a>), usize> {
         let index = partition_point(from..self.len(), |index| {
             self.has_head(index, sought) && order.compare(self.key(index), key).is_lt()
         });
@@ -336,7 +336,7 @@ impl Page {
     }
 
     /// Puts a record at an index, where it keeps the order.
-    pub(super) fn insert(&mut self, order: Order, index: usize, entry: &Entry<'_>) {
+    pub(super) fn insert(&mut self, order: Order, index: usize, entry: &RecordRef<'_>) {
         self.widen(order, entry.key, self.slots.is_empty());
         let slot = self.push_cell(entry);
         insert_u32(&mut self.heads, index, head(order, self.prefix.len(), entry.key));
@@ -354,7 +354,7 @@ impl Page {
         let (old, bytes) = self.view().cell(index);
         // The key that was stored first stays.
         let key = old.key.to_vec();
-        let entry = Entry { key: &key, value, meta, version };
+        let entry = RecordRef { key: &key, value, meta, version };
         self.dead += bytes;
         if cell::encoded_bytes(&entry) == bytes {
             let end = self.cells.len();
@@ -447,7 +447,7 @@ impl Page {
         }
     }
 
-    fn push_cell(&mut self, entry: &Entry<'_>) -> u32 {
+    fn push_cell(&mut self, entry: &RecordRef<'_>) -> u32 {
         // To the next block rather than by doubling: all leaves in memory have this to spare.
         heap::reserve(&mut self.cells, cell::encoded_bytes(entry));
         let slot = self.cells.len() as u32;
@@ -551,12 +551,12 @@ mod tests {
                         model[group.start] = (stored, value, version);
                     }
                     4 => {
-                        let entry = Entry { key: &key, value: &value, meta: Meta::NONE, version };
+                        let entry = RecordRef { key: &key, value: &value, meta: Meta::NONE, version };
                         page.insert(order, group.start, &entry);
                         model.insert(group.start, (key, value, version));
                     }
                     _ => {
-                        let entry = Entry { key: &key, value: &value, meta: Meta::NONE, version };
+                        let entry = RecordRef { key: &key, value: &value, meta: Meta::NONE, version };
                         page.insert(order, group.end, &entry);
                         model.insert(group.end, (key, value, version));
                     }
@@ -603,7 +603,7 @@ mod tests {
         let mut page = Page::default();
         for number in 0..10u64 {
             let key = number.to_be_bytes();
-            let entry = Entry { key: &key, value: b"", meta: Meta::NONE, version: 1 };
+            let entry = RecordRef { key: &key, value: b"", meta: Meta::NONE, version: 1 };
             page.insert(Order::Lexical, number as usize, &entry);
         }
         assert_eq!(page.view().split_point(Order::Lexical, 9), Some(9));
@@ -613,7 +613,7 @@ mod tests {
     #[test]
     fn what_is_overwritten_again_and_again_does_not_grow_its_page() {
         let mut page = Page::default();
-        let entry = Entry { key: b"key", value: b"", meta: Meta::NONE, version: 1 };
+        let entry = RecordRef { key: b"key", value: b"", meta: Meta::NONE, version: 1 };
         page.insert(Order::Lexical, 0, &entry);
         for round in 0..1000 {
             page.replace(0, &vec![0; round % 700], Meta::NONE, round as u64);

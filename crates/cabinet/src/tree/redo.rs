@@ -15,7 +15,7 @@
 //! known.
 
 use super::page::Page;
-use crate::{Entry, Meta, Order, Version};
+use crate::{Meta, Order, RecordRef, Version};
 use std::ops::Range;
 
 const HAS_INDEX: u8 = 1 << 7;
@@ -155,7 +155,7 @@ impl Operation {
                 (0, at)
             }
             Self::Insert(_) | Self::Replace(_) => {
-                page.insert(order, at, &Entry { key, value, meta, version });
+                page.insert(order, at, &RecordRef { key, value, meta, version });
                 (1, at)
             }
             Self::Remove(_) if at < group.end => {
@@ -167,7 +167,7 @@ impl Operation {
                 let others = group.start + 1..group.end;
                 let grown = 1 - group.len() as i64;
                 if group.is_empty() {
-                    page.insert(order, group.start, &Entry { key, value, meta, version });
+                    page.insert(order, group.start, &RecordRef { key, value, meta, version });
                 } else {
                     if !others.is_empty() {
                         page.remove(others);

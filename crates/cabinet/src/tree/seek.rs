@@ -8,7 +8,7 @@ use super::directory::{Directory, Index};
 use super::leaf::Handle;
 use super::page::View;
 use crate::engine::ordered::Seek;
-use crate::{Entry, Error, Position, Result, Wait};
+use crate::{Error, Position, RecordRef, Result, Wait};
 use std::ops::Range;
 
 /// Most leaves that a search goes through which must not wait.
@@ -36,7 +36,7 @@ type Choose<'c> = dyn FnMut(View<'_>) -> Option<usize> + 'c;
 impl Shared {
     /// Whether a record has not expired.
     #[inline]
-    pub(super) fn is_live(&self, entry: &Entry<'_>) -> bool {
+    pub(super) fn is_live(&self, entry: &RecordRef<'_>) -> bool {
         entry.meta.expires_at_ms == 0 || !entry.meta.is_expired(self.clock.now_ms())
     }
 
@@ -45,7 +45,7 @@ impl Shared {
         &self,
         view: View<'v>,
         range: Range<usize>,
-    ) -> impl DoubleEndedIterator<Item = (usize, Entry<'v>)> {
+    ) -> impl DoubleEndedIterator<Item = (usize, RecordRef<'v>)> {
         range.map(move |index| (index, view.record(index))).filter(|(_, entry)| self.is_live(entry))
     }
 
@@ -55,7 +55,7 @@ impl Shared {
         &self,
         key: &[u8],
         wait: Wait,
-        visit: &mut dyn FnMut(Entry<'_>),
+        visit: &mut dyn FnMut(RecordRef<'_>),
     ) -> Result<bool> {
         self.look(
             wait,
@@ -89,7 +89,7 @@ impl Shared {
         &self,
         key: &[u8],
         wait: Wait,
-        visit: &mut dyn FnMut(Entry<'_>),
+        visit: &mut dyn FnMut(RecordRef<'_>),
     ) -> Result<usize> {
         self.look(
             wait,
@@ -106,7 +106,7 @@ impl Shared {
     pub(super) fn scan(
         &self,
         from: &Position,
-        visit: &mut dyn FnMut(Entry<'_>),
+        visit: &mut dyn FnMut(RecordRef<'_>),
     ) -> Result<Option<Position>> {
         let from = match from {
             Position::Key(key) => Some(key.as_slice()),
@@ -130,7 +130,7 @@ impl Shared {
         &self,
         seek: Seek<'_>,
         wait: Wait,
-        visit: &mut dyn FnMut(Entry<'_>, usize),
+        visit: &mut dyn FnMut(RecordRef<'_>, usize),
     ) -> Result<bool> {
         let order = self.order;
         match seek {
@@ -174,7 +174,7 @@ impl Shared {
         &self,
         from: Option<&[u8]>,
         wait: Wait,
-        visit: &mut dyn FnMut(Entry<'_>, usize),
+        visit: &mut dyn FnMut(RecordRef<'_>, usize),
         choose: &mut Choose<'_>,
     ) -> Result<bool> {
         self.through(wait, visit, choose, |directory, bound| {
@@ -188,7 +188,7 @@ impl Shared {
         &self,
         from: Option<&[u8]>,
         wait: Wait,
-        visit: &mut dyn FnMut(Entry<'_>, usize),
+        visit: &mut dyn FnMut(RecordRef<'_>, usize),
         choose: &mut Choose<'_>,
     ) -> Result<bool> {
         self.through(wait, visit, choose, |directory, bound| {
@@ -208,7 +208,7 @@ impl Shared {
     fn through(
         &self,
         wait: Wait,
-        visit: &mut dyn FnMut(Entry<'_>, usize),
+        visit: &mut dyn FnMut(RecordRef<'_>, usize),
         choose: &mut Choose<'_>,
         locate: impl Fn(&Directory<Handle>, Option<&[u8]>) -> Located,
     ) -> Result<bool> {
@@ -236,7 +236,7 @@ impl Shared {
         }
     }
 
-    fn show(&self, view: View<'_>, index: usize, visit: &mut dyn FnMut(Entry<'_>, usize)) {
+    fn show(&self, view: View<'_>, index: usize, visit: &mut dyn FnMut(RecordRef<'_>, usize)) {
         let entry = view.record(index);
         let start = view.lower_bound(self.order, entry.key);
         visit(entry, self.live(view, start..index).count());

@@ -114,7 +114,7 @@ fn a_batch_holds_no_leaf_while_it_reads_from_the_disk() {
     assert_eq!(are_free, [true; 2]);
     let mut values = Vec::new();
     for number in [0, 99] {
-        let mut visit = |entry: Entry<'_>| values.push(entry.value.to_vec());
+        let mut visit = |entry: RecordRef<'_>| values.push(entry.value.to_vec());
         tree.read(&key(number), Wait::Never, &mut visit).unwrap();
     }
     assert_eq!(values, [b"other", b"other"]);

@@ -2,7 +2,7 @@
 
 use super::leaf::{GONE, Handle, Leaf, State};
 use super::{Shared, TreeDatabase};
-use crate::{Entry, Error, Result};
+use crate::{Error, RecordRef, Result};
 use std::sync::Arc;
 
 /// Callback of a walk for each leaf. It gets the leaf, the state that its lock protects, and its
@@ -12,7 +12,10 @@ pub(super) type Visit<'v> = dyn FnMut(&Arc<Leaf>, &mut State, &[u8]) -> Result<(
 impl TreeDatabase {
     /// Shows all records in order, expired ones and duplicates among them. No page may be
     /// damaged.
-    pub(crate) fn each_record(&self, visit: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
+    pub(crate) fn each_record(
+        &self,
+        visit: &mut dyn FnMut(RecordRef<'_>) -> Result<()>,
+    ) -> Result<()> {
         let _structure = self.shared.structure.lock();
         self.shared.walk(&mut |leaf, state, _| {
             self.shared.load(leaf, state)?;

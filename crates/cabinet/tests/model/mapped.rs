@@ -1,8 +1,8 @@
 //! Any bytes for keys and values over a database that takes only some.
 
 use cabinet::{
-    Batch, BatchChange, Change, Engine, Entry, Family, FullScan, Maintenance, Meta, Order,
-    Position, Result, Version, Visitor, Wait, Wanted,
+    Batch, BatchChange, Change, Engine, Family, FullScan, Maintenance, Meta, Order, Position,
+    RecordRef, Result, Version, Visitor, Wait, Wanted,
 };
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) trait Mapping: Send + Sync {
     fn value(key: &[u8], value: &[u8]) -> Vec<u8>;
 
     /// Shows a record of the database as it was meant.
-    fn lend(entry: Entry<'_>, visit: &mut dyn FnMut(Entry<'_>));
+    fn lend(entry: RecordRef<'_>, visit: &mut dyn FnMut(RecordRef<'_>));
 }
 
 /// Each key has an id that follows from it, and is stored in front of its value.
@@ -46,10 +46,10 @@ impl Mapping for Numbers {
         [&(key.len() as u32).to_le_bytes(), key, value].concat()
     }
 
-    fn lend(entry: Entry<'_>, visit: &mut dyn FnMut(Entry<'_>)) {
+    fn lend(entry: RecordRef<'_>, visit: &mut dyn FnMut(RecordRef<'_>)) {
         let (length, rest) = entry.value.split_first_chunk().expect("a key is in front");
         let (key, value) = rest.split_at(u32::from_le_bytes(*length) as usize);
-        visit(Entry { key, value, ..entry });
+        visit(RecordRef { key, value, ..entry });
     }
 }
 
@@ -87,7 +87,7 @@ impl Mapping for Rows {
         parts.join(&0)
     }
 
-    fn lend(entry: Entry<'_>, visit: &mut dyn FnMut(Entry<'_>)) {
+    fn lend(entry: RecordRef<'_>, visit: &mut dyn FnMut(RecordRef<'_>)) {
         let escaped = entry.value.split(|&byte| byte == 0).nth(1).expect("a column");
         let mut bytes = escaped.strip_suffix(&[END]).expect("an end").iter();
         let mut value = Vec::with_capacity(bytes.len());
@@ -97,7 +97,7 @@ impl Mapping for Rows {
                 byte => byte,
             });
         }
-        visit(Entry { key: &entry.key[1..], value: &value, ..entry });
+        visit(RecordRef { key: &entry.key[1..], value: &value, ..entry });
     }
 }
 
@@ -111,7 +111,7 @@ impl<M: Mapping> Mapped<M> {
 }
 
 impl<M: Mapping> Engine for Mapped<M> {
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
         self.0.read(&M::key(key), wait, &mut |entry| M::lend(entry, visit))
     }
 
@@ -123,7 +123,7 @@ impl<M: Mapping> Engine for Mapped<M> {
         &self,
         key: &[u8],
         wait: Wait,
-        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
         self.0.update(&M::key(key), wait, &mut |entry| {
             let mut change = Change::Keep;
@@ -182,7 +182,7 @@ impl<M: Mapping> Engine for Mapped<M> {
 struct MappedScan<'e, M>(Box<dyn FullScan + 'e>, PhantomData<M>);
 
 impl<M: Mapping> FullScan for MappedScan<'_, M> {
-    fn step(&mut self, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+    fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
         self.0.step(&mut |entry| M::lend(entry, visit))
     }
 

@@ -245,7 +245,7 @@ fn bytes_that_an_order_calls_equal_are_one_key_and_the_first_ones_stay() {
     database.put(&[1], b"short").unwrap();
     database.put(&[1, 0, 0, 0, 7], b"long").unwrap();
     assert_eq!(database.len(), 1);
-    let read = |entry: cabinet::Entry<'_>| (entry.key.to_vec(), entry.value.to_vec());
+    let read = |entry: cabinet::RecordRef<'_>| (entry.key.to_vec(), entry.value.to_vec());
     assert_eq!(database.read(&[1, 0], read).unwrap(), Some((vec![1], b"long".to_vec())));
 }
 
@@ -402,7 +402,7 @@ fn writers_scans_checkpoints_and_clearing_go_on_side_by_side() {
         for _ in 0..20 {
             let mut met = 0;
             let mut previous: Option<Vec<u8>> = None;
-            let visit = |entry: cabinet::Entry<'_>| {
+            let visit = |entry: cabinet::RecordRef<'_>| {
                 assert!(previous.as_deref().is_none_or(|previous| previous < entry.key));
                 previous = Some(entry.key.to_vec());
                 met += u64::from(entry.key.starts_with(b"lasting"));
@@ -427,7 +427,7 @@ fn writers_scans_checkpoints_and_clearing_go_on_side_by_side() {
     let database = Database::open_with(&path, &options).unwrap();
     assert_eq!(database.len(), left);
     let mut met = 0;
-    let count = |_: cabinet::Entry<'_>| {
+    let count = |_: cabinet::RecordRef<'_>| {
         met += 1;
         ControlFlow::Continue(())
     };

@@ -76,7 +76,7 @@ impl Model {
 
     fn check_all(&self, database: &Database) {
         let mut pairs = Vec::new();
-        let mut take = |entry: cabinet::Entry<'_>| {
+        let mut take = |entry: cabinet::RecordRef<'_>| {
             pairs.push((entry.key.to_vec(), entry.value.to_vec()));
             ControlFlow::Continue(())
         };

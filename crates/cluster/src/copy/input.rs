@@ -7,7 +7,7 @@ use crate::records::{Changed, new_record, now_ms};
 use crate::session::Failure;
 use crate::shared::Shared;
 use crate::store::ClusterStore;
-use cabinet::{Entry, Meta};
+use cabinet::{Meta, RecordRef};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl<'s, M> CopyIn<'s, M> {
 
     /// Puts a record, once there is room for it. The value of a row is its encoding
     /// ([`cabinet::table::Row::encode`]).
-    pub fn put(&mut self, entry: Entry<'_>) -> Result<()> {
+    pub fn put(&mut self, entry: RecordRef<'_>) -> Result<()> {
         let key = self.stored_key(&entry)?;
         let (value, meta) = (entry.value.to_vec(), entry.meta);
         self.start(entry, async move |shared, patience| {
@@ -82,7 +82,7 @@ impl<'s, M> CopyIn<'s, M> {
 
     /// Compares a record with the one in the database, once there is room for it. One that expires
     /// meanwhile does not differ.
-    pub fn compare(&mut self, entry: Entry<'_>) -> Result<()> {
+    pub fn compare(&mut self, entry: RecordRef<'_>) -> Result<()> {
         let key = self.stored_key(&entry)?;
         let (value, meta) = (entry.value.to_vec(), entry.meta);
         self.start(entry, async move |shared, patience| {
@@ -95,7 +95,7 @@ impl<'s, M> CopyIn<'s, M> {
 
     /// Returns the key of a record in the cluster. Fails if a fixed-length database cannot have the
     /// record.
-    fn stored_key(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
+    fn stored_key(&self, entry: &RecordRef<'_>) -> Result<Vec<u8>> {
         let shared = self.store.shared();
         if let Some(ids) = shared.name.ids
             && ids.cut(entry.value).len() < entry.value.len()
@@ -110,7 +110,7 @@ impl<'s, M> CopyIn<'s, M> {
 
     fn start<F>(
         &mut self,
-        entry: Entry<'_>,
+        entry: RecordRef<'_>,
         work: impl FnOnce(Arc<Shared>, Duration) -> F,
     ) -> Result<()>
     where

@@ -11,7 +11,7 @@ use crate::ops::expiry::{Marks, marked, marks, unmarked};
 use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::number::{Arithmetic, Sum};
 use crate::store::Store;
-use cabinet::{Change, Entry, Meta, Result, Swap, Version};
+use cabinet::{Change, Meta, RecordRef, Result, Swap, Version};
 use std::sync::Arc;
 use wire::http::Conditions;
 
@@ -266,7 +266,7 @@ impl Writer<'_> {
     fn modify(self, write: &Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
         let mut own = Written::default();
         let written = written.unwrap_or(&mut own);
-        let decide = |entry: Option<Entry<'_>>| self.comparison.decide(write, entry, written);
+        let decide = |entry: Option<RecordRef<'_>>| self.comparison.decide(write, entry, written);
         let (outcome, version) = self.store.modify_versioned(write.key, decide)?;
         written.version = version;
         Ok(outcome)
@@ -278,7 +278,7 @@ impl Comparison<'_> {
     pub(super) fn decide(
         self,
         write: &Write<'_>,
-        entry: Option<Entry<'_>>,
+        entry: Option<RecordRef<'_>>,
         written: &mut Written,
     ) -> (Change, Outcome) {
         let keep = |outcome| (Change::Keep, outcome);
@@ -316,7 +316,7 @@ impl Comparison<'_> {
                 put([first, second].concat(), meta)
             }
             (Action::Count(counting), entry) => count(counting, entry, written),
-            (Action::Invalidate { expires_at_ms }, Some(Entry { value, meta, .. })) => {
+            (Action::Invalidate { expires_at_ms }, Some(RecordRef { value, meta, .. })) => {
                 let marks = Marks { is_stale: true, is_won: false, ..marks(meta.expires_at_ms) };
                 let expires_at_ms = marked(expires_at_ms.unwrap_or(meta.expires_at_ms), marks);
                 put(value.to_vec(), Meta { expires_at_ms, ..meta })
@@ -327,7 +327,7 @@ impl Comparison<'_> {
     }
 
     /// Returns whether the precondition is met.
-    fn is_met(self, write: &Write<'_>, entry: Option<&Entry<'_>>) -> bool {
+    fn is_met(self, write: &Write<'_>, entry: Option<&RecordRef<'_>>) -> bool {
         match write.precondition {
             Precondition::None => true,
             Precondition::CasNumber(number) => entry.is_none_or(|entry| {
@@ -354,7 +354,11 @@ fn stale(old: Meta, new: Meta) -> Meta {
 }
 
 /// Returns the change of a number, and the outcome.
-fn count(counting: Counting, entry: Option<Entry<'_>>, written: &mut Written) -> (Change, Outcome) {
+fn count(
+    counting: Counting,
+    entry: Option<RecordRef<'_>>,
+    written: &mut Written,
+) -> (Change, Outcome) {
     let Some(entry) = entry else {
         let Some((number, expires_at_ms)) = counting.create else {
             return (Change::Keep, Outcome::NoRecord);

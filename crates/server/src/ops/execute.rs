@@ -13,7 +13,7 @@ use super::touch::Touched;
 use super::{lists, media_types, open, pages, rows, scans, touch};
 use crate::ops::budget::{Budget, Charge};
 use crate::store::Store;
-use cabinet::{Entry, Error, LargeValue};
+use cabinet::{Error, LargeValue, RecordRef};
 use std::sync::Arc;
 
 /// Most keys that an operation looks up on an event loop. Longer operations go to the pool, so that
@@ -41,25 +41,25 @@ pub(crate) trait Reply {
 
     /// Appends the one requested record.
     #[inline]
-    fn value(&mut self, record: &Entry<'_>) {
+    fn value(&mut self, record: &RecordRef<'_>) {
         self.element(record.value);
     }
 
     /// Appends the one requested record, which has a media type.
-    fn typed(&mut self, _record: &Entry<'_>, _media_type: &str) {}
+    fn typed(&mut self, _record: &RecordRef<'_>, _media_type: &str) {}
 
     /// Takes the one requested value, which has a media type, and is read while it is sent.
     fn large_value(&mut self, _value: LargeValue, _media_type: &str) {}
 
     /// Appends the one requested record as it was before it was touched.
     #[inline]
-    fn touched(&mut self, record: &Entry<'_>, _touched: Touched) {
+    fn touched(&mut self, record: &RecordRef<'_>, _touched: Touched) {
         self.value(record);
     }
 
     /// Appends one record of many, requested by `key`.
     #[inline]
-    fn record(&mut self, key: &[u8], record: &Entry<'_>) {
+    fn record(&mut self, key: &[u8], record: &RecordRef<'_>) {
         self.element(key);
         self.element(record.value);
     }
@@ -102,8 +102,8 @@ impl Reply for NoReply {}
 /// A reply that passes the one requested record to a closure.
 pub(crate) struct Lend<F>(pub(crate) F);
 
-impl<F: FnMut(&Entry<'_>)> Reply for Lend<F> {
-    fn value(&mut self, record: &Entry<'_>) {
+impl<F: FnMut(&RecordRef<'_>)> Reply for Lend<F> {
+    fn value(&mut self, record: &RecordRef<'_>) {
         (self.0)(record);
     }
 }

@@ -3,7 +3,7 @@
 use super::decode::{Sender, row_to_store};
 use super::execute::{Executor, Outcome, Reply, Stop};
 use crate::store::view::KEYS_AHEAD_MAX;
-use cabinet::{Entry, Error, Meta, Side};
+use cabinet::{Error, Meta, RecordRef, Side};
 use std::ops::ControlFlow;
 use wire::binary::Strings;
 
@@ -109,7 +109,7 @@ pub(super) fn get_list(
             continue;
         }
         for value in &executor.store.get_all(key)? {
-            let record = Entry { key, value, meta: Meta::NONE, version: 0 };
+            let record = RecordRef { key, value, meta: Meta::NONE, version: 0 };
             executor.limit.append(reply, value.len(), |reply| reply.record(key, &record))?;
         }
     }

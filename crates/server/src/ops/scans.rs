@@ -3,7 +3,7 @@
 use super::execute::{Executor, Outcome, Reply, ReplyLimit, Stop, TooLong, if_found};
 use super::iterator::Place;
 use crate::store::view::View;
-use cabinet::{Entry, Error, Numbered, Order, Position, Result as DatabaseResult, Wanted};
+use cabinet::{Error, Numbered, Order, Position, RecordRef, Result as DatabaseResult, Wanted};
 use std::ops::ControlFlow;
 
 /// Bytes of values that [`for_each`] reads ahead. Further values are read one by one.
@@ -128,7 +128,7 @@ pub(crate) fn for_each(
     while goes_on {
         let mut ahead: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
         let mut bytes = 0;
-        let take = |entry: Entry<'_>| {
+        let take = |entry: RecordRef<'_>| {
             bytes += entry.value.len();
             let value = (bytes <= AHEAD_BYTES_MAX).then(|| entry.value.to_vec());
             ahead.push((entry.key.to_vec(), value));
@@ -148,7 +148,7 @@ pub(crate) fn for_each(
             let value = match ahead[index].1.take() {
                 Some(value) => Some(value),
                 None => {
-                    let copy = |entry: Entry<'_>| entry.value.to_vec();
+                    let copy = |entry: RecordRef<'_>| entry.value.to_vec();
                     let key = &ahead[index].0;
                     if duplicate > 0 {
                         store.read_duplicate(key, duplicate, copy)?
@@ -258,7 +258,7 @@ pub(super) fn next_record(
     let store = executor.store;
     while let Some(Place { key, duplicate }) = executor.iterators()?.next(store)? {
         let limit = &mut executor.limit;
-        let show = |entry: Entry<'_>| {
+        let show = |entry: RecordRef<'_>| {
             limit.append(reply, entry.value.len(), |reply| reply.record(&key, &entry))
         };
         let found = if duplicate > 0 {

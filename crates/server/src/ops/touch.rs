@@ -2,7 +2,7 @@
 
 use super::execute::{Executor, Outcome, Reply, ReplyLimit, Stop, TooLong, if_found};
 use super::expiry::{Marks, marked, marks, seconds_left};
-use cabinet::{Change, Entry, Meta};
+use cabinet::{Change, Meta, RecordRef};
 
 /// Effect of a read on its record.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,8 +77,8 @@ impl Touch {
     }
 
     /// Returns the change of a record, and what is shown of it.
-    pub(super) fn decide(&self, record: Option<&Entry<'_>>) -> (Change, Option<Touched>) {
-        let Some(Entry { value, meta, .. }) = record else {
+    pub(super) fn decide(&self, record: Option<&RecordRef<'_>>) -> (Change, Option<Touched>) {
+        let Some(RecordRef { value, meta, .. }) = record else {
             let won = Marks { is_won: true, ..Marks::default() };
             return self.create.map_or((Change::Keep, None), |at_ms| {
                 let meta = Meta { flags: 0, expires_at_ms: marked(at_ms, won) };
@@ -99,7 +99,7 @@ impl Touch {
     /// Appends a record as it was before the touch.
     pub(super) fn show<R: Reply>(
         &self,
-        record: &Entry<'_>,
+        record: &RecordRef<'_>,
         touched: Touched,
         limit: &mut ReplyLimit<'_>,
         reply: &mut R,
@@ -149,7 +149,7 @@ pub(super) fn touch(
         executor.cas_numbers.set(version, number);
     }
     if is_new {
-        let record = Entry { key, value: b"", meta: Meta::NONE, version };
+        let record = RecordRef { key, value: b"", meta: Meta::NONE, version };
         reply.touched(&record, Touched { wins: true, is_new });
         return Ok(Outcome::Done);
     }

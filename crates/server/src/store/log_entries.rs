@@ -1,6 +1,6 @@
 //! Log entries: changes of records as requests of the binary protocol.
 
-use cabinet::{Change, Entry, Meta};
+use cabinet::{Change, Meta, RecordRef};
 use wire::binary::{Function, Request, Strings, StringsBuffer};
 
 /// Beginning of the third argument of `misc put` that carries flags (4 bytes) and expiry (8 bytes),
@@ -12,7 +12,7 @@ const APPENDED_TO_BYTES_MIN: usize = 128;
 
 /// Returns where the appended part begins, if the change only appends to a long value. Without
 /// this, a list that grows would be logged as a whole each time.
-pub(super) fn appended(entry: &Entry<'_>, change: &Change) -> Option<usize> {
+pub(super) fn appended(entry: &RecordRef<'_>, change: &Change) -> Option<usize> {
     match change {
         Change::Put(value, meta)
             if entry.value.len() >= APPENDED_TO_BYTES_MIN

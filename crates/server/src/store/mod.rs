@@ -35,7 +35,7 @@ use crate::update_log::{
     ChangeGuard, KeyLockGuard, Mark, Scope, Source, UpdateLog, is_relative, now_us,
 };
 use cabinet::table::{IndexChange, Row, SearchAnswer, SearchRequest, Table};
-use cabinet::{Change, Database, Entry, Error, Meta, Result, Side, Swap, Version};
+use cabinet::{Change, Database, Error, Meta, RecordRef, Result, Side, Swap, Version};
 use log_entries::{added_to, appended, with_key};
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -271,7 +271,7 @@ impl Store {
         if self.view.database.table().is_some() {
             return Ok((0, false));
         }
-        let look = |entry: Entry<'_>| (entry.value.len(), entry.meta.expires_at_ms != 0);
+        let look = |entry: RecordRef<'_>| (entry.value.len(), entry.meta.expires_at_ms != 0);
         match self.view.database.read(key, look) {
             Ok(found) => Ok(found.unwrap_or_default()),
             // The change itself fails.
@@ -438,7 +438,7 @@ impl Store {
     pub(crate) fn modify<T>(
         &self,
         key: &[u8],
-        decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+        decide: impl FnMut(Option<RecordRef<'_>>) -> (Change, T),
     ) -> Result<T> {
         self.modify_versioned(key, decide).map(|(answer, _)| answer)
     }
@@ -446,7 +446,7 @@ impl Store {
     pub(crate) fn modify_versioned<T>(
         &self,
         key: &[u8],
-        mut decide: impl FnMut(Option<Entry<'_>>) -> (Change, T),
+        mut decide: impl FnMut(Option<RecordRef<'_>>) -> (Change, T),
     ) -> Result<(T, Version)> {
         self.pass()?;
         let Some(log) = &self.log else { return self.view.database.modify_versioned(key, decide) };

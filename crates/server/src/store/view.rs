@@ -3,8 +3,8 @@
 use crate::update_log::KeyPartitioning;
 use cabinet::table::{IndexDescription, RowView, Table};
 use cabinet::{
-    Damage, Database, Entry, ExpiredKeys, GoOn, Iteration, LargeValue, LogPosition, Numbered,
-    Order, Position, Result, ScanCursor, Verified, Wanted,
+    Damage, Database, ExpiredKeys, GoOn, Iteration, LargeValue, LogPosition, Numbered, Order,
+    Position, RecordRef, Result, ScanCursor, Verified, Wanted,
 };
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -40,11 +40,11 @@ impl View {
     forward! {
         fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
         fn get_all(&self, key: &[u8]) -> Result<Vec<Vec<u8>>>;
-        fn read<T>(&self, key: &[u8], visit: impl FnOnce(Entry<'_>) -> T) -> Result<Option<T>>;
+        fn read<T>(&self, key: &[u8], visit: impl FnOnce(RecordRef<'_>) -> T) -> Result<Option<T>>;
         fn read_each(
             &self,
             keys: &[&[u8]],
-            visit: impl FnMut(Result<Option<Entry<'_>>>) -> ControlFlow<()>
+            visit: impl FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()>
         ) -> Result<()>;
         fn read_row<T>(
             &self,
@@ -55,21 +55,21 @@ impl View {
             &self,
             key: &[u8],
             index: usize,
-            visit: impl FnOnce(Entry<'_>) -> T
+            visit: impl FnOnce(RecordRef<'_>) -> T
         ) -> Result<Option<T>>;
         fn for_each_key_with_prefix(
             &self,
             prefix: &[u8],
             visit: impl FnMut(&[u8]) -> ControlFlow<()>
         ) -> Result<()>;
-        fn for_each(&self, visit: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()>;
+        fn for_each(&self, visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>) -> Result<()>;
         fn for_each_match(
             &self,
             pattern: &[u8],
-            visit: impl FnMut(Entry<'_>) -> ControlFlow<()>
+            visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>
         ) -> Result<()>;
         fn full_scan(&self, wanted: Wanted) -> Result<ScanCursor<'_>>;
-        fn scan(&self, from: &Position, visit: impl FnMut(Entry<'_>)) -> Result<Option<Position>>;
+        fn scan(&self, from: &Position, visit: impl FnMut(RecordRef<'_>)) -> Result<Option<Position>>;
         fn iteration_from(&self, key: &[u8]) -> Result<Iteration>;
         fn step_iteration(
             &self,

@@ -1,8 +1,8 @@
 //! Engine whose disk the test controls.
 
 use cabinet::{
-    Batch, Change, Durability, DurableListener, Engine, Entry, Error, Family, LogPosition,
-    Maintenance, Meta, Options, Order, Persistence, Position, Result, SnapshotBarrier, Version,
+    Batch, Change, Durability, DurableListener, Engine, Error, Family, LogPosition, Maintenance,
+    Meta, Options, Order, Persistence, Position, RecordRef, Result, SnapshotBarrier, Version,
     Visitor, Wait,
 };
 use std::collections::{BTreeMap, HashSet};
@@ -149,10 +149,10 @@ impl State {
 }
 
 impl Engine for ManualEngine {
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(Entry<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
         let state = self.wait_for_record(key, wait)?;
         let Some((value, meta, version)) = state.records.get(key) else { return Ok(false) };
-        visit(Entry { key, value, meta: *meta, version: *version });
+        visit(RecordRef { key, value, meta: *meta, version: *version });
         Ok(true)
     }
 
@@ -170,11 +170,11 @@ impl Engine for ManualEngine {
         &self,
         key: &[u8],
         wait: Wait,
-        decide: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
         let mut state = self.wait_for_record(key, wait)?;
         self.check_write(&state)?;
-        let change = decide(state.records.get(key).map(|(value, meta, version)| Entry {
+        let change = decide(state.records.get(key).map(|(value, meta, version)| RecordRef {
             key,
             value,
             meta: *meta,
@@ -197,7 +197,7 @@ impl Engine for ManualEngine {
         visitor.of_records(|visit| {
             // Few records per call, so that tests cover the seams.
             for (key, (value, meta, version)) in range.by_ref().take(2) {
-                visit(Entry { key, value, meta: *meta, version: *version });
+                visit(RecordRef { key, value, meta: *meta, version: *version });
             }
         });
         Ok(range.next().map(|(key, _)| Position::Key(key.clone())))

@@ -6,7 +6,7 @@ use crate::ops::media_types;
 use crate::ops::operation::Operation;
 use crate::ops::touch::Touched;
 use cabinet::table::RowView;
-use cabinet::{Entry, Meta};
+use cabinet::{Meta, RecordRef};
 
 /// Appends the answer to an operation to its reply. Returns no outcome for an answer of another
 /// kind.
@@ -100,7 +100,8 @@ fn encode_record(
     match (operation, found) {
         _ if answer.outcome != Outcome::Done => return Ok(Some(answer.outcome)),
         (Operation::Touch { touch, .. }, found) => {
-            let made = Entry { key, value: b"", meta: Meta::NONE, version: answer.written.version };
+            let made =
+                RecordRef { key, value: b"", meta: Meta::NONE, version: answer.written.version };
             let (entry, touched) = (found.unwrap_or(made), answer.touched);
             let touched = touched.unwrap_or(Touched { wins: false, is_new: false });
             touch.show(&entry, touched, limit, reply)?;
@@ -150,7 +151,7 @@ fn encode_record(
 
 impl FoundRecord {
     /// Returns the record as encoders and decisions take it.
-    pub(crate) fn entry<'a>(&'a self, key: &'a [u8]) -> Entry<'a> {
-        Entry { key, value: &self.value, meta: self.meta, version: self.version }
+    pub(crate) fn entry<'a>(&'a self, key: &'a [u8]) -> RecordRef<'a> {
+        RecordRef { key, value: &self.value, meta: self.meta, version: self.version }
     }
 }

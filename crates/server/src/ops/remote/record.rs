@@ -8,7 +8,7 @@ use crate::ops::entity_tag::EntityTags;
 use crate::ops::execute::Outcome;
 use crate::ops::touch::{Touch, Touched};
 use cabinet::fixed::outside::IdLimits;
-use cabinet::{Change, Entry, Meta, Version};
+use cabinet::{Change, Meta, RecordRef, Version};
 use std::sync::Arc;
 use wire::http::Conditions;
 
@@ -280,13 +280,13 @@ impl Wanted {
 }
 
 /// Returns the flags and the expiry that a changed record keeps.
-fn meta_of(record: Option<Entry<'_>>) -> Meta {
+fn meta_of(record: Option<RecordRef<'_>>) -> Meta {
     record.map_or(Meta::NONE, |record| record.meta)
 }
 
 /// Returns the bytes of the number that a record is, or `None` if it is none. Without a record the
 /// number is 0.
-fn number_in<const WIDTH: usize>(record: Option<Entry<'_>>) -> Option<[u8; WIDTH]> {
+fn number_in<const WIDTH: usize>(record: Option<RecordRef<'_>>) -> Option<[u8; WIDTH]> {
     record.map_or(Some([0; WIDTH]), |record| record.value.try_into().ok())
 }
 

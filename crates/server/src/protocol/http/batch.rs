@@ -12,7 +12,7 @@ use crate::ops::execute::{Outcome, Reply};
 use crate::ops::operation::Operation;
 use crate::ops::reserved::is_reserved;
 use crate::protocol::{Context, or_absent};
-use cabinet::{Entry, Meta};
+use cabinet::{Meta, RecordRef};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use wire::http::{Conditions, Head, Method, Request, Status, reply};
@@ -207,7 +207,7 @@ struct Described<'c> {
 }
 
 impl Reply for Described<'_> {
-    fn typed(&mut self, record: &Entry<'_>, media_type: &str) {
+    fn typed(&mut self, record: &RecordRef<'_>, media_type: &str) {
         let tag = self.tags.of(record.version);
         if self.conditions.check(Some(&tag)).is_err() {
             self.facts = Err("precondition failed");

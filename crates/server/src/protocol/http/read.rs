@@ -7,7 +7,7 @@ use crate::ops::execute::{Outcome, Reply};
 use crate::ops::long::PIECE_BYTES;
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, Next, or_absent};
-use cabinet::{Entry, LargeValue, Meta, Version};
+use cabinet::{LargeValue, Meta, RecordRef, Version};
 use std::borrow::Cow;
 use wire::http::range::{ByteRange, select_range};
 use wire::http::{Conditions, FailedCondition, Head, Method, Status, reply};
@@ -181,7 +181,7 @@ impl Reply for Document<'_> {
         !self.answer.is_head
     }
 
-    fn typed(&mut self, record: &Entry<'_>, media_type: &str) {
+    fn typed(&mut self, record: &RecordRef<'_>, media_type: &str) {
         let bytes = record.value.len() as u64;
         let found = Found { bytes, meta: record.meta, version: record.version };
         let tag = self.tags.of(record.version);

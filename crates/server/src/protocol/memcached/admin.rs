@@ -6,7 +6,7 @@ use crate::ops::command_mask::Command;
 use crate::ops::execute::{NoReply, Reply};
 use crate::ops::operation::Operation;
 use crate::shared::Shared;
-use cabinet::{Entry, Error};
+use cabinet::{Error, RecordRef};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 use wire::memcached::reply;
@@ -181,7 +181,7 @@ impl Reply for Dump<'_> {
         false
     }
 
-    fn record(&mut self, key: &[u8], entry: &Entry<'_>) {
+    fn record(&mut self, key: &[u8], entry: &RecordRef<'_>) {
         if self.is_full {
             return full_line(self.shared, entry, self.output);
         }
@@ -196,7 +196,7 @@ impl Reply for Dump<'_> {
     }
 }
 
-fn full_line(shared: &Shared, entry: &Entry<'_>, output: &mut Vec<u8>) {
+fn full_line(shared: &Shared, entry: &RecordRef<'_>, output: &mut Vec<u8>) {
     let hit = shared.hits.find(entry.key);
     let idle_s = super::meta::seconds_since(shared, hit);
     let fetch = if hit.is_some_and(|hit| hit.is_read) { "yes" } else { "no" };

@@ -12,7 +12,7 @@ use crate::ops::operation::Operation;
 use crate::protocol::kinds;
 use crate::protocol::refusal::Refusal;
 use crate::protocol::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_limit};
-use cabinet::{Entry, Error};
+use cabinet::{Error, RecordRef};
 use wire::Parse;
 use wire::memcached_binary::reply::{self, Status};
 use wire::memcached_binary::{Arithmetic, Command, Echo, Mode, Request, parse};
@@ -274,7 +274,7 @@ impl Reply for Record<'_, '_> {
     }
 
     #[inline]
-    fn value(&mut self, record: &Entry<'_>) {
+    fn value(&mut self, record: &RecordRef<'_>) {
         let number = self.numbers.number(record.version);
         let key = if self.wants_key { record.key } else { b"" };
         let value = if self.hides_value { b"" } else { record.value };

@@ -22,7 +22,7 @@ use crate::ops::operation::{KeyList, Operation};
 use crate::ops::touch::Touch;
 use crate::protocol::kinds;
 use crate::shared::Shared;
-use cabinet::{Entry, Error};
+use cabinet::{Error, RecordRef};
 use std::time::Instant;
 use wire::Parse;
 use wire::memcached::reply::{self, DELETED, END, NOT_FOUND, OK, TOUCHED};
@@ -208,7 +208,7 @@ impl Reply for Values<'_, '_> {
     }
 
     #[inline]
-    fn record(&mut self, key: &[u8], record: &Entry<'_>) {
+    fn record(&mut self, key: &[u8], record: &RecordRef<'_>) {
         let number = self.cas.then(|| self.shared.cas_numbers.number(record.version));
         reply::value(self.output, key, record.meta.flags, record.value, number);
         note(self.shared, key, true);
@@ -283,7 +283,7 @@ impl Reply for Keyed<'_, '_, '_, '_> {
         self.values.len()
     }
 
-    fn value(&mut self, record: &Entry<'_>) {
+    fn value(&mut self, record: &RecordRef<'_>) {
         self.values.record(self.key, record);
     }
 }
@@ -335,7 +335,7 @@ fn is_plain(key: &[u8]) -> bool {
 }
 
 /// Returns the length that memcached would count for a record, in bytes.
-fn item_bytes(entry: &Entry<'_>) -> usize {
+fn item_bytes(entry: &RecordRef<'_>) -> usize {
     /// Header, CAS number, a byte after the key, a line end after the value.
     const OVERHEAD: usize = 48 + 8 + 1 + 2;
     let flags = if entry.meta.flags == 0 { 0 } else { 4 };

@@ -7,7 +7,7 @@ use crate::counters::Count;
 use crate::ops::execute::Reply;
 use crate::ops::operation::Operation;
 use crate::shared::Shared;
-use cabinet::Entry;
+use cabinet::RecordRef;
 use wire::memcached::reply;
 
 /// Longest list of `stats cachedump`, in bytes, as in memcached.
@@ -270,7 +270,7 @@ impl Reply for CacheDump<'_> {
         self.left == 0 || self.output.len() - self.start > CACHE_DUMP_BYTES_MAX
     }
 
-    fn record(&mut self, key: &[u8], entry: &Entry<'_>) {
+    fn record(&mut self, key: &[u8], entry: &RecordRef<'_>) {
         let exp = expiry::unix_seconds(entry.meta.expires_at_ms).unwrap_or(0);
         self.output.extend_from_slice(b"ITEM ");
         self.output.extend_from_slice(key);

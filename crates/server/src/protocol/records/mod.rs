@@ -20,7 +20,7 @@ use crate::protocol::records::draft::{Base, Draft};
 use crate::protocol::records::value::{Kept, Value};
 use crate::shared::Shared;
 use crate::{Config, Login, Peer, User};
-use cabinet::{Entry, Error, LargeValue, Meta, Order, Version};
+use cabinet::{Error, LargeValue, Meta, Order, RecordRef, Version};
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::io;
@@ -516,7 +516,7 @@ impl Records {
     fn read(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Version)>> {
         let mut found = None;
         let mut lend =
-            Lend(|entry: &Entry<'_>| found = Some((entry.value.to_vec(), entry.version)));
+            Lend(|entry: &RecordRef<'_>| found = Some((entry.value.to_vec(), entry.version)));
         self.execute_own(&Operation::Get { key }, &mut lend)?;
         Ok(found)
     }
@@ -541,7 +541,7 @@ struct Opened<F> {
 }
 
 impl<F: FnMut(&[u8])> Reply for Opened<F> {
-    fn typed(&mut self, record: &Entry<'_>, media_type: &str) {
+    fn typed(&mut self, record: &RecordRef<'_>, media_type: &str) {
         (self.see)(record.value);
         let bytes = record.value.len() as u64;
         let base = Base::new(bytes, record.version, record.meta, media_type);

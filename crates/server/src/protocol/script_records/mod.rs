@@ -27,7 +27,7 @@ use crate::protocol::tokyo_tyrant::functions::{Call, last_failure};
 use crate::protocol::{Context, Halt};
 use crate::shared::Shared;
 use crate::store::{Store, StoreTransaction, strings};
-use cabinet::{Entry, Error, Meta, Version};
+use cabinet::{Error, Meta, RecordRef, Version};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -403,7 +403,7 @@ impl ScriptRecords {
     pub fn get<T>(&self, key: &[u8], visit: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
         let mut visit = Some(visit);
         let mut result = None;
-        let lend = |entry: &Entry<'_>| result = visit.take().map(|visit| visit(entry.value));
+        let lend = |entry: &RecordRef<'_>| result = visit.take().map(|visit| visit(entry.value));
         self.execute(&Operation::Get { key }, Lend(lend))?;
         Ok(result)
     }
@@ -416,7 +416,7 @@ impl ScriptRecords {
     ) -> Result<Option<T>> {
         let mut visit = Some(visit);
         let mut result = None;
-        let lend = |entry: &Entry<'_>| {
+        let lend = |entry: &RecordRef<'_>| {
             let expires_at_ms = unmarked(entry.meta.expires_at_ms);
             let record = ScriptRecord { value: entry.value, version: entry.version, expires_at_ms };
             result = visit.take().map(|visit| visit(record));

@@ -1,7 +1,7 @@
 //! Encoder of the binary protocol's replies with records or keys.
 
 use crate::ops::execute::{Number, Reply};
-use cabinet::Entry;
+use cabinet::RecordRef;
 use wire::binary::reply::{self, List};
 
 /// A reply that is appended to the output.
@@ -66,7 +66,7 @@ impl Reply for BinaryReply<'_> {
     }
 
     #[inline]
-    fn record(&mut self, key: &[u8], record: &Entry<'_>) {
+    fn record(&mut self, key: &[u8], record: &RecordRef<'_>) {
         if let Form::Records(list) = &mut self.form {
             list.pair(self.output, key, record.value);
         } else {

@@ -11,7 +11,7 @@ use crate::protocol::memcached::{failure, note};
 use crate::protocol::{Context, Halt, or_absent};
 use crate::shared::Shared;
 use crate::{Command, Protocol};
-use cabinet::Entry;
+use cabinet::RecordRef;
 use wire::memcached::Meta;
 use wire::memcached::reply::{self, CODE_MISS, CODE_OK};
 
@@ -104,7 +104,7 @@ impl Reply for Shown<'_> {
     }
 
     #[inline]
-    fn touched(&mut self, record: &Entry<'_>, touched: Touched) {
+    fn touched(&mut self, record: &RecordRef<'_>, touched: Touched) {
         let Self { shared, meta, key, .. } = *self;
         if touched.is_new {
             self.is_new = true;

@@ -12,7 +12,7 @@ use crate::ops::operation::Operation;
 use crate::ops::touch::Touch;
 use crate::protocol::or_absent;
 use crate::shared::Shared;
-use cabinet::Entry;
+use cabinet::RecordRef;
 use wire::limits::MEMCACHED_KEY_BYTES_MAX;
 use wire::memcached::reply;
 use wire::memcached::{Meta, MetaKey, MetaVerb};
@@ -155,7 +155,7 @@ struct Described<'r> {
 }
 
 impl Reply for Described<'_> {
-    fn value(&mut self, record: &Entry<'_>) {
+    fn value(&mut self, record: &RecordRef<'_>) {
         let Self { shared, key, hit, output } = self;
         output.extend_from_slice(b"ME ");
         let marks = expiry::marks(record.meta.expires_at_ms);

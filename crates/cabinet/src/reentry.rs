@@ -75,14 +75,14 @@ fn check_marks(marks: &[Mark]) -> Result<()> {
 
 /// Runs a callback that is lent a record of this database.
 #[inline]
-pub(crate) fn lending<T>(engine_id: usize, callback: impl FnOnce() -> T) -> T {
+pub(crate) fn in_record_callback<T>(engine_id: usize, callback: impl FnOnce() -> T) -> T {
     let _running = Running::start(of_record(engine_id));
     callback()
 }
 
 /// Runs a visitor of the results of a query of this database.
 #[inline]
-pub(crate) fn showing<T>(engine_id: usize, callback: impl FnOnce() -> T) -> T {
+pub(crate) fn in_result_callback<T>(engine_id: usize, callback: impl FnOnce() -> T) -> T {
     let _running = Running::start(of_result(engine_id));
     callback()
 }
@@ -130,12 +130,14 @@ mod tests {
     #[test]
     fn a_callback_is_known_through_callbacks_of_others_and_until_it_ends() {
         assert!(!is_within(1));
-        lending(1, || {
+        in_record_callback(1, || {
             assert!(is_within(1) && !is_within(2));
-            showing(2, || {
+            in_result_callback(2, || {
                 assert!(is_within(1) && !is_within(2));
                 assert!(check_all(2).is_err());
-                lending(3, || assert!(is_within(1) && is_within(3) && check_all(2).is_err()));
+                in_record_callback(3, || {
+                    assert!(is_within(1) && is_within(3) && check_all(2).is_err())
+                });
                 assert!(is_within(1) && !is_within(3));
             });
             assert!(check_all(2).is_ok());
@@ -145,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_callback_that_panics_leaves_no_mark() {
-        let panicked = std::panic::catch_unwind(|| lending(1, || panic!("on purpose")));
+        let panicked = std::panic::catch_unwind(|| in_record_callback(1, || panic!("on purpose")));
         assert!(panicked.is_err());
         assert!(!is_within(1));
     }

@@ -114,7 +114,7 @@ impl Database {
         self.enter()?;
         let engine_id = self.engine_id;
         self.engine.persistence().on_durable(Arc::new(move |position| {
-            reentry::lending(engine_id, || listener(position));
+            reentry::in_record_callback(engine_id, || listener(position));
         }));
         Ok(())
     }

@@ -181,7 +181,7 @@ impl Database {
     /// Runs a function of the caller, from which this database may not be called.
     #[inline]
     fn call<T>(&self, callback: impl FnOnce() -> T) -> T {
-        reentry::lending(self.engine_id, callback)
+        reentry::in_record_callback(self.engine_id, callback)
     }
 
     pub(crate) fn wait(&self) -> Wait {

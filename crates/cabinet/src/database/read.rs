@@ -6,17 +6,17 @@ use crate::{LargeValue, RecordRef, Result};
 impl Database {
     /// Returns the value of a key.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.lend(key, |entry| entry.value.to_vec())
+        self.visit_record(key, |entry| entry.value.to_vec())
     }
 
     /// Calls `visit` with the record of a key. Returns its result; `None` if there is no record.
     pub fn read<T>(&self, key: &[u8], visit: impl FnOnce(RecordRef<'_>) -> T) -> Result<Option<T>> {
-        self.lend(key, |entry| self.call(|| visit(entry)))
+        self.visit_record(key, |entry| self.call(|| visit(entry)))
     }
 
     /// As [`Database::read`], for a callback of this crate, which does not call the database.
     #[inline]
-    pub(super) fn lend<T>(
+    pub(super) fn visit_record<T>(
         &self,
         key: &[u8],
         visit: impl FnOnce(RecordRef<'_>) -> T,
@@ -41,6 +41,6 @@ impl Database {
 
     /// Returns the size of a key's value, in bytes.
     pub fn value_size(&self, key: &[u8]) -> Result<Option<usize>> {
-        self.lend(key, |entry| entry.value.len())
+        self.visit_record(key, |entry| entry.value.len())
     }
 }

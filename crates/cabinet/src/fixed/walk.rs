@@ -183,7 +183,7 @@ impl Numbered for FixedDatabase {
         self.each_stretch(ids, |stretch, flow| {
             self.engine.visit_entries(stretch, &mut |entry| {
                 if flow.is_continue() {
-                    *flow = reentry::lending(engine_id, || visit(entry));
+                    *flow = reentry::in_record_callback(engine_id, || visit(entry));
                 }
             })
         })
@@ -199,7 +199,7 @@ impl Numbered for FixedDatabase {
         self.each_stretch(ids, |stretch, flow| {
             self.engine.visit_keys(stretch, &mut |key| {
                 if flow.is_continue() {
-                    *flow = reentry::lending(engine_id, || visit(key));
+                    *flow = reentry::in_record_callback(engine_id, || visit(key));
                 }
             })
         })

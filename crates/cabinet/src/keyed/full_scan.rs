@@ -21,7 +21,7 @@
 //! not count.
 
 use super::scans::{ITERATION_NAMES_MAX, Progress, Registered};
-use super::{Index, KeyedEngine, Place, Stretch, Table, Tag, find_location, lend};
+use super::{Index, KeyedEngine, Place, Stretch, Table, Tag, find_location, visit_record};
 use crate::log::record::{ALIGNMENT, Kind, Record};
 use crate::log::{
     Check, Location, Lsn, Next, PausedReader, RECORD_BATCH_BYTES, Reader, RecordBatch, Segment,
@@ -480,7 +480,7 @@ impl<I: Index> Cursor<'_, I> {
             return Ok(());
         }
         match visitor {
-            Visitor::Entries(visit) => lend(record, segments, location, visit),
+            Visitor::Entries(visit) => visit_record(record, segments, location, visit),
             Visitor::Keys(visit) => {
                 visit(record.key);
                 Ok(())

@@ -444,7 +444,7 @@ impl<I: Index> KeyedEngine<I> {
                     self.expired.count_read();
                     return Ok(Some(false));
                 }
-                lend(record, &segments, location, visit)?;
+                visit_record(record, &segments, location, visit)?;
                 Ok::<_, Error>(Some(true))
             });
             match found {
@@ -570,7 +570,7 @@ impl<I: Index> KeyedEngine<I> {
                     if decided.is_some() {
                         return Ok(());
                     }
-                    lend(record, &segments, found.location, &mut |entry| {
+                    visit_record(record, &segments, found.location, &mut |entry| {
                         change = Some(decide(Some(entry)));
                     })
                 })??;
@@ -692,7 +692,7 @@ impl<I: Index> KeyedEngine<I> {
                 if record.meta.is_expired(self.now_ms(record.meta)) {
                     return Ok(());
                 }
-                lend(record, segments, location, visit)
+                visit_record(record, segments, location, visit)
             })??;
         }
         Ok(())
@@ -804,7 +804,7 @@ struct Stored<'a> {
 
 /// Shows a record to a visitor, decompressed. Its location is for the error.
 #[inline]
-fn lend(
+fn visit_record(
     record: &Record<'_>,
     segments: &Segments,
     location: Location,

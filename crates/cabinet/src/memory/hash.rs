@@ -258,7 +258,7 @@ impl MemoryHash {
                 last = Some(tag);
                 if let Some(record) = self.live(&shard, Some(place)) {
                     budget.spend(record.size_bytes());
-                    record.lend(&mut *visit)?;
+                    record.visit(&mut *visit)?;
                 }
             }
             from_tag = 0;
@@ -285,7 +285,7 @@ impl Engine for MemoryHash {
             return Ok(false);
         };
         shard.mark_accessed(place);
-        record.lend(visit)?;
+        record.visit(visit)?;
         Ok(true)
     }
 
@@ -319,7 +319,7 @@ impl Engine for MemoryHash {
         shard.check_capacity(1)?;
         let found = shard.find(tag, key);
         let change = match self.live(&shard, found) {
-            Some(record) => record.lend(|entry| decide(Some(entry)))?,
+            Some(record) => record.visit(|entry| decide(Some(entry)))?,
             None => decide(None),
         };
         match change {

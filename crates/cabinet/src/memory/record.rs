@@ -106,7 +106,7 @@ impl Record {
     }
 
     /// Lends the record to `visit`.
-    pub(super) fn lend<T>(&self, visit: impl FnOnce(RecordRef<'_>) -> T) -> Result<T> {
+    pub(super) fn visit<T>(&self, visit: impl FnOnce(RecordRef<'_>) -> T) -> Result<T> {
         let value = self.value()?;
         Ok(visit(RecordRef {
             key: self.key(),
@@ -166,7 +166,7 @@ mod tests {
                         let mut record = Record::new(key, value, meta, compression);
                         record.set_version(u64::MAX - 1);
                         record
-                            .lend(|entry| {
+                            .visit(|entry| {
                                 assert_eq!((entry.key, entry.value), (key, value));
                                 assert_eq!((entry.meta, entry.version), (meta, u64::MAX - 1));
                             })

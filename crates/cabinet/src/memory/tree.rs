@@ -240,7 +240,7 @@ impl MemoryTree {
             }
             if self.is_live(item.record.meta()) {
                 budget.spend(item.record.size_bytes());
-                item.record.lend(&mut *visit)?;
+                item.record.visit(&mut *visit)?;
             }
         }
         Ok(None)
@@ -265,7 +265,7 @@ impl Engine for MemoryTree {
         if self.capacity.is_capped() && !item.access_bit.load(Ordering::Relaxed) {
             item.access_bit.store(true, Ordering::Relaxed);
         }
-        item.record.lend(visit)?;
+        item.record.visit(visit)?;
         Ok(true)
     }
 
@@ -286,7 +286,7 @@ impl Engine for MemoryTree {
     ) -> Result<Version> {
         let mut tree = locks::write(&self.tree, wait)?;
         let change = match self.live(&tree, key) {
-            Some(item) => item.record.lend(|entry| decide(Some(entry)))?,
+            Some(item) => item.record.visit(|entry| decide(Some(entry)))?,
             None => decide(None),
         };
         match change {

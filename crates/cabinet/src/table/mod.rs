@@ -459,7 +459,7 @@ impl Table {
 
     /// Runs a callback of the caller's that is lent a row.
     fn call<T>(&self, callback: impl FnOnce() -> T) -> T {
-        reentry::lending(reentry::engine_id_of(self), callback)
+        reentry::in_record_callback(reentry::engine_id_of(self), callback)
     }
 
     fn check_writable(&self) -> Result<()> {

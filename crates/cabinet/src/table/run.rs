@@ -35,7 +35,7 @@ impl Table {
     ) -> Result<Report> {
         self.enter()?;
         let engine_id = reentry::engine_id_of(self);
-        let mut visit = |primary: &[u8]| reentry::showing(engine_id, || visit(primary));
+        let mut visit = |primary: &[u8]| reentry::in_result_callback(engine_id, || visit(primary));
         self.run(query, query.skip, query.max, &mut visit)
     }
 

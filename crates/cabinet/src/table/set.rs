@@ -64,7 +64,9 @@ impl Table {
             met += 1;
             if met > skip {
                 report.count += 1;
-                if reentry::showing(reentry::engine_id_of(self), || visit(primary))?.is_break() {
+                if reentry::in_result_callback(reentry::engine_id_of(self), || visit(primary))?
+                    .is_break()
+                {
                     break;
                 }
             }

@@ -85,8 +85,8 @@ impl Shared {
                 return note(&state, visit(page.view(), &bounds));
             }
             let segments = self.log.segments();
-            let mut lend = |view: View<'_>| visit(view, &bounds);
-            if let Some(result) = self.visit_in_place(&segments, &state, home, &mut lend)? {
+            let mut visit_view = |view: View<'_>| visit(view, &bounds);
+            if let Some(result) = self.visit_in_place(&segments, &state, home, &mut visit_view)? {
                 return note(&state, result);
             }
             let page = StoredPage::of(&state, home);

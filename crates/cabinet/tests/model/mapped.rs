@@ -17,7 +17,7 @@ pub(crate) trait Mapping: Send + Sync {
     fn value(key: &[u8], value: &[u8]) -> Vec<u8>;
 
     /// Shows a record of the database as it was meant.
-    fn lend(entry: RecordRef<'_>, visit: &mut dyn FnMut(RecordRef<'_>));
+    fn visit(entry: RecordRef<'_>, visit: &mut dyn FnMut(RecordRef<'_>));
 }
 
 /// Each key has an id that follows from it, and is stored in front of its value.
@@ -46,7 +46,7 @@ impl Mapping for Numbers {
         [&(key.len() as u32).to_le_bytes(), key, value].concat()
     }
 
-    fn lend(entry: RecordRef<'_>, visit: &mut dyn FnMut(RecordRef<'_>)) {
+    fn visit(entry: RecordRef<'_>, visit: &mut dyn FnMut(RecordRef<'_>)) {
         let (length, rest) = entry.value.split_first_chunk().expect("a key is in front");
         let (key, value) = rest.split_at(u32::from_le_bytes(*length) as usize);
         visit(RecordRef { key, value, ..entry });
@@ -87,7 +87,7 @@ impl Mapping for Rows {
         parts.join(&0)
     }
 
-    fn lend(entry: RecordRef<'_>, visit: &mut dyn FnMut(RecordRef<'_>)) {
+    fn visit(entry: RecordRef<'_>, visit: &mut dyn FnMut(RecordRef<'_>)) {
         let escaped = entry.value.split(|&byte| byte == 0).nth(1).expect("a column");
         let mut bytes = escaped.strip_suffix(&[END]).expect("an end").iter();
         let mut value = Vec::with_capacity(bytes.len());
@@ -112,7 +112,7 @@ impl<M: Mapping> Mapped<M> {
 
 impl<M: Mapping> Engine for Mapped<M> {
     fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
-        self.0.read(&M::key(key), wait, &mut |entry| M::lend(entry, visit))
+        self.0.read(&M::key(key), wait, &mut |entry| M::visit(entry, visit))
     }
 
     fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version> {
@@ -128,7 +128,7 @@ impl<M: Mapping> Engine for Mapped<M> {
         self.0.update(&M::key(key), wait, &mut |entry| {
             let mut change = Change::Keep;
             match entry {
-                Some(entry) => M::lend(entry, &mut |entry| change = decide(Some(entry))),
+                Some(entry) => M::visit(entry, &mut |entry| change = decide(Some(entry))),
                 None => change = decide(None),
             }
             match change {
@@ -157,7 +157,7 @@ impl<M: Mapping> Engine for Mapped<M> {
     /// The key is in the value.
     fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
         visitor.of_records(|visit| {
-            self.0.scan(from, Visitor::Records(&mut |entry| M::lend(entry, visit)))
+            self.0.scan(from, Visitor::Records(&mut |entry| M::visit(entry, visit)))
         })
     }
 
@@ -183,7 +183,7 @@ struct MappedScan<'e, M>(Box<dyn FullScan + 'e>, PhantomData<M>);
 
 impl<M: Mapping> FullScan for MappedScan<'_, M> {
     fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
-        self.0.step(&mut |entry| M::lend(entry, visit))
+        self.0.step(&mut |entry| M::visit(entry, visit))
     }
 
     /// The key is in the value.

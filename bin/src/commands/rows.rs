@@ -9,7 +9,7 @@ use crate::output::{AsJson, Form, object, write_json};
 use crate::remote::{Need, Server};
 use anyhow::{Context, Result};
 use cabinet::name::Kind;
-use cabinet::table::{IndexChange, OrderKind};
+use cabinet::table::{IndexChange, SortKind};
 use client::{Pair, Search as Query};
 use serde_json::Value as Json;
 use std::ffi::OsString;
@@ -191,7 +191,7 @@ impl Search {
                 Some(colon) => (&order[..colon], &order[colon + 1..]),
                 None => (order, &b"STRASC"[..]),
             };
-            OrderKind::parse(kind).with_context(|| {
+            SortKind::parse(kind).with_context(|| {
                 format!("unknown sort order {:?}", String::from_utf8_lossy(kind))
             })?;
             query = query.order_by(column, kind);

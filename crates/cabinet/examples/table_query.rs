@@ -1,7 +1,7 @@
 //! Rows of columns, an index, and a query: `table_query [FILE.tct]`.
 
 use cabinet::Database;
-use cabinet::table::{IndexChange, IndexKind, Operator, OrderKind, Query, Row};
+use cabinet::table::{IndexChange, IndexKind, Operator, Query, Row, SortKind};
 use std::error::Error;
 
 const PEOPLE: [(&str, &str, &str); 4] =
@@ -17,7 +17,7 @@ fn adults(path: &str) -> Result<Vec<String>, Box<dyn Error>> {
     }
     let query = Query::new()
         .with(b"age", Operator::NumberGreaterEqual, b"18")
-        .order_by(b"age", OrderKind::NumberDescending)
+        .order_by(b"age", SortKind::NumberDescending)
         .limit(10);
     let (keys, report) = table.search(&query)?;
     eprintln!("{}", report.hint);

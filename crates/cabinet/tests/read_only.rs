@@ -89,7 +89,7 @@ fn read_all(path: &Path, records: u64) {
     if let Some(table) = database.table() {
         let query = Query::new().with(b"number", Operator::NumberGreaterEqual, b"2000");
         assert_eq!(table.count(&query).unwrap(), 1000);
-        let ordered = query.order_by(b"more", cabinet::table::OrderKind::StringAscending);
+        let ordered = query.order_by(b"more", cabinet::table::SortKind::StringAscending);
         assert_eq!(table.search(&ordered).unwrap().0.len(), 1000);
     }
     assert!(matches!(database.put(&key(5), b"a\0b"), Err(Error::ReadOnly(_))));

@@ -1,7 +1,7 @@
 //! Rows and queries that cabinet's table and Tokyo Cabinet's are given alike.
 
 use crate::random::{Permutation, Random, mix};
-use cabinet::table::{IndexKind, Operator, OrderKind};
+use cabinet::table::{IndexKind, Operator, SortKind};
 
 /// Words of the vocabularies of tags and of text.
 const TAGS: u64 = 2000;
@@ -118,7 +118,7 @@ pub struct Question {
     /// Column and operator.
     pub condition: Option<(&'static str, Operator)>,
     /// Column and kind of the order.
-    pub order: Option<(&'static str, OrderKind)>,
+    pub order: Option<(&'static str, SortKind)>,
     /// Most results.
     pub max: Option<u64>,
     /// Operands, one for each time it is asked.
@@ -171,14 +171,14 @@ pub fn questions(rows: u64, times: u64) -> Vec<Question> {
             .collect(),
         ),
         Question {
-            order: Some(("number", OrderKind::NumberDescending)),
+            order: Some(("number", SortKind::NumberDescending)),
             max: Some(10),
             condition: None,
             name: "ordered, 10 of all",
             operands: made(4, &|_| String::new()),
         },
         Question {
-            order: Some(("number", OrderKind::NumberAscending)),
+            order: Some(("number", SortKind::NumberAscending)),
             max: Some(10),
             ..ask(
                 "ordered, 10 of a range",

@@ -29,7 +29,6 @@ mod matcher;
 mod meta;
 mod normalise;
 mod number;
-mod order;
 #[cfg(feature = "internals")]
 pub mod outside;
 mod plan;
@@ -44,17 +43,18 @@ mod salvage;
 mod search;
 mod set;
 mod sort;
+mod sort_order;
 mod tokens;
 mod write;
 
 pub use crate::column_index::{IndexChange, IndexDescription, IndexKind};
 pub use condition::{Condition, Operator};
 pub use kwic::{Kwic, Mark};
-pub use order::{Order, OrderKind};
 pub use query::{Query, Report, SetOperation};
 #[cfg(feature = "internals")]
 pub use request::{SearchAnswer, SearchRequest};
 pub use row::{Row, RowView};
+pub use sort_order::{SortKind, SortOrder};
 
 use crate::reentry;
 use crate::scan::step_until_break;
@@ -83,7 +83,7 @@ const UIDS_SET_ASIDE: u64 = 1000;
 /// ```
 /// # fn main() -> cabinet::Result<()> {
 /// use cabinet::Options;
-/// use cabinet::table::{IndexChange, IndexKind, Operator, OrderKind, Query, Row, Table};
+/// use cabinet::table::{IndexChange, IndexKind, Operator, SortKind, Query, Row, Table};
 ///
 /// # let folder = tempfile::tempdir().expect("a folder");
 /// # let path = folder.path().join("people.tct");
@@ -94,7 +94,7 @@ const UIDS_SET_ASIDE: u64 = 1000;
 ///
 /// let adults = Query::new()
 ///     .with(b"age", Operator::NumberGreaterEqual, b"18")
-///     .order_by(b"name", OrderKind::StringAscending);
+///     .order_by(b"name", SortKind::StringAscending);
 /// assert_eq!(table.search(&adults)?.0, [b"p1"]);
 /// # Ok(())
 /// # }

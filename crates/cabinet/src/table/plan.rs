@@ -9,9 +9,9 @@
 use super::access::{Access, Route, Walk};
 use super::entries::View;
 use super::index::Index;
-use super::order::Order;
 use super::postings::Formula;
 use super::query::Query;
+use super::sort_order::SortOrder;
 use crate::Result;
 use crate::column_index::IndexKind;
 use crate::limits::SORTED_PHRASES_MAX;
@@ -108,7 +108,7 @@ impl Known<'_> {
     }
 
     /// The index that is in an order, whole.
-    fn walk_in_order(&self, order: &Order) -> Option<Walk> {
+    fn walk_in_order(&self, order: &SortOrder) -> Option<Walk> {
         let kind = if order.kind.is_by_number() { IndexKind::Decimal } else { IndexKind::Lexical };
         let is_descending = order.kind.is_descending();
         if is_descending && !self.can_descend {

@@ -1,16 +1,16 @@
 //! Queries, and what they answer.
 
 use super::condition::{Condition, Operator};
-use super::order::{Order, OrderKind};
+use super::sort_order::{SortKind, SortOrder};
 
 /// Which rows are asked for, in which order, and how many.
 ///
 /// ```
-/// use cabinet::table::{Operator, OrderKind, Query};
+/// use cabinet::table::{Operator, SortKind, Query};
 ///
 /// let query = Query::new()
 ///     .with(b"age", Operator::NumberGreaterEqual, b"18")
-///     .order_by(b"name", OrderKind::StringAscending)
+///     .order_by(b"name", SortKind::StringAscending)
 ///     .limit(10);
 /// assert_eq!(query.conditions.len(), 1);
 /// ```
@@ -19,7 +19,7 @@ pub struct Query {
     /// All of them must hold.
     pub conditions: Vec<Condition>,
     /// `None`: as it is easiest.
-    pub order: Option<Order>,
+    pub order: Option<SortOrder>,
     /// How many results are wanted; `None`: all.
     pub max: Option<u64>,
     /// How many of the first results are left out.
@@ -44,8 +44,8 @@ impl Query {
     }
 
     /// Orders the results by a column; the empty name is the primary key.
-    pub fn order_by(mut self, column: &[u8], kind: OrderKind) -> Self {
-        self.order = Some(Order { column: column.to_vec(), kind });
+    pub fn order_by(mut self, column: &[u8], kind: SortKind) -> Self {
+        self.order = Some(SortOrder { column: column.to_vec(), kind });
         self
     }
 

@@ -5,7 +5,8 @@
 //! | --- | --- |
 //! | `addcond`, `cond` | column, operator, operand: a condition |
 //! | `setorder`, `order` | column, kind |
-//! | `setlimit`, `limit`, `setmax`, `max` | most results (negative: all), and how many are left out |
+//! | `setlimit`, `limit`, `setmax`, `max` | most results (negative: all), and how many are left out
+//! |
 //! | `get`, `columns` | names of columns, or none for all: rows instead of keys |
 //! | `out`, `remove` | remove what is found |
 //! | `count` | the number of results instead of them |
@@ -19,8 +20,8 @@
 
 use super::condition::Condition;
 use super::number::Number;
-use super::order::{Order, OrderKind};
 use super::query::{Query, Report, SetOperation};
+use super::sort_order::{SortKind, SortOrder};
 use super::{Row, Table};
 use crate::limits::VALUE_BYTES_MAX;
 use crate::{Error, Result};
@@ -115,11 +116,11 @@ impl SearchRequest {
             }
             (b"setorder" | b"order", [column, rest @ ..]) => {
                 let kind = match rest.first() {
-                    None => OrderKind::StringAscending,
-                    Some(kind) => OrderKind::parse(kind)
+                    None => SortKind::StringAscending,
+                    Some(kind) => SortKind::parse(kind)
                         .ok_or_else(|| format!("there is no order {}", shown(kind)))?,
                 };
-                query.order = Some(Order { column: column.to_vec(), kind });
+                query.order = Some(SortOrder { column: column.to_vec(), kind });
                 Ok(())
             }
             (b"setlimit" | b"limit" | b"setmax" | b"max", [max, rest @ ..]) => {
@@ -271,7 +272,7 @@ mod tests {
         ]);
         let first = Query::new()
             .with(b"age", Operator::NumberGreaterEqual, b"20")
-            .order_by(b"age", OrderKind::NumberDescending)
+            .order_by(b"age", SortKind::NumberDescending)
             .limit(5)
             .skip(2);
         let second = Query::new().with(b"", Operator::StringBegins, b"p");

@@ -7,12 +7,12 @@ use super::entries::View;
 use super::index::Index;
 use super::keys;
 use super::matcher::{Matcher, all_accept};
-use super::order::Order;
 use super::plan::{Driver, Known, Plan};
 use super::postings::{Formula, Source};
 use super::query::{Query, Report};
 use super::row::RowView;
 use super::sort::Sorter;
+use super::sort_order::SortOrder;
 use crate::{Position, Result, Wait, deadline, reentry};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ struct Run<'a> {
     /// Matchers of those that no index answers.
     residual: Vec<Matcher>,
     /// By what matches are sorted; `None` if they come as they should.
-    sorted_by: Option<&'a Order>,
+    sorted_by: Option<&'a SortOrder>,
     report: Report,
 }
 
@@ -185,7 +185,11 @@ impl<'a> Run<'a> {
     }
 
     /// Looks at all rows, or at those only that lack the column of an order.
-    fn scan(&mut self, lacking: Option<&Order>, take: &mut Take<'_>) -> Result<ControlFlow<()>> {
+    fn scan(
+        &mut self,
+        lacking: Option<&SortOrder>,
+        take: &mut Take<'_>,
+    ) -> Result<ControlFlow<()>> {
         let range = KeyRange::of_prefix(vec![keys::ROWS]);
         let mut next = Some(Position::Key(range.start.clone()));
         while let Some(position) = next {

@@ -3,9 +3,9 @@
 //! The results of all queries are sorted by primary key, each with its place, so that those of one
 //! row stand side by side; what is left is sorted by place. Both within the memory of a query.
 
-use super::order::Order;
 use super::query::{Query, Report, SetOperation};
 use super::sort::{Sorted, Sorter};
+use super::sort_order::SortOrder;
 use super::{Table, keys};
 use crate::{Error, Result, reentry};
 use std::ops::ControlFlow;
@@ -45,7 +45,7 @@ impl Table {
             report.hint.extend(done.hint.lines().map(|line| format!("[{number}] {line}\n")));
         }
         let order = first.order.as_ref().filter(|_| operation == SetOperation::Union);
-        let sort_key = |order: &Order, primary: &[u8]| match &order.column[..] {
+        let sort_key = |order: &SortOrder, primary: &[u8]| match &order.column[..] {
             b"" => Ok(order.sort_key(Some(primary))),
             column => {
                 let key = self.read(primary, |row| order.sort_key(row.get(column)))?;

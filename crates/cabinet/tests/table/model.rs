@@ -2,7 +2,7 @@
 
 use crate::naive::{self, Rows};
 use cabinet::table::{
-    Condition, IndexChange, IndexKind, Operator, Order, OrderKind, Query, Row, Table,
+    Condition, IndexChange, IndexKind, Operator, Query, Row, SortKind, SortOrder, Table,
 };
 use cabinet::{Database, Error, Options};
 use proptest::prelude::*;
@@ -75,9 +75,9 @@ fn query() -> impl Strategy<Value = Query> {
     (proptest::collection::vec(condition(), 0..3), order, max, 0u64..3).prop_map(
         |(conditions, order, max, skip)| Query {
             conditions,
-            order: order.map(|(column, kind)| Order {
+            order: order.map(|(column, kind)| SortOrder {
                 column: COLUMNS[column].as_bytes().to_vec(),
-                kind: OrderKind::parse(kind.to_string().as_bytes()).unwrap(),
+                kind: SortKind::parse(kind.to_string().as_bytes()).unwrap(),
             }),
             max,
             skip,

@@ -1,6 +1,6 @@
 //! Queries as plainly as they can be written: every row is looked at, nothing is encoded.
 
-use cabinet::table::{Condition, Operator, Order, OrderKind, Query, Row};
+use cabinet::table::{Condition, Operator, Query, Row, SortKind, SortOrder};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
@@ -113,17 +113,17 @@ pub(crate) fn matches(query: &Query, rows: &Rows) -> Vec<Vec<u8>> {
 }
 
 /// How two rows compare in an order.
-pub(crate) fn compare(order: &Order, one: (&[u8], &Row), other: (&[u8], &Row)) -> Ordering {
+pub(crate) fn compare(order: &SortOrder, one: (&[u8], &Row), other: (&[u8], &Row)) -> Ordering {
     let value = |(primary, row)| column(&order.column, primary, row);
     match (value(one), value(other)) {
         (None, None) => Ordering::Equal,
         (None, Some(_)) => Ordering::Greater,
         (Some(_), None) => Ordering::Less,
         (Some(one), Some(other)) => match order.kind {
-            OrderKind::StringAscending => one.cmp(other),
-            OrderKind::StringDescending => other.cmp(one),
-            OrderKind::NumberAscending => compare_numbers(one, other),
-            OrderKind::NumberDescending => compare_numbers(other, one),
+            SortKind::StringAscending => one.cmp(other),
+            SortKind::StringDescending => other.cmp(one),
+            SortKind::NumberAscending => compare_numbers(one, other),
+            SortKind::NumberDescending => compare_numbers(other, one),
         },
     }
 }

@@ -253,6 +253,6 @@ fn memory_of_queries_is_an_option() {
     options.query_memory_bytes = 0;
     let table = in_memory_with(&options);
     table.put(b"p", &row("a=1")).unwrap();
-    let query = Query::new().order_by(b"a", cabinet::table::OrderKind::StringAscending);
+    let query = Query::new().order_by(b"a", cabinet::table::SortKind::StringAscending);
     assert_eq!(table.search(&query).unwrap().0, [b"p"]);
 }

@@ -3,7 +3,7 @@
 use crate::{in_memory, row};
 use cabinet::limits::SORTED_PHRASES_MAX;
 use cabinet::table::{
-    IndexChange, IndexKind, Operator, OrderKind, Query, Report, SearchRequest, SetOperation, Table,
+    IndexChange, IndexKind, Operator, Query, Report, SearchRequest, SetOperation, SortKind, Table,
 };
 use std::ops::ControlFlow;
 
@@ -110,7 +110,7 @@ fn lists_of_several_indices_are_intersected_without_reading_rows() {
 #[test]
 fn a_few_in_the_order_of_an_index_are_found_by_walking_it() {
     let table = thousand(&[("number", IndexKind::Decimal)]);
-    let all = Query::new().order_by(b"number", OrderKind::NumberAscending);
+    let all = Query::new().order_by(b"number", SortKind::NumberAscending);
     let walked = report(&table, &all.clone().limit(10).skip(5));
     assert_eq!((walked.count, walked.entries_read, walked.rows_read), (10, 15, 0));
     assert!(walked.hint.contains("using an index: \"number\" asc (NUMASC)"));
@@ -119,7 +119,7 @@ fn a_few_in_the_order_of_an_index_are_found_by_walking_it() {
     assert!(sorted.hint.contains("sorting the result set: \"number\""));
     let narrowed = Query::new()
         .with(b"number", Operator::NumberGreaterEqual, b"990")
-        .order_by(b"number", OrderKind::NumberAscending);
+        .order_by(b"number", SortKind::NumberAscending);
     let narrowed = report(&table, &narrowed);
     assert_eq!((narrowed.count, narrowed.entries_read, narrowed.rows_read), (10, 10, 0));
 }
@@ -157,7 +157,7 @@ fn hints_are_those_of_the_original() {
     table.set_index(b"name", IndexChange::Set(IndexKind::Lexical)).unwrap();
     let query = Query::new()
         .with(b"age", Operator::NumberLessEqual, b"25")
-        .order_by(b"name", OrderKind::StringAscending);
+        .order_by(b"name", SortKind::StringAscending);
     assert_eq!(
         report(&table, &query).hint,
         "using an index: \"age\" desc (NUMLT/NUMLE)\nresult set size: 1\nsorting the result set: \"name\"\n"
@@ -175,7 +175,7 @@ fn rows_that_lack_the_column_come_last_whether_walked_or_sorted() {
     }
     let query = Query::new()
         .with(b"name", Operator::StringBegins, b"z")
-        .order_by(b"number", OrderKind::NumberAscending)
+        .order_by(b"number", SortKind::NumberAscending)
         .limit(5);
     table.put(b"has", &row("name=z number=5")).unwrap();
     let sorted = keys(&query, &table);
@@ -195,7 +195,7 @@ fn results_of_several_queries_are_put_together_by_the_originals_rules() {
     }
     let with = |column: &[u8]| Query::new().with(column, Operator::StringEqual, b"1");
     let (x, y) = (with(b"x"), with(b"y"));
-    let by_number = |query: Query| query.order_by(b"n", OrderKind::NumberAscending);
+    let by_number = |query: Query| query.order_by(b"n", SortKind::NumberAscending);
     let set = |queries: &[Query], operation| {
         let mut found = String::new();
         let report = table

@@ -9,7 +9,7 @@ use crate::session::Failure;
 use crate::store::ClusterStore;
 use crate::version;
 use cabinet::table::outside::ValueRange;
-use cabinet::table::{IndexChange, IndexKind, OrderKind, Query, Row};
+use cabinet::table::{IndexChange, IndexKind, Query, Row, SortKind};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -83,7 +83,7 @@ fn a_row_that_moves_ahead_of_a_search_is_met_once() {
             put(rows, &key_of(number), Some(value.as_bytes()), now_ms() - hour_ms).await;
         }
         let definitions = rows.upkeep.fresh().await.unwrap();
-        let query = Query::new().order_by(b"c", OrderKind::StringAscending).limit(5000);
+        let query = Query::new().order_by(b"c", SortKind::StringAscending).limit(5000);
         let plan = rows.plan(&definitions, &query).await.unwrap();
         assert!(plan.is_in_order && plan.index().is_some(), "{}", plan.hint);
         let mut moving = Moving { rows, met: BTreeMap::new() };

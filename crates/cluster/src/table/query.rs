@@ -19,7 +19,7 @@ use crate::records::now_ms;
 use crate::session::Failure;
 use cabinet::Error;
 use cabinet::table::outside::{Filter, Lookup, ValueRange, is_cut};
-use cabinet::table::{IndexKind, Order, Query, RowView};
+use cabinet::table::{IndexKind, Query, RowView, SortOrder};
 use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -466,7 +466,7 @@ fn accesses(definitions: &Definitions, query: &Query) -> Vec<Access> {
 }
 
 /// Returns the index that is in the order of a query, if there is one.
-fn walked(definitions: &Definitions, order: &Order) -> Option<Definition> {
+fn walked(definitions: &Definitions, order: &SortOrder) -> Option<Definition> {
     let kind = if order.kind.is_by_number() { IndexKind::Decimal } else { IndexKind::Lexical };
     let is_in_order = |index: &&Definition| {
         index.is_ready && index.kind == kind && index.column == order.column && !index.is_of_keys()

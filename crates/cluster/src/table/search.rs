@@ -12,7 +12,7 @@ use crate::table::tables::Tables;
 use crate::version;
 use cabinet::Error;
 use cabinet::table::outside::{Filter, ResultSets, Sorted, Sorter};
-use cabinet::table::{Order, Query, RowView, SearchRequest, SetOperation};
+use cabinet::table::{Query, RowView, SearchRequest, SetOperation, SortOrder};
 use server::{Completion, StoreAnswer, StoreFailure};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -179,7 +179,7 @@ impl Rows {
     }
 
     /// Sorts rows again, of which only the keys are known.
-    async fn sorted(self: &Arc<Self>, mut rows: Sorted, order: &Order) -> Result<Sorted, Stop> {
+    async fn sorted(self: &Arc<Self>, mut rows: Sorted, order: &SortOrder) -> Result<Sorted, Stop> {
         let mut sorter = Sorter::new(&std::env::temp_dir(), SORTED_BYTES / 4, None);
         loop {
             let keys = block_in_place(|| next_keys(&mut rows, READS_AT_ONCE))?;
@@ -223,7 +223,7 @@ impl Rows {
 }
 
 /// Returns the sort key of a row.
-fn sort_key(order: &Order, key: &[u8], row: Option<&[u8]>) -> Vec<u8> {
+fn sort_key(order: &SortOrder, key: &[u8], row: Option<&[u8]>) -> Vec<u8> {
     match &order.column[..] {
         b"" => order.sort_key(Some(key)),
         column => order.sort_key(row.and_then(|row| RowView::new(row).get(column))),
@@ -302,7 +302,7 @@ impl<R: Results> Take for Direct<'_, R> {
 struct Sorting<'s, R> {
     sink: &'s mut R,
     plan: &'s Plan,
-    order: &'s Order,
+    order: &'s SortOrder,
     wanted: Option<u64>,
     sorter: Sorter,
     /// Value of the last row that was met, if it is cut.

@@ -8,7 +8,7 @@ use super::tokens::before_nul;
 /// in all four; rows that are equal come in the order of their primary keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum OrderKind {
+pub enum SortKind {
     /// By bytes.
     StringAscending = 0,
     /// By bytes, the greatest first.
@@ -20,14 +20,14 @@ pub enum OrderKind {
 }
 
 /// Kinds with the names they are known by.
-const KINDS: [(OrderKind, &[&str]); 4] = [
-    (OrderKind::StringAscending, &["STRASC", "STR", "ASC"]),
-    (OrderKind::StringDescending, &["STRDESC", "DESC"]),
-    (OrderKind::NumberAscending, &["NUMASC", "NUM"]),
-    (OrderKind::NumberDescending, &["NUMDESC"]),
+const KINDS: [(SortKind, &[&str]); 4] = [
+    (SortKind::StringAscending, &["STRASC", "STR", "ASC"]),
+    (SortKind::StringDescending, &["STRDESC", "DESC"]),
+    (SortKind::NumberAscending, &["NUMASC", "NUM"]),
+    (SortKind::NumberDescending, &["NUMDESC"]),
 ];
 
-impl OrderKind {
+impl SortKind {
     /// Reads a name in either case, or a number. `None` if there is no such order.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
@@ -55,18 +55,18 @@ impl OrderKind {
 
 /// By which column, and how, results are ordered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct SortOrder {
     /// Name of the column; empty is the primary key.
     pub column: Vec<u8>,
     /// How its values are compared.
-    pub kind: OrderKind,
+    pub kind: SortKind,
 }
 
 /// First bytes of sort keys.
 const PRESENT: u8 = 0;
 const LACKING: u8 = 1;
 
-impl Order {
+impl SortOrder {
     /// Bytes that sort as the value of a row in this order does, and of which none are the
     /// beginning of others.
     pub fn sort_key(&self, value: Option<&[u8]>) -> Vec<u8> {
@@ -97,8 +97,8 @@ impl Order {
 mod tests {
     use super::*;
 
-    fn sorted(kind: OrderKind, values: &[Option<&str>]) -> Vec<Option<String>> {
-        let order = Order { column: b"c".to_vec(), kind };
+    fn sorted(kind: SortKind, values: &[Option<&str>]) -> Vec<Option<String>> {
+        let order = SortOrder { column: b"c".to_vec(), kind };
         let mut values = values.to_vec();
         values.sort_by_key(|value| order.sort_key(value.map(str::as_bytes)));
         values.into_iter().map(|value| value.map(str::to_string)).collect()
@@ -111,19 +111,19 @@ mod tests {
             assert_eq!(sorted(kind, &values), expected.map(|value| value.map(str::to_string)));
         };
         expect(
-            OrderKind::StringAscending,
+            SortKind::StringAscending,
             [Some(""), Some("-3"), Some("10"), Some("9"), Some("9a"), None],
         );
         expect(
-            OrderKind::StringDescending,
+            SortKind::StringDescending,
             [Some("9a"), Some("9"), Some("10"), Some("-3"), Some(""), None],
         );
         expect(
-            OrderKind::NumberAscending,
+            SortKind::NumberAscending,
             [Some("-3"), Some(""), Some("9"), Some("9a"), Some("10"), None],
         );
         expect(
-            OrderKind::NumberDescending,
+            SortKind::NumberDescending,
             [Some("10"), Some("9"), Some("9a"), Some(""), Some("-3"), None],
         );
     }
@@ -132,12 +132,12 @@ mod tests {
     fn kinds_are_known_by_names_and_numbers() {
         for (number, (kind, names)) in KINDS.iter().enumerate() {
             assert_eq!(*kind as usize, number);
-            assert_eq!(OrderKind::parse(number.to_string().as_bytes()), Some(*kind));
+            assert_eq!(SortKind::parse(number.to_string().as_bytes()), Some(*kind));
             for name in *names {
-                assert_eq!(OrderKind::parse(name.to_lowercase().as_bytes()), Some(*kind));
+                assert_eq!(SortKind::parse(name.to_lowercase().as_bytes()), Some(*kind));
             }
         }
-        assert_eq!(OrderKind::parse(b"4"), None);
-        assert_eq!(OrderKind::parse(b""), None);
+        assert_eq!(SortKind::parse(b"4"), None);
+        assert_eq!(SortKind::parse(b""), None);
     }
 }

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use cabinet::legacy::{ByteOrder, File, Shape, is_legacy};
 use cabinet::name::{Kind, Specification};
 use cabinet::table::IndexDescription;
-use cabinet::{Database, Order};
+use cabinet::{Database, KeyOrder};
 use serde_json::{Map, Value as Json};
 use std::fmt::Display;
 use std::io::Read;
@@ -132,8 +132,8 @@ fn add_indices(indices: &[IndexDescription], lines: &mut Properties) {
     }
 }
 
-fn order_name(order: Order) -> &'static str {
-    Order::NAMES.iter().find(|(_, other)| *other == order).map_or("unknown", |(name, _)| name)
+fn order_name(order: KeyOrder) -> &'static str {
+    KeyOrder::NAMES.iter().find(|(_, other)| *other == order).map_or("unknown", |(name, _)| name)
 }
 
 fn inspect_database(path: &Path, lines: &mut Properties) -> Result<()> {

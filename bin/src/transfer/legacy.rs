@@ -222,7 +222,7 @@ pub(crate) fn describe(file: &File) -> String {
     let header = file.header();
     let mut words = vec![format!("{} database", header.kind.title())];
     if let Shape::Tree { order, .. } = header.shape {
-        let order = cabinet::Order::NAMES.iter().find(|(_, other)| Some(*other) == order);
+        let order = cabinet::KeyOrder::NAMES.iter().find(|(_, other)| Some(*other) == order);
         words.push(format!("in {} order", order.map_or("a custom", |(name, _)| name)));
     }
     words.push(format!("of Tokyo Cabinet's, {} records", header.records));

@@ -97,6 +97,7 @@ mod inventory;
     expect(unreachable_pub, reason = "`testing` exports it")
 )]
 mod io;
+mod key_order;
 mod keyed;
 mod kind;
 #[cfg(feature = "legacy")]
@@ -108,7 +109,6 @@ mod memory;
 pub mod name;
 mod open;
 mod options;
-mod order;
 #[cfg(not(feature = "internals"))]
 mod pattern;
 #[cfg(feature = "internals")]
@@ -141,10 +141,10 @@ pub use deadline::with_deadline;
 pub use durability::{Durability, DurableListener, LogPosition};
 pub use engine::{Numbered, Side};
 pub use error::{Error, Result};
+pub use key_order::KeyOrder;
 pub use kind::Kind;
 pub use log::LargeValue;
 pub use options::Options;
-pub use order::Order;
 pub use record::{Change, Meta, Record, RecordRef, Version};
 pub use salvage::{Salvaged, salvage, salvage_as};
 pub use scan::Position;

@@ -6,22 +6,29 @@
 //!
 //! | key | value | meaning |
 //! | --- | --- | --- |
-//! | `mode` | letters: `w`rite, `r`ead, `c`reate, `t`runcate, `e`, `f` | `wc` if not given; only with `w` does it write, create and truncate |
-//! | `opts` | letters: `l`, `d`, `b`, `t` | `d` and `b` compress with Zstandard, `t` with LZ4, `l` needs no asking |
+//! | `mode` | letters: `w`rite, `r`ead, `c`reate, `t`runcate, `e`, `f` | `wc` if not given; only
+//! with `w` does it write, create and truncate |
+//! | `opts` | letters: `l`, `d`, `b`, `t` | `d` and `b` compress with Zstandard, `t` with LZ4, `l`
+//! needs no asking |
 //! | `compression` | `none`, `lz4`, `zstd` | how values are stored; goes before `opts` |
 //! | `durability` | `none`, `always`, `interval:MS` | when a write counts as acknowledged |
 //! | `dead` | 10 to 90 | percent of dead bytes in the files above which compaction works |
 //! | `compaction` | a number | bytes a second that compaction reads while there is no hurry |
-//! | `order` | `lexical`, `decimal`, `int32`, `int64` | trees: the order of keys, chosen when the database is created |
+//! | `order` | `lexical`, `decimal`, `int32`, `int64` | trees: the order of keys, chosen when the
+//! database is created |
 //! | `cache` | a number, at least 64k | trees: most bytes of pages in memory |
 //! | `index` | a number, at least 64k | hash: most bytes of the index in memory |
-//! | `idx` | `COLUMN:TYPE`, with `lex`, `dec`, `tok` or `qgr` | tables: an index to build where the column has none; may be given again |
+//! | `idx` | `COLUMN:TYPE`, with `lex`, `dec`, `tok` or `qgr` | tables: an index to build where the
+//! column has none; may be given again |
 //! | `query_memory` | a number | tables: bytes that a query holds in memory, about |
 //! | `capnum` | a number | on-memory kinds and trees: most records |
-//! | `capsiz` | a number | on-memory kinds: most bytes; hash and fixed-length: most bytes on the disk, at least 4m; trees and tables: most bytes of all pages, at least 4m |
-//! | `memory` | a number | on-memory kinds without `capsiz`: bytes in memory over which writes are refused; 0 is unlimited |
+//! | `capsiz` | a number | on-memory kinds: most bytes; hash and fixed-length: most bytes on the
+//! disk, at least 4m; trees and tables: most bytes of all pages, at least 4m |
+//! | `memory` | a number | on-memory kinds without `capsiz`: bytes in memory over which writes are
+//! refused; 0 is unlimited |
 //! | `width` | a number | fixed-length, on creation: bytes of the longest value; 255 if not given |
-//! | `limsiz` | a number | fixed-length, on creation: bytes of Tokyo Cabinet's file, which limit the ids; 256 MiB if not given |
+//! | `limsiz` | a number | fixed-length, on creation: bytes of Tokyo Cabinet's file, which limit
+//! the ids; 256 MiB if not given |
 //!
 //! Other settings of Tokyo Cabinet (`bnum`, `apow`, ...) have no meaning here. They are accepted,
 //! so that old names go on working, and listed in [`Specification::notices`]; so are settings that
@@ -38,7 +45,7 @@ use crate::limits::{
 };
 
 use crate::column_index::{IndexChange, IndexDescription, IndexKind};
-use crate::{Compression, Durability, Options, Order};
+use crate::{Compression, Durability, KeyOrder, Options};
 use std::path::{Path, PathBuf};
 
 pub use crate::limits::INTERVAL_MS_MAX;
@@ -304,9 +311,9 @@ fn compression(pair: &Pair<'_>) -> Result<Compression, NameError> {
     }
 }
 
-fn order(pair: &Pair<'_>) -> Result<Order, NameError> {
+fn order(pair: &Pair<'_>) -> Result<KeyOrder, NameError> {
     let value = pair.value.to_ascii_lowercase();
-    let known = Order::NAMES.into_iter().find(|(name, _)| *name == value);
+    let known = KeyOrder::NAMES.into_iter().find(|(name, _)| *name == value);
     known.map(|(_, order)| order).ok_or_else(|| pair.bad("lexical, decimal, int32 or int64"))
 }
 

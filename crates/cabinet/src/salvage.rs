@@ -6,7 +6,7 @@ use crate::log::record::{Kind, Record};
 use crate::log::remains::Remains;
 use crate::tree::{Signs, Target, TreeDatabase, order_of, rebuild};
 use crate::{
-    Compression, Damage, Database, Error, Order, RecordRef, Result, Side, Wait, compress, name,
+    Compression, Damage, Database, Error, KeyOrder, RecordRef, Result, Side, Wait, compress, name,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -137,7 +137,7 @@ fn kind_of(
     remains: &Remains<'_>,
     given: Option<name::Kind>,
     into: &Database,
-) -> Result<(StoredKind, Order)> {
+) -> Result<(StoredKind, KeyOrder)> {
     let asked = match given {
         None => None,
         Some(name::Kind::Hash) => Some(StoredKind::Hash),
@@ -155,7 +155,7 @@ fn kind_of(
             return Err(Error::InvalidArgument(what));
         }
         let is_tree = matches!(parameters.kind, StoredKind::Tree | StoredKind::Table);
-        let order = if is_tree { order_of(parameters) } else { Some(Order::default()) };
+        let order = if is_tree { order_of(parameters) } else { Some(KeyOrder::default()) };
         let unknown =
             || Error::NotSupported("an order of keys that this version does not know".into());
         return Ok((parameters.kind, order.ok_or_else(unknown)?));
@@ -170,7 +170,7 @@ fn kind_of(
     )?;
     let order = signs.order().or(into.order()).unwrap_or_default();
     match asked.or(signs.kind()) {
-        Some(StoredKind::Table) => Ok((StoredKind::Table, Order::Lexical)),
+        Some(StoredKind::Table) => Ok((StoredKind::Table, KeyOrder::Lexical)),
         Some(kind) => Ok((kind, order)),
         None => Err(Error::InvalidArgument(
             "the manifest is lost, and the records do not tell the kind: give the kind".into(),

@@ -10,8 +10,8 @@ mod watched;
 use cabinet::limits::CAPACITY_BYTES_MIN;
 use cabinet::testing::{FaultyStorage, Open, RealStorage, Storage};
 use cabinet::{
-    Batch, Clock, Database, Durability, Error, FixedDatabase, HashDatabase, Meta, Options, Order,
-    TreeDatabase,
+    Batch, Clock, Database, Durability, Error, FixedDatabase, HashDatabase, KeyOrder, Meta,
+    Options, TreeDatabase,
 };
 use on_disk::{OnDisk, TableDatabase};
 use proptest::prelude::*;
@@ -178,7 +178,7 @@ fn what_was_not_used_lately_goes_first_of_a_fixed_length_database() {
 fn what_was_not_used_lately_goes_first_of_a_tree() {
     let mut options = options();
     // So that the newest keys are the last.
-    options.order = Some(Order::Decimal);
+    options.order = Some(KeyOrder::Decimal);
     what_was_not_used_lately_goes_first::<Tree>(&options);
 }
 

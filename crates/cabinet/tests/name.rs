@@ -2,7 +2,7 @@
 
 use cabinet::limits::{CACHE_BYTES_MIN, INDEX_BYTES_MIN};
 use cabinet::name::{INTERVAL_MS_MAX, Kind, NameError, Specification};
-use cabinet::{Compression, Database, Durability, Error, Options, Order};
+use cabinet::{Compression, Database, Durability, Error, KeyOrder, Options};
 use std::path::Path;
 
 fn parse(name: &str) -> Specification {
@@ -81,8 +81,8 @@ fn tuning_sets_options() {
         ("casket.tch#dead=90", options(|o| o.dead_percent_max = 90)),
         ("casket.tch#compaction=1", options(|o| o.compaction_bytes_per_second = 1)),
         ("casket.tch#compaction=2M", options(|o| o.compaction_bytes_per_second = 2 << 20)),
-        ("casket.tcb#order=Decimal", options(|o| o.order = Some(Order::Decimal))),
-        ("casket.tcb#order=int64", options(|o| o.order = Some(Order::Int64))),
+        ("casket.tcb#order=Decimal", options(|o| o.order = Some(KeyOrder::Decimal))),
+        ("casket.tcb#order=int64", options(|o| o.order = Some(KeyOrder::Int64))),
         ("casket.tcb#cache=64k", options(|o| o.cache_bytes = Some(CACHE_BYTES_MIN))),
         ("casket.tcb#cache=65537", options(|o| o.cache_bytes = Some(CACHE_BYTES_MIN + 1))),
         ("casket.tch#index=64k", options(|o| o.index_bytes = Some(INDEX_BYTES_MIN))),

@@ -4,7 +4,9 @@ use cabinet::limits::{
     CACHE_BYTES_MIN, CAPACITY_BYTES_MIN, FIXED_WIDTH_BYTES_MAX, INDEX_BYTES_MIN, INTERVAL_MS_MAX,
 };
 use cabinet::name::Specification;
-use cabinet::{Clock, Compression, Database, Durability, Error, IndexKind, Kind, Options, Order};
+use cabinet::{
+    Clock, Compression, Database, Durability, Error, IndexKind, KeyOrder, Kind, Options,
+};
 use std::collections::BTreeSet;
 
 #[test]
@@ -22,7 +24,7 @@ fn each_method_sets_what_its_key_in_a_name_sets() {
         ("a.tch#opts=t", new().compression(Compression::Lz4)),
         ("a.tch#dead=50", new().dead_percent_max(50)),
         ("a.tch#compaction=1m", new().compaction_bytes_per_second(1 << 20)),
-        ("a.tcb#order=int32", new().order(Order::Int32)),
+        ("a.tcb#order=int32", new().order(KeyOrder::Int32)),
         ("a.tcb#cache=1m", new().cache_bytes(1 << 20)),
         ("a.tch#index=1m", new().index_bytes(1 << 20)),
         ("a.tct#query_memory=1m", new().query_memory_bytes(1 << 20)),

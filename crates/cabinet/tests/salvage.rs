@@ -7,7 +7,7 @@ use cabinet::name::Kind;
 use cabinet::table::{IndexChange, IndexKind, Row};
 use cabinet::testing::RealStorage;
 use cabinet::{
-    Database, Engine, Error, Maintenance, Meta, Options, Order, Ordered, Salvaged, Side,
+    Database, Engine, Error, KeyOrder, Maintenance, Meta, Options, Ordered, Salvaged, Side,
     TreeDatabase, Wait,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -383,11 +383,11 @@ fn another_kind_than_the_manifest_has_is_refused() {
 
 #[test]
 fn a_tree_in_another_order_is_told_by_its_pages() {
-    for (tuning, order) in [("decimal", Order::Decimal), ("int32", Order::Int32)] {
+    for (tuning, order) in [("decimal", KeyOrder::Decimal), ("int32", KeyOrder::Int32)] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("casket.tcb");
         let key = |number: u32| match order {
-            Order::Decimal => number.to_string().into_bytes(),
+            KeyOrder::Decimal => number.to_string().into_bytes(),
             _ => number.to_le_bytes().to_vec(),
         };
         let database = Database::open(&format!("{}#order={tuning}", path.display())).unwrap();

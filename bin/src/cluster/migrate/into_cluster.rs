@@ -7,7 +7,7 @@ use crate::transfer::progress::Progress;
 use ::cluster::{ClusterStore, CopyIn, CopyState, Name, Stage};
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::name::Specification;
-use cabinet::{Database, Meta, Order, Position, Record, RecordRef};
+use cabinet::{Database, KeyOrder, Meta, Position, Record, RecordRef};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ pub(super) fn run(from: &str, to: &Name, options: Migration) -> Result<()> {
 fn check_source(database: &Database, name: &str) -> Result<()> {
     let Some(order) = database.order() else { return Ok(()) };
     ensure!(
-        order == Order::Lexical,
+        order == KeyOrder::Lexical,
         "{name} has its keys in the order {}, and a cluster has that of bytes alone",
         order.name()
     );

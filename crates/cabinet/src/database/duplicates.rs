@@ -2,11 +2,11 @@
 
 use super::{Database, check_key, check_value};
 use crate::engine::ordered::ordered;
-use crate::{Cursor, Family, Meta, Order, RecordRef, Result, Seek, Side, Version};
+use crate::{Cursor, Family, KeyOrder, Meta, RecordRef, Result, Seek, Side, Version};
 
 impl Database {
     /// Returns the order of the keys, or `None` if the database does not keep them in order.
-    pub fn order(&self) -> Option<Order> {
+    pub fn order(&self) -> Option<KeyOrder> {
         match self.engine.family() {
             Family::Ordered(engine) => Some(engine.order()),
             Family::Sorted(order) => Some(order),

@@ -2,7 +2,7 @@
 //! are longer, and holds no lock afterwards, so writers are not delayed.
 
 use super::{Database, ScanCursor};
-use crate::{Error, Order, Position, Record, RecordRef, Result, Wanted, deadline};
+use crate::{Error, KeyOrder, Position, Record, RecordRef, Result, Wanted, deadline};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
@@ -46,7 +46,7 @@ enum Source<'d> {
 enum Limits {
     None,
     Prefix(Vec<u8>),
-    Bounds(Order, Bound<Vec<u8>>, Bound<Vec<u8>>),
+    Bounds(KeyOrder, Bound<Vec<u8>>, Bound<Vec<u8>>),
 }
 
 impl Limits {
@@ -159,7 +159,7 @@ impl Database {
     /// if keys are not in lexical order.
     pub fn prefix(&self, prefix: &[u8]) -> Result<Records<'_>> {
         let source = match self.order() {
-            Some(Order::Lexical) => Source::From(self.position_of(prefix)),
+            Some(KeyOrder::Lexical) => Source::From(self.position_of(prefix)),
             _ => Source::Scan(self.begin_scan(Wanted::Records)?),
         };
         self.enter()?;

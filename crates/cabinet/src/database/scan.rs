@@ -2,7 +2,7 @@
 
 use super::Database;
 use crate::scan::step_until_break;
-use crate::{FullScan, Order, Position, RecordRef, Result, Wanted, deadline};
+use crate::{FullScan, KeyOrder, Position, RecordRef, Result, Wanted, deadline};
 use std::ops::ControlFlow;
 
 /// Scan of all records in steps, see [`Database::full_scan`]. A record that exists throughout is
@@ -128,7 +128,7 @@ impl Database {
             visit,
         };
         // In other orders, the keys with a prefix are not neighbours.
-        if order != Some(Order::Lexical) {
+        if order != Some(KeyOrder::Lexical) {
             let mut scan = self.engine.full_scan(Wanted::Keys, true)?;
             while keys.flow.is_continue() && scan.step_keys(&mut |key| keys.take(key))? {
                 deadline::check()?;

@@ -17,7 +17,7 @@ pub use ordered::{Eviction, Ordered, PlaceChange, Seek, Side};
 pub(crate) use steps::Steps;
 
 use crate::{
-    Batch, Change, FullScan, IterationState, LargeValue, Meta, Order, Persistence, Position,
+    Batch, Change, FullScan, IterationState, KeyOrder, LargeValue, Meta, Persistence, Position,
     RecordRef, Result, Version, Visitor, Wait, Wanted,
 };
 use std::borrow::Cow;
@@ -30,7 +30,7 @@ pub enum Family<'e> {
     /// They are in no order.
     Unordered,
     /// Scans visit them in this order. Each has one value.
-    Sorted(Order),
+    Sorted(KeyOrder),
     /// They are in an order, and each may have several values.
     Ordered(&'e dyn Ordered),
     /// They are ids.

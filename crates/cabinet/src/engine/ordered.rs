@@ -3,7 +3,7 @@
 //! A key may have several values, its duplicates, which are numbered from 0 on in the order in
 //! which they stand. A method that does not mention duplicates means the first one.
 
-use crate::{Engine, Error, FullScan, Meta, Order, RecordRef, Result, Version, Wait};
+use crate::{Engine, Error, FullScan, KeyOrder, Meta, RecordRef, Result, Version, Wait};
 use std::ops::Range;
 
 /// Position of a new duplicate among those of its key.
@@ -59,7 +59,7 @@ pub struct Eviction<'e> {
 /// An engine that keeps its keys in order. As with [`Engine`], `visit` must not call back into it.
 pub trait Ordered: Engine {
     /// The order of its keys.
-    fn order(&self) -> Order;
+    fn order(&self) -> KeyOrder;
 
     /// Stores a value beside those that the key has; answers its version.
     fn add(&self, key: &[u8], value: &[u8], meta: Meta, side: Side, wait: Wait) -> Result<Version>;

@@ -5,8 +5,8 @@
 
 use super::codec::Codec;
 use super::number::ByteOrder;
+use crate::KeyOrder;
 use crate::Kind;
-use crate::Order;
 
 /// Length of the header, in bytes.
 pub(super) const HEADER_BYTES: usize = 256;
@@ -71,7 +71,7 @@ pub enum Shape {
     Tree {
         /// How keys are compared; `None` is by a function of the application's, which the file does
         /// not hold.
-        order: Option<Order>,
+        order: Option<KeyOrder>,
         /// Most records of a leaf.
         leaf_members: u32,
         /// Most entries of an inner node.
@@ -140,10 +140,10 @@ impl Header {
             1 => {
                 records = word(184);
                 let order = match bytes[128] {
-                    0 => Some(Order::Lexical),
-                    1 => Some(Order::Decimal),
-                    2 => Some(Order::Int32),
-                    3 => Some(Order::Int64),
+                    0 => Some(KeyOrder::Lexical),
+                    1 => Some(KeyOrder::Decimal),
+                    2 => Some(KeyOrder::Int32),
+                    3 => Some(KeyOrder::Int64),
                     255 => None,
                     _ => return Err("an order of keys that is not known"),
                 };

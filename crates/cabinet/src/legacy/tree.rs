@@ -20,7 +20,7 @@ use super::hash::{Scan, Shortened, contents};
 use super::number::{ByteOrder, Rest};
 use super::source::{ReadAt, Window};
 use super::{Item, Output};
-use crate::Order;
+use crate::KeyOrder;
 use crate::limits::KEY_BYTES_MAX;
 use std::borrow::Cow;
 use std::io;
@@ -52,7 +52,7 @@ pub(super) fn read(
     source: &dyn ReadAt,
     layout: Layout,
     coding: (Codec, ByteOrder),
-    (order, first_leaf): (Option<Order>, u64),
+    (order, first_leaf): (Option<KeyOrder>, u64),
     output: &mut Output<'_>,
 ) -> io::Result<ControlFlow<()>> {
     let leaves = collect(LEAVES_MAX, source, layout, output)?;
@@ -189,7 +189,7 @@ impl Tree<'_> {
     /// of their first keys.
     fn show_unread(
         &mut self,
-        order: Option<Order>,
+        order: Option<KeyOrder>,
         output: &mut Output<'_>,
     ) -> io::Result<ControlFlow<()>> {
         let unread: Vec<usize> =

@@ -20,7 +20,7 @@ use crate::{
 };
 use parking_lot::RwLock;
 use std::borrow::Borrow;
-use std::cmp::Ordering as Order;
+use std::cmp::Ordering as KeyOrder;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -73,20 +73,20 @@ impl Borrow<[u8]> for Item {
 }
 
 impl Ord for Item {
-    fn cmp(&self, other: &Self) -> Order {
+    fn cmp(&self, other: &Self) -> KeyOrder {
         self.record.key().cmp(other.record.key())
     }
 }
 
 impl PartialOrd for Item {
-    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+    fn partial_cmp(&self, other: &Self) -> Option<KeyOrder> {
         Some(self.cmp(other))
     }
 }
 
 impl PartialEq for Item {
     fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Order::Equal
+        self.cmp(other) == KeyOrder::Equal
     }
 }
 
@@ -351,7 +351,7 @@ impl Engine for MemoryTree {
     }
 
     fn family(&self) -> Family<'_> {
-        Family::Sorted(crate::Order::Lexical)
+        Family::Sorted(crate::KeyOrder::Lexical)
     }
 
     fn maintenance(&self) -> &dyn Maintenance {

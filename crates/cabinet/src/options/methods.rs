@@ -6,7 +6,7 @@ use crate::limits::{
     CACHE_BYTES_MIN, CAPACITY_BYTES_MIN, DEAD_PERCENT_ALLOWED, FIXED_WIDTH_BYTES_MAX,
     INDEX_BYTES_MIN, INTERVAL_MS_MAX, LEAF_BYTES_ALLOWED, SEGMENT_BYTES_ALLOWED,
 };
-use crate::{Clock, Compression, Durability, Error, Kind, Order, Result};
+use crate::{Clock, Compression, Durability, Error, KeyOrder, Kind, Result};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
@@ -89,7 +89,7 @@ impl Options {
 
     /// Trees: sets the order of keys. An existing database has to be in this order. Default: that
     /// of the database, and lexical for a new one.
-    pub fn order(self, order: Order) -> Self {
+    pub fn order(self, order: KeyOrder) -> Self {
         Self { order: Some(order), ..self }
     }
 

@@ -3,7 +3,7 @@
 mod methods;
 
 use crate::column_index::IndexDescription;
-use crate::{Clock, Compression, Durability, Kind, Order, UsableMemory};
+use crate::{Clock, Compression, Durability, KeyOrder, Kind, UsableMemory};
 use std::ops::RangeInclusive;
 
 /// Share of the [usable memory](UsableMemory) that an on-memory database without a cap takes, in
@@ -53,7 +53,7 @@ pub struct Options {
     pub segment_bytes: Option<u32>,
     /// Trees: the order of keys. It is chosen when the database is created; `None` is whatever
     /// that was, and lexical for a new one.
-    pub order: Option<Order>,
+    pub order: Option<KeyOrder>,
     /// Trees: most bytes of memory for pages, leaves and the directory, beside what is being worked
     /// on; pages may take a quarter of it however much the others take. `None` is a
     /// sixteenth of the [usable memory](UsableMemory), but at least 1 MiB and at most 1 GiB. Tables

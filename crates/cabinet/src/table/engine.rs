@@ -7,8 +7,8 @@ use super::cursor::KeyRange;
 use super::write::RowChange;
 use super::{Row, RowView, Table, keys};
 use crate::{
-    Batch, BatchChange, Change, Engine, Error, Family, FullScan, Maintenance, Meta, Options, Order,
-    Ordered, Persistence, Position, RecordRef, Result, Version, Visitor, Wait, Wanted,
+    Batch, BatchChange, Change, Engine, Error, Family, FullScan, KeyOrder, Maintenance, Meta,
+    Options, Ordered, Persistence, Position, RecordRef, Result, Version, Visitor, Wait, Wanted,
 };
 use std::collections::BTreeMap;
 
@@ -245,7 +245,7 @@ impl Engine for Table {
     }
 
     fn family(&self) -> Family<'_> {
-        Family::Sorted(Order::Lexical)
+        Family::Sorted(KeyOrder::Lexical)
     }
 
     fn maintenance(&self) -> &dyn Maintenance {

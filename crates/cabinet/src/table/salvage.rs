@@ -6,7 +6,7 @@ use super::{Table, keys, meta};
 use crate::column_index::IndexChange;
 use crate::log::remains::Remains;
 use crate::tree::{Rebuilt, Target, rebuild};
-use crate::{Damage, Order, Result};
+use crate::{Damage, KeyOrder, Result};
 
 impl Table {
     /// Stores the rows that can be read of a damaged table, rebuilds its indices, and goes on
@@ -29,10 +29,11 @@ impl Table {
                 Ok(())
             }
         };
-        let rebuilt = rebuild(remains, Order::Lexical, Target::Single(&mut set), &mut |damage| {
-            is_damaged = true;
-            report(damage);
-        })?;
+        let rebuilt =
+            rebuild(remains, KeyOrder::Lexical, Target::Single(&mut set), &mut |damage| {
+                is_damaged = true;
+                report(damage);
+            })?;
         // The note may be an old one, or lost.
         let told = is_damaged.then_some(greatest);
         if let Some(uid) = notes.uid().max(told) {

@@ -149,7 +149,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Order;
+    use crate::KeyOrder;
     use crate::tree::NEVER_MS;
     use crate::tree::leaf::State;
     use crate::tree::page::Page;
@@ -162,7 +162,7 @@ mod tests {
     fn pages_may_take_what_leaves_leave_and_never_less_than_their_share() {
         const BUDGET: usize = 100_000;
         let cache = Cache::new(BUDGET);
-        let mut directory = Directory::new(Order::Lexical, handle(0));
+        let mut directory = Directory::new(KeyOrder::Lexical, handle(0));
         for id in 1..1000_u64 {
             cache.note_directory(&directory);
             let others = cache.directory_bytes();

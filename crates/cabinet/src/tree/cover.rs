@@ -6,7 +6,7 @@
 
 use super::checkpoint::Line;
 use crate::log::Location;
-use crate::{Order, Version};
+use crate::{KeyOrder, Version};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -54,7 +54,7 @@ const NO_PAGE: usize = usize::MAX;
 
 /// Which page is to be believed of each key.
 pub(super) struct Cover {
-    order: Order,
+    order: KeyOrder,
     /// Keys at which the page to be believed may change, in order, each once.
     bounds: Vec<Key>,
     /// The page of what is before the first bound, of that bound, of what is between it and the
@@ -88,7 +88,7 @@ impl Cover {
         pages: Vec<Seen>,
         leaves: &Leaves,
         is_whole: bool,
-        order: Order,
+        order: KeyOrder,
         checkpointed: Option<Version>,
     ) -> Self {
         let trusts = trusts(&pages, checkpointed);
@@ -256,7 +256,7 @@ mod tests {
             page(3, 5, "g", "z"),
             Seen { leaf: 4, applied: 99, records: 0, keys: None },
         ];
-        let cover = Cover::new(pages, &Leaves::default(), false, Order::Lexical, None);
+        let cover = Cover::new(pages, &Leaves::default(), false, KeyOrder::Lexical, None);
         for (key, expected) in [
             ("A", None),
             ("a", Some(0)),
@@ -287,7 +287,7 @@ mod tests {
         ];
         let lines = vec![line("", 1, 10), line("m", 2, 20)];
         let leaves = Leaves { lines, is_complete: true, ..Leaves::default() };
-        let cover = Cover::new(pages, &leaves, false, Order::Lexical, Some(15));
+        let cover = Cover::new(pages, &leaves, false, KeyOrder::Lexical, Some(15));
         let (first, second) = (Some((2, Trust::Good(10))), Some((3, Trust::Good(20))));
         let newer = Some((4, Trust::Good(30)));
         expect(&cover, &[("A", first), ("b", first), ("e", first), ("l", first)]);
@@ -300,7 +300,7 @@ mod tests {
         let pages = vec![page(1, 5, "a", "e"), page(2, 20, "p", "q"), page(1, 12, "d", "d")];
         let lines = vec![line("", 1, 10), line("m", 2, 20)];
         let leaves = Leaves { lines, is_complete: true, ..Leaves::default() };
-        let cover = Cover::new(pages, &leaves, false, Order::Lexical, Some(15));
+        let cover = Cover::new(pages, &leaves, false, KeyOrder::Lexical, Some(15));
         let older = Some((0, Trust::Doubtful(5)));
         expect(&cover, &[("A", None), ("a", older), ("c", older), ("e", older), ("f", None)]);
         expect(&cover, &[("d", Some((2, Trust::Good(12)))), ("m", Some((1, Trust::Good(20))))]);
@@ -311,7 +311,7 @@ mod tests {
         let pages = vec![page(1, 10, "b", "c"), page(2, 20, "n", "o"), page(2, 18, "m", "z")];
         let lines = vec![line("", 1, 10), line("m", 2, 20)];
         let leaves = Leaves { lines, ..Leaves::default() };
-        let cover = Cover::new(pages, &leaves, false, Order::Lexical, None);
+        let cover = Cover::new(pages, &leaves, false, KeyOrder::Lexical, None);
         expect(&cover, &[("l", Some((0, Trust::Good(10)))), ("n", Some((1, Trust::Good(20))))]);
         expect(&cover, &[("z", Some((2, Trust::Doubtful(18)))), ("zz", None)]);
     }
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn a_whole_log_leaves_no_doubt() {
         let pages = vec![page(1, 10, "b", "c"), page(1, 5, "a", "e")];
-        let cover = Cover::new(pages, &Leaves::default(), true, Order::Lexical, None);
+        let cover = Cover::new(pages, &Leaves::default(), true, KeyOrder::Lexical, None);
         let nothing = Some((NO_PAGE, Trust::Good(0)));
         expect(&cover, &[("A", nothing), ("a", Some((1, Trust::Good(5)))), ("z", nothing)]);
         expect(&cover, &[("b", Some((0, Trust::Good(10))))]);

@@ -5,7 +5,7 @@
 //! lines of each of two levels, and compares keys only where heads are equal. With 8 KiB leaves
 //! two levels serve a terabyte; a bound costs about 60 bytes, and its leaf 112.
 
-use crate::{Order, heap};
+use crate::{KeyOrder, heap};
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ const CHUNK_BOUNDS_MAX: usize = 512;
 /// no lower bound, whatever is stored for it.
 #[derive(Debug)]
 pub(super) struct Directory<T> {
-    order: Order,
+    order: KeyOrder,
     /// Heads of the first bound of each chunk.
     heads: Vec<u64>,
     chunks: Vec<Chunk<T>>,
@@ -79,12 +79,12 @@ pub(super) struct Index {
 
 impl<T> Directory<T> {
     /// One place for all keys.
-    pub(super) fn new(order: Order, leaf: T) -> Self {
+    pub(super) fn new(order: KeyOrder, leaf: T) -> Self {
         Self::from_sorted(order, vec![(Box::default(), leaf)])
     }
 
     /// Places in the order of their lower bounds. There must be one.
-    pub(super) fn from_sorted(order: Order, places: Vec<(Box<[u8]>, T)>) -> Self {
+    pub(super) fn from_sorted(order: KeyOrder, places: Vec<(Box<[u8]>, T)>) -> Self {
         debug_assert!(!places.is_empty());
         let mut directory = Self {
             order,
@@ -343,7 +343,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_directory_is_a_sorted_list_of_bounds(
-            order in proptest::sample::select(&Order::NAMES).prop_map(|(_, order)| order),
+            order in proptest::sample::select(&KeyOrder::NAMES).prop_map(|(_, order)| order),
             steps in proptest::collection::vec((key(), 0u8..4), 1..300),
         ) {
             let mut directory = Directory::new(order, 0);
@@ -375,7 +375,7 @@ mod tests {
         let falling: Vec<u32> = (1..BOUNDS).rev().collect();
         let mixed: Vec<u32> = (1..BOUNDS).map(|number| number * 3001 % BOUNDS).collect();
         for numbers in [rising, falling, mixed] {
-            let mut directory = Directory::new(Order::Lexical, 0);
+            let mut directory = Directory::new(KeyOrder::Lexical, 0);
             for number in &numbers {
                 directory.insert(number.to_be_bytes().into(), *number);
             }

@@ -65,8 +65,9 @@ use crate::limits::VALUE_BYTES_MAX;
 use crate::log::record::RECORD_BYTES_MAX;
 use crate::log::{Background, Log, Pressure, StoredKind, Usage};
 use crate::{
-    Batch, Change, Clock, Compression, Engine, Error, ExpiredKeys, Family, FullScan, Maintenance,
-    Meta, Options, Order, Persistence, Position, RecordRef, Result, Version, Visitor, Wait, Wanted,
+    Batch, Change, Clock, Compression, Engine, Error, ExpiredKeys, Family, FullScan, KeyOrder,
+    Maintenance, Meta, Options, Persistence, Position, RecordRef, Result, Version, Visitor, Wait,
+    Wanted,
 };
 use cache::Cache;
 use capacity::RecordCap;
@@ -104,7 +105,7 @@ pub struct TreeDatabase {
 
 struct Shared {
     log: Log,
-    order: Order,
+    order: KeyOrder,
     compression: Compression,
     clock: Clock,
     expired: ExpiryStats,
@@ -185,12 +186,12 @@ impl TreeDatabase {
         options: &Options,
         background: bool,
     ) -> Result<Self> {
-        let options = Options { order: Some(Order::Lexical), ..options.clone() };
+        let options = Options { order: Some(KeyOrder::Lexical), ..options.clone() };
         Self::open_kind(storage, path, &options, background, StoredKind::Table)
     }
 
     /// An empty tree that is used once, and does not come to be opened again.
-    pub(crate) fn scratch(storage: Arc<dyn Storage>, path: &Path, order: Order) -> Result<Self> {
+    pub(crate) fn scratch(storage: Arc<dyn Storage>, path: &Path, order: KeyOrder) -> Result<Self> {
         let options = Options { order: Some(order), ..Options::default() };
         let tree = Self::open_in(storage, path, &options, false)?;
         tree.shared.is_scratch.store(true, Ordering::Relaxed);
@@ -546,7 +547,7 @@ impl Maintenance for TreeDatabase {
 }
 
 impl Ordered for TreeDatabase {
-    fn order(&self) -> Order {
+    fn order(&self) -> KeyOrder {
         self.shared.order
     }
 

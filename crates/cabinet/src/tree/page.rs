@@ -18,7 +18,7 @@
 
 use super::cell;
 use crate::io::prefetch;
-use crate::{Order, RecordRef, heap};
+use crate::{KeyOrder, RecordRef, heap};
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -71,7 +71,7 @@ impl<'a> View<'a> {
 
     /// Whether it is a page that a tree in this order may have: then the other methods tell the
     /// truth. They never panic.
-    pub(super) fn is_sound(&self, order: Order) -> bool {
+    pub(super) fn is_sound(&self, order: KeyOrder) -> bool {
         let mut previous: Option<&[u8]> = None;
         self.prefix.len() <= PREFIX_BYTES_MAX
             && (0..self.len()).all(|index| {
@@ -123,7 +123,7 @@ impl<'a> View<'a> {
 
     /// Index of the first record whose key is at or after this one.
     #[inline]
-    pub(super) fn lower_bound(&self, order: Order, key: &[u8]) -> usize {
+    pub(super) fn lower_bound(&self, order: KeyOrder, key: &[u8]) -> usize {
         match self.find(order, key) {
             Ok((index, _)) | Err(index) => index,
         }
@@ -131,7 +131,11 @@ impl<'a> View<'a> {
 
     /// Returns the first record with a key and its index, or the index at which it would be.
     #[inline]
-    pub(super) fn find(&self, order: Order, key: &[u8]) -> Result<(usize, RecordRef<'a>), usize> {
+    pub(super) fn find(
+        &self,
+        order: KeyOrder,
+        key: &[u8],
+    ) -> Result<(usize, RecordRef<'a>), usize> {
         if !self.prefix.is_empty() {
             let length = self.prefix.len().min(key.len());
             match self.prefix[..length].cmp(&key[..length]) {
@@ -162,7 +166,7 @@ impl<'a> View<'a> {
     /// As `find`, from an index on, behind a record with the same head and another key.
     fn find_among_many(
         &self,
-        order: Order,
+        order: KeyOrder,
         key: &[u8],
         sought: u32,
         from: usize,
@@ -189,7 +193,7 @@ impl<'a> View<'a> {
     /// Returns the indices of the duplicates of a key: an empty range, at the place for them, if it
     /// has none.
     #[inline]
-    pub(super) fn group(&self, order: Order, key: &[u8]) -> Range<usize> {
+    pub(super) fn group(&self, order: KeyOrder, key: &[u8]) -> Range<usize> {
         let start = match self.find(order, key) {
             Ok((start, _)) => start,
             Err(place) => return place..place,
@@ -204,14 +208,14 @@ impl<'a> View<'a> {
     }
 
     /// Whether the records before an index have other keys than those from it on.
-    fn is_boundary(&self, order: Order, index: usize) -> bool {
+    fn is_boundary(&self, order: KeyOrder, index: usize) -> bool {
         order.compare(self.key(index - 1), self.key(index)) != Ordering::Equal
     }
 
     /// Returns the index at which to divide the page between two keys, so that its bytes are
     /// halved, if it has two. After an insertion at the very end all but that goes to the left:
     /// keys that come in order fill their pages.
-    pub(super) fn split_point(&self, order: Order, inserted: usize) -> Option<usize> {
+    pub(super) fn split_point(&self, order: KeyOrder, inserted: usize) -> Option<usize> {
         if inserted + 1 == self.len() && inserted > 0 && self.is_boundary(order, inserted) {
             return Some(inserted);
         }
@@ -240,8 +244,8 @@ impl<'a> View<'a> {
 }
 
 #[inline]
-fn head(order: Order, prefix_bytes: usize, key: &[u8]) -> u32 {
-    if order != Order::Lexical {
+fn head(order: KeyOrder, prefix_bytes: usize, key: &[u8]) -> u32 {
+    if order != KeyOrder::Lexical {
         return (order.head(key) >> 32) as u32;
     }
     let rest = key.get(prefix_bytes..).unwrap_or_default();
@@ -301,7 +305,7 @@ impl Page {
     }
 
     /// A page of some of another's records.
-    fn of(order: Order, view: View<'_>, range: Range<usize>) -> Self {
+    fn of(order: KeyOrder, view: View<'_>, range: Range<usize>) -> Self {
         let mut page = Self { applied: view.applied, ..Self::default() };
         page.extend(order, view, range);
         page
@@ -336,7 +340,7 @@ impl Page {
     }
 
     /// Puts a record at an index, where it keeps the order.
-    pub(super) fn insert(&mut self, order: Order, index: usize, entry: &RecordRef<'_>) {
+    pub(super) fn insert(&mut self, order: KeyOrder, index: usize, entry: &RecordRef<'_>) {
         self.widen(order, entry.key, self.slots.is_empty());
         let slot = self.push_cell(entry);
         insert_u32(&mut self.heads, index, head(order, self.prefix.len(), entry.key));
@@ -381,7 +385,7 @@ impl Page {
     }
 
     /// Appends some of the records of a page all of whose keys are behind those of this one.
-    pub(super) fn extend(&mut self, order: Order, view: View<'_>, range: Range<usize>) {
+    pub(super) fn extend(&mut self, order: KeyOrder, view: View<'_>, range: Range<usize>) {
         if let Some(last) = range.clone().next_back() {
             // First and last key have the prefix of all that are between them.
             self.widen(order, view.key(range.start), self.slots.is_empty());
@@ -403,7 +407,7 @@ impl Page {
     }
 
     /// Keeps the records before an index; answers a page of the others.
-    pub(super) fn split_off(&mut self, order: Order, index: usize) -> Self {
+    pub(super) fn split_off(&mut self, order: KeyOrder, index: usize) -> Self {
         let right = Self::of(order, self.view(), index..self.len());
         *self = Self::of(order, self.view(), 0..index);
         right
@@ -431,8 +435,8 @@ impl Page {
     }
 
     /// Shortens the prefix to what the key has too; the first key brings it.
-    fn widen(&mut self, order: Order, key: &[u8], is_first: bool) {
-        if order != Order::Lexical {
+    fn widen(&mut self, order: KeyOrder, key: &[u8], is_first: bool) {
+        if order != KeyOrder::Lexical {
             return;
         }
         if is_first {
@@ -494,7 +498,7 @@ mod tests {
 
     type Model = Vec<(Vec<u8>, Vec<u8>, u64)>;
 
-    fn check(page: &Page, order: Order, model: &Model) {
+    fn check(page: &Page, order: KeyOrder, model: &Model) {
         let bytes = page.encode();
         assert_eq!(bytes.len(), page.bytes());
         for view in [page.view(), View::decode(&bytes).unwrap()] {
@@ -521,8 +525,8 @@ mod tests {
         ]
     }
 
-    fn order() -> impl Strategy<Value = Order> {
-        proptest::sample::select(&Order::NAMES).prop_map(|(_, order)| order)
+    fn order() -> impl Strategy<Value = KeyOrder> {
+        proptest::sample::select(&KeyOrder::NAMES).prop_map(|(_, order)| order)
     }
 
     proptest! {
@@ -604,17 +608,17 @@ mod tests {
         for number in 0..10u64 {
             let key = number.to_be_bytes();
             let entry = RecordRef { key: &key, value: b"", meta: Meta::NONE, version: 1 };
-            page.insert(Order::Lexical, number as usize, &entry);
+            page.insert(KeyOrder::Lexical, number as usize, &entry);
         }
-        assert_eq!(page.view().split_point(Order::Lexical, 9), Some(9));
-        assert_eq!(page.view().split_point(Order::Lexical, 3), Some(5));
+        assert_eq!(page.view().split_point(KeyOrder::Lexical, 9), Some(9));
+        assert_eq!(page.view().split_point(KeyOrder::Lexical, 3), Some(5));
     }
 
     #[test]
     fn what_is_overwritten_again_and_again_does_not_grow_its_page() {
         let mut page = Page::default();
         let entry = RecordRef { key: b"key", value: b"", meta: Meta::NONE, version: 1 };
-        page.insert(Order::Lexical, 0, &entry);
+        page.insert(KeyOrder::Lexical, 0, &entry);
         for round in 0..1000 {
             page.replace(0, &vec![0; round % 700], Meta::NONE, round as u64);
             assert!(page.memory_bytes() < 6000, "{}", page.memory_bytes());

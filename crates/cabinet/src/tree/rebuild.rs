@@ -20,7 +20,7 @@ use crate::log::checkpoint;
 use crate::log::record::{Kind, Record};
 use crate::log::remains::Remains;
 use crate::log::segments::segment_name;
-use crate::{Compression, Damage, Error, Meta, Order, Result, Version, Wait, compress};
+use crate::{Compression, Damage, Error, KeyOrder, Meta, Result, Version, Wait, compress};
 use std::borrow::Cow;
 use std::collections::HashSet;
 
@@ -50,7 +50,7 @@ pub(crate) enum Target<'t> {
 /// Makes a tree again of what is left of it.
 pub(crate) fn rebuild(
     remains: &Remains<'_>,
-    order: Order,
+    order: KeyOrder,
     target: Target<'_>,
     report: &mut dyn FnMut(Damage),
 ) -> Result<Rebuilt> {
@@ -146,7 +146,7 @@ fn checkpointed(remains: &Remains<'_>) -> Result<Option<Version>> {
 
 struct Rebuild<'t> {
     cover: Cover,
-    order: Order,
+    order: KeyOrder,
     target: Target<'t>,
     rebuilt: Rebuilt,
 }
@@ -231,11 +231,11 @@ pub(super) fn page_bytes<'r>(record: &Record<'r>) -> Option<Cow<'r, [u8]>> {
     }
 }
 
-fn sound(bytes: &[u8], order: Order) -> Option<View<'_>> {
+fn sound(bytes: &[u8], order: KeyOrder) -> Option<View<'_>> {
     View::decode(bytes).filter(|view| view.is_sound(order))
 }
 
-fn seen(record: &Record<'_>, order: Order) -> Seen {
+fn seen(record: &Record<'_>, order: KeyOrder) -> Seen {
     let leaf = record.key.try_into().map_or(u64::MAX, u64::from_le_bytes);
     let bytes = page_bytes(record);
     let Some(view) = bytes.as_deref().and_then(|bytes| sound(bytes, order)) else {

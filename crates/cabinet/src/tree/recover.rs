@@ -19,7 +19,7 @@ use crate::log::record::Kind;
 use crate::log::{
     Check, EngineParameters, Location, Recovery, Segments, Settings, StoredKind, with_record,
 };
-use crate::{Damage, Error, Meta, Options, Order, Result, Wait};
+use crate::{Damage, Error, KeyOrder, Meta, Options, Result, Wait};
 use parking_lot::{Mutex, RwLock};
 use std::path::Path;
 use std::sync::Arc;
@@ -154,7 +154,7 @@ fn recover(
     Ok(shared)
 }
 
-fn directory_of(order: Order, lines: Vec<Line>, cache: &Cache) -> Directory<Handle> {
+fn directory_of(order: KeyOrder, lines: Vec<Line>, cache: &Cache) -> Directory<Handle> {
     if lines.is_empty() {
         let handle = Handle::new(State::fresh(0, Page::default(), NEVER_MS));
         cache.enter(Arc::clone(&handle.leaf));
@@ -169,7 +169,7 @@ fn directory_of(order: Order, lines: Vec<Line>, cache: &Cache) -> Directory<Hand
 }
 
 /// The leaves of the checkpoint, if there is one. Without one the whole log must be there.
-fn load(recovery: &mut Recovery, order: Order, path: &Path) -> Result<Vec<Line>> {
+fn load(recovery: &mut Recovery, order: KeyOrder, path: &Path) -> Result<Vec<Line>> {
     let is_void = |replay_segment| recovery.whole_from.is_some_and(|whole| whole > replay_segment);
     if recovery.checkpoint.as_ref().is_some_and(|checkpoint| is_void(checkpoint.replay_segment)) {
         recovery.forget_checkpoint();
@@ -220,7 +220,7 @@ fn note_short(recovery: &mut Recovery, lines: &[Line]) {
     damages.into_iter().for_each(|damage| recovery.report(damage));
 }
 
-fn lines_of(recovery: &mut Recovery, order: Order) -> Result<Vec<Line>> {
+fn lines_of(recovery: &mut Recovery, order: KeyOrder) -> Result<Vec<Line>> {
     let mut lines: Vec<Line> = Vec::new();
     let Some(checkpoint) = &mut recovery.checkpoint else { return Ok(lines) };
     while let Some(block) = checkpoint.next_block()? {
@@ -244,14 +244,14 @@ fn lines_of(recovery: &mut Recovery, order: Order) -> Result<Vec<Line>> {
 }
 
 /// Returns the parameters of a tree in this order, as the manifest has it.
-fn parameters(kind: StoredKind, order: Order) -> EngineParameters {
+fn parameters(kind: StoredKind, order: KeyOrder) -> EngineParameters {
     let mut parameters = EngineParameters::of(kind);
     parameters.encoded[0] = order as u8;
     parameters
 }
 
-pub(crate) fn order_of(parameters: &EngineParameters) -> Option<Order> {
-    Order::NAMES.into_iter().map(|(_, order)| order).find(|o| *o as u8 == parameters.encoded[0])
+pub(crate) fn order_of(parameters: &EngineParameters) -> Option<KeyOrder> {
+    KeyOrder::NAMES.into_iter().map(|(_, order)| order).find(|o| *o as u8 == parameters.encoded[0])
 }
 
 impl Shared {

@@ -15,7 +15,7 @@
 //! known.
 
 use super::page::Page;
-use crate::{Meta, Order, RecordRef, Version};
+use crate::{KeyOrder, Meta, RecordRef, Version};
 use std::ops::Range;
 
 const HAS_INDEX: u8 = 1 << 7;
@@ -140,7 +140,7 @@ impl Operation {
     pub(super) fn apply(
         self,
         page: &mut Page,
-        order: Order,
+        order: KeyOrder,
         group: Range<usize>,
         key: &[u8],
         value: &[u8],
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn an_operation_on_what_is_not_there_does_the_nearest() {
         let mut page = Page::default();
-        let order = Order::Lexical;
+        let order = KeyOrder::Lexical;
         let mut apply = |operation: Operation, version| {
             let group = page.view().group(order, b"key");
             operation.apply(&mut page, order, group, b"key", b"value", Meta::NONE, version).0

@@ -5,14 +5,14 @@ use super::rebuild::page_bytes;
 use super::redo::Operation;
 use crate::log::StoredKind;
 use crate::log::record::{Kind, Record};
-use crate::{Compression, Order};
+use crate::{Compression, KeyOrder};
 
 /// Counts over the records of a log, which show what it is the log of.
 #[derive(Default)]
 pub(crate) struct Signs {
     pages: u64,
     /// Pages that are sound in each of the orders.
-    sound: [u64; Order::NAMES.len()],
+    sound: [u64; KeyOrder::NAMES.len()],
     /// Records that only a tree has no use for.
     foreign: u64,
     changes: u64,
@@ -36,7 +36,7 @@ impl Signs {
         self.pages += 1;
         let bytes = page_bytes(record);
         let Some(view) = bytes.as_deref().and_then(View::decode) else { return };
-        for (place, (_, order)) in Order::NAMES.into_iter().enumerate() {
+        for (place, (_, order)) in KeyOrder::NAMES.into_iter().enumerate() {
             self.sound[place] += u64::from(view.is_sound(order));
         }
         for index in 0..view.len() {
@@ -75,9 +75,9 @@ impl Signs {
     }
 
     /// The order in which most pages are sound, if there are pages.
-    pub(crate) fn order(&self) -> Option<Order> {
+    pub(crate) fn order(&self) -> Option<KeyOrder> {
         let sound = |place: &usize| (self.sound[*place], std::cmp::Reverse(*place));
         let best = (0..self.sound.len()).max_by_key(sound)?;
-        (self.sound[best] > 0).then_some(Order::NAMES[best].1)
+        (self.sound[best] > 0).then_some(KeyOrder::NAMES[best].1)
     }
 }

@@ -4,7 +4,7 @@ use crate::contents::{Contents, expected, files, folder};
 use cabinet::legacy::{ByteOrder, Codec, File, Shape, is_legacy};
 use cabinet::name::Kind;
 use cabinet::table::IndexKind;
-use cabinet::{Database, Error, Order};
+use cabinet::{Database, Error, KeyOrder};
 use std::fs;
 use std::path::Path;
 
@@ -58,10 +58,10 @@ fn the_header_says_what_a_file_is() {
 #[test]
 fn the_order_of_a_trees_keys_is_known() {
     for (name, expected) in [
-        ("default", Order::Lexical),
-        ("decimal", Order::Decimal),
-        ("int32", Order::Int32),
-        ("int64", Order::Int64),
+        ("default", KeyOrder::Lexical),
+        ("decimal", KeyOrder::Decimal),
+        ("int32", KeyOrder::Int32),
+        ("int64", KeyOrder::Int64),
     ] {
         let file = File::open(&folder().join(format!("le/btree-{name}.tcb"))).unwrap();
         let Shape::Tree { order, .. } = file.header().shape else { panic!("{name}") };

@@ -1,7 +1,7 @@
 //! Any bytes for keys and values over a database that takes only some.
 
 use cabinet::{
-    Batch, BatchChange, Change, Engine, Family, FullScan, Maintenance, Meta, Order, Position,
+    Batch, BatchChange, Change, Engine, Family, FullScan, KeyOrder, Maintenance, Meta, Position,
     RecordRef, Result, Version, Visitor, Wait, Wanted,
 };
 use std::marker::PhantomData;
@@ -170,7 +170,7 @@ impl<M: Mapping> Engine for Mapped<M> {
     }
 
     fn family(&self) -> Family<'_> {
-        if M::IN_ORDER { Family::Sorted(Order::Lexical) } else { Family::Unordered }
+        if M::IN_ORDER { Family::Sorted(KeyOrder::Lexical) } else { Family::Unordered }
     }
 
     fn maintenance(&self) -> &dyn Maintenance {

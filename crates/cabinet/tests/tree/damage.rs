@@ -2,7 +2,9 @@
 
 use crate::{PATH, small_options};
 use cabinet::testing::{FaultyStorage, Open, Storage, check_on};
-use cabinet::{Damage, Database, Error, Options, Order, Ordered, Seek, Side, TreeDatabase, Wait};
+use cabinet::{
+    Damage, Database, Error, KeyOrder, Options, Ordered, Seek, Side, TreeDatabase, Wait,
+};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ fn value(number: usize, round: usize) -> Vec<u8> {
 }
 
 fn open(storage: &FaultyStorage) -> cabinet::Result<(Arc<TreeDatabase>, Database)> {
-    let options = small_options(Order::Lexical);
+    let options = small_options(KeyOrder::Lexical);
     let tree = TreeDatabase::open_on(Arc::new(storage.clone()), Path::new(PATH), &options, false)?;
     let tree = Arc::new(tree);
     let database = Database::from_engine(Arc::clone(&tree) as _);

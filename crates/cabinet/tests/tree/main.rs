@@ -10,14 +10,14 @@ mod model;
 mod watched;
 
 use cabinet::testing::FaultyStorage;
-use cabinet::{Database, Options, Order, TreeDatabase};
+use cabinet::{Database, KeyOrder, Options, TreeDatabase};
 use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) const PATH: &str = "casket.tcb";
 
 /// So small that leaves are divided, joined, written out and read back all the time.
-pub(crate) fn small_options(order: Order) -> Options {
+pub(crate) fn small_options(order: KeyOrder) -> Options {
     let mut options = Options::default();
     options.order = Some(order);
     options.segment_bytes = Some(64 << 10);

@@ -4,7 +4,7 @@ use crate::{PATH, open, small_options, stat};
 use cabinet::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use cabinet::testing::{FaultyStorage, Open, Storage};
 use cabinet::{
-    Clock, Compression, Database, Error, Maintenance, Meta, Options, Order, Side, TreeDatabase,
+    Clock, Compression, Database, Error, KeyOrder, Maintenance, Meta, Options, Side, TreeDatabase,
 };
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -51,7 +51,7 @@ fn pages_in_memory_keep_to_their_budget() {
 fn over_the_cap_the_smallest_keys_go_when_a_leaf_is_divided() {
     const CAP: u64 = 1000;
     let storage = FaultyStorage::new();
-    let mut options = small_options(Order::Lexical);
+    let mut options = small_options(KeyOrder::Lexical);
     options.capacity_records = CAP;
     let (_engine, database) = open(&storage, &options);
     let number = |number: u64| number.to_be_bytes();
@@ -135,7 +135,7 @@ fn what_is_overwritten_takes_no_more_space_than_checkpoints_allow() {
 #[test]
 fn a_snapshot_opens_alone_and_holds_what_was_there() {
     let directory = tempfile::tempdir().unwrap();
-    let options = small_options(Order::Lexical);
+    let options = small_options(KeyOrder::Lexical);
     let database = Database::open_with(directory.path().join("source.tcb"), &options).unwrap();
     fill(&database, 2000);
     let copy = directory.path().join("copy.tcb");
@@ -153,7 +153,7 @@ fn a_snapshot_opens_alone_and_holds_what_was_there() {
 fn short_segments_are_put_together_however_little_in_them_is_dead() {
     const COPIES: u32 = 300;
     let storage = FaultyStorage::new();
-    let mut options = small_options(Order::Lexical);
+    let mut options = small_options(KeyOrder::Lexical);
     options.segment_bytes = Some(256 << 10);
     options.dead_percent_max = 95;
     let (engine, database) = open(&storage, &options);
@@ -173,7 +173,7 @@ fn short_segments_are_put_together_however_little_in_them_is_dead() {
 #[test]
 fn keys_and_values_of_any_allowed_size_come_back() {
     let storage = FaultyStorage::new();
-    let options = small_options(Order::Lexical);
+    let options = small_options(KeyOrder::Lexical);
     let (_engine, database) = open(&storage, &options);
     let long_key = vec![b'k'; KEY_BYTES_MAX];
     for (key, length) in [
@@ -222,26 +222,26 @@ fn the_longest_value_and_no_longer_one_comes_back() {
 #[test]
 fn the_order_is_remembered_and_another_one_refused() {
     let storage = FaultyStorage::new();
-    let mut options = small_options(Order::Int64);
+    let mut options = small_options(KeyOrder::Int64);
     let (_, database) = open(&storage, &options);
     database.put(&2i64.to_le_bytes(), b"two").unwrap();
     database.put(&(-1i64).to_le_bytes(), b"minus one").unwrap();
     drop(database);
     options.order = None;
     let (_, database) = open(&storage, &options);
-    assert_eq!(database.order(), Some(Order::Int64));
+    assert_eq!(database.order(), Some(KeyOrder::Int64));
     let mut cursor = database.cursor().unwrap();
     assert!(cursor.first().unwrap());
     assert_eq!(cursor.value(), Some(&b"minus one"[..]));
     drop((cursor, database));
-    options.order = Some(Order::Lexical);
+    options.order = Some(KeyOrder::Lexical);
     let opened = TreeDatabase::open_on(Arc::new(storage), Path::new(PATH), &options, false);
     assert!(matches!(opened.err(), Some(Error::WrongKind { .. })));
 }
 
 #[test]
 fn bytes_that_an_order_calls_equal_are_one_key_and_the_first_ones_stay() {
-    let (_engine, database) = open(&FaultyStorage::new(), &small_options(Order::Int32));
+    let (_engine, database) = open(&FaultyStorage::new(), &small_options(KeyOrder::Int32));
     database.put(&[1], b"short").unwrap();
     database.put(&[1, 0, 0, 0, 7], b"long").unwrap();
     assert_eq!(database.len(), 1);
@@ -253,7 +253,7 @@ fn bytes_that_an_order_calls_equal_are_one_key_and_the_first_ones_stay() {
 fn compressed_pages_come_back_and_take_less() {
     let size = |compression| {
         let storage = FaultyStorage::new();
-        let mut options = small_options(Order::Lexical);
+        let mut options = small_options(KeyOrder::Lexical);
         options.leaf_bytes = None;
         options.compression = compression;
         let (engine, database) = open(&storage, &options);
@@ -276,7 +276,7 @@ fn compressed_pages_come_back_and_take_less() {
 fn expired_duplicates_do_not_count_and_are_reclaimed() {
     let (clock, time) = Clock::manual(1000);
     let storage = FaultyStorage::new();
-    let mut options = small_options(Order::Lexical);
+    let mut options = small_options(KeyOrder::Lexical);
     options.clock = clock;
     let (engine, database) = open(&storage, &options);
     database.put_with(b"key", b"passing", Meta { flags: 0, expires_at_ms: 2000 }).unwrap();
@@ -302,7 +302,7 @@ fn expired_duplicates_do_not_count_and_are_reclaimed() {
 #[test]
 fn a_missing_checkpoint_is_an_error_that_says_what_to_do_unless_the_log_is_whole() {
     let storage = FaultyStorage::new();
-    let options = small_options(Order::Lexical);
+    let options = small_options(KeyOrder::Lexical);
     let (_, database) = open(&storage, &options);
     fill(&database, 300);
     let checkpoint = Path::new(PATH).join("checkpoint");
@@ -325,7 +325,7 @@ fn a_missing_checkpoint_is_an_error_that_says_what_to_do_unless_the_log_is_whole
 #[test]
 fn a_damaged_page_is_an_error_with_its_place_and_the_others_are_served() {
     let storage = FaultyStorage::new();
-    let options = small_options(Order::Lexical);
+    let options = small_options(KeyOrder::Lexical);
     let (_, database) = open(&storage, &options);
     fill(&database, 1000);
     database.optimize().unwrap();
@@ -369,7 +369,7 @@ fn writers_scans_checkpoints_and_clearing_go_on_side_by_side() {
     const LASTING: u64 = 2000;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(PATH);
-    let options = small_options(Order::Lexical);
+    let options = small_options(KeyOrder::Lexical);
     let engine = Arc::new(TreeDatabase::open(&path, &options).unwrap());
     let database = Database::from_engine(Arc::clone(&engine) as _);
     let lasting = |number: u64| [b"lasting".to_vec(), key(number)].concat();

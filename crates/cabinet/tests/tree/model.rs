@@ -2,7 +2,7 @@
 
 use crate::{open, small_options};
 use cabinet::testing::FaultyStorage;
-use cabinet::{Cursor, CursorPut, Database, Order, Ordered, PlaceChange, Seek, Side, Wait};
+use cabinet::{Cursor, CursorPut, Database, KeyOrder, Ordered, PlaceChange, Seek, Side, Wait};
 use proptest::prelude::*;
 use std::ops::{Bound, ControlFlow, Range};
 
@@ -57,7 +57,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 struct Model {
-    order: Order,
+    order: KeyOrder,
     pairs: Vec<Pair>,
 }
 
@@ -141,7 +141,7 @@ fn walk(
     pairs
 }
 
-fn run(order: Order, operations: Vec<Operation>) {
+fn run(order: KeyOrder, operations: Vec<Operation>) {
     let options = small_options(order);
     let mut storage = FaultyStorage::new();
     let mut opened = open(&storage, &options);
@@ -235,7 +235,7 @@ fn run(order: Order, operations: Vec<Operation>) {
 proptest! {
     #[test]
     fn a_tree_is_a_sorted_list_whatever_befalls_it(
-        order in proptest::sample::select(&Order::NAMES).prop_map(|(_, order)| order),
+        order in proptest::sample::select(&KeyOrder::NAMES).prop_map(|(_, order)| order),
         operations in proptest::collection::vec(operation(), 1..200),
     ) {
         run(order, operations);
@@ -245,7 +245,7 @@ proptest! {
 #[test]
 fn a_cursor_puts_and_removes_where_it_stands() {
     let storage = FaultyStorage::new();
-    let (_engine, database) = open(&storage, &small_options(Order::Lexical));
+    let (_engine, database) = open(&storage, &small_options(KeyOrder::Lexical));
     database.put(b"a", b"1").unwrap();
     database.put(b"b", b"2").unwrap();
     let mut cursor = database.cursor().unwrap();

@@ -3,7 +3,7 @@
 use super::execute::{Reply, ReplyLimit, Stop};
 use super::reserved::is_reserved;
 use crate::store::view::View;
-use cabinet::{Order, Position};
+use cabinet::{KeyOrder, Position};
 
 /// Most keys that are visited for a page. The page ends early if few of them have the prefix.
 const VISITED_MAX: usize = 100_000;
@@ -19,7 +19,7 @@ pub(super) fn page(
     max: usize,
     reply: &mut impl Reply,
 ) -> Result<(), Stop> {
-    let is_sorted = store.order() == Some(Order::Lexical);
+    let is_sorted = store.order() == Some(KeyOrder::Lexical);
     let mut position = match after {
         Some(after) if !is_sorted || after >= prefix => store.position_of(after),
         _ if is_sorted => store.position_of(prefix),

@@ -3,7 +3,7 @@
 use super::execute::{Executor, Outcome, Reply, ReplyLimit, Stop, TooLong, if_found};
 use super::iterator::Place;
 use crate::store::view::View;
-use cabinet::{Error, Numbered, Order, Position, RecordRef, Result as DatabaseResult, Wanted};
+use cabinet::{Error, KeyOrder, Numbered, Position, RecordRef, Result as DatabaseResult, Wanted};
 use std::ops::ControlFlow;
 
 /// Bytes of values that [`for_each`] reads ahead. Further values are read one by one.
@@ -78,7 +78,7 @@ pub(super) fn keys_from(
     let mut found = Found::up_to(usize::MAX);
     let mut visit = |key: &[u8]| found.add(limit, reply, key.len(), |reply| reply.element(key));
     let mut position = None;
-    if store.order() == Some(Order::Lexical) {
+    if store.order() == Some(KeyOrder::Lexical) {
         position = Some(store.position_of(from.max(prefix)));
     } else {
         store.for_each_key_with_prefix(prefix, &mut visit)?;

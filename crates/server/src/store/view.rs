@@ -3,7 +3,7 @@
 use crate::update_log::KeyPartitioning;
 use cabinet::table::{IndexDescription, RowView, Table};
 use cabinet::{
-    Damage, Database, ExpiredKeys, GoOn, Iteration, LargeValue, LogPosition, Numbered, Order,
+    Damage, Database, ExpiredKeys, GoOn, Iteration, KeyOrder, LargeValue, LogPosition, Numbered,
     Position, RecordRef, Result, ScanCursor, Verified, Wanted,
 };
 use std::ops::ControlFlow;
@@ -88,7 +88,7 @@ impl View {
         fn prefetch(&self, keys: &[&[u8]]) -> ();
         fn position_of(&self, key: &[u8]) -> Position;
         fn as_numbered(&self) -> Option<&dyn Numbered>;
-        fn order(&self) -> Option<Order>;
+        fn order(&self) -> Option<KeyOrder>;
         fn has_duplicates(&self) -> bool;
         fn len(&self) -> u64;
         fn is_empty(&self) -> bool;

@@ -4,7 +4,7 @@
 //! the log. Writers of different keys wait for each other only if the keys share one of the
 //! [`LOCKS`], and at the buffer.
 
-use cabinet::{Database, Order};
+use cabinet::{Database, KeyOrder};
 use parking_lot::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
@@ -53,7 +53,7 @@ impl KeyPartitioning {
     pub(crate) fn of(database: &Database) -> Self {
         if database.as_numbered().is_some() {
             Self::ById
-        } else if matches!(database.order(), None | Some(Order::Lexical)) {
+        } else if matches!(database.order(), None | Some(KeyOrder::Lexical)) {
             Self::ByBytes
         } else {
             Self::Together

@@ -1,8 +1,8 @@
 //! Engine whose disk the test controls.
 
 use cabinet::{
-    Batch, Change, Durability, DurableListener, Engine, Error, Family, LogPosition, Maintenance,
-    Meta, Options, Order, Persistence, Position, RecordRef, Result, SnapshotBarrier, Version,
+    Batch, Change, Durability, DurableListener, Engine, Error, Family, KeyOrder, LogPosition,
+    Maintenance, Meta, Options, Persistence, Position, RecordRef, Result, SnapshotBarrier, Version,
     Visitor, Wait,
 };
 use std::collections::{BTreeMap, HashSet};
@@ -208,7 +208,7 @@ impl Engine for ManualEngine {
     }
 
     fn family(&self) -> Family<'_> {
-        Family::Sorted(Order::Lexical)
+        Family::Sorted(KeyOrder::Lexical)
     }
 
     fn maintenance(&self) -> &dyn Maintenance {

@@ -20,7 +20,7 @@ use crate::protocol::records::draft::{Base, Draft};
 use crate::protocol::records::value::{Kept, Value};
 use crate::shared::Shared;
 use crate::{Config, Login, Peer, User};
-use cabinet::{Error, LargeValue, Meta, Order, RecordRef, Version};
+use cabinet::{Error, KeyOrder, LargeValue, Meta, RecordRef, Version};
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::io;
@@ -194,7 +194,7 @@ impl Records {
     /// Returns whether keys are in the order of their bytes, so that those with a prefix are
     /// adjacent.
     pub fn is_sorted(&self) -> bool {
-        self.shared.served.database.order() == Some(Order::Lexical)
+        self.shared.served.database.order() == Some(KeyOrder::Lexical)
     }
 
     /// Returns the number of records.

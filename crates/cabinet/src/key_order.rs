@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 /// How a tree compares keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum KeyOrder {
     /// By unsigned bytes; of two keys of which one begins the other, the shorter comes first.
     #[default]
     Lexical,
@@ -23,7 +23,7 @@ pub enum Order {
 /// Digits of a fraction that count.
 const FRACTION_DIGITS_MAX: usize = 16;
 
-impl Order {
+impl KeyOrder {
     /// All of them, by their names in tuning.
     pub const NAMES: [(&'static str, Self); 4] = [
         ("lexical", Self::Lexical),
@@ -154,14 +154,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ORDERS: [Order; 4] = [Order::Lexical, Order::Decimal, Order::Int32, Order::Int64];
+    const ORDERS: [KeyOrder; 4] =
+        [KeyOrder::Lexical, KeyOrder::Decimal, KeyOrder::Int32, KeyOrder::Int64];
 
     #[test]
     fn odd_decimals_are_ordered_as_by_the_original() {
         let expected = ["-1", "-0.5", "+1", "abc", "0.25", " 1", "01", "1", "1.0", "1e3", "2"];
         let mut keys = expected;
         keys.reverse();
-        keys.sort_by(|left, right| Order::Decimal.compare(left.as_bytes(), right.as_bytes()));
+        keys.sort_by(|left, right| KeyOrder::Decimal.compare(left.as_bytes(), right.as_bytes()));
         assert_eq!(keys, expected);
     }
 
@@ -169,14 +170,14 @@ mod tests {
     fn integers_are_extended_by_zeros_and_cut() {
         use Ordering::{Equal, Greater, Less};
         for (order, left, right, expected) in [
-            (Order::Int32, &[1][..], &[1, 0, 0, 0][..], Equal),
-            (Order::Int32, &[1, 0, 0, 0, 9], &[1, 0, 0, 0], Equal),
-            (Order::Int32, &[], &[0], Equal),
-            (Order::Int32, &[0xff; 4], &[0], Less),
-            (Order::Int32, &[0, 1], &[1], Greater),
-            (Order::Int64, &[0xff; 8], &[0], Less),
-            (Order::Int64, &[0xff; 4], &[0], Greater),
-            (Order::Int64, &[1, 0, 0, 0, 0, 0, 0, 0, 9], &[1], Equal),
+            (KeyOrder::Int32, &[1][..], &[1, 0, 0, 0][..], Equal),
+            (KeyOrder::Int32, &[1, 0, 0, 0, 9], &[1, 0, 0, 0], Equal),
+            (KeyOrder::Int32, &[], &[0], Equal),
+            (KeyOrder::Int32, &[0xff; 4], &[0], Less),
+            (KeyOrder::Int32, &[0, 1], &[1], Greater),
+            (KeyOrder::Int64, &[0xff; 8], &[0], Less),
+            (KeyOrder::Int64, &[0xff; 4], &[0], Greater),
+            (KeyOrder::Int64, &[1, 0, 0, 0, 0, 0, 0, 0, 9], &[1], Equal),
         ] {
             assert_eq!(order.compare(left, right), expected, "{order:?} {left:?} {right:?}");
         }

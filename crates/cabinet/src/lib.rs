@@ -147,7 +147,7 @@ pub use log::LargeValue;
 pub use options::Options;
 pub use record::{Change, Meta, Record, RecordRef, Version};
 pub use salvage::{Salvaged, salvage, salvage_as};
-pub use scan::Position;
+pub use scan::ScanCursor;
 pub use transaction::Transaction;
 
 /// Items for the workspace's other crates alone. No version promises them.
@@ -160,7 +160,7 @@ mod internals {
     pub use crate::check::check_those;
     #[cfg(feature = "internals")]
     pub use crate::database::Iteration;
-    pub use crate::database::ScanCursor;
+    pub use crate::database::SteppedScan;
     pub use crate::engine::{Engine, Eviction, Family, Maintenance, Ordered, PlaceChange, Seek};
     pub use crate::expired_keys::ExpiredKeys;
     pub use crate::fixed::FixedDatabase;

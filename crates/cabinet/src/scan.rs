@@ -1,13 +1,13 @@
-//! Scans: positions in an iteration over records, and scans of all of them.
+//! Scans: cursors in an iteration over records, and scans of all of them.
 
 use crate::{Error, RecordRef, Result};
 use std::any::Any;
 use std::ops::ControlFlow;
 
-/// Position at which a scan continues. It stays valid while others write: a record that exists
+/// Cursor of a scan: where it continues. It stays valid while others write: a record that exists
 /// throughout a scan is visited exactly once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Position {
+pub enum ScanCursor {
     /// The beginning.
     #[default]
     Start,
@@ -19,7 +19,7 @@ pub enum Position {
     Id(u64),
 }
 
-impl Position {
+impl ScanCursor {
     /// Returns the error of an engine of another kind than the one that gave this position.
     pub(crate) fn foreign(&self) -> Error {
         let what = format!("{self:?} is a position of another kind of database");

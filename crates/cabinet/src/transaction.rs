@@ -9,8 +9,8 @@
 use crate::limits::BATCH_BYTES_MAX;
 use crate::{
     Batch, BatchChange, Change, Database, Engine, Error, Family, FullScan, IterationState,
-    Maintenance, Meta, Options, Persistence, Position, RecordRef, Result, SnapshotBarrier, Version,
-    Visitor, Wait, Wanted,
+    Maintenance, Meta, Options, Persistence, RecordRef, Result, ScanCursor, SnapshotBarrier,
+    Version, Visitor, Wait, Wanted,
 };
 use parking_lot::Mutex;
 use std::borrow::Cow;
@@ -259,7 +259,7 @@ impl Engine for Buffer {
         Ok(())
     }
 
-    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
+    fn scan(&self, from: &ScanCursor, visitor: Visitor<'_>) -> Result<Option<ScanCursor>> {
         self.target.engine().scan(from, visitor)
     }
 
@@ -279,8 +279,8 @@ impl Engine for Buffer {
         self.target.engine().step_iteration(iteration, visit)
     }
 
-    fn position_of(&self, key: &[u8]) -> Position {
-        self.target.position_of(key)
+    fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor {
+        self.target.scan_cursor_of(key)
     }
 
     fn canonical_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {

@@ -2,7 +2,8 @@
 
 use cabinet::table::{IndexChange, IndexDescription, IndexKind, Query, Row, Table};
 use cabinet::{
-    Batch, Change, CursorPut, Database, Durability, Error, Meta, Position, RecordRef, Result, Side,
+    Batch, Change, CursorPut, Database, Durability, Error, Meta, RecordRef, Result, ScanCursor,
+    Side,
 };
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -90,8 +91,8 @@ fn operations<'o>(database: &'o Database, folder: &'o Path) -> Vec<Operation<'o>
         ),
         ("find", Box::new(move || database.find(b".", None).map(drop))),
         ("for_each_match", Box::new(move || database.for_each_match(b".", |_| GO_ON))),
-        ("scan", Box::new(move || database.scan(&Position::Start, |_| ()).map(drop))),
-        ("scan_keys", Box::new(move || database.scan_keys(&Position::Start, |_| ()).map(drop))),
+        ("scan", Box::new(move || database.scan(&ScanCursor::Start, |_| ()).map(drop))),
+        ("scan_keys", Box::new(move || database.scan_keys(&ScanCursor::Start, |_| ()).map(drop))),
         ("canonical_key", Box::new(move || database.canonical_key(b"1").map(drop))),
         (
             "put_duplicate",
@@ -175,10 +176,15 @@ fn callers<'c>(kind: &str, database: &'c Database, folder: &'c Path) -> Vec<Call
             Box::new(|call| database.for_each_key_with_prefix(b"1", |_| once(call))),
         ),
         ("for_each_match", Box::new(|call| database.for_each_match(b"1", |_| once(call)))),
-        ("scan", Box::new(|call| database.scan(&database.position_of(b"9"), |_| call()).map(drop))),
+        (
+            "scan",
+            Box::new(|call| database.scan(&database.scan_cursor_of(b"9"), |_| call()).map(drop)),
+        ),
         (
             "scan_keys",
-            Box::new(|call| database.scan_keys(&database.position_of(b"9"), |_| call()).map(drop)),
+            Box::new(|call| {
+                database.scan_keys(&database.scan_cursor_of(b"9"), |_| call()).map(drop)
+            }),
         ),
     ];
     if kind == "a.tcb" {
@@ -296,7 +302,7 @@ fn every_callback_may_ask_for_what_is_known_without_a_lock() {
                     assert!(database.stats().is_empty());
                     database.prefetch(&[b"1", b"2"]);
                     let _ = (database.path(), database.size_bytes(), database.order());
-                    let _ = (database.has_duplicates(), database.position_of(b"min"));
+                    let _ = (database.has_duplicates(), database.scan_cursor_of(b"min"));
                     if let Some(numbered) = database.as_numbered() {
                         assert_eq!((numbered.min(), numbered.max()), (None, None));
                         assert_eq!(numbered.id(b"7"), Some(7));

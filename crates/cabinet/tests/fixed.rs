@@ -4,7 +4,7 @@
 
 use cabinet::limits::FIXED_WIDTH_BYTES_MAX;
 use cabinet::{
-    Batch, Clock, Database, Engine, Error, FixedDatabase, Maintenance, Meta, Options, Position,
+    Batch, Clock, Database, Engine, Error, FixedDatabase, Maintenance, Meta, Options, ScanCursor,
 };
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ fn open(folder: &Path, tuning: &str) -> Database {
 
 /// The keys in the order of their ids. A visit of all meets the same ones.
 fn keys(database: &Database) -> Vec<String> {
-    let mut keys = keys_from(database, Position::Start);
+    let mut keys = keys_from(database, ScanCursor::Start);
     let in_order = keys.clone();
     let mut met = Vec::new();
     database
@@ -31,7 +31,7 @@ fn keys(database: &Database) -> Vec<String> {
     in_order
 }
 
-fn keys_from(database: &Database, from: Position) -> Vec<String> {
+fn keys_from(database: &Database, from: ScanCursor) -> Vec<String> {
     let mut keys = Vec::new();
     let mut position = Some(from);
     while let Some(from) = position {
@@ -187,9 +187,9 @@ fn records_are_met_in_the_order_of_their_ids() {
     ids.sort_unstable();
     let expected: Vec<_> = ids.iter().map(u64::to_string).collect();
     assert_eq!(keys(&database), expected);
-    let behind = keys_from(&database, database.position_of(b"500000"));
+    let behind = keys_from(&database, database.scan_cursor_of(b"500000"));
     assert!(behind.len() > 500 && expected.ends_with(&behind));
-    let foreign = database.scan(&Position::Hash(1), |_| ());
+    let foreign = database.scan(&ScanCursor::Hash(1), |_| ());
     assert!(matches!(foreign, Err(Error::InvalidArgument(_))));
 }
 

@@ -775,7 +775,7 @@ fn memory_is_bounded_while_very_many_records_expire() {
 fn keys_are_met_once_each_in_the_order_of_hashes_however_many_are_changed_meanwhile() {
     let storage = filled(20_000);
     let database = open(&storage, 0);
-    let mut position = cabinet::Position::Start;
+    let mut position = cabinet::ScanCursor::Start;
     let mut met = BTreeMap::new();
     let mut step = 0;
     while let Some(next) = database

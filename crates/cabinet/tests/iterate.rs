@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
 use cabinet::table::Row;
-use cabinet::{Database, Error, Meta, Position, Record, RecordRef, Side};
+use cabinet::{Database, Error, Meta, Record, RecordRef, ScanCursor, Side};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
 
@@ -123,7 +123,7 @@ fn a_scan_of_rows_goes_on_from_each_of_its_positions_with_whole_columns() {
     let table = database.table().unwrap();
     let row = Row::new().with(b"n\0", b"a\0b").unwrap();
     table.put(b"nul", &row).unwrap();
-    let (mut rows, mut positions) = (BTreeMap::new(), vec![Position::Start]);
+    let (mut rows, mut positions) = (BTreeMap::new(), vec![ScanCursor::Start]);
     while let Some(from) = positions.last() {
         let next = table.scan(from, |key, row| {
             assert!(rows.insert(key.to_vec(), row.stored().to_vec()).is_none());
@@ -148,7 +148,7 @@ fn a_scan_of_rows_goes_on_from_each_of_its_positions_with_whole_columns() {
         assert!(place >= before);
         before = place;
     }
-    assert!(table.scan(&Position::Hash(1), |_, _| ()).is_err());
+    assert!(table.scan(&ScanCursor::Hash(1), |_, _| ()).is_err());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use cabinet::{Batch, Clock, Compression, Database, Error, Meta, Options, Position};
+use cabinet::{Batch, Clock, Compression, Database, Error, Meta, Options, ScanCursor};
 
 const KINDS: [&str; 2] = ["*", "+"];
 
@@ -187,7 +187,7 @@ fn writers_reclaim_what_has_expired() {
         assert!(database.get(&key(6)).unwrap().is_some());
         let scanned = {
             let mut met = 0;
-            let mut position = Some(Position::Start);
+            let mut position = Some(ScanCursor::Start);
             while let Some(from) = position {
                 position = database.scan_keys(&from, |_| met += 1).unwrap();
             }
@@ -266,7 +266,7 @@ fn the_ordered_kind_scans_in_the_order_of_keys() {
         database.put(&key(number), b"").unwrap();
     }
     let mut keys = Vec::new();
-    let mut position = Some(database.position_of(&key(500)));
+    let mut position = Some(database.scan_cursor_of(&key(500)));
     while let Some(from) = position {
         position = database.scan_keys(&from, |key| keys.push(key.to_vec())).unwrap();
     }

@@ -7,7 +7,7 @@ use crate::transfer::progress::Progress;
 use ::cluster::{ClusterStore, CopyIn, CopyState, Name, Stage};
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::name::Specification;
-use cabinet::{Database, KeyOrder, Meta, Position, Record, RecordRef};
+use cabinet::{Database, KeyOrder, Meta, Record, RecordRef, ScanCursor};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,7 @@ struct Copy<'s> {
 
 /// Place in the source, and the numbers of the records before it.
 struct Reached {
-    position: Position,
+    position: ScanCursor,
     copied: u64,
     expiring: u64,
 }
@@ -64,7 +64,7 @@ impl Copy<'_> {
             if present.source == self.source {
                 let place = place::decode(&self.database, &present.place);
                 if let Some(position) = place {
-                    if position != Position::Start {
+                    if position != ScanCursor::Start {
                         eprintln!("going on after {} records", present.copied);
                     }
                     let stage = if into_existing { Stage::Adding } else { present.stage };
@@ -91,7 +91,7 @@ impl Copy<'_> {
     }
 
     fn begin_anew(&self, stage: Stage) -> Result<CopyState> {
-        let place = place::encode(&self.database, &Position::Start);
+        let place = place::encode(&self.database, &ScanCursor::Start);
         let source = self.source.clone();
         let state = CopyState { stage, source, place, copied: 0, expiring: 0 };
         self.store.set_copy_state(&state, self.options.wait)?;
@@ -116,7 +116,7 @@ impl Copy<'_> {
 
     /// Reads some records of the source from a position on. The value of a row is its encoding.
     /// Returns the position after them.
-    fn read(&self, from: &Position, records: &mut Vec<Record>) -> Result<Option<Position>> {
+    fn read(&self, from: &ScanCursor, records: &mut Vec<Record>) -> Result<Option<ScanCursor>> {
         Ok(match self.database.table() {
             None => self.database.scan(from, |entry| records.push(Record::from(entry)))?,
             Some(table) => table.scan(from, |key, row| {
@@ -229,7 +229,7 @@ impl Copy<'_> {
         let progress = self.progress("comparing", 0);
         let waits = || progress.print("waiting for the cluster");
         let mut comparison = CopyIn::<()>::begin(self.store, self.options.wait, &waits);
-        let mut next = Some(Position::Start);
+        let mut next = Some(ScanCursor::Start);
         while let Some(position) = next {
             let mut records = Vec::new();
             next = self.read(&position, &mut records)?;

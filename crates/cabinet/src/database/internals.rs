@@ -1,7 +1,7 @@
 //! Operations for the workspace's other crates, which the feature `internals` exports: handles of
 //! engines, scans in steps, expiry by the caller, copies at a moment of the caller's.
 
-use super::{Database, ScanCursor, check_key};
+use super::{Database, SteppedScan, check_key};
 use crate::{Engine, ExpiredKeys, RecordRef, Result, SnapshotBarrier, Wanted, reentry};
 #[cfg(feature = "table")]
 use crate::{Error, table::RowView};
@@ -73,7 +73,7 @@ impl Database {
 
     /// Begins a scan of all records in steps. It takes up to 8 bytes of memory for each record that
     /// is changed before the scan has come to it, until it ends or is dropped.
-    pub fn full_scan(&self, wanted: Wanted) -> Result<ScanCursor<'_>> {
+    pub fn full_scan(&self, wanted: Wanted) -> Result<SteppedScan<'_>> {
         self.begin_scan(wanted)
     }
 

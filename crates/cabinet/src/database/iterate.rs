@@ -1,8 +1,8 @@
 //! Iterators over records. Each step copies some records, a few hundred KiB at most unless values
 //! are longer, and holds no lock afterwards, so writers are not delayed.
 
-use super::{Database, ScanCursor};
-use crate::{Error, KeyOrder, Position, Record, RecordRef, Result, Wanted, deadline};
+use super::{Database, SteppedScan};
+use crate::{Error, KeyOrder, Record, RecordRef, Result, ScanCursor, Wanted, deadline};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
@@ -27,7 +27,7 @@ pub struct Records<'d> {
 /// An error ends the iteration.
 #[must_use = "an iterator does nothing unless it is used"]
 pub struct Keys<'d> {
-    scan: Option<ScanCursor<'d>>,
+    scan: Option<SteppedScan<'d>>,
     ready: VecDeque<Vec<u8>>,
     /// Error that follows the keys that are ready.
     failed: Option<Error>,
@@ -36,9 +36,9 @@ pub struct Keys<'d> {
 /// Remainder of an iteration.
 enum Source<'d> {
     /// All records, in the order that is fastest.
-    Scan(ScanCursor<'d>),
+    Scan(SteppedScan<'d>),
     /// Records from a position on, in the order of keys.
-    From(Position),
+    From(ScanCursor),
     Ended,
 }
 
@@ -159,7 +159,7 @@ impl Database {
     /// if keys are not in lexical order.
     pub fn prefix(&self, prefix: &[u8]) -> Result<Records<'_>> {
         let source = match self.order() {
-            Some(KeyOrder::Lexical) => Source::From(self.position_of(prefix)),
+            Some(KeyOrder::Lexical) => Source::From(self.scan_cursor_of(prefix)),
             _ => Source::Scan(self.begin_scan(Wanted::Records)?),
         };
         self.enter()?;
@@ -176,8 +176,8 @@ impl Database {
         let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
         let (begin, end) = (owned(bounds.start_bound()), owned(bounds.end_bound()));
         let position = match &begin {
-            Bound::Included(key) | Bound::Excluded(key) => self.position_of(key),
-            Bound::Unbounded => Position::Start,
+            Bound::Included(key) | Bound::Excluded(key) => self.scan_cursor_of(key),
+            Bound::Unbounded => ScanCursor::Start,
         };
         Ok(self.records(Source::From(position), Limits::Bounds(order, begin, end)))
     }

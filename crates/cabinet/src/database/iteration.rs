@@ -1,7 +1,7 @@
 //! Iterations over all keys that stop after each step, and borrow nothing meanwhile.
 
 use super::Database;
-use crate::{IterationState, Position, Result, deadline};
+use crate::{IterationState, Result, ScanCursor, deadline};
 
 /// Iteration over all keys, see [`Database::step_iteration`]. It holds no file between steps, and
 /// may be left alone for ever. [`Database::iteration_from`] returns one that begins at a key.
@@ -14,7 +14,7 @@ pub struct Iteration {
 enum Next {
     #[default]
     Start,
-    At(Position),
+    At(ScanCursor),
     InLog(IterationState),
     Ended,
 }
@@ -34,7 +34,7 @@ impl Iteration {
     /// Returns whether it is in the order of keys, or of ids. It then begins at the first one that
     /// is not before the key that it was begun at.
     pub fn is_ordered(&self) -> bool {
-        matches!(self.next, Next::At(Position::Key(_) | Position::Id(_)))
+        matches!(self.next, Next::At(ScanCursor::Key(_) | ScanCursor::Id(_)))
     }
 }
 
@@ -58,7 +58,7 @@ impl Database {
         self.enter()?;
         let next = match self.engine.iteration(Some(key))? {
             Some(iteration) => Next::InLog(iteration),
-            None => Next::At(self.engine.position_of(key)),
+            None => Next::At(self.engine.scan_cursor_of(key)),
         };
         Ok(Iteration { next })
     }
@@ -81,7 +81,7 @@ impl Database {
         if matches!(iteration.next, Next::Start) {
             iteration.next = match self.engine.iteration(None)? {
                 Some(state) => Next::InLog(state),
-                None => Next::At(Position::Start),
+                None => Next::At(ScanCursor::Start),
             };
         }
         let has_more = match &mut iteration.next {

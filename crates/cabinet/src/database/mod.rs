@@ -32,7 +32,7 @@ pub use entry::RecordEntry;
 pub use iterate::{Keys, Records};
 #[cfg(feature = "internals")]
 pub use iteration::Iteration;
-pub use scan::ScanCursor;
+pub use scan::SteppedScan;
 pub use write::Swap;
 
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};

@@ -2,17 +2,17 @@
 
 use super::Database;
 use crate::scan::step_until_break;
-use crate::{FullScan, KeyOrder, Position, RecordRef, Result, Wanted, deadline};
+use crate::{FullScan, KeyOrder, RecordRef, Result, ScanCursor, Wanted, deadline};
 use std::ops::ControlFlow;
 
 /// Scan of all records in steps, see [`Database::full_scan`]. A record that exists throughout is
 /// visited exactly once. If a step fails, the scan ends.
-pub struct ScanCursor<'d> {
+pub struct SteppedScan<'d> {
     database: &'d Database,
     scan: Box<dyn FullScan + 'd>,
 }
 
-impl ScanCursor<'_> {
+impl SteppedScan<'_> {
     /// Calls `visit` with some records, perhaps none. Returns whether there may be more.
     pub fn step(&mut self, mut visit: impl FnMut(RecordRef<'_>)) -> Result<bool> {
         self.database.enter()?;
@@ -74,20 +74,20 @@ impl Database {
     ) -> Result<()> {
         self.enter()?;
         let scan = self.engine.full_scan(Wanted::Records, false)?;
-        self.each_of(ScanCursor { database: self, scan }, visit)
+        self.each_of(SteppedScan { database: self, scan }, visit)
     }
 
     fn each_of(
         &self,
-        mut cursor: ScanCursor<'_>,
+        mut cursor: SteppedScan<'_>,
         visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         step_until_break(|take| cursor.step(take), visit)
     }
 
-    pub(super) fn begin_scan(&self, wanted: Wanted) -> Result<ScanCursor<'_>> {
+    pub(super) fn begin_scan(&self, wanted: Wanted) -> Result<SteppedScan<'_>> {
         self.enter()?;
-        Ok(ScanCursor { database: self, scan: self.engine.full_scan(wanted, true)? })
+        Ok(SteppedScan { database: self, scan: self.engine.full_scan(wanted, true)? })
     }
 
     /// Returns keys that begin with `prefix`, at most `max`; all of them if it is `None`.
@@ -135,7 +135,7 @@ impl Database {
             }
             return Ok(());
         }
-        let mut position = self.engine.position_of(prefix);
+        let mut position = self.engine.scan_cursor_of(prefix);
         // The first key without the prefix ends the range.
         while keys.flow.is_continue()
             && !keys.is_past
@@ -179,9 +179,9 @@ impl Database {
     /// `None` at the end. See [`Engine::scan`](crate::Engine::scan).
     pub fn scan(
         &self,
-        from: &Position,
+        from: &ScanCursor,
         mut visit: impl FnMut(RecordRef<'_>),
-    ) -> Result<Option<Position>> {
+    ) -> Result<Option<ScanCursor>> {
         self.enter()?;
         self.call(|| self.engine.scan_records(from, &mut visit))
     }
@@ -189,15 +189,15 @@ impl Database {
     /// As [`scan`](Self::scan), for keys alone.
     pub fn scan_keys(
         &self,
-        from: &Position,
+        from: &ScanCursor,
         mut visit: impl FnMut(&[u8]),
-    ) -> Result<Option<Position>> {
+    ) -> Result<Option<ScanCursor>> {
         self.enter()?;
         self.call(|| self.engine.scan_keys(from, &mut visit))
     }
 
     /// Returns the position of a scan that begins at `key`.
-    pub fn position_of(&self, key: &[u8]) -> Position {
-        self.engine.position_of(key)
+    pub fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor {
+        self.engine.scan_cursor_of(key)
     }
 }

@@ -17,8 +17,8 @@ pub use ordered::{Eviction, Ordered, PlaceChange, Seek, Side};
 pub(crate) use steps::Steps;
 
 use crate::{
-    Batch, Change, FullScan, IterationState, KeyOrder, LargeValue, Meta, Persistence, Position,
-    RecordRef, Result, Version, Visitor, Wait, Wanted,
+    Batch, Change, FullScan, IterationState, KeyOrder, LargeValue, Meta, Persistence, RecordRef,
+    Result, ScanCursor, Version, Visitor, Wait, Wanted,
 };
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -95,7 +95,7 @@ pub trait Engine: Send + Sync {
 
     /// Visits some live records from a position on (none, if all of them have expired). Returns the
     /// position after them, or `None` at the end. The visitor must not call the engine.
-    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>>;
+    fn scan(&self, from: &ScanCursor, visitor: Visitor<'_>) -> Result<Option<ScanCursor>>;
 
     /// Begins a scan of all records, in the order of keys if they are in one, or in whatever order
     /// is fastest.
@@ -120,7 +120,7 @@ pub trait Engine: Send + Sync {
     }
 
     /// Returns the position of a scan that begins at `key`.
-    fn position_of(&self, key: &[u8]) -> Position;
+    fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor;
 
     /// Returns the stored form of a key, where several keys name the same record.
     fn canonical_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
@@ -138,18 +138,18 @@ impl<'e> dyn Engine + 'e {
     /// As [`Engine::scan`], of whole records.
     pub fn scan_records(
         &self,
-        from: &Position,
+        from: &ScanCursor,
         visit: &mut dyn FnMut(RecordRef<'_>),
-    ) -> Result<Option<Position>> {
+    ) -> Result<Option<ScanCursor>> {
         self.scan(from, Visitor::Records(visit))
     }
 
     /// As [`Engine::scan`], of keys alone.
     pub fn scan_keys(
         &self,
-        from: &Position,
+        from: &ScanCursor,
         visit: &mut dyn FnMut(&[u8]),
-    ) -> Result<Option<Position>> {
+    ) -> Result<Option<ScanCursor>> {
         self.scan(from, Visitor::Keys(visit))
     }
 

@@ -1,17 +1,17 @@
 //! Scan of all records by the steps of [`Engine::scan`].
 
 use super::Engine;
-use crate::{FullScan, Position, RecordRef, Result, Visitor};
+use crate::{FullScan, RecordRef, Result, ScanCursor, Visitor};
 
 /// Scan of an engine that has no faster order than that of its positions.
 pub(crate) struct Steps<'e, E: ?Sized> {
     engine: &'e E,
-    next: Option<Position>,
+    next: Option<ScanCursor>,
 }
 
 impl<'e, E: Engine + ?Sized> Steps<'e, E> {
     pub(crate) fn new(engine: &'e E) -> Self {
-        Self { engine, next: Some(Position::Start) }
+        Self { engine, next: Some(ScanCursor::Start) }
     }
 
     fn step_with(&mut self, visitor: Visitor<'_>) -> Result<bool> {

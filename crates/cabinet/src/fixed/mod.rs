@@ -22,7 +22,7 @@ use crate::keyed::{EngineHandle, Index, KeyedEngine, Place, Table as _};
 use crate::log::{EngineParameters, StoredKind};
 use crate::{
     Batch, Change, Compression, Engine, Error, ExpiredKeys, Family, FullScan, Maintenance, Meta,
-    Numbered, Options, Persistence, Position, RecordRef, Result, Version, Visitor, Wait, Wanted,
+    Numbered, Options, Persistence, RecordRef, Result, ScanCursor, Version, Visitor, Wait, Wanted,
 };
 use id::{Key, Text};
 use pages::{Directory, Pages, page_of, shard_of};
@@ -247,7 +247,7 @@ impl FixedDatabase {
 
     /// Cuts the values that were stored when they might be longer.
     fn cut_all(&self) -> Result<()> {
-        let mut from = Position::Start;
+        let mut from = ScanCursor::Start;
         loop {
             let mut long = Vec::new();
             let mut note = |entry: RecordRef<'_>| {
@@ -374,7 +374,7 @@ impl Engine for FixedDatabase {
         self.engine.write_batch(&*self.normalized(batch)?)
     }
 
-    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
+    fn scan(&self, from: &ScanCursor, visitor: Visitor<'_>) -> Result<Option<ScanCursor>> {
         match visitor {
             Visitor::Records(visit) => {
                 self.some_stretches(from, |stretch| self.engine.visit_entries(stretch, visit))
@@ -389,9 +389,9 @@ impl Engine for FixedDatabase {
         Ok(self.engine.full_scan(self, wanted))
     }
 
-    fn position_of(&self, key: &[u8]) -> Position {
+    fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor {
         // Under a key that names no record there is nothing, and nothing behind.
-        Position::Id(self.id(key).unwrap_or(u64::MAX))
+        ScanCursor::Id(self.id(key).unwrap_or(u64::MAX))
     }
 
     /// A batch is not written at once, so it does not know the first and the last record.

@@ -4,7 +4,7 @@ use super::interval::Interval;
 use super::pages::{first_of, page_of, shard_of};
 use super::{FixedDatabase, FixedIndex, Key};
 use crate::keyed::Stretch;
-use crate::{Numbered, Position, RecordRef, Result, Wait, deadline, reentry};
+use crate::{Numbered, RecordRef, Result, ScanCursor, Wait, deadline, reentry};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::atomic::Ordering;
 
@@ -77,12 +77,12 @@ impl FixedDatabase {
     /// One step of a scan: as many pages as have some records; and where to go on.
     pub(super) fn some_stretches(
         &self,
-        from: &Position,
+        from: &ScanCursor,
         mut visit: impl FnMut(&Stretch<FixedIndex>) -> Result<()>,
-    ) -> Result<Option<Position>> {
+    ) -> Result<Option<ScanCursor>> {
         let mut from = match from {
-            Position::Start => 1,
-            Position::Id(id) => *id,
+            ScanCursor::Start => 1,
+            ScanCursor::Id(id) => *id,
             other => return Err(other.foreign()),
         };
         let mut records = 0;
@@ -92,7 +92,7 @@ impl FixedDatabase {
             records += stretch.entries.len();
             from = next;
         }
-        Ok(Some(Position::Id(from)))
+        Ok(Some(ScanCursor::Id(from)))
     }
 
     /// The records of one page from an id on, up to another; and where to go on.

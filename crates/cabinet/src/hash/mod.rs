@@ -12,7 +12,7 @@ use crate::keyed::{EngineHandle, GROUP_KEYS_MAX, Index, Place, Stretch, Table as
 use crate::log::{EngineParameters, Location, StoredKind};
 use crate::{
     Batch, Change, Engine, ExpiredKeys, Family, FullScan, IterationState, LargeValue, Maintenance,
-    Meta, Options, Persistence, Position, RecordRef, Result, Version, Visitor, Wait, Wanted,
+    Meta, Options, Persistence, RecordRef, Result, ScanCursor, Version, Visitor, Wait, Wanted,
 };
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -139,10 +139,13 @@ impl HashDatabase {
     }
 
     /// Entries from a position on: some, all of one hash together; and where to go on.
-    pub(crate) fn step(&self, from: &Position) -> Result<Option<(Stretch<HashIndex>, Position)>> {
+    pub(crate) fn step(
+        &self,
+        from: &ScanCursor,
+    ) -> Result<Option<(Stretch<HashIndex>, ScanCursor)>> {
         let mut place = at_position(match from {
-            Position::Hash(position) => *position,
-            Position::Start | Position::Key(_) | Position::Id(_) => 0,
+            ScanCursor::Hash(position) => *position,
+            ScanCursor::Start | ScanCursor::Key(_) | ScanCursor::Id(_) => 0,
         });
         while place.shard < HashIndex::SHARDS {
             let shard = place.shard;
@@ -169,7 +172,7 @@ impl HashDatabase {
             };
             if !entries.is_empty() {
                 let next = position_at(place.shard, place.tag);
-                return Ok(Some((Stretch { shard, entries, segments }, Position::Hash(next))));
+                return Ok(Some((Stretch { shard, entries, segments }, ScanCursor::Hash(next))));
             }
         }
         Ok(None)
@@ -234,7 +237,7 @@ impl Engine for HashDatabase {
         self.engine.write_batch(batch)
     }
 
-    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
+    fn scan(&self, from: &ScanCursor, visitor: Visitor<'_>) -> Result<Option<ScanCursor>> {
         let Some((stretch, next)) = self.step(from)? else { return Ok(None) };
         match visitor {
             Visitor::Records(visit) => self.engine.visit_entries(&stretch, visit)?,
@@ -266,9 +269,9 @@ impl Engine for HashDatabase {
         self.engine.step_iteration(iteration.of()?, visit, &|from| self.step(from))
     }
 
-    fn position_of(&self, key: &[u8]) -> Position {
+    fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor {
         let place = self.engine.index.place_of(key);
-        Position::Hash(position_at(place.shard, place.tag))
+        ScanCursor::Hash(position_at(place.shard, place.tag))
     }
 
     fn family(&self) -> Family<'_> {

@@ -16,7 +16,7 @@ use super::full_scan::{Paused, Visitor};
 use super::scans::{Registered, Scans};
 use super::{Index, KeyedEngine, Place, Stretch};
 use crate::log::Lsn;
-use crate::{IterationState, Position, Result, Wait};
+use crate::{IterationState, Result, ScanCursor, Wait};
 use std::sync::Arc;
 
 /// Iteration over the keys of a database in the order of its log. See the module.
@@ -31,7 +31,7 @@ enum Stage {
     New(Lsn),
     InLog(Registered, Paused),
     /// In the index, at a position.
-    InIndex(Unseen, Position),
+    InIndex(Unseen, ScanCursor),
     Finished,
 }
 
@@ -45,7 +45,7 @@ struct Unseen {
 }
 
 /// Entries of the index from a position on, and the position after them.
-type Entries<'i, I> = dyn Fn(&Position) -> Result<Option<(Stretch<I>, Position)>> + 'i;
+type Entries<'i, I> = dyn Fn(&ScanCursor) -> Result<Option<(Stretch<I>, ScanCursor)>> + 'i;
 
 impl<I: Index> KeyedEngine<I> {
     /// Returns an iteration, from the record of a key on if one is given. It shows nothing if there
@@ -133,7 +133,7 @@ impl<I: Index> KeyedEngine<I> {
             },
             _ => {
                 let unseen = Unseen { from: registered.from(), frontier: registered.frontier() };
-                Stage::InIndex(unseen, Position::Start)
+                Stage::InIndex(unseen, ScanCursor::Start)
             }
         };
         (stage, result)
@@ -143,10 +143,10 @@ impl<I: Index> KeyedEngine<I> {
     fn step_in_index(
         &self,
         unseen: Unseen,
-        position: &Position,
+        position: &ScanCursor,
         visit: &mut dyn FnMut(&[u8]),
         entries: &Entries<'_, I>,
-    ) -> Result<Option<Position>> {
+    ) -> Result<Option<ScanCursor>> {
         let Some((mut stretch, next)) = entries(position)? else { return Ok(None) };
         let Stretch { segments, entries, .. } = &mut stretch;
         entries.retain(|(_, location)| {
@@ -504,7 +504,7 @@ mod tests {
         assert_eq!(rest(&database, &mut begin(&database)).len(), RECORDS as usize);
         let in_log_order = read() - before;
         let before = read();
-        let mut position = Some(Position::Start);
+        let mut position = Some(ScanCursor::Start);
         while let Some(from) = position {
             position = (&database as &dyn Engine).scan_keys(&from, &mut |_| ()).unwrap();
         }

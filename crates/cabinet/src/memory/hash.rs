@@ -29,7 +29,7 @@ use super::record::Record;
 use super::shard::Shard;
 use crate::{
     Batch, BatchChange, Change, Engine, Error, ExpiredKeys, Family, Maintenance, Meta, Options,
-    Persistence, Position, RecordRef, Result, SnapshotBarrier, Version, Visitor, Wait, locks,
+    Persistence, RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait, locks,
     reentry,
 };
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -234,14 +234,14 @@ impl MemoryHash {
     /// One step of a scan.
     fn scan_records(
         &self,
-        from: &Position,
+        from: &ScanCursor,
         visit: &mut dyn FnMut(RecordRef<'_>),
-    ) -> Result<Option<Position>> {
+    ) -> Result<Option<ScanCursor>> {
         let start = match from {
-            Position::Start => 0,
-            Position::Hash(position) => *position,
-            Position::Key(key) => return self.scan_records(&self.position_of(key), visit),
-            Position::Id(_) => {
+            ScanCursor::Start => 0,
+            ScanCursor::Hash(position) => *position,
+            ScanCursor::Key(key) => return self.scan_records(&self.scan_cursor_of(key), visit),
+            ScanCursor::Id(_) => {
                 return Err(from.foreign());
             }
         };
@@ -253,7 +253,7 @@ impl MemoryHash {
             let mut last = None;
             for (tag, place) in shard.from(from_tag) {
                 if budget.is_spent() && last != Some(tag) {
-                    return Ok(Some(Position::Hash((index as u64) << 32 | u64::from(tag))));
+                    return Ok(Some(ScanCursor::Hash((index as u64) << 32 | u64::from(tag))));
                 }
                 last = Some(tag);
                 if let Some(record) = self.live(&shard, Some(place)) {
@@ -408,13 +408,13 @@ impl Engine for MemoryHash {
         Ok(())
     }
 
-    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
+    fn scan(&self, from: &ScanCursor, visitor: Visitor<'_>) -> Result<Option<ScanCursor>> {
         visitor.of_records(|visit| self.scan_records(from, visit))
     }
 
-    fn position_of(&self, key: &[u8]) -> Position {
+    fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor {
         let (index, tag) = self.place(key);
-        Position::Hash((index as u64) << 32 | u64::from(tag))
+        ScanCursor::Hash((index as u64) << 32 | u64::from(tag))
     }
 
     fn family(&self) -> Family<'_> {

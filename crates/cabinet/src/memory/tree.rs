@@ -15,7 +15,7 @@ use super::expiry::{Expiries, LOOKS_PER_WRITE, SEARCHES};
 use super::record::Record;
 use crate::{
     Batch, BatchChange, Change, Clock, Engine, Error, ExpiredKeys, Family, Maintenance, Meta,
-    Options, Persistence, Position, RecordRef, Result, SnapshotBarrier, Version, Visitor, Wait,
+    Options, Persistence, RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait,
     locks,
 };
 use parking_lot::RwLock;
@@ -222,13 +222,13 @@ impl MemoryTree {
     /// One step of a scan.
     fn scan_records(
         &self,
-        from: &Position,
+        from: &ScanCursor,
         visit: &mut dyn FnMut(RecordRef<'_>),
-    ) -> Result<Option<Position>> {
+    ) -> Result<Option<ScanCursor>> {
         let from = match from {
-            Position::Start => &[][..],
-            Position::Key(key) => key,
-            Position::Hash(_) | Position::Id(_) => {
+            ScanCursor::Start => &[][..],
+            ScanCursor::Key(key) => key,
+            ScanCursor::Hash(_) | ScanCursor::Id(_) => {
                 return Err(from.foreign());
             }
         };
@@ -236,7 +236,7 @@ impl MemoryTree {
         let mut budget = ScanBudget::default();
         for item in tree.from(from) {
             if budget.is_spent() {
-                return Ok(Some(Position::Key(item.record.key().to_vec())));
+                return Ok(Some(ScanCursor::Key(item.record.key().to_vec())));
             }
             if self.is_live(item.record.meta()) {
                 budget.spend(item.record.size_bytes());
@@ -342,12 +342,12 @@ impl Engine for MemoryTree {
         Ok(())
     }
 
-    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
+    fn scan(&self, from: &ScanCursor, visitor: Visitor<'_>) -> Result<Option<ScanCursor>> {
         visitor.of_records(|visit| self.scan_records(from, visit))
     }
 
-    fn position_of(&self, key: &[u8]) -> Position {
-        Position::Key(key.to_vec())
+    fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor {
+        ScanCursor::Key(key.to_vec())
     }
 
     fn family(&self) -> Family<'_> {

@@ -1,7 +1,7 @@
 //! Walks over a range of keys of the engine beneath, in bounded steps.
 
 use super::entries::View;
-use crate::{Error, Ordered, Position, Result, Seek, Wait, deadline};
+use crate::{Error, Ordered, Result, ScanCursor, Seek, Wait, deadline};
 
 /// A range of keys, from `start` up to but not including `end`; an empty end is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(super) struct Cursor<'a> {
     /// The next record of the step.
     at: usize,
     /// Position at which the next step begins; `None` after the last one.
-    next: Option<Position>,
+    next: Option<ScanCursor>,
     /// Records that are sought one by one before the next step goes through many.
     singles: u32,
     /// How often what was sought was in the step already.
@@ -94,7 +94,7 @@ const JUMPS_PER_STEP: u32 = 16;
 
 impl<'a> Cursor<'a> {
     pub(super) fn new(view: View<'a>, range: KeyRange) -> Self {
-        let next = Some(Position::Key(range.start.clone()));
+        let next = Some(ScanCursor::Key(range.start.clone()));
         Self {
             view,
             range,
@@ -142,7 +142,7 @@ impl<'a> Cursor<'a> {
             self.found_in_step += 1;
         } else {
             self.at = self.step.records.len();
-            if let Some(Position::Key(next)) = &mut self.next
+            if let Some(ScanCursor::Key(next)) = &mut self.next
                 && &next[..] < key
             {
                 key.clone_into(next);
@@ -162,12 +162,12 @@ impl<'a> Cursor<'a> {
             self.at = 0;
             self.found_in_step = 0;
             match (&position, self.view.engine.as_ordered()) {
-                (Position::Key(key), _) if self.view.has_entries_at(key) => {
+                (ScanCursor::Key(key), _) if self.view.has_entries_at(key) => {
                     deadline::check()?;
                     let next = self.view.step(key, &self.range, &mut self.step)?;
-                    self.next = next.map(Position::Key);
+                    self.next = next.map(ScanCursor::Key);
                 }
-                (Position::Key(key), Some(engine)) if self.singles > 0 => {
+                (ScanCursor::Key(key), Some(engine)) if self.singles > 0 => {
                     self.view.check_deadline()?;
                     self.singles -= 1;
                     self.fill_one(engine, key)?;
@@ -189,11 +189,11 @@ impl<'a> Cursor<'a> {
             }
         })?;
         // The least key behind it.
-        self.next = step.get(0).map(|(key, _)| Position::Key([key, &[0]].concat()));
+        self.next = step.get(0).map(|(key, _)| ScanCursor::Key([key, &[0]].concat()));
         Ok(())
     }
 
-    fn fill_many(&mut self, position: &Position) -> Result<()> {
+    fn fill_many(&mut self, position: &ScanCursor) -> Result<()> {
         let mut is_past = false;
         let (range, step) = (&self.range, &mut self.step);
         let mut take = |key: &[u8], value: &[u8]| {
@@ -208,10 +208,10 @@ impl<'a> Cursor<'a> {
             self.view.engine.scan_records(position, &mut |entry| take(entry.key, entry.value))?
         };
         self.next = match next {
-            Some(Position::Key(key)) if !is_past && self.range.is_before_end(&key) => {
-                Some(Position::Key(key))
+            Some(ScanCursor::Key(key)) if !is_past && self.range.is_before_end(&key) => {
+                Some(ScanCursor::Key(key))
             }
-            Some(Position::Key(_)) | None => None,
+            Some(ScanCursor::Key(_)) | None => None,
             Some(_) => return Err(not_in_order()),
         };
         Ok(())
@@ -233,7 +233,7 @@ pub(super) fn count_up_to(view: View<'_>, range: &KeyRange, max: u64) -> Result<
         }
         return Ok(count);
     }
-    let mut next = Some(Position::Key(range.start.clone()));
+    let mut next = Some(ScanCursor::Key(range.start.clone()));
     while count < max
         && let Some(position) = next
     {

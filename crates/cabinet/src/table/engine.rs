@@ -8,7 +8,7 @@ use super::write::RowChange;
 use super::{Row, RowView, Table, keys};
 use crate::{
     Batch, BatchChange, Change, Engine, Error, Family, FullScan, KeyOrder, Maintenance, Meta,
-    Options, Ordered, Persistence, Position, RecordRef, Result, Version, Visitor, Wait, Wanted,
+    Options, Ordered, Persistence, RecordRef, Result, ScanCursor, Version, Visitor, Wait, Wanted,
 };
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ impl Table {
     /// One step over the rows as they are stored, under the keys that the engine has.
     pub(super) fn scan_rows(
         &self,
-        from: &Position,
+        from: &ScanCursor,
         visit: &mut dyn FnMut(RecordRef<'_>),
-    ) -> Result<Option<Position>> {
+    ) -> Result<Option<ScanCursor>> {
         let range = KeyRange::of_prefix(vec![keys::ROWS]);
         let next = self.engine.scan_records(&beneath(from)?, &mut |entry| {
             if range.is_before_end(entry.key) {
@@ -34,15 +34,15 @@ impl Table {
         let (start, end) = ([keys::ROWS], [keys::ROWS + 1]);
         let ordered = self.engine.as_ordered();
         let scan = ordered.and_then(|tree| tree.scan_range(Some(&start), Some(&end), is_in_order));
-        scan.unwrap_or_else(|| Box::new(RowSteps { table: self, next: Some(Position::Start) }))
+        scan.unwrap_or_else(|| Box::new(RowSteps { table: self, next: Some(ScanCursor::Start) }))
     }
 
     /// As `scan_rows`, for primary keys alone.
     fn scan_primaries(
         &self,
-        from: &Position,
+        from: &ScanCursor,
         visit: &mut dyn FnMut(&[u8]),
-    ) -> Result<Option<Position>> {
+    ) -> Result<Option<ScanCursor>> {
         let range = KeyRange::of_prefix(vec![keys::ROWS]);
         let next = self.engine.scan_keys(&beneath(from)?, &mut |key| {
             if range.is_before_end(key) {
@@ -102,7 +102,7 @@ impl Table {
 /// Scan of the rows as they are stored, by the steps of [`Table::scan_rows`].
 struct RowSteps<'t> {
     table: &'t Table,
-    next: Option<Position>,
+    next: Option<ScanCursor>,
 }
 
 impl FullScan for RowSteps<'_> {
@@ -159,18 +159,20 @@ fn check_derived(row: RowView<'_>, joined: &[u8], value: &[u8]) -> Result<()> {
 }
 
 /// A position among rows as one of the engine's.
-fn beneath(position: &Position) -> Result<Position> {
+fn beneath(position: &ScanCursor) -> Result<ScanCursor> {
     match position {
-        Position::Start => Ok(Position::Key(vec![keys::ROWS])),
-        Position::Key(key) => Ok(Position::Key(keys::row(key))),
-        Position::Hash(_) | Position::Id(_) => Err(position.foreign()),
+        ScanCursor::Start => Ok(ScanCursor::Key(vec![keys::ROWS])),
+        ScanCursor::Key(key) => Ok(ScanCursor::Key(keys::row(key))),
+        ScanCursor::Hash(_) | ScanCursor::Id(_) => Err(position.foreign()),
     }
 }
 
 /// The other way around; `None` behind the rows.
-fn above(position: Option<Position>, rows: &KeyRange) -> Option<Position> {
+fn above(position: Option<ScanCursor>, rows: &KeyRange) -> Option<ScanCursor> {
     match position {
-        Some(Position::Key(key)) if rows.contains(&key) => Some(Position::Key(key[1..].to_vec())),
+        Some(ScanCursor::Key(key)) if rows.contains(&key) => {
+            Some(ScanCursor::Key(key[1..].to_vec()))
+        }
         _ => None,
     }
 }
@@ -225,7 +227,7 @@ impl Engine for Table {
         self.change_many(&rows, &batch.expected)
     }
 
-    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
+    fn scan(&self, from: &ScanCursor, visitor: Visitor<'_>) -> Result<Option<ScanCursor>> {
         match visitor {
             Visitor::Records(visit) => self.scan_rows(from, &mut |entry| {
                 let value = RowView::new(entry.value).to_joined();
@@ -240,8 +242,8 @@ impl Engine for Table {
         Ok(Box::new(JoinedRows { rows: self.scan_all_rows(is_in_order) }))
     }
 
-    fn position_of(&self, key: &[u8]) -> Position {
-        Position::Key(key.to_vec())
+    fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor {
+        ScanCursor::Key(key.to_vec())
     }
 
     fn family(&self) -> Family<'_> {

@@ -58,7 +58,9 @@ pub use sort_order::{SortKind, SortOrder};
 
 use crate::reentry;
 use crate::scan::step_until_break;
-use crate::{Durability, Engine, Error, Options, Position, RecordRef, Result, TreeDatabase, Wait};
+use crate::{
+    Durability, Engine, Error, Options, RecordRef, Result, ScanCursor, TreeDatabase, Wait,
+};
 use entries::{Entries, Flusher};
 use index::Index;
 use parking_lot::{Mutex, RwLock};
@@ -412,9 +414,9 @@ impl Table {
     /// position after them, or `None` at the end. See [`crate::Database::scan`].
     pub fn scan(
         &self,
-        from: &Position,
+        from: &ScanCursor,
         mut visit: impl FnMut(&[u8], RowView<'_>),
-    ) -> Result<Option<Position>> {
+    ) -> Result<Option<ScanCursor>> {
         self.enter()?;
         self.call(|| {
             self.scan_rows(from, &mut |entry| visit(&entry.key[1..], RowView::new(entry.value)))

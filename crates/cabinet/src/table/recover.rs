@@ -7,7 +7,7 @@
 use super::cursor::KeyRange;
 use super::index::build::remove_blocks;
 use super::{Table, keys, meta};
-use crate::{Engine, Error, Position, Result};
+use crate::{Engine, Error, Result, ScanCursor};
 use std::path::Path;
 
 /// Identifiers that are left out where the record of those given out may be an old one.
@@ -51,7 +51,7 @@ pub(super) struct Survey {
 pub(super) fn survey_rows(engine: &dyn Engine) -> Result<Survey> {
     let rows = KeyRange::of_prefix(vec![keys::ROWS]);
     let mut survey = Survey::default();
-    let mut next = Some(Position::Key(rows.start.clone()));
+    let mut next = Some(ScanCursor::Key(rows.start.clone()));
     while let Some(position) = next {
         let counted = engine.scan_keys(&position, &mut |key| {
             if rows.contains(key) {
@@ -60,14 +60,14 @@ pub(super) fn survey_rows(engine: &dyn Engine) -> Result<Survey> {
             }
         });
         let beyond = match (counted, &position) {
-            (Err(error @ Error::Corrupted { .. }), Position::Key(key)) => {
+            (Err(error @ Error::Corrupted { .. }), ScanCursor::Key(key)) => {
                 tracing::error!("rows are left out of the number of rows: {error}");
-                engine.as_ordered().and_then(|ordered| ordered.beyond(key)).map(Position::Key)
+                engine.as_ordered().and_then(|ordered| ordered.beyond(key)).map(ScanCursor::Key)
             }
             (beyond, _) => beyond?,
         };
         next = beyond.filter(|next| match next {
-            Position::Key(key) => rows.is_before_end(key),
+            ScanCursor::Key(key) => rows.is_before_end(key),
             _ => false,
         });
     }

@@ -13,7 +13,7 @@ use super::query::{Query, Report};
 use super::row::RowView;
 use super::sort::Sorter;
 use super::sort_order::SortOrder;
-use crate::{Position, Result, Wait, deadline, reentry};
+use crate::{Result, ScanCursor, Wait, deadline, reentry};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -191,7 +191,7 @@ impl<'a> Run<'a> {
         take: &mut Take<'_>,
     ) -> Result<ControlFlow<()>> {
         let range = KeyRange::of_prefix(vec![keys::ROWS]);
-        let mut next = Some(Position::Key(range.start.clone()));
+        let mut next = Some(ScanCursor::Key(range.start.clone()));
         while let Some(position) = next {
             deadline::check()?;
             let mut matches = Vec::new();
@@ -226,7 +226,7 @@ impl<'a> Run<'a> {
                 }
             }
             next = match left_out {
-                Some(key) => Some(Position::Key(key)),
+                Some(key) => Some(ScanCursor::Key(key)),
                 None => after.filter(|_| !is_past),
             };
         }

@@ -66,7 +66,7 @@ use crate::log::record::RECORD_BYTES_MAX;
 use crate::log::{Background, Log, Pressure, StoredKind, Usage};
 use crate::{
     Batch, Change, Clock, Compression, Engine, Error, ExpiredKeys, Family, FullScan, KeyOrder,
-    Maintenance, Meta, Options, Persistence, Position, RecordRef, Result, Version, Visitor, Wait,
+    Maintenance, Meta, Options, Persistence, RecordRef, Result, ScanCursor, Version, Visitor, Wait,
     Wanted,
 };
 use cache::Cache;
@@ -478,7 +478,7 @@ impl Engine for TreeDatabase {
         self.shared.write_batch(batch)
     }
 
-    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
+    fn scan(&self, from: &ScanCursor, visitor: Visitor<'_>) -> Result<Option<ScanCursor>> {
         visitor.of_records(|visit| self.shared.scan(from, visit))
     }
 
@@ -490,8 +490,8 @@ impl Engine for TreeDatabase {
         })
     }
 
-    fn position_of(&self, key: &[u8]) -> Position {
-        Position::Key(key.to_vec())
+    fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor {
+        ScanCursor::Key(key.to_vec())
     }
 
     fn family(&self) -> Family<'_> {

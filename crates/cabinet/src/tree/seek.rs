@@ -8,7 +8,7 @@ use super::directory::{Directory, Index};
 use super::leaf::Handle;
 use super::page::View;
 use crate::engine::ordered::Seek;
-use crate::{Error, Position, RecordRef, Result, Wait};
+use crate::{Error, RecordRef, Result, ScanCursor, Wait};
 use std::ops::Range;
 
 /// Most leaves that a search goes through which must not wait.
@@ -105,13 +105,13 @@ impl Shared {
     /// One step of a scan: the records of one leaf.
     pub(super) fn scan(
         &self,
-        from: &Position,
+        from: &ScanCursor,
         visit: &mut dyn FnMut(RecordRef<'_>),
-    ) -> Result<Option<Position>> {
+    ) -> Result<Option<ScanCursor>> {
         let from = match from {
-            Position::Key(key) => Some(key.as_slice()),
-            Position::Start => None,
-            Position::Hash(_) | Position::Id(_) => return Err(from.foreign()),
+            ScanCursor::Key(key) => Some(key.as_slice()),
+            ScanCursor::Start => None,
+            ScanCursor::Hash(_) | ScanCursor::Id(_) => return Err(from.foreign()),
         };
         let locate = |directory: &Directory<Handle>| {
             with_upper(directory, from.map_or(directory.first(), |key| directory.find(key)))
@@ -119,7 +119,7 @@ impl Shared {
         let step = |view: View<'_>, upper: &Option<Vec<u8>>| {
             let start = from.map_or(0, |key| view.lower_bound(self.order, key));
             self.live(view, start..view.len()).for_each(|(_, entry)| visit(entry));
-            upper.clone().map(Position::Key)
+            upper.clone().map(ScanCursor::Key)
         };
         // To go through all is no reason to keep any.
         self.look(Wait::Block, locate, step, |_| false)

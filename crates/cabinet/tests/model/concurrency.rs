@@ -2,7 +2,7 @@
 
 use crate::for_each_engine;
 use crate::subject::Subject;
-use cabinet::{Clock, Iteration, Position, Wanted};
+use cabinet::{Clock, Iteration, ScanCursor, Wanted};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -73,7 +73,7 @@ fn a_scan_among_writers_meets_every_lasting_record_once<S: Subject>() {
                 }
             };
             let mut steps = 0u32;
-            let mut position = Some(Position::Start);
+            let mut position = Some(ScanCursor::Start);
             let mut scan = database.full_scan(Wanted::Keys).unwrap();
             let is_by_position = round % 4 == 0;
             let mut iteration = Iteration::default();

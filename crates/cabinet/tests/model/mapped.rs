@@ -1,8 +1,8 @@
 //! Any bytes for keys and values over a database that takes only some.
 
 use cabinet::{
-    Batch, BatchChange, Change, Engine, Family, FullScan, KeyOrder, Maintenance, Meta, Position,
-    RecordRef, Result, Version, Visitor, Wait, Wanted,
+    Batch, BatchChange, Change, Engine, Family, FullScan, KeyOrder, Maintenance, Meta, RecordRef,
+    Result, ScanCursor, Version, Visitor, Wait, Wanted,
 };
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -155,7 +155,7 @@ impl<M: Mapping> Engine for Mapped<M> {
     }
 
     /// The key is in the value.
-    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
+    fn scan(&self, from: &ScanCursor, visitor: Visitor<'_>) -> Result<Option<ScanCursor>> {
         visitor.of_records(|visit| {
             self.0.scan(from, Visitor::Records(&mut |entry| M::visit(entry, visit)))
         })
@@ -165,8 +165,8 @@ impl<M: Mapping> Engine for Mapped<M> {
         Ok(Box::new(MappedScan(self.0.full_scan(wanted, is_in_order)?, PhantomData::<M>)))
     }
 
-    fn position_of(&self, key: &[u8]) -> Position {
-        self.0.position_of(&M::key(key))
+    fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor {
+        self.0.scan_cursor_of(&M::key(key))
     }
 
     fn family(&self) -> Family<'_> {

@@ -9,7 +9,7 @@ use crate::operation::{Operation, RecordOperation, TransactionOperation, operati
 use crate::possible::Possible;
 use crate::subject::Subject;
 use cabinet::testing::ManualClock;
-use cabinet::{Batch, Clock, Database, Error, Meta, Position, Swap, Version, Wanted};
+use cabinet::{Batch, Clock, Database, Error, Meta, ScanCursor, Swap, Version, Wanted};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -466,7 +466,7 @@ impl Model {
 
     /// From a key on, a scan meets the rest: with all before it, everything exactly once.
     fn check_scan_from(&self, database: &Database, key: &[u8]) {
-        let middle = database.position_of(key);
+        let middle = database.scan_cursor_of(key);
         let mut behind = Vec::new();
         let mut position = Some(middle);
         while let Some(from) = position {
@@ -476,7 +476,7 @@ impl Model {
             assert_eq!(behind.first().map(Vec::as_slice), Some(key), "it begins at the key");
         }
         let mut all = Vec::new();
-        let mut position = Some(Position::Start);
+        let mut position = Some(ScanCursor::Start);
         while let Some(from) = position {
             position = database.scan_keys(&from, |key| all.push(key.to_vec())).unwrap();
         }

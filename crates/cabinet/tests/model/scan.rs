@@ -13,14 +13,14 @@ fn a_scan_from_a_key_meets_it_first_and_agrees_with_the_scan_of_all<S: Subject>(
         database.put(&number.to_be_bytes(), b"").unwrap();
     }
     let mut all = Vec::new();
-    let mut position = Some(cabinet::Position::Start);
+    let mut position = Some(cabinet::ScanCursor::Start);
     while let Some(from) = position {
         position = database.scan_keys(&from, |key| all.push(key.to_vec())).unwrap();
     }
     assert_eq!(all.len(), 4000);
     for (index, key) in all.iter().enumerate().step_by(7) {
         let mut behind = Vec::new();
-        database.scan_keys(&database.position_of(key), |key| behind.push(key.to_vec())).unwrap();
+        database.scan_keys(&database.scan_cursor_of(key), |key| behind.push(key.to_vec())).unwrap();
         assert!(all[index..].starts_with(&behind));
     }
 }

@@ -3,7 +3,7 @@
 use super::execute::{Reply, ReplyLimit, Stop};
 use super::reserved::is_reserved;
 use crate::store::view::View;
-use cabinet::{KeyOrder, Position};
+use cabinet::{KeyOrder, ScanCursor};
 
 /// Most keys that are visited for a page. The page ends early if few of them have the prefix.
 const VISITED_MAX: usize = 100_000;
@@ -21,12 +21,12 @@ pub(super) fn page(
 ) -> Result<(), Stop> {
     let is_sorted = store.order() == Some(KeyOrder::Lexical);
     let mut position = match after {
-        Some(after) if !is_sorted || after >= prefix => store.position_of(after),
-        _ if is_sorted => store.position_of(prefix),
-        _ => Position::Start,
+        Some(after) if !is_sorted || after >= prefix => store.scan_cursor_of(after),
+        _ if is_sorted => store.scan_cursor_of(prefix),
+        _ => ScanCursor::Start,
     };
     // In the order of hashes, keys with the same hash may come before it.
-    let mut skips = after.filter(|_| matches!(position, Position::Hash(_)));
+    let mut skips = after.filter(|_| matches!(position, ScanCursor::Hash(_)));
     let mut last: Vec<u8> = Vec::new();
     let (mut found, mut visited) = (0, 0);
     loop {

@@ -3,7 +3,7 @@
 use super::execute::{Executor, Outcome, Reply, ReplyLimit, Stop, TooLong, if_found};
 use super::iterator::Place;
 use crate::store::view::View;
-use cabinet::{Error, KeyOrder, Numbered, Position, RecordRef, Result as DatabaseResult, Wanted};
+use cabinet::{Error, KeyOrder, Numbered, RecordRef, Result as DatabaseResult, ScanCursor, Wanted};
 use std::ops::ControlFlow;
 
 /// Bytes of values that [`for_each`] reads ahead. Further values are read one by one.
@@ -79,7 +79,7 @@ pub(super) fn keys_from(
     let mut visit = |key: &[u8]| found.add(limit, reply, key.len(), |reply| reply.element(key));
     let mut position = None;
     if store.order() == Some(KeyOrder::Lexical) {
-        position = Some(store.position_of(from.max(prefix)));
+        position = Some(store.scan_cursor_of(from.max(prefix)));
     } else {
         store.for_each_key_with_prefix(prefix, &mut visit)?;
     }
@@ -119,7 +119,7 @@ pub(crate) fn for_each(
     mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
 ) -> DatabaseResult<()> {
     // Ids are visited in their order, which is not that of the log.
-    let mut position = store.as_numbered().map(|_| Position::Start);
+    let mut position = store.as_numbered().map(|_| ScanCursor::Start);
     let mut scan = match position {
         Some(_) => None,
         None => Some(store.full_scan(Wanted::Records)?),
@@ -200,8 +200,8 @@ pub(super) fn range(
         return Err(Stop::Failed(Error::NotSupported("the keys are in no order".into())));
     };
     let mut position = match begin {
-        None | Some(b"") => Position::Start,
-        Some(begin) => store.position_of(begin),
+        None | Some(b"") => ScanCursor::Start,
+        Some(begin) => store.scan_cursor_of(begin),
     };
     let mut found = Found::up_to(max);
     let mut flow = ControlFlow::Continue(());

@@ -4,7 +4,7 @@ use crate::update_log::KeyPartitioning;
 use cabinet::table::{IndexDescription, RowView, Table};
 use cabinet::{
     Damage, Database, ExpiredKeys, GoOn, Iteration, KeyOrder, LargeValue, LogPosition, Numbered,
-    Position, RecordRef, Result, ScanCursor, Verified, Wanted,
+    RecordRef, Result, ScanCursor, SteppedScan, Verified, Wanted,
 };
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -68,15 +68,15 @@ impl View {
             pattern: &[u8],
             visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>
         ) -> Result<()>;
-        fn full_scan(&self, wanted: Wanted) -> Result<ScanCursor<'_>>;
-        fn scan(&self, from: &Position, visit: impl FnMut(RecordRef<'_>)) -> Result<Option<Position>>;
+        fn full_scan(&self, wanted: Wanted) -> Result<SteppedScan<'_>>;
+        fn scan(&self, from: &ScanCursor, visit: impl FnMut(RecordRef<'_>)) -> Result<Option<ScanCursor>>;
         fn iteration_from(&self, key: &[u8]) -> Result<Iteration>;
         fn step_iteration(
             &self,
             iteration: &mut Iteration,
             visit: impl FnMut(&[u8])
         ) -> Result<bool>;
-        fn scan_keys(&self, from: &Position, visit: impl FnMut(&[u8])) -> Result<Option<Position>>;
+        fn scan_keys(&self, from: &ScanCursor, visit: impl FnMut(&[u8])) -> Result<Option<ScanCursor>>;
         fn verify<'r>(
             &self,
             go_on: &'r mut GoOn<'r>,
@@ -86,7 +86,7 @@ impl View {
         fn value_size(&self, key: &[u8]) -> Result<Option<usize>>;
         fn large_value(&self, key: &[u8], bytes_min: usize) -> Result<Option<LargeValue>>;
         fn prefetch(&self, keys: &[&[u8]]) -> ();
-        fn position_of(&self, key: &[u8]) -> Position;
+        fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor;
         fn as_numbered(&self) -> Option<&dyn Numbered>;
         fn order(&self) -> Option<KeyOrder>;
         fn has_duplicates(&self) -> bool;

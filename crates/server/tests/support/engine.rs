@@ -2,8 +2,8 @@
 
 use cabinet::{
     Batch, Change, Durability, DurableListener, Engine, Error, Family, KeyOrder, LogPosition,
-    Maintenance, Meta, Options, Persistence, Position, RecordRef, Result, SnapshotBarrier, Version,
-    Visitor, Wait,
+    Maintenance, Meta, Options, Persistence, RecordRef, Result, ScanCursor, SnapshotBarrier,
+    Version, Visitor, Wait,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -187,10 +187,10 @@ impl Engine for ManualEngine {
         Err(Error::NotSupported("batches".into()))
     }
 
-    fn scan(&self, from: &Position, visitor: Visitor<'_>) -> Result<Option<Position>> {
+    fn scan(&self, from: &ScanCursor, visitor: Visitor<'_>) -> Result<Option<ScanCursor>> {
         let state = self.state.lock().unwrap();
         let from = match from {
-            Position::Key(key) => key.clone(),
+            ScanCursor::Key(key) => key.clone(),
             _ => Vec::new(),
         };
         let mut range = state.records.range(from..);
@@ -200,11 +200,11 @@ impl Engine for ManualEngine {
                 visit(RecordRef { key, value, meta: *meta, version: *version });
             }
         });
-        Ok(range.next().map(|(key, _)| Position::Key(key.clone())))
+        Ok(range.next().map(|(key, _)| ScanCursor::Key(key.clone())))
     }
 
-    fn position_of(&self, key: &[u8]) -> Position {
-        Position::Key(key.to_vec())
+    fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor {
+        ScanCursor::Key(key.to_vec())
     }
 
     fn family(&self) -> Family<'_> {

@@ -5,7 +5,7 @@ use super::changes::{Changes, Merged};
 use super::physical;
 use crate::table::cursor::{KeyRange, Step};
 use crate::table::keys;
-use crate::{Engine, Error, Position, Result, Seek, Wait, deadline};
+use crate::{Engine, Error, Result, ScanCursor, Seek, Wait, deadline};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -210,7 +210,7 @@ pub(super) fn first_at_or_after(
             .seek(seek, Wait::Block, &mut |entry, _| visit(entry.key, entry.value))
             .map(|_| ());
     }
-    let mut next = Some(Position::Key(key.to_vec()));
+    let mut next = Some(ScanCursor::Key(key.to_vec()));
     let mut is_found = false;
     while !is_found && let Some(position) = next {
         next = engine.scan_records(&position, &mut |entry| {

@@ -12,7 +12,7 @@ use crate::column_index::{IndexChange, IndexDescription};
 use crate::table::cursor::{Cursor, KeyRange};
 use crate::table::entries::View;
 use crate::table::{Table, keys, meta};
-use crate::{Batch, Engine, Error, Position, Result, Wait, reentry};
+use crate::{Batch, Engine, Error, Result, ScanCursor, Wait, reentry};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -90,7 +90,7 @@ impl Table {
             return Ok(());
         }
         let range = KeyRange::of_prefix(vec![keys::ROWS]);
-        let mut next = Some(Position::Key(range.start.clone()));
+        let mut next = Some(ScanCursor::Key(range.start.clone()));
         while let Some(position) = next {
             let mut rows: Vec<Vec<u8>> = Vec::new();
             let mut is_past = false;
@@ -109,7 +109,7 @@ impl Table {
             self.evict_for_writer(Wait::Block)?;
             self.add_entries(index, &rows)?;
             next = match left_out {
-                Some(key) => Some(Position::Key(key)),
+                Some(key) => Some(ScanCursor::Key(key)),
                 None => after.filter(|_| !is_past),
             };
         }

@@ -18,7 +18,7 @@ mod walk;
 
 use crate::batch::BatchChange;
 use crate::io::Storage;
-use crate::keyed::{EngineHandle, Index, KeyedEngine, Place, Table as _};
+use crate::keyed::{EngineHandle, Index, KeyedEngine, Place, ShardIndex as _};
 use crate::log::{EngineParameters, StoredKind};
 use crate::{
     Batch, Change, Compression, Engine, Error, ExpiredKeys, Family, FullScan, Maintenance, Meta,
@@ -51,11 +51,11 @@ struct FixedIndex {
 }
 
 impl Index for FixedIndex {
-    type Table = Pages;
+    type ShardIndex = Pages;
 
     const SHARDS: usize = pages::SHARDS;
 
-    fn new_table(&self) -> Pages {
+    fn new_shard_index(&self) -> Pages {
         Pages::new(Arc::clone(&self.directory))
     }
 

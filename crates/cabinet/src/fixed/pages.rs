@@ -11,7 +11,7 @@
 //! its alignment: so a record need not be read to be overwritten or removed.
 
 use super::page_map::PageMap;
-use crate::keyed::{Match, Table};
+use crate::keyed::{Match, ShardIndex};
 use crate::limits::{FIXED_ID_MAX, FIXED_WIDTH_BYTES_MAX};
 use crate::log::Location;
 use crate::log::record::{ALIGNMENT, HEADER_BYTES_MAX};
@@ -291,7 +291,7 @@ impl Pages {
     }
 }
 
-impl Table for Pages {
+impl ShardIndex for Pages {
     type Tag = u64;
     type Slot = u64;
 

@@ -5,20 +5,20 @@
 //! the key and so tells whether it is the right one. The parts that the engine shares with others,
 //! its locks too, are in [`crate::keyed`].
 
-mod table;
+mod slot_table;
 
 use crate::io::Storage;
-use crate::keyed::{EngineHandle, GROUP_KEYS_MAX, Index, Place, Stretch, Table as _};
+use crate::keyed::{EngineHandle, GROUP_KEYS_MAX, Index, Place, ShardIndex as _, Stretch};
 use crate::log::{EngineParameters, Location, StoredKind};
 use crate::{
     Batch, Change, Engine, ExpiredKeys, Family, FullScan, IterationState, LargeValue, Maintenance,
     Meta, Options, Persistence, RecordRef, Result, ScanCursor, Version, Visitor, Wait, Wanted,
 };
+pub(crate) use slot_table::SlotTable;
+use slot_table::TAG_BITS;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use table::TAG_BITS;
-pub(crate) use table::Table;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const SHARD_BITS: u32 = 10;
@@ -40,12 +40,12 @@ pub(crate) struct HashIndex {
 }
 
 impl Index for HashIndex {
-    type Table = Table;
+    type ShardIndex = SlotTable;
 
     const SHARDS: usize = 1 << SHARD_BITS;
 
-    fn new_table(&self) -> Table {
-        Table::default()
+    fn new_shard_index(&self) -> SlotTable {
+        SlotTable::default()
     }
 
     #[inline]
@@ -179,7 +179,7 @@ impl HashDatabase {
     }
 
     /// Some entries of a table in memory from a tag on, and the tag of the next.
-    fn some_of(table: &Table, tag: u32) -> (Vec<(u32, Location)>, Option<u32>) {
+    fn some_of(table: &SlotTable, tag: u32) -> (Vec<(u32, Location)>, Option<u32>) {
         let mut entries = Vec::new();
         let mut last = None;
         for (tag, location) in table.entries_from(tag) {

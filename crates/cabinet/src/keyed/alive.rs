@@ -9,7 +9,7 @@
 //! them, in the order of hashes, so that each page is read once at most. If a segment has more than
 //! [`LOOKUPS_MAX`] records, all runs are read: hardly a page would be left out.
 
-use super::{Index, KeyedEngine, Run, Seen, Table as _};
+use super::{Index, KeyedEngine, Run, Seen, ShardIndex as _};
 use crate::Result;
 use crate::log::record::{ALIGNMENT, Kind};
 use crate::log::{Location, Next, Reader, Segment};
@@ -152,7 +152,7 @@ impl<I: Index> KeyedEngine<I> {
                 let Some(place) = place else { return Ok(()) };
                 let seen = self.table(place.shard).look_in_memory(place.tag, segment.at(offset));
                 if matches!(seen, Seen::IfInRun(_)) {
-                    lookups.push((place.shard as u32, I::Table::tag_in_run(place.tag)));
+                    lookups.push((place.shard as u32, I::ShardIndex::tag_in_run(place.tag)));
                 }
                 Ok(())
             })?;

@@ -1,7 +1,7 @@
 //! Batches: many keys change together, also across a crash.
 
 use super::shard::Locked;
-use super::{Found, Index, KeyedEngine, Place, Slot, Table, find_location};
+use super::{Found, Index, KeyedEngine, Place, ShardIndex, Slot, find_location};
 use crate::batch::BatchChange;
 use crate::log::record::{Kind, Prepared};
 use crate::log::{Appended, Check, Purpose};
@@ -24,7 +24,7 @@ struct Step<'a, I: Index> {
     found: Option<Found<Slot<I>>>,
 }
 
-type Tables<'a, I> = BTreeMap<usize, Locked<'a, <I as Index>::Table>>;
+type Tables<'a, I> = BTreeMap<usize, Locked<'a, <I as Index>::ShardIndex>>;
 
 impl<I: Index> KeyedEngine<I> {
     /// Applies a batch. All shards it touches are locked, in their order, which single changes,
@@ -81,7 +81,7 @@ impl<I: Index> KeyedEngine<I> {
         let totals: Vec<usize> = records.iter().map(Prepared::total).collect();
         let mut places: Vec<Option<Appended>> = vec![None; steps.len()];
         let only_removes = steps.iter().all(|step| step.kind == Kind::Tombstone);
-        if I::Table::HAS_RUNS && !only_removes {
+        if I::ShardIndex::HAS_RUNS && !only_removes {
             self.check_index_memory()?;
         }
         let purpose = if only_removes { Purpose::Remove } else { Purpose::Store };
@@ -185,7 +185,13 @@ impl<I: Index> KeyedEngine<I> {
         Ok(steps)
     }
 
-    fn apply(&self, table: &mut I::Table, step: &Step<'_, I>, appended: Appended, total: usize) {
+    fn apply(
+        &self,
+        table: &mut I::ShardIndex,
+        step: &Step<'_, I>,
+        appended: Appended,
+        total: usize,
+    ) {
         let segments = self.log.segments();
         // The slot of an entry in the table changes with those of other keys. The location
         // that it points to does not while the shard is locked.

@@ -12,7 +12,7 @@
 use super::maintenance::index_bytes_limit;
 use super::recover::{Change, replay};
 use super::run::{self, Run, RunFile};
-use super::{Index, KeyedEngine, Table as _};
+use super::{Index, KeyedEngine, ShardIndex as _};
 use crate::io::File;
 use crate::log::checkpoint::{BLOCK_HEADER_BYTES, Checkpoint, HEADER_BYTES, encode_block};
 use crate::log::{Faults, Location, Recovery, Segments};
@@ -33,14 +33,14 @@ const LOOK_CHANGES: u64 = 1 << 14;
 type MakeFile = Box<dyn Fn() -> Result<(Arc<dyn File>, PathBuf)>>;
 
 /// Makes the entries of a run, sorted, given a table and the number of its shard.
-type EntriesOf<'e, I> = dyn FnMut(&<I as Index>::Table, usize) -> Result<Vec<u64>> + 'e;
+type EntriesOf<'e, I> = dyn FnMut(&<I as Index>::ShardIndex, usize) -> Result<Vec<u64>> + 'e;
 
 /// Part of the memory of the index that differences from runs take before they are merged.
 const CHANGES_SHARE: u64 = 2;
 
 /// See the module.
 pub(super) struct Building<I: Index> {
-    tables: Vec<I::Table>,
+    tables: Vec<I::ShardIndex>,
     is_in_runs: bool,
     /// By shard. Empty unless the index is in runs.
     changes: Vec<Vec<Change>>,
@@ -63,11 +63,11 @@ impl<I: Index> Building<I> {
     /// An empty index.
     pub(super) fn empty(index: &I, recovery: &Recovery, options: &Options) -> Self {
         Self {
-            tables: (0..I::SHARDS).map(|_| index.new_table()).collect(),
+            tables: (0..I::SHARDS).map(|_| index.new_shard_index()).collect(),
             is_in_runs: false,
             changes: Vec::new(),
             changed: 0,
-            bytes_max: if I::Table::HAS_RUNS { options.index_bytes_max() } else { u64::MAX },
+            bytes_max: if I::ShardIndex::HAS_RUNS { options.index_bytes_max() } else { u64::MAX },
             taken: 0,
             salt: recovery.database_id.salt,
             faults: Arc::clone(&recovery.index_faults),
@@ -93,7 +93,7 @@ impl<I: Index> Building<I> {
         let Some(checkpoint) = &mut recovery.checkpoint else { return Ok(building) };
         let segments = &recovery.segments;
         let keeps = |location: Location| segments.get(location).is_some();
-        let directory = if I::Table::HAS_RUNS { checkpoint.last_block()? } else { None };
+        let directory = if I::ShardIndex::HAS_RUNS { checkpoint.last_block()? } else { None };
         let blocks_bytes = directory
             .as_ref()
             .map_or(checkpoint.blocks_bytes(), |(start, _)| start - HEADER_BYTES as u64);
@@ -132,7 +132,7 @@ impl<I: Index> Building<I> {
             let Some(mut packed) = checkpoint.next_block()? else { return Ok(Vec::new()) };
             packed.retain(|entry| keeps(Location::from_bits(*entry)));
             packed.sort_unstable();
-            let mut table = index.new_table();
+            let mut table = index.new_shard_index();
             if !table.unpack(shard, packed.clone(), &|_| true) {
                 return Err(checkpoint.corrupted("entries that are in no order"));
             }
@@ -205,7 +205,7 @@ impl<I: Index> Building<I> {
     }
 
     /// The tables, when all changes were taken.
-    pub(super) fn finish(&mut self, index: &I, segments: &Segments) -> Result<Vec<I::Table>> {
+    pub(super) fn finish(&mut self, index: &I, segments: &Segments) -> Result<Vec<I::ShardIndex>> {
         if self.changed > 0 {
             self.make_changes(index, segments)?;
         }
@@ -220,7 +220,7 @@ impl<I: Index> Building<I> {
 
     /// Puts what is in memory into runs if it takes too much of it.
     fn spill(&mut self) -> Result<()> {
-        if !I::Table::HAS_RUNS {
+        if !I::ShardIndex::HAS_RUNS {
             return Ok(());
         }
         let bytes: u64 = self.tables.iter().map(|table| table.changed_bytes() as u64).sum();
@@ -281,7 +281,7 @@ impl<I: Index> Building<I> {
             }
             let run = own.run().cloned();
             let in_run = run.as_ref().map_or_else(|| Ok(Vec::new()), |run| run.read_all())?;
-            let mut table = index.new_table();
+            let mut table = index.new_shard_index();
             // They are a table's own.
             let _ = table.unpack(shard, own.before().merged_with(&in_run), &|_| true);
             for change in &changes {

@@ -9,7 +9,7 @@
 //! It may still be another key's, of which a hash has the same 34 bits. If the key in the record
 //! has them, its bytes are as they were written, and it is told from the one that is sought.
 
-use super::{Found, Index, KeyedEngine, Match, Place, Slot, Table};
+use super::{Found, Index, KeyedEngine, Match, Place, ShardIndex, Slot};
 use crate::log::record::Record;
 use crate::log::{Check, Location, Segments, peek_record};
 use crate::{Error, Result, Wait};
@@ -100,7 +100,7 @@ impl<I: Index> KeyedEngine<I> {
     #[cold]
     pub(super) fn find_among_many(
         &self,
-        table: &I::Table,
+        table: &I::ShardIndex,
         segments: &Segments,
         place: Place<I>,
         key: &[u8],

@@ -21,7 +21,7 @@
 //! not count.
 
 use super::scans::{ITERATION_NAMES_MAX, Progress, Registered};
-use super::{Index, KeyedEngine, Place, Stretch, Table, Tag, find_location, visit_record};
+use super::{Index, KeyedEngine, Place, ShardIndex, Stretch, Tag, find_location, visit_record};
 use crate::log::record::{ALIGNMENT, Kind, Record};
 use crate::log::{
     Check, Location, Lsn, Next, PausedReader, RECORD_BATCH_BYTES, Reader, RecordBatch, Segment,

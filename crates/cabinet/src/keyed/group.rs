@@ -8,7 +8,7 @@
 //! with its tag, a lock that is held, a record that is damaged, compressed or has expired) is read
 //! as if it were alone.
 
-use super::{Index, KeyedEngine, Place, Table as _};
+use super::{Index, KeyedEngine, Place, ShardIndex as _};
 use crate::log::{Check, Location, Segments, peek_record};
 use crate::{Compression, RecordRef, Result, Wait};
 use std::ops::ControlFlow;

@@ -1,20 +1,20 @@
 //! The locks of shards, for threads that may wait and for those that must not.
 
 use super::shard::Locked;
-use super::{Index, KeyedEngine, Place, Table as _};
+use super::{Index, KeyedEngine, Place, ShardIndex as _};
 use crate::{Result, Wait};
 use parking_lot::RwLockReadGuard;
 
 impl<I: Index> KeyedEngine<I> {
     /// The table of a shard, locked for reading.
     #[inline]
-    pub(crate) fn table(&self, shard: usize) -> RwLockReadGuard<'_, I::Table> {
+    pub(crate) fn table(&self, shard: usize) -> RwLockReadGuard<'_, I::ShardIndex> {
         self.shards[shard].read()
     }
 
     /// The same, unless it is being written to.
     #[inline]
-    pub(crate) fn table_at_once(&self, shard: usize) -> Option<RwLockReadGuard<'_, I::Table>> {
+    pub(crate) fn table_at_once(&self, shard: usize) -> Option<RwLockReadGuard<'_, I::ShardIndex>> {
         self.shards[shard].try_read()
     }
 
@@ -33,13 +33,13 @@ impl<I: Index> KeyedEngine<I> {
         &self,
         shard: usize,
         wait: Wait,
-    ) -> Result<RwLockReadGuard<'_, I::Table>> {
+    ) -> Result<RwLockReadGuard<'_, I::ShardIndex>> {
         self.shards[shard].read_for(wait)
     }
 
     /// The same for writing.
     #[inline]
-    pub(super) fn table_mut(&self, shard: usize, wait: Wait) -> Result<Locked<'_, I::Table>> {
+    pub(super) fn table_mut(&self, shard: usize, wait: Wait) -> Result<Locked<'_, I::ShardIndex>> {
         self.shards[shard].write_for(wait)
     }
 

@@ -2,7 +2,7 @@
 
 use super::alive::Alive;
 use super::run::{self, Run, RunFile};
-use super::{Found, Index, KeyedEngine, Place, Seen, Slot, Table};
+use super::{Found, Index, KeyedEngine, Place, Seen, ShardIndex, Slot};
 use crate::log::checkpoint::{self, Block};
 use crate::log::record::{Kind, Record};
 use crate::log::{Location, Log, Maintained, Relocate, Segment, Segments};
@@ -109,7 +109,8 @@ impl<I: Index> Relocate for KeyedEngine<I> {
 
     fn checkpoint_bytes(&self) -> u64 {
         let words: usize = self.shards.iter().map(|shard| shard.read().packed_words()).sum();
-        let directory = if I::Table::HAS_RUNS { run::directory_words(words, I::SHARDS) } else { 0 };
+        let directory =
+            if I::ShardIndex::HAS_RUNS { run::directory_words(words, I::SHARDS) } else { 0 };
         // And a header for each shard.
         (words + I::SHARDS + directory) as u64 * 8
     }
@@ -177,7 +178,7 @@ impl<I: Index> KeyedEngine<I> {
     /// As `find`, but fails where a damaged record may be the key's.
     fn find_whole(
         &self,
-        table: &I::Table,
+        table: &I::ShardIndex,
         segments: &Segments,
         place: Place<I>,
         key: &[u8],
@@ -462,7 +463,7 @@ impl<I: Index> KeyedEngine<I> {
             let before = own.read().before();
             let entries = before.merged()?;
             let Block { file, offset } = block(&entries)?;
-            if I::Table::HAS_RUNS {
+            if I::ShardIndex::HAS_RUNS {
                 let known = runs.first().map(|run| Arc::clone(run.file()));
                 let file = known.unwrap_or_else(|| {
                     let path = self.log.directory().join(checkpoint::NAME);
@@ -477,7 +478,7 @@ impl<I: Index> KeyedEngine<I> {
                 runs.push(new);
             }
         }
-        if I::Table::HAS_RUNS {
+        if I::ShardIndex::HAS_RUNS {
             block(&run::directory_of(&runs))?;
         }
         if is_in_runs {
@@ -526,7 +527,7 @@ impl<I: Index> KeyedEngine<I> {
 
     /// Whether what is in memory of the index has to go into runs.
     pub(super) fn wants_merge(&self) -> bool {
-        if !I::Table::HAS_RUNS {
+        if !I::ShardIndex::HAS_RUNS {
             return false;
         }
         self.note_index_pressure();

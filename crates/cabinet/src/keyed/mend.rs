@@ -28,7 +28,7 @@
 
 use super::backoff::Backoff;
 use super::run::{Before, Run, tag_of};
-use super::{Index, KeyedEngine, Table};
+use super::{Index, KeyedEngine, ShardIndex};
 use crate::log::record::Kind;
 use crate::log::{Check, Gap, Location, Lsn, peek_record};
 use crate::{Meta, Result, Wait};
@@ -332,7 +332,7 @@ impl<I: Index> KeyedEngine<I> {
                 }
                 let Some(name) = self.index.name(record.key) else { return };
                 let place = self.index.place_of_name(name);
-                let tag = I::Table::tag_in_run(place.tag);
+                let tag = I::ShardIndex::tag_in_run(place.tag);
                 if lost.get(&place.shard).is_some_and(|lost| lost.has(tag)) {
                     let entry = u64::from(tag) << Location::BITS | location.bits();
                     let (shard, number, total) = (place.shard, segment.number, record.total);

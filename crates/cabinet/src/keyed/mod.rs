@@ -1,7 +1,7 @@
 //! Common parts of the engines that keep an index in memory over a log on disk.
 //!
-//! An [`Index`] says to which shard a key belongs and under which tag its shard's [`Table`] has
-//! the location of its record. Everything else is here: reads, changes, batches, recovery,
+//! An [`Index`] says to which shard a key belongs and under which tag its shard's [`ShardIndex`]
+//! has the location of its record. Everything else is here: reads, changes, batches, recovery,
 //! compaction, sweeping, checkpoints. Writers of different shards meet only at the tail of the log.
 //!
 //! # Locks
@@ -31,12 +31,12 @@ mod run;
 mod scaling;
 mod scans;
 mod shard;
-mod table;
+mod shard_index;
 
 pub(crate) use group::GROUP_KEYS_MAX;
 pub(crate) use handle::EngineHandle;
 pub(crate) use run::{Before, Run, difference, tag_of};
-pub(crate) use table::{Match, Seen, Table, find_location};
+pub(crate) use shard_index::{Match, Seen, ShardIndex, find_location};
 
 use crate::compress;
 use crate::expired::ExpiryStats;
@@ -67,13 +67,13 @@ const RUN_READS_MAX: usize = 3;
 /// Names the shard and the entry of each key.
 pub(crate) trait Index: Send + Sync + Sized + 'static {
     /// Entries of the keys of one shard.
-    type Table: Table;
+    type ShardIndex: ShardIndex;
 
     /// How many shards there are.
     const SHARDS: usize;
 
     /// A table without entries.
-    fn new_table(&self) -> Self::Table;
+    fn new_shard_index(&self) -> Self::ShardIndex;
 
     /// A number that stands for a key: no two keys of a database have the same, but for a chance in
     /// 2^64. `None` if a record of an engine of this kind cannot have this key: then it is damaged,
@@ -91,7 +91,7 @@ pub(crate) trait Index: Send + Sync + Sized + 'static {
 }
 
 /// Tag that tells an entry from the others of its shard.
-pub(crate) type Tag<I> = <<I as Index>::Table as Table>::Tag;
+pub(crate) type Tag<I> = <<I as Index>::ShardIndex as ShardIndex>::Tag;
 
 /// Shard and tag of an entry.
 pub(crate) struct Place<I: Index> {
@@ -111,7 +111,7 @@ impl<I: Index> Copy for Place<I> {}
 pub(crate) struct KeyedEngine<I: Index> {
     pub(crate) log: Log,
     pub(crate) index: I,
-    shards: Box<[Shard<I::Table>]>,
+    shards: Box<[Shard<I::ShardIndex>]>,
     compression: Compression,
     pub(crate) clock: Clock,
     /// Whether a record was stored that expires, as far as the log goes back.
@@ -153,7 +153,7 @@ struct Found<S> {
 }
 
 /// The slot type of an index's tables.
-type Slot<I> = <<I as Index>::Table as Table>::Slot;
+type Slot<I> = <<I as Index>::ShardIndex as ShardIndex>::Slot;
 
 /// Entries of one shard of which one step of a scan is to show the records, and the segments these
 /// lie in.
@@ -194,7 +194,7 @@ impl<I: Index> KeyedEngine<I> {
     #[inline]
     fn find(
         &self,
-        table: &I::Table,
+        table: &I::ShardIndex,
         segments: &Segments,
         place: Place<I>,
         key: &[u8],
@@ -254,13 +254,13 @@ impl<I: Index> KeyedEngine<I> {
     /// Appends a put and makes the index point to it. The caller holds the shard's lock.
     fn store(
         &self,
-        table: &mut I::Table,
+        table: &mut I::ShardIndex,
         place: Place<I>,
         segments: &Segments,
         found: Option<Found<Slot<I>>>,
         stored: &Stored<'_>,
     ) -> Result<Version> {
-        if I::Table::HAS_RUNS {
+        if I::ShardIndex::HAS_RUNS {
             self.check_index_memory()?;
         }
         let Stored { key, value, meta, compression } = *stored;
@@ -292,7 +292,7 @@ impl<I: Index> KeyedEngine<I> {
     /// Appends a tombstone and takes the entry out. The caller holds the shard's lock.
     fn delete(
         &self,
-        table: &mut I::Table,
+        table: &mut I::ShardIndex,
         shard: usize,
         segments: &Segments,
         found: &Found<Slot<I>>,
@@ -355,11 +355,11 @@ impl<I: Index> KeyedEngine<I> {
     #[cold]
     fn locations_over_run(
         &self,
-        table: RwLockReadGuard<'_, I::Table>,
+        table: RwLockReadGuard<'_, I::ShardIndex>,
         place: Place<I>,
         wait: Wait,
     ) -> Result<(arc_swap::Guard<Arc<Segments>>, Vec<Location>)> {
-        let found = |table: &I::Table, wait| {
+        let found = |table: &I::ShardIndex, wait| {
             let matches = table.matches_over_run(place.tag, wait)?;
             let locations = matches.into_iter().map(|found| found.location).collect();
             Ok((self.log.segments(), locations))
@@ -373,7 +373,7 @@ impl<I: Index> KeyedEngine<I> {
             let run = table.run().cloned();
             drop(table);
             if let Some(run) = run {
-                I::Table::read_ahead(&run, place.tag)?;
+                I::ShardIndex::read_ahead(&run, place.tag)?;
             }
             table = self.table(place.shard);
         }
@@ -383,7 +383,7 @@ impl<I: Index> KeyedEngine<I> {
     /// The slot of an entry, if it is there. `alive` may know which entries the run has.
     fn slot_of(
         &self,
-        table: &I::Table,
+        table: &I::ShardIndex,
         place: Place<I>,
         location: Location,
         alive: Option<&Alive>,
@@ -637,7 +637,7 @@ impl<I: Index> KeyedEngine<I> {
     /// to fail while there is something to evict. The caller holds no lock.
     #[inline]
     fn with_space<T>(&self, wait: Wait, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-        if I::Table::HAS_RUNS && self.is_index_high() {
+        if I::ShardIndex::HAS_RUNS && self.is_index_high() {
             self.note_index_pressure();
         }
         self.wait_for_space(wait)?;

@@ -3,7 +3,7 @@
 use super::building::Building;
 use super::damaged::{Compared, compare};
 use super::shard::{Growth, Shard};
-use super::{Index, KeyedEngine, Match, Table};
+use super::{Index, KeyedEngine, Match, ShardIndex};
 use crate::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::log::record::Kind;
@@ -90,7 +90,7 @@ pub(super) struct Change {
 /// Makes a change to a table. `is_key` compares another record's key with that of the change.
 pub(super) fn replay<I: Index>(
     index: &I,
-    table: &mut I::Table,
+    table: &mut I::ShardIndex,
     salt: u32,
     segments: &Segments,
     change: &Change,

@@ -652,10 +652,10 @@ mod tests {
             changes in prop::collection::vec((1u64..60, any::<bool>()), 0..60),
             written_after in 0usize..60,
         ) {
-            use crate::hash::Table;
-            use crate::keyed::Table as _;
+            use crate::hash::SlotTable;
+            use crate::keyed::ShardIndex as _;
             let entries: Vec<u64> = in_run.iter().map(|place| entry(5, *place)).collect();
-            let mut table = Table::default();
+            let mut table = SlotTable::default();
             table.set_run(written(8, &entries));
             let mut model = in_run;
             let mut before = None;

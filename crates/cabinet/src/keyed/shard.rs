@@ -1,6 +1,6 @@
 //! One shard of an index: its table, the lock of that, and what is known of it without the lock.
 
-use super::Table;
+use super::ShardIndex;
 use crate::sync::note_taken;
 use crate::{Result, Wait, locks};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -26,7 +26,7 @@ impl Growth {
 
 /// Aligned so that two shards' locks are never on one cache line.
 #[repr(align(64))]
-pub(super) struct Shard<T: Table> {
+pub(super) struct Shard<T: ShardIndex> {
     table: RwLock<T>,
     /// Outline of the table, as of when it was last unlocked.
     outline: [AtomicUsize; 2],
@@ -41,7 +41,7 @@ pub(super) struct Shard<T: Table> {
     pub(super) forgot: AtomicU64,
 }
 
-impl<T: Table> Shard<T> {
+impl<T: ShardIndex> Shard<T> {
     pub(super) fn new(table: T, growth: &Arc<Growth>) -> Self {
         let entries = AtomicUsize::new(table.len());
         let bytes = if T::HAS_RUNS { table.changed_bytes() } else { 0 };
@@ -107,12 +107,12 @@ impl<T: Table> Shard<T> {
 }
 
 /// The table of a shard, locked for writing.
-pub(super) struct Locked<'s, T: Table> {
+pub(super) struct Locked<'s, T: ShardIndex> {
     table: RwLockWriteGuard<'s, T>,
     shard: &'s Shard<T>,
 }
 
-impl<T: Table> Drop for Locked<'_, T> {
+impl<T: ShardIndex> Drop for Locked<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.shard.entries.store(self.table.len(), Ordering::Relaxed);
@@ -130,7 +130,7 @@ impl<T: Table> Drop for Locked<'_, T> {
     }
 }
 
-impl<T: Table> Deref for Locked<'_, T> {
+impl<T: ShardIndex> Deref for Locked<'_, T> {
     type Target = T;
 
     #[inline]
@@ -139,7 +139,7 @@ impl<T: Table> Deref for Locked<'_, T> {
     }
 }
 
-impl<T: Table> DerefMut for Locked<'_, T> {
+impl<T: ShardIndex> DerefMut for Locked<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.table

@@ -16,7 +16,7 @@
 //! A table over a [run](crate::keyed::Run) has two such arrays: the entries that were added since
 //! the run was written, and those of the run that are there no more.
 
-use crate::keyed::{self, Before, Match, Run, Seen, Table as _, difference, tag_of};
+use crate::keyed::{self, Before, Match, Run, Seen, ShardIndex as _, difference, tag_of};
 use crate::log::Location;
 use crate::{Result, Wait};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ const EMPTY: u64 = 0;
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Table {
+pub(crate) struct SlotTable {
     /// The last one is always empty, so that a search needs no bound.
     slots: Vec<u64>,
     homes: usize,
@@ -50,7 +50,7 @@ pub(crate) struct Table {
 struct Base {
     run: Arc<Run>,
     /// Entries of the run that are there no more. It has no base.
-    dead: Table,
+    dead: SlotTable,
 }
 
 /// An entry of a table, for replacing or removing it: the number of its slot, or the entry itself
@@ -58,7 +58,7 @@ struct Base {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u64);
 
-impl Table {
+impl SlotTable {
     /// All entries with this tag.
     #[inline]
     pub(crate) fn find(&self, tag: u32) -> Matches<'_> {
@@ -211,7 +211,7 @@ fn home(tag: u32, homes: usize) -> usize {
     (tag as usize).wrapping_mul(homes) >> TAG_BITS
 }
 
-impl keyed::Table for Table {
+impl keyed::ShardIndex for SlotTable {
     type Tag = u32;
     type Slot = Slot;
 
@@ -388,7 +388,7 @@ impl keyed::Table for Table {
     }
 
     fn packed_words(&self) -> usize {
-        keyed::Table::len(self)
+        keyed::ShardIndex::len(self)
     }
 
     fn unpack(
@@ -406,7 +406,7 @@ impl keyed::Table for Table {
     }
 }
 
-/// Whether entries from outside are such as [`Table::packed`] gives.
+/// Whether entries from outside are such as [`SlotTable::packed`] gives.
 fn are_packed(entries: &[u64]) -> bool {
     entries.is_sorted_by_key(|entry| tag_of(*entry)) && !entries.contains(&EMPTY)
 }
@@ -463,7 +463,7 @@ mod tests {
         fn a_table_is_a_set_of_tags_and_locations(
             steps in prop::collection::vec((tags(), 1u64..50, any::<bool>()), 1..400),
         ) {
-            let mut table = Table::default();
+            let mut table = SlotTable::default();
             let mut model = BTreeSet::new();
             for (tag, bits, insert) in steps {
                 let location = Location::from_bits(bits);
@@ -487,7 +487,7 @@ mod tests {
             let entries: Vec<_> = table.entries_from(0).collect();
             prop_assert!(entries.is_sorted_by_key(|(tag, _)| *tag));
             prop_assert_eq!(entries.into_iter().collect::<BTreeSet<_>>(), model.clone());
-            let again = Table::from_packed(&table.packed());
+            let again = SlotTable::from_packed(&table.packed());
             prop_assert_eq!(again.packed(), table.packed());
             for (tag, location) in model {
                 prop_assert!(find_location(&again, tag, location).is_some());
@@ -498,11 +498,11 @@ mod tests {
     #[test]
     fn any_number_of_keys_may_have_the_same_hash() {
         for tag in [0, (1 << TAG_BITS) - 1] {
-            let mut table = Table::default();
+            let mut table = SlotTable::default();
             for number in 1..=1000 {
                 table.insert(tag, Location::from_bits(number), 0);
             }
-            assert_eq!(Table::from_packed(&table.packed()).find(tag).count(), 1000);
+            assert_eq!(SlotTable::from_packed(&table.packed()).find(tag).count(), 1000);
             assert_eq!(table.find(tag).count(), 1000);
             assert!(table.memory_bytes() <= 1000 * 8 * 4);
         }
@@ -510,7 +510,7 @@ mod tests {
 
     #[test]
     fn a_key_takes_at_most_sixteen_bytes() {
-        let mut table = Table::default();
+        let mut table = SlotTable::default();
         for number in 0..20_000u64 {
             let tag = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> Location::BITS) as u32;
             table.insert(tag, Location::from_bits(number + 8), 0);

@@ -6,7 +6,7 @@ use crate::{Result, Wait};
 use std::sync::Arc;
 
 /// Entries of one shard: tags, and where the records of their keys are.
-pub(crate) trait Table: Send + Sync {
+pub(crate) trait ShardIndex: Send + Sync {
     /// Tag that tells an entry from the others. Several entries may have the same.
     type Tag: Copy + Eq;
     /// An entry, for replacing or removing it before anything else is changed.
@@ -151,7 +151,7 @@ pub(crate) struct Match<S> {
 
 /// The entry with this tag and location.
 #[inline]
-pub(crate) fn find_location<T: Table + ?Sized>(
+pub(crate) fn find_location<T: ShardIndex + ?Sized>(
     table: &T,
     tag: T::Tag,
     location: Location,

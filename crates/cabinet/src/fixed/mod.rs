@@ -18,7 +18,7 @@ mod walk;
 
 use crate::batch::BatchChange;
 use crate::io::Storage;
-use crate::keyed::{EngineHandle, Index, KeyedEngine, Place, ShardIndex as _};
+use crate::keyed::{EngineHandle, Index, IndexKey, KeyedEngine, ShardIndex as _};
 use crate::log::{EngineParameters, StoredKind};
 use crate::{
     Batch, Change, Compression, Engine, Error, ExpiredKeys, Family, FullScan, Maintenance, Meta,
@@ -65,14 +65,14 @@ impl Index for FixedIndex {
     }
 
     #[inline]
-    fn place_of_name(&self, name: u64) -> Place<Self> {
-        place_of(name)
+    fn index_key_of_name(&self, name: u64) -> IndexKey<Self> {
+        index_key_of(name)
     }
 }
 
 #[inline]
-fn place_of(id: u64) -> Place<FixedIndex> {
-    Place { shard: shard_of(page_of(id)), tag: id }
+fn index_key_of(id: u64) -> IndexKey<FixedIndex> {
+    IndexKey { shard: shard_of(page_of(id)), tag: id }
 }
 
 impl FixedDatabase {
@@ -170,7 +170,7 @@ impl FixedDatabase {
         decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
         let mut decide = |entry: Option<RecordRef<'_>>| self.cut_change(decide(entry));
-        self.engine.update(place_of(id), Text::of(id).as_bytes(), wait, &mut decide)
+        self.engine.update(index_key_of(id), Text::of(id).as_bytes(), wait, &mut decide)
     }
 
     /// Updates the first record, or the last.
@@ -306,7 +306,7 @@ impl FixedDatabase {
         let mut found = [None; PREFETCH_KEYS];
         for (found, key) in found.iter_mut().zip(keys) {
             if let Key::Id(id) = Key::parse(key) {
-                let table = self.engine.table_at_once(place_of(id).shard);
+                let table = self.engine.table_at_once(index_key_of(id).shard);
                 *found = table.and_then(|table| table.matches(id).next());
             }
         }
@@ -321,18 +321,18 @@ impl Engine for FixedDatabase {
     fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
         let edge = match Key::parse(key) {
             Key::Id(id) => {
-                let place = place_of(self.check(id, key)?);
+                let index_key = index_key_of(self.check(id, key)?);
                 if id::is_canonical(key) {
-                    return self.engine.read(place, key, wait, visit);
+                    return self.engine.read(index_key, key, wait, visit);
                 }
-                return self.engine.read(place, Text::of(id).as_bytes(), wait, visit);
+                return self.engine.read(index_key, Text::of(id).as_bytes(), wait, visit);
             }
             Key::Prev | Key::Next => return Err(self.no_id(key)),
             edge => edge,
         };
         let mut next = self.edge(edge, wait)?;
         while let Some(id) = next {
-            if self.engine.read(place_of(id), Text::of(id).as_bytes(), wait, visit)? {
+            if self.engine.read(index_key_of(id), Text::of(id).as_bytes(), wait, visit)? {
                 return Ok(true);
             }
             next = self.inward(edge, id, wait)?;
@@ -348,11 +348,11 @@ impl Engine for FixedDatabase {
 
     fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version> {
         if let Key::Id(id) = Key::parse(key) {
-            let (place, value) = (place_of(self.check(id, key)?), self.cut(value));
+            let (index_key, value) = (index_key_of(self.check(id, key)?), self.cut(value));
             if id::is_canonical(key) {
-                return self.engine.put(place, key, value, meta, wait);
+                return self.engine.put(index_key, key, value, meta, wait);
             }
-            return self.engine.put(place, Text::of(id).as_bytes(), value, meta, wait);
+            return self.engine.put(index_key, Text::of(id).as_bytes(), value, meta, wait);
         }
         self.update(key, wait, &mut |_| Change::Put(value.to_vec(), meta))
     }
@@ -454,8 +454,8 @@ impl Maintenance for FixedDatabase {
 
     fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
         let Key::Id(id) = Key::parse(key) else { return Ok(false) };
-        let place = place_of(self.check(id, key)?);
-        self.engine.remove_expired(place, Text::of(id).as_bytes(), wait)
+        let index_key = index_key_of(self.check(id, key)?);
+        self.engine.remove_expired(index_key, Text::of(id).as_bytes(), wait)
     }
 
     fn expired_keys(&self) -> Option<&ExpiredKeys> {
@@ -464,7 +464,7 @@ impl Maintenance for FixedDatabase {
 
     fn remove_damaged(&self, key: &[u8], wait: Wait) -> Result<bool> {
         let Some(id) = self.id(key) else { return Ok(false) };
-        self.engine.remove_damaged(place_of(id), Text::of(id).as_bytes(), wait)
+        self.engine.remove_damaged(index_key_of(id), Text::of(id).as_bytes(), wait)
     }
 
     fn persistence(&self) -> &dyn Persistence {
@@ -485,7 +485,7 @@ mod tests {
         let database = FixedDatabase::open_on(storage, path, &Options::default(), false).unwrap();
         let database = Arc::new(database);
         database.put(b"1", b"value", Meta::NONE, Wait::Never).unwrap();
-        let held = database.engine.hold(place_of(1).shard);
+        let held = database.engine.hold(index_key_of(1).shard);
         type Act = fn(&FixedDatabase) -> Result<bool>;
         let acts: [(&str, Act); 4] = [
             ("read min", |it| it.read(b"min", Wait::Never, &mut |_| ())),

@@ -1,14 +1,14 @@
 //! The hash database (`.tch`): an index in memory over a log on disk.
 //!
-//! A key's hash names its shard (10 bits), its place in the shard's [`table`](table) and its tag
-//! there (24 bits). A get is one probe of the table and one read of the log, which also holds
-//! the key and so tells whether it is the right one. The parts that the engine shares with others,
-//! its locks too, are in [`crate::keyed`].
+//! A key's hash names its shard (10 bits), its place in the shard's [`slot_table`](slot_table) and
+//! its tag there (24 bits). A get is one probe of the table and one read of the log, which also
+//! holds the key and so tells whether it is the right one. The parts that the engine shares with
+//! others, its locks too, are in [`crate::keyed`].
 
 mod slot_table;
 
 use crate::io::Storage;
-use crate::keyed::{EngineHandle, GROUP_KEYS_MAX, Index, Place, ShardIndex as _, Stretch};
+use crate::keyed::{EngineHandle, GROUP_KEYS_MAX, Index, IndexKey, ShardIndex as _, Stretch};
 use crate::log::{EngineParameters, Location, StoredKind};
 use crate::{
     Batch, Change, Engine, ExpiredKeys, Family, FullScan, IterationState, LargeValue, Maintenance,
@@ -54,21 +54,24 @@ impl Index for HashIndex {
     }
 
     #[inline]
-    fn place_of_name(&self, name: u64) -> Place<Self> {
+    fn index_key_of_name(&self, name: u64) -> IndexKey<Self> {
         at_position(name >> (64 - POSITION_BITS))
     }
 }
 
 impl HashIndex {
     #[inline]
-    fn place_of(&self, key: &[u8]) -> Place<Self> {
-        self.place_of_name(xxh3_64_with_seed(key, self.seed))
+    fn index_key_of(&self, key: &[u8]) -> IndexKey<Self> {
+        self.index_key_of_name(xxh3_64_with_seed(key, self.seed))
     }
 }
 
 #[inline]
-fn at_position(position: u64) -> Place<HashIndex> {
-    Place { shard: (position >> TAG_BITS) as usize, tag: (position & ((1 << TAG_BITS) - 1)) as u32 }
+fn at_position(position: u64) -> IndexKey<HashIndex> {
+    IndexKey {
+        shard: (position >> TAG_BITS) as usize,
+        tag: (position & ((1 << TAG_BITS) - 1)) as u32,
+    }
 }
 
 fn position_at(shard: usize, tag: u32) -> u64 {
@@ -128,14 +131,14 @@ impl HashDatabase {
         &self.engine
     }
 
-    /// Returns the places of keys, at most [`GROUP_KEYS_MAX`].
+    /// Returns the index keys of keys, at most [`GROUP_KEYS_MAX`].
     #[inline]
-    fn places_of(&self, keys: &[&[u8]]) -> [Place<HashIndex>; GROUP_KEYS_MAX] {
-        let mut places = [at_position(0); GROUP_KEYS_MAX];
-        for (place, key) in places.iter_mut().zip(keys) {
-            *place = self.engine.index.place_of(key);
+    fn index_keys_of(&self, keys: &[&[u8]]) -> [IndexKey<HashIndex>; GROUP_KEYS_MAX] {
+        let mut index_keys = [at_position(0); GROUP_KEYS_MAX];
+        for (index_key, key) in index_keys.iter_mut().zip(keys) {
+            *index_key = self.engine.index.index_key_of(key);
         }
-        places
+        index_keys
     }
 
     /// Entries from a position on: some, all of one hash together; and where to go on.
@@ -143,35 +146,35 @@ impl HashDatabase {
         &self,
         from: &ScanCursor,
     ) -> Result<Option<(Stretch<HashIndex>, ScanCursor)>> {
-        let mut place = at_position(match from {
+        let mut index_key = at_position(match from {
             ScanCursor::Hash(position) => *position,
             ScanCursor::Start | ScanCursor::Key(_) | ScanCursor::Id(_) => 0,
         });
-        while place.shard < HashIndex::SHARDS {
-            let shard = place.shard;
+        while index_key.shard < HashIndex::SHARDS {
+            let shard = index_key.shard;
             let table = self.engine.table(shard);
             let (entries, next_tag, segments) = match table.run().cloned() {
                 None => {
-                    let (entries, next) = Self::some_of(&table, place.tag);
+                    let (entries, next) = Self::some_of(&table, index_key.tag);
                     (entries, next, self.engine.log.segments())
                 }
                 Some(run) => {
                     drop(table);
-                    let (in_run, next) = run.read_from(place.tag, SCAN_STEP)?;
+                    let (in_run, next) = run.read_from(index_key.tag, SCAN_STEP)?;
                     let table = self.engine.table(shard);
                     if !table.run().is_some_and(|now| Arc::ptr_eq(now, &run)) {
                         continue;
                     }
-                    let entries = table.entries_between(place.tag, next, &in_run);
+                    let entries = table.entries_between(index_key.tag, next, &in_run);
                     (entries, next, self.engine.log.segments())
                 }
             };
-            place = match next_tag {
-                Some(tag) => Place { shard, tag },
-                None => Place { shard: shard + 1, tag: 0 },
+            index_key = match next_tag {
+                Some(tag) => IndexKey { shard, tag },
+                None => IndexKey { shard: shard + 1, tag: 0 },
             };
             if !entries.is_empty() {
-                let next = position_at(place.shard, place.tag);
+                let next = position_at(index_key.shard, index_key.tag);
                 return Ok(Some((Stretch { shard, entries, segments }, ScanCursor::Hash(next))));
             }
         }
@@ -195,16 +198,16 @@ impl HashDatabase {
 
 impl Engine for HashDatabase {
     fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
-        self.engine.read(self.engine.index.place_of(key), key, wait, visit)
+        self.engine.read(self.engine.index.index_key_of(key), key, wait, visit)
     }
 
     fn large_value(&self, key: &[u8], bytes_min: usize, wait: Wait) -> Result<Option<LargeValue>> {
-        self.engine.large_value(self.engine.index.place_of(key), key, bytes_min, wait)
+        self.engine.large_value(self.engine.index.index_key_of(key), key, bytes_min, wait)
     }
 
     fn prefetch(&self, keys: &[&[u8]]) {
         for keys in keys.chunks(GROUP_KEYS_MAX) {
-            self.engine.prefetch_group(&self.places_of(keys)[..keys.len()]);
+            self.engine.prefetch_group(&self.index_keys_of(keys)[..keys.len()]);
         }
     }
 
@@ -215,13 +218,13 @@ impl Engine for HashDatabase {
         visit: &mut dyn FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         for keys in keys.chunks(GROUP_KEYS_MAX) {
-            self.engine.read_group(&self.places_of(keys)[..keys.len()], keys, wait, visit)?;
+            self.engine.read_group(&self.index_keys_of(keys)[..keys.len()], keys, wait, visit)?;
         }
         ControlFlow::Continue(())
     }
 
     fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version> {
-        self.engine.put(self.engine.index.place_of(key), key, value, meta, wait)
+        self.engine.put(self.engine.index.index_key_of(key), key, value, meta, wait)
     }
 
     fn update(
@@ -230,7 +233,7 @@ impl Engine for HashDatabase {
         wait: Wait,
         decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
-        self.engine.update(self.engine.index.place_of(key), key, wait, decide)
+        self.engine.update(self.engine.index.index_key_of(key), key, wait, decide)
     }
 
     fn write(&self, batch: &Batch) -> Result<()> {
@@ -257,7 +260,7 @@ impl Engine for HashDatabase {
         if self.engine.has_large_records() || from.is_some() && is_over_runs {
             return Ok(None);
         }
-        let from = from.map(|key| (self.engine.index.place_of(key), key));
+        let from = from.map(|key| (self.engine.index.index_key_of(key), key));
         self.engine.iteration(from).map(|iteration| Some(IterationState::new(iteration)))
     }
 
@@ -270,8 +273,8 @@ impl Engine for HashDatabase {
     }
 
     fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor {
-        let place = self.engine.index.place_of(key);
-        ScanCursor::Hash(position_at(place.shard, place.tag))
+        let index_key = self.engine.index.index_key_of(key);
+        ScanCursor::Hash(position_at(index_key.shard, index_key.tag))
     }
 
     fn family(&self) -> Family<'_> {
@@ -309,7 +312,7 @@ impl Maintenance for HashDatabase {
     }
 
     fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
-        self.engine.remove_expired(self.engine.index.place_of(key), key, wait)
+        self.engine.remove_expired(self.engine.index.index_key_of(key), key, wait)
     }
 
     fn expired_keys(&self) -> Option<&ExpiredKeys> {
@@ -317,7 +320,7 @@ impl Maintenance for HashDatabase {
     }
 
     fn remove_damaged(&self, key: &[u8], wait: Wait) -> Result<bool> {
-        self.engine.remove_damaged(self.engine.index.place_of(key), key, wait)
+        self.engine.remove_damaged(self.engine.index.index_key_of(key), key, wait)
     }
 
     fn persistence(&self) -> &dyn Persistence {
@@ -405,7 +408,7 @@ mod tests {
         let meta = Meta { flags: 0, expires_at_ms: 2000 };
         database.put(b"key", b"value", meta, Wait::Never).unwrap();
         time.set(3000);
-        let held = database.engine.hold(database.engine.index.place_of(b"key").shard);
+        let held = database.engine.hold(database.engine.index.index_key_of(b"key").shard);
         type Act = fn(&HashDatabase) -> Result<bool>;
         let acts: [(&str, Act); 5] = [
             ("read", |it| it.read(b"key", Wait::Never, &mut |_| ())),
@@ -447,7 +450,7 @@ mod tests {
                 writer.write(&batch)
             });
             faults.await_stalled();
-            let is_free = engine.table_at_once(engine.index.place_of(b"key").shard).is_some();
+            let is_free = engine.table_at_once(engine.index.index_key_of(b"key").shard).is_some();
             faults.go_on();
             let written = writer.join().expect("a writer");
             assert!(is_free, "{expects}");
@@ -501,8 +504,8 @@ mod tests {
         let put = database.put(b"key", b"other", Meta::NONE, Wait::Never);
         assert!(matches!(put, Err(Error::WouldBlock)), "{put:?}");
         database.put(b"key", b"third", Meta::NONE, Wait::Block).unwrap();
-        let place = database.engine.index.place_of(b"key");
-        let held = database.engine.hold(place.shard);
+        let index_key = database.engine.index.index_key_of(b"key");
+        let held = database.engine.hold(index_key.shard);
         let read = database.read(b"key", Wait::Never, &mut |_| ());
         assert!(matches!(read, Err(Error::WouldBlock)), "{read:?}");
         assert_eq!(database.len(), 1);

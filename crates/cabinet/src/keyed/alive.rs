@@ -66,17 +66,17 @@ impl Alive {
             self.misses.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        let place = location.offset() / ALIGNMENT;
-        Some(bits.get(place / 64).is_some_and(|word| word >> (place % 64) & 1 == 1))
+        let bit = location.offset() / ALIGNMENT;
+        Some(bits.get(bit / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1))
     }
 
     fn note(&mut self, location: Location) {
         if let Some(bits) = self.bits.get_mut(&location.slot()) {
-            let place = location.offset() / ALIGNMENT;
-            if bits.len() <= place / 64 {
-                bits.resize(place / 64 + 1, 0);
+            let bit = location.offset() / ALIGNMENT;
+            if bits.len() <= bit / 64 {
+                bits.resize(bit / 64 + 1, 0);
             }
-            bits[place / 64] |= 1 << (place % 64);
+            bits[bit / 64] |= 1 << (bit % 64);
         }
     }
 
@@ -148,11 +148,14 @@ impl<I: Index> KeyedEngine<I> {
         loop {
             let before = reader.offset();
             let next = reader.next(&mut |offset, record, _| {
-                let place = self.index.place(record.key).filter(|_| record.kind == Kind::Put);
-                let Some(place) = place else { return Ok(()) };
-                let seen = self.table(place.shard).look_in_memory(place.tag, segment.at(offset));
+                let index_key =
+                    self.index.index_key(record.key).filter(|_| record.kind == Kind::Put);
+                let Some(index_key) = index_key else { return Ok(()) };
+                let seen =
+                    self.table(index_key.shard).look_in_memory(index_key.tag, segment.at(offset));
                 if matches!(seen, Seen::IfInRun(_)) {
-                    lookups.push((place.shard as u32, I::ShardIndex::tag_in_run(place.tag)));
+                    lookups
+                        .push((index_key.shard as u32, I::ShardIndex::tag_in_run(index_key.tag)));
                 }
                 Ok(())
             })?;

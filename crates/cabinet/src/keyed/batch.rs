@@ -1,7 +1,7 @@
 //! Batches: many keys change together, also across a crash.
 
 use super::shard::Locked;
-use super::{Found, Index, KeyedEngine, Place, ShardIndex, Slot, find_location};
+use super::{Found, Index, IndexKey, KeyedEngine, ShardIndex, Slot, find_location};
 use crate::batch::BatchChange;
 use crate::log::record::{Kind, Prepared};
 use crate::log::{Appended, Check, Purpose};
@@ -14,7 +14,7 @@ const TRIES_MAX: usize = 3;
 
 /// One change as it will be written.
 struct Step<'a, I: Index> {
-    place: Place<I>,
+    index_key: IndexKey<I>,
     key: &'a [u8],
     value: Vec<u8>,
     meta: Meta,
@@ -47,8 +47,8 @@ impl<I: Index> KeyedEngine<I> {
         let expected = batch.expected.iter().map(|(key, _)| (key, Check::Whole));
         let changed = batch.changes.iter().map(|(key, _)| (key, Check::Lengths));
         for (key, check) in expected.chain(changed) {
-            let place = self.place_of(key)?;
-            let (segments, locations) = self.locations(place, Wait::Block)?;
+            let index_key = self.index_key_of(key)?;
+            let (segments, locations) = self.locations(index_key, Wait::Block)?;
             for location in locations {
                 match self.with(&segments, location, Wait::Block, check, |_| ()) {
                     // The consequence of damage depends on what is expected.
@@ -92,7 +92,7 @@ impl<I: Index> KeyedEngine<I> {
         let mut note = |index: usize, appended| places[index] = Some(appended);
         self.log.append_batch(&mut records, purpose, &mut note)?;
         for ((step, total), appended) in steps.iter().zip(totals).zip(places) {
-            let (Some(appended), Some(table)) = (appended, tables.get_mut(&step.place.shard))
+            let (Some(appended), Some(table)) = (appended, tables.get_mut(&step.index_key.shard))
             else {
                 continue;
             };
@@ -101,16 +101,16 @@ impl<I: Index> KeyedEngine<I> {
         Ok(())
     }
 
-    /// Returns the place in the index of a key that was accepted.
-    fn place_of(&self, key: &[u8]) -> Result<Place<I>> {
-        let what = || Error::Internal("a key of a batch has no place".into());
-        self.index.place(key).ok_or_else(what)
+    /// Returns the index key of a key that was accepted.
+    fn index_key_of(&self, key: &[u8]) -> Result<IndexKey<I>> {
+        let what = || Error::Internal("a key of a batch has no index key".into());
+        self.index.index_key(key).ok_or_else(what)
     }
 
     fn lock_shards(&self, batch: &Batch) -> Result<Tables<'_, I>> {
         let keys = batch.changes.iter().map(|(key, _)| key);
         let keys = keys.chain(batch.expected.iter().map(|(key, _)| key));
-        let shard = |key: &Vec<u8>| self.place_of(key).map(|place| place.shard);
+        let shard = |key: &Vec<u8>| self.index_key_of(key).map(|index_key| index_key.shard);
         let mut shards = keys.map(shard).collect::<Result<Vec<usize>>>()?;
         shards.sort_unstable();
         shards.dedup();
@@ -121,19 +121,19 @@ impl<I: Index> KeyedEngine<I> {
     fn lookup(
         &self,
         tables: &Tables<'_, I>,
-        place: Place<I>,
+        index_key: IndexKey<I>,
         key: &[u8],
         wait: Wait,
     ) -> Result<Option<Found<Slot<I>>>> {
-        match tables.get(&place.shard) {
-            Some(table) => self.find(table, &self.log.segments(), place, key, wait),
+        match tables.get(&index_key.shard) {
+            Some(table) => self.find(table, &self.log.segments(), index_key, key, wait),
             None => Ok(None),
         }
     }
 
     fn version_of(&self, tables: &Tables<'_, I>, key: &[u8], wait: Wait) -> Result<Option<u64>> {
-        let place = self.place_of(key)?;
-        let Some(found) = self.lookup(tables, place, key, wait)? else { return Ok(None) };
+        let index_key = self.index_key_of(key)?;
+        let Some(found) = self.lookup(tables, index_key, key, wait)? else { return Ok(None) };
         let segments = self.log.segments();
         self.check_found(&segments, Some(&found), wait)?;
         self.with(&segments, found.location, wait, Check::Whole, |record| {
@@ -154,19 +154,19 @@ impl<I: Index> KeyedEngine<I> {
         let birth = self.log.active_number().to_le_bytes();
         let mut steps = Vec::with_capacity(last.len());
         for (key, change) in last {
-            let place = self.place_of(key)?;
+            let index_key = self.index_key_of(key)?;
             // All that can fail comes before the first change.
-            let found = self.lookup(tables, place, key, wait)?;
+            let found = self.lookup(tables, index_key, key, wait)?;
             let step = match change {
                 BatchChange::Put(value, meta) => {
                     let mut buffer = Vec::new();
                     let (value, compression) = self.compress(value, &mut buffer);
                     let value = value.to_vec();
-                    Step { place, key, value, meta: *meta, compression, kind: Kind::Put, found }
+                    Step { index_key, key, value, meta: *meta, compression, kind: Kind::Put, found }
                 }
                 BatchChange::Remove if found.is_none() => continue,
                 BatchChange::Remove => Step {
-                    place,
+                    index_key,
                     key,
                     value: birth.to_vec(),
                     meta: Meta::NONE,
@@ -200,7 +200,7 @@ impl<I: Index> KeyedEngine<I> {
             // The slot of one over a run is the entry itself.
             let slot = match table.run() {
                 Some(_) => Some(found.slot),
-                None => find_location(table, step.place.tag, found.location),
+                None => find_location(table, step.index_key.tag, found.location),
             }?;
             Some((slot, found.location))
         });
@@ -217,7 +217,7 @@ impl<I: Index> KeyedEngine<I> {
                         table.replace(slot, appended.location, total);
                         self.note_moved(&segments, step.key, from, appended.location);
                     }
-                    None => table.insert(step.place.tag, appended.location, total),
+                    None => table.insert(step.index_key.tag, appended.location, total),
                 }
             }
             (_, slot) => {
@@ -227,7 +227,7 @@ impl<I: Index> KeyedEngine<I> {
                 if let Some((slot, _)) = slot {
                     table.remove(slot);
                 }
-                self.note_forgotten(step.place.shard, &segments, appended.location);
+                self.note_forgotten(step.index_key.shard, &segments, appended.location);
             }
         }
     }

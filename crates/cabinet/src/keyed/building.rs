@@ -182,7 +182,7 @@ impl<I: Index> Building<I> {
         change: Change,
         key: &[u8],
     ) -> Result<()> {
-        let shard = index.place_of_name(change.name).shard;
+        let shard = index.index_key_of_name(change.name).shard;
         if !self.is_in_runs {
             let is_key = |other: &[u8]| other == key;
             let table = &mut self.tables[shard];
@@ -285,7 +285,7 @@ impl<I: Index> Building<I> {
             // They are a table's own.
             let _ = table.unpack(shard, own.before().merged_with(&in_run), &|_| true);
             for change in &changes {
-                let tag = index.place_of_name(change.name).tag;
+                let tag = index.index_key_of_name(change.name).tag;
                 for found in table.matches(tag).filter(|found| found.location != change.location) {
                     KeyedEngine::<I>::announce_record(segments, found.location);
                 }

@@ -9,12 +9,12 @@
 //! It may still be another key's, of which a hash has the same 34 bits. If the key in the record
 //! has them, its bytes are as they were written, and it is told from the one that is sought.
 
-use super::{Found, Index, KeyedEngine, Match, Place, ShardIndex, Slot};
+use super::{Found, Index, IndexKey, KeyedEngine, Match, ShardIndex, Slot};
 use crate::log::record::Record;
 use crate::log::{Check, Location, Segments, peek_record};
 use crate::{Error, Result, Wait};
 
-/// Relation of a record to a key that has its place in the index.
+/// Relation of a record to a key that has its index key.
 pub(super) enum Compared {
     /// It is the key's, of this length.
     Same(usize),
@@ -24,10 +24,10 @@ pub(super) enum Compared {
     Damaged,
 }
 
-/// Whether a key belongs to this place of an index.
+/// Whether a key has this key in an index.
 #[inline]
-fn belongs<I: Index>(index: &I, key: &[u8], place: Place<I>) -> bool {
-    index.place(key).is_some_and(|own| own.shard == place.shard && own.tag == place.tag)
+fn belongs<I: Index>(index: &I, key: &[u8], index_key: IndexKey<I>) -> bool {
+    index.index_key(key).is_some_and(|own| own.shard == index_key.shard && own.tag == index_key.tag)
 }
 
 /// Compares a record with a key, without a note of damage: an entry of a checkpoint may point
@@ -37,7 +37,7 @@ pub(super) fn compare<I: Index>(
     salt: u32,
     segments: &Segments,
     location: Location,
-    place: Place<I>,
+    index_key: IndexKey<I>,
     is_key: &dyn Fn(&[u8]) -> bool,
     wait: Wait,
 ) -> Result<Compared> {
@@ -55,16 +55,16 @@ pub(super) fn compare<I: Index>(
     }
     // Its key may be as it was written all the same.
     let by_place = |record: &Record<'_>| {
-        if belongs(index, record.key, place) { Compared::Others } else { Compared::Damaged }
+        if belongs(index, record.key, index_key) { Compared::Others } else { Compared::Damaged }
     };
     Ok(peek(Check::Lengths, &by_place)?.unwrap_or(Compared::Damaged))
 }
 
 impl<I: Index> KeyedEngine<I> {
-    /// Whether a key belongs to this place of the index.
+    /// Whether a key has this key in the index.
     #[inline]
-    pub(super) fn belongs(&self, key: &[u8], place: Place<I>) -> bool {
-        belongs(&self.index, key, place)
+    pub(super) fn belongs(&self, key: &[u8], index_key: IndexKey<I>) -> bool {
+        belongs(&self.index, key, index_key)
     }
 
     /// Fails if the record at a location is damaged.
@@ -80,7 +80,7 @@ impl<I: Index> KeyedEngine<I> {
         &self,
         segments: &Segments,
         location: Location,
-        place: Place<I>,
+        index_key: IndexKey<I>,
         key: &[u8],
         verified: Result<()>,
         wait: Wait,
@@ -92,28 +92,29 @@ impl<I: Index> KeyedEngine<I> {
         };
         let salt = self.log.database_id().salt;
         let is_key = |other: &[u8]| other == key;
-        let compared = compare(&self.index, salt, segments, location, place, &is_key, wait)?;
+        let compared = compare(&self.index, salt, segments, location, index_key, &is_key, wait)?;
         Ok((!matches!(compared, Compared::Others)).then(|| Box::new(error)))
     }
 
-    /// As `find`, where the first record with the place of the key is not the key's, or is damaged.
+    /// As `find`, where the first record with the index key of the key is not the key's, or is
+    /// damaged.
     #[cold]
     pub(super) fn find_among_many(
         &self,
         table: &I::ShardIndex,
         segments: &Segments,
-        place: Place<I>,
+        index_key: IndexKey<I>,
         key: &[u8],
         wait: Wait,
     ) -> Result<Option<Found<Slot<I>>>> {
         let mut doubtful = None;
-        for Match { slot, location, .. } in table.matches_over_run(place.tag, wait)? {
+        for Match { slot, location, .. } in table.matches_over_run(index_key.tag, wait)? {
             let compared = self.total_of(segments, location, key, wait);
             if let Ok(Some(total)) = compared {
                 return Ok(Some(Found { slot, location, total, is_doubtful: false }));
             }
             let verified = compared.and_then(|_| self.verify(segments, location, wait));
-            let doubt = self.doubt(segments, location, place, key, verified, wait)?;
+            let doubt = self.doubt(segments, location, index_key, key, verified, wait)?;
             if doubtful.is_none() && doubt.is_some() {
                 doubtful = Some(Found { slot, location, total: 0, is_doubtful: true });
             }
@@ -136,20 +137,25 @@ impl<I: Index> KeyedEngine<I> {
     }
 
     /// Removes the record of a key if it is damaged; says whether it was. One that is not stays.
-    pub(crate) fn remove_damaged(&self, place: Place<I>, key: &[u8], wait: Wait) -> Result<bool> {
+    pub(crate) fn remove_damaged(
+        &self,
+        index_key: IndexKey<I>,
+        key: &[u8],
+        wait: Wait,
+    ) -> Result<bool> {
         let mut attempt = |wait| {
-            let mut table = self.table_mut(place.shard, wait)?;
+            let mut table = self.table_mut(index_key.shard, wait)?;
             let segments = self.log.segments();
-            let Some(found) = self.find(&table, &segments, place, key, wait)? else {
+            let Some(found) = self.find(&table, &segments, index_key, key, wait)? else {
                 return Ok(false);
             };
             match self.verify(&segments, found.location, wait) {
                 Err(Error::Corrupted { .. }) => {}
                 verified => return verified.map(|()| false),
             }
-            self.delete(&mut table, place.shard, &segments, &found, key)?;
+            self.delete(&mut table, index_key.shard, &segments, &found, key)?;
             Ok(true)
         };
-        self.with_space(wait, || self.without_reading_locked(place, key, wait, &mut attempt))
+        self.with_space(wait, || self.without_reading_locked(index_key, key, wait, &mut attempt))
     }
 }

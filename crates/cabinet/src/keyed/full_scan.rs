@@ -21,7 +21,7 @@
 //! not count.
 
 use super::scans::{ITERATION_NAMES_MAX, Progress, Registered};
-use super::{Index, KeyedEngine, Place, ShardIndex, Stretch, Tag, find_location, visit_record};
+use super::{Index, IndexKey, KeyedEngine, ShardIndex, Stretch, Tag, find_location, visit_record};
 use crate::log::record::{ALIGNMENT, Kind, Record};
 use crate::log::{
     Check, Location, Lsn, Next, PausedReader, RECORD_BATCH_BYTES, Reader, RecordBatch, Segment,
@@ -390,17 +390,17 @@ impl<I: Index> Cursor<'_, I> {
     ) -> Result<bool> {
         let index = &self.engine.index;
         self.read_alive(segment)?;
-        let mut places = Vec::with_capacity(BATCH_RECORDS);
+        let mut index_keys = Vec::with_capacity(BATCH_RECORDS);
         for (_, record, _) in batch.records() {
-            let place = index.place(record.key);
-            place.iter().for_each(|place| self.engine.prefetch_entry(*place));
-            places.push(place);
+            let index_key = index.index_key(record.key);
+            index_key.iter().for_each(|index_key| self.engine.prefetch_entry(*index_key));
+            index_keys.push(index_key);
         }
         let mut are_all_live = true;
-        for ((offset, record, _), place) in batch.records().zip(places) {
+        for ((offset, record, _), index_key) in batch.records().zip(index_keys) {
             let location = segment.at(offset);
-            let is_live = match place {
-                Some(place) => self.passes(segment, location, place)?,
+            let is_live = match index_key {
+                Some(index_key) => self.passes(segment, location, index_key)?,
                 None => false,
             };
             are_all_live &= is_live;
@@ -421,21 +421,26 @@ impl<I: Index> Cursor<'_, I> {
     /// Moves the frontier past a record. Returns whether the index points to it.
     fn is_live(&self, segment: &Segment, location: Location, record: &Record<'_>) -> Result<bool> {
         self.read_alive(segment)?;
-        match self.engine.index.place(record.key) {
-            Some(place) => self.passes(segment, location, place),
+        match self.engine.index.index_key(record.key) {
+            Some(index_key) => self.passes(segment, location, index_key),
             None => Ok(false),
         }
     }
 
     /// Moves the frontier past a record; returns whether the index points to it.
     #[inline]
-    fn passes(&self, segment: &Segment, location: Location, place: Place<I>) -> Result<bool> {
-        let table = self.engine.table(place.shard);
+    fn passes(
+        &self,
+        segment: &Segment,
+        location: Location,
+        index_key: IndexKey<I>,
+    ) -> Result<bool> {
+        let table = self.engine.table(index_key.shard);
         let is_there = match table.run() {
-            None => find_location(&*table, place.tag, location).is_some(),
+            None => find_location(&*table, index_key.tag, location).is_some(),
             Some(_) => {
                 let alive = self.progress.alive().lock().clone();
-                self.engine.slot_of(&table, place, location, alive.as_deref())?.is_some()
+                self.engine.slot_of(&table, index_key, location, alive.as_deref())?.is_some()
             }
         };
         // A record that could not be looked up is not passed.
@@ -510,8 +515,8 @@ impl<I: Index> Cursor<'_, I> {
             let table = self.engine.table(shard);
             let lsn = Lsn::new(entries.segment.number, location.offset());
             self.progress.pass_to(lsn.next());
-            let place = Place { shard, tag };
-            let is_there = self.engine.slot_of(&table, place, location, None)?.is_some();
+            let index_key = IndexKey { shard, tag };
+            let is_there = self.engine.slot_of(&table, index_key, location, None)?.is_some();
             if is_there && !entries.segment.is_taken_out() {
                 let segments = self.engine.log.segments();
                 drop(table);
@@ -570,8 +575,8 @@ impl<I: Index> Cursor<'_, I> {
         let names = self.progress.take_moved(STEP_RECORDS);
         let mut places = Vec::with_capacity(names.len());
         for name in names {
-            let place = self.engine.index.place_of_name(name);
-            let (_, locations) = self.engine.locations(place, Wait::Block)?;
+            let index_key = self.engine.index.index_key_of_name(name);
+            let (_, locations) = self.engine.locations(index_key, Wait::Block)?;
             places.extend(locations.min().map(|location| (location, name)));
         }
         places.sort_unstable();
@@ -586,8 +591,8 @@ impl<I: Index> Cursor<'_, I> {
     /// Shows the record with a name, wherever it is now.
     fn show_named(&self, name: u64, visitor: &mut Visitor<'_>) -> Result<()> {
         let engine = self.engine;
-        let place = engine.index.place_of_name(name);
-        let (segments, locations) = engine.locations(place, Wait::Block)?;
+        let index_key = engine.index.index_key_of_name(name);
+        let (segments, locations) = engine.locations(index_key, Wait::Block)?;
         for location in locations {
             // A record that has not moved was shown.
             if segments.lsn(location) < self.progress.end() {

@@ -8,7 +8,7 @@
 //! with its tag, a lock that is held, a record that is damaged, compressed or has expired) is read
 //! as if it were alone.
 
-use super::{Index, KeyedEngine, Place, ShardIndex as _};
+use super::{Index, IndexKey, KeyedEngine, ShardIndex as _};
 use crate::log::{Check, Location, Segments, peek_record};
 use crate::{Compression, RecordRef, Result, Wait};
 use std::ops::ControlFlow;
@@ -28,17 +28,18 @@ enum Spot {
 }
 
 impl<I: Index> KeyedEngine<I> {
-    /// Fetches the records at some places, at most [`GROUP_KEYS_MAX`], into the processor's cache.
-    pub(crate) fn prefetch_group(&self, places: &[Place<I>]) {
+    /// Fetches the records of some index keys, at most [`GROUP_KEYS_MAX`], into the processor's
+    /// cache.
+    pub(crate) fn prefetch_group(&self, index_keys: &[IndexKey<I>]) {
         let changes = self.log.segment_changes();
-        self.locate(places, &self.log.segments(), changes);
+        self.locate(index_keys, &self.log.segments(), changes);
     }
 
     /// Calls `visit` with the live record of each of these keys, or with `None`, in their order,
-    /// until it breaks. There are at most [`GROUP_KEYS_MAX`] keys, and a place for each.
+    /// until it breaks. There are at most [`GROUP_KEYS_MAX`] keys, and an index key for each.
     pub(crate) fn read_group(
         &self,
-        places: &[Place<I>],
+        index_keys: &[IndexKey<I>],
         keys: &[&[u8]],
         wait: Wait,
         visit: &mut dyn FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()>,
@@ -46,8 +47,8 @@ impl<I: Index> KeyedEngine<I> {
         // Loaded before the set, so that a change in between is noticed.
         let changes = self.log.segment_changes();
         let segments = self.log.segments();
-        let spots = self.locate(places, &segments, changes);
-        for ((place, key), spot) in places.iter().zip(keys).zip(spots) {
+        let spots = self.locate(index_keys, &segments, changes);
+        for ((index_key, key), spot) in index_keys.iter().zip(keys).zip(spots) {
             let visited = match spot {
                 Spot::Absent => Some(visit(Ok(None))),
                 Spot::At(location) => self.read_at(&segments, location, key, wait, visit),
@@ -55,36 +56,36 @@ impl<I: Index> KeyedEngine<I> {
             };
             match visited {
                 Some(flow) => flow?,
-                None => self.read_alone(*place, key, wait, visit)?,
+                None => self.read_alone(*index_key, key, wait, visit)?,
             }
         }
         ControlFlow::Continue(())
     }
 
-    /// Fetches the slots of some places into the processor's cache. It takes no lock: that would
-    /// wait for the cache line of each before the next one is asked for.
+    /// Fetches the slots of some index keys into the processor's cache. It takes no lock: that
+    /// would wait for the cache line of each before the next one is asked for.
     #[inline]
-    fn prefetch_slots(&self, places: &[Place<I>]) {
-        for place in places {
-            self.shards[place.shard].prefetch();
+    fn prefetch_slots(&self, index_keys: &[IndexKey<I>]) {
+        for index_key in index_keys {
+            self.shards[index_key.shard].prefetch();
         }
-        for place in places {
-            self.shards[place.shard].prefetch_slot(place.tag);
+        for index_key in index_keys {
+            self.shards[index_key.shard].prefetch_slot(index_key.tag);
         }
     }
 
-    /// Finds the records at some places, and fetches them.
+    /// Finds the records of some index keys, and fetches them.
     #[inline]
     fn locate(
         &self,
-        places: &[Place<I>],
+        index_keys: &[IndexKey<I>],
         segments: &Segments,
         changes: u64,
     ) -> [Spot; GROUP_KEYS_MAX] {
-        self.prefetch_slots(places);
+        self.prefetch_slots(index_keys);
         let mut spots = [Spot::Unknown; GROUP_KEYS_MAX];
-        for (spot, place) in spots.iter_mut().zip(places) {
-            *spot = self.spot(*place, changes);
+        for (spot, index_key) in spots.iter_mut().zip(index_keys) {
+            *spot = self.spot(*index_key, changes);
             if let Spot::At(location) = *spot {
                 Self::prefetch_record(segments, location);
             }
@@ -92,15 +93,15 @@ impl<I: Index> KeyedEngine<I> {
         spots
     }
 
-    /// Returns where the record of a place is, unless the set of segments has changed more often
-    /// than `changes` times.
+    /// Returns where the record of an index key is, unless the set of segments has changed more
+    /// often than `changes` times.
     #[inline]
-    fn spot(&self, place: Place<I>, changes: u64) -> Spot {
-        let Some(table) = self.table_at_once(place.shard) else { return Spot::Unknown };
+    fn spot(&self, index_key: IndexKey<I>, changes: u64) -> Spot {
+        let Some(table) = self.table_at_once(index_key.shard) else { return Spot::Unknown };
         if table.run().is_some() {
             return Spot::Unknown;
         }
-        let mut matches = table.matches(place.tag);
+        let mut matches = table.matches(index_key.tag);
         let found = (matches.next(), matches.next());
         // Asked under the lock: a segment is in the set before the index points into it.
         if self.log.segment_changes() != changes {
@@ -141,13 +142,13 @@ impl<I: Index> KeyedEngine<I> {
     #[cold]
     fn read_alone(
         &self,
-        place: Place<I>,
+        index_key: IndexKey<I>,
         key: &[u8],
         wait: Wait,
         visit: &mut dyn FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let mut flow = ControlFlow::Continue(());
-        match self.read(place, key, wait, &mut |entry| flow = visit(Ok(Some(entry)))) {
+        match self.read(index_key, key, wait, &mut |entry| flow = visit(Ok(Some(entry)))) {
             Ok(true) => flow,
             Ok(false) => visit(Ok(None)),
             Err(error) => visit(Err(error)),
@@ -178,9 +179,9 @@ mod tests {
         HashDatabase::open_on(storage, Path::new("casket.tch"), options, false).unwrap()
     }
 
-    fn place_of(database: &HashDatabase, key: &[u8]) -> Place<HashIndex> {
+    fn index_key_of(database: &HashDatabase, key: &[u8]) -> IndexKey<HashIndex> {
         let index = &database.engine().index;
-        index.place_of_name(index.name(key).unwrap())
+        index.index_key_of_name(index.name(key).unwrap())
     }
 
     fn found(read: Result<Option<RecordRef<'_>>>) -> Found {
@@ -240,7 +241,7 @@ mod tests {
             }
         }
         assert_eq!(read_each(&database, &keys[4..6], Wait::Block)[1], Found::Nothing, "expired");
-        let held = database.engine().hold(place_of(&database, keys[1]).shard);
+        let held = database.engine().hold(index_key_of(&database, keys[1]).shard);
         let all = read_each(&database, &keys, Wait::Never);
         assert_eq!(all[1], Found::WouldBlock);
         assert!(all.iter().filter(|found| **found == Found::WouldBlock).count() < 10, "{all:?}");
@@ -266,16 +267,16 @@ mod tests {
     fn a_set_of_segments_that_has_changed_is_not_used() {
         let database = open(&Options { segment_bytes: Some(64 << 10), ..Options::default() });
         let engine = database.engine();
-        let place = place_of(&database, b"key");
+        let index_key = index_key_of(&database, b"key");
         let before = engine.log.segment_changes();
         database.put(b"key", b"value", Meta::NONE, Wait::Block).unwrap();
         let now = engine.log.segment_changes();
-        assert!(matches!(engine.spot(place, now), Spot::At(_)));
+        assert!(matches!(engine.spot(index_key, now), Spot::At(_)));
         for _ in 0..100 {
             database.put(b"other", &[1; 1000], Meta::NONE, Wait::Block).unwrap();
         }
         assert!(engine.log.segment_changes() > now.max(before), "another segment");
-        assert!(matches!(engine.spot(place, now), Spot::Unknown));
+        assert!(matches!(engine.spot(index_key, now), Spot::Unknown));
     }
 
     #[test]

@@ -14,7 +14,7 @@
 
 use super::full_scan::{Paused, Visitor};
 use super::scans::{Registered, Scans};
-use super::{Index, KeyedEngine, Place, Stretch};
+use super::{Index, IndexKey, KeyedEngine, Stretch};
 use crate::log::Lsn;
 use crate::{IterationState, Result, ScanCursor, Wait};
 use std::sync::Arc;
@@ -50,10 +50,10 @@ type Entries<'i, I> = dyn Fn(&ScanCursor) -> Result<Option<(Stretch<I>, ScanCurs
 impl<I: Index> KeyedEngine<I> {
     /// Returns an iteration, from the record of a key on if one is given. It shows nothing if there
     /// is no such record.
-    pub(crate) fn iteration(&self, from: Option<(Place<I>, &[u8])>) -> Result<LogIteration> {
+    pub(crate) fn iteration(&self, from: Option<(IndexKey<I>, &[u8])>) -> Result<LogIteration> {
         let stage = match from {
             None => Stage::New(Lsn::default()),
-            Some((place, key)) => match self.age_of(place, key)? {
+            Some((index_key, key)) => match self.age_of(index_key, key)? {
                 Some(lsn) => Stage::New(lsn),
                 None => Stage::Finished,
             },
@@ -62,8 +62,8 @@ impl<I: Index> KeyedEngine<I> {
     }
 
     /// Returns where the record of a key is in the log.
-    fn age_of(&self, place: Place<I>, key: &[u8]) -> Result<Option<Lsn>> {
-        let (segments, locations) = self.locations(place, Wait::Block)?;
+    fn age_of(&self, index_key: IndexKey<I>, key: &[u8]) -> Result<Option<Lsn>> {
+        let (segments, locations) = self.locations(index_key, Wait::Block)?;
         let mut of_none = Ok(None);
         for location in locations {
             match self.total_of(&segments, location, key, Wait::Block) {
@@ -230,8 +230,8 @@ mod tests {
         assert!(rest(&database, iteration) == numbers);
         assert!(!some(&database, iteration, &mut Vec::new()));
         let from = |key: &[u8]| {
-            let place = database.engine().index.place(key).unwrap();
-            database.engine().iteration(Some((place, key))).unwrap()
+            let index_key = database.engine().index.index_key(key).unwrap();
+            database.engine().iteration(Some((index_key, key))).unwrap()
         };
         for index in [0, 1, 777, 2999] {
             let key = numbers[index].to_be_bytes();
@@ -466,8 +466,8 @@ mod tests {
         // From the beginning, from a key before the loss, and in the index from the first step on.
         for kind in 0..3 {
             let key = 3_u32.to_be_bytes();
-            let place = database.engine().index.place(&key).unwrap();
-            let from = (kind == 1).then_some((place, &key[..]));
+            let index_key = database.engine().index.index_key(&key).unwrap();
+            let from = (kind == 1).then_some((index_key, &key[..]));
             let mut iteration = database.engine().iteration(from).unwrap();
             assert!(some(&database, &mut iteration, &mut Vec::new()));
             if kind == 2 {

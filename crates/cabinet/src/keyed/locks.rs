@@ -1,7 +1,7 @@
 //! The locks of shards, for threads that may wait and for those that must not.
 
 use super::shard::Locked;
-use super::{Index, KeyedEngine, Place, ShardIndex as _};
+use super::{Index, IndexKey, KeyedEngine, ShardIndex as _};
 use crate::{Result, Wait};
 use parking_lot::RwLockReadGuard;
 
@@ -20,9 +20,9 @@ impl<I: Index> KeyedEngine<I> {
 
     /// Fetches what a search for an entry begins with into the processor's cache, unless its table
     /// is being written to.
-    pub(super) fn prefetch_entry(&self, place: Place<I>) {
-        if let Some(table) = self.table_at_once(place.shard) {
-            table.prefetch(place.tag);
+    pub(super) fn prefetch_entry(&self, index_key: IndexKey<I>) {
+        if let Some(table) = self.table_at_once(index_key.shard) {
+            table.prefetch(index_key.tag);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::alive::Alive;
 use super::run::{self, Run, RunFile};
-use super::{Found, Index, KeyedEngine, Place, Seen, ShardIndex, Slot};
+use super::{Found, Index, IndexKey, KeyedEngine, Seen, ShardIndex, Slot};
 use crate::log::checkpoint::{self, Block};
 use crate::log::record::{Kind, Record};
 use crate::log::{Location, Log, Maintained, Relocate, Segment, Segments};
@@ -54,31 +54,31 @@ impl<I: Index> Relocate for KeyedEngine<I> {
         bytes: &[u8],
         oldest: u64,
     ) -> Result<()> {
-        let Some(place) = self.index.place(record.key) else { return Ok(()) };
+        let Some(index_key) = self.index.index_key(record.key) else { return Ok(()) };
         match record.kind {
-            Kind::Put => self.relocate_put(segment, place, location, record, bytes, oldest),
-            Kind::Tombstone => self.relocate_tombstone(segment, place, record, bytes, oldest),
+            Kind::Put => self.relocate_put(segment, index_key, location, record, bytes, oldest),
+            Kind::Tombstone => self.relocate_tombstone(segment, index_key, record, bytes, oldest),
             Kind::Batch | Kind::Page | Kind::Block | Kind::Filler | Kind::Mark => Ok(()),
         }
     }
 
     fn prefetch(&self, record: &Record<'_>) {
-        if let Some(place) = self.index.place(record.key) {
-            self.prefetch_entry(place);
+        if let Some(index_key) = self.index.index_key(record.key) {
+            self.prefetch_entry(index_key);
         }
     }
 
     /// It stays in the log, where an expired record holds down the older ones of its key as a
     /// tombstone would.
     fn forget(&self, segment: &Segment, location: Location, record: &Record<'_>) -> Result<bool> {
-        let Some(place) = self.index.place(record.key) else { return Ok(false) };
+        let Some(index_key) = self.index.index_key(record.key) else { return Ok(false) };
         let alive = self.alive_for(segment)?;
-        let mut table = self.shards[place.shard].write();
-        let slot = self.slot_of(&table, place, location, alive.as_deref())?;
+        let mut table = self.shards[index_key.shard].write();
+        let slot = self.slot_of(&table, index_key, location, alive.as_deref())?;
         let Some(slot) = slot else { return Ok(false) };
         table.remove(slot);
         segment.remove_live(record.total);
-        self.note_forgotten(place.shard, &self.log.segments(), location);
+        self.note_forgotten(index_key.shard, &self.log.segments(), location);
         Ok(!record.meta.is_expired(self.now_ms(record.meta)))
     }
 
@@ -131,10 +131,10 @@ impl<I: Index> KeyedEngine<I> {
         location: Location,
         record: &Record<'_>,
     ) -> Result<bool> {
-        let Some(place) = self.index.place(record.key) else { return Ok(false) };
+        let Some(index_key) = self.index.index_key(record.key) else { return Ok(false) };
         let alive = self.alive_for(segment)?;
-        let table = self.shards[place.shard].read();
-        Ok(self.slot_of(&table, place, location, alive.as_deref())?.is_some())
+        let table = self.shards[index_key.shard].read();
+        Ok(self.slot_of(&table, index_key, location, alive.as_deref())?.is_some())
     }
 
     /// Which records of a segment the runs have, if the index is in runs. The caller holds no lock
@@ -180,10 +180,10 @@ impl<I: Index> KeyedEngine<I> {
         &self,
         table: &I::ShardIndex,
         segments: &Segments,
-        place: Place<I>,
+        index_key: IndexKey<I>,
         key: &[u8],
     ) -> Result<Option<Found<Slot<I>>>> {
-        let found = self.find(table, segments, place, key, Wait::Block)?;
+        let found = self.find(table, segments, index_key, key, Wait::Block)?;
         self.check_found(segments, found.as_ref(), Wait::Block)?;
         Ok(found)
     }
@@ -191,15 +191,15 @@ impl<I: Index> KeyedEngine<I> {
     fn relocate_put(
         &self,
         segment: &Segment,
-        place: Place<I>,
+        index_key: IndexKey<I>,
         location: Location,
         record: &Record<'_>,
         bytes: &[u8],
         oldest: u64,
     ) -> Result<()> {
         let alive = self.alive_for(segment)?;
-        let mut table = self.shards[place.shard].write();
-        let slot = self.slot_of(&table, place, location, alive.as_deref())?;
+        let mut table = self.shards[index_key.shard].write();
+        let slot = self.slot_of(&table, index_key, location, alive.as_deref())?;
         // Until another has removed it, it is moved like any other.
         let is_left = slot.is_some() && self.clock.expired_keys().is_some();
         if !is_left && record.meta.is_expired(self.now_ms(record.meta)) {
@@ -207,17 +207,17 @@ impl<I: Index> KeyedEngine<I> {
                 table.remove(slot);
                 segment.remove_live(record.total);
                 self.expired.count_removed();
-                self.note_forgotten(place.shard, &self.log.segments(), location);
+                self.note_forgotten(index_key.shard, &self.log.segments(), location);
             }
             // Until now it has held down the older records of its key itself.
             let segments = self.log.segments();
             if oldest <= segment.number
-                && self.find_whole(&table, &segments, place, record.key)?.is_none()
+                && self.find_whole(&table, &segments, index_key, record.key)?.is_none()
             {
                 let min_lsn = segments.lsn(location);
                 let number = segment.number;
                 let appended = self.log.append_tombstone_born_in(record.key, number, min_lsn)?;
-                self.note_forgotten(place.shard, &self.log.segments(), appended.location);
+                self.note_forgotten(index_key.shard, &self.log.segments(), appended.location);
             }
             return Ok(());
         }
@@ -248,7 +248,7 @@ impl<I: Index> KeyedEngine<I> {
     fn relocate_tombstone(
         &self,
         segment: &Segment,
-        place: Place<I>,
+        index_key: IndexKey<I>,
         record: &Record<'_>,
         bytes: &[u8],
         oldest: u64,
@@ -258,17 +258,17 @@ impl<I: Index> KeyedEngine<I> {
         if oldest > birth {
             return Ok(());
         }
-        let table = self.shards[place.shard].write();
+        let table = self.shards[index_key.shard].write();
         // A newer record of the key holds the older ones down. To move the tombstone behind it
         // would remove it.
         let segments = self.log.segments();
-        if self.find_whole(&table, &segments, place, record.key)?.is_none() {
+        if self.find_whole(&table, &segments, index_key, record.key)?.is_none() {
             let moved = self.log.append_copy(bytes)?;
             let segments = self.log.segments();
             if let Some(target) = segments.get(moved) {
                 target.add_tombstone(bytes.len());
             }
-            self.note_forgotten(place.shard, &segments, moved);
+            self.note_forgotten(index_key.shard, &segments, moved);
         }
         Ok(())
     }

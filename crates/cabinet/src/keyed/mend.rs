@@ -331,11 +331,11 @@ impl<I: Index> KeyedEngine<I> {
                     return;
                 }
                 let Some(name) = self.index.name(record.key) else { return };
-                let place = self.index.place_of_name(name);
-                let tag = I::ShardIndex::tag_in_run(place.tag);
-                if lost.get(&place.shard).is_some_and(|lost| lost.has(tag)) {
+                let index_key = self.index.index_key_of_name(name);
+                let tag = I::ShardIndex::tag_in_run(index_key.tag);
+                if lost.get(&index_key.shard).is_some_and(|lost| lost.has(tag)) {
                     let entry = u64::from(tag) << Location::BITS | location.bits();
-                    let (shard, number, total) = (place.shard, segment.number, record.total);
+                    let (shard, number, total) = (index_key.shard, segment.number, record.total);
                     let (meta, is_put) = (record.meta, record.kind == Kind::Put);
                     let found = Found { shard, entry, location, number, total, meta, is_put };
                     changes.last.insert(name, found);

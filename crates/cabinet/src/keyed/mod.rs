@@ -80,32 +80,32 @@ pub(crate) trait Index: Send + Sync + Sized + 'static {
     /// and as good as not there.
     fn name(&self, key: &[u8]) -> Option<u64>;
 
-    /// Returns the place of the entry of the key with a name.
-    fn place_of_name(&self, name: u64) -> Place<Self>;
+    /// Returns the index key of the key with a name.
+    fn index_key_of_name(&self, name: u64) -> IndexKey<Self>;
 
-    /// Returns the place of the entry of a key; `None` if the key has no name.
+    /// Returns the index key of a key; `None` if the key has no name.
     #[inline]
-    fn place(&self, key: &[u8]) -> Option<Place<Self>> {
-        self.name(key).map(|name| self.place_of_name(name))
+    fn index_key(&self, key: &[u8]) -> Option<IndexKey<Self>> {
+        self.name(key).map(|name| self.index_key_of_name(name))
     }
 }
 
 /// Tag that tells an entry from the others of its shard.
 pub(crate) type Tag<I> = <<I as Index>::ShardIndex as ShardIndex>::Tag;
 
-/// Shard and tag of an entry.
-pub(crate) struct Place<I: Index> {
+/// Key of an entry in the index: its shard and tag.
+pub(crate) struct IndexKey<I: Index> {
     pub(crate) shard: usize,
     pub(crate) tag: Tag<I>,
 }
 
-impl<I: Index> Clone for Place<I> {
+impl<I: Index> Clone for IndexKey<I> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<I: Index> Copy for Place<I> {}
+impl<I: Index> Copy for IndexKey<I> {}
 
 /// The state of an engine, shared with its background threads.
 pub(crate) struct KeyedEngine<I: Index> {
@@ -196,15 +196,15 @@ impl<I: Index> KeyedEngine<I> {
         &self,
         table: &I::ShardIndex,
         segments: &Segments,
-        place: Place<I>,
+        index_key: IndexKey<I>,
         key: &[u8],
         wait: Wait,
     ) -> Result<Option<Found<Slot<I>>>> {
         if table.run().is_some() {
-            return self.find_among_many(table, segments, place, key, wait);
+            return self.find_among_many(table, segments, index_key, key, wait);
         }
         let is_doubtful = false;
-        let first = table.matches(place.tag).next();
+        let first = table.matches(index_key.tag).next();
         if let Some(Match { slot, location, total }) = first {
             if let Some(total) = total {
                 return Ok(Some(Found { slot, location, total, is_doubtful }));
@@ -213,7 +213,7 @@ impl<I: Index> KeyedEngine<I> {
                 Ok(Some(total)) => return Ok(Some(Found { slot, location, total, is_doubtful })),
                 // It is hardly ever another key's.
                 Ok(None) | Err(Error::Corrupted { .. }) => {
-                    return self.find_among_many(table, segments, place, key, wait);
+                    return self.find_among_many(table, segments, index_key, key, wait);
                 }
                 Err(error) => return Err(error),
             }
@@ -255,7 +255,7 @@ impl<I: Index> KeyedEngine<I> {
     fn store(
         &self,
         table: &mut I::ShardIndex,
-        place: Place<I>,
+        index_key: IndexKey<I>,
         segments: &Segments,
         found: Option<Found<Slot<I>>>,
         stored: &Stored<'_>,
@@ -267,7 +267,7 @@ impl<I: Index> KeyedEngine<I> {
         let _change = self.log.space().begin_large_change(value.len());
         let record = self.log.prepare(Kind::Put, key, value, meta, compression);
         let total = record.total();
-        let min_lsn = self.min_lsn(place.shard, segments, found.as_ref());
+        let min_lsn = self.min_lsn(index_key.shard, segments, found.as_ref());
         if let Some(found) = &found {
             segments.note_loss(found.location);
         }
@@ -284,7 +284,7 @@ impl<I: Index> KeyedEngine<I> {
                 self.note_moved(&segments, key, found.location, appended.location);
                 segments.remove_live(found.location, found.total);
             }
-            None => table.insert(place.tag, appended.location, total),
+            None => table.insert(index_key.tag, appended.location, total),
         }
         Ok(appended.sequence)
     }
@@ -311,7 +311,7 @@ impl<I: Index> KeyedEngine<I> {
     /// may, the record is first read without the lock, so that others do not wait for it.
     fn without_reading_locked<T>(
         &self,
-        place: Place<I>,
+        index_key: IndexKey<I>,
         key: &[u8],
         wait: Wait,
         mut attempt: impl FnMut(Wait) -> Result<T>,
@@ -319,7 +319,7 @@ impl<I: Index> KeyedEngine<I> {
         for _ in 0..3 {
             match attempt(Wait::Never) {
                 Err(Error::WouldBlock) if wait == Wait::Block => {
-                    match self.read(place, key, Wait::Block, &mut |_| ()) {
+                    match self.read(index_key, key, Wait::Block, &mut |_| ()) {
                         // The consequence of damage depends on what is attempted.
                         Ok(_) | Err(Error::Corrupted { .. }) => {}
                         Err(error) => return Err(error),
@@ -335,15 +335,15 @@ impl<I: Index> KeyedEngine<I> {
     #[inline(always)]
     fn locations(
         &self,
-        place: Place<I>,
+        index_key: IndexKey<I>,
         wait: Wait,
     ) -> Result<(arc_swap::Guard<Arc<Segments>>, impl Iterator<Item = Location> + use<I>)> {
-        let table = self.table_for(place.shard, wait)?;
+        let table = self.table_for(index_key.shard, wait)?;
         if table.run().is_some() {
-            let (segments, locations) = self.locations_over_run(table, place, wait)?;
+            let (segments, locations) = self.locations_over_run(table, index_key, wait)?;
             return Ok((segments, None.into_iter().chain(locations)));
         }
-        let tag = place.tag;
+        let tag = index_key.tag;
         let mut matches = table.matches(tag).map(|found| found.location);
         let first = matches.next();
         // There are hardly ever more, and a vector without elements allocates nothing.
@@ -356,11 +356,11 @@ impl<I: Index> KeyedEngine<I> {
     fn locations_over_run(
         &self,
         table: RwLockReadGuard<'_, I::ShardIndex>,
-        place: Place<I>,
+        index_key: IndexKey<I>,
         wait: Wait,
     ) -> Result<(arc_swap::Guard<Arc<Segments>>, Vec<Location>)> {
         let found = |table: &I::ShardIndex, wait| {
-            let matches = table.matches_over_run(place.tag, wait)?;
+            let matches = table.matches_over_run(index_key.tag, wait)?;
             let locations = matches.into_iter().map(|found| found.location).collect();
             Ok((self.log.segments(), locations))
         };
@@ -373,9 +373,9 @@ impl<I: Index> KeyedEngine<I> {
             let run = table.run().cloned();
             drop(table);
             if let Some(run) = run {
-                I::ShardIndex::read_ahead(&run, place.tag)?;
+                I::ShardIndex::read_ahead(&run, index_key.tag)?;
             }
-            table = self.table(place.shard);
+            table = self.table(index_key.shard);
         }
         found(&table, Wait::Block)
     }
@@ -384,23 +384,23 @@ impl<I: Index> KeyedEngine<I> {
     fn slot_of(
         &self,
         table: &I::ShardIndex,
-        place: Place<I>,
+        index_key: IndexKey<I>,
         location: Location,
         alive: Option<&Alive>,
     ) -> Result<Option<Slot<I>>> {
-        let slot = match table.look_in_memory(place.tag, location) {
+        let slot = match table.look_in_memory(index_key.tag, location) {
             Seen::Yes(slot) => return Ok(Some(slot)),
             Seen::No => return Ok(None),
             Seen::IfInRun(slot) => slot,
         };
-        let is_in_doubt = || table.is_in_doubt(place.tag);
+        let is_in_doubt = || table.is_in_doubt(index_key.tag);
         let known = alive
-            .and_then(|alive| alive.is_in_run(place.shard, table.run()?, location))
+            .and_then(|alive| alive.is_in_run(index_key.shard, table.run()?, location))
             .filter(|is_there| *is_there || !is_in_doubt());
         if let Some(is_there) = known {
             return Ok(is_there.then_some(slot));
         }
-        let matches = table.matches_over_run(place.tag, Wait::Block)?;
+        let matches = table.matches_over_run(index_key.tag, Wait::Block)?;
         Ok(matches.into_iter().find(|found| found.location == location).map(|found| found.slot))
     }
 
@@ -426,12 +426,12 @@ impl<I: Index> KeyedEngine<I> {
     #[inline]
     pub(crate) fn read(
         &self,
-        place: Place<I>,
+        index_key: IndexKey<I>,
         key: &[u8],
         wait: Wait,
         visit: &mut dyn FnMut(RecordRef<'_>),
     ) -> Result<bool> {
-        let (segments, locations) = self.locations(place, wait)?;
+        let (segments, locations) = self.locations(index_key, wait)?;
         let mut damage = None;
         for location in locations {
             // It is hardly ever another key's.
@@ -452,7 +452,8 @@ impl<I: Index> KeyedEngine<I> {
                 Ok(Ok(Some(found))) => return Ok(found),
                 Ok(Err(error)) => return Err(error),
                 Err(error) => {
-                    let found = self.doubt(&segments, location, place, key, Err(error), wait)?;
+                    let found =
+                        self.doubt(&segments, location, index_key, key, Err(error), wait)?;
                     damage = damage.or(found);
                 }
             }
@@ -463,13 +464,13 @@ impl<I: Index> KeyedEngine<I> {
     /// As [`crate::Engine::large_value`].
     pub(crate) fn large_value(
         &self,
-        place: Place<I>,
+        index_key: IndexKey<I>,
         key: &[u8],
         bytes_min: usize,
         wait: Wait,
     ) -> Result<Option<LargeValue>> {
         let salt = self.log.database_id().salt;
-        let (segments, locations) = self.locations(place, wait)?;
+        let (segments, locations) = self.locations(index_key, wait)?;
         for location in locations {
             self.note_access(&segments, location);
             let found = self.with(&segments, location, wait, Check::Lengths, |record| {
@@ -495,7 +496,7 @@ impl<I: Index> KeyedEngine<I> {
     /// As [`crate::Engine::put`].
     pub(crate) fn put(
         &self,
-        place: Place<I>,
+        index_key: IndexKey<I>,
         key: &[u8],
         value: &[u8],
         meta: Meta,
@@ -508,24 +509,29 @@ impl<I: Index> KeyedEngine<I> {
             return Err(Error::WouldBlock);
         }
         self.with_space(wait, || {
-            self.without_reading_locked(place, key, wait, |wait| {
-                let mut table = self.table_mut(place.shard, wait)?;
+            self.without_reading_locked(index_key, key, wait, |wait| {
+                let mut table = self.table_mut(index_key.shard, wait)?;
                 let segments = self.log.segments();
-                let found = self.find(&table, &segments, place, key, wait)?;
-                self.store(&mut table, place, &segments, found, &stored)
+                let found = self.find(&table, &segments, index_key, key, wait)?;
+                self.store(&mut table, index_key, &segments, found, &stored)
             })
         })
     }
 
     /// As [`crate::Maintenance::remove_expired`].
-    pub(crate) fn remove_expired(&self, place: Place<I>, key: &[u8], wait: Wait) -> Result<bool> {
+    pub(crate) fn remove_expired(
+        &self,
+        index_key: IndexKey<I>,
+        key: &[u8],
+        wait: Wait,
+    ) -> Result<bool> {
         if !self.has_expiries.load(Ordering::Relaxed) {
             return Ok(false);
         }
         let mut attempt = |wait| {
-            let mut table = self.table_mut(place.shard, wait)?;
+            let mut table = self.table_mut(index_key.shard, wait)?;
             let segments = self.log.segments();
-            let found = self.find(&table, &segments, place, key, wait)?;
+            let found = self.find(&table, &segments, index_key, key, wait)?;
             let Some(found) = found else { return Ok(false) };
             let is_expired = self.with(&segments, found.location, wait, Check::Whole, |record| {
                 record.meta.is_expired(self.now_ms(record.meta))
@@ -536,18 +542,18 @@ impl<I: Index> KeyedEngine<I> {
                 is_expired => is_expired?,
             };
             if is_expired {
-                self.delete(&mut table, place.shard, &segments, &found, key)?;
+                self.delete(&mut table, index_key.shard, &segments, &found, key)?;
                 self.expired.count_removed();
             }
             Ok(is_expired)
         };
-        self.with_space(wait, || self.without_reading_locked(place, key, wait, &mut attempt))
+        self.with_space(wait, || self.without_reading_locked(index_key, key, wait, &mut attempt))
     }
 
     /// As [`crate::Engine::update`].
     pub(crate) fn update(
         &self,
-        place: Place<I>,
+        index_key: IndexKey<I>,
         key: &[u8],
         wait: Wait,
         decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
@@ -555,9 +561,9 @@ impl<I: Index> KeyedEngine<I> {
         // The decision that met a full disk, and the version it was made of: `decide` runs once.
         let mut decided: Option<(Option<Version>, Change)> = None;
         let mut attempt = |wait| {
-            let mut table = self.table_mut(place.shard, wait)?;
+            let mut table = self.table_mut(index_key.shard, wait)?;
             let segments = self.log.segments();
-            let found = self.find(&table, &segments, place, key, wait)?;
+            let found = self.find(&table, &segments, index_key, key, wait)?;
             self.check_found(&segments, found.as_ref(), wait)?;
             let mut change = None;
             let mut present = None;
@@ -590,7 +596,7 @@ impl<I: Index> KeyedEngine<I> {
                 }
                 Change::Remove => {
                     if let (Some(found), Some(_)) = (found, present) {
-                        self.delete(&mut table, place.shard, &segments, &found, key)?;
+                        self.delete(&mut table, index_key.shard, &segments, &found, key)?;
                     }
                     Ok(0)
                 }
@@ -598,7 +604,7 @@ impl<I: Index> KeyedEngine<I> {
                     let mut buffer = Vec::new();
                     let (smaller, compression) = self.compress(&value, &mut buffer);
                     let stored = Stored { key, value: smaller, meta, compression };
-                    let result = self.store(&mut table, place, &segments, found, &stored);
+                    let result = self.store(&mut table, index_key, &segments, found, &stored);
                     if matches!(result, Err(Error::NoSpace { .. })) {
                         decided = Some((present, Change::Put(value, meta)));
                     }
@@ -606,7 +612,7 @@ impl<I: Index> KeyedEngine<I> {
                 }
             }
         };
-        self.with_space(wait, || self.without_reading_locked(place, key, wait, &mut attempt))
+        self.with_space(wait, || self.without_reading_locked(index_key, key, wait, &mut attempt))
     }
 
     /// A record is stored. The caller holds its shard's lock.
@@ -708,10 +714,10 @@ impl<I: Index> KeyedEngine<I> {
         self.announce(stretch);
         let segments = &stretch.segments;
         for &(tag, location) in &stretch.entries {
-            let place = Place { shard: stretch.shard, tag };
+            let index_key = IndexKey { shard: stretch.shard, tag };
             let is_right =
                 self.with(segments, location, Wait::Block, Check::Lengths, |record| {
-                    let is_right = self.belongs(record.key, place)
+                    let is_right = self.belongs(record.key, index_key)
                         && !record.meta.is_expired(self.now_ms(record.meta));
                     if is_right {
                         visit(record.key);

@@ -97,16 +97,16 @@ pub(super) fn replay<I: Index>(
     is_key: &dyn Fn(&[u8]) -> bool,
 ) -> Result<()> {
     let Change { name, location, total: own_total, is_live, is_tombstone } = *change;
-    let place = index.place_of_name(name);
+    let index_key = index.index_key_of_name(name);
     let mut found = None;
     let mut doubtful = None;
-    for Match { slot, location: other, total } in table.matches(place.tag) {
+    for Match { slot, location: other, total } in table.matches(index_key.tag) {
         let total = if total.is_some() {
             total
         } else if other == location {
             Some(own_total)
         } else {
-            match compare(index, salt, segments, other, place, is_key, Wait::Block)? {
+            match compare(index, salt, segments, other, index_key, is_key, Wait::Block)? {
                 Compared::Same(total) => Some(total),
                 Compared::Others => None,
                 Compared::Damaged => {
@@ -135,7 +135,7 @@ pub(super) fn replay<I: Index>(
             }
             match found {
                 Some((slot, ..)) => table.replace(slot, location, own_total),
-                None => table.insert(place.tag, location, own_total),
+                None => table.insert(index_key.tag, location, own_total),
             }
         }
         (false, found) => {

@@ -5,7 +5,7 @@ use crate::io::{RealStorage, Storage};
 use crate::log::check::Files;
 use crate::log::record::{Kind, Record};
 use crate::log::segments::{segment_name, segment_path};
-use crate::log::{Place, StoredKind, checkpoint};
+use crate::log::{SegmentOffset, StoredKind, checkpoint};
 use crate::tree::listed_pages;
 use crate::{Error, Result};
 use std::collections::HashSet;
@@ -80,9 +80,9 @@ fn check_in(
 /// without. The pages that it lists are among those that were read.
 fn check_leaves(
     files: &Files<'_>,
-    listed: Vec<Place>,
+    listed: Vec<SegmentOffset>,
     wanted: &dyn Fn(u64) -> bool,
-    pages: &HashSet<Place>,
+    pages: &HashSet<SegmentOffset>,
     report: &mut dyn FnMut(Damage),
 ) {
     if !is_tree(files) {
@@ -107,7 +107,7 @@ fn is_tree(files: &Files<'_>) -> bool {
 }
 
 /// The places of the pages of a tree that its checkpoint lists; none if that is damaged.
-fn listed_leaves(files: &Files<'_>) -> Result<Vec<Place>> {
+fn listed_leaves(files: &Files<'_>) -> Result<Vec<SegmentOffset>> {
     if !is_tree(files) {
         return Ok(Vec::new());
     }

@@ -22,10 +22,10 @@ pub enum CursorPut {
 /// a duplicate), so what others write meanwhile does not mislead it.
 pub struct Cursor {
     database: Database,
-    place: Option<Place>,
+    current: Option<Current>,
 }
 
-struct Place {
+struct Current {
     key: Vec<u8>,
     index: usize,
     value: Vec<u8>,
@@ -34,7 +34,7 @@ struct Place {
 impl Cursor {
     pub(crate) fn new(database: Database) -> Result<Self> {
         ordered(database.engine())?;
-        Ok(Self { database, place: None })
+        Ok(Self { database, current: None })
     }
 
     /// Goes to the first record; says whether there is one.
@@ -60,41 +60,41 @@ impl Cursor {
     /// Goes to the next record.
     #[expect(clippy::should_implement_trait, reason = "it lends no records, and goes both ways")]
     pub fn next(&mut self) -> Result<bool> {
-        self.step(|place| Seek::After(&place.key, place.index))
+        self.step(|current| Seek::After(&current.key, current.index))
     }
 
     /// Goes to the previous record.
     pub fn prev(&mut self) -> Result<bool> {
-        self.step(|place| Seek::Before(&place.key, place.index))
+        self.step(|current| Seek::Before(&current.key, current.index))
     }
 
     /// The key it stands on.
     pub fn key(&self) -> Option<&[u8]> {
-        self.place.as_ref().map(|place| &place.key[..])
+        self.current.as_ref().map(|current| &current.key[..])
     }
 
     /// The value it stands on, as it was when the cursor came there.
     pub fn value(&self) -> Option<&[u8]> {
-        self.place.as_ref().map(|place| &place.value[..])
+        self.current.as_ref().map(|current| &current.value[..])
     }
 
     /// Stores a value where it stands; says whether it stands anywhere.
     pub fn put(&mut self, value: &[u8], how: CursorPut) -> Result<bool> {
         self.database.enter_to_write()?;
         check_value(value.len())?;
-        let Some(place) = &mut self.place else { return Ok(false) };
+        let Some(current) = &mut self.current else { return Ok(false) };
         let change = match how {
             CursorPut::Current => PlaceChange::Replace(value),
             CursorPut::Before => PlaceChange::InsertBefore(value),
             CursorPut::After => PlaceChange::InsertAfter(value),
         };
         let engine = ordered(self.database.engine())?;
-        if !engine.change_at(&place.key, place.index, change, self.database.wait())? {
-            self.place = None;
+        if !engine.change_at(&current.key, current.index, change, self.database.wait())? {
+            self.current = None;
             return Ok(false);
         }
-        place.index += usize::from(how == CursorPut::After);
-        place.value = value.to_vec();
+        current.index += usize::from(how == CursorPut::After);
+        current.value = value.to_vec();
         self.database.acknowledge()?;
         Ok(true)
     }
@@ -103,24 +103,24 @@ impl Cursor {
     /// anywhere.
     pub fn remove(&mut self) -> Result<bool> {
         self.database.enter_to_write()?;
-        let Some(place) = self.place.take() else { return Ok(false) };
+        let Some(current) = self.current.take() else { return Ok(false) };
         let engine = ordered(self.database.engine())?;
         let wait = self.database.wait();
-        if !engine.change_at(&place.key, place.index, PlaceChange::Remove, wait)? {
+        if !engine.change_at(&current.key, current.index, PlaceChange::Remove, wait)? {
             return Ok(false);
         }
         self.database.acknowledge()?;
-        match place.index.checked_sub(1) {
-            Some(previous) => self.seek(Seek::After(&place.key, previous))?,
-            None => self.seek(Seek::AtOrAfter(&place.key))?,
+        match current.index.checked_sub(1) {
+            Some(previous) => self.seek(Seek::After(&current.key, previous))?,
+            None => self.seek(Seek::AtOrAfter(&current.key))?,
         };
         Ok(true)
     }
 
-    fn step(&mut self, seek: impl FnOnce(&Place) -> Seek<'_>) -> Result<bool> {
+    fn step(&mut self, seek: impl FnOnce(&Current) -> Seek<'_>) -> Result<bool> {
         self.database.enter()?;
-        match self.place.take() {
-            Some(place) => self.seek(seek(&place)),
+        match self.current.take() {
+            Some(current) => self.seek(seek(&current)),
             None => Ok(false),
         }
     }
@@ -131,9 +131,9 @@ impl Cursor {
         let engine = ordered(self.database.engine())?;
         engine.seek(seek, self.database.wait(), &mut |entry, index| {
             let (key, value) = (entry.key.to_vec(), entry.value.to_vec());
-            found = Some(Place { key, index, value });
+            found = Some(Current { key, index, value });
         })?;
-        self.place = found;
-        Ok(self.place.is_some())
+        self.current = found;
+        Ok(self.current.is_some())
     }
 }

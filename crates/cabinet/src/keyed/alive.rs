@@ -12,7 +12,7 @@
 use super::{Index, KeyedEngine, Run, Seen, ShardIndex as _};
 use crate::Result;
 use crate::log::record::{ALIGNMENT, Kind};
-use crate::log::{Location, Next, Reader, Segment};
+use crate::log::{Location, ReadOutcome, Reader, Segment};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -159,12 +159,12 @@ impl<I: Index> KeyedEngine<I> {
                 }
                 Ok(())
             })?;
-            let is_at_end = next != Next::Record;
+            let is_at_end = next != ReadOutcome::Record;
             if lookups.len() > LOOKUPS_MAX || !spend(reader.offset() - before) {
                 return Ok(None);
             }
             if is_at_end {
-                let covered = if next == Next::End { u64::MAX } else { before };
+                let covered = if next == ReadOutcome::End { u64::MAX } else { before };
                 lookups.sort_unstable();
                 lookups.dedup();
                 let covered = usize::try_from(covered).unwrap_or(usize::MAX);

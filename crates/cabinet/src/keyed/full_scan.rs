@@ -24,8 +24,8 @@ use super::scans::{ITERATION_NAMES_MAX, Progress, Registered};
 use super::{Index, IndexKey, KeyedEngine, ShardIndex, Stretch, Tag, find_location, visit_record};
 use crate::log::record::{ALIGNMENT, Kind, Record};
 use crate::log::{
-    Check, Location, Lsn, Next, PausedReader, RECORD_BATCH_BYTES, Reader, RecordBatch, Segment,
-    Segments,
+    Check, Location, Lsn, PausedReader, RECORD_BATCH_BYTES, ReadOutcome, Reader, RecordBatch,
+    Segment, Segments,
 };
 use crate::{FullScan, RecordRef, Result, Wait};
 use std::sync::Arc;
@@ -285,7 +285,7 @@ impl<I: Index> Cursor<'_, I> {
                 are_all_live &= self.show_batch(&segment, batch, visitor)?;
                 looked_at += self.show_puts(&mut reader, visitor)?;
             }
-            let stand = reader.stand();
+            let scan_position = reader.scan_position();
             let next = reader.next(&mut |offset, record, bytes| {
                 if offset < skipped_to {
                     are_all_live = false;
@@ -320,22 +320,22 @@ impl<I: Index> Cursor<'_, I> {
                 }
             })?;
             if is_cut {
-                reader.go_back(stand);
+                reader.go_back(scan_position);
             }
-            if next != Next::Record || looked_at >= STEP_RECORDS || reader.offset() >= upto {
+            if next != ReadOutcome::Record || looked_at >= STEP_RECORDS || reader.offset() >= upto {
                 break next;
             }
         };
         are_all_live &= self.show_batch(&segment, batch, visitor)?;
         Ok(match next {
-            Next::Record => Stage::Within(Reading { reader, are_all_live }),
-            Next::End => {
+            ReadOutcome::Record => Stage::Within(Reading { reader, are_all_live }),
+            ReadOutcome::End => {
                 if are_all_live && segment.is_sealed() && reader.offset() >= segment.bytes() {
                     segment.all_live.find_all();
                 }
                 Stage::Before(segment.number + 1)
             }
-            Next::NoRecord(offset) => {
+            ReadOutcome::NoRecord(offset) => {
                 let offset = usize::try_from(offset).unwrap_or(usize::MAX);
                 Stage::Damaged(self.entries_of(&segment, offset))
             }

@@ -58,8 +58,8 @@ pub(crate) use record_batch::{RECORD_BATCH_BYTES, RecordBatch};
 pub(crate) use segments::AllLive;
 pub use segments::LargeValue;
 pub(crate) use segments::{
-    Check, Faults, Gap, Location, Lsn, Next, PausedReader, Place, Reader, Segment, Segments,
-    peek_record, with_record, with_record_of,
+    Check, Faults, Gap, Location, Lsn, PausedReader, ReadOutcome, Reader, Segment, SegmentOffset,
+    Segments, peek_record, with_record, with_record_of,
 };
 pub(crate) use space::{
     LARGE_CHANGE_BYTES, Pressure, Relocate, SHORT_SEGMENTS_MAX, Usage, is_short,

@@ -75,7 +75,7 @@ pub(crate) struct Scanner {
 
 /// Position of a scan that goes on later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stand {
+pub(crate) struct ScanPosition {
     /// Offset of the next record.
     pub(crate) offset: u64,
     /// Offset of the end of the block that it is in.
@@ -102,14 +102,19 @@ impl Scanner {
     }
 
     /// Goes on from where a scan of the same file stood, and reads little at a time.
-    pub(crate) fn resumed(file: Arc<dyn File>, salt: u32, stand: Stand, end: u64) -> Self {
-        let (block_end, chunk_bytes) = (stand.block_end, SHORT_CHUNK_BYTES);
-        Self { block_end, chunk_bytes, ..Self::new(file, salt, stand.offset, end) }
+    pub(crate) fn resumed(
+        file: Arc<dyn File>,
+        salt: u32,
+        scan_position: ScanPosition,
+        end: u64,
+    ) -> Self {
+        let (block_end, chunk_bytes) = (scan_position.block_end, SHORT_CHUNK_BYTES);
+        Self { block_end, chunk_bytes, ..Self::new(file, salt, scan_position.offset, end) }
     }
 
     /// Returns where it stands. It can go on from there unless it has stopped at damage.
-    pub(crate) fn stand(&self) -> Stand {
-        Stand { offset: self.next, block_end: self.block_end }
+    pub(crate) fn scan_position(&self) -> ScanPosition {
+        ScanPosition { offset: self.next, block_end: self.block_end }
     }
 
     /// Whether the disk could not read a part of what was scanned.
@@ -335,8 +340,8 @@ impl Scanner {
     }
 
     /// Goes back to where it stood before.
-    pub(crate) fn go_back_to(&mut self, stand: Stand) {
-        self.go_back(stand.offset, stand.block_end);
+    pub(crate) fn go_back_to(&mut self, scan_position: ScanPosition) {
+        self.go_back(scan_position.offset, scan_position.block_end);
     }
 
     /// From here on: the next place where a record begins, if there is one. Reading there is

@@ -10,7 +10,7 @@
 use super::redo::Operation;
 use crate::log::holes::Fate;
 use crate::log::segments::segment_path;
-use crate::log::{Place, Recovery};
+use crate::log::{Recovery, SegmentOffset};
 use crate::{Error, Result};
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
@@ -19,9 +19,9 @@ use std::path::Path;
 #[derive(Default)]
 pub(super) struct Losses {
     /// Places at which something is lost that had been promised, in order.
-    pub(super) damages: Vec<Place>,
+    pub(super) damages: Vec<SegmentOffset>,
     /// First place at which something is lost that went with the power.
-    pub(super) power_from: Option<Place>,
+    pub(super) power_from: Option<SegmentOffset>,
 }
 
 impl Losses {
@@ -79,7 +79,7 @@ impl<'l> Admission<'l> {
     }
 
     /// The next change is at this place.
-    pub(super) fn come_to(&mut self, place: Place) {
+    pub(super) fn come_to(&mut self, place: SegmentOffset) {
         let damages = &self.losses.damages;
         while damages.get(self.passed).is_some_and(|damage| *damage <= place) {
             self.passed += 1;
@@ -119,7 +119,7 @@ impl<'l> Admission<'l> {
 mod tests {
     use super::*;
 
-    fn losses(damages: &[Place]) -> Losses {
+    fn losses(damages: &[SegmentOffset]) -> Losses {
         Losses { damages: damages.to_vec(), power_from: None }
     }
 

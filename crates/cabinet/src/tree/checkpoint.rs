@@ -33,7 +33,7 @@ use super::directory::Directory;
 use super::leaf::{Home, State};
 use crate::limits::KEY_BYTES_MAX;
 use crate::log::checkpoint::Checkpoint;
-use crate::log::{Check, Location, Place, SHORT_SEGMENTS_MAX, is_short, with_record};
+use crate::log::{Check, Location, SHORT_SEGMENTS_MAX, SegmentOffset, is_short, with_record};
 use crate::{Error, LogPosition, Result, Wait};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
@@ -134,7 +134,7 @@ pub(super) fn unpack(block: &[u64]) -> Option<Vec<Line>> {
 }
 
 /// The places of the pages that a checkpoint lists.
-pub(crate) fn listed_pages(checkpoint: Option<Checkpoint>) -> Result<Vec<Place>> {
+pub(crate) fn listed_pages(checkpoint: Option<Checkpoint>) -> Result<Vec<SegmentOffset>> {
     let mut pages = Vec::new();
     let Some(mut checkpoint) = checkpoint else { return Ok(pages) };
     let numbers: HashMap<usize, u64> =

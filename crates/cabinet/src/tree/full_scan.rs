@@ -54,7 +54,7 @@ pub(super) struct PageScan<'e> {
     shared: &'e Shared,
     ranges: Ranges,
     /// The pages of all ranges, in the order of the scan.
-    pages: Vec<Place>,
+    pages: Vec<RangePage>,
     next: usize,
     /// Pages that are being shown, and those after them, which are on their way. Each with the
     /// number of the first page behind them.
@@ -65,7 +65,7 @@ pub(super) struct PageScan<'e> {
 
 /// The page of a range.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct RangePage {
     /// LSN of its record in the log, [`Lsn::default`] if it is in memory.
     lsn: Lsn,
     /// Number of the range.
@@ -131,7 +131,7 @@ impl Shared {
                 // More ranges than there are numbers for would take more memory than there is.
                 let Ok(range) = u32::try_from(ranges.ends.len()) else { break };
                 ranges.push(lower.as_deref().unwrap_or_default());
-                pages.push(Place { lsn, range, bytes });
+                pages.push(RangePage { lsn, range, bytes });
             }
             next = leaves.next.map(Some);
         }
@@ -246,7 +246,7 @@ impl PageScan<'_> {
         self.shown.clear();
         let mut bytes = 0;
         while bytes < STEP_BYTES
-            && let Some(Place { range, .. }) = self.pages.get(self.next).copied()
+            && let Some(RangePage { range, .. }) = self.pages.get(self.next).copied()
         {
             while self.groups.front().is_some_and(|(end, _)| *end <= self.next) {
                 self.shown.extend(self.groups.pop_front().map(|(_, read_ahead)| read_ahead));

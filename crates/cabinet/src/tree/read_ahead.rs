@@ -42,11 +42,11 @@ pub(super) fn joined(parts: impl Iterator<Item = Part>) -> Vec<Part> {
 }
 
 /// Number of a segment, and that of a page of its file.
-type Place = (u64, u64);
+type PageNumber = (u64, u64);
 
 /// Pages that scans have brought into memory, and how many of them want each.
 #[derive(Default)]
-pub(super) struct Brought(Mutex<HashMap<Place, u32>>);
+pub(super) struct Brought(Mutex<HashMap<PageNumber, u32>>);
 
 impl Brought {
     /// Notes that a scan wants pages of a segment from a first one on, of which these are in

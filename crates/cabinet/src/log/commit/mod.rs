@@ -9,7 +9,7 @@
 
 mod sync;
 
-use super::segments::{Place, Segment};
+use super::segments::{Segment, SegmentOffset};
 use super::stats::Timed;
 use crate::DurableListener;
 use crate::sync::Mutex;
@@ -36,7 +36,7 @@ pub(crate) struct Commit {
     listeners: Mutex<Vec<DurableListener>>,
     /// Held while files are being synced. Holds the place up to which everything was synced last,
     /// and which no mark tells of yet.
-    syncing: Mutex<Option<Place>>,
+    syncing: Mutex<Option<SegmentOffset>>,
     /// Sealed segments that were not synced yet, oldest first.
     unsynced: Mutex<Vec<Arc<Segment>>>,
     syncs: Timed,

@@ -2,7 +2,7 @@
 
 use super::super::segments::{Segment, SegmentSet};
 use super::super::{Log, error_at};
-use super::{Commit, Place};
+use super::{Commit, SegmentOffset};
 use crate::sync::MutexGuard;
 use crate::{Durability, LogPosition, Result};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Instant;
 pub(in crate::log) struct Syncing<'c> {
     commit: &'c Commit,
     /// See [`Commit::syncing`].
-    unmarked: MutexGuard<'c, Option<Place>>,
+    unmarked: MutexGuard<'c, Option<SegmentOffset>>,
 }
 
 impl Commit {

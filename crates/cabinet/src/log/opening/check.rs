@@ -7,7 +7,7 @@ use crate::log::checkpoint::{self, Checkpoint};
 use crate::log::manifest::{self, EngineParameters};
 use crate::log::record::Record;
 use crate::log::scan::{ScanError, UNWRITTEN};
-use crate::log::segments::{Place, SEGMENT_HEADER_BYTES};
+use crate::log::segments::{SEGMENT_HEADER_BYTES, SegmentOffset};
 use crate::log::{DatabaseId, error_at};
 use crate::{Damage, Error, Result};
 use std::io;
@@ -16,7 +16,7 @@ use std::path::Path;
 const LOCK: &str = "lock";
 
 /// Callback for each record that can be read, in the order of the log; gets its place.
-pub(crate) type VisitRecord<'v> = dyn FnMut(Place, &Record<'_>) -> Result<()> + 'v;
+pub(crate) type VisitRecord<'v> = dyn FnMut(SegmentOffset, &Record<'_>) -> Result<()> + 'v;
 
 /// Counts of a walk through a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,7 +138,7 @@ impl<'s> Files<'s> {
 
     /// Takes it that the log had been synced behind a record at this place, which the checkpoint
     /// lists.
-    pub(crate) fn note_listed(&mut self, place: Place) {
+    pub(crate) fn note_listed(&mut self, place: SegmentOffset) {
         self.promise.prove((place.0, place.1 + 1));
     }
 

@@ -7,7 +7,8 @@
 //! | | promised | not promised |
 //! |---|---|---|
 //! | in an append block of the last segment | damage | the block was not filled: nothing is lost |
-//! | at the end of the last segment | damage | a torn tail: it was never acknowledged; or nothing was written |
+//! | at the end of the last segment | damage | a torn tail: it was never acknowledged; or nothing
+//! was written |
 //! | elsewhere | damage | loss of what no power failure spares |
 //!
 //! Behind damage the walk goes on with the next record. Behind what was lost with the power the
@@ -18,7 +19,7 @@ use crate::io::{File, can_write_part, read_around};
 use crate::log::manifest::{Contents, State};
 use crate::log::record::Record;
 use crate::log::scan::{CUT, ScanError, Scanner, Stop, UNREADABLE, UNWRITTEN, Visit};
-use crate::log::segments::{MARGIN_BYTES, Place, SEGMENT_HEADER_BYTES};
+use crate::log::segments::{MARGIN_BYTES, SEGMENT_HEADER_BYTES, SegmentOffset};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -84,19 +85,23 @@ impl Extent {
 pub(crate) enum Promise {
     /// It closed the database: everything up to `end`. Records after it were appended after another
     /// opening, whose note was lost with the power.
-    Closed { end: Place, proven: Place },
+    Closed { end: SegmentOffset, proven: SegmentOffset },
     /// It was killed: everything, since the system has it; only what was being appended may be
     /// torn.
-    Killed { proven: Place, has_margin: bool },
+    Killed { proven: SegmentOffset, has_margin: bool },
     /// The power went: what had been synced. Segments up to `through` were, whole.
-    PowerLost { through: u64, proven: Place },
+    PowerLost { through: u64, proven: SegmentOffset },
     /// Its manifest was of the first format: as `PowerLost`, but sealed segments are taken for
     /// whole.
-    Unknown { proven: Place },
+    Unknown { proven: SegmentOffset },
 }
 
 impl Promise {
-    pub(super) fn new(contents: &Contents, boot: Option<[u8; 16]>, checkpoint: Place) -> Self {
+    pub(super) fn new(
+        contents: &Contents,
+        boot: Option<[u8; 16]>,
+        checkpoint: SegmentOffset,
+    ) -> Self {
         let proven = checkpoint;
         match contents.state {
             State::Closed { number, offset } => Self::Closed { end: (number, offset), proven },
@@ -109,7 +114,7 @@ impl Promise {
     }
 
     /// Notes that the log had been synced up to this place.
-    pub(super) fn prove(&mut self, place: Place) {
+    pub(super) fn prove(&mut self, place: SegmentOffset) {
         match self {
             Self::Closed { proven, .. }
             | Self::Killed { proven, .. }
@@ -125,7 +130,7 @@ impl Promise {
 
     /// Whether what was at this place had been promised. Records that follow prove that, while the
     /// system lived, it had been written.
-    pub(super) fn covers(&self, place: Place, is_followed: bool, is_last: bool) -> bool {
+    pub(super) fn covers(&self, place: SegmentOffset, is_followed: bool, is_last: bool) -> bool {
         match *self {
             Self::Closed { end, proven } => place < end.max(proven),
             Self::Killed { proven, .. } => is_followed || place < proven,
@@ -333,7 +338,12 @@ fn ends_with_margin(file: &dyn File, length: u64) -> io::Result<bool> {
 }
 
 /// The greatest place that sync marks between these offsets of a segment tell of.
-pub(super) fn marked(file: &Arc<dyn File>, salt: u32, start: u64, end: u64) -> io::Result<Place> {
+pub(super) fn marked(
+    file: &Arc<dyn File>,
+    salt: u32,
+    start: u64,
+    end: u64,
+) -> io::Result<SegmentOffset> {
     let mut scanner = Scanner::new(Arc::clone(file), salt, start, end);
     loop {
         match scanner.next(&mut |_, _: &Record<'_>, _| Ok(())) {

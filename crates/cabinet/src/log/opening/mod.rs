@@ -25,7 +25,7 @@ pub(super) use kept_aside::DAMAGED_INFIX;
 use super::checkpoint::{self, Checkpoint};
 use super::record::Record;
 use super::scan::ScanError;
-use super::segments::{Faults, Location, Place, Segment, Segments, segment_number};
+use super::segments::{Faults, Location, Segment, SegmentOffset, Segments, segment_number};
 use super::{DatabaseId, EngineParameters, Settings, error_at, manifest};
 use crate::io::{File, Storage, directory_of};
 use crate::{Damage, Error, Result, compress};
@@ -64,7 +64,7 @@ pub(crate) struct Recovery {
     /// Numbers of segments that hold pages of leaves and no change, as the segments after them say.
     without_changes: BTreeSet<u64>,
     /// Behind the last record that the checkpoint lists, of those that were noted.
-    listed_end: Place,
+    listed_end: SegmentOffset,
     /// Holes that the replay has met where records should be, in the order of the log.
     pub(crate) holes: Vec<Hole>,
     damages: Vec<Damage>,
@@ -194,7 +194,7 @@ impl Recovery {
 
     /// Notes that the checkpoint lists a record at this place: it was on the disk before the list
     /// was.
-    pub(crate) fn note_listed(&mut self, place: Place) {
+    pub(crate) fn note_listed(&mut self, place: SegmentOffset) {
         let end = (place.0, place.1 + 1);
         self.promise.prove(end);
         self.listed_end = self.listed_end.max(end);
@@ -273,7 +273,7 @@ impl Recovery {
 
     /// Places behind the checkpoint's position of which an earlier opening has kept aside what was
     /// there, and did not come to its end: what they held may be missed by what follows.
-    pub(crate) fn kept_aside(&self) -> Result<Vec<(Place, Fate)>> {
+    pub(crate) fn kept_aside(&self) -> Result<Vec<(SegmentOffset, Fate)>> {
         let failed = |error| error_at("list", &self.directory, error);
         let names = self.storage.list(&self.directory).map_err(failed)?;
         // Segments that were removed or cleared since are none of the log's any more.
@@ -300,7 +300,7 @@ impl Recovery {
 
     /// Returns where segments with changes are missing from the checkpoint's position on, and what
     /// became of what they held from there on.
-    pub(crate) fn missing(&self) -> impl Iterator<Item = (Place, Fate)> {
+    pub(crate) fn missing(&self) -> impl Iterator<Item = (SegmentOffset, Fate)> {
         let (first, first_offset) = self.replay_from;
         let missing = self
             .segments

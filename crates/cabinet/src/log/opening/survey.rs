@@ -16,7 +16,7 @@ use crate::io::{File, Open, Storage, is_unreadable};
 use crate::log::manifest::{Contents, State};
 use crate::log::scan::Scanner;
 use crate::log::segments::{
-    HeaderFound, Place, SEGMENT_HEADER_BYTES, SegmentHeader, read_header, segment_number,
+    HeaderFound, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentOffset, read_header, segment_number,
     segment_path,
 };
 use crate::log::{DatabaseId, error_at};
@@ -394,6 +394,6 @@ pub(super) fn give_right_names(
 }
 
 /// The place that a checkpoint is of, for a promise.
-pub(super) fn place_of(checkpoint: Option<&crate::log::checkpoint::Checkpoint>) -> Place {
+pub(super) fn place_of(checkpoint: Option<&crate::log::checkpoint::Checkpoint>) -> SegmentOffset {
     checkpoint.map_or((0, 0), |one| (one.replay_segment, one.replay_offset))
 }

@@ -94,4 +94,4 @@ impl Lsn {
 }
 
 /// A place of the log: number of a segment and byte offset in it.
-pub(crate) type Place = (u64, u64);
+pub(crate) type SegmentOffset = (u64, u64);

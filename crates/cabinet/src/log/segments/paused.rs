@@ -3,7 +3,7 @@
 
 use super::segment::Segment;
 use crate::io::page_bytes;
-use crate::log::scan::Stand;
+use crate::log::scan::ScanPosition;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
@@ -16,7 +16,7 @@ const ANNOUNCED_BYTES: u64 = 256 << 10;
 /// Position of a reader that goes on later, and the pages it has asked for. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct PausedReader {
-    pub(super) stand: Stand,
+    pub(super) scan_position: ScanPosition,
     pub(super) trail: Trail,
 }
 

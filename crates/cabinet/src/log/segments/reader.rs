@@ -6,7 +6,7 @@ use super::paused::{PausedReader, Trail};
 use super::segment::Segment;
 use crate::Result;
 use crate::log::error_at;
-use crate::log::scan::{Puts, ScanError, Scanner, Stand, Visit};
+use crate::log::scan::{Puts, ScanError, ScanPosition, Scanner, Visit};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,7 +21,7 @@ const KEPT_BYTES: u64 = 2 << 20;
 
 /// Outcome of [`Reader::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum ReadOutcome {
     /// A record, or a batch of them.
     Record,
     /// The end.
@@ -68,8 +68,8 @@ impl Reader {
         paused: PausedReader,
         end: u64,
     ) -> Self {
-        let PausedReader { stand, trail } = paused;
-        let scanner = Scanner::resumed(Arc::clone(&segment.file), salt, stand, end);
+        let PausedReader { scan_position, trail } = paused;
+        let scanner = Scanner::resumed(Arc::clone(&segment.file), salt, scan_position, end);
         let trail = Some(trail);
         Self { segment, scanner, cold: None, trail, announced: u64::MAX, is_at_zeros: false }
     }
@@ -77,10 +77,10 @@ impl Reader {
     /// Returns what it goes on with later, which holds no file. Records that were passed do not
     /// stay in the page cache unless they were there before.
     pub(crate) fn pause(self) -> PausedReader {
-        let stand = self.scanner.stand();
+        let scan_position = self.scanner.scan_position();
         let mut trail = self.trail.unwrap_or_default();
-        trail.forget(&self.segment, stand.offset);
-        PausedReader { stand, trail }
+        trail.forget(&self.segment, scan_position.offset);
+        PausedReader { scan_position, trail }
     }
 
     pub(crate) fn segment(&self) -> &Arc<Segment> {
@@ -93,13 +93,13 @@ impl Reader {
     }
 
     /// Returns where it stands.
-    pub(crate) fn stand(&self) -> Stand {
-        self.scanner.stand()
+    pub(crate) fn scan_position(&self) -> ScanPosition {
+        self.scanner.scan_position()
     }
 
     /// Goes back to where it stood before the last record, or batch.
-    pub(crate) fn go_back(&mut self, stand: Stand) {
-        self.scanner.go_back_to(stand);
+    pub(crate) fn go_back(&mut self, scan_position: ScanPosition) {
+        self.scanner.go_back_to(scan_position);
     }
 
     /// After a place without a record: goes on to the next record, if there is one.
@@ -124,7 +124,7 @@ impl Reader {
     }
 
     /// Shows the next record to `visit`, or the records of a batch.
-    pub(crate) fn next(&mut self, visit: &mut Visit<'_>) -> Result<Next> {
+    pub(crate) fn next(&mut self, visit: &mut Visit<'_>) -> Result<ReadOutcome> {
         let offset = self.scanner.offset();
         if self.announced < offset + AHEAD_BYTES - ANNOUNCED_BYTES {
             let from = self.announced.max(offset);
@@ -135,18 +135,18 @@ impl Reader {
             trail.announce(&self.segment, offset);
         }
         let next = match self.scanner.next(visit) {
-            Ok(Ok(true)) => Next::Record,
-            Ok(Ok(false)) => Next::End,
+            Ok(Ok(true)) => ReadOutcome::Record,
+            Ok(Ok(false)) => ReadOutcome::End,
             Ok(Err(stop)) => {
                 self.is_at_zeros = stop.what.is_none() && stop.block_end.is_none();
-                Next::NoRecord(stop.offset)
+                ReadOutcome::NoRecord(stop.offset)
             }
             Err(ScanError::Read(error)) => {
                 return Err(error_at("read", &self.segment.path, error));
             }
             Err(ScanError::Visit(error)) => return Err(error),
         };
-        if let Some(trail) = self.trail.as_mut().filter(|_| next != Next::Record) {
+        if let Some(trail) = self.trail.as_mut().filter(|_| next != ReadOutcome::Record) {
             trail.forget(&self.segment, u64::MAX);
         }
         if let Some(cold) = &mut self.cold {

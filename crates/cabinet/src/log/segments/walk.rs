@@ -1,6 +1,6 @@
 //! Reading the records of a log that is in use, in their order.
 
-use super::{Location, Lsn, Next, Reader, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, Segment};
+use super::{Location, Lsn, ReadOutcome, Reader, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, Segment};
 use crate::log::Log;
 use crate::log::record::{ALIGNMENT, Record};
 use crate::{Damage, Result};
@@ -76,15 +76,15 @@ impl Log {
                     Ok(())
                 })?;
                 match next {
-                    Next::Record => {}
-                    Next::End => {
+                    ReadOutcome::Record => {}
+                    ReadOutcome::End => {
                         let length = contents.segments.get(&segment.number).copied();
                         if !is_last && length.is_some_and(|length| length > end) {
                             skip_from(end, "the file was cut");
                         }
                         break;
                     }
-                    Next::NoRecord(offset) => {
+                    ReadOutcome::NoRecord(offset) => {
                         let is_followed = reader.find_next()?;
                         if is_followed || !reader.has_stopped_at_zeros() {
                             skip_from(offset, "records cannot be read");

@@ -25,7 +25,7 @@ pub(super) use rotate::Sealed;
 
 use super::maintenance::Signals;
 use super::record::{Kind, Prepared};
-use super::segments::{Location, MARGIN_BYTES, Place, SEGMENT_BYTES_MAX, Segment};
+use super::segments::{Location, MARGIN_BYTES, SEGMENT_BYTES_MAX, Segment, SegmentOffset};
 use super::space::LARGE_CHANGE_BYTES;
 use crate::io::Appender;
 use crate::sync::{Mutex, MutexGuard};
@@ -57,7 +57,7 @@ pub(super) struct Tail {
 pub(super) struct End {
     pub(super) position: LogPosition,
     /// Number of the active segment, and the offset in it.
-    pub(super) place: Place,
+    pub(super) place: SegmentOffset,
     pub(super) next_sequence: u64,
 }
 
@@ -200,7 +200,7 @@ impl Writer {
     }
 
     /// Appends a sync mark if there is room for it. Returns whether there was.
-    pub(super) fn append_mark(&self, tail: &mut Tail, (number, offset): Place) -> bool {
+    pub(super) fn append_mark(&self, tail: &mut Tail, (number, offset): SegmentOffset) -> bool {
         let mut value = [0; 16];
         value[..8].copy_from_slice(&number.to_le_bytes());
         value[8..].copy_from_slice(&offset.to_le_bytes());

@@ -76,8 +76,8 @@ pub enum Error {
         max: usize,
     },
     /// A batch or transaction holds more than [`crate::limits::BATCH_BYTES_MAX`], or takes more
-    /// of a log than [`crate::limits::BATCH_LOG_BYTES_MAX`]; or a row of a table has more entries
-    /// in its indices than [`crate::limits::ROW_ENTRIES_BYTES_MAX`].
+    /// of a log than [`crate::limits::BATCH_LOG_BYTES_MAX`]; or a row of a table has more postings
+    /// in its indices than [`crate::limits::ROW_POSTINGS_BYTES_MAX`].
     #[error("batch of {bytes} bytes is over the limit of {max}")]
     BatchTooLong {
         /// Bytes it would take.

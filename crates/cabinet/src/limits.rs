@@ -43,9 +43,9 @@ pub const INDEXED_TOKENS_MAX: usize = 16 * 1024;
 /// Characters of a text that a q-gram index holds. Rows with more are read.
 pub const INDEXED_CHARACTERS_MAX: usize = 64 * 1024;
 
-/// Bytes of keys and values of the entries that one row has in all indices of a table together. A
+/// Bytes of keys and values of the postings that one row has in all indices of a table together. A
 /// row with more is refused.
-pub const ROW_ENTRIES_BYTES_MAX: usize = 32 << 20;
+pub const ROW_POSTINGS_BYTES_MAX: usize = 32 << 20;
 
 /// Snippets that are cut out of one value of a table, however long each is.
 pub const SNIPPETS_MAX: usize = 1024;

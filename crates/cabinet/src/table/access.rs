@@ -1,15 +1,15 @@
-//! Which entries of an index answer a condition.
+//! Which postings of an index answer a condition.
 
 use super::condition::{Condition, Operator};
 use super::cursor::{KeyRange, count_up_to};
-use super::entries::View;
 use super::expression::Expression;
+use super::formula::{Formula, Term};
 use super::index::{Index, decimal_prefix, gram, lexical, token};
 use super::keys;
 use super::matcher::{bounds, phrases};
 use super::normalise::normalise;
 use super::number::Number;
-use super::postings::{Formula, Term};
+use super::postings::View;
 use super::tokens::{before_nul, of_numbers, of_text};
 use crate::Result;
 use crate::column_index::IndexKind;
@@ -17,7 +17,7 @@ use crate::limits::INDEXED_VALUE_BYTES_MAX;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A condition as entries of an index.
+/// A condition as postings of an index.
 pub(super) struct Access {
     /// Which of the query's conditions.
     pub(super) condition: usize,
@@ -33,19 +33,19 @@ pub(super) enum Route {
     Walk(Walk),
 }
 
-/// Entries of an index that is in the order of values.
+/// Postings of an index that is in the order of values.
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
     pub(super) index: Arc<Index>,
     /// In their order, and apart from each other.
     pub(super) ranges: Vec<KeyRange>,
-    /// Whether each entry is a row that is meant; one whose value was cut may not be.
+    /// Whether each posting is a row that is meant; one whose value was cut may not be.
     pub(super) is_exact: bool,
     pub(super) is_descending: bool,
 }
 
-/// An entry of a walk, taken apart.
-pub(super) struct WalkEntry<'a> {
+/// A posting of a walk, taken apart.
+pub(super) struct WalkedPosting<'a> {
     /// The value as it is encoded in the index.
     pub(super) value: &'a [u8],
     pub(super) primary: &'a [u8],
@@ -59,25 +59,25 @@ impl Walk {
         Self { index: Arc::clone(index), ranges, is_exact: true, is_descending }
     }
 
-    /// Takes the key of an entry apart; `None` for what does not parse.
-    pub(super) fn take_apart<'a>(&self, key: &'a [u8]) -> Option<WalkEntry<'a>> {
+    /// Takes the key of a posting apart; `None` for what does not parse.
+    pub(super) fn take_apart<'a>(&self, key: &'a [u8]) -> Option<WalkedPosting<'a>> {
         if self.index.is_rows() {
             let primary = key.get(1..)?;
-            return Some(WalkEntry { value: &[], primary, is_cut: false });
+            return Some(WalkedPosting { value: &[], primary, is_cut: false });
         }
-        let behind = keys::behind_entries(key)?;
+        let behind = keys::behind_postings(key)?;
         let len = match self.index.kind {
             IndexKind::Decimal => Number::encoded_len(behind)?,
             _ => keys::escaped_len(behind)?,
         };
         let (value, primary) = behind.split_at(len);
         let is_cut = self.index.kind == IndexKind::Lexical && keys::is_cut(value);
-        Some(WalkEntry { value, primary, is_cut })
+        Some(WalkedPosting { value, primary, is_cut })
     }
 }
 
 impl Access {
-    /// Estimates how many entries there are; where there are many, at least `max`.
+    /// Estimates how many postings there are; where there are many, at least `max`.
     pub(super) fn estimate(&self, view: View<'_>, max: u64) -> Result<u64> {
         match &self.route {
             Route::Postings(formula) => formula.estimate(view, max),

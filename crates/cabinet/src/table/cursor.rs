@@ -1,6 +1,6 @@
 //! Walks over a range of keys of the engine beneath, in bounded steps.
 
-use super::entries::View;
+use super::postings::View;
 use crate::{Error, Ordered, Result, ScanCursor, Seek, Wait, deadline};
 
 /// A range of keys, from `start` up to but not including `end`; an empty end is none.
@@ -108,7 +108,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A cursor whose records, other than entries, have empty values.
+    /// A cursor whose records, other than postings, have empty values.
     pub(super) fn of_keys(view: View<'a>, range: KeyRange) -> Self {
         Self { keys_only: true, ..Self::new(view, range) }
     }
@@ -162,7 +162,7 @@ impl<'a> Cursor<'a> {
             self.at = 0;
             self.found_in_step = 0;
             match (&position, self.view.engine.as_ordered()) {
-                (ScanCursor::Key(key), _) if self.view.has_entries_at(key) => {
+                (ScanCursor::Key(key), _) if self.view.has_postings_at(key) => {
                     deadline::check()?;
                     let next = self.view.step(key, &self.range, &mut self.step)?;
                     self.next = next.map(ScanCursor::Key);
@@ -221,7 +221,7 @@ impl<'a> Cursor<'a> {
 /// Counts the records of a range, but not many more than `max`.
 pub(super) fn count_up_to(view: View<'_>, range: &KeyRange, max: u64) -> Result<u64> {
     let mut count = 0;
-    if view.has_entries_at(&range.start) {
+    if view.has_postings_at(&range.start) {
         let mut next = Some(range.start.clone());
         let mut step = Step::default();
         while count < max
@@ -272,7 +272,7 @@ impl<'a> BackCursor<'a> {
         while self.left == 0 {
             let Some(end) = self.end.take() else { return Ok(None) };
             self.step.clear();
-            if self.view.has_entries_at(&self.range.start) {
+            if self.view.has_postings_at(&self.range.start) {
                 deadline::check()?;
                 self.end = self.view.step_back(&end, &self.range, &mut self.step)?;
             } else {

@@ -283,7 +283,7 @@ impl Maintenance for Table {
         if options.is_some()
             && let Some((_, max)) = self.engine.as_ordered().and_then(Ordered::owned_cap)
         {
-            self.entries.set_cap(max);
+            self.postings.set_cap(max);
             self.evict_for_writer(Wait::Block)?;
         }
         Ok(())

@@ -1,12 +1,12 @@
 //! The cap on the bytes of a table: over it go the rows that were neither read nor written lately.
 //!
 //! The tree beneath knows which rows these are ([`crate::Ordered::evict`]). Each is removed as by
-//! any other change, so its entries go with it, and a crash leaves a row with its entries or
+//! any other change, so its postings go with it, and a crash leaves a row with its postings or
 //! neither.
 //!
-//! Rows, blocks of entries and the table's notes count. A part of the cap is left for what a change
-//! does not free, or does not take, at once: the notes of rows whose entries are in memory, and the
-//! changes of these entries. Both are taken into blocks the earlier the lower the cap is.
+//! Rows, blocks of postings and the table's notes count. A part of the cap is left for what a
+//! change does not free, or does not take, at once: the notes of rows whose postings are in memory,
+//! and the changes of these postings. Both are taken into blocks the earlier the lower the cap is.
 //!
 //! A writer evicts before it takes a lock. The lock of the eviction comes before all others of the
 //! table but `building`.
@@ -17,10 +17,10 @@ use crate::engine::ordered::Eviction;
 use crate::tree::{bytes_kept, records_bytes_max};
 use crate::{Error, Ordered, Result, Version, Wait};
 
-/// Part of the cap that is left for changes of entries and their notes.
+/// Part of the cap that is left for changes of postings and their notes.
 const UNFLUSHED_OF_CAP: u64 = 8;
 
-/// The changes of entries in memory, and their notes, are taken into blocks from this part of the
+/// The changes of postings in memory, and their notes, are taken into blocks from this part of the
 /// cap on.
 pub(super) const BUDGET_OF_CAP: u64 = 32;
 
@@ -50,7 +50,7 @@ impl Table {
     /// Bytes by which there are more than `kept` makes of those that rows and blocks may take.
     fn excess_bytes(&self, ordered: &dyn Ordered, kept: impl Fn(u64) -> u64) -> u64 {
         let Some((bytes, max)) = ordered.owned_cap() else { return 0 };
-        let notes = self.entries.noted_bytes() as u64;
+        let notes = self.postings.noted_bytes() as u64;
         bytes.saturating_sub(notes).saturating_sub(kept(max - max / UNFLUSHED_OF_CAP))
     }
 
@@ -64,12 +64,12 @@ impl Table {
         })?;
         if is_tried && excess_bytes() > 0 {
             // There are few rows left, and blocks of those that were.
-            self.entries.flush()?;
+            self.postings.flush()?;
         }
         Ok(())
     }
 
-    /// Removes a row that still has this version. One that cannot be read, or whose entries cannot
+    /// Removes a row that still has this version. One that cannot be read, or whose postings cannot
     /// be removed, stays.
     fn evict_row(&self, primary: &[u8], version: Version) -> Result<bool> {
         let removed = self.change_within_cap(primary, Wait::Block, &mut |old| {

@@ -1,7 +1,7 @@
 //! The key spaces of a table in its one ordered engine, and keys within them
 //! (`docs/formats/table.md`).
 
-pub(super) use crate::table_keys::{ENTRIES, META, ROWS};
+pub(super) use crate::table_keys::{META, POSTINGS, ROWS};
 
 use crate::limits::INDEXED_VALUE_BYTES_MAX;
 
@@ -20,28 +20,28 @@ pub(super) fn row(primary: &[u8]) -> Vec<u8> {
     key
 }
 
-/// Second byte of the keys of entries of indices whose number takes four bytes of its own.
+/// Second byte of the keys of postings of indices whose number takes four bytes of its own.
 const LONG_NUMBER: u8 = 0xff;
 
-/// Returns the prefix of the keys of an index's entries. It is short, so that the bytes that tell
+/// Returns the prefix of the keys of an index's postings. It is short, so that the bytes that tell
 /// keys apart come early.
-pub(super) fn entries(index: u32) -> Vec<u8> {
+pub(super) fn postings(index: u32) -> Vec<u8> {
     match u8::try_from(index) {
-        Ok(number) if number < LONG_NUMBER => vec![ENTRIES, number],
-        _ => [&[ENTRIES, LONG_NUMBER], &index.to_be_bytes()[..]].concat(),
+        Ok(number) if number < LONG_NUMBER => vec![POSTINGS, number],
+        _ => [&[POSTINGS, LONG_NUMBER], &index.to_be_bytes()[..]].concat(),
     }
 }
 
-/// Returns that prefix of the key of an entry. `None` if the key is not that of an entry.
+/// Returns that prefix of the key of a posting. `None` if the key is not that of a posting.
 pub(super) fn index_of(key: &[u8]) -> Option<&[u8]> {
-    if *key.first()? != ENTRIES {
+    if *key.first()? != POSTINGS {
         return None;
     }
     key.get(..if *key.get(1)? == LONG_NUMBER { 6 } else { 2 })
 }
 
-/// Returns the part of an entry's key after that prefix. `None` if the key is too short.
-pub(super) fn behind_entries(key: &[u8]) -> Option<&[u8]> {
+/// Returns the part of a posting's key after that prefix. `None` if the key is too short.
+pub(super) fn behind_postings(key: &[u8]) -> Option<&[u8]> {
     key.get(if *key.get(1)? == LONG_NUMBER { 6 } else { 2 }..)
 }
 
@@ -154,19 +154,19 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_different_indices_lie_apart() {
+    fn postings_of_different_indices_lie_apart() {
         let numbers = [0, 1, 254, 255, 256, 65536, u32::MAX];
         for one in numbers {
-            let key = [entries(one), b"rest".to_vec()].concat();
-            assert_eq!(behind_entries(&key), Some(&b"rest"[..]));
-            assert_eq!(index_of(&key), Some(&entries(one)[..]));
+            let key = [postings(one), b"rest".to_vec()].concat();
+            assert_eq!(behind_postings(&key), Some(&b"rest"[..]));
+            assert_eq!(index_of(&key), Some(&postings(one)[..]));
             for other in numbers {
-                assert_eq!(entries(one).starts_with(&entries(other)), one == other);
+                assert_eq!(postings(one).starts_with(&postings(other)), one == other);
             }
         }
-        assert_eq!(behind_entries(b""), None);
-        assert_eq!(behind_entries(b"\x02"), None);
-        assert_eq!(behind_entries(b"\x02\xff\x01"), None);
+        assert_eq!(behind_postings(b""), None);
+        assert_eq!(behind_postings(b"\x02"), None);
+        assert_eq!(behind_postings(b"\x02\xff\x01"), None);
     }
 
     #[test]

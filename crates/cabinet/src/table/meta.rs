@@ -1,8 +1,8 @@
 //! Metadata of a table: records of a key space of their own
 //! (`docs/formats/table.md`).
 
-use super::entries::View;
 use super::index::Index;
+use super::postings::View;
 use super::{cursor, keys};
 use crate::column_index::IndexKind;
 use crate::table_keys::{LAYOUT, suspicion};
@@ -150,7 +150,7 @@ pub(super) fn remove_uid(batch: &mut Batch) {
     batch.remove(&key(UID, b""));
 }
 
-/// Indices, and numbers of those whose entries are to be removed.
+/// Indices, and numbers of those whose postings are to be removed.
 #[derive(Default)]
 pub(super) struct Definitions {
     pub(super) indices: Vec<Arc<Index>>,
@@ -202,7 +202,7 @@ pub(super) fn remove_index(batch: &mut Batch, column: &[u8]) {
     batch.remove(&key(INDEX, column));
 }
 
-/// Notes that the entries of an index are to be removed, in case nobody comes to do so.
+/// Notes that the postings of an index are to be removed, in case nobody comes to do so.
 pub(super) fn put_dropped(batch: &mut Batch, id: u32) {
     batch.put(&key(DROPPED, &id.to_be_bytes()), b"", Meta::NONE);
 }
@@ -211,7 +211,7 @@ pub(super) fn remove_dropped(batch: &mut Batch, id: u32) {
     batch.remove(&key(DROPPED, &id.to_be_bytes()));
 }
 
-/// Notes that an index has entries of values that are not in them whole.
+/// Notes that an index has postings of values that are not in them whole.
 pub(super) fn put_cut(batch: &mut Batch, id: u32) {
     batch.put(&key(CUT, &id.to_be_bytes()), b"", Meta::NONE);
 }

@@ -1,8 +1,8 @@
 //! The table database (`.tct`): rows of columns, indices over columns, queries.
 //!
-//! Rows and the entries of all indices are in one engine that keeps its keys in order: rows as
-//! records, entries in [`entries`], of which those of the latest changes are in memory. A row and
-//! its entries change together or not at all, whatever happens to the process.
+//! Rows and the postings of all indices are in one engine that keeps its keys in order: rows as
+//! records, postings in [`postings`], of which those of the latest changes are in memory. A row and
+//! its postings change together or not at all, whatever happens to the process.
 //! `docs/formats/table.md` draws the records, `docs/queries.md` says what queries mean and how they
 //! are answered.
 //!
@@ -11,17 +11,18 @@
 //! In the order in which they are taken: `building` (one index at a time is built or
 //! removed); that of eviction, where the table has a cap; `structure` (the list of indices: for
 //! reading by every change of a row, for writing for the moment in which the list changes); a
-//! stripe (changes of one row queue there); those of the entries; then those of the engine. A query
-//! holds none but, for reading, those of the indices it may walk, so that their entries stay.
+//! stripe (changes of one row queue there); those of the postings; then those of the engine. A
+//! query holds none but, for reading, those of the indices it may walk, so that their postings
+//! stay.
 
 mod accents;
 mod access;
 mod condition;
 mod cursor;
 mod engine;
-mod entries;
 mod evict;
 mod expression;
+mod formula;
 mod index;
 mod keys;
 mod kwic;
@@ -61,9 +62,9 @@ use crate::scan::step_until_break;
 use crate::{
     Durability, Engine, Error, Options, RecordRef, Result, ScanCursor, TreeDatabase, Wait,
 };
-use entries::{Entries, Flusher};
 use index::Index;
 use parking_lot::{Mutex, RwLock};
+use postings::{Flusher, PostingStore};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,7 +104,7 @@ const UIDS_SET_ASIDE: u64 = 1000;
 /// ```
 pub struct Table {
     engine: Arc<dyn Engine>,
-    entries: Arc<Entries>,
+    postings: Arc<PostingStore>,
     /// Flusher of a table that was opened by its path.
     flusher: Option<Flusher>,
     /// Indices, those not ready yet among them.
@@ -138,7 +139,7 @@ impl Table {
         let tree = TreeDatabase::open_table_in(storage, path, options, !options.read_only)?;
         let mut table = Self::of_engine(Arc::new(tree), options)?;
         if !options.read_only {
-            table.flusher = Some(Flusher::start(&table.entries)?);
+            table.flusher = Some(Flusher::start(&table.postings)?);
         }
         for index in options.indices.iter().filter(|_| !options.read_only) {
             match table.set_index(&index.column, IndexChange::SetNew(index.kind)) {
@@ -167,11 +168,11 @@ impl Table {
         let definitions = meta::read_definitions(&*engine)?;
         let is_suspect = meta::is_suspect(&*engine)?;
         if is_suspect {
-            recover::forget_entries(&*engine, is_read_only)?;
+            recover::forget_postings(&*engine, is_read_only)?;
         }
         if !is_read_only {
             for id in &definitions.dropped {
-                index::build::remove_entries(&*engine, *id)?;
+                index::build::remove_postings(&*engine, *id)?;
             }
         }
         let mut uid = meta::read_uid(&*engine)?;
@@ -187,9 +188,9 @@ impl Table {
         };
         let ids = definitions.indices.iter().map(|index| index.id);
         let last_id = ids.chain(definitions.dropped.iter().copied()).max().unwrap_or(0);
-        let entries = Arc::new(Entries::new(Arc::clone(&engine), options));
+        let postings = Arc::new(PostingStore::new(Arc::clone(&engine), options));
         let mut table = Self {
-            entries,
+            postings,
             flusher: None,
             structure: RwLock::new(definitions.indices),
             rows_index: Arc::new(Index::new(0, b"", IndexKind::Lexical, true)),
@@ -206,7 +207,7 @@ impl Table {
         };
         table.note_ready(&table.structure.read());
         let recovered =
-            if is_suspect { table.make_entries_anew() } else { table.recover_entries() };
+            if is_suspect { table.rebuild_postings() } else { table.recover_postings() };
         if let Err(error) = recovered {
             // Nothing is written of what was not understood.
             table.is_read_only = true;
@@ -215,13 +216,13 @@ impl Table {
         Ok(table)
     }
 
-    /// Makes the entries again that had not reached their blocks when the table was left.
-    fn recover_entries(&self) -> Result<()> {
+    /// Makes the postings again that had not reached their blocks when the table was left.
+    fn recover_postings(&self) -> Result<()> {
         let structure = self.structure.read();
-        self.entries.recover(|primary, before| {
+        self.postings.recover(|primary, before| {
             let now = self.stored(primary)?.map(|(row, _)| row);
-            let entries = |row| write::entries_of(&structure, primary, row);
-            Ok((entries(before), entries(now.as_deref())))
+            let postings = |row| write::postings_of(&structure, primary, row);
+            Ok((postings(before), postings(now.as_deref())))
         })
     }
 
@@ -433,7 +434,7 @@ impl Table {
         let mut batch = crate::Batch::new();
         meta::put_layout(&mut batch);
         structure.iter().for_each(|index| meta::put_index(&mut batch, index));
-        self.entries.clear(|| self.engine.maintenance().replace_all(&batch))?;
+        self.postings.clear(|| self.engine.maintenance().replace_all(&batch))?;
         for index in structure.iter() {
             index.has_cut_values.store(false, Ordering::Release);
         }
@@ -486,7 +487,7 @@ impl Drop for Table {
         }
         self.flusher = None;
         // Changes that are not flushed now are made again at the next opening.
-        if let Err(error) = self.entries.flush() {
+        if let Err(error) = self.postings.flush() {
             tracing::warn!("closing {}: {error}", self.engine.persistence().path().display());
         }
         // Numbers that are not noted now are counted then.

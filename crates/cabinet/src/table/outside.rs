@@ -1,9 +1,9 @@
-//! Parts of a table for a store that keeps rows and entries of indexes elsewhere, such as in a
+//! Parts of a table for a store that keeps rows and postings of indexes elsewhere, such as in a
 //! cluster: conditions that rows are tested for, the values under which an index has a row, and the
 //! ranges of values in which the rows of a condition are.
 //!
-//! Such a store keeps the order of bytes of indexed values, and finds entries by ranges. It tests
-//! each row that an entry leads to, so a range may have entries of rows that are not meant.
+//! Such a store keeps the order of bytes of indexed values, and finds postings by ranges. It tests
+//! each row that a posting leads to, so a range may have postings of rows that are not meant.
 
 pub use super::set::{ResultSets, SortKeyOf};
 pub use super::sort::{Sorted, Sorter, unnamed_file};
@@ -12,11 +12,11 @@ use super::access::{Access, Route};
 use super::condition::Condition;
 use super::cursor::KeyRange;
 use super::engine::changed_row;
-use super::entries::Changes;
+use super::formula::Formula;
 use super::index::{Index, gram};
 use super::keys;
 use super::matcher::{Matcher, all_accept};
-use super::postings::Formula;
+use super::postings::Changes;
 use super::{IndexKind, Row, RowView};
 use crate::Result;
 use std::sync::Arc;
@@ -89,10 +89,11 @@ pub fn indexed_values(
     limits: ValueLimits,
 ) -> Vec<Vec<u8>> {
     let index = Index::new(ID, column, kind, true);
-    let mut entries = Changes::default();
-    index.put_entries(b"", value, &mut entries);
+    let mut postings = Changes::default();
+    index.put_postings(b"", value, &mut postings);
     let skipped = index.prefix().len();
-    let mut values: Vec<Vec<u8>> = entries.iter().map(|(key, _)| key[skipped..].to_vec()).collect();
+    let mut values: Vec<Vec<u8>> =
+        postings.iter().map(|(key, _)| key[skipped..].to_vec()).collect();
     values.sort_unstable();
     values.dedup();
     let fitting = limits.fitting(&values);
@@ -164,7 +165,7 @@ impl Lookup {
     }
 }
 
-/// Returns alternative ranges, each of which has an entry of every row that a formula means.
+/// Returns alternative ranges, each of which has a posting of every row that a formula means.
 fn ways(formula: &Formula) -> Vec<Vec<KeyRange>> {
     match formula {
         Formula::Nothing => vec![Vec::new()],

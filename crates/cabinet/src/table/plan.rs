@@ -1,15 +1,15 @@
 //! How a query is answered: which index leads to the rows, and what is left to be tested and
 //! sorted.
 //!
-//! The index with the fewest entries for its condition leads; how many those are is counted, up to
+//! The index with the fewest postings for its condition leads; how many those are is counted, up to
 //! a bound. Lists in the order of primary keys are intersected with it. Conditions that no
 //! index answers are tested on the rows. If few results are wanted in the order of an indexed
 //! column, and the conditions leave many rows, that index is walked instead of sorting.
 
 use super::access::{Access, Route, Walk};
-use super::entries::View;
+use super::formula::Formula;
 use super::index::Index;
-use super::postings::Formula;
+use super::postings::View;
 use super::query::Query;
 use super::sort_order::SortOrder;
 use crate::Result;
@@ -17,8 +17,8 @@ use crate::column_index::IndexKind;
 use crate::limits::SORTED_PHRASES_MAX;
 use std::sync::Arc;
 
-/// Entries that are counted to see which index leads.
-const COUNTED_ENTRIES_MAX: u64 = 2048;
+/// Postings that are counted to see which index leads.
+const COUNTED_POSTINGS_MAX: u64 = 2048;
 
 /// An index is walked in its order if at most one in so many of the rows is wanted.
 const ROWS_PER_WANTED: u64 = 5;
@@ -72,9 +72,9 @@ impl Known<'_> {
         };
         if accesses.len() > 1 || (ordering.is_some() && !accesses.is_empty() && !is_settled) {
             let mut counted = Vec::with_capacity(accesses.len());
-            let mut least = COUNTED_ENTRIES_MAX;
+            let mut least = COUNTED_POSTINGS_MAX;
             for access in accesses {
-                let count = access.estimate(self.view, COUNTED_ENTRIES_MAX)?;
+                let count = access.estimate(self.view, COUNTED_POSTINGS_MAX)?;
                 least = least.min(count);
                 counted.push((count, access));
             }
@@ -131,7 +131,7 @@ impl Known<'_> {
         leader_count: Option<u64>,
     ) -> Option<Plan> {
         let order = query.order.as_ref()?;
-        let leads_to_few = leader_count.is_some_and(|count| count < COUNTED_ENTRIES_MAX);
+        let leads_to_few = leader_count.is_some_and(|count| count < COUNTED_POSTINGS_MAX);
         let few_are_wanted =
             query.wanted().is_some_and(|wanted| wanted.saturating_mul(ROWS_PER_WANTED) < self.rows);
         // A condition on the same column narrows the walk, and spares the sorting in any case.

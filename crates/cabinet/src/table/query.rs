@@ -76,8 +76,8 @@ pub struct Report {
     pub hint: String,
     /// How many rows were read to be tested or sorted.
     pub rows_read: u64,
-    /// How many entries of indices led to a row that was looked at or answered.
-    pub entries_read: u64,
+    /// How many postings of indices led to a row that was looked at or answered.
+    pub postings_read: u64,
 }
 
 /// How the results of several queries are put together. The numbers are Tokyo Cabinet's.

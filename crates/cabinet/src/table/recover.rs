@@ -1,8 +1,8 @@
 //! Opening a table with a lost part: what can be told is set right, and the rest is reported.
 //!
 //! Rows say everything. If changes of the tree beneath were lost to damage, rows that are left may
-//! have other entries than the blocks of the indices, so all blocks are removed and made again. The
-//! tree leaves a note for that, which stays until it is done.
+//! have other postings than the blocks of the indices, so all blocks are removed and made again.
+//! The tree leaves a note for that, which stays until it is done.
 
 use super::cursor::KeyRange;
 use super::index::build::remove_blocks;
@@ -74,22 +74,22 @@ pub(super) fn survey_rows(engine: &dyn Engine) -> Result<Survey> {
     Ok(survey)
 }
 
-/// Removes the entries of all indices, and what would have them brought up to date: it may be from
+/// Removes the postings of all indices, and what would have them brought up to date: it may be from
 /// before a loss that is later than the rows.
-pub(super) fn forget_entries(engine: &dyn Engine, is_read_only: bool) -> Result<()> {
+pub(super) fn forget_postings(engine: &dyn Engine, is_read_only: bool) -> Result<()> {
     if is_read_only {
         return Err(Error::ReadOnly(format!(
             "the indices of {} have to be made anew after damage: open it for writing once",
             engine.persistence().path().display()
         )));
     }
-    remove_blocks(engine, vec![keys::ENTRIES])?;
+    remove_blocks(engine, vec![keys::POSTINGS])?;
     remove_blocks(engine, meta::journal(b""))
 }
 
 impl Table {
-    /// Makes the entries of all indices again, of which there are none.
-    pub(super) fn make_entries_anew(&self) -> Result<()> {
+    /// Makes the postings of all indices again, of which there are none.
+    pub(super) fn rebuild_postings(&self) -> Result<()> {
         let structure = self.structure.read().clone();
         for index in structure {
             let column = String::from_utf8_lossy(&index.column).into_owned();
@@ -99,7 +99,7 @@ impl Table {
             );
             self.build(&index)?;
         }
-        self.entries.flush()?;
+        self.postings.flush()?;
         let last = self.uid.lock().last;
         self.set_uid_seed(last.saturating_add(UIDS_LEFT_OUT))?;
         meta::remove_suspicion(&*self.engine)
@@ -115,7 +115,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_suspect_table_gets_entries_that_agree_with_its_rows() {
+    fn a_suspect_table_gets_postings_that_agree_with_its_rows() {
         let options = Options::default();
         let engine = Arc::new(MemoryTree::new(&options));
         let table = Table::new(Arc::clone(&engine) as _, &options).unwrap();
@@ -126,7 +126,7 @@ mod tests {
         }
         let uid = table.generate_uid().unwrap();
         drop(table);
-        // Rows change, and their entries do not.
+        // Rows change, and their postings do not.
         for number in (0..500).step_by(3) {
             let key = keys::row(format!("{number}").as_bytes());
             let value = row(&format!("new {number}")).encode().unwrap();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_without_a_segment_of_its_changes_gets_entries_that_agree_with_its_rows() {
+    fn a_table_without_a_segment_of_its_changes_gets_postings_that_agree_with_its_rows() {
         let path = Path::new("casket.tct");
         let options = Options { segment_bytes: Some(64 << 10), ..Options::default() };
         let open = |storage: &FaultyStorage| {

@@ -3,12 +3,12 @@
 use super::Table;
 use super::access::Walk;
 use super::cursor::{BackCursor, Cursor, KeyRange};
-use super::entries::View;
+use super::formula::{Formula, Source};
 use super::index::Index;
 use super::keys;
 use super::matcher::{Matcher, all_accept};
 use super::plan::{Driver, Known, Plan};
-use super::postings::{Formula, Source};
+use super::postings::View;
 use super::query::{Query, Report};
 use super::row::RowView;
 use super::sort::Sorter;
@@ -46,14 +46,14 @@ impl Table {
         max: Option<u64>,
         visit: &mut dyn FnMut(&[u8]) -> Result<ControlFlow<()>>,
     ) -> Result<Report> {
-        // Taken while the list is held, so that no entries are removed in between.
+        // Taken while the list is held, so that no postings are removed in between.
         let structure = self.structure.read();
         let ready = structure.iter().filter(|index| index.is_ready()).map(Arc::clone);
         let mut indices: Vec<Arc<Index>> = ready.collect();
         let in_use = indices.clone();
         let _in_use: Vec<_> = in_use.iter().map(|index| index.in_use.read_recursive()).collect();
         drop(structure);
-        let changes = self.entries.changes();
+        let changes = self.postings.changes();
         let view = View::new(&*self.engine, &changes);
         indices.push(Arc::clone(&self.rows_index));
         let known = Known {
@@ -261,11 +261,11 @@ impl<'a> Run<'a> {
         });
         let view = self.view;
         let mut look = |run: &mut Self, key: &[u8]| {
-            let Some(entry) = walk.take_apart(key) else { return Ok(ControlFlow::Continue(())) };
+            let Some(posting) = walk.take_apart(key) else { return Ok(ControlFlow::Continue(())) };
             let candidate = Candidate {
-                primary: entry.primary,
-                is_exact: walk.is_exact && !entry.is_cut,
-                value: Some(entry.value).filter(|_| gives_value && !entry.is_cut),
+                primary: posting.primary,
+                is_exact: walk.is_exact && !posting.is_cut,
+                value: Some(posting.value).filter(|_| gives_value && !posting.is_cut),
             };
             run.consider(&candidate, take)
         };
@@ -302,9 +302,9 @@ impl<'a> Run<'a> {
         candidate: &Candidate<'_>,
         take: &mut Take<'_>,
     ) -> Result<ControlFlow<()>> {
-        self.report.entries_read += 1;
+        self.report.postings_read += 1;
         let key = match (self.sorted_by, candidate.value) {
-            (Some(order), Some(value)) => Some(order.sort_key_of_entry(value)),
+            (Some(order), Some(value)) => Some(order.sort_key_of_posting(value)),
             (Some(order), None) if order.column.is_empty() => {
                 Some(order.sort_key(Some(candidate.primary)))
             }

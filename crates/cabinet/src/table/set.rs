@@ -41,7 +41,7 @@ impl Table {
                 Ok(ControlFlow::Continue(()))
             })?;
             report.rows_read += done.rows_read;
-            report.entries_read += done.entries_read;
+            report.postings_read += done.postings_read;
             report.hint.extend(done.hint.lines().map(|line| format!("[{number}] {line}\n")));
         }
         let order = first.order.as_ref().filter(|_| operation == SetOperation::Union);

@@ -80,8 +80,8 @@ impl SortOrder {
         self.turn(key)
     }
 
-    /// The same of a value as it stands in an entry of an index in this order.
-    pub(super) fn sort_key_of_entry(&self, value: &[u8]) -> Vec<u8> {
+    /// The same of a value as it stands in a posting of an index in this order.
+    pub(super) fn sort_key_of_posting(&self, value: &[u8]) -> Vec<u8> {
         self.turn([&[PRESENT], value].concat())
     }
 

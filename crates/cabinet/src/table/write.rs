@@ -1,18 +1,18 @@
-//! Changes of rows, with the entries of their indices.
+//! Changes of rows, with the postings of their indices.
 //!
 //! A row changes in one batch of the engine beneath with the record from which a crash would have
-//! its entries made again; the batch expects the row at the version that the entries were made
+//! its postings made again; the batch expects the row at the version that the postings were made
 //! from. Writers of one row queue at a lock first, one of a few hundred by the hash of the primary
-//! key, so that the expectation seldom fails, and the entries of a row change in the order of its
+//! key, so that the expectation seldom fails, and the postings of a row change in the order of its
 //! changes.
 
 use super::Table;
-use super::entries::{Changes, RowEntries};
 use super::index::Index;
+use super::postings::{Changes, RowPostings};
 use super::row::RowView;
 use super::{keys, meta};
 use crate::limits::{
-    BATCH_BYTES_MAX, PRIMARY_KEY_BYTES_MAX, ROW_ENTRIES_BYTES_MAX, VALUE_BYTES_MAX,
+    BATCH_BYTES_MAX, PRIMARY_KEY_BYTES_MAX, ROW_POSTINGS_BYTES_MAX, VALUE_BYTES_MAX,
 };
 use crate::{Batch, BatchChange, Change, Error, Meta, Result, Version, Wait};
 use parking_lot::MutexGuard;
@@ -84,13 +84,13 @@ impl Table {
             return self.change_row(primary, wait, decide);
         }
         if wait == Wait::Never {
-            // Entries of indices are all over the place.
+            // Postings of indices are all over the place.
             return Err(Error::WouldBlock);
         }
-        let is_full = self.entries.flush_over_budget_if_possible()?;
+        let is_full = self.postings.flush_over_budget_if_possible()?;
         let _stripe = self.stripes[stripe(primary)].lock();
         loop {
-            match self.change_with_entries(&structure, primary, is_full, decide) {
+            match self.change_with_postings(&structure, primary, is_full, decide) {
                 Err(Error::Conflict) => {}
                 result => return result.map(|answer| (answer, None)),
             }
@@ -128,7 +128,7 @@ impl Table {
         Ok((answer, Some(version)))
     }
 
-    fn change_with_entries<T>(
+    fn change_with_postings<T>(
         &self,
         indices: &[Arc<Index>],
         primary: &[u8],
@@ -144,13 +144,13 @@ impl Table {
             RowChange::Put(row) => Some(&row[..]),
             RowChange::Remove => None,
         };
-        self.entries.check_full(is_full, row.is_none())?;
+        self.postings.check_full(is_full, row.is_none())?;
         let mut batch = Batch::new();
         let old_row = old.as_ref().map(|(row, _)| &row[..]);
         put_row(&mut batch, primary, old.as_ref().map(|(_, version)| *version), row);
         batch.removes = row.is_none();
-        let changes = entries_changes(&mut batch, indices, primary, old_row, row)?;
-        self.entries.write(batch, &[RowEntries { primary, before: old_row, changes }])?;
+        let changes = postings_changes(&mut batch, indices, primary, old_row, row)?;
+        self.postings.write(batch, &[RowPostings { primary, before: old_row, changes }])?;
         self.rows.fetch_add(growth(&change, old.is_some()), Ordering::AcqRel);
         Ok(answer)
     }
@@ -190,8 +190,8 @@ impl Table {
         check_row(bytes, self.rows_bytes_max())?;
         self.evict_for_writer(Wait::Block)?;
         let structure = self.structure.read();
-        let is_full = self.entries.flush_over_budget_if_possible()?;
-        self.entries.check_full(is_full, rows.values().all(Option::is_none))?;
+        let is_full = self.postings.flush_over_budget_if_possible()?;
+        self.postings.check_full(is_full, rows.values().all(Option::is_none))?;
         let _stripes = self.lock_stripes(rows.keys().copied());
         loop {
             let mut batch = Batch::new();
@@ -207,7 +207,7 @@ impl Table {
             for primary in rows.keys() {
                 olds.push(self.stored(primary)?);
             }
-            let mut entries = Vec::with_capacity(rows.len());
+            let mut postings = Vec::with_capacity(rows.len());
             for ((primary, row), old) in rows.iter().zip(&olds) {
                 let new = row.as_deref();
                 more += i64::from(new.is_some()) - i64::from(old.is_some());
@@ -216,10 +216,10 @@ impl Table {
                 }
                 let old_row = old.as_ref().map(|(row, _)| &row[..]);
                 put_row(&mut batch, primary, old.as_ref().map(|(_, version)| *version), new);
-                let changes = entries_changes(&mut batch, &structure, primary, old_row, new)?;
-                entries.push(RowEntries { primary, before: old_row, changes });
+                let changes = postings_changes(&mut batch, &structure, primary, old_row, new)?;
+                postings.push(RowPostings { primary, before: old_row, changes });
             }
-            match self.entries.write(batch, &entries) {
+            match self.postings.write(batch, &postings) {
                 // Somebody changed a row of a table without indices, or one that was only expected.
                 Err(Error::Conflict) => {}
                 result => {
@@ -239,21 +239,21 @@ impl Table {
         stripes.into_iter().map(|stripe| self.stripes[stripe].lock()).collect()
     }
 
-    /// Adds the entries of one index to rows, for as long as nobody changes them.
-    pub(super) fn add_entries(&self, index: &Arc<Index>, primaries: &[Vec<u8>]) -> Result<()> {
+    /// Adds the postings of one index to rows, for as long as nobody changes them.
+    pub(super) fn add_postings(&self, index: &Arc<Index>, primaries: &[Vec<u8>]) -> Result<()> {
         let indices = std::slice::from_ref(index);
         for primary in primaries {
             // Each may have megabytes of them.
-            self.entries.flush_over_budget()?;
+            self.postings.flush_over_budget()?;
             let _stripe = self.stripes[stripe(primary)].lock();
             if let Some((row, _)) = self.stored(primary)? {
                 let mut batch = Batch::new();
-                let changes = entries_changes(&mut batch, indices, primary, None, Some(&row))?;
-                // It may say that not all of the value is in the entry.
+                let changes = postings_changes(&mut batch, indices, primary, None, Some(&row))?;
+                // It may say that not all of the value is in the posting.
                 if !batch.is_empty() {
                     self.engine.write(&batch)?;
                 }
-                self.entries.add(&changes);
+                self.postings.add(&changes);
             }
         }
         Ok(())
@@ -283,9 +283,9 @@ fn put_row(batch: &mut Batch, primary: &[u8], expected: Option<Version>, row: Op
     batch.changes.push((key, change));
 }
 
-/// Returns the changes of the entries of indices when a row becomes another one. Notes in the batch
-/// the indices in which an entry does not have all of its value.
-fn entries_changes(
+/// Returns the changes of the postings of indices when a row becomes another one. Notes in the
+/// batch the indices in which a posting does not have all of its value.
+fn postings_changes(
     batch: &mut Batch,
     indices: &[Arc<Index>],
     primary: &[u8],
@@ -301,10 +301,10 @@ fn entries_changes(
             continue;
         }
         if let Some(old) = old {
-            index.put_entries(primary, old, &mut before);
+            index.put_postings(primary, old, &mut before);
         }
         if let Some(new) = new
-            && !index.put_entries(primary, new, &mut after)
+            && !index.put_postings(primary, new, &mut after)
         {
             index.has_cut_values.store(true, Ordering::Release);
             meta::put_cut(batch, index.id);
@@ -312,7 +312,7 @@ fn entries_changes(
         // An old row may have more than a new one may get: an index may have been added since.
         for (bytes, max) in [
             (before.content_bytes(), BATCH_BYTES_MAX),
-            (after.content_bytes(), ROW_ENTRIES_BYTES_MAX),
+            (after.content_bytes(), ROW_POSTINGS_BYTES_MAX),
         ] {
             if bytes > max {
                 return Err(Error::BatchTooLong { bytes, max });
@@ -322,19 +322,19 @@ fn entries_changes(
     Ok(Changes::between(before, after))
 }
 
-/// All entries of a row, index by index.
-pub(super) fn entries_of(
+/// All postings of a row, index by index.
+pub(super) fn postings_of(
     indices: &[Arc<Index>],
     primary: &[u8],
     row: Option<&[u8]>,
 ) -> Vec<Changes> {
     let of_index = |index: &Arc<Index>| {
-        let mut entries = Changes::default();
+        let mut postings = Changes::default();
         let value = row.and_then(|row| RowView::new(row).get_or_primary(&index.column, primary));
         if let Some(value) = value {
-            index.put_entries(primary, value, &mut entries);
+            index.put_postings(primary, value, &mut postings);
         }
-        entries
+        postings
     };
     indices.iter().map(of_index).collect()
 }
@@ -345,13 +345,13 @@ mod tests {
     use crate::table::{IndexChange, IndexKind, Row};
     use crate::{MemoryTree, Options};
 
-    /// A row with so many bytes of entries in an index of its tokens.
+    /// A row with so many bytes of postings in an index of its tokens.
     fn row_of(index: &Arc<Index>, primary: &[u8], bytes: usize) -> Row {
         let row = |tokens: &str| Row::new().with(b"text", tokens.as_bytes()).unwrap();
         let bytes_of = |tokens: &str| {
             let row = row(tokens).encode().unwrap();
             let indices = std::slice::from_ref(index);
-            entries_of(indices, primary, Some(&row))[0].content_bytes()
+            postings_of(indices, primary, Some(&row))[0].content_bytes()
         };
         let one = bytes_of("10000");
         let mut tokens: Vec<String> =
@@ -366,20 +366,20 @@ mod tests {
     }
 
     #[test]
-    fn a_row_with_too_many_entries_is_refused_and_the_table_goes_on() {
+    fn a_row_with_too_many_postings_is_refused_and_the_table_goes_on() {
         let options = Options::default();
         let table = Table::new(Arc::new(MemoryTree::new(&options)), &options).unwrap();
         table.set_index(b"text", IndexChange::Set(IndexKind::Token)).unwrap();
         let index = Arc::clone(&table.structure.read()[0]);
         // So long that the tokens of a row are enough.
         let primary = vec![b'p'; 2100];
-        for bytes in ROW_ENTRIES_BYTES_MAX - 1..=ROW_ENTRIES_BYTES_MAX + 1 {
+        for bytes in ROW_POSTINGS_BYTES_MAX - 1..=ROW_POSTINGS_BYTES_MAX + 1 {
             let row = row_of(&index, &primary, bytes);
             let result = table.put(&primary, &row);
-            if bytes <= ROW_ENTRIES_BYTES_MAX {
+            if bytes <= ROW_POSTINGS_BYTES_MAX {
                 result.unwrap();
             } else {
-                let expected = (bytes, ROW_ENTRIES_BYTES_MAX);
+                let expected = (bytes, ROW_POSTINGS_BYTES_MAX);
                 assert!(
                     matches!(result, Err(Error::BatchTooLong { bytes, max }) if (bytes, max) == expected)
                 );
@@ -387,7 +387,7 @@ mod tests {
         }
         table.put(b"other", &Row::new().with(b"text", b"a b").unwrap()).unwrap();
         assert!(table.remove(&primary).unwrap());
-        table.entries.flush().unwrap();
+        table.postings.flush().unwrap();
         assert_eq!(table.len(), 1);
     }
 }

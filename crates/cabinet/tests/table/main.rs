@@ -4,10 +4,10 @@
 
 mod cap;
 mod clear;
-mod entries;
 mod model;
 mod naive;
 mod operations;
+mod postings;
 mod queries;
 #[path = "../watched/mod.rs"]
 mod watched;

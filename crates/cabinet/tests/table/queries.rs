@@ -75,7 +75,7 @@ fn an_index_that_answers_all_of_a_query_is_all_that_is_read() {
     ] {
         let report = report(&table, &query);
         assert_eq!(report.count, entries, "{query:?}");
-        assert_eq!(report.entries_read, entries, "{query:?}");
+        assert_eq!(report.postings_read, entries, "{query:?}");
         assert_eq!(report.rows_read, 0, "{query:?}");
         assert!(report.hint.contains(hint), "{query:?}: {}", report.hint);
     }
@@ -90,7 +90,7 @@ fn the_index_with_the_fewest_entries_leads_and_the_rest_is_tested() {
         b"5",
     );
     let report = report(&table, &query);
-    assert_eq!((report.count, report.entries_read, report.rows_read), (5, 5, 5));
+    assert_eq!((report.count, report.postings_read, report.rows_read), (5, 5, 5));
     assert!(report.hint.starts_with("using an index: \"number\" desc (NUMLT/NUMLE)\n"));
 }
 
@@ -103,7 +103,7 @@ fn lists_of_several_indices_are_intersected_without_reading_rows() {
         b"page-42",
     );
     let report = report(&table, &query);
-    assert_eq!((report.count, report.entries_read, report.rows_read), (10, 10, 0));
+    assert_eq!((report.count, report.postings_read, report.rows_read), (10, 10, 0));
     assert_eq!(report.hint.matches("using an index").count(), 2);
 }
 
@@ -112,7 +112,7 @@ fn a_few_in_the_order_of_an_index_are_found_by_walking_it() {
     let table = thousand(&[("number", IndexKind::Decimal)]);
     let all = Query::new().order_by(b"number", SortKind::NumberAscending);
     let walked = report(&table, &all.clone().limit(10).skip(5));
-    assert_eq!((walked.count, walked.entries_read, walked.rows_read), (10, 15, 0));
+    assert_eq!((walked.count, walked.postings_read, walked.rows_read), (10, 15, 0));
     assert!(walked.hint.contains("using an index: \"number\" asc (NUMASC)"));
     let sorted = report(&table, &all.limit(900));
     assert_eq!((sorted.count, sorted.rows_read), (900, 1000));
@@ -121,7 +121,7 @@ fn a_few_in_the_order_of_an_index_are_found_by_walking_it() {
         .with(b"number", Operator::NumberGreaterEqual, b"990")
         .order_by(b"number", SortKind::NumberAscending);
     let narrowed = report(&table, &narrowed);
-    assert_eq!((narrowed.count, narrowed.entries_read, narrowed.rows_read), (10, 10, 0));
+    assert_eq!((narrowed.count, narrowed.postings_read, narrowed.rows_read), (10, 10, 0));
 }
 
 #[test]

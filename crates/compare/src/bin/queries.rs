@@ -83,7 +83,7 @@ struct Answer {
     sum: u64,
     hint: String,
     rows_read: u64,
-    entries_read: u64,
+    postings_read: u64,
 }
 
 impl Answer {
@@ -111,10 +111,10 @@ fn ask_cabinet(table: &Table, question: &Question) -> Result<Answer> {
         answer.time += start.elapsed();
         answer.cpu_time += own_cpu_time().saturating_sub(cpu_before);
         found.iter().for_each(|primary| answer.add(primary));
-        let Report { hint, rows_read, entries_read, .. } = report;
+        let Report { hint, rows_read, postings_read, .. } = report;
         answer.hint = hint;
         answer.rows_read += rows_read;
-        answer.entries_read += entries_read;
+        answer.postings_read += postings_read;
     }
     Ok(answer)
 }
@@ -295,7 +295,7 @@ fn main() -> Result<()> {
             report::figure(report::median(&our_times)),
             report::figure(report::median(&their_times)),
             report::figure(report::median(&ratios)),
-            each(ours.entries_read),
+            each(ours.postings_read),
             each(ours.rows_read),
             first_line(&ours.hint).to_owned(),
         ]);

@@ -1,16 +1,16 @@
 //! Building and removing indices while the table is in use.
 //!
-//! A new index is made known to writers first, who keep its entries from then on, and not to
+//! A new index is made known to writers first, who keep its postings from then on, and not to
 //! queries. Then the rows are gone through in bounded steps; each row is kept from changing while
-//! its entries are made. When all have theirs, and these are in their blocks, one
-//! batch puts the new definition in the place of the old one. Until then, and while the entries of
-//! an old index are being removed, a record says that the entries of that number are to
+//! its postings are made. When all have theirs, and these are in their blocks, one
+//! batch puts the new definition in the place of the old one. Until then, and while the postings of
+//! an old index are being removed, a record says that the postings of that number are to
 //! go: so whatever is left by a crash is removed at the next opening, and never used.
 
 use super::Index;
 use crate::column_index::{IndexChange, IndexDescription};
 use crate::table::cursor::{Cursor, KeyRange};
-use crate::table::entries::View;
+use crate::table::postings::View;
 use crate::table::{Table, keys, meta};
 use crate::{Batch, Engine, Error, Result, ScanCursor, Wait, reentry};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 /// Rows of one step of building.
 const ROWS_MAX: usize = 256;
 
-/// Blocks of entries that are removed in one batch.
+/// Blocks of postings that are removed in one batch.
 const REMOVED_MAX: usize = 1024;
 
 impl Table {
@@ -73,8 +73,8 @@ impl Table {
             Ok(()) => self.replace_index(old.as_ref(), Some(&new)),
             Err(error) => {
                 self.structure.write().retain(|index| index.id != new.id);
-                // The entries go now or at the next opening; what went wrong is worth more.
-                let _ = self.entries.flush().and_then(|()| remove_entries(&*self.engine, new.id));
+                // The postings go now or at the next opening; what went wrong is worth more.
+                let _ = self.postings.flush().and_then(|()| remove_postings(&*self.engine, new.id));
                 Err(error)
             }
         }
@@ -84,7 +84,7 @@ impl Table {
         self.last_index_id.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Makes the entries of all rows.
+    /// Makes the postings of all rows.
     pub(in crate::table) fn build(&self, index: &Arc<Index>) -> Result<()> {
         if index.is_rows() {
             return Ok(());
@@ -107,7 +107,7 @@ impl Table {
                 rows.push(key[1..].to_vec());
             })?;
             self.evict_for_writer(Wait::Block)?;
-            self.add_entries(index, &rows)?;
+            self.add_postings(index, &rows)?;
             next = match left_out {
                 Some(key) => Some(ScanCursor::Key(key)),
                 None => after.filter(|_| !is_past),
@@ -116,7 +116,7 @@ impl Table {
         Ok(())
     }
 
-    /// Puts an index in the place of another, and removes the entries of that.
+    /// Puts an index in the place of another, and removes the postings of that.
     fn replace_index(&self, old: Option<&Arc<Index>>, new: Option<&Arc<Index>>) -> Result<()> {
         let mut batch = Batch::new();
         if let Some(old) = old {
@@ -128,10 +128,10 @@ impl Table {
             meta::remove_dropped(&mut batch, new.id);
         }
         // So that little is left to be done while nobody can write; what is wrong shows then.
-        let _ = self.entries.flush();
+        let _ = self.postings.flush();
         {
             let mut structure = self.structure.write();
-            let flushed = self.entries.flush();
+            let flushed = self.postings.flush();
             if let Err(error) = flushed.and_then(|()| self.engine.write(&batch)) {
                 structure.retain(|index| index.is_ready());
                 return Err(error);
@@ -147,15 +147,15 @@ impl Table {
         if let Some(old) = old {
             // Queries that have begun with it come to their end first.
             let _in_use = old.in_use.write();
-            remove_entries(&*self.engine, old.id)?;
+            remove_postings(&*self.engine, old.id)?;
         }
         Ok(())
     }
 }
 
 /// Removes what there is of an index, and the record that says it is to be removed.
-pub(in crate::table) fn remove_entries(engine: &dyn Engine, id: u32) -> Result<()> {
-    remove_blocks(engine, keys::entries(id))?;
+pub(in crate::table) fn remove_postings(engine: &dyn Engine, id: u32) -> Result<()> {
+    remove_blocks(engine, keys::postings(id))?;
     let mut batch = Batch::new();
     meta::remove_cut(&mut batch, id);
     meta::remove_dropped(&mut batch, id);

@@ -1,30 +1,30 @@
 //! Whether indices say what rows do.
 
 use crate::table::cursor::{Cursor, KeyRange, count_up_to};
-use crate::table::entries::{Changes, View};
+use crate::table::postings::{Changes, View};
 use crate::table::row::RowView;
 use crate::table::{Table, keys};
 use crate::{Error, Result, reentry};
 
 impl Table {
-    /// Checks that the indices have all entries of all rows and no others; writers wait meanwhile.
+    /// Checks that the indices have all postings of all rows and no others; writers wait meanwhile.
     /// Fails with [`Error::Corrupted`] at the first difference.
     pub fn check_indices(&self) -> Result<()> {
         reentry::check_all(reentry::engine_id_of(self))?;
         let structure = self.structure.write();
         let indices: Vec<_> = structure.iter().filter(|index| index.is_ready()).collect();
         let mut counts = vec![0u64; indices.len()];
-        let changes = self.entries.changes();
+        let changes = self.postings.changes();
         let view = View::new(&*self.engine, &changes);
         let mut cursor = Cursor::new(view, KeyRange::of_prefix(vec![keys::ROWS]));
         while let Some((key, row)) = cursor.next()? {
             let (primary, row) = (&key[1..], RowView::new(row));
             for (index, count) in indices.iter().zip(&mut counts) {
                 let Some(value) = row.get_or_primary(&index.column, primary) else { continue };
-                let mut entries = Changes::default();
-                index.put_entries(primary, value, &mut entries);
-                *count += entries.len() as u64;
-                for (key, value) in entries.iter() {
+                let mut postings = Changes::default();
+                index.put_postings(primary, value, &mut postings);
+                *count += postings.len() as u64;
+                for (key, value) in postings.iter() {
                     if view.get(key)?.as_deref() != value {
                         return Err(self.differs(&index.column, "lacks an entry of a row"));
                     }
@@ -32,7 +32,7 @@ impl Table {
             }
         }
         for (index, count) in indices.iter().zip(counts) {
-            let range = KeyRange::of_prefix(keys::entries(index.id));
+            let range = KeyRange::of_prefix(keys::postings(index.id));
             if count_up_to(view, &range, u64::MAX)? != count {
                 return Err(self.differs(&index.column, "has an entry without its row"));
             }

@@ -1,16 +1,16 @@
-//! The q-gram index: an entry for every three characters in a row that occur in the normalised
+//! The q-gram index: a posting for every three characters in a row that occur in the normalised
 //! text of a row, with the places where they do; at the end of the text, for two and for one.
 //!
 //! A phrase of three characters or more is where its grams are at the right distances from each
 //! other; a shorter one is where a gram begins with it. The first part of very long text is
-//! indexed, and an entry of another sort says that there is more.
+//! indexed, and a posting of another sort says that there is more.
 
 use super::token::PART;
 use super::{Index, key, put_bare};
 use crate::limits::INDEXED_CHARACTERS_MAX;
-use crate::table::entries::Changes;
 use crate::table::keys;
 use crate::table::normalise::for_each_character;
+use crate::table::postings::Changes;
 use crate::table::tokens::before_nul;
 use crate::varint;
 
@@ -22,7 +22,7 @@ pub(in crate::table) const WIDTH: usize = 3;
 /// Ends the gram in a key. Normalised text has no NUL.
 const END: u8 = 0;
 
-pub(super) fn put(index: &Index, primary: &[u8], value: &[u8], entries: &mut Changes) {
+pub(super) fn put(index: &Index, primary: &[u8], value: &[u8], postings: &mut Changes) {
     let mut text = Vec::with_capacity(value.len().min(INDEXED_CHARACTERS_MAX));
     let mut has_more = false;
     for_each_character(before_nul(value), |letter, _| {
@@ -51,27 +51,27 @@ pub(super) fn put(index: &Index, primary: &[u8], value: &[u8], entries: &mut Cha
             bytes.push(END);
             bytes.extend_from_slice(primary);
         };
-        entries.put(push_key, |bytes| push_places(bytes, places.iter().map(|place| place.1)));
+        postings.put(push_key, |bytes| push_places(bytes, places.iter().map(|place| place.1)));
     }
     if has_more {
-        put_bare(entries, &more(index), primary);
+        put_bare(postings, &more(index), primary);
     }
 }
 
-/// Returns the prefix of the keys of a gram's entries.
+/// Returns the prefix of the keys of a gram's postings.
 pub(in crate::table) fn whole(index: &Index, gram: &[char]) -> Vec<u8> {
     key(beginning(index, gram), &[&[END]])
 }
 
-/// Returns the prefix of the keys of entries of all grams that begin with these characters.
+/// Returns the prefix of the keys of postings of all grams that begin with these characters.
 pub(in crate::table) fn beginning(index: &Index, characters: &[char]) -> Vec<u8> {
     let text: String = characters.iter().collect();
     key(index.prefix(), &[&[PART], text.as_bytes()])
 }
 
-/// The primary key in an entry of any gram.
-pub(in crate::table) fn primary(entry: &[u8]) -> Option<&[u8]> {
-    let behind = keys::behind_entries(entry)?.get(1..)?;
+/// The primary key in a posting of any gram.
+pub(in crate::table) fn primary(posting: &[u8]) -> Option<&[u8]> {
+    let behind = keys::behind_postings(posting)?.get(1..)?;
     let end = behind.iter().position(|&byte| byte == END)?;
     Some(&behind[end + 1..])
 }
@@ -85,7 +85,7 @@ fn push_places(bytes: &mut Vec<u8>, places: impl Iterator<Item = u32>) {
     }
 }
 
-/// The places of an entry; what does not parse ends them.
+/// The places of a posting; what does not parse ends them.
 pub(in crate::table) fn places(mut bytes: &[u8]) -> impl Iterator<Item = u32> {
     let mut place = 0u32;
     std::iter::from_fn(move || {
@@ -102,20 +102,20 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    fn entries(index: &Index, primary: &[u8], value: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
-        let mut entries = Changes::default();
-        put(index, primary, value, &mut entries);
+    fn postings(index: &Index, primary: &[u8], value: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let mut postings = Changes::default();
+        put(index, primary, value, &mut postings);
         let some = |(key, value): (&[u8], Option<&[u8]>)| (key.to_vec(), value.unwrap().to_vec());
-        entries.iter().map(some).collect()
+        postings.iter().map(some).collect()
     }
 
     #[test]
     fn every_place_of_a_text_has_a_gram() {
         let index = Index::new(7, b"text", IndexKind::Gram, true);
-        let entries = entries(&index, b"pk", "Ab ab".as_bytes());
+        let postings = postings(&index, b"pk", "Ab ab".as_bytes());
         let places = |gram: &str| {
             let gram: Vec<char> = gram.chars().collect();
-            entries
+            postings
                 .get(&key(whole(&index, &gram), &[b"pk"]))
                 .map(|value| super::places(value).collect::<Vec<_>>())
         };
@@ -124,9 +124,9 @@ mod tests {
         assert_eq!(places(" ab"), Some(vec![2]));
         assert_eq!(places("ab"), Some(vec![3]));
         assert_eq!(places("b"), Some(vec![4]));
-        assert_eq!(entries.len(), 5);
-        for entry in entries.keys() {
-            assert_eq!(primary(entry), Some(&b"pk"[..]));
+        assert_eq!(postings.len(), 5);
+        for posting in postings.keys() {
+            assert_eq!(primary(posting), Some(&b"pk"[..]));
         }
     }
 
@@ -138,8 +138,8 @@ mod tests {
             (INDEXED_CHARACTERS_MAX, false),
             (INDEXED_CHARACTERS_MAX + 1, true),
         ] {
-            let entries = entries(&index, b"pk", "a".repeat(len).as_bytes());
-            assert_eq!(entries.contains_key(&key(more(&index), &[b"pk"])), is_marked);
+            let postings = postings(&index, b"pk", "a".repeat(len).as_bytes());
+            assert_eq!(postings.contains_key(&key(more(&index), &[b"pk"])), is_marked);
         }
     }
 

@@ -1,9 +1,9 @@
-//! Indices: entries that lead from what is in a column to the rows that have it there.
+//! Indices: postings that lead from what is in a column to the rows that have it there.
 //!
-//! All entries of an index are in blocks, which are records of the table's one engine under the
+//! All postings of an index are in blocks, which are records of the table's one engine under the
 //! number of the index (`docs/formats/table.md`). With a row changes, in one batch, the note from
-//! which its entries would be made again after a crash; the entries follow by way of memory
-//! (`super::entries`).
+//! which its postings would be made again after a crash; the postings follow by way of memory
+//! (`super::postings`).
 
 pub(super) mod build;
 mod check;
@@ -14,8 +14,8 @@ pub(super) mod token;
 
 pub(super) use decimal::prefix as decimal_prefix;
 
-use super::entries::Changes;
 use super::keys;
+use super::postings::Changes;
 use crate::column_index::IndexKind;
 use parking_lot::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,16 +23,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// An index as the table has it in memory.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// Number that its entries are stored under; never used twice.
+    /// Number that its postings are stored under; never used twice.
     pub(super) id: u32,
     /// The column; empty is the primary key.
     pub(super) column: Vec<u8>,
     pub(super) kind: IndexKind,
-    /// Whether all rows have their entries. Before that only writers know it.
+    /// Whether all rows have their postings. Before that only writers know it.
     pub(super) is_ready: AtomicBool,
-    /// Whether it has entries of values that were too long to be in them whole.
+    /// Whether it has postings of values that were too long to be in them whole.
     pub(super) has_cut_values: AtomicBool,
-    /// Held for reading by queries that walk it, for writing by who removes its entries.
+    /// Held for reading by queries that walk it, for writing by who removes its postings.
     pub(super) in_use: RwLock<()>,
 }
 
@@ -57,32 +57,37 @@ impl Index {
         self.kind == IndexKind::Lexical && self.column.is_empty()
     }
 
-    /// Returns the prefix of the keys of its entries.
+    /// Returns the prefix of the keys of its postings.
     pub(super) fn prefix(&self) -> Vec<u8> {
-        if self.is_rows() { vec![keys::ROWS] } else { keys::entries(self.id) }
+        if self.is_rows() { vec![keys::ROWS] } else { keys::postings(self.id) }
     }
 
-    /// Puts the entries of a row with this value in the column; says whether the value is in them
+    /// Puts the postings of a row with this value in the column; says whether the value is in them
     /// whole.
-    pub(super) fn put_entries(&self, primary: &[u8], value: &[u8], entries: &mut Changes) -> bool {
+    pub(super) fn put_postings(
+        &self,
+        primary: &[u8],
+        value: &[u8],
+        postings: &mut Changes,
+    ) -> bool {
         match self.kind {
             _ if self.is_rows() => {}
-            IndexKind::Lexical => return lexical::put(self, primary, value, entries),
-            IndexKind::Decimal => decimal::put(self, primary, value, entries),
-            IndexKind::Token => token::put(self, primary, value, entries),
-            IndexKind::Gram => gram::put(self, primary, value, entries),
+            IndexKind::Lexical => return lexical::put(self, primary, value, postings),
+            IndexKind::Decimal => decimal::put(self, primary, value, postings),
+            IndexKind::Token => token::put(self, primary, value, postings),
+            IndexKind::Gram => gram::put(self, primary, value, postings),
         }
         true
     }
 }
 
-/// Puts an entry without a value under a prefix and the primary key.
-fn put_bare(entries: &mut Changes, prefix: &[u8], primary: &[u8]) {
+/// Puts a posting without a value under a prefix and the primary key.
+fn put_bare(postings: &mut Changes, prefix: &[u8], primary: &[u8]) {
     let key = |bytes: &mut Vec<u8>| {
         bytes.extend_from_slice(prefix);
         bytes.extend_from_slice(primary);
     };
-    entries.put(key, |_| {});
+    postings.put(key, |_| {});
 }
 
 /// `prefix` with more behind it.

@@ -1,35 +1,35 @@
-//! The token index: an entry for each different token of a row, the token and then the primary
+//! The token index: a posting for each different token of a row, the token and then the primary
 //! key.
 //!
-//! The first tokens of a value with very many are indexed, and an entry of another sort says that
+//! The first tokens of a value with very many are indexed, and a posting of another sort says that
 //! the row has more: such rows are candidates for every token.
 
 use super::{Index, key, put_bare};
 use crate::limits::INDEXED_TOKENS_MAX;
-use crate::table::entries::Changes;
 use crate::table::keys;
+use crate::table::postings::Changes;
 use crate::table::tokens::{before_nul, of_text};
 use std::collections::BTreeSet;
 
-/// Sorts of entries.
+/// Sorts of postings.
 pub(super) const MORE: u8 = 1;
 pub(super) const PART: u8 = 2;
 
-pub(super) fn put(index: &Index, primary: &[u8], value: &[u8], entries: &mut Changes) {
+pub(super) fn put(index: &Index, primary: &[u8], value: &[u8], postings: &mut Changes) {
     let mut tokens = BTreeSet::new();
     for token in of_text(before_nul(value)) {
         if tokens.len() == INDEXED_TOKENS_MAX && !tokens.contains(token) {
-            put_bare(entries, &more(index), primary);
+            put_bare(postings, &more(index), primary);
             break;
         }
         tokens.insert(token);
     }
     for token in tokens {
-        put_bare(entries, &whole(index, token).0, primary);
+        put_bare(postings, &whole(index, token).0, primary);
     }
 }
 
-/// Returns the prefix of the keys of this token's entries, and whether other tokens share it
+/// Returns the prefix of the keys of this token's postings, and whether other tokens share it
 /// because the token is too long.
 pub(in crate::table) fn whole(index: &Index, token: &[u8]) -> (Vec<u8>, bool) {
     let mut prefix = key(index.prefix(), &[&[PART]]);
@@ -37,7 +37,7 @@ pub(in crate::table) fn whole(index: &Index, token: &[u8]) -> (Vec<u8>, bool) {
     (prefix, is_cut)
 }
 
-/// Returns the prefix of the keys of entries of rows of which not everything is indexed.
+/// Returns the prefix of the keys of postings of rows of which not everything is indexed.
 pub(in crate::table) fn more(index: &Index) -> Vec<u8> {
     key(index.prefix(), &[&[MORE]])
 }

@@ -1,4 +1,4 @@
-use super::{Changes, Entries, Flusher, RowEntries, View};
+use super::{Changes, Flusher, PostingStore, RowPostings, View};
 use crate::table::cursor::{BackCursor, Cursor, KeyRange, count_up_to};
 use crate::table::keys;
 use crate::{Batch, Engine, MemoryTree, Options, TreeDatabase, io::FaultyStorage};
@@ -23,7 +23,7 @@ fn options() -> Options {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Gives that many entries of an index, from one number on, a value of this length, or none.
+    /// Gives that many postings of an index, from one number on, a value of this length, or none.
     Change(u32, u16, u16, Option<u8>),
     Flush,
     Look(u32, u16, u16),
@@ -42,15 +42,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn key(index: u32, number: u16) -> Vec<u8> {
-    let mut key = keys::entries(index);
+    let mut key = keys::postings(index);
     // Some of them share a lot with the next one, others little.
     key.extend_from_slice(&[(number >> 8) as u8; 20][..(number % 20) as usize + 1]);
     key.extend_from_slice(&number.to_be_bytes());
     key
 }
 
-fn check(entries: &Entries, engine: &dyn Engine, model: &Model, range: &KeyRange) {
-    let changes = entries.changes();
+fn check(postings: &PostingStore, engine: &dyn Engine, model: &Model, range: &KeyRange) {
+    let changes = postings.changes();
     let view = View::new(engine, &changes);
     let expected: Vec<_> = model
         .iter()
@@ -82,7 +82,7 @@ fn check(entries: &Entries, engine: &dyn Engine, model: &Model, range: &KeyRange
 }
 
 fn play(engine: Arc<dyn Engine>, steps: &[Step]) -> Model {
-    let entries = Entries::new(Arc::clone(&engine), &options());
+    let postings = PostingStore::new(Arc::clone(&engine), &options());
     let mut model = Model::new();
     for step in steps {
         match step {
@@ -107,24 +107,24 @@ fn play(engine: Arc<dyn Engine>, steps: &[Step]) -> Model {
                         }
                     }
                 }
-                let row = RowEntries { primary: b"row", before: None, changes };
-                entries.flush_over_budget().unwrap();
-                entries.write(Batch::new(), &[row]).unwrap();
+                let row = RowPostings { primary: b"row", before: None, changes };
+                postings.flush_over_budget().unwrap();
+                postings.write(Batch::new(), &[row]).unwrap();
             }
-            Step::Flush => entries.flush().unwrap(),
+            Step::Flush => postings.flush().unwrap(),
             Step::Look(index, from, to) => {
                 let (start, end) = (key(*index, *from), key(*index, *to));
                 if start < end {
-                    check(&entries, &*engine, &model, &KeyRange { start, end });
+                    check(&postings, &*engine, &model, &KeyRange { start, end });
                 }
             }
         }
     }
     for index in [1, 2, 254, 255, 70_000] {
-        let range = KeyRange::of_prefix(keys::entries(index));
-        check(&entries, &*engine, &model, &range);
+        let range = KeyRange::of_prefix(keys::postings(index));
+        check(&postings, &*engine, &model, &range);
     }
-    entries.flush().unwrap();
+    postings.flush().unwrap();
     model
 }
 
@@ -132,23 +132,23 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn entries_are_a_map_wherever_they_are(steps in steps()) {
+    fn postings_are_a_map_wherever_they_are(steps in steps()) {
         play(Arc::new(MemoryTree::new(&Options::default())), &steps);
         let storage = FaultyStorage::new();
         let engine = tree(&storage);
         let model = play(Arc::clone(&engine), &steps);
         // All are in blocks now, and nothing else is there.
-        let entries = Entries::new(Arc::clone(&engine), &options());
-        entries.recover(|_, _| panic!("the journal has a record")).unwrap();
+        let postings = PostingStore::new(Arc::clone(&engine), &options());
+        postings.recover(|_, _| panic!("the journal has a record")).unwrap();
         for index in [1, 255] {
-            check(&entries, &*engine, &model, &KeyRange::of_prefix(keys::entries(index)));
+            check(&postings, &*engine, &model, &KeyRange::of_prefix(keys::postings(index)));
         }
     }
 }
 
 /// Puts what is no block in the place of the last block of an index.
 fn damage(engine: &dyn Engine, index: u32) {
-    let name = super::physical::last_of(&keys::entries(index));
+    let name = super::physical::last_of(&keys::postings(index));
     engine.put(&name, b"\x09\x01", crate::Meta::NONE, crate::Wait::Block).unwrap();
 }
 
@@ -156,18 +156,18 @@ fn is_damaged(error: crate::Error) -> bool {
     matches!(error, crate::Error::Corrupted { .. })
 }
 
-/// Writes rows of an entry each until their changes have taken `budgets` times the budget of
+/// Writes rows of a posting each until their changes have taken `budgets` times the budget of
 /// memory.
-fn write_rows(entries: &Entries, index: u32, budgets: usize) -> crate::Result<u32> {
+fn write_rows(postings: &PostingStore, index: u32, budgets: usize) -> crate::Result<u32> {
     let mut written = 0;
     let mut bytes = 0;
-    while bytes < budgets * entries.budget_bytes() {
+    while bytes < budgets * postings.budget_bytes() {
         let mut changes = Changes::default();
         let number = u32::to_be_bytes(written);
-        changes.put(|key| key.extend([&keys::entries(index)[..], &number].concat()), |_| {});
+        changes.put(|key| key.extend([&keys::postings(index)[..], &number].concat()), |_| {});
         bytes += changes.memory_bytes();
-        entries.flush_over_budget()?;
-        entries.write(Batch::new(), &[RowEntries { primary: b"row", before: None, changes }])?;
+        postings.flush_over_budget()?;
+        postings.write(Batch::new(), &[RowPostings { primary: b"row", before: None, changes }])?;
         written += 1;
     }
     Ok(written)
@@ -176,21 +176,21 @@ fn write_rows(entries: &Entries, index: u32, budgets: usize) -> crate::Result<u3
 #[test]
 fn writers_beside_a_flusher_keep_to_twice_the_budget_and_lose_nothing() {
     let engine = tree(&FaultyStorage::new());
-    let entries = Arc::new(Entries::new(Arc::clone(&engine), &options()));
-    let flusher = Flusher::start(&entries).unwrap();
-    let bound = 2 * entries.budget_bytes() + entries.budget_bytes() / 4;
+    let postings = Arc::new(PostingStore::new(Arc::clone(&engine), &options()));
+    let flusher = Flusher::start(&postings).unwrap();
+    let bound = 2 * postings.budget_bytes() + postings.budget_bytes() / 4;
     std::thread::scope(|scope| {
-        let entries = &entries;
-        let write = |index| scope.spawn(move || write_rows(entries, index, 20).unwrap());
+        let postings = &postings;
+        let write = |index| scope.spawn(move || write_rows(postings, index, 20).unwrap());
         let writers: Vec<_> = (1..=3).map(write).collect();
         while writers.iter().any(|writer| !writer.is_finished()) {
-            let bytes = entries.bytes.load(Ordering::Relaxed);
+            let bytes = postings.bytes.load(Ordering::Relaxed);
             assert!(bytes <= bound, "{bytes} bytes of changes in memory");
             std::thread::yield_now();
         }
         for (index, writer) in (1..=3).zip(writers) {
-            let range = KeyRange::of_prefix(keys::entries(index));
-            let changes = entries.changes();
+            let range = KeyRange::of_prefix(keys::postings(index));
+            let changes = postings.changes();
             let count = count_up_to(View::new(&*engine, &changes), &range, u64::MAX).unwrap();
             assert_eq!(count, u64::from(writer.join().unwrap()));
         }
@@ -202,12 +202,12 @@ fn writers_beside_a_flusher_keep_to_twice_the_budget_and_lose_nothing() {
 fn where_a_flusher_cannot_flush_its_writers_hear_of_it_and_memory_is_bounded() {
     let engine: Arc<dyn Engine> = Arc::new(MemoryTree::new(&Options::default()));
     damage(&*engine, 7);
-    let entries = Arc::new(Entries::new(engine, &options()));
-    let flusher = Flusher::start(&entries).unwrap();
-    assert!(is_damaged(write_rows(&entries, 7, 20).unwrap_err()));
-    let bytes = entries.bytes.load(Ordering::Relaxed);
+    let postings = Arc::new(PostingStore::new(engine, &options()));
+    let flusher = Flusher::start(&postings).unwrap();
+    assert!(is_damaged(write_rows(&postings, 7, 20).unwrap_err()));
+    let bytes = postings.bytes.load(Ordering::Relaxed);
     assert!(
-        bytes <= 2 * entries.budget_bytes() + entries.budget_bytes() / 4,
+        bytes <= 2 * postings.budget_bytes() + postings.budget_bytes() / 4,
         "{bytes} bytes in memory"
     );
     drop(flusher);
@@ -216,22 +216,22 @@ fn where_a_flusher_cannot_flush_its_writers_hear_of_it_and_memory_is_bounded() {
 #[test]
 fn a_block_takes_more_changes_than_one_batch_holds() {
     let engine = tree(&FaultyStorage::new());
-    let entries = Entries::new(Arc::clone(&engine), &options());
+    let postings = PostingStore::new(Arc::clone(&engine), &options());
     let count = crate::limits::BATCH_LOG_BYTES_MAX / crate::limits::PRIMARY_KEY_BYTES_MAX + 1;
     let primary = vec![b'p'; crate::limits::PRIMARY_KEY_BYTES_MAX];
-    let range = KeyRange::of_prefix(keys::entries(7));
+    let range = KeyRange::of_prefix(keys::postings(7));
     for odd in [0u32, 1] {
         let mut changes = Changes::default();
         for number in 0..count as u32 {
             let number = (2 * number + odd).to_be_bytes();
-            let key = [&keys::entries(7)[..], &number, &primary].concat();
+            let key = [&keys::postings(7)[..], &number, &primary].concat();
             changes.put(|bytes| bytes.extend_from_slice(&key), |_| {});
         }
-        entries
-            .write(Batch::new(), &[RowEntries { primary: b"row", before: None, changes }])
+        postings
+            .write(Batch::new(), &[RowPostings { primary: b"row", before: None, changes }])
             .unwrap();
-        entries.flush().unwrap();
-        assert!(entries.changes().is_empty());
+        postings.flush().unwrap();
+        assert!(postings.changes().is_empty());
         let found = count_up_to(View::new(&*engine, &[]), &range, u64::MAX).unwrap();
         assert_eq!(found, u64::from(odd + 1) * count as u64);
     }
@@ -250,12 +250,12 @@ fn blocks_that_do_not_parse_are_an_error() {
     let engine: Arc<dyn Engine> = Arc::new(MemoryTree::new(&Options::default()));
     play(Arc::clone(&engine), &[Step::Change(7, 0, 10, Some(1))]);
     damage(&*engine, 7);
-    let entries = Entries::new(Arc::clone(&engine), &options());
-    let range = KeyRange::of_prefix(keys::entries(7));
+    let postings = PostingStore::new(Arc::clone(&engine), &options());
+    let range = KeyRange::of_prefix(keys::postings(7));
     assert!(is_damaged(Cursor::new(View::new(&*engine, &[]), range).next().unwrap_err()));
     let mut changes = Changes::default();
     changes.put(|bytes| bytes.extend_from_slice(&key(7, 5)), |_| {});
-    entries.add(&changes);
-    assert!(is_damaged(entries.flush().unwrap_err()));
-    assert_eq!(entries.changes().len(), 1, "changes stay until they are in their blocks");
+    postings.add(&changes);
+    assert!(is_damaged(postings.flush().unwrap_err()));
+    assert_eq!(postings.changes().len(), 1, "changes stay until they are in their blocks");
 }

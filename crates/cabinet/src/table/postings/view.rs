@@ -1,4 +1,4 @@
-//! Entries as they are: those in blocks, with the changes that have not reached these yet.
+//! Postings as they are: those in blocks, with the changes that have not reached these yet.
 
 use super::block::Reader;
 use super::changes::{Changes, Merged};
@@ -16,7 +16,7 @@ const CHANGES_MAX: usize = 256;
 #[derive(Clone, Copy)]
 pub(in crate::table) struct View<'a> {
     pub(in crate::table) engine: &'a dyn Engine,
-    /// Changes of entries, later ones behind earlier ones; `None` where entries are not looked
+    /// Changes of postings, later ones behind earlier ones; `None` where postings are not looked
     /// for, and records are shown as the engine has them.
     runs: Option<&'a [Arc<Changes>]>,
 }
@@ -35,9 +35,9 @@ impl<'a> View<'a> {
         Self { engine, runs: None }
     }
 
-    /// Whether what lies at a key is an entry, to be stepped through here.
-    pub(in crate::table) fn has_entries_at(&self, key: &[u8]) -> bool {
-        self.runs.is_some() && key.first() == Some(&keys::ENTRIES)
+    /// Whether what lies at a key is a posting, to be stepped through here.
+    pub(in crate::table) fn has_postings_at(&self, key: &[u8]) -> bool {
+        self.runs.is_some() && key.first() == Some(&keys::POSTINGS)
     }
 
     /// Fails if the time of the query is over; the table's own scans are not ended.
@@ -45,7 +45,7 @@ impl<'a> View<'a> {
         if self.runs.is_some() { deadline::check() } else { Ok(()) }
     }
 
-    /// Adds the next few entries of a range to a step; answers where the one behind begins.
+    /// Adds the next few postings of a range to a step; answers where the one behind begins.
     pub(in crate::table) fn step(
         &self,
         from: &[u8],
@@ -93,7 +93,7 @@ impl<'a> View<'a> {
         Ok(next)
     }
 
-    /// Adds the last few entries of a range before `end` to a step; answers the next end. Only of
+    /// Adds the last few postings of a range before `end` to a step; answers the next end. Only of
     /// an engine that is ordered.
     pub(in crate::table) fn step_back(
         &self,
@@ -108,15 +108,15 @@ impl<'a> View<'a> {
         // The greatest key before one that ends with a NUL is that without it.
         let mut name = physical::name(index, end.strip_suffix(&[0]).unwrap_or(end));
         let mut block = Vec::new();
-        ordered.seek(Seek::AtOrAfter(&name.clone()), Wait::Block, &mut |entry, _| {
-            if entry.key.starts_with(index) {
-                entry.key.clone_into(&mut name);
-                entry.value.clone_into(&mut block);
+        ordered.seek(Seek::AtOrAfter(&name.clone()), Wait::Block, &mut |posting, _| {
+            if posting.key.starts_with(index) {
+                posting.key.clone_into(&mut name);
+                posting.value.clone_into(&mut block);
             }
         })?;
         let mut before = None;
-        ordered.seek(Seek::Before(&name, 0), Wait::Block, &mut |entry, _| {
-            before = physical::last(index, entry.key).flatten();
+        ordered.seek(Seek::Before(&name, 0), Wait::Block, &mut |posting, _| {
+            before = physical::last(index, posting.key).flatten();
         })?;
         // The least key behind those of the block before.
         let start = before.map(|before| [&before, &[0][..]].concat());
@@ -144,7 +144,7 @@ impl<'a> View<'a> {
         all.filter(|(_, slice)| !slice.is_empty()).collect()
     }
 
-    /// Adds the entries of a block that are in the window, with the changes.
+    /// Adds the postings of a block that are in the window, with the changes.
     fn weave(
         &self,
         mut block: Reader<'_>,
@@ -189,7 +189,7 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// The value of an entry.
+    /// The value of a posting.
     pub(in crate::table) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let range = KeyRange { start: key.to_vec(), end: [key, &[0]].concat() };
         let mut step = Step::default();
@@ -207,16 +207,16 @@ pub(super) fn first_at_or_after(
     if let Some(ordered) = engine.as_ordered() {
         let seek = Seek::AtOrAfter(key);
         return ordered
-            .seek(seek, Wait::Block, &mut |entry, _| visit(entry.key, entry.value))
+            .seek(seek, Wait::Block, &mut |posting, _| visit(posting.key, posting.value))
             .map(|_| ());
     }
     let mut next = Some(ScanCursor::Key(key.to_vec()));
     let mut is_found = false;
     while !is_found && let Some(position) = next {
-        next = engine.scan_records(&position, &mut |entry| {
+        next = engine.scan_records(&position, &mut |posting| {
             if !is_found {
                 is_found = true;
-                visit(entry.key, entry.value);
+                visit(posting.key, posting.value);
             }
         })?;
     }

@@ -1,14 +1,14 @@
-//! Changes of entries in memory: which are put, with which values, and which are removed.
+//! Changes of postings in memory: which are put, with which values, and which are removed.
 //!
 //! They are gathered as they come, all their bytes back to back, and sorted when somebody wants to
 //! read them. Beside each stand the first bytes of its key as a number that orders as they do:
 //! sorting and merging seldom look at the keys themselves.
 
-use crate::limits::ROW_ENTRIES_BYTES_MAX;
+use crate::limits::ROW_POSTINGS_BYTES_MAX;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Stands for the length of the value of an entry that is removed.
+/// Stands for the length of the value of a posting that is removed.
 const REMOVED: u32 = u32::MAX;
 
 /// The 24 bytes of a key behind the first one, which is the same in all, as numbers.
@@ -23,7 +23,7 @@ struct Item {
     value_len: u32,
 }
 
-/// Changes of entries, as they came or sorted. All keys begin with the same byte, and there
+/// Changes of postings, as they came or sorted. All keys begin with the same byte, and there
 /// are fewer than 4 GiB.
 #[derive(Debug)]
 pub(in crate::table) struct Changes {
@@ -39,7 +39,7 @@ impl Default for Changes {
     }
 }
 
-/// An entry's key, and its value unless it is removed.
+/// A posting's key, and its value unless it is removed.
 pub(in crate::table) type Change<'a> = (&'a [u8], Option<&'a [u8]>);
 
 fn head(key: &[u8]) -> Head {
@@ -57,17 +57,17 @@ fn key_in<'b>(bytes: &'b [u8], item: &Item) -> &'b [u8] {
 }
 
 impl Changes {
-    /// Room for the entries of a row as many are. For one with more than [`ROW_ENTRIES_BYTES_MAX`]
-    /// only so many come that it shows.
+    /// Room for the postings of a row as many are. For one with more than
+    /// [`ROW_POSTINGS_BYTES_MAX`] only so many come that it shows.
     pub(in crate::table) fn of_row() -> Self {
         Self {
             bytes: Vec::with_capacity(2048),
             items: Vec::with_capacity(64),
-            bytes_max: ROW_ENTRIES_BYTES_MAX,
+            bytes_max: ROW_POSTINGS_BYTES_MAX,
         }
     }
 
-    /// Adds an entry whose key and value are what the two functions append.
+    /// Adds a posting whose key and value are what the two functions append.
     pub(in crate::table) fn put(
         &mut self,
         key: impl FnOnce(&mut Vec<u8>),
@@ -148,7 +148,7 @@ impl Changes {
         (item.value_len != REMOVED).then(|| &self.bytes[start..start + item.value_len as usize])
     }
 
-    /// Puts them in the order of keys; of several changes of one entry the last remains.
+    /// Puts them in the order of keys; of several changes of one posting the last remains.
     pub(in crate::table) fn sort(&mut self) {
         let bytes = &self.bytes;
         let key = |item: &Item| key_in(bytes, item);
@@ -162,7 +162,7 @@ impl Changes {
         self.items.dedup_by(|other, one| one.head == other.head && key(one) == key(other));
     }
 
-    /// Returns the changes of the entries of a row whose column has changed.
+    /// Returns the changes of the postings of a row whose column has changed.
     pub(in crate::table) fn between(mut old: Self, mut new: Self) -> Self {
         if old.is_empty() {
             return new;
@@ -179,7 +179,7 @@ impl Changes {
         changes
     }
 
-    /// The change of an entry, among sorted ones.
+    /// The change of a posting, among sorted ones.
     pub(super) fn find(&self, key: &[u8]) -> Option<Option<&[u8]>> {
         let index = self.lower_bound(key);
         let item = self.items.get(index)?;
@@ -211,7 +211,7 @@ impl Changes {
     }
 }
 
-/// Parts of several sorted changes in one order. Among changes of one entry that of the later
+/// Parts of several sorted changes in one order. Among changes of one posting that of the later
 /// ones is met, which stand behind the earlier ones.
 pub(super) struct Merged<'a> {
     /// Heads of the first change that is left in each run, beside each other.
@@ -307,7 +307,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_last_change_of_an_entry_remains((one, mut model) in changes(), (two, later) in changes()) {
+        fn the_last_change_of_an_posting_remains((one, mut model) in changes(), (two, later) in changes()) {
             prop_assert_eq!(model_of(&one), model.clone().into_iter().collect::<Vec<_>>());
             let merged = Changes::merge(&one, &two);
             model.extend(later);

@@ -1,4 +1,4 @@
-//! Taking changes of entries into the blocks that they belong to.
+//! Taking changes of postings into the blocks that they belong to.
 
 use super::block::{Reader, Writer, common};
 use super::changes::{Change, Changes, Merged};
@@ -69,7 +69,7 @@ pub(super) fn flush(
     if batch.is_empty() { Ok(()) } else { engine.write(&batch) }
 }
 
-/// Writes the entries of a block with the changes that belong there, about as many as one batch is
+/// Writes the postings of a block with the changes that belong there, about as many as one batch is
 /// to hold; answers the first change that does not belong there, or comes later.
 ///
 /// Few keys are compared: those of a block say themselves what they share with the one before,
@@ -82,7 +82,7 @@ fn weave<'c>(
     is_here: impl Fn(&[u8]) -> bool,
 ) -> Option<Change<'c>> {
     let mut is_old = block.advance();
-    // Whether the last entry that was written is the one before in the block.
+    // Whether the last posting that was written is the one before in the block.
     let mut follows = false;
     let mut taken = 0;
     while taken < BATCH_BYTES
@@ -90,11 +90,11 @@ fn weave<'c>(
     {
         taken += key.len() + value.map_or(0, <[u8]>::len);
         let key = &key[keys::index_of(key).map_or(0, <[u8]>::len)..];
-        // Bytes that the change shares with the last entry of the block, which is before it.
+        // Bytes that the change shares with the last posting of the block, which is before it.
         let mut shared: Option<usize> = None;
         let mut is_same = false;
         while is_old {
-            let (old, _) = block.entry();
+            let (old, _) = block.posting();
             let is_before = match shared {
                 Some(shared) if block.shared() > shared => true,
                 Some(shared) if block.shared() < shared => false,
@@ -126,10 +126,10 @@ fn weave<'c>(
     change
 }
 
-/// Writes the entry at which the block stands, and goes to the next; says whether there is one.
+/// Writes the posting at which the block stands, and goes to the next; says whether there is one.
 /// `follows` tells whether the last one written is the one before in the block.
 fn keep(block: &mut Reader<'_>, writer: &mut Writer, follows: &mut bool) -> bool {
-    let (key, value) = block.entry();
+    let (key, value) = block.posting();
     if *follows {
         writer.push_sharing(block.shared(), key, value);
     } else {
@@ -145,9 +145,9 @@ fn put_blocks(batch: &mut Batch, writer: &mut Writer, index: &[u8], name: Vec<u8
     let mut before: Option<(Vec<u8>, Vec<u8>)> = None;
     writer.finish(|last, block| {
         bytes += block.len();
-        let entry = [index, last].concat();
-        if let Some((entry, block)) = before.replace((entry, block.to_vec())) {
-            batch.put(&physical::name(index, &entry), &block, Meta::NONE);
+        let posting = [index, last].concat();
+        if let Some((posting, block)) = before.replace((posting, block.to_vec())) {
+            batch.put(&physical::name(index, &posting), &block, Meta::NONE);
         }
     });
     match before {

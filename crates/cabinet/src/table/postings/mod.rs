@@ -1,6 +1,6 @@
-//! The entries of indices: in blocks, and those that have changed lately in memory.
+//! The postings of indices: in blocks, and those that have changed lately in memory.
 //!
-//! A row has dozens of entries, all over its indices, and most take a few bytes. So they are not
+//! A row has dozens of postings, all over its indices, and most take a few bytes. So they are not
 //! put one by one: changes are gathered in memory, and now and then taken into the [`block`]s that
 //! they belong to, all in the order of their keys, by a thread of its [own](flusher). A [`View`]
 //! shows both together. Changes that a crash would lose are made again from the [`journal`].
@@ -46,8 +46,8 @@ const FULL_DISK_BUDGETS: usize = 4;
 /// Changes are sorted when they have come to so many bytes, at the latest.
 const RUN_BYTES: usize = 4 << 20;
 
-/// Entries of a table.
-pub(super) struct Entries {
+/// Postings of a table.
+pub(super) struct PostingStore {
     engine: Arc<dyn Engine>,
     /// Changes in memory, and notes of a table with a cap, are taken into blocks from so many bytes
     /// on.
@@ -104,20 +104,20 @@ impl State {
     }
 }
 
-/// Changes of the entries of one row.
-pub(super) struct RowEntries<'r> {
+/// Changes of the postings of one row.
+pub(super) struct RowPostings<'r> {
     pub(super) primary: &'r [u8],
     /// The row as it was stored before.
     pub(super) before: Option<&'r [u8]>,
     pub(super) changes: Changes,
 }
 
-impl Entries {
+impl PostingStore {
     pub(super) fn new(engine: Arc<dyn Engine>, options: &Options) -> Self {
         let share = options.cache_bytes_max() as u64 / CACHE_SHARE;
         let budget_bytes_max = share.min(BUDGET_BYTES_MAX) as usize;
         let cap = engine.as_ordered().and_then(Ordered::owned_cap);
-        let entries = Self {
+        let postings = Self {
             engine,
             budget_bytes: AtomicUsize::new(budget_bytes_max),
             budget_bytes_max,
@@ -131,9 +131,9 @@ impl Entries {
             pace: flusher::Pace::default(),
         };
         if let Some((_, max)) = cap {
-            entries.set_cap(max);
+            postings.set_cap(max);
         }
-        entries
+        postings
     }
 
     /// Has less be left for later, as the table has a cap of so many bytes.
@@ -158,24 +158,24 @@ impl Entries {
         if self.is_capped.load(Ordering::Relaxed) { bytes.max(self.noted_bytes()) } else { bytes }
     }
 
-    /// Makes the entries again that a crash has lost: `make` gets a row and what it was before, and
-    /// answers the removals of all entries of that, and the entries of the row as it is.
+    /// Makes the postings again that a crash has lost: `make` gets a row and what it was before,
+    /// and answers the removals of all postings of that, and the postings of the row as it is.
     pub(super) fn recover(
         &self,
         make: impl Fn(&[u8], Option<&[u8]>) -> Result<(Vec<Changes>, Vec<Changes>)>,
     ) -> Result<()> {
         journal::for_each(&*self.engine, |record| {
             let (before, now) = make(&record.primary, record.before.as_deref())?;
-            before.into_iter().for_each(|entries| self.add(&entries.into_removals()));
-            now.iter().for_each(|entries| self.add(entries));
+            before.into_iter().for_each(|postings| self.add(&postings.into_removals()));
+            now.iter().for_each(|postings| self.add(postings));
             self.next_sequence.store(record.sequence.saturating_add(1), Ordering::Release);
             self.note(&record.primary, record.before.as_deref());
             Ok(())
         })
     }
 
-    /// Applies a batch that changes rows, and changes their entries.
-    pub(super) fn write(&self, mut batch: Batch, rows: &[RowEntries<'_>]) -> Result<()> {
+    /// Applies a batch that changes rows, and changes their postings.
+    pub(super) fn write(&self, mut batch: Batch, rows: &[RowPostings<'_>]) -> Result<()> {
         let bytes: usize = rows.iter().map(|row| row.changes.content_bytes()).sum();
         if bytes > BATCH_BYTES_MAX {
             return Err(Error::BatchTooLong { bytes, max: BATCH_BYTES_MAX });
@@ -199,7 +199,7 @@ impl Entries {
         self.noted_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Changes entries that a crash may lose.
+    /// Changes postings that a crash may lose.
     pub(super) fn add(&self, changes: &Changes) {
         if changes.is_empty() {
             return;

@@ -4,7 +4,7 @@
 //! their writers are paced: what has come beside a flush may be as much of the budget as the
 //! flush has done of its work. So all wait a little, and nobody to the end of it.
 
-use super::Entries;
+use super::PostingStore;
 use crate::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -61,8 +61,8 @@ impl Pace {
     }
 }
 
-impl Entries {
-    /// As [`Entries::flush_over_budget`], where a thread sees to it. Says whether it does.
+impl PostingStore {
+    /// As [`PostingStore::flush_over_budget`], where a thread sees to it. Says whether it does.
     pub(super) fn request_flush(&self) -> bool {
         let pace = &self.pace;
         if !pace.has_flusher.load(Ordering::Acquire) {
@@ -127,29 +127,29 @@ impl Drop for Flushing<'_> {
 
 /// The thread. It ends when dropped.
 pub(in crate::table) struct Flusher {
-    entries: Arc<Entries>,
+    postings: Arc<PostingStore>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Flusher {
-    pub(in crate::table) fn start(entries: &Arc<Entries>) -> Result<Self> {
-        let flushed = Arc::clone(entries);
+    pub(in crate::table) fn start(postings: &Arc<PostingStore>) -> Result<Self> {
+        let flushed = Arc::clone(postings);
         let thread = std::thread::Builder::new()
             .name("cabinet-entries".into())
             .spawn(move || flushed.run_flusher())
             .map_err(|source| Error::Io {
                 operation: "start a thread for",
-                path: entries.engine.persistence().path(),
+                path: postings.engine.persistence().path(),
                 source,
             })?;
-        entries.pace.has_flusher.store(true, Ordering::Release);
-        Ok(Self { entries: Arc::clone(entries), thread: Some(thread) })
+        postings.pace.has_flusher.store(true, Ordering::Release);
+        Ok(Self { postings: Arc::clone(postings), thread: Some(thread) })
     }
 }
 
 impl Drop for Flusher {
     fn drop(&mut self) {
-        let pace = &self.entries.pace;
+        let pace = &self.postings.pace;
         pace.has_flusher.store(false, Ordering::Release);
         pace.orders.lock().stop = true;
         pace.wake.notify_one();
@@ -169,13 +169,13 @@ mod tests {
     #[test]
     fn a_flush_that_panics_lets_its_writers_go_on() {
         let options = Options::default();
-        let entries = Entries::new(Arc::new(MemoryTree::new(&options)), &options);
-        entries.pace.has_flusher.store(true, Ordering::Release);
-        entries.pace.begin(1, 0);
-        entries.bytes.store(2 * entries.budget_bytes(), Ordering::Relaxed);
-        let flushing = Flushing::begin(&entries.pace, &mut entries.pace.orders.lock());
+        let postings = PostingStore::new(Arc::new(MemoryTree::new(&options)), &options);
+        postings.pace.has_flusher.store(true, Ordering::Release);
+        postings.pace.begin(1, 0);
+        postings.bytes.store(2 * postings.budget_bytes(), Ordering::Relaxed);
+        let flushing = Flushing::begin(&postings.pace, &mut postings.pace.orders.lock());
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| entries.request_flush());
+            let writer = scope.spawn(|| postings.request_flush());
             let flush = scope.spawn(move || {
                 let _flushing = flushing;
                 panic!("as a flush may");
@@ -187,6 +187,6 @@ mod tests {
                 std::thread::yield_now();
             }
         });
-        assert!(!entries.request_flush(), "nobody does it any more");
+        assert!(!postings.request_flush(), "nobody does it any more");
     }
 }

@@ -1,7 +1,7 @@
-//! Blocks: consecutive entries of one index in one record of the engine beneath.
+//! Blocks: consecutive postings of one index in one record of the engine beneath.
 //!
 //! ```text
-//! entry: bytes that its key shares with the one before (varint)
+//! posting: bytes that its key shares with the one before (varint)
 //!        bytes of the key behind those (varint)
 //!        bytes of the value (varint)
 //!        rest of the key, value
@@ -15,10 +15,10 @@ use crate::varint;
 pub(super) const BLOCK_BYTES_MAX: usize = 1536;
 const BLOCK_BYTES: usize = 1024;
 
-/// Goes through the entries of a block.
+/// Goes through the postings of a block.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
-    /// The key of the entry that it stands on, with what all have in front.
+    /// The key of the posting that it stands on, with what all have in front.
     key: Vec<u8>,
     value: &'a [u8],
     /// Bytes behind that which the key shares with the one before.
@@ -36,12 +36,12 @@ impl<'a> Reader<'a> {
         Self { rest: block, key, value: &[], shared: 0, prefix_len, is_damaged: false }
     }
 
-    /// The next entry, key and value.
+    /// The next posting, key and value.
     pub(super) fn next(&mut self) -> Option<(&[u8], &'a [u8])> {
         if self.advance() { Some((&self.key, self.value)) } else { None }
     }
 
-    /// Goes to the next entry; says whether there is one.
+    /// Goes to the next posting; says whether there is one.
     pub(super) fn advance(&mut self) -> bool {
         if self.rest.is_empty() {
             return false;
@@ -54,8 +54,8 @@ impl<'a> Reader<'a> {
         is_there
     }
 
-    /// The entry that it stands on: its key, less what all have in front, and its value.
-    pub(super) fn entry(&self) -> (&[u8], &'a [u8]) {
+    /// The posting that it stands on: its key, less what all have in front, and its value.
+    pub(super) fn posting(&self) -> (&[u8], &'a [u8]) {
         (&self.key[self.prefix_len..], self.value)
     }
 
@@ -89,16 +89,16 @@ impl<'a> Reader<'a> {
         Some((number()?, number()?, number()?))
     }
 
-    /// Whether what was read so far ended with bytes that are no entry.
+    /// Whether what was read so far ended with bytes that are no posting.
     pub(super) fn is_damaged(&self) -> bool {
         self.is_damaged
     }
 }
 
-/// Puts entries into blocks.
+/// Puts postings into blocks.
 #[derive(Default)]
 pub(super) struct Writer {
-    /// Entries as in a block, and where each begins and its key does; of the last key all bytes.
+    /// Postings as in a block, and where each begins and its key does; of the last key all bytes.
     bytes: Vec<u8>,
     last: Vec<u8>,
     places: Vec<Place>,
@@ -110,7 +110,7 @@ struct Place {
 }
 
 impl Writer {
-    /// Adds an entry; its key, without the number of the index, is greater than those before.
+    /// Adds a posting; its key, without the number of the index, is greater than those before.
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) {
         self.push_sharing(common(&self.last, key), key, value);
     }
@@ -118,7 +118,7 @@ impl Writer {
     /// As `push`, where it is known how many bytes the key shares with the last one.
     pub(super) fn push_sharing(&mut self, shared: usize, key: &[u8], value: &[u8]) {
         self.places.push(Place { start: self.bytes.len(), shared });
-        push_entry(&mut self.bytes, shared, &key[shared..], value);
+        push_posting(&mut self.bytes, shared, &key[shared..], value);
         self.last.truncate(shared);
         self.last.extend_from_slice(&key[shared..]);
     }
@@ -153,7 +153,7 @@ impl Writer {
             let Some((key, value)) = reader.next() else { break };
             // The first of a block shares nothing.
             let shared = if block.is_empty() { 0 } else { place.shared };
-            push_entry(&mut block, shared, &key[shared..], value);
+            push_posting(&mut block, shared, &key[shared..], value);
             key.clone_into(&mut last);
         }
         each(&last, &block);
@@ -176,7 +176,7 @@ pub(super) fn common(one: &[u8], other: &[u8]) -> usize {
     at + rest.take_while(|(one, other)| one == other).count()
 }
 
-fn push_entry(bytes: &mut Vec<u8>, shared: usize, key: &[u8], value: &[u8]) {
+fn push_posting(bytes: &mut Vec<u8>, shared: usize, key: &[u8], value: &[u8]) {
     if shared | key.len() | value.len() < 0x80 {
         bytes.extend_from_slice(&[shared as u8, key.len() as u8, value.len() as u8]);
     } else {
@@ -196,8 +196,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_come_back_from_blocks_of_about_the_same_length(
-            entries in proptest::collection::btree_map(
+        fn postings_come_back_from_blocks_of_about_the_same_length(
+            postings in proptest::collection::btree_map(
                 proptest::collection::vec(0u8..4, 0..9),
                 proptest::collection::vec(any::<u8>(), 0..200),
                 0..100,
@@ -205,7 +205,7 @@ mod tests {
         ) {
             let mut writer = Writer::default();
             for _ in 0..2 {
-                entries.iter().for_each(|(key, value)| writer.push(key, value));
+                postings.iter().for_each(|(key, value)| writer.push(key, value));
                 let mut found = BTreeMap::new();
                 let mut before = None;
                 writer.finish(|last, block| {
@@ -221,7 +221,7 @@ mod tests {
                     assert!(found.contains_key(last));
                     before = Some(last.to_vec());
                 });
-                prop_assert_eq!(&found, &entries);
+                prop_assert_eq!(&found, &postings);
             }
         }
 
@@ -236,7 +236,7 @@ mod tests {
         }
 
         #[test]
-        fn hostile_bytes_end_the_entries(bytes in proptest::collection::vec(0u8..20, 0..60)) {
+        fn hostile_bytes_end_the_postings(bytes in proptest::collection::vec(0u8..20, 0..60)) {
             let mut reader = Reader::new(&bytes, b"p");
             while let Some((key, _)) = reader.next() {
                 prop_assert!(key.len() <= bytes.len() + 1);

@@ -1,13 +1,13 @@
-//! Which rows have entries that a crash would lose.
+//! Which rows have postings that a crash would lose.
 //!
 //! With each change of a row goes a record of what the row was before, in the same batch or ahead
-//! of it. When the changes of its entries are in their blocks, the record goes. So after a crash
-//! the entries of a row are made again from these records and the row as it is: all that it may
+//! of it. When the changes of its postings are in their blocks, the record goes. So after a crash
+//! the postings of a row are made again from these records and the row as it is: all that it may
 //! have had before are removed, and those that it has now are put.
 
 use crate::table::cursor::{Cursor, KeyRange};
-use crate::table::entries::view::View;
 use crate::table::meta;
+use crate::table::postings::view::View;
 use crate::{Batch, Engine, Error, Meta, Result};
 
 /// Rows up to this long go into the batch of the change that replaces them.

@@ -1,17 +1,17 @@
 //! Names of blocks: the number of their index, and the key up to which they go.
 //!
-//! A block has the entries up to its name that are behind the name of the block before it. So the
-//! block that an entry belongs to is the first one at or after it, and a block that is divided
+//! A block has the postings up to its name that are behind the name of the block before it. So the
+//! block that a posting belongs to is the first one at or after it, and a block that is divided
 //! keeps its name for its last part. The last block of an index goes up to the end.
 
 /// The byte behind the number of the index.
 const UP_TO: u8 = 0;
 const LAST: u8 = 1;
 
-/// The name of a block of an index whose last entry is this one, or of its last block if the
-/// entry is behind all of the index.
-pub(super) fn name(index: &[u8], entry: &[u8]) -> Vec<u8> {
-    match entry.strip_prefix(index) {
+/// The name of a block of an index whose last posting is this one, or of its last block if the
+/// posting is behind all of the index.
+pub(super) fn name(index: &[u8], posting: &[u8]) -> Vec<u8> {
+    match posting.strip_prefix(index) {
         Some(rest) => [index, &[UP_TO], rest].concat(),
         None => last_of(index),
     }

@@ -1,22 +1,22 @@
 //! Lists of the primary keys that conditions ask for, read from indices in the order of the keys,
 //! and put together.
 //!
-//! Entries of one value (a token, a gram, a number) are in the order of primary keys. So lists of
+//! Postings of one value (a token, a gram, a number) are in the order of primary keys. So lists of
 //! several values are united, intersected and subtracted by going through them side by side,
 //! jumping ahead in each to where the others are; nothing is gathered in memory.
 
 use super::cursor::{Cursor, KeyRange, count_up_to};
-use super::entries::View;
 use super::index::gram;
+use super::postings::View;
 use super::sort::{Sorted, Sorter};
 use crate::Result;
 use std::path::Path;
 
-/// Which rows are meant, in terms of the entries of indices.
+/// Which rows are meant, in terms of the postings of indices.
 pub(super) enum Formula {
     /// None.
     Nothing,
-    /// Those with an entry that begins with this prefix, behind which the primary key stands.
+    /// Those with a posting that begins with this prefix, behind which the primary key stands.
     Term(Term),
     /// Those with all of these grams at these places of a phrase.
     Phrase(Vec<(u32, Term)>),
@@ -30,9 +30,9 @@ pub(super) enum Formula {
     Without(Box<Formula>, Vec<Formula>),
 }
 
-/// Entries with one prefix.
+/// Postings with one prefix.
 pub(super) struct Term {
-    /// Bytes of the entries' keys before the primary key.
+    /// Bytes of the postings' keys before the primary key.
     pub(super) prefix: Vec<u8>,
     /// Range of their keys: all with the prefix, unless fewer are meant.
     pub(super) range: KeyRange,
@@ -186,8 +186,8 @@ impl<'a> TermPostings<'a> {
         Self { cursor, prefix: term.prefix, is_exact: term.is_exact, sought: Vec::new() }
     }
 
-    /// The first entry at or after a primary key: that of its row, and its value.
-    fn seek_entry(&mut self, primary: &[u8]) -> Result<Option<(&[u8], &[u8])>> {
+    /// The first posting at or after a primary key: that of its row, and its value.
+    fn seek_posting(&mut self, primary: &[u8]) -> Result<Option<(&[u8], &[u8])>> {
         self.sought.clear();
         self.sought.extend_from_slice(&self.prefix);
         self.sought.extend_from_slice(primary);
@@ -199,7 +199,7 @@ impl<'a> TermPostings<'a> {
 impl Postings for TermPostings<'_> {
     fn seek(&mut self, primary: &[u8]) -> Result<Option<Posting>> {
         let is_exact = self.is_exact;
-        let found = self.seek_entry(primary)?;
+        let found = self.seek_posting(primary)?;
         Ok(found.map(|(primary, _)| {
             // The key to be sought next is longer by a byte.
             let mut copy = Vec::with_capacity(primary.len() + 1);
@@ -221,7 +221,7 @@ impl PhrasePostings<'_> {
     fn look(&mut self, primary: &[u8], next: &mut Vec<u8>) -> Result<Option<bool>> {
         let beginnings = &mut self.beginnings;
         for (number, (offset, term)) in self.terms.iter_mut().enumerate() {
-            let Some((found, value)) = term.seek_entry(primary)? else { return Ok(None) };
+            let Some((found, value)) = term.seek_posting(primary)? else { return Ok(None) };
             if found != primary {
                 found.clone_into(next);
                 return Ok(Some(false));

@@ -67,7 +67,7 @@ pub(super) struct Notes(BTreeMap<Vec<u8>, Vec<u8>>);
 impl Notes {
     /// Takes note of a record, or that it has gone.
     pub(super) fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
-        // The journal of changed rows is as long as it likes.
+        // The pending-change log of changed rows is as long as it likes.
         if !matches!(key, [keys::META, UID | INDEX, ..]) {
             return;
         }
@@ -187,8 +187,8 @@ pub(super) fn read_definitions(engine: &dyn Engine) -> Result<Definitions> {
     Ok(definitions)
 }
 
-/// A key of the journal of changed rows.
-pub(super) fn journal(rest: &[u8]) -> Vec<u8> {
+/// A key of the pending-change log of changed rows.
+pub(super) fn pending_change(rest: &[u8]) -> Vec<u8> {
     key(JOURNAL, rest)
 }
 

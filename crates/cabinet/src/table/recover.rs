@@ -84,7 +84,7 @@ pub(super) fn forget_postings(engine: &dyn Engine, is_read_only: bool) -> Result
         )));
     }
     remove_blocks(engine, vec![keys::POSTINGS])?;
-    remove_blocks(engine, meta::journal(b""))
+    remove_blocks(engine, meta::pending_change(b""))
 }
 
 impl Table {

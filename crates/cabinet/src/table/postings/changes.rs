@@ -307,7 +307,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_last_change_of_an_posting_remains((one, mut model) in changes(), (two, later) in changes()) {
+        fn the_last_change_of_a_posting_remains((one, mut model) in changes(), (two, later) in changes()) {
             prop_assert_eq!(model_of(&one), model.clone().into_iter().collect::<Vec<_>>());
             let merged = Changes::merge(&one, &two);
             model.extend(later);

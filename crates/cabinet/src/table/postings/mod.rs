@@ -3,20 +3,21 @@
 //! A row has dozens of postings, all over its indices, and most take a few bytes. So they are not
 //! put one by one: changes are gathered in memory, and now and then taken into the [`block`]s that
 //! they belong to, all in the order of their keys, by a thread of its [own](flusher). A [`View`]
-//! shows both together. Changes that a crash would lose are made again from the [`journal`].
+//! shows both together. Changes that a crash would lose are made again from the [pending-change
+//! log](pending_changes).
 //!
 //! # Locks
 //!
 //! In the order in which they are taken: `flushing` (one flush at a time); `write_gate` (for
 //! reading by a thread that changes a row, until its changes are in memory; for writing, for a
-//! moment, by a flush, which so knows that all changes that the journal has by then are in memory);
-//! `state`. A thread that takes them may hold the table's `structure` and a stripe.
+//! moment, by a flush, which so knows that all changes that the pending-change log has by then are
+//! in memory); `state`. A thread that takes them may hold the table's `structure` and a stripe.
 
 mod block;
 mod changes;
 mod flush;
 mod flusher;
-mod journal;
+mod pending_changes;
 mod physical;
 mod view;
 
@@ -60,9 +61,9 @@ pub(super) struct PostingStore {
     state: Mutex<State>,
     /// Bytes that the changes take in memory.
     bytes: AtomicUsize,
-    /// Bytes of the journal.
+    /// Bytes of the pending-change log.
     noted_bytes: AtomicUsize,
-    /// Number of the next record of the journal.
+    /// Number of the next record of the pending-change log.
     next_sequence: AtomicU64,
     pace: flusher::Pace,
 }
@@ -147,7 +148,7 @@ impl PostingStore {
         self.budget_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the journal.
+    /// Bytes of the pending-change log.
     pub(super) fn noted_bytes(&self) -> usize {
         self.noted_bytes.load(Ordering::Relaxed)
     }
@@ -164,7 +165,7 @@ impl PostingStore {
         &self,
         make: impl Fn(&[u8], Option<&[u8]>) -> Result<(Vec<Changes>, Vec<Changes>)>,
     ) -> Result<()> {
-        journal::for_each(&*self.engine, |record| {
+        pending_changes::for_each(&*self.engine, |record| {
             let (before, now) = make(&record.primary, record.before.as_deref())?;
             before.into_iter().for_each(|postings| self.add(&postings.into_removals()));
             now.iter().for_each(|postings| self.add(postings));
@@ -183,7 +184,7 @@ impl PostingStore {
         let _gate = self.write_gate.read();
         for row in rows.iter().filter(|row| !row.changes.is_empty()) {
             let sequence = self.next_sequence.fetch_add(1, Ordering::AcqRel);
-            journal::note(&*self.engine, &mut batch, sequence, row.primary, row.before)?;
+            pending_changes::note(&*self.engine, &mut batch, sequence, row.primary, row.before)?;
         }
         self.engine.write(&batch)?;
         for row in rows.iter().filter(|row| !row.changes.is_empty()) {
@@ -193,7 +194,7 @@ impl PostingStore {
         Ok(())
     }
 
-    /// Counts a record of the journal.
+    /// Counts a record of the pending-change log.
     fn note(&self, primary: &[u8], before: Option<&[u8]>) {
         let bytes = primary.len() + before.map_or(0, <[u8]>::len);
         self.noted_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -278,7 +279,7 @@ impl PostingStore {
             Ok(())
         } else {
             let changes: usize = runs.iter().map(|run| run.len()).sum();
-            // The rest is for what comes after: the journal forgets.
+            // The rest is for what comes after: the pending-change log forgets.
             self.pace.begin(changes + changes / 7, bytes);
             let advance = |left| self.pace.advance(changes - left);
             let mut flushed = flush::flush(&*self.engine, &runs, false, advance);
@@ -286,7 +287,7 @@ impl PostingStore {
                 // The notes of removed rows take as much as the rows did until this is done.
                 flushed = flush::flush(&*self.engine, &runs, true, advance);
             }
-            flushed.and_then(|()| journal::forget(&*self.engine, before))
+            flushed.and_then(|()| pending_changes::forget(&*self.engine, before))
         };
         let mut state = self.state.lock();
         if result.is_ok() {
@@ -298,7 +299,7 @@ impl PostingStore {
         result
     }
 
-    /// Forgets all changes, and lets `clear` remove the blocks and the journal.
+    /// Forgets all changes, and lets `clear` remove the blocks and the pending-change log.
     pub(super) fn clear(&self, clear: impl FnOnce() -> Result<()>) -> Result<()> {
         let _flushing = self.flushing.lock();
         let _gate = self.write_gate.write();

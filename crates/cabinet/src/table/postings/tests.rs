@@ -139,7 +139,7 @@ proptest! {
         let model = play(Arc::clone(&engine), &steps);
         // All are in blocks now, and nothing else is there.
         let postings = PostingStore::new(Arc::clone(&engine), &options());
-        postings.recover(|_, _| panic!("the journal has a record")).unwrap();
+        postings.recover(|_, _| panic!("the pending-change log has a record")).unwrap();
         for index in [1, 255] {
             check(&postings, &*engine, &model, &KeyRange::of_prefix(keys::postings(index)));
         }

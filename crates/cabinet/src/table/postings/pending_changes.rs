@@ -36,7 +36,7 @@ pub(super) fn note(
     before: Option<&[u8]>,
 ) -> Result<()> {
     let was = if before.is_some() { WAS_ROW } else { WAS_NONE };
-    let key = meta::journal(&[&sequence.to_be_bytes(), &[was][..], primary].concat());
+    let key = meta::pending_change(&[&sequence.to_be_bytes(), &[was][..], primary].concat());
     let before = before.unwrap_or_default();
     if before.len() > SHORT_BYTES_MAX {
         // A batch could not hold two long rows. That it is there without the change does no harm.
@@ -51,7 +51,7 @@ pub(super) fn for_each(
     engine: &dyn Engine,
     mut visit: impl FnMut(Record) -> Result<()>,
 ) -> Result<()> {
-    let prefix = meta::journal(b"");
+    let prefix = meta::pending_change(b"");
     let mut cursor = Cursor::new(View::raw(engine), KeyRange::of_prefix(prefix.clone()));
     while let Some((key, value)) = cursor.next()? {
         let parts = key[prefix.len()..].split_first_chunk::<8>();
@@ -71,8 +71,8 @@ pub(super) fn for_each(
 
 /// Removes the records before a sequence number.
 pub(super) fn forget(engine: &dyn Engine, before: u64) -> Result<()> {
-    let start = meta::journal(b"");
-    let end = meta::journal(&before.to_be_bytes());
+    let start = meta::pending_change(b"");
+    let end = meta::pending_change(&before.to_be_bytes());
     let mut cursor = Cursor::of_keys(View::raw(engine), KeyRange { start, end });
     loop {
         let mut batch = Batch::new();

@@ -1,8 +1,8 @@
 //! Batches: many keys change together, also across a crash.
 
 use super::Shared;
-use super::access::stored_home;
 use super::leaf::{Handle, Leaf, State, StoredPage};
+use super::leaf_access::stored_home;
 use super::redo::Operation;
 use crate::batch::BatchChange;
 use crate::log::Purpose;

@@ -27,10 +27,10 @@
 //! ```
 
 use super::Shared;
-use super::access::{is_page, not_a_page};
 use super::cell::{push_length, split_length};
 use super::directory::Directory;
 use super::leaf::{Home, State};
+use super::leaf_access::{is_page, not_a_page};
 use crate::limits::KEY_BYTES_MAX;
 use crate::log::checkpoint::Checkpoint;
 use crate::log::{Check, Location, SHORT_SEGMENTS_MAX, SegmentOffset, is_short, with_record};
@@ -190,7 +190,7 @@ impl Shared {
         let mut needed = BTreeSet::new();
         self.log.write_checkpoint(|block| {
             let mut lines = Vec::new();
-            self.walk(&mut |leaf, state, lower| {
+            self.scan_leaves(&mut |leaf, state, lower| {
                 self.join(leaf, state, lower)?;
                 let home = self.home_outside(&victims, state)?;
                 needed.insert(home.location.slot());
@@ -283,7 +283,7 @@ impl Shared {
     /// Writes out all pages that only memory has as they are.
     pub(super) fn flush(&self) -> Result<()> {
         let _structure = self.structure.lock();
-        self.walk(&mut |_, state, _| self.write_out(state).map(|_| ()))
+        self.scan_leaves(&mut |_, state, _| self.write_out(state).map(|_| ()))
     }
 
     /// Returns the home of a page as it is, outside of these segments; writes the page if need be.

@@ -180,7 +180,7 @@ impl Shared {
         if !was_capped {
             // Those that change meanwhile count themselves.
             let _structure = self.structure.lock();
-            self.walk(&mut |_, _, _| Ok(()))?;
+            self.scan_leaves(&mut |_, _, _| Ok(()))?;
         }
         Ok(())
     }

@@ -18,9 +18,9 @@
 //! [`COPIED_BYTES_MAX`].
 
 use super::Shared;
-use super::access::stored_home;
 use super::directory::Directory;
 use super::leaf::Handle;
+use super::leaf_access::stored_home;
 use super::page::{Page, View};
 use super::read_ahead::{GROUP_BYTES_MAX, Part, ReadAhead, joined};
 use crate::log::Lsn;

@@ -151,7 +151,7 @@ impl Maintained for Shared {
         }
         let _structure = self.structure.lock();
         self.next_expiry_ms.store(SWEEPING_MS, Ordering::Relaxed);
-        self.walk(&mut |leaf, state, _| {
+        self.scan_leaves(&mut |leaf, state, _| {
             if state.expires_at_ms <= now_ms && self.load_for_care(leaf, state)? {
                 self.remove_expired(state, now_ms)?;
             }

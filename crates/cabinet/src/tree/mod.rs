@@ -23,7 +23,6 @@
 //! ten cache misses in a large tree. A write is that, one append, and a move of the places
 //! behind it in the leaf. A leaf that is not in memory takes about 180 bytes of it.
 
-mod access;
 mod admission;
 mod batch;
 mod cache;
@@ -36,18 +35,19 @@ mod evict;
 mod full_scan;
 mod key_scan;
 mod leaf;
+mod leaf_access;
+mod leaf_scan;
 mod maintenance;
 mod page;
 mod read_ahead;
 mod rebuild;
 mod recover;
 mod redo;
-mod renew;
+mod replace_all;
 mod seek;
 mod signs;
 #[cfg(test)]
 mod wait_tests;
-mod walk;
 
 pub(crate) use checkpoint::listed_pages;
 #[cfg(feature = "table")]

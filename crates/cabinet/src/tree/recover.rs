@@ -285,7 +285,7 @@ impl Shared {
         with_record(segments, salt, location, Wait::Block, Check::Whole, |record| {
             let Some((operation, value)) = Operation::decode(record.value) else {
                 let what = "it is not a change of a tree".into();
-                return Err(super::access::corrupted(segments, location, what));
+                return Err(super::leaf_access::corrupted(segments, location, what));
             };
             let (key, meta, sequence) = (record.key, record.meta, record.sequence);
             let handle = self.handle_of(key);

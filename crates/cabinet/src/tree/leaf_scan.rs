@@ -17,7 +17,7 @@ impl TreeDatabase {
         visit: &mut dyn FnMut(RecordRef<'_>) -> Result<()>,
     ) -> Result<()> {
         let _structure = self.shared.structure.lock();
-        self.shared.walk(&mut |leaf, state, _| {
+        self.shared.scan_leaves(&mut |leaf, state, _| {
             self.shared.load(leaf, state)?;
             let Some(loaded) = state.loaded() else { return Ok(()) };
             let view = loaded.page.view();
@@ -30,7 +30,7 @@ impl Shared {
     /// Visits every leaf. The ranges of those visited cover all keys and do not overlap, whatever
     /// happens meanwhile: where one ends, the walk goes on. The caller holds `structure`, so
     /// nothing is joined or cleared beside it.
-    pub(super) fn walk(&self, visit: &mut Visit<'_>) -> Result<()> {
+    pub(super) fn scan_leaves(&self, visit: &mut Visit<'_>) -> Result<()> {
         let mut from: Option<Vec<u8>> = None;
         loop {
             let handle = self.handle_at(from.as_deref());

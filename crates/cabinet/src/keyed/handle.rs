@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// An open engine. Closed when dropped.
 pub(crate) struct EngineHandle<I: Index> {
-    shared: Arc<KeyedEngine<I>>,
+    engine: Arc<KeyedEngine<I>>,
     background: Mutex<Option<Background>>,
     is_read_only: bool,
 }
@@ -31,21 +31,21 @@ impl<I: Index> EngineHandle<I> {
         parameters: EngineParameters,
         index: impl FnOnce(&crate::log::DatabaseId, &EngineParameters) -> Result<I>,
     ) -> Result<Self> {
-        let shared = Arc::new(recover::open(storage, path, options, parameters, index)?);
+        let engine = Arc::new(recover::open(storage, path, options, parameters, index)?);
         if options.truncate {
-            shared.clear()?;
+            engine.clear()?;
         }
-        shared.log.space().quota().note_checkpoint_bytes(shared.checkpoint_bytes());
-        let background = background.then(|| Background::start(&shared)).transpose()?;
+        engine.log.space().quota().note_checkpoint_bytes(engine.checkpoint_bytes());
+        let background = background.then(|| Background::start(&engine)).transpose()?;
         let is_read_only = options.read_only;
-        Ok(Self { shared, background: Mutex::new(background), is_read_only })
+        Ok(Self { engine, background: Mutex::new(background), is_read_only })
     }
 
     /// Does one round of what the background threads would do: cuts sealed segments, sweeps
     /// expired records, compacts what is due.
     #[cfg(feature = "testing")]
     pub(crate) fn run_maintenance(&self) -> Result<()> {
-        maintenance::run_maintenance(&self.shared)
+        maintenance::run_maintenance(&self.engine)
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
@@ -70,20 +70,20 @@ impl<I: Index> Deref for EngineHandle<I> {
 
     #[inline]
     fn deref(&self) -> &KeyedEngine<I> {
-        &self.shared
+        &self.engine
     }
 }
 
 impl<I: Index> Drop for EngineHandle<I> {
     fn drop(&mut self) {
         if let Some(background) = self.background.lock().as_mut() {
-            background.stop(&self.shared.log);
+            background.stop(&self.engine.log);
         }
         if self.is_read_only {
             return;
         }
-        if let Err(error) = self.shared.close() {
-            tracing::error!("closing {}: {error}", self.shared.log.directory().display());
+        if let Err(error) = self.engine.close() {
+            tracing::error!("closing {}: {error}", self.engine.log.directory().display());
         }
     }
 }

@@ -606,21 +606,21 @@ impl<I: Index> Maintained for KeyedEngine<I> {
 
 /// One round of what the background does.
 #[cfg(feature = "testing")]
-pub(super) fn run_maintenance<I: Index>(shared: &Arc<KeyedEngine<I>>) -> Result<()> {
-    debug_assert_eq!(shared.shards.len(), I::SHARDS);
-    let log = shared.log();
+pub(super) fn run_maintenance<I: Index>(engine: &Arc<KeyedEngine<I>>) -> Result<()> {
+    debug_assert_eq!(engine.shards.len(), I::SHARDS);
+    let log = engine.log();
     log.maintain_segments()?;
-    shared.mend(&|| true)?;
-    shared.sweep(&|| true)?;
-    shared.enforce_cap()?;
+    engine.mend(&|| true)?;
+    engine.sweep(&|| true)?;
+    engine.enforce_cap()?;
     while let Some(segment) = log.due_for_compaction() {
-        match log.compact(&segment, false, &**shared, &|| true) {
+        match log.compact(&segment, false, &**engine, &|| true) {
             Err(Error::NoSpace { .. }) => break,
             result => result?,
         }
     }
-    if shared.wants_checkpoint() {
-        match shared.write_index() {
+    if engine.wants_checkpoint() {
+        match engine.write_index() {
             // Space may come, and changes stay in memory until then.
             Ok(()) | Err(Error::NoSpace { .. }) => {}
             Err(error) => return Err(error),

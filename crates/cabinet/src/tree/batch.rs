@@ -1,6 +1,6 @@
 //! Batches: many keys change together, also across a crash.
 
-use super::Shared;
+use super::TreeEngine;
 use super::leaf::{Handle, Leaf, State, StoredPage};
 use super::leaf_access::stored_home;
 use super::redo::Operation;
@@ -27,7 +27,7 @@ struct Step<'a> {
     redo: Vec<u8>,
 }
 
-impl Shared {
+impl TreeEngine {
     /// Applies a batch. All leaves it touches are locked, in their order, which single changes,
     /// having one lock each, cannot come across.
     pub(super) fn write_batch(&self, batch: &Batch) -> Result<()> {

@@ -4,7 +4,7 @@
 //! as a leaf has. Removing the first ones may read their pages from the disk. A writer that must
 //! not wait for that leaves it to the next one, which then may have to be one that may.
 
-use super::Shared;
+use super::TreeEngine;
 use super::redo::Operation;
 use crate::{Error, Meta, Result, Wait};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ impl RecordCap {
     }
 }
 
-impl Shared {
+impl TreeEngine {
     /// Removes the first records until there are no more than the cap. An error that prevents that
     /// is no failure of the write that it follows.
     pub(super) fn enforce_capacity(&self, wait: Wait) {

@@ -26,7 +26,7 @@
 //!        zeros, up to a multiple of 8
 //! ```
 
-use super::Shared;
+use super::TreeEngine;
 use super::cell::{push_length, split_length};
 use super::directory::Directory;
 use super::leaf::{Home, State};
@@ -174,7 +174,7 @@ const RECLAIM_PERIOD: Duration = Duration::from_millis(500);
 /// Bytes of redo for which it is worth a checkpoint on a full disk.
 const RECLAIMED_BYTES_MIN: u64 = 64 << 10;
 
-impl Shared {
+impl TreeEngine {
     /// Writes a checkpoint, and removes what is not needed after it. With `everything` next to
     /// nothing dead is left.
     pub(super) fn checkpoint(&self, everything: bool) -> Result<()> {

@@ -27,7 +27,7 @@
 
 use super::leaf::{GONE, Handle, State};
 use super::redo::Operation;
-use super::{Shared, cell, page};
+use super::{TreeEngine, cell, page};
 use crate::engine::ordered::Eviction;
 use crate::limits::CAPACITY_BYTES_MIN;
 use crate::log::Purpose;
@@ -171,7 +171,7 @@ fn record_bytes(key: &[u8], value: &[u8]) -> usize {
     key.len() + value.len() + page::PLACE_BYTES + cell::OVERHEAD_BYTES_MAX
 }
 
-impl Shared {
+impl TreeEngine {
     /// Sets the cap, and counts what there is. The background, or the next writer, evicts.
     pub(super) fn set_cap(&self, bytes_max: u64) -> Result<()> {
         let was_capped = self.cap.is_capped();

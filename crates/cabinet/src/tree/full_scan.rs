@@ -17,7 +17,7 @@
 //! visitor who waits holds up neither writers nor a checkpoint, unless the page is of more than
 //! [`COPIED_BYTES_MAX`].
 
-use super::Shared;
+use super::TreeEngine;
 use super::directory::Directory;
 use super::leaf::Handle;
 use super::leaf_access::stored_home;
@@ -51,7 +51,7 @@ pub(super) type Visit<'v> = dyn FnMut(RecordRef<'_>) + 'v;
 
 /// A scan under way.
 pub(super) struct PageScan<'e> {
-    shared: &'e Shared,
+    engine: &'e TreeEngine,
     ranges: Ranges,
     /// The pages of all ranges, in the order of the scan.
     pages: Vec<RangePage>,
@@ -107,7 +107,7 @@ impl Ranges {
     }
 }
 
-impl Shared {
+impl TreeEngine {
     /// Begins a scan of the records from a key on and before another.
     pub(super) fn scan_pages(&self, from: Option<&[u8]>, end: Option<&[u8]>) -> PageScan<'_> {
         let mut ranges = Ranges {
@@ -137,7 +137,7 @@ impl Shared {
         }
         pages.sort_unstable();
         let (groups, shown) = (VecDeque::new(), Vec::new());
-        PageScan { shared: self, ranges, pages, next: 0, groups, shown }
+        PageScan { engine: self, ranges, pages, next: 0, groups, shown }
     }
 
     /// Some leaves from that of a key on, and before `end`: at least one, and at most `max`.
@@ -258,7 +258,7 @@ impl PageScan<'_> {
             bytes += PAGE_COST_BYTES;
             let (lower, upper) =
                 (self.ranges.lower(range as usize), self.ranges.upper(range as usize));
-            self.shared.show_range(lower, upper, &mut |entry| {
+            self.engine.show_range(lower, upper, &mut |entry| {
                 bytes += entry.key.len() + entry.value.len();
                 visit(entry);
             })?;
@@ -281,7 +281,7 @@ impl PageScan<'_> {
         if places.is_empty() {
             return false;
         }
-        let segments = self.shared.log.segments().in_order();
+        let segments = self.engine.log.segments().in_order();
         let parts = places.iter().filter(|place| place.lsn != Lsn::default()).filter_map(|place| {
             let number = place.lsn.number();
             let index = segments.binary_search_by_key(&number, |segment| segment.number).ok()?;
@@ -289,7 +289,7 @@ impl PageScan<'_> {
             let start = place.lsn.offset() as u64;
             Some(Part { segment, start, end: start + u64::from(place.bytes) })
         });
-        let read_ahead = self.shared.brought.read_ahead(&joined(parts));
+        let read_ahead = self.engine.brought.read_ahead(&joined(parts));
         self.groups.push_back((first + places.len(), read_ahead));
         true
     }
@@ -344,7 +344,7 @@ pub(super) mod tests {
         assert_eq!(tree.len(), u64::from(records));
         drop(tree);
         let tree = open(storage, options);
-        for segment in tree.shared.log.segments().iter() {
+        for segment in tree.engine.log.segments().iter() {
             segment.resident.store(false, Ordering::Relaxed);
         }
         tree
@@ -393,12 +393,12 @@ pub(super) mod tests {
     #[test]
     fn pages_come_in_the_order_of_the_log() {
         let tree = cold_tree(&FaultyStorage::new(), 2000, &Options::default());
-        let segments = tree.shared.log.segments();
+        let segments = tree.engine.log.segments();
         let mut lsns = Vec::new();
         tree.full_scan(Wanted::Records, false)
             .unwrap()
             .step(&mut |entry| {
-                let handle = tree.shared.handle_of(entry.key);
+                let handle = tree.engine.handle_of(entry.key);
                 let home = handle.leaf.read().home().unwrap();
                 let number = segments.get(home.location).unwrap().number;
                 lsns.push(Lsn::new(number, home.location.offset()));
@@ -473,10 +473,10 @@ pub(super) mod tests {
         let storage = FaultyStorage::new();
         let tree = cold_tree(&storage, 20_000, &Options::default());
         let read_bytes = || -> u64 {
-            let segments = tree.shared.log.segments();
+            let segments = tree.engine.log.segments();
             segments.iter().map(|segment| storage.read_bytes(&segment.path).unwrap()).sum()
         };
-        let leaves = tree.shared.leaves_from(None, None, 1 << 16).found;
+        let leaves = tree.engine.leaves_from(None, None, 1 << 16).found;
         let bound = leaves[leaves.len() / 2].0.clone().unwrap();
         let total = |handle: &Handle| u64::from(handle.leaf.read().home().unwrap().total);
         let half = &leaves[..leaves.len() / 2];
@@ -488,20 +488,20 @@ pub(super) mod tests {
             assert!((9000..11_000).contains(&met.len()), "{}", met.len());
             assert_eq!(read_bytes() - before, expected, "in order: {is_in_order}");
         }
-        assert_eq!(tree.shared.brought.wanted(), 0);
+        assert_eq!(tree.engine.brought.wanted(), 0);
     }
 
     #[test]
     fn a_visitor_who_waits_holds_up_nobody() {
         let tree = cold_tree(&FaultyStorage::new(), 2000, &Options::default());
         for is_resident in [false, true] {
-            for segment in tree.shared.log.segments().iter() {
+            for segment in tree.engine.log.segments().iter() {
                 segment.resident.store(is_resident, Ordering::Relaxed);
             }
             for is_in_order in [false, true] {
                 let mut scan = tree.full_scan(Wanted::Records, is_in_order).unwrap();
                 let is_free = |entry: &RecordRef<'_>| {
-                    tree.shared.handle_of(entry.key).leaf.try_write().is_some()
+                    tree.engine.handle_of(entry.key).leaf.try_write().is_some()
                 };
                 while scan.step(&mut |entry| assert!(is_free(&entry))).unwrap() {}
             }
@@ -511,7 +511,7 @@ pub(super) mod tests {
     #[test]
     fn pages_stay_until_the_next_step_for_callers_that_read_records_again() {
         let tree = cold_tree(&FaultyStorage::new(), 20_000, &Options::default());
-        let mut scan = tree.shared.scan_pages(None, None);
+        let mut scan = tree.engine.scan_pages(None, None);
         let mut groups = 0;
         while scan.some(&mut |_| ()).unwrap() {
             groups += scan.shown.len();
@@ -523,9 +523,9 @@ pub(super) mod tests {
     fn a_damaged_page_is_an_error_and_ends_the_scan() {
         let storage = FaultyStorage::new();
         let tree = cold_tree(&storage, 2000, &Options::default());
-        let state = tree.shared.handle_of(&key(1000)).leaf;
+        let state = tree.engine.handle_of(&key(1000)).leaf;
         let home = state.read().home().unwrap();
-        let segments = tree.shared.log.segments();
+        let segments = tree.engine.log.segments();
         let segment = segments.get(home.location).unwrap();
         segment.file.write_at(&[0xee; 8], home.location.offset() as u64 + 100).unwrap();
         let mut met = Met::new();

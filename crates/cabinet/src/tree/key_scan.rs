@@ -5,7 +5,7 @@
 //! shown. No page is brought into the [cache](super::cache), and those that were not in memory
 //! before are dropped when the next leaves have been shown.
 
-use super::Shared;
+use super::TreeEngine;
 use super::full_scan::{LISTED_AT_ONCE, Leaves, Visit};
 use super::leaf::{Content, Handle, Home};
 use super::read_ahead::{GROUP_BYTES_MAX, Part, ReadAhead, joined};
@@ -21,7 +21,7 @@ const STEP_BYTES: usize = 256 << 10;
 
 /// A scan under way.
 pub(super) struct KeyScan<'e> {
-    shared: &'e Shared,
+    engine: &'e TreeEngine,
     /// Bound before which the scan ends.
     end: Option<Vec<u8>>,
     /// The leaves that are being shown, and those after them, whose pages are on their way.
@@ -41,7 +41,7 @@ struct Group<'e> {
     read_ahead: ReadAhead<'e>,
 }
 
-impl Shared {
+impl TreeEngine {
     /// Begins a scan of the records from a key on and before another, in the order of keys.
     pub(super) fn scan_keys_in_order(
         &self,
@@ -50,7 +50,7 @@ impl Shared {
     ) -> KeyScan<'_> {
         let end = end.map(<[u8]>::to_vec);
         let (groups, shown) = (VecDeque::new(), Vec::new());
-        let mut scan = KeyScan { shared: self, end, groups, listed: LISTED_FIRST, shown };
+        let mut scan = KeyScan { engine: self, end, groups, listed: LISTED_FIRST, shown };
         scan.list_from(from.map(<[u8]>::to_vec));
         scan
     }
@@ -59,10 +59,10 @@ impl Shared {
 impl KeyScan<'_> {
     /// Lists the leaves from a bound on, and has their pages read.
     fn list_from(&mut self, bound: Option<Vec<u8>>) {
-        let leaves = self.shared.leaves_from(bound, self.end.as_deref(), self.listed);
+        let leaves = self.engine.leaves_from(bound, self.end.as_deref(), self.listed);
         self.listed = LISTED_AT_ONCE.min(self.listed * 2);
         let Leaves { found, next } = leaves.within(GROUP_BYTES_MAX);
-        let read_ahead = self.shared.brought.read_ahead(&self.shared.pages_of(&found));
+        let read_ahead = self.engine.brought.read_ahead(&self.engine.pages_of(&found));
         let bounds = found.into_iter().rev().map(|(bound, _)| bound).collect();
         self.groups.push_back(Group { bounds, next, read_ahead });
     }
@@ -83,7 +83,7 @@ impl KeyScan<'_> {
             };
             let next = group.bounds.last().unwrap_or(&group.next);
             let end = next.as_deref().or(self.end.as_deref());
-            let shown = self.shared.show_range(from.as_deref(), end, &mut |entry| {
+            let shown = self.engine.show_range(from.as_deref(), end, &mut |entry| {
                 bytes += entry.key.len() + entry.value.len();
                 visit(entry);
             });
@@ -119,7 +119,7 @@ impl Leaves {
     }
 }
 
-impl Shared {
+impl TreeEngine {
     /// The parts of the log that have the pages of leaves, in its order. Those with little between
     /// them are one.
     fn pages_of(&self, leaves: &[(Option<Vec<u8>>, Handle)]) -> Vec<Part> {
@@ -175,11 +175,11 @@ mod tests {
     #[test]
     fn few_leaves_are_listed_at_first_and_their_pages_have_a_bound() {
         let tree = cold_tree(&FaultyStorage::new(), 20_000, &Options::default());
-        let mut scan = tree.shared.scan_keys_in_order(None, None);
+        let mut scan = tree.engine.scan_keys_in_order(None, None);
         assert_eq!(scan.groups[0].bounds.len(), LISTED_FIRST);
         scan.some(&mut |_| ()).unwrap();
         assert!(scan.groups.iter().any(|group| group.bounds.len() > LISTED_FIRST));
-        let of = |max| tree.shared.leaves_from(None, None, LISTED_AT_ONCE).within(max);
+        let of = |max| tree.engine.leaves_from(None, None, LISTED_AT_ONCE).within(max);
         let all = of(u64::MAX);
         let total = |handle: &Handle| u64::from(handle.leaf.read().home().unwrap().total);
         for max in [0, 1, 20_000, 1 << 20] {
@@ -195,9 +195,9 @@ mod tests {
     #[test]
     fn the_pages_of_the_next_leaves_are_listed_in_the_order_of_the_log() {
         let tree = cold_tree(&FaultyStorage::new(), 20_000, &Options::default());
-        let leaves = tree.shared.leaves_from(None, None, LISTED_AT_ONCE);
+        let leaves = tree.engine.leaves_from(None, None, LISTED_AT_ONCE);
         assert!(leaves.found.len() > 100 && leaves.next.is_some());
-        let parts = tree.shared.pages_of(&leaves.found);
+        let parts = tree.engine.pages_of(&leaves.found);
         let places: Vec<_> = parts.iter().map(|part| (part.segment.number, part.start)).collect();
         assert!(places.is_sorted() && places.len() < leaves.found.len());
         for (_, handle) in &leaves.found {

@@ -3,7 +3,7 @@
 //! The directory is asked without any lock held, so by the time the leaf is locked its bounds
 //! may have changed. Then its generation has, too, and the directory is asked again.
 
-use super::Shared;
+use super::TreeEngine;
 use super::directory::Directory;
 use super::leaf::{Content, GONE, Handle, Home, Leaf, Loaded, State, StoredPage};
 use super::page::{Page, View};
@@ -25,7 +25,7 @@ const UNWRITTEN_STEPS: usize = 8;
 /// Leaves that one call looks at in search of some to evict.
 const EVICTION_LOOKS_MAX: usize = 64;
 
-impl Shared {
+impl TreeEngine {
     /// Lends the page of the leaf that `locate` names to `visit`, together with what else that
     /// said. Its bounds are those that the directory has until `visit` returns. The leaf counts as
     /// read if `is_read` holds for the result.
@@ -528,7 +528,7 @@ impl Shared {
     }
 }
 
-impl Shared {
+impl TreeEngine {
     /// The period of the segment that a page is in.
     fn period_of(&self, home: Home) -> u32 {
         self.log.segments().get(home.location).map_or(0, |segment| segment.period())

@@ -1,7 +1,7 @@
 //! Going through all leaves in order, each locked while it is visited.
 
 use super::leaf::{GONE, Handle, Leaf, State};
-use super::{Shared, TreeDatabase};
+use super::{TreeDatabase, TreeEngine};
 use crate::{Error, RecordRef, Result};
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ impl TreeDatabase {
         &self,
         visit: &mut dyn FnMut(RecordRef<'_>) -> Result<()>,
     ) -> Result<()> {
-        let _structure = self.shared.structure.lock();
-        self.shared.scan_leaves(&mut |leaf, state, _| {
-            self.shared.load(leaf, state)?;
+        let _structure = self.engine.structure.lock();
+        self.engine.scan_leaves(&mut |leaf, state, _| {
+            self.engine.load(leaf, state)?;
             let Some(loaded) = state.loaded() else { return Ok(()) };
             let view = loaded.page.view();
             (0..view.len()).try_for_each(|number| visit(view.record(number)))
@@ -26,7 +26,7 @@ impl TreeDatabase {
     }
 }
 
-impl Shared {
+impl TreeEngine {
     /// Visits every leaf. The ranges of those visited cover all keys and do not overlap, whatever
     /// happens meanwhile: where one ends, the walk goes on. The caller holds `structure`, so
     /// nothing is joined or cleared beside it.

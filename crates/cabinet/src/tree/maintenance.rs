@@ -2,7 +2,7 @@
 
 use super::leaf::State;
 use super::redo::Operation;
-use super::{NEVER_MS, SWEEPING_MS, Shared};
+use super::{NEVER_MS, SWEEPING_MS, TreeEngine};
 use crate::log::record::Record;
 use crate::log::{Location, Log, Maintained, Relocate, SHORT_SEGMENTS_MAX, Segment};
 use crate::{Meta, Result};
@@ -18,7 +18,7 @@ const BEHIND_FACTOR: u64 = 3;
 /// As above, where a cap on bytes bounds the files, too. A writer waits for the checkpoint then.
 const BEHIND_FACTOR_CAPPED: u64 = 2;
 
-impl Shared {
+impl TreeEngine {
     /// Removes the expired duplicates of a key, so that their numbers count live ones only.
     #[inline]
     pub(super) fn remove_expired_of(&self, state: &mut State, key: &[u8]) -> Result<()> {
@@ -109,7 +109,7 @@ impl Shared {
 }
 
 /// Pages are moved by checkpoints.
-impl Relocate for Shared {
+impl Relocate for TreeEngine {
     fn relocate(
         &self,
         _segment: &Segment,
@@ -139,7 +139,7 @@ impl Relocate for Shared {
     }
 }
 
-impl Maintained for Shared {
+impl Maintained for TreeEngine {
     fn log(&self) -> &Log {
         &self.log
     }
@@ -181,7 +181,7 @@ impl Maintained for Shared {
     }
 
     fn checkpoint(&self) -> Result<()> {
-        Shared::checkpoint(self, false)
+        TreeEngine::checkpoint(self, false)
     }
 
     fn is_checkpoint_due(&self) -> bool {
@@ -194,9 +194,9 @@ impl Maintained for Shared {
 
 /// One round of what the background does.
 #[cfg(feature = "testing")]
-pub(super) fn run_maintenance(shared: &Shared) -> Result<()> {
-    shared.log.maintain_segments()?;
-    shared.sweep(&|| true)?;
-    shared.enforce_byte_cap()?;
-    if shared.is_checkpoint_due() { Shared::checkpoint(shared, false) } else { Ok(()) }
+pub(super) fn run_maintenance(engine: &TreeEngine) -> Result<()> {
+    engine.log.maintain_segments()?;
+    engine.sweep(&|| true)?;
+    engine.enforce_byte_cap()?;
+    if engine.is_checkpoint_due() { TreeEngine::checkpoint(engine, false) } else { Ok(()) }
 }

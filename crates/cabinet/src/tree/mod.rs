@@ -98,12 +98,12 @@ const BEHIND_WRITES: u32 = 64;
 
 /// A B+ tree database. Closed when dropped.
 pub struct TreeDatabase {
-    shared: Arc<Shared>,
+    engine: Arc<TreeEngine>,
     background: Mutex<Option<Background>>,
     is_read_only: bool,
 }
 
-struct Shared {
+struct TreeEngine {
     log: Log,
     order: KeyOrder,
     compression: Compression,
@@ -194,7 +194,7 @@ impl TreeDatabase {
     pub(crate) fn scratch(storage: Arc<dyn Storage>, path: &Path, order: KeyOrder) -> Result<Self> {
         let options = Options { order: Some(order), ..Options::default() };
         let tree = Self::open_in(storage, path, &options, false)?;
-        tree.shared.is_scratch.store(true, Ordering::Relaxed);
+        tree.engine.is_scratch.store(true, Ordering::Relaxed);
         Ok(tree)
     }
 
@@ -206,53 +206,53 @@ impl TreeDatabase {
         kind: StoredKind,
     ) -> Result<Self> {
         let note = (kind == StoredKind::Table).then(crate::table_keys::suspicion);
-        let shared = Arc::new(recover::open(storage, path, options, kind, note.as_deref())?);
-        shared.log.space().quota().keep_space_for_checkpoints();
+        let engine = Arc::new(recover::open(storage, path, options, kind, note.as_deref())?);
+        engine.log.space().quota().keep_space_for_checkpoints();
         if options.truncate {
-            shared.clear()?;
+            engine.clear()?;
         }
-        let background = background.then(|| Background::start(&shared)).transpose()?;
-        shared.is_maintained.store(background.is_some(), Ordering::Relaxed);
-        shared.note_due_bytes();
+        let background = background.then(|| Background::start(&engine)).transpose()?;
+        engine.is_maintained.store(background.is_some(), Ordering::Relaxed);
+        engine.note_due_bytes();
         let is_read_only = options.read_only;
-        Ok(Self { shared, background: Mutex::new(background), is_read_only })
+        Ok(Self { engine, background: Mutex::new(background), is_read_only })
     }
 
     /// Does one round of what the background threads would do: sweeps expired records, writes a
     /// checkpoint if one is due.
     #[cfg(feature = "testing")]
     pub fn run_maintenance(&self) -> Result<()> {
-        maintenance::run_maintenance(&self.shared)
+        maintenance::run_maintenance(&self.engine)
     }
 
     /// Writes a checkpoint, so that the next opening need not replay what was written so far, and
     /// gives back dead space.
     pub fn checkpoint(&self) -> Result<()> {
-        self.shared.checkpoint(false)
+        self.engine.checkpoint(false)
     }
 
     /// Bytes of the pages that are in memory; see [`Options::cache_bytes`].
     #[cfg(feature = "testing")]
     pub fn cached_bytes(&self) -> usize {
-        self.shared.cache.bytes()
+        self.engine.cache.bytes()
     }
 }
 
 impl Drop for TreeDatabase {
     fn drop(&mut self) {
         if let Some(background) = self.background.lock().as_mut() {
-            background.stop(&self.shared.log);
+            background.stop(&self.engine.log);
         }
-        if self.is_read_only || self.shared.is_scratch.load(Ordering::Relaxed) {
+        if self.is_read_only || self.engine.is_scratch.load(Ordering::Relaxed) {
             return;
         }
-        if let Err(error) = self.shared.close() {
-            tracing::error!("closing {}: {error}", self.shared.log.directory().display());
+        if let Err(error) = self.engine.close() {
+            tracing::error!("closing {}: {error}", self.engine.log.directory().display());
         }
     }
 }
 
-impl Shared {
+impl TreeEngine {
     /// Slows a writer down that checkpoints cannot keep up with: that is what bounds the space,
     /// and the time that an opening takes.
     #[inline]
@@ -458,11 +458,11 @@ impl Shared {
 
 impl Engine for TreeDatabase {
     fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
-        self.shared.read(key, wait, visit)
+        self.engine.read(key, wait, visit)
     }
 
     fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version> {
-        self.shared.put(key, value, meta, wait)
+        self.engine.put(key, value, meta, wait)
     }
 
     fn update(
@@ -471,22 +471,22 @@ impl Engine for TreeDatabase {
         wait: Wait,
         decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
-        self.shared.update(key, wait, decide)
+        self.engine.update(key, wait, decide)
     }
 
     fn write(&self, batch: &Batch) -> Result<()> {
-        self.shared.write_batch(batch)
+        self.engine.write_batch(batch)
     }
 
     fn scan(&self, from: &ScanCursor, visitor: Visitor<'_>) -> Result<Option<ScanCursor>> {
-        visitor.of_records(|visit| self.shared.scan(from, visit))
+        visitor.of_records(|visit| self.engine.scan(from, visit))
     }
 
     fn full_scan(&self, _wanted: Wanted, is_in_order: bool) -> Result<Box<dyn FullScan + '_>> {
         Ok(if is_in_order {
-            Box::new(self.shared.scan_keys_in_order(None, None))
+            Box::new(self.engine.scan_keys_in_order(None, None))
         } else {
-            Box::new(self.shared.scan_pages(None, None))
+            Box::new(self.engine.scan_pages(None, None))
         })
     }
 
@@ -505,7 +505,7 @@ impl Engine for TreeDatabase {
 
 impl Maintenance for TreeDatabase {
     fn len(&self) -> u64 {
-        self.shared.records.load(Ordering::Relaxed)
+        self.engine.records.load(Ordering::Relaxed)
     }
 
     fn is_read_only(&self) -> bool {
@@ -513,46 +513,46 @@ impl Maintenance for TreeDatabase {
     }
 
     fn evicts(&self) -> bool {
-        self.shared.cap.is_capped()
+        self.engine.cap.is_capped()
     }
 
     fn stats(&self) -> Vec<(&'static str, String)> {
-        self.shared.stats()
+        self.engine.stats()
     }
 
     fn optimize(&self, options: Option<&Options>) -> Result<()> {
         match options {
             Some(options) if options.capacity_bytes != 0 => {
-                self.shared.retune(options.capacity_bytes)
+                self.engine.retune(options.capacity_bytes)
             }
-            _ => self.shared.optimize(),
+            _ => self.engine.optimize(),
         }
     }
 
     fn replace_all(&self, batch: &Batch) -> Result<()> {
-        if batch.is_empty() { self.shared.clear() } else { self.shared.replace_all(batch) }
+        if batch.is_empty() { self.engine.clear() } else { self.engine.replace_all(batch) }
     }
 
     fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
-        self.shared.remove_expired_under(key, wait)
+        self.engine.remove_expired_under(key, wait)
     }
 
     fn expired_keys(&self) -> Option<&ExpiredKeys> {
-        self.shared.clock.expired_keys()
+        self.engine.clock.expired_keys()
     }
 
     fn persistence(&self) -> &dyn Persistence {
-        &self.shared.log
+        &self.engine.log
     }
 }
 
 impl Ordered for TreeDatabase {
     fn order(&self) -> KeyOrder {
-        self.shared.order
+        self.engine.order
     }
 
     fn add(&self, key: &[u8], value: &[u8], meta: Meta, side: Side, wait: Wait) -> Result<Version> {
-        self.shared.add(key, value, meta, side, wait)
+        self.engine.add(key, value, meta, side, wait)
     }
 
     fn read_all(
@@ -561,11 +561,11 @@ impl Ordered for TreeDatabase {
         wait: Wait,
         visit: &mut dyn FnMut(RecordRef<'_>),
     ) -> Result<usize> {
-        self.shared.read_all(key, wait, visit)
+        self.engine.read_all(key, wait, visit)
     }
 
     fn remove_all(&self, key: &[u8], wait: Wait) -> Result<usize> {
-        self.shared.remove_all(key, wait)
+        self.engine.remove_all(key, wait)
     }
 
     fn seek(
@@ -574,11 +574,11 @@ impl Ordered for TreeDatabase {
         wait: Wait,
         visit: &mut dyn FnMut(RecordRef<'_>, usize),
     ) -> Result<bool> {
-        self.shared.seek(seek, wait, visit)
+        self.engine.seek(seek, wait, visit)
     }
 
     fn beyond(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.shared.upper_of(Some(key))
+        self.engine.upper_of(Some(key))
     }
 
     fn scan_range(
@@ -588,18 +588,18 @@ impl Ordered for TreeDatabase {
         is_in_order: bool,
     ) -> Option<Box<dyn FullScan + '_>> {
         Some(if is_in_order {
-            Box::new(self.shared.scan_keys_in_order(from, end))
+            Box::new(self.engine.scan_keys_in_order(from, end))
         } else {
-            Box::new(self.shared.scan_pages(from, end))
+            Box::new(self.engine.scan_pages(from, end))
         })
     }
 
     fn owned_cap(&self) -> Option<(u64, u64)> {
-        self.shared.cap.owned()
+        self.engine.cap.owned()
     }
 
     fn evict(&self, eviction: Eviction<'_>) -> Result<bool> {
-        self.shared.evict_for_owner(eviction)
+        self.engine.evict_for_owner(eviction)
     }
 
     fn change_at(
@@ -609,6 +609,6 @@ impl Ordered for TreeDatabase {
         change: PlaceChange<'_>,
         wait: Wait,
     ) -> Result<bool> {
-        self.shared.change_at(key, index, change, wait)
+        self.engine.change_at(key, index, change, wait)
     }
 }

@@ -15,7 +15,7 @@ use super::checkpoint::unpack;
 use super::cover::{Cover, Leaves, Seen, Trust};
 use super::page::View;
 use super::redo::Operation;
-use super::{Shared, TreeDatabase};
+use super::{TreeDatabase, TreeEngine};
 use crate::log::checkpoint;
 use crate::log::record::{Kind, Record};
 use crate::log::remains::Remains;
@@ -172,7 +172,7 @@ impl Rebuild<'_> {
             }
             match &mut self.target {
                 Target::Tree(tree) => {
-                    tree.shared.repeat(None, entry.key, entry.value, entry.meta)?;
+                    tree.engine.repeat(None, entry.key, entry.value, entry.meta)?;
                 }
                 Target::Single(set) => set(entry.key, Some((entry.value, entry.meta)))?,
             }
@@ -196,7 +196,7 @@ impl Rebuild<'_> {
                 if is_behind_hole && !operation.is_absolute() {
                     self.rebuilt.doubtful += 1;
                 }
-                tree.shared.repeat(Some(operation), key, value, meta)
+                tree.engine.repeat(Some(operation), key, value, meta)
             }
             Target::Single(set) => match operation.on_single() {
                 Operation::Set => set(key, Some((value, meta))),
@@ -206,7 +206,7 @@ impl Rebuild<'_> {
     }
 }
 
-impl Shared {
+impl TreeEngine {
     /// Makes a change; without one, adds a duplicate behind the others.
     fn repeat(
         &self,

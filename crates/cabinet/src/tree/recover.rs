@@ -12,7 +12,7 @@ use super::evict::ByteCap;
 use super::leaf::{Content, GONE, Handle, State};
 use super::page::Page;
 use super::redo::Operation;
-use super::{LEAF_BYTES, NEVER_MS, Shared};
+use super::{LEAF_BYTES, NEVER_MS, TreeEngine};
 use crate::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::log::record::Kind;
@@ -36,7 +36,7 @@ pub(super) fn open(
     options: &Options,
     kind: StoredKind,
     note: Option<&[u8]>,
-) -> Result<Shared> {
+) -> Result<TreeEngine> {
     match recover(storage, path, options, kind, note) {
         Err(Error::Corrupted { file, offset, what }) if !what.contains("tyrant salvage") => {
             let path = path.display();
@@ -56,7 +56,7 @@ fn recover(
     options: &Options,
     kind: StoredKind,
     note: Option<&[u8]>,
-) -> Result<Shared> {
+) -> Result<TreeEngine> {
     let parameters = parameters(kind, options.order.unwrap_or_default());
     let mut settings = Settings::of(options);
     // The log would evict whole segments.
@@ -100,7 +100,7 @@ fn recover(
     let cache = Cache::new(options.cache_bytes_max());
     let directory = directory_of(order, lines, &cache);
     cache.note_directory(&directory);
-    let shared = Shared {
+    let engine = TreeEngine {
         order,
         compression: options.compression,
         clock: options.clock.clone(),
@@ -132,7 +132,7 @@ fn recover(
         reclaimed: Default::default(),
         log,
     };
-    let left_out = shared.replay(redo, &losses, kind)?;
+    let left_out = engine.replay(redo, &losses, kind)?;
     if left_out > 0 {
         tracing::error!(
             "{}: {left_out} changes after what was lost with the power are left out",
@@ -140,18 +140,18 @@ fn recover(
         );
     }
     if let (Some(key), false) = (note, losses.damages.is_empty()) {
-        shared.put(key, b"", Meta::NONE, Wait::Block)?;
+        engine.put(key, b"", Meta::NONE, Wait::Block)?;
     }
     if is_new || losses.are_any() {
         // Records appended from here on must not stand behind a loss. And from here on there always
         // is a list, so that a log of which the power has taken the beginning is told from one
         // whose list is lost.
-        shared.checkpoint(false)?;
+        engine.checkpoint(false)?;
     }
     if options.capacity_bytes != 0 {
-        shared.set_cap(options.capacity_bytes)?;
+        engine.set_cap(options.capacity_bytes)?;
     }
-    Ok(shared)
+    Ok(engine)
 }
 
 fn directory_of(order: KeyOrder, lines: Vec<Line>, cache: &Cache) -> Directory<Handle> {
@@ -254,7 +254,7 @@ pub(crate) fn order_of(parameters: &EngineParameters) -> Option<KeyOrder> {
     KeyOrder::NAMES.into_iter().map(|(_, order)| order).find(|o| *o as u8 == parameters.encoded[0])
 }
 
-impl Shared {
+impl TreeEngine {
     /// Applies redo, each record unless its leaf has seen it; returns how many records are left
     /// out.
     fn replay(&self, redo: Vec<Location>, losses: &Losses, kind: StoredKind) -> Result<u64> {

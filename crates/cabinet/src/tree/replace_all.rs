@@ -10,7 +10,7 @@ use super::directory::Directory;
 use super::leaf::{Content, GONE, Handle, State};
 use super::page::Page;
 use super::redo::Operation;
-use super::{NEVER_MS, Shared};
+use super::{NEVER_MS, TreeEngine};
 use crate::log::Purpose;
 use crate::log::record::{Kind, RECORD_BYTES_MAX};
 use crate::{Batch, BatchChange, Compression, Error, Meta, Result, Version};
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 
 type LockedLeaf = ArcRwLockWriteGuard<RawRwLock, State>;
 
-impl Shared {
+impl TreeEngine {
     /// Removes all records.
     pub(super) fn clear(&self) -> Result<()> {
         let _structure = self.structure.lock();

@@ -3,7 +3,7 @@
 //! Nothing is held between two leaves but a key: the bound from which on, or up to which, the
 //! search goes. So leaves may be divided and joined while it is on its way.
 
-use super::Shared;
+use super::TreeEngine;
 use super::directory::{Directory, Index};
 use super::leaf::Handle;
 use super::page::View;
@@ -33,7 +33,7 @@ fn with_key(directory: &Directory<Handle>, key: &[u8]) -> (Handle, ()) {
 /// Choice of a search in a page: the index of the record it wants, if it is here.
 type Choose<'c> = dyn FnMut(View<'_>) -> Option<usize> + 'c;
 
-impl Shared {
+impl TreeEngine {
     /// Whether a record has not expired.
     #[inline]
     pub(super) fn is_live(&self, entry: &RecordRef<'_>) -> bool {

@@ -26,14 +26,14 @@ fn cold_tree(storage: &FaultyStorage, records: u32, options: &Options) -> Arc<Tr
     }
     drop(tree);
     let tree = open(storage, options);
-    for segment in tree.shared.log.segments().iter() {
+    for segment in tree.engine.log.segments().iter() {
         segment.resident.store(false, Ordering::Relaxed);
     }
     tree
 }
 
 fn is_loaded(tree: &TreeDatabase, number: u32) -> bool {
-    let state = tree.shared.handle_of(&key(number)).leaf;
+    let state = tree.engine.handle_of(&key(number)).leaf;
     matches!(state.read().content, Content::Loaded(_))
 }
 
@@ -52,7 +52,7 @@ fn eviction_in_vain_is_tried_again_when_there_is_more_to_evict() {
         let keys = &[][..]..&[u8::MAX][..];
         let excess_bytes = &|| excess_bytes;
         let eviction = Eviction { keys, excess_bytes, remove: &mut remove };
-        tree.shared.evict_for_owner(eviction).unwrap();
+        tree.engine.evict_for_owner(eviction).unwrap();
         asked
     };
     let many = 8 << 20;
@@ -72,7 +72,7 @@ fn a_leaf_that_is_held_is_not_waited_for() {
     let meta = Meta { flags: 0, expires_at_ms: 2000 };
     tree.put(b"key", b"value", meta, Wait::Never).unwrap();
     time.set(3000);
-    let leaf = tree.shared.handle_of(b"key").leaf;
+    let leaf = tree.engine.handle_of(b"key").leaf;
     let held = leaf.write();
     type Act = fn(&TreeDatabase) -> Result<bool>;
     let acts: [(&str, Act); 7] = [
@@ -85,8 +85,8 @@ fn a_leaf_that_is_held_is_not_waited_for() {
         ("remove_expired", |it| it.remove_expired(b"key", Wait::Never)),
     ];
     for (name, act) in acts {
-        let shared = Arc::clone(&tree);
-        let result = at_once(move || act(&shared));
+        let engine = Arc::clone(&tree);
+        let result = at_once(move || act(&engine));
         assert!(matches!(result, Err(Error::WouldBlock)), "{name}: {result:?}");
     }
     drop(held);
@@ -107,7 +107,7 @@ fn a_batch_holds_no_leaf_while_it_reads_from_the_disk() {
     let writer = Arc::clone(&tree);
     let writer = std::thread::spawn(move || writer.write(&batch));
     faults.await_stalled();
-    let leaves = [0, 99].map(|number| tree.shared.handle_of(&key(number)).leaf);
+    let leaves = [0, 99].map(|number| tree.engine.handle_of(&key(number)).leaf);
     let are_free = leaves.each_ref().map(|leaf| leaf.try_write().is_some());
     faults.go_on();
     writer.join().expect("a writer").unwrap();
@@ -158,10 +158,10 @@ fn a_long_page_is_not_written_by_a_thread_that_must_not_wait() {
     let tree = open(&FaultyStorage::new(), &options);
     let large = vec![b'v'; crate::log::LARGE_CHANGE_BYTES];
     tree.put(b"key", &large, Meta::NONE, Wait::Never).unwrap();
-    let leaf = tree.shared.handle_of(b"key").leaf;
+    let leaf = tree.engine.handle_of(b"key").leaf;
     let is_there = || matches!(leaf.read().content, Content::Loaded(_));
     assert!(is_there());
-    tree.shared.evict();
+    tree.engine.evict();
     assert!(!is_there());
 }
 

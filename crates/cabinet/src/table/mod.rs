@@ -16,11 +16,12 @@
 //! stay.
 
 mod accents;
-mod access;
+mod access_path;
 mod condition;
 mod cursor;
 mod engine;
 mod evict;
+mod executor;
 mod expression;
 mod formula;
 mod index;
@@ -39,10 +40,9 @@ mod recover;
 #[cfg(feature = "internals")]
 mod request;
 mod row;
-mod run;
 mod salvage;
 mod search;
-mod set;
+mod set_operations;
 mod sort;
 mod sort_order;
 mod tokens;

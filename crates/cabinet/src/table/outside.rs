@@ -5,10 +5,10 @@
 //! Such a store keeps the order of bytes of indexed values, and finds postings by ranges. It tests
 //! each row that a posting leads to, so a range may have postings of rows that are not meant.
 
-pub use super::set::{ResultSets, SortKeyOf};
+pub use super::set_operations::{ResultSets, SortKeyOf};
 pub use super::sort::{Sorted, Sorter, unnamed_file};
 
-use super::access::{Access, Route};
+use super::access_path::{AccessPath, Route};
 use super::condition::Condition;
 use super::cursor::KeyRange;
 use super::engine::changed_row;
@@ -149,7 +149,7 @@ impl Lookup {
     /// of primary keys, whose column has the empty name, are ranges of the keys.
     pub fn of(condition: &Condition, column: &[u8], kind: IndexKind) -> Option<Self> {
         let index = Arc::new(Index::new(ID, column, kind, true));
-        let Access { route, hint, .. } = Access::of(0, condition, &index)?;
+        let AccessPath { route, hint, .. } = AccessPath::of(0, condition, &index)?;
         let (ways, is_descending) = match route {
             Route::Walk(walk) => (vec![walk.ranges], walk.is_descending),
             Route::Postings(formula) => (ways(&formula), false),

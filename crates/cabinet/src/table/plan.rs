@@ -6,7 +6,7 @@
 //! index answers are tested on the rows. If few results are wanted in the order of an indexed
 //! column, and the conditions leave many rows, that index is walked instead of sorting.
 
-use super::access::{Access, Route, Walk};
+use super::access_path::{AccessPath, Route, Walk};
 use super::formula::Formula;
 use super::index::Index;
 use super::postings::View;
@@ -60,51 +60,52 @@ pub(super) struct Known<'a> {
 
 impl Known<'_> {
     pub(super) fn plan(&self, query: &Query) -> Result<Plan> {
-        let mut accesses = self.accesses(query);
+        let mut access_paths = self.access_paths(query);
         let ordering = query.order.as_ref().and_then(|order| self.walk_in_order(order));
         let mut leader_count = None;
         // An index walked for the only condition and in the order asked for leads in any case.
-        let is_settled = match (&accesses[..], &ordering) {
-            ([Access { route: Route::Walk(walk), .. }], Some(ordering)) => {
+        let is_settled = match (&access_paths[..], &ordering) {
+            ([AccessPath { route: Route::Walk(walk), .. }], Some(ordering)) => {
                 Arc::ptr_eq(&walk.index, &ordering.index)
             }
             _ => false,
         };
-        if accesses.len() > 1 || (ordering.is_some() && !accesses.is_empty() && !is_settled) {
-            let mut counted = Vec::with_capacity(accesses.len());
+        if access_paths.len() > 1 || (ordering.is_some() && !access_paths.is_empty() && !is_settled)
+        {
+            let mut counted = Vec::with_capacity(access_paths.len());
             let mut least = COUNTED_POSTINGS_MAX;
-            for access in accesses {
-                let count = access.estimate(self.view, COUNTED_POSTINGS_MAX)?;
+            for access_path in access_paths {
+                let count = access_path.estimate(self.view, COUNTED_POSTINGS_MAX)?;
                 least = least.min(count);
-                counted.push((count, access));
+                counted.push((count, access_path));
             }
             counted.sort_by_key(|(count, _)| *count);
-            accesses = counted.into_iter().map(|(_, access)| access).collect();
+            access_paths = counted.into_iter().map(|(_, access_path)| access_path).collect();
             leader_count = Some(least);
         }
         if let Some(walk) = ordering
-            && let Some(plan) = self.plan_in_order(query, &accesses, walk, leader_count)
+            && let Some(plan) = self.plan_in_order(query, &access_paths, walk, leader_count)
         {
             return Ok(plan);
         }
-        Ok(plan_by_condition(query, accesses, self.can_descend))
+        Ok(plan_by_condition(query, access_paths, self.can_descend))
     }
 
-    fn accesses(&self, query: &Query) -> Vec<Access> {
+    fn access_paths(&self, query: &Query) -> Vec<AccessPath> {
         let conditions = query.conditions.iter().enumerate();
-        let access = |(number, condition)| {
-            self.indices.iter().find_map(|index| Access::of(number, condition, index))
+        let access_path = |(number, condition)| {
+            self.indices.iter().find_map(|index| AccessPath::of(number, condition, index))
         };
         let mut sorted_lists = 0;
-        let is_bounded = |access: &Access| {
-            let count = sorted_lists + access.sorted_lists();
+        let is_bounded = |access_path: &AccessPath| {
+            let count = sorted_lists + access_path.sorted_lists();
             if count > SORTED_PHRASES_MAX {
                 return false;
             }
             sorted_lists = count;
             true
         };
-        conditions.filter_map(access).filter(is_bounded).collect()
+        conditions.filter_map(access_path).filter(is_bounded).collect()
     }
 
     /// The index that is in an order, whole.
@@ -126,7 +127,7 @@ impl Known<'_> {
     fn plan_in_order(
         &self,
         query: &Query,
-        accesses: &[Access],
+        access_paths: &[AccessPath],
         mut walk: Walk,
         leader_count: Option<u64>,
     ) -> Option<Plan> {
@@ -135,13 +136,13 @@ impl Known<'_> {
         let few_are_wanted =
             query.wanted().is_some_and(|wanted| wanted.saturating_mul(ROWS_PER_WANTED) < self.rows);
         // A condition on the same column narrows the walk, and spares the sorting in any case.
-        let narrowing = accesses.iter().find_map(|access| match &access.route {
+        let narrowing = access_paths.iter().find_map(|access_path| match &access_path.route {
             Route::Walk(narrow) if Arc::ptr_eq(&narrow.index, &walk.index) => {
-                Some((access.condition, narrow))
+                Some((access_path.condition, narrow))
             }
             _ => None,
         });
-        let is_leading = accesses.first().map(|access| access.condition)
+        let is_leading = access_paths.first().map(|access_path| access_path.condition)
             == narrowing.map(|(condition, _)| condition)
             && narrowing.is_some();
         if !is_leading && (leads_to_few || !few_are_wanted) {
@@ -171,19 +172,19 @@ impl Known<'_> {
 }
 
 /// Lets the index lead whose access comes first, with the lists that can be intersected with it.
-fn plan_by_condition(query: &Query, accesses: Vec<Access>, can_descend: bool) -> Plan {
+fn plan_by_condition(query: &Query, access_paths: Vec<AccessPath>, can_descend: bool) -> Plan {
     let mut residual: Vec<usize> = (0..query.conditions.len()).collect();
     let mut hint = Vec::new();
     let mut formulas = Vec::new();
     let mut leader = None;
-    for (at, access) in accesses.into_iter().enumerate() {
-        match access.route {
+    for (at, access_path) in access_paths.into_iter().enumerate() {
+        match access_path.route {
             Route::Walk(walk) if at == 0 => leader = Some(walk),
             Route::Postings(formula) if leader.is_none() => formulas.push(formula),
             _ => continue,
         }
-        residual.retain(|number| *number != access.condition);
-        hint.push(access.hint);
+        residual.retain(|number| *number != access_path.condition);
+        hint.push(access_path.hint);
     }
     let driver = match leader {
         // The direction matters only to who takes the results as they come.

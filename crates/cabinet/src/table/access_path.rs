@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A condition as postings of an index.
-pub(super) struct Access {
+pub(super) struct AccessPath {
     /// Which of the query's conditions.
     pub(super) condition: usize,
     pub(super) route: Route,
@@ -76,7 +76,7 @@ impl Walk {
     }
 }
 
-impl Access {
+impl AccessPath {
     /// Estimates how many postings there are; where there are many, at least `max`.
     pub(super) fn estimate(&self, view: View<'_>, max: u64) -> Result<u64> {
         match &self.route {

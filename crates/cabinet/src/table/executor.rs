@@ -1,7 +1,7 @@
 //! Runs a plan: goes where it leads, tests rows, sorts and cuts what is left.
 
 use super::Table;
-use super::access::Walk;
+use super::access_path::Walk;
 use super::cursor::{BackCursor, Cursor, KeyRange};
 use super::formula::{Formula, Source};
 use super::index::Index;
@@ -64,13 +64,13 @@ impl Table {
         };
         let limited = Query { max, skip, ..query.clone() };
         let plan = known.plan(&limited)?;
-        let mut run = Run::new(self, view, &limited, &plan);
-        let hint = run.all(plan, visit)?;
-        Ok(Report { hint, ..run.report })
+        let mut executor = Executor::new(self, view, &limited, &plan);
+        let hint = executor.all(plan, visit)?;
+        Ok(Report { hint, ..executor.report })
     }
 }
 
-struct Run<'a> {
+struct Executor<'a> {
     table: &'a Table,
     view: View<'a>,
     query: &'a Query,
@@ -91,7 +91,7 @@ struct Candidate<'c> {
     value: Option<&'c [u8]>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Executor<'a> {
     fn new(table: &'a Table, view: View<'a>, query: &'a Query, plan: &Plan) -> Self {
         Self {
             table,
@@ -260,14 +260,14 @@ impl<'a> Run<'a> {
                 && (walk.index.kind == super::IndexKind::Decimal) == order.kind.is_by_number()
         });
         let view = self.view;
-        let mut look = |run: &mut Self, key: &[u8]| {
+        let mut look = |executor: &mut Self, key: &[u8]| {
             let Some(posting) = walk.take_apart(key) else { return Ok(ControlFlow::Continue(())) };
             let candidate = Candidate {
                 primary: posting.primary,
                 is_exact: walk.is_exact && !posting.is_cut,
                 value: Some(posting.value).filter(|_| gives_value && !posting.is_cut),
             };
-            run.consider(&candidate, take)
+            executor.consider(&candidate, take)
         };
         if !walk.is_descending {
             for range in &walk.ranges {

@@ -1,20 +1,20 @@
 //! The fixed-length database (`.tcf`): an array of values over a log on disk.
 //!
 //! The name is Tokyo Cabinet's, whose values took the same room each. Here they take what they
-//! need, and its limits remain: the [`shape`](shape) says how long values may be and how great ids.
-//! Keys are [`id`](id)s in the log as on the wire. The index, [`pages`](pages) of consecutive
-//! ids, knows where each record is and how long, so that a change reads nothing. The parts that
-//! the engine shares with others, its locks too, are in [`crate::keyed`]; the lock of the
-//! directory of pages comes after those of the shards.
+//! need, and its limits remain: the [`parameters`](parameters) say how long values may be and how
+//! great ids. Keys are [`id`](id)s in the log as on the wire. The index, [`page_index`](page_index)
+//! of consecutive ids, knows where each record is and how long, so that a change reads nothing. The
+//! parts that the engine shares with others, its locks too, are in [`crate::keyed`]; the lock of
+//! the directory of pages comes after those of the shards.
 
 mod id;
+mod id_scan;
 mod interval;
 #[cfg(feature = "internals")]
 pub mod outside;
+mod page_index;
 mod page_map;
-mod pages;
-mod shape;
-mod walk;
+mod parameters;
 
 use crate::batch::BatchChange;
 use crate::io::Storage;
@@ -25,9 +25,9 @@ use crate::{
     Numbered, Options, Persistence, RecordRef, Result, ScanCursor, Version, Visitor, Wait, Wanted,
 };
 use id::{Key, Text};
-use pages::{Directory, Pages, page_of, shard_of};
+use page_index::{Directory, PageIndex, page_of, shard_of};
+use parameters::Parameters;
 use parking_lot::Mutex;
-use shape::Shape;
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ pub struct FixedDatabase {
     engine: EngineHandle<FixedIndex>,
     width: AtomicU64,
     id_max: AtomicU64,
-    /// Shape from which `width` and `id_max` follow. Locked while it is changed.
-    shape: Mutex<Shape>,
+    /// Parameters from which `width` and `id_max` follow. Locked while they are changed.
+    parameters: Mutex<Parameters>,
 }
 
 /// Places ids by the page that they are on.
@@ -51,12 +51,12 @@ struct FixedIndex {
 }
 
 impl Index for FixedIndex {
-    type ShardIndex = Pages;
+    type ShardIndex = PageIndex;
 
-    const SHARDS: usize = pages::SHARDS;
+    const SHARDS: usize = page_index::SHARDS;
 
-    fn new_shard_index(&self) -> Pages {
-        Pages::new(Arc::clone(&self.directory))
+    fn new_shard_index(&self) -> PageIndex {
+        PageIndex::new(Arc::clone(&self.directory))
     }
 
     #[inline]
@@ -100,9 +100,9 @@ impl FixedDatabase {
         options: &Options,
         background: bool,
     ) -> Result<Self> {
-        let encoded = Shape::new(options)?.encode();
-        let parameters = EngineParameters { kind: StoredKind::Fixed, encoded };
-        let mut shape = Shape::decode(&encoded);
+        let encoded = Parameters::new(options)?.encode();
+        let engine_parameters = EngineParameters { kind: StoredKind::Fixed, encoded };
+        let mut parameters = Parameters::decode(&encoded);
         // Short values do not compress.
         let options = Options { compression: Compression::None, ..options.clone() };
         let engine = EngineHandle::open(
@@ -110,17 +110,17 @@ impl FixedDatabase {
             path,
             &options,
             background,
-            parameters,
-            |_, parameters| {
-                shape = Shape::decode(&parameters.encoded);
+            engine_parameters,
+            |_, engine_parameters| {
+                parameters = Parameters::decode(&engine_parameters.encoded);
                 Ok(FixedIndex { directory: Arc::default() })
             },
         )?;
         Ok(Self {
             engine,
-            width: AtomicU64::new(shape.width),
-            id_max: AtomicU64::new(shape.id_max()),
-            shape: Mutex::new(shape),
+            width: AtomicU64::new(parameters.width),
+            id_max: AtomicU64::new(parameters.id_max()),
+            parameters: Mutex::new(parameters),
         })
     }
 
@@ -227,21 +227,21 @@ impl FixedDatabase {
 
     /// Changes width and greatest id, which must not be less than that of a record.
     fn change_shape(&self, options: &Options) -> Result<()> {
-        let mut shape = self.shape.lock();
-        let changed = shape.changed(options)?;
+        let mut parameters = self.parameters.lock();
+        let changed = parameters.changed(options)?;
         if self.max().is_some_and(|max| max > changed.id_max()) {
             let (max, id_max) = (self.max().unwrap_or(0), changed.id_max());
             let what = format!("limsiz allows ids up to {id_max}, and there is a record {max}");
             return Err(Error::InvalidArgument(what));
         }
-        if changed == *shape {
+        if changed == *parameters {
             return Ok(());
         }
         self.engine.log.change_parameters(changed.encode())?;
         self.width.store(changed.width, Ordering::Relaxed);
         self.id_max.store(changed.id_max(), Ordering::Relaxed);
-        let is_narrower = changed.width < shape.width;
-        *shape = changed;
+        let is_narrower = changed.width < parameters.width;
+        *parameters = changed;
         if is_narrower { self.cut_all() } else { Ok(()) }
     }
 

@@ -5,19 +5,19 @@ pub use super::id::Key;
 pub use super::interval::{End, Interval};
 
 use super::id::{self, Text};
-use super::shape::Shape;
+use super::parameters::Parameters;
 use crate::{Error, Options, Result};
 
 /// Limits of the ids and values of a fixed-length database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IdLimits(Shape);
+pub struct IdLimits(Parameters);
 
 impl IdLimits {
     /// Returns the limits of a database that is created with these options, `None` for the
     /// defaults: bytes of the longest value, and bytes of Tokyo Cabinet's file. Fails with
     /// [`Error::InvalidArgument`] if values may not be so long.
     pub fn new(width: Option<u64>, limit_bytes: Option<u64>) -> Result<Self> {
-        Shape::new(&Options { width, limit_bytes, ..Options::default() }).map(Self)
+        Parameters::new(&Options { width, limit_bytes, ..Options::default() }).map(Self)
     }
 
     /// Returns the length of the longest value, in bytes.

@@ -6,7 +6,7 @@
 //! longest run of pages becomes the row. So any ids are found, and those without large gaps by one
 //! step.
 
-use super::pages::{Page, SHARDS};
+use super::page_index::{Page, SHARDS};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Memory that a map takes for a page beside the page itself, in bytes. A node of 896 bytes has 6

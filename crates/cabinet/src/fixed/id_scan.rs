@@ -1,7 +1,7 @@
 //! From id to id, in their order.
 
 use super::interval::Interval;
-use super::pages::{first_of, page_of, shard_of};
+use super::page_index::{first_of, page_of, shard_of};
 use super::{FixedDatabase, FixedIndex, Key};
 use crate::keyed::Stretch;
 use crate::{Numbered, RecordRef, Result, ScanCursor, Wait, deadline, reentry};

@@ -88,7 +88,7 @@ impl Directory {
 
 /// The pages of one shard.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub(super) struct PageIndex {
     directory: Arc<Directory>,
     pages: PageMap,
     entries: usize,
@@ -266,7 +266,7 @@ fn places_of(taken: &[u64; WORDS]) -> impl DoubleEndedIterator<Item = usize> {
     (0..PAGE_IDS as usize).filter(|place| taken[place / 64] >> (place % 64) & 1 == 1)
 }
 
-impl Pages {
+impl PageIndex {
     pub(super) fn new(directory: Arc<Directory>) -> Self {
         Self { directory, pages: PageMap::default(), entries: 0 }
     }
@@ -291,7 +291,7 @@ impl Pages {
     }
 }
 
-impl ShardIndex for Pages {
+impl ShardIndex for PageIndex {
     type Tag = u64;
     type Slot = u64;
 
@@ -463,7 +463,7 @@ mod tests {
             steps in prop::collection::vec((ids(), 1u64..1000, 1usize..100, any::<bool>()), 1..300),
         ) {
             let directory = Arc::new(Directory::default());
-            let mut pages = Pages::new(Arc::clone(&directory));
+            let mut pages = PageIndex::new(Arc::clone(&directory));
             let mut model = BTreeMap::new();
             for (id, bits, units, insert) in steps {
                 let total = units * ALIGNMENT;
@@ -491,10 +491,10 @@ mod tests {
             prop_assert_eq!(last, model.keys().next_back().map(|id| page_of(*id)));
             prop_assert_eq!(pages.packed_words(), pages.packed().len());
 
-            let mut again = Pages::new(Arc::default());
+            let mut again = PageIndex::new(Arc::default());
             prop_assert!(again.unpack(0, pages.packed(), &|_| true));
             prop_assert_eq!(again.packed(), pages.packed());
-            let mut half = Pages::new(Arc::default());
+            let mut half = PageIndex::new(Arc::default());
             let keeps = |location: Location| location.bits().is_multiple_of(2);
             prop_assert!(half.unpack(0, pages.packed(), &keeps));
             for (id, (location, _)) in model {
@@ -506,9 +506,9 @@ mod tests {
         fn arbitrary_words_are_refused_or_make_pages(
             words in prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..40),
         ) {
-            let mut pages = Pages::new(Arc::default());
+            let mut pages = PageIndex::new(Arc::default());
             if pages.unpack(0, words, &|_| true) {
-                let mut again = Pages::new(Arc::default());
+                let mut again = PageIndex::new(Arc::default());
                 prop_assert!(again.unpack(0, pages.packed(), &|_| true));
                 prop_assert_eq!(again.len(), pages.len());
             }
@@ -559,13 +559,13 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_by_the_number_of_records_however_far_apart_they_are() {
-        let mut dense = Pages::new(Arc::default());
+        let mut dense = PageIndex::new(Arc::default());
         for id in 1..PAGE_IDS {
             dense.insert(id, location(id), 8);
         }
         dense.shrink();
         assert!(dense.memory_bytes() <= 255 * 9);
-        let mut sparse = Pages::new(Arc::default());
+        let mut sparse = PageIndex::new(Arc::default());
         for number in 1..1000 {
             let page = number * 977 * SHARDS as u64;
             sparse.insert(first_of(page) + number % PAGE_IDS, location(number), 8);

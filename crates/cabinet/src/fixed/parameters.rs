@@ -17,20 +17,20 @@ const HEADER_BYTES: u64 = 256;
 
 /// Parameters that a database was created with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct Parameters {
     /// Longest value, in bytes.
     pub(super) width: u64,
     /// Greatest length of Tokyo Cabinet's file, in bytes.
     pub(super) limit_bytes: u64,
 }
 
-impl Shape {
-    /// The shape of a new database.
+impl Parameters {
+    /// The parameters of a new database.
     pub(super) fn new(options: &Options) -> Result<Self> {
         Self { width: WIDTH_DEFAULT, limit_bytes: LIMIT_BYTES_DEFAULT }.changed(options)
     }
 
-    /// The shape with what the options give.
+    /// The parameters with what the options give.
     pub(super) fn changed(self, options: &Options) -> Result<Self> {
         let width = options.width.filter(|width| *width > 0).unwrap_or(self.width);
         if width > FIXED_WIDTH_BYTES_MAX {
@@ -79,10 +79,10 @@ impl Shape {
 mod tests {
     use super::*;
 
-    fn shape(width: Option<u64>, limit_bytes: Option<u64>) -> Result<Shape> {
+    fn parameters(width: Option<u64>, limit_bytes: Option<u64>) -> Result<Parameters> {
         let mut options = Options::default();
         (options.width, options.limit_bytes) = (width, limit_bytes);
-        Shape::new(&options)
+        Parameters::new(&options)
     }
 
     #[test]
@@ -96,7 +96,7 @@ mod tests {
             (Some(3), Some(1 << 10), 960),
             (None, Some(100_000), 399),
         ] {
-            assert_eq!(shape(width, limit_bytes).unwrap().id_max(), id_max);
+            assert_eq!(parameters(width, limit_bytes).unwrap().id_max(), id_max);
         }
     }
 
@@ -104,27 +104,27 @@ mod tests {
     fn the_size_of_a_length_depends_on_the_width() {
         let limit_bytes = 1 << 30;
         for (width, length_bytes) in [(255, 1), (256, 2), (65_535, 2), (65_536, 4)] {
-            let id_max = shape(Some(width), Some(limit_bytes)).unwrap().id_max();
+            let id_max = parameters(Some(width), Some(limit_bytes)).unwrap().id_max();
             assert_eq!(id_max, (limit_bytes - 256) / (width + length_bytes), "{width}");
         }
     }
 
     #[test]
-    fn shapes_have_limits() {
+    fn parameters_have_limits() {
         let max = FIXED_WIDTH_BYTES_MAX;
-        assert!(shape(Some(max - 1), None).is_ok());
-        assert!(shape(Some(max), None).is_ok());
-        assert!(shape(Some(max + 1), None).is_err());
-        let most = shape(Some(1), Some(u64::MAX)).unwrap().id_max();
+        assert!(parameters(Some(max - 1), None).is_ok());
+        assert!(parameters(Some(max), None).is_ok());
+        assert!(parameters(Some(max + 1), None).is_err());
+        let most = parameters(Some(1), Some(u64::MAX)).unwrap().id_max();
         assert!((FIXED_ID_MAX - 128..=FIXED_ID_MAX).contains(&most), "{most}");
-        assert_eq!(shape(Some(max), Some(1)).unwrap().id_max(), 1);
+        assert_eq!(parameters(Some(max), Some(1)).unwrap().id_max(), 1);
     }
 
     #[test]
-    fn a_shape_is_read_as_it_was_written_and_another_held_to_limits() {
-        let shape = shape(Some(70_000), Some(12_345)).unwrap();
-        assert_eq!(Shape::decode(&shape.encode()), shape);
-        assert!(Shape::decode(&[0xff; 24]).width <= FIXED_WIDTH_BYTES_MAX);
-        assert!(Shape::decode(&[0; 24]).id_max() >= 1);
+    fn parameters_are_read_as_they_were_written_and_others_held_to_limits() {
+        let parameters = parameters(Some(70_000), Some(12_345)).unwrap();
+        assert_eq!(Parameters::decode(&parameters.encode()), parameters);
+        assert!(Parameters::decode(&[0xff; 24]).width <= FIXED_WIDTH_BYTES_MAX);
+        assert!(Parameters::decode(&[0; 24]).id_max() >= 1);
     }
 }

@@ -32,7 +32,7 @@ const SUITES: [Suite; 6] = [
     Suite { target: "model", filter: "killed", size: Size::Cases(100) },
     Suite { target: "index_in_runs", filter: "whatever_else_happens", size: Size::Cases(50) },
     Suite { target: "eviction", filter: "nothing_old_comes_back", size: Size::Cases(12) },
-    Suite { target: "lanes", filter: "", size: Size::Seeds("CRASH_SEEDS", 400) },
+    Suite { target: "append_blocks", filter: "", size: Size::Seeds("CRASH_SEEDS", 400) },
     Suite { target: "corruptions", filter: "", size: Size::Seeds("CORRUPTIONS", 40) },
 ];
 

@@ -15,7 +15,7 @@ impl Options {
     /// Hash and fixed-length kinds without durability: spreads writes over many stretches of the
     /// log from the first one on, as the writes of many threads are. It gains nothing but tests
     /// that mean something with one thread.
-    pub fn set_eager_lanes(&mut self, is_eager: bool) {
-        self.eager_lanes = is_eager;
+    pub fn set_eager_append_blocks(&mut self, is_eager: bool) {
+        self.eager_append_blocks = is_eager;
     }
 }

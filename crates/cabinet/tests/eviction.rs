@@ -531,7 +531,7 @@ impl<E: OnDisk> History<E> {
     fn new(durability: Durability, files_bytes_max: u64) -> Self {
         let mut options = options();
         options.durability = durability;
-        options.set_eager_lanes(true);
+        options.set_eager_append_blocks(true);
         let storage = FaultyStorage::new();
         let known = BTreeMap::new();
         let mut history = Self { storage, options, opened: None, known, puts: 0, files_bytes_max };

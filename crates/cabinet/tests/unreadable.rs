@@ -363,10 +363,10 @@ fn the_last_records_before_a_kill_are_damage_if_the_disk_cannot_read_them() {
 #[test]
 fn what_cannot_be_read_after_a_power_loss_costs_what_was_not_synced_at_most() {
     const SYNCED: u32 = 300;
-    fn test<E: OnDisk>(durability: Durability, eager_lanes: bool) {
+    fn test<E: OnDisk>(durability: Durability, eager_append_blocks: bool) {
         let mut options = options();
         options.durability = durability;
-        options.set_eager_lanes(eager_lanes);
+        options.set_eager_append_blocks(eager_append_blocks);
         for lost in (0..RECORDS).step_by(37).chain([RECORDS - 1]) {
             let storage = FaultyStorage::new();
             let (_engine, database) = open_with::<E>(&storage, &options);
@@ -397,11 +397,11 @@ fn what_cannot_be_read_after_a_power_loss_costs_what_was_not_synced_at_most() {
             }
         }
     }
-    for (durability, eager_lanes) in
+    for (durability, eager_append_blocks) in
         [(Durability::None, false), (Durability::None, true), (Durability::Always, false)]
     {
-        test::<Hash>(durability, eager_lanes);
-        test::<Fixed>(durability, eager_lanes);
+        test::<Hash>(durability, eager_append_blocks);
+        test::<Fixed>(durability, eager_append_blocks);
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn run(profile: Profile, seed: u64, rounds: u64) -> Result<()> {
     crash::run(profile, u32::try_from(rounds / 2).unwrap_or(u32::MAX).max(1))?;
     let seeds = seed..seed + rounds * SEEDS_PER_ROUND;
     library(&["corruptions"], "CORRUPTIONS", &format!("{}..{}", seeds.start, seeds.end))?;
-    library(&["lanes"], "CRASH_SEEDS", &(seeds.end - seeds.start).to_string())?;
+    library(&["append_blocks"], "CRASH_SEEDS", &(seeds.end - seeds.start).to_string())?;
     library(&["model"], "PROPTEST_CASES", &rounds.to_string())?;
     full_disk::run(profile, full_disk::SIZE_MIB)?;
     small_memory::run(profile)

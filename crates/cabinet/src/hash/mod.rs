@@ -464,11 +464,12 @@ mod tests {
 
     #[test]
     fn a_thread_that_must_not_wait_begins_no_segment() {
-        for (eager_lanes, durability) in
+        for (eager_append_blocks, durability) in
             [(false, Durability::None), (true, Durability::None), (false, Durability::Always)]
         {
             let segment_bytes = Some(256 << 10);
-            let options = Options { segment_bytes, eager_lanes, durability, ..Options::default() };
+            let options =
+                Options { segment_bytes, eager_append_blocks, durability, ..Options::default() };
             let database = open(&FaultyStorage::new(), &options);
             let log = &database.engine.log;
             let newest = || log.segments().iter().map(|segment| segment.number).max();

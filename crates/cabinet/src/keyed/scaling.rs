@@ -51,7 +51,7 @@ fn no_lock_is_common_to_all_puts_or_to_all_gets() {
     const CALLS: u64 = 20_000;
     const FEW: u64 = CALLS / 100;
     let open = |is_eager| {
-        let options = Options { eager_lanes: is_eager, ..Options::default() };
+        let options = Options { eager_append_blocks: is_eager, ..Options::default() };
         let storage = Arc::new(FaultyStorage::new());
         HashDatabase::open_on(storage, Path::new("casket.tch"), &options, false).unwrap()
     };

@@ -98,7 +98,7 @@ pub(crate) struct Settings {
     /// Most bytes a second that compaction reads while there is no hurry.
     pub(crate) compaction_bytes_per_second: u64,
     /// Writes are spread over all append blocks.
-    pub(crate) eager_lanes: bool,
+    pub(crate) eager_append_blocks: bool,
     /// Most bytes that the log takes on the disk when it is opened; 0 is unlimited.
     pub(crate) capacity_bytes: u64,
 }
@@ -116,7 +116,7 @@ impl Settings {
             segment_bytes_max: fixed.unwrap_or(SEGMENT_BYTES_MAX).min(most),
             dead_percent_max: options.dead_percent_max,
             compaction_bytes_per_second: options.compaction_bytes_per_second,
-            eager_lanes: options.eager_lanes,
+            eager_append_blocks: options.eager_append_blocks,
             capacity_bytes: options.capacity_bytes,
         }
     }

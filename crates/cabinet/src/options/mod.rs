@@ -91,7 +91,7 @@ pub struct Options {
     /// the greatest id is; `None` is 256 MiB.
     pub limit_bytes: Option<u64>,
     /// Spread writes over many stretches of the log from the first one on; for tests.
-    pub(crate) eager_lanes: bool,
+    pub(crate) eager_append_blocks: bool,
     /// Clock that tells the time, for expiry.
     pub clock: Clock,
 }
@@ -119,7 +119,7 @@ impl Default for Options {
             memory_bytes: None,
             width: None,
             limit_bytes: None,
-            eager_lanes: false,
+            eager_append_blocks: false,
             clock: Clock::real(),
         }
     }

@@ -171,7 +171,7 @@ impl AppendBlocks {
         Self {
             slots: (0..slot_count()).map(|_| CachePadded::default()).collect(),
             is_used: settings.durability == Durability::None,
-            is_eager: settings.eager_lanes,
+            is_eager: settings.eager_append_blocks,
             salt,
             spread: AtomicUsize::new(0),
             begun: CachePadded::default(),

@@ -81,7 +81,7 @@ struct Model {
 }
 
 fn options(is_eager: bool) -> Options {
-    Options { segment_bytes: Some(64 << 10), eager_lanes: is_eager, ..Options::default() }
+    Options { segment_bytes: Some(64 << 10), eager_append_blocks: is_eager, ..Options::default() }
 }
 
 /// Returns the records of a log that is opened again, in its order, as keys with values.

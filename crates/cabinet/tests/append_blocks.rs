@@ -32,7 +32,7 @@ impl Chance {
 fn options(clock: &Clock) -> Options {
     let mut options = Options::default();
     options.segment_bytes = Some(256 << 10);
-    options.set_eager_lanes(true);
+    options.set_eager_append_blocks(true);
     options.clock = clock.clone();
     options
 }

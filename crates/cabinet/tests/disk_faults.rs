@@ -1,15 +1,16 @@
 //! Promises of databases when the disk fails or fills up.
 
+#[path = "support/disk.rs"]
+mod disk;
 #[path = "model/in_runs.rs"]
 mod in_runs;
-mod on_disk;
 
 use cabinet::table::{IndexChange, IndexKind, Row};
 use cabinet::testing::{FaultyStorage, Storage};
 use cabinet::{
     Database, Durability, Error, FixedDatabase, HashDatabase, Options, Result, TreeDatabase,
 };
-use on_disk::{OnDisk, TableDatabase};
+use disk::{DiskEngine, TableDatabase};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,13 +22,13 @@ fn options(durability: Durability) -> Options {
     options
 }
 
-fn try_open<E: OnDisk>(storage: &FaultyStorage, options: &Options) -> Result<(E, Database)> {
+fn try_open<E: DiskEngine>(storage: &FaultyStorage, options: &Options) -> Result<(E, Database)> {
     let opened = E::open(Arc::new(storage.clone()), options)?;
     let database = opened.database();
     Ok((opened, database))
 }
 
-fn open_any<E: OnDisk>(storage: &FaultyStorage, options: &Options) -> (E, Database) {
+fn open_any<E: DiskEngine>(storage: &FaultyStorage, options: &Options) -> (E, Database) {
     try_open(storage, options).expect("the database opens")
 }
 
@@ -62,7 +63,7 @@ fn after_a_failed_sync_writes_refuse_and_reads_go_on() {
 /// The power goes at any moment of an opening after a kill in the middle of a clearing.
 #[test]
 fn a_clearing_that_was_cut_short_is_done_as_a_whole_or_not_at_all() {
-    fn test<E: OnDisk>() {
+    fn test<E: DiskEngine>() {
         let storage = FaultyStorage::new();
         let options = options(Durability::None);
         let (_engine, database) = open_any::<E>(&storage, &options);
@@ -239,7 +240,7 @@ fn check_records(database: &Database, count: u32) {
 }
 
 /// Writes checkpoints of a changed database on disks with more and more space, from none.
-fn a_disk_that_is_full_for_a_checkpoint_loses_nothing<E: OnDisk>() {
+fn a_disk_that_is_full_for_a_checkpoint_loses_nothing<E: DiskEngine>() {
     const RECORDS: u32 = 500;
     let options = options(Durability::None);
     let base = FaultyStorage::new();
@@ -304,7 +305,7 @@ fn the_same_of_a_table() {
 
 /// Puts until the disk is full and beyond, has the engine do what it does in the background, and
 /// looks whether everything that was stored is there: before space returns, and after.
-fn a_disk_that_fills_up_loses_nothing<E: OnDisk>() {
+fn a_disk_that_fills_up_loses_nothing<E: DiskEngine>() {
     let storage = FaultyStorage::new();
     let options = options(Durability::None);
     let (engine, database) = open_any::<E>(&storage, &options);
@@ -361,7 +362,7 @@ const FULL_DISK_BYTES: u64 = 4 << 20;
 
 /// Fills a disk with small records, removes most of them in no order, and puts again: nobody else
 /// gives space back meanwhile. No removal is refused, no put is for good, and nothing is lost.
-fn a_full_disk_takes_removals_and_then_puts<E: OnDisk>(space_bytes: u64) {
+fn a_full_disk_takes_removals_and_then_puts<E: DiskEngine>(space_bytes: u64) {
     let storage = FaultyStorage::new();
     let mut options = options(Durability::None);
     // Pages of some size, all of which are in memory.
@@ -441,7 +442,7 @@ fn a_reserve_that_does_not_fit_takes_nothing() {
         }
         drop((engine, database));
         storage
-            .remove(&Path::new(<Arc<HashDatabase> as OnDisk>::PATH).join("reserve"))
+            .remove(&Path::new(<Arc<HashDatabase> as DiskEngine>::PATH).join("reserve"))
             .expect("the reserve goes");
         let faults = storage.faults();
         faults.space_bytes.store(48 << 10, Ordering::Relaxed);

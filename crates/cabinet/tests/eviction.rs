@@ -2,10 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/disk.rs"]
+mod disk;
 #[path = "model/in_runs.rs"]
 mod in_runs;
-mod on_disk;
-mod watched;
+#[path = "support/observed_storage.rs"]
+mod observed_storage;
 
 use cabinet::limits::CAPACITY_BYTES_MIN;
 use cabinet::testing::{FaultyStorage, Open, RealStorage, Storage};
@@ -13,7 +15,8 @@ use cabinet::{
     Batch, Clock, Database, Durability, Error, FixedDatabase, HashDatabase, KeyOrder, Meta,
     Options, TreeDatabase,
 };
-use on_disk::{OnDisk, TableDatabase};
+use disk::{DiskEngine, TableDatabase};
+use observed_storage::{ObservedStorage, StorageOperation};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -22,7 +25,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
-use watched::{Step, Watched};
 
 type Hash = Arc<HashDatabase>;
 type Runs = in_runs::HashInRuns;
@@ -42,7 +44,7 @@ fn options() -> Options {
 }
 
 /// A capped database without threads of its own.
-fn open<E: OnDisk>(storage: &FaultyStorage, options: &Options) -> (E, Database) {
+fn open<E: DiskEngine>(storage: &FaultyStorage, options: &Options) -> (E, Database) {
     let engine = E::open(Arc::new(storage.clone()), options).unwrap();
     let database = engine.database();
     (engine, database)
@@ -76,7 +78,7 @@ fn disk_bytes(folder: &Path) -> u64 {
 
 /// Bytes of all files of a database on a storage of the test's own, with what is set aside in them,
 /// but without those that keep what damage a loss of power has left.
-fn stored_bytes<E: OnDisk>(storage: &FaultyStorage) -> u64 {
+fn stored_bytes<E: DiskEngine>(storage: &FaultyStorage) -> u64 {
     let folder = Path::new(E::PATH);
     let names = storage.list(folder).unwrap();
     let bytes_of =
@@ -95,7 +97,7 @@ fn present(database: &Database, numbers: impl IntoIterator<Item = u64>) -> usize
     numbers.into_iter().filter(is_there).count()
 }
 
-fn what_was_not_used_lately_goes_first<E: OnDisk>(options: &Options) {
+fn what_was_not_used_lately_goes_first<E: DiskEngine>(options: &Options) {
     let storage = FaultyStorage::new();
     let (_engine, database) = open::<E>(&storage, options);
     for number in 0..RECORDS {
@@ -280,7 +282,7 @@ fn lowering_a_cap_keeps_as_many_small_records_as_there_is_room_for() {
 }
 
 /// Lowers the cap of a database of few long segments, which are longer than those of a capped one.
-fn lowering_a_cap_keeps_the_newest_records_of_long_segments<E: OnDisk>(segment_bytes: u32) {
+fn lowering_a_cap_keeps_the_newest_records_of_long_segments<E: DiskEngine>(segment_bytes: u32) {
     let mut options = options();
     options.capacity_bytes = 0;
     options.segment_bytes = Some(segment_bytes);
@@ -527,7 +529,7 @@ struct History<E> {
     files_bytes_max: u64,
 }
 
-impl<E: OnDisk> History<E> {
+impl<E: DiskEngine> History<E> {
     fn new(durability: Durability, files_bytes_max: u64) -> Self {
         let mut options = options();
         options.durability = durability;
@@ -667,7 +669,7 @@ impl<E: OnDisk> History<E> {
     }
 }
 
-fn nothing_old_comes_back<E: OnDisk>(durability: Durability, files_bytes_max: u64) {
+fn nothing_old_comes_back<E: DiskEngine>(durability: Durability, files_bytes_max: u64) {
     let mut config = ProptestConfig::default();
     if std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases = 12;
@@ -737,7 +739,7 @@ fn what_was_not_there_is_not_there_after_a_crash_while_a_segment_goes() {
     let crashes = Arc::new(AtomicU64::new(0));
     let (here, counted, killed) = (Arc::clone(&running), Arc::clone(&crashes), storage.clone());
     let watch = move |step| {
-        let Some(running) = here.get().filter(|_| step == Step::Remove) else { return };
+        let Some(running) = here.get().filter(|_| step == StorageOperation::Remove) else { return };
         // A checkpoint leaves a file that is removed, too, and there are many segments.
         if counted.fetch_add(1, Ordering::Relaxed).is_multiple_of(32) {
             let (_engine, left) = open::<Hash>(&killed.kill(), &options());
@@ -748,8 +750,8 @@ fn what_was_not_there_is_not_there_after_a_crash_while_a_segment_goes() {
             assert_eq!(back, None, "it came back");
         }
     };
-    let watched = Arc::new(Watched { storage, watch: Arc::new(watch) });
-    let engine = Arc::<HashDatabase>::open(watched, &options()).unwrap();
+    let observed = Arc::new(ObservedStorage { storage, watch: Arc::new(watch) });
+    let engine = Arc::<HashDatabase>::open(observed, &options()).unwrap();
     let database = engine.database();
     assert!(running.set(database.clone()).is_ok());
     for number in 0..RECORDS {
@@ -789,15 +791,15 @@ fn a_sync_beside_an_eviction_covers_the_names_of_the_segments() {
     let (go_on, may_go_on) = mpsc::channel::<()>();
     let (armed, may_go_on) = (Arc::clone(&is_armed), Mutex::new(may_go_on));
     let watch = move |step| {
-        if step == Step::SyncNames && armed.swap(false, Ordering::AcqRel) {
+        if step == StorageOperation::SyncNames && armed.swap(false, Ordering::AcqRel) {
             reached.send(()).unwrap();
             let _ = may_go_on.lock().unwrap().recv();
         }
     };
-    let watched = Arc::new(Watched { storage: storage.clone(), watch: Arc::new(watch) });
+    let observed = Arc::new(ObservedStorage { storage: storage.clone(), watch: Arc::new(watch) });
     let mut options = options();
     options.durability = Durability::None;
-    let engine = Arc::<HashDatabase>::open(watched, &options).unwrap();
+    let engine = Arc::<HashDatabase>::open(observed, &options).unwrap();
     let database = engine.database();
     for number in 0..RECORDS {
         database.put(&key(number), &value(number)).unwrap();

@@ -2,18 +2,19 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod watched;
+#[path = "support/observed_storage.rs"]
+mod observed_storage;
 
 use cabinet::testing::{FaultyStorage, Open, Storage};
 use cabinet::{
     Batch, Damage, Database, Engine, Error, HashDatabase, Maintenance, Options, SnapshotBarrier,
 };
+use observed_storage::{ObservedStorage, StorageOperation};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
-use watched::{Step, Watched};
 
 /// Only a guard against hangs.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -80,7 +81,7 @@ fn a_copy_to_another_file_system_holds_up_nobody_and_is_as_it_was_at_its_moment(
     let is_copying = Arc::new(AtomicBool::new(false));
     let (here, armed) = (Arc::clone(&running), Arc::clone(&is_copying));
     let watch = move |step| {
-        if step != Step::Write || !armed.swap(false, Ordering::AcqRel) {
+        if step != StorageOperation::Write || !armed.swap(false, Ordering::AcqRel) {
             return;
         }
         let engine = Arc::clone(here.get().unwrap());
@@ -93,8 +94,8 @@ fn a_copy_to_another_file_system_holds_up_nobody_and_is_as_it_was_at_its_moment(
         });
         is_done.recv_timeout(DEADLINE).expect("nothing waits for the copy");
     };
-    let watched = Watched { storage: storage.clone(), watch: Arc::new(watch) };
-    let engine = open(Arc::new(watched), "casket.tch");
+    let observed = ObservedStorage { storage: storage.clone(), watch: Arc::new(watch) };
+    let engine = open(Arc::new(observed), "casket.tch");
     assert!(running.set(Arc::clone(&engine)).is_ok());
     let database = fill(&engine);
     engine.checkpoint().unwrap();

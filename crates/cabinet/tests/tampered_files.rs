@@ -3,8 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod on_disk;
-mod tampered;
+#[path = "support/corruptor.rs"]
+mod corruptor;
+#[path = "support/disk.rs"]
+mod disk;
 
 use cabinet::testing::{FaultyStorage, Open, Storage};
 use cabinet::{Database, HashDatabase, Options};

@@ -3,14 +3,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod on_disk;
+#[path = "support/disk.rs"]
+mod disk;
 
 use cabinet::testing::{FaultyStorage, Open, Storage, check_on, salvage_on};
 use cabinet::{
     Batch, Clock, Damage, Database, Durability, Error, FixedDatabase, HashDatabase, Meta, Options,
     TreeDatabase,
 };
-use on_disk::{OnDisk, TableDatabase};
+use disk::{DiskEngine, TableDatabase};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,11 +31,11 @@ fn options() -> Options {
     options
 }
 
-fn open<E: OnDisk>(storage: &FaultyStorage) -> (E, Database) {
+fn open<E: DiskEngine>(storage: &FaultyStorage) -> (E, Database) {
     open_with(storage, &options())
 }
 
-fn open_with<E: OnDisk>(storage: &FaultyStorage, options: &Options) -> (E, Database) {
+fn open_with<E: DiskEngine>(storage: &FaultyStorage, options: &Options) -> (E, Database) {
     let engine = E::open(Arc::new(storage.clone()), options).unwrap();
     let database = engine.database();
     (engine, database)
@@ -60,13 +61,13 @@ fn put(database: &Database, numbers: Range<u32>) {
     }
 }
 
-fn paths<E: OnDisk>(storage: &FaultyStorage) -> Vec<PathBuf> {
+fn paths<E: DiskEngine>(storage: &FaultyStorage) -> Vec<PathBuf> {
     let mut names = storage.list(Path::new(E::PATH)).unwrap();
     names.sort();
     names.iter().map(|name| Path::new(E::PATH).join(name)).collect()
 }
 
-fn segments<E: OnDisk>(storage: &FaultyStorage) -> Vec<PathBuf> {
+fn segments<E: DiskEngine>(storage: &FaultyStorage) -> Vec<PathBuf> {
     let is_segment = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
     paths::<E>(storage).into_iter().filter(is_segment).collect()
 }
@@ -79,7 +80,7 @@ fn contents(storage: &FaultyStorage, path: &Path) -> Vec<u8> {
 }
 
 /// The page in which the last segment that has it has this text.
-fn page_of<E: OnDisk>(storage: &FaultyStorage, text: &[u8]) -> (PathBuf, Range<u64>) {
+fn page_of<E: DiskEngine>(storage: &FaultyStorage, text: &[u8]) -> (PathBuf, Range<u64>) {
     for path in segments::<E>(storage).into_iter().rev() {
         let bytes = contents(storage, &path);
         if let Some(at) = bytes.windows(text.len()).rposition(|window| window == text) {
@@ -91,20 +92,20 @@ fn page_of<E: OnDisk>(storage: &FaultyStorage, text: &[u8]) -> (PathBuf, Range<u
 }
 
 /// Loses that page; tells where it is.
-fn lose_page_of<E: OnDisk>(storage: &FaultyStorage, text: &[u8]) -> (PathBuf, Range<u64>) {
+fn lose_page_of<E: DiskEngine>(storage: &FaultyStorage, text: &[u8]) -> (PathBuf, Range<u64>) {
     let (path, page) = page_of::<E>(storage, text);
     storage.lose_sectors(&path, page.clone()).unwrap();
     (path, page)
 }
 
-fn damages<E: OnDisk>(storage: &FaultyStorage) -> Vec<Damage> {
+fn damages<E: DiskEngine>(storage: &FaultyStorage) -> Vec<Damage> {
     let mut found = Vec::new();
     check_on(storage, Path::new(E::PATH), &|_| true, &mut |damage| found.push(damage)).unwrap();
     found
 }
 
 /// A database of several segments, closed or killed.
-fn filled<E: OnDisk>(is_closed: bool) -> FaultyStorage {
+fn filled<E: DiskEngine>(is_closed: bool) -> FaultyStorage {
     let storage = FaultyStorage::new();
     let (engine, database) = open::<E>(&storage);
     put(&database, 0..RECORDS);
@@ -144,7 +145,7 @@ fn served(database: &Database) -> Served {
 /// Records that may lie on one page, and those that are cut by its ends.
 const RECORDS_OF_PAGE: usize = PAGE_BYTES as usize / 200 + 2;
 
-fn either_copy_of_the_manifest_suffices<E: OnDisk>() {
+fn either_copy_of_the_manifest_suffices<E: DiskEngine>() {
     for is_closed in [true, false] {
         for name in ["manifest", "manifest.2"] {
             for sector in [0..512, 512..1024, 0..PAGE_BYTES] {
@@ -171,7 +172,7 @@ fn either_copy_of_the_manifest_suffices_if_the_other_cannot_be_read() {
 
 #[test]
 fn a_checkpoint_that_cannot_be_read_is_replaced_by_the_log() {
-    fn test<E: OnDisk>() {
+    fn test<E: DiskEngine>() {
         for halves in 0..=2 {
             let storage = filled::<E>(true);
             let path = Path::new(E::PATH).join("checkpoint");
@@ -193,7 +194,7 @@ fn a_checkpoint_that_cannot_be_read_is_replaced_by_the_log() {
 
 #[test]
 fn a_file_that_cannot_be_opened_costs_what_is_in_it() {
-    fn test<E: OnDisk>() {
+    fn test<E: DiskEngine>() {
         for is_closed in [true, false] {
             let names = paths::<E>(&filled::<E>(is_closed));
             for path in names.iter().filter(|path| !path.ends_with("lock")) {
@@ -265,7 +266,7 @@ fn a_file_that_is_there_and_may_not_be_opened_is_an_error_that_names_it() {
 
 #[test]
 fn the_header_of_a_segment_that_cannot_be_read_costs_no_record() {
-    fn test<E: OnDisk>() {
+    fn test<E: DiskEngine>() {
         for is_closed in [true, false] {
             for halves in 0..=2 {
                 let storage = filled::<E>(is_closed);
@@ -295,7 +296,7 @@ fn the_header_of_a_segment_that_cannot_be_read_costs_no_record() {
 /// opening and each check, and what is put then is there.
 #[test]
 fn what_is_behind_a_page_that_cannot_be_read_is_replayed() {
-    fn test<E: OnDisk>() {
+    fn test<E: DiskEngine>() {
         for number in (5..RECORDS).step_by(83).chain([RECORDS - 40, RECORDS - 1]) {
             let storage = filled::<E>(false);
             let (path, page) = lose_page_of::<E>(&storage, &mark(number));
@@ -363,7 +364,7 @@ fn the_last_records_before_a_kill_are_damage_if_the_disk_cannot_read_them() {
 #[test]
 fn what_cannot_be_read_after_a_power_loss_costs_what_was_not_synced_at_most() {
     const SYNCED: u32 = 300;
-    fn test<E: OnDisk>(durability: Durability, eager_append_blocks: bool) {
+    fn test<E: DiskEngine>(durability: Durability, eager_append_blocks: bool) {
         let mut options = options();
         options.durability = durability;
         options.set_eager_append_blocks(eager_append_blocks);
@@ -407,7 +408,7 @@ fn what_cannot_be_read_after_a_power_loss_costs_what_was_not_synced_at_most() {
 
 #[test]
 fn a_record_that_cannot_be_read_is_an_error_until_it_is_replaced() {
-    fn test<E: OnDisk>() {
+    fn test<E: DiskEngine>() {
         let storage = filled::<E>(true);
         let (path, _) = lose_page_of::<E>(&storage, &mark(200));
         let (engine, database) = open::<E>(&storage);
@@ -451,7 +452,7 @@ fn served_but(database: &Database, number: u32) -> Served {
 
 #[test]
 fn compaction_goes_on_with_other_segments_and_keeps_what_it_cannot_read() {
-    fn test<E: OnDisk>() {
+    fn test<E: DiskEngine>() {
         let storage = filled::<E>(true);
         let before = segments::<E>(&storage).len();
         let (path, _) = lose_page_of::<E>(&storage, &mark(100));
@@ -487,7 +488,7 @@ fn compaction_goes_on_with_other_segments_and_keeps_what_it_cannot_read() {
 
 #[test]
 fn expired_records_go_also_behind_a_page_that_cannot_be_read() {
-    fn test<E: OnDisk>() {
+    fn test<E: DiskEngine>() {
         let (clock, hand) = Clock::manual(1000);
         let mut options = options();
         options.clock = clock;
@@ -513,7 +514,7 @@ fn expired_records_go_also_behind_a_page_that_cannot_be_read() {
 
 #[test]
 fn checkpoints_of_a_tree_go_on_beside_a_page_that_cannot_be_read() {
-    fn test<E: OnDisk>() {
+    fn test<E: DiskEngine>() {
         let storage = filled::<E>(true);
         let (path, _) = lose_page_of::<E>(&storage, &mark(300));
         let mut lost = None;
@@ -564,7 +565,7 @@ fn a_verification_finds_every_page_that_cannot_be_read() {
 
 #[test]
 fn a_salvage_takes_what_is_around_a_page_that_cannot_be_read() {
-    fn test<E: OnDisk>(into_suffix: &str) {
+    fn test<E: DiskEngine>(into_suffix: &str) {
         let storage = filled::<E>(true);
         lose_page_of::<E>(&storage, &mark(200));
         for name in ["manifest", "manifest.2"] {

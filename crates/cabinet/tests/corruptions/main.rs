@@ -7,9 +7,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod damage;
+#[path = "../support/disk.rs"]
+mod disk;
 mod keyed;
-#[path = "../on_disk/mod.rs"]
-mod on_disk;
 mod ordered;
 
 /// Seeds of each kind that are tried if `CORRUPTIONS` is not set.

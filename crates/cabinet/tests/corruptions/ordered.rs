@@ -1,7 +1,7 @@
 //! Trees, with and without duplicates, and tables.
 
 use crate::damage::{Chance, Damaged, Files, damage, read, segments, storage_of};
-use crate::on_disk::{OnDisk, TableDatabase};
+use crate::disk::{DiskEngine, TableDatabase};
 use cabinet::table::{IndexChange, IndexKind};
 use cabinet::testing::FaultyStorage;
 use cabinet::{Batch, Damage, Database, Error, Meta, Options, Side, TreeDatabase};
@@ -19,7 +19,7 @@ type Places = BTreeMap<Vec<u8>, (String, Range<usize>)>;
 type Values = BTreeMap<Vec<u8>, Vec<Vec<u8>>>;
 
 /// A kind of database, as the test needs it.
-trait Subject: OnDisk {
+trait Subject: DiskEngine {
     const HAS_DUPLICATES: bool;
 
     fn prepare(&self) {}
@@ -38,26 +38,26 @@ struct WithDuplicates(Arc<TreeDatabase>);
 
 macro_rules! tree_subject {
     ($name:ident, $has_duplicates:expr) => {
-        impl OnDisk for $name {
+        impl DiskEngine for $name {
             const PATH: &str = <Arc<TreeDatabase>>::PATH;
 
             fn open(
                 storage: Arc<dyn cabinet::testing::Storage>,
                 options: &Options,
             ) -> cabinet::Result<Self> {
-                OnDisk::open(storage, options).map(Self)
+                DiskEngine::open(storage, options).map(Self)
             }
 
             fn engine(&self) -> Arc<dyn cabinet::Engine> {
-                OnDisk::engine(&self.0)
+                DiskEngine::engine(&self.0)
             }
 
             fn run_maintenance(&self) -> cabinet::Result<()> {
-                OnDisk::run_maintenance(&self.0)
+                DiskEngine::run_maintenance(&self.0)
             }
 
             fn checkpoint(&self) -> cabinet::Result<()> {
-                OnDisk::checkpoint(&self.0)
+                DiskEngine::checkpoint(&self.0)
             }
         }
 

@@ -1,21 +1,21 @@
 //! A hash database whose index is on the disk.
 
-use crate::on_disk::OnDisk;
+use crate::disk::DiskEngine;
 use cabinet::testing::Storage;
 use cabinet::{Engine, HashDatabase, Options, Result};
 use std::sync::Arc;
 
 /// A hash database with no memory for its index: what has changed since the last time that
-/// [`OnDisk::run_maintenance`] was called is in memory, the rest in the checkpoint.
+/// [`DiskEngine::run_maintenance`] was called is in memory, the rest in the checkpoint.
 pub(crate) struct HashInRuns(pub(crate) Arc<HashDatabase>);
 
-impl OnDisk for HashInRuns {
+impl DiskEngine for HashInRuns {
     const PATH: &str = "casket.tch";
 
     fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
         let mut options = options.clone();
         options.index_bytes = Some(0);
-        OnDisk::open(storage, &options).map(Self)
+        DiskEngine::open(storage, &options).map(Self)
     }
 
     fn engine(&self) -> Arc<dyn Engine> {
@@ -23,10 +23,10 @@ impl OnDisk for HashInRuns {
     }
 
     fn run_maintenance(&self) -> Result<()> {
-        OnDisk::run_maintenance(&self.0)
+        DiskEngine::run_maintenance(&self.0)
     }
 
     fn checkpoint(&self) -> Result<()> {
-        OnDisk::checkpoint(&self.0)
+        DiskEngine::checkpoint(&self.0)
     }
 }

@@ -5,11 +5,11 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod concurrency;
+#[path = "../support/disk.rs"]
+mod disk;
 mod in_runs;
 mod mapped;
 mod model;
-#[path = "../on_disk/mod.rs"]
-mod on_disk;
 mod operation;
 mod possible;
 mod scan;
@@ -22,7 +22,7 @@ type Hash = Arc<HashDatabase>;
 type Runs = in_runs::HashInRuns;
 type Fixed = Arc<FixedDatabase>;
 type Tree = Arc<TreeDatabase>;
-type Table = on_disk::TableDatabase;
+type Table = disk::TableDatabase;
 
 /// Makes a test of each engine out of a function over any [`subject::Subject`].
 macro_rules! for_each_engine {

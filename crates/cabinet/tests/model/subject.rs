@@ -1,8 +1,8 @@
 //! Engines under test.
 
+use crate::disk::{DiskEngine, TableDatabase};
 use crate::in_runs::HashInRuns;
 use crate::mapped::{COLUMNS, Mapped, Numbers, Rows};
-use crate::on_disk::{OnDisk, TableDatabase};
 use cabinet::table::{IndexChange, IndexKind};
 use cabinet::testing::FaultyStorage;
 use cabinet::{
@@ -76,7 +76,7 @@ impl Subject for MemoryTree {
 }
 
 /// A database on a disk that is to behave as a map from keys to values.
-pub(crate) trait Modelled: OnDisk {
+pub(crate) trait Modelled: DiskEngine {
     /// As [`Subject::KEEPS_META`].
     const KEEPS_META: bool = true;
 

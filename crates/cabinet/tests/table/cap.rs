@@ -1,6 +1,6 @@
 //! A cap on the bytes of a table: rows go with all entries of their indices, and nothing else goes.
 
-use crate::watched::{Step, Watched};
+use crate::observed_storage::{ObservedStorage, StorageOperation};
 use cabinet::limits::CAPACITY_BYTES_MIN;
 use cabinet::table::{IndexChange, IndexKind, Operator, Query, Row, Table};
 use cabinet::testing::{FaultyStorage, Open, Storage};
@@ -361,14 +361,14 @@ fn a_crash_amid_an_eviction_leaves_rows_with_their_entries() {
             seen += 1;
             seen
         });
-        Arc::new(move |_: Step| {
+        Arc::new(move |_: StorageOperation| {
             if (seen.lock().unwrap())() % 100 == 0 {
                 left.lock().unwrap().push(storage.kill());
             }
         })
     };
-    let watched: Arc<dyn Storage> = Arc::new(Watched { storage, watch });
-    let (tree, table) = open(watched, &options());
+    let observed: Arc<dyn Storage> = Arc::new(ObservedStorage { storage, watch });
+    let (tree, table) = open(observed, &options());
     for (column, kind) in INDICES {
         table.set_index(column, IndexChange::Set(kind)).unwrap();
     }

@@ -1,8 +1,8 @@
 //! Clearing a table is one thing: whenever the process dies or the power goes meanwhile, there
 //! are all rows or none, and every index in any case.
 
+use crate::observed_storage::ObservedStorage;
 use crate::row;
-use crate::watched::Watched;
 use cabinet::table::{IndexChange, IndexKind, Table};
 use cabinet::testing::FaultyStorage;
 use cabinet::{Durability, Engine, Options, TreeDatabase};
@@ -59,7 +59,7 @@ fn crashes_while_clearing(seed: u64, rows: u64) -> Vec<FaultyStorage> {
         }
     };
     let (tree, table) =
-        open(Arc::new(Watched { storage: storage.clone(), watch: Arc::new(watch) }));
+        open(Arc::new(ObservedStorage { storage: storage.clone(), watch: Arc::new(watch) }));
     for (column, kind) in INDICES {
         table.set_index(column, IndexChange::Set(kind)).unwrap();
     }

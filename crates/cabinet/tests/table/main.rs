@@ -6,11 +6,11 @@ mod cap;
 mod clear;
 mod model;
 mod naive;
+#[path = "../support/observed_storage.rs"]
+mod observed_storage;
 mod operations;
 mod postings;
 mod queries;
-#[path = "../watched/mod.rs"]
-mod watched;
 
 use cabinet::table::{Row, Table};
 use cabinet::{MemoryTree, Options};

@@ -1,6 +1,6 @@
 //! A cap on the bytes of a tree: what goes, what stays, what it bounds.
 
-use crate::watched::{Step, Watched};
+use crate::observed_storage::{ObservedStorage, StorageOperation};
 use crate::{PATH, open};
 use cabinet::limits::CAPACITY_BYTES_MIN;
 use cabinet::testing::{FaultyStorage, Open, Storage};
@@ -368,13 +368,13 @@ fn the_last_resort_is_over_with_the_call_that_had_to_take_it() {
 #[test]
 fn writers_wait_for_checkpoints_that_cannot_keep_up() {
     // As where the processors or the disk are busy with something else.
-    let watch = Arc::new(|_: Step| {
+    let watch = Arc::new(|_: StorageOperation| {
         if std::thread::current().name() == Some("cabinet-keeper") {
             std::thread::sleep(Duration::from_millis(5));
         }
     });
-    let watched = Arc::new(Watched { storage: FaultyStorage::new(), watch });
-    let tree = TreeDatabase::open_on(watched, Path::new(PATH), &options(), true).unwrap();
+    let observed = Arc::new(ObservedStorage { storage: FaultyStorage::new(), watch });
+    let tree = TreeDatabase::open_on(observed, Path::new(PATH), &options(), true).unwrap();
     let database = Database::from_engine(Arc::new(tree));
     let mut longest = 0;
     for number in 0..2000 {

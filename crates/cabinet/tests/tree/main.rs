@@ -6,8 +6,8 @@ mod cap;
 mod damage;
 mod maintenance;
 mod model;
-#[path = "../watched/mod.rs"]
-mod watched;
+#[path = "../support/observed_storage.rs"]
+mod observed_storage;
 
 use cabinet::testing::FaultyStorage;
 use cabinet::{Database, KeyOrder, Options, TreeDatabase};

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A database without threads of its own, so small that everything happens all the time.
-pub(crate) trait OnDisk: Sized {
+pub(crate) trait DiskEngine: Sized {
     /// Path of the database.
     const PATH: &str;
 
@@ -25,7 +25,7 @@ pub(crate) trait OnDisk: Sized {
     fn checkpoint(&self) -> Result<()>;
 }
 
-impl OnDisk for Arc<HashDatabase> {
+impl DiskEngine for Arc<HashDatabase> {
     const PATH: &str = "casket.tch";
 
     fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
@@ -45,7 +45,7 @@ impl OnDisk for Arc<HashDatabase> {
     }
 }
 
-impl OnDisk for Arc<FixedDatabase> {
+impl DiskEngine for Arc<FixedDatabase> {
     const PATH: &str = "casket.tcf";
 
     fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
@@ -69,7 +69,7 @@ impl OnDisk for Arc<FixedDatabase> {
     }
 }
 
-impl OnDisk for Arc<TreeDatabase> {
+impl DiskEngine for Arc<TreeDatabase> {
     const PATH: &str = "casket.tcb";
 
     fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
@@ -104,7 +104,7 @@ pub(crate) struct TableDatabase {
     tree: Arc<TreeDatabase>,
 }
 
-impl OnDisk for TableDatabase {
+impl DiskEngine for TableDatabase {
     const PATH: &str = "casket.tct";
 
     fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
@@ -124,7 +124,7 @@ impl OnDisk for TableDatabase {
     }
 
     fn run_maintenance(&self) -> Result<()> {
-        OnDisk::run_maintenance(&self.tree)
+        DiskEngine::run_maintenance(&self.tree)
     }
 
     fn checkpoint(&self) -> Result<()> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Operation that a storage is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum StorageOperation {
     /// A file is to be removed.
     Remove,
     /// Bytes are to be written into a file.
@@ -19,21 +19,21 @@ pub(crate) enum Step {
     Change,
 }
 
-/// Called before each step.
-type Watch = Arc<dyn Fn(Step) + Send + Sync>;
+/// Called before each operation.
+type Watch = Arc<dyn Fn(StorageOperation) + Send + Sync>;
 
 /// See the module.
-pub(crate) struct Watched {
+pub(crate) struct ObservedStorage {
     pub(crate) storage: FaultyStorage,
     pub(crate) watch: Watch,
 }
 
-struct WatchedFile {
+struct ObservedFile {
     file: Arc<dyn File>,
     watch: Watch,
 }
 
-impl Storage for Watched {
+impl Storage for ObservedStorage {
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         self.storage.create_dir(path)
     }
@@ -43,18 +43,18 @@ impl Storage for Watched {
     }
 
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
-        (self.watch)(Step::Change);
+        (self.watch)(StorageOperation::Change);
         let file = self.storage.open(path, how)?;
-        Ok(Arc::new(WatchedFile { file, watch: Arc::clone(&self.watch) }))
+        Ok(Arc::new(ObservedFile { file, watch: Arc::clone(&self.watch) }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        (self.watch)(Step::Change);
+        (self.watch)(StorageOperation::Change);
         self.storage.rename(from, to)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        (self.watch)(Step::Remove);
+        (self.watch)(StorageOperation::Remove);
         self.storage.remove(path)
     }
 
@@ -63,12 +63,12 @@ impl Storage for Watched {
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        (self.watch)(Step::Change);
+        (self.watch)(StorageOperation::Change);
         self.storage.link(from, to)
     }
 
     fn sync_dir(&self, directory: &Path) -> io::Result<()> {
-        (self.watch)(Step::SyncNames);
+        (self.watch)(StorageOperation::SyncNames);
         self.storage.sync_dir(directory)
     }
 
@@ -85,7 +85,7 @@ impl Storage for Watched {
     }
 }
 
-impl File for WatchedFile {
+impl File for ObservedFile {
     fn length(&self) -> io::Result<u64> {
         self.file.length()
     }
@@ -99,22 +99,22 @@ impl File for WatchedFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        (self.watch)(Step::Write);
+        (self.watch)(StorageOperation::Write);
         self.file.write_at(bytes, offset)
     }
 
     fn allocate(&self, map: &Map, length: u64) -> io::Result<()> {
-        (self.watch)(Step::Change);
+        (self.watch)(StorageOperation::Change);
         self.file.allocate(map, length)
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        (self.watch)(Step::Change);
+        (self.watch)(StorageOperation::Change);
         self.file.truncate(length)
     }
 
     fn sync(&self) -> io::Result<()> {
-        (self.watch)(Step::Change);
+        (self.watch)(StorageOperation::Change);
         self.file.sync()
     }
 

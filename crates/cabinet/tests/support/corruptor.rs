@@ -1,7 +1,7 @@
 //! Every file of a database of every kind, damaged everywhere: it is refused, or what it holds was
 //! stored there once.
 
-use crate::on_disk::{OnDisk, TableDatabase};
+use crate::disk::{DiskEngine, TableDatabase};
 use cabinet::testing::{FaultyStorage, Open, Storage};
 use cabinet::{Batch, Database, Error, FixedDatabase, HashDatabase, Meta, Options, TreeDatabase};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ type Files = BTreeMap<String, Vec<u8>>;
 /// All values that each key had.
 type History = BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>;
 
-fn open<E: OnDisk>(files: &Files) -> (FaultyStorage, cabinet::Result<(E, Database)>) {
+fn open<E: DiskEngine>(files: &Files) -> (FaultyStorage, cabinet::Result<(E, Database)>) {
     let storage = FaultyStorage::new();
     for (name, contents) in files {
         let file = storage.open(&Path::new(E::PATH).join(name), Open::New).unwrap();
@@ -38,7 +38,7 @@ fn open<E: OnDisk>(files: &Files) -> (FaultyStorage, cabinet::Result<(E, Databas
     (storage, opened)
 }
 
-fn open_on<E: OnDisk>(storage: &FaultyStorage) -> cabinet::Result<(E, Database)> {
+fn open_on<E: DiskEngine>(storage: &FaultyStorage) -> cabinet::Result<(E, Database)> {
     let mut options = Options::default();
     options.segment_bytes = Some(64 << 10);
     let engine = E::open(Arc::new(storage.clone()), &options)?;
@@ -46,7 +46,7 @@ fn open_on<E: OnDisk>(storage: &FaultyStorage) -> cabinet::Result<(E, Database)>
     Ok((engine, database))
 }
 
-fn read<E: OnDisk>(storage: &FaultyStorage) -> Files {
+fn read<E: DiskEngine>(storage: &FaultyStorage) -> Files {
     let mut files = Files::new();
     for name in storage.list(Path::new(E::PATH)).unwrap() {
         let file = storage.open(&Path::new(E::PATH).join(&name), Open::Existing).unwrap();
@@ -68,7 +68,7 @@ fn record(key: u32, round: u32) -> (Vec<u8>, Vec<u8>) {
 
 /// A database that was closed, one that was killed some time after a checkpoint, and what they
 /// hold.
-fn bases<E: OnDisk>() -> ([Files; 2], History) {
+fn bases<E: DiskEngine>() -> ([Files; 2], History) {
     let storage = FaultyStorage::new();
     let (engine, database) = open_on::<E>(&storage).unwrap();
     let mut history = History::new();
@@ -130,7 +130,7 @@ fn expect_corrupted(result: Result<(), Error>, context: &str) {
     }
 }
 
-fn damage_everywhere<E: OnDisk>() {
+fn damage_everywhere<E: DiskEngine>() {
     let (bases, history) = bases::<E>();
     let (mut refused, mut served) = (0, 0);
     for files in bases {
@@ -165,7 +165,7 @@ fn damage_everywhere<E: OnDisk>() {
 }
 
 /// Uses a database that may be damaged: what it takes, it keeps.
-fn serve<E: OnDisk>(
+fn serve<E: DiskEngine>(
     storage: &FaultyStorage,
     engine: E,
     database: Database,

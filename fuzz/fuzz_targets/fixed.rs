@@ -1,14 +1,14 @@
 //! A fixed-length database whose files somebody has tampered with.
 #![no_main]
 
-mod tampered;
+mod corruptor;
 
 use cabinet::testing::Storage;
 use cabinet::{Engine, FixedDatabase, Options, Result};
+use corruptor::{Bases, Input, Kind};
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 use std::sync::Arc;
-use tampered::{Bases, Input, Kind};
 
 struct Fixed(Arc<FixedDatabase>);
 
@@ -24,4 +24,4 @@ impl Kind for Fixed {
 
 static BASES: Bases = Bases::new();
 
-fuzz_target!(|input: Input| tampered::run::<Fixed>(&BASES, &input));
+fuzz_target!(|input: Input| corruptor::run::<Fixed>(&BASES, &input));

@@ -1,14 +1,14 @@
 //! A hash database, and so any log, whose files somebody has tampered with.
 #![no_main]
 
-mod tampered;
+mod corruptor;
 
 use cabinet::testing::Storage;
 use cabinet::{Engine, HashDatabase, Options, Result};
+use corruptor::{Bases, Input, Kind};
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 use std::sync::Arc;
-use tampered::{Bases, Input, Kind};
 
 struct Hash(Arc<HashDatabase>);
 
@@ -21,4 +21,4 @@ impl Kind for Hash {
 
 static BASES: Bases = Bases::new();
 
-fuzz_target!(|input: Input| tampered::run::<Hash>(&BASES, &input));
+fuzz_target!(|input: Input| corruptor::run::<Hash>(&BASES, &input));

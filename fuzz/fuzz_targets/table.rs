@@ -1,15 +1,15 @@
 //! A table whose files somebody has tampered with.
 #![no_main]
 
-mod tampered;
+mod corruptor;
 
 use cabinet::table::{IndexChange, IndexKind, Operator, Query, Table};
 use cabinet::testing::Storage;
 use cabinet::{Database, Engine, Options, Result, TreeDatabase};
+use corruptor::{Bases, Input, Kind};
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 use std::sync::Arc;
-use tampered::{Bases, Input, Kind};
 
 struct Opened {
     table: Arc<Table>,
@@ -65,4 +65,4 @@ impl Kind for Opened {
 
 static BASES: Bases = Bases::new();
 
-fuzz_target!(|input: Input| tampered::run::<Opened>(&BASES, &input));
+fuzz_target!(|input: Input| corruptor::run::<Opened>(&BASES, &input));

@@ -1,14 +1,14 @@
 //! A tree whose files somebody has tampered with.
 #![no_main]
 
-mod tampered;
+mod corruptor;
 
 use cabinet::testing::Storage;
 use cabinet::{Cursor, Engine, Options, Result, Side, TreeDatabase};
+use corruptor::{Bases, Input, Kind};
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 use std::sync::Arc;
-use tampered::{Bases, Input, Kind};
 
 struct Tree(Arc<TreeDatabase>);
 
@@ -36,4 +36,4 @@ impl Kind for Tree {
 
 static BASES: Bases = Bases::new();
 
-fuzz_target!(|input: Input| tampered::run::<Tree>(&BASES, &input));
+fuzz_target!(|input: Input| corruptor::run::<Tree>(&BASES, &input));

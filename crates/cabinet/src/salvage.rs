@@ -195,7 +195,7 @@ fn repeat(record: &Record<'_>, into: &Database, salvaged: &mut Salvaged) -> Resu
         Kind::Tombstone => {
             into.remove(record.key)?;
         }
-        Kind::Batch | Kind::Page | Kind::Block | Kind::Filler | Kind::Mark => return Ok(()),
+        Kind::Batch | Kind::Page | Kind::AppendBlock | Kind::Filler | Kind::Mark => return Ok(()),
     }
     salvaged.changes += 1;
     Ok(())

@@ -1,8 +1,8 @@
 //! Shared mappings of append-only files.
 //!
 //! A [`Map`] may be longer than its file. Bytes below `written` never change and may be lent
-//! out; bytes from there on belong to the one [`Appender`], but for the [`Block`]s that it has
-//! given away: those lie below `written`, and what of one is not appended yet belongs to its
+//! out; bytes from there on belong to the one [`Appender`], but for the [`AppendBlock`]s that it
+//! has given away: those lie below `written`, and what of one is not appended yet belongs to its
 //! holder. That split is what makes handing out plain slices sound: nobody in this process writes
 //! where somebody reads. Within a block that rests on readers asking for no more than the records
 //! that they were told of. That no other process writes is what the database's lock file is for.
@@ -397,13 +397,13 @@ impl Appender {
 
     /// Gives the next `bytes` bytes away, to be filled by somebody else while appends go on
     /// behind them. `None`, having changed nothing, if the file has no room for them.
-    pub(crate) fn give_block(&mut self, bytes: usize) -> Option<Block> {
+    pub(crate) fn give_append_block(&mut self, bytes: usize) -> Option<AppendBlock> {
         let limit = self.end.checked_add(bytes)?;
         if limit > self.map.backed() {
             return None;
         }
         self.map.0.writers.fetch_add(1, Ordering::AcqRel);
-        let block = Block { map: self.map.clone(), end: self.end, limit };
+        let block = AppendBlock { map: self.map.clone(), end: self.end, limit };
         self.end = limit;
         self.map.0.written.store(limit, Ordering::Release);
         Some(block)
@@ -411,19 +411,19 @@ impl Appender {
 }
 
 /// A stretch of a [`Map`] that has a writer of its own. It holds zeros until it is written to.
-pub(crate) struct Block {
+pub(crate) struct AppendBlock {
     map: Map,
     end: usize,
     limit: usize,
 }
 
-impl Drop for Block {
+impl Drop for AppendBlock {
     fn drop(&mut self) {
         self.map.0.writers.fetch_sub(1, Ordering::Release);
     }
 }
 
-impl Block {
+impl AppendBlock {
     /// Offset in the file, in bytes, of the next append.
     pub(crate) fn end(&self) -> usize {
         self.end

@@ -18,7 +18,7 @@ mod words;
 pub use faulty::Faults;
 pub use faulty::FaultyStorage;
 pub use map::Map;
-pub(crate) use map::{Appender, Block, page_bytes, prefetch};
+pub(crate) use map::{AppendBlock, Appender, page_bytes, prefetch};
 pub(crate) use missing::Missing;
 pub use overlay::OverlayStorage;
 pub use real::RealStorage;

@@ -58,7 +58,7 @@ impl<I: Index> Relocate for KeyedEngine<I> {
         match record.kind {
             Kind::Put => self.relocate_put(segment, index_key, location, record, bytes, oldest),
             Kind::Tombstone => self.relocate_tombstone(segment, index_key, record, bytes, oldest),
-            Kind::Batch | Kind::Page | Kind::Block | Kind::Filler | Kind::Mark => Ok(()),
+            Kind::Batch | Kind::Page | Kind::AppendBlock | Kind::Filler | Kind::Mark => Ok(()),
         }
     }
 

@@ -62,7 +62,7 @@ static ZEROS: [u8; BLOCK_BYTES_MAX] = [0; BLOCK_BYTES_MAX];
 const KIND_MASK: u8 = 0b0100_0011;
 const KIND_PAGE: u8 = 3;
 const KIND_FILLER: u8 = 0b0100_0001;
-const KIND_BLOCK: u8 = 0b0100_0010;
+const KIND_APPEND_BLOCK: u8 = 0b0100_0010;
 const KIND_MARK: u8 = 0b0100_0011;
 const HAS_EXPIRY: u8 = 1 << 2;
 const HAS_CLIENT_FLAGS: u8 = 1 << 3;
@@ -81,7 +81,7 @@ pub(crate) enum Kind {
     /// A part of the engine's index.
     Page,
     /// Independent records, one behind the other, and then, if it was not filled, nothing.
-    Block,
+    AppendBlock,
     /// Takes the room that is left in a block.
     Filler,
     /// Tells how far the log had been synced. Nothing to engines.
@@ -91,7 +91,7 @@ pub(crate) enum Kind {
 impl Kind {
     /// Whether the value is beyond the checksum.
     fn is_hollow(self) -> bool {
-        matches!(self, Self::Batch | Self::Block | Self::Filler)
+        matches!(self, Self::Batch | Self::AppendBlock | Self::Filler)
     }
 }
 
@@ -161,7 +161,7 @@ impl Header {
             1 => Kind::Tombstone,
             2 => Kind::Batch,
             KIND_PAGE => Kind::Page,
-            KIND_BLOCK => Kind::Block,
+            KIND_APPEND_BLOCK => Kind::AppendBlock,
             KIND_FILLER => Kind::Filler,
             KIND_MARK => Kind::Mark,
             _ => return Err(NotARecord::Bad("unknown flags")),
@@ -270,7 +270,7 @@ impl<'a> Record<'a> {
 
     /// Whether its value is other records.
     pub(super) fn is_joint(&self) -> bool {
-        matches!(self.kind, Kind::Batch | Kind::Block)
+        matches!(self.kind, Kind::Batch | Kind::AppendBlock)
     }
 
     /// The number that a tombstone carries: of the segment it was first written to.
@@ -307,7 +307,7 @@ impl<'a> Prepared<'a> {
             Kind::Tombstone => 1,
             Kind::Batch => 2,
             Kind::Page => KIND_PAGE,
-            Kind::Block => KIND_BLOCK,
+            Kind::AppendBlock => KIND_APPEND_BLOCK,
             Kind::Filler => KIND_FILLER,
             Kind::Mark => KIND_MARK,
         };
@@ -337,11 +337,11 @@ impl<'a> Prepared<'a> {
 
     /// The beginning of a block with room for so many bytes of records, a multiple of
     /// [`ALIGNMENT`] up to [`BLOCK_BYTES_MAX`]. Records may begin right behind it.
-    pub(crate) fn block(salt: u32, bytes: usize) -> Self {
+    pub(crate) fn append_block(salt: u32, bytes: usize) -> Self {
         let (meta, compression) = (Meta::NONE, Compression::None);
-        let block = Self::new(salt, Kind::Block, &[], &ZEROS[..bytes], meta, compression);
+        let block = Self::new(salt, Kind::AppendBlock, &[], &ZEROS[..bytes], meta, compression);
         let padding = &ZEROS[..block.padding_to_align_value()];
-        Self::new(salt, Kind::Block, padding, &ZEROS[..bytes], meta, compression)
+        Self::new(salt, Kind::AppendBlock, padding, &ZEROS[..bytes], meta, compression)
     }
 
     /// A record that fills `bytes` bytes at the end of a block: a multiple of [`ALIGNMENT`] from
@@ -501,7 +501,7 @@ mod tests {
     #[test]
     fn the_records_of_a_block_begin_right_behind_its_header() {
         for bytes in [RECORD_BYTES_MIN, 4096, BLOCK_BYTES_MAX] {
-            let mut block = Prepared::block(5, bytes);
+            let mut block = Prepared::append_block(5, bytes);
             let header = block.seal_hollow(1).concat();
             assert_eq!(header.len() + bytes, block.total());
             assert!(header.len().is_multiple_of(ALIGNMENT));

@@ -38,7 +38,7 @@ pub(crate) struct Stop {
     /// `None` if nothing was written there.
     pub(crate) what: Option<&'static str>,
     /// Offset of the end of the block that it is in. Bytes from there on do not depend on it.
-    pub(crate) block_end: Option<u64>,
+    pub(crate) append_block_end: Option<u64>,
     /// Offset of the end of the batch that is not whole. Its members are records for themselves.
     pub(crate) batch_end: Option<u64>,
 }
@@ -65,7 +65,7 @@ pub(crate) struct Scanner {
     /// Offset of the next record.
     next: u64,
     /// Offset of the end of the block that it is in.
-    block_end: Option<u64>,
+    append_block_end: Option<u64>,
     end: u64,
     /// The greatest place that a sync mark told of, as the number of a segment and an offset.
     synced: (u64, u64),
@@ -79,7 +79,7 @@ pub(crate) struct ScanPosition {
     /// Offset of the next record.
     pub(crate) offset: u64,
     /// Offset of the end of the block that it is in.
-    block_end: Option<u64>,
+    append_block_end: Option<u64>,
 }
 
 impl Scanner {
@@ -94,7 +94,7 @@ impl Scanner {
             unreadable: Vec::new(),
             has_met_unreadable: false,
             next,
-            block_end: None,
+            append_block_end: None,
             end,
             synced: (0, 0),
             chunk_bytes: CHUNK_BYTES,
@@ -108,13 +108,13 @@ impl Scanner {
         scan_position: ScanPosition,
         end: u64,
     ) -> Self {
-        let (block_end, chunk_bytes) = (scan_position.block_end, SHORT_CHUNK_BYTES);
-        Self { block_end, chunk_bytes, ..Self::new(file, salt, scan_position.offset, end) }
+        let (append_block_end, chunk_bytes) = (scan_position.append_block_end, SHORT_CHUNK_BYTES);
+        Self { append_block_end, chunk_bytes, ..Self::new(file, salt, scan_position.offset, end) }
     }
 
     /// Returns where it stands. It can go on from there unless it has stopped at damage.
     pub(crate) fn scan_position(&self) -> ScanPosition {
-        ScanPosition { offset: self.next, block_end: self.block_end }
+        ScanPosition { offset: self.next, append_block_end: self.append_block_end }
     }
 
     /// Whether the disk could not read a part of what was scanned.
@@ -144,19 +144,19 @@ impl Scanner {
         }
         let mut needed = HEADER_BYTES_MAX;
         loop {
-            if let Some(block_end) = self.block_end
-                && block_end < self.next + RECORD_BYTES_MIN as u64
+            if let Some(append_block_end) = self.append_block_end
+                && append_block_end < self.next + RECORD_BYTES_MIN as u64
             {
                 // The rest of the block has room for no record.
-                self.next = block_end;
-                self.block_end = None;
+                self.next = append_block_end;
+                self.append_block_end = None;
                 if self.next >= self.end {
                     return Ok(Ok(false));
                 }
             }
             self.fill(needed)?;
             let bytes = self.ahead()?;
-            let end = self.block_end.unwrap_or(self.end);
+            let end = self.append_block_end.unwrap_or(self.end);
             let record = match Record::decode(bytes, self.salt) {
                 Ok(record) if self.next + record.total as u64 > end => {
                     return Ok(Err(self.stop_at(Some("a record that goes on beyond its block"))));
@@ -196,15 +196,15 @@ impl Scanner {
                     needed = HEADER_BYTES_MAX;
                     continue;
                 }
-                Kind::Block
-                    if self.block_end.is_some()
+                Kind::AppendBlock
+                    if self.append_block_end.is_some()
                         || record.value.len() > BLOCK_BYTES_MAX
                         || !inner.is_multiple_of(ALIGNMENT) =>
                 {
                     return Ok(Err(self.stop_at(Some("a block that cannot be"))));
                 }
-                Kind::Block => {
-                    self.block_end = Some(self.next + total as u64);
+                Kind::AppendBlock => {
+                    self.append_block_end = Some(self.next + total as u64);
                     self.next += inner as u64;
                     needed = HEADER_BYTES_MAX;
                     continue;
@@ -238,7 +238,7 @@ impl Scanner {
     /// next record, `max` at most. The scan stays where it is, see [`Scanner::pass`].
     pub(crate) fn puts_at_hand(&self, max: usize) -> Puts<'_> {
         let mut puts = Puts { records: Vec::new(), end: self.next };
-        let limit = self.block_end.unwrap_or(self.end).min(SEGMENT_BYTES_MAX as u64);
+        let limit = self.append_block_end.unwrap_or(self.end).min(SEGMENT_BYTES_MAX as u64);
         let Ok(mut bytes) = self.ahead() else { return puts };
         while puts.records.len() < max
             && let Ok(record) = Record::decode(bytes, self.salt)
@@ -265,31 +265,31 @@ impl Scanner {
     /// Returns whether nothing was written from a stop to the end: a process that is killed before
     /// it has cut a sealed segment leaves zeros there.
     pub(crate) fn is_at_unused_end(&mut self, stop: &Stop) -> io::Result<bool> {
-        let is_unwritten = stop.what.is_none() && stop.block_end.is_none();
+        let is_unwritten = stop.what.is_none() && stop.append_block_end.is_none();
         Ok(is_unwritten && !self.find_next()? && !self.has_met_unreadable)
     }
 
     /// After a stop within a block: goes on behind the block.
-    pub(crate) fn leave_block(&mut self) {
-        if let Some(block_end) = self.block_end.take() {
-            self.next = block_end;
+    pub(crate) fn leave_append_block(&mut self) {
+        if let Some(append_block_end) = self.append_block_end.take() {
+            self.next = append_block_end;
         }
     }
 
     /// After a stop: goes on to where the damaged record ends if its lengths are good, since bytes
     /// in it may look like a record; else to the next place where a record begins, if there is one.
     pub(crate) fn find_next(&mut self) -> io::Result<bool> {
-        let (stopped_at, block_end) = (self.next, self.block_end);
+        let (stopped_at, append_block_end) = (self.next, self.append_block_end);
         if let Some(end) = self.supposed_end()? {
-            if block_end.is_some_and(|block_end| end >= block_end) {
-                self.block_end = None;
+            if append_block_end.is_some_and(|append_block_end| end >= append_block_end) {
+                self.append_block_end = None;
             }
             self.next = end;
             self.fill(HEADER_BYTES_MAX)?;
             if self.is_at_record()? {
                 return Ok(true);
             }
-            self.go_back(stopped_at, block_end);
+            self.go_back(stopped_at, append_block_end);
         }
         self.next += ALIGNMENT as u64;
         self.find()
@@ -306,7 +306,7 @@ impl Scanner {
         }
         let Ok(record) = Record::decode_unchecked(self.ahead()?) else { return Ok(None) };
         let end = self.next + record.total as u64;
-        let holds_others = matches!(record.kind, Kind::Batch | Kind::Block | Kind::Filler);
+        let holds_others = matches!(record.kind, Kind::Batch | Kind::AppendBlock | Kind::Filler);
         let is_within = end < self.end && end < SEGMENT_BYTES_MAX as u64;
         Ok((!holds_others && is_within).then_some(end))
     }
@@ -329,9 +329,9 @@ impl Scanner {
     }
 
     /// Goes back to where it stopped.
-    pub(crate) fn go_back(&mut self, place: u64, block_end: Option<u64>) {
+    pub(crate) fn go_back(&mut self, place: u64, append_block_end: Option<u64>) {
         self.next = place;
-        self.block_end = block_end;
+        self.append_block_end = append_block_end;
         if place < self.base {
             self.base = place;
             self.buffer.clear();
@@ -341,7 +341,7 @@ impl Scanner {
 
     /// Goes back to where it stood before.
     pub(crate) fn go_back_to(&mut self, scan_position: ScanPosition) {
-        self.go_back(scan_position.offset, scan_position.block_end);
+        self.go_back(scan_position.offset, scan_position.append_block_end);
     }
 
     /// From here on: the next place where a record begins, if there is one. Reading there is
@@ -349,8 +349,8 @@ impl Scanner {
     fn find(&mut self) -> io::Result<bool> {
         let mut checked = 0;
         loop {
-            if self.block_end.is_some_and(|block_end| self.next >= block_end) {
-                self.block_end = None;
+            if self.append_block_end.is_some_and(|append_block_end| self.next >= append_block_end) {
+                self.append_block_end = None;
             }
             if self.next >= self.end || self.next >= SEGMENT_BYTES_MAX as u64 {
                 return Ok(false);
@@ -384,7 +384,7 @@ impl Scanner {
 
     fn stop_at(&self, what: Option<&'static str>) -> Stop {
         let what = if self.is_unreadable_ahead() { Some(UNREADABLE) } else { what };
-        Stop { offset: self.next, what, block_end: self.block_end, batch_end: None }
+        Stop { offset: self.next, what, append_block_end: self.append_block_end, batch_end: None }
     }
 
     /// Whether the disk could not read a part of the record at hand.

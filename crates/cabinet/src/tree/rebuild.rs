@@ -98,7 +98,7 @@ pub(crate) fn rebuild(
                 rebuild.take_page(page - 1, record)
             }
             Kind::Put => rebuild.take_change(record, holes > 0),
-            Kind::Tombstone | Kind::Batch | Kind::Block | Kind::Filler | Kind::Mark => Ok(()),
+            Kind::Tombstone | Kind::Batch | Kind::AppendBlock | Kind::Filler | Kind::Mark => Ok(()),
         },
         &mut |_| (),
     )?;

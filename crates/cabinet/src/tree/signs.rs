@@ -28,7 +28,7 @@ impl Signs {
                 self.note_change(record.key, record.value);
             }
             Kind::Put | Kind::Tombstone => self.foreign += 1,
-            Kind::Batch | Kind::Block | Kind::Filler | Kind::Mark => {}
+            Kind::Batch | Kind::AppendBlock | Kind::Filler | Kind::Mark => {}
         }
     }
 

@@ -213,7 +213,8 @@ impl Walk {
                     self.promise.prove(scanner.synced());
                     let offset = end.max(SEGMENT_HEADER_BYTES as u64);
                     if extent.is_last || extent.end.is_some_and(|known| known > offset) {
-                        let stop = Stop { offset, what: None, block_end: None, batch_end: None };
+                        let stop =
+                            Stop { offset, what: None, append_block_end: None, batch_end: None };
                         self.end_of_segment(index, &extent, &stop, each)?;
                     }
                     return Ok(end);
@@ -222,25 +223,25 @@ impl Walk {
             };
             self.promise.prove(scanner.synced());
             let followed_at = next_record(&mut scanner, &stop)?;
-            if let Some(block_end) = stop.block_end {
-                let within = followed_at.filter(|next| *next < block_end);
+            if let Some(append_block_end) = stop.append_block_end {
+                let within = followed_at.filter(|next| *next < append_block_end);
                 let place = (extent.number, stop.offset);
                 self.prove_all(index, stop.offset)?;
                 let is_known = within.is_some() || !extent.is_last;
                 // Such a block can neither be filled nor cut.
-                if !can_write_part(&*extent.file, stop.offset..block_end)? {
+                if !can_write_part(&*extent.file, stop.offset..append_block_end)? {
                     stop.what = Some(UNREADABLE);
                 }
                 let is_damage = stop.what == Some(UNREADABLE)
                     || self.promise.covers(place, is_known, extent.is_last);
                 let fate = if is_damage { Fate::Damaged } else { Fate::Unfilled };
-                let hole_end = within.filter(|_| is_damage).unwrap_or(block_end);
+                let hole_end = within.filter(|_| is_damage).unwrap_or(append_block_end);
                 each(&extent.hole(&stop, hole_end, fate, true))?;
                 if is_damage && within.is_some() {
                     resume(&mut scanner, &stop)?;
                 } else {
-                    scanner.go_back(stop.offset, stop.block_end);
-                    scanner.leave_block();
+                    scanner.go_back(stop.offset, stop.append_block_end);
+                    scanner.leave_append_block();
                 }
                 continue;
             }
@@ -374,7 +375,7 @@ fn next_record(scanner: &mut Scanner, stop: &Stop) -> io::Result<Option<u64>> {
 
 /// Goes on with the first whole record behind the beginning of a hole, be it a batch's member.
 fn resume(scanner: &mut Scanner, stop: &Stop) -> io::Result<bool> {
-    scanner.go_back(stop.offset, stop.block_end);
+    scanner.go_back(stop.offset, stop.append_block_end);
     scanner.find_next()
 }
 

@@ -271,7 +271,7 @@ impl<'s> Remains<'s> {
                 Ok(true) => continue,
                 Ok(false) => {
                     let offset = scanner.offset();
-                    break Stop { offset, what: None, block_end: None, batch_end: None };
+                    break Stop { offset, what: None, append_block_end: None, batch_end: None };
                 }
                 Err(stop) => stop,
             };
@@ -318,9 +318,9 @@ impl Part<'_> {
     /// Whether a stop is damage, and not what a process leaves that is killed while it appends:
     /// blocks that are not filled, and something unfinished or nothing at the end.
     fn is_damage(&self, stop: &Stop, goes_on_at: Option<u64>) -> bool {
-        let is_end = match (stop.block_end, goes_on_at) {
+        let is_end = match (stop.append_block_end, goes_on_at) {
             (_, None) => true,
-            (Some(block_end), Some(next)) => next >= block_end,
+            (Some(append_block_end), Some(next)) => next >= append_block_end,
             (None, Some(_)) => false,
         };
         // A segment of which the end is known was closed.

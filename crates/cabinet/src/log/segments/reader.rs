@@ -138,7 +138,7 @@ impl Reader {
             Ok(Ok(true)) => ReadOutcome::Record,
             Ok(Ok(false)) => ReadOutcome::End,
             Ok(Err(stop)) => {
-                self.is_at_zeros = stop.what.is_none() && stop.block_end.is_none();
+                self.is_at_zeros = stop.what.is_none() && stop.append_block_end.is_none();
                 ReadOutcome::NoRecord(stop.offset)
             }
             Err(ScanError::Read(error)) => {

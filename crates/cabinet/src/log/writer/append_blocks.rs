@@ -2,8 +2,8 @@
 //!
 //! Processors that take turns at the end of the log take the cache lines there from each other,
 //! which costs more than all else that a put of a small record does. So a thread that keeps
-//! meeting others at the tail gets a [`Block`] of the active segment for itself, and needs the tail
-//! again only for the next one. A thread that meets nobody goes on appending at the tail.
+//! meeting others at the tail gets a [`AppendBlock`] of the active segment for itself, and needs
+//! the tail again only for the next one. A thread that meets nobody goes on appending at the tail.
 //!
 //! # Order
 //!
@@ -19,7 +19,7 @@
 //! With a durability, the disk is what writers wait for, and there are no append blocks.
 
 use super::{Appended, Purpose, Tail, Writer};
-use crate::io::Block;
+use crate::io::AppendBlock;
 use crate::log::record::{BLOCK_BYTES_MAX, Prepared, RECORD_BYTES_MIN};
 use crate::log::segments::{Location, Lsn};
 use crate::log::space::LARGE_CHANGE_BYTES;
@@ -88,7 +88,7 @@ struct Slot {
 }
 
 struct OpenBlock {
-    block: Block,
+    block: AppendBlock,
     /// The segment that it is in.
     slot: usize,
     number: u64,
@@ -234,7 +234,7 @@ impl Writer {
         if !tail.appender.append(&header.seal_hollow(first), header_bytes) {
             return None;
         }
-        let block = tail.appender.give_block(bytes)?;
+        let block = tail.appender.give_append_block(bytes)?;
         self.blocks.begun.fetch_add(1, Ordering::Relaxed);
         tail.next_sequence += (bytes / RECORD_BYTES_MIN) as u64;
         tail.has_changes = true;
@@ -269,7 +269,7 @@ impl Log {
         let mut tail = free.unwrap_or_else(|| self.writer.lock());
         let may_begin = total <= RECORD_BYTES_LIMIT && purpose == Purpose::Store;
         if may_begin && let Some(bytes) = blocks.next_bytes(&mut slot, total) {
-            let header = Prepared::block(self.writer.salt, bytes);
+            let header = Prepared::append_block(self.writer.salt, bytes);
             let needed = header.total();
             if self.allocate_for(&mut tail, needed, needed, Purpose::Store, None)? {
                 slot.open = self.writer.begin_block(&mut tail, header, bytes);

@@ -632,8 +632,8 @@ pub(super) fn run_maintenance<I: Index>(engine: &Arc<KeyedEngine<I>>) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::FaultyStorage;
-    use crate::{Engine, HashDatabase, Maintenance, Meta};
+    use crate::io::{FaultyStorage, Open, Storage};
+    use crate::{Engine, HashDatabase, Maintenance, Meta, RecordRef};
     use std::path::Path;
 
     const RECORDS: u32 = 300_000;
@@ -710,5 +710,41 @@ mod tests {
         engine.write_index().unwrap();
         database.run_maintenance().unwrap();
         assert_eq!(database.len(), u64::from(RECORDS));
+    }
+
+    /// A number that has [`FaultyStorage::lose_power`] keep only what was synced.
+    const ONLY_SYNCED: u64 = 3;
+
+    #[test]
+    fn compaction_syncs_all_that_it_moved_and_not_the_active_segment() {
+        const SEGMENT_BYTES: u32 = 256 << 10;
+        let (storage, path) = (FaultyStorage::new(), Path::new("casket.tch"));
+        let options = Options { segment_bytes: Some(SEGMENT_BYTES), ..Options::default() };
+        let open = |storage: &FaultyStorage| {
+            HashDatabase::open_on(Arc::new(storage.clone()), path, &options, false).unwrap()
+        };
+        let database = open(&storage);
+        let records = 5 * SEGMENT_BYTES / 100;
+        for number in 0..records {
+            database.put(&number.to_be_bytes(), &[1; 100], Meta::NONE, Wait::Block).unwrap();
+        }
+        let engine = database.engine();
+        let first = Arc::clone(&engine.log.segments().in_order()[0]);
+        engine.log.compact(&first, false, engine, &|| true).unwrap();
+        let segments = engine.log.segments().in_order();
+        let active = segments.into_iter().find(|segment| !segment.is_sealed()).unwrap();
+
+        let left = storage.lose_power(|| ONLY_SYNCED);
+        let synced =
+            left.open(&active.path, Open::Existing).map_or(0, |file| file.length().unwrap());
+        assert_eq!(synced, 0, "the active segment was synced");
+        assert!(storage.open(&first.path, Open::Existing).is_err(), "the segment was not removed");
+        let database = open(&left);
+        for number in 0..records {
+            let mut value = Vec::new();
+            let mut visit = |record: RecordRef<'_>| value.extend_from_slice(record.value);
+            database.read(&number.to_be_bytes(), Wait::Block, &mut visit).unwrap();
+            assert_eq!(value, [1; 100], "record {number}");
+        }
     }
 }

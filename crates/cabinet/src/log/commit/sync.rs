@@ -86,6 +86,17 @@ impl Log {
         Ok(())
     }
 
+    /// Makes all sealed segments durable, once they are cut and frozen.
+    pub(in crate::log) fn sync_all_sealed(&self) -> Result<()> {
+        let sealed = self.cut_sealed()?;
+        self.sync_sealed(&sealed)?;
+        // Those before them were synced earlier.
+        if let Some(last) = sealed.iter().map(|segment| segment.number).max() {
+            self.manifest.note_synced(last);
+        }
+        Ok(())
+    }
+
     /// Whether something is not durable that can become so: after a failed sync nothing can.
     pub(crate) fn has_to_sync(&self) -> bool {
         self.commit.check().is_ok() && self.appended() > self.commit.durable()

@@ -267,10 +267,14 @@ impl Log {
         }
         // Moved records must be on the disk before the segment they came from is removed, and so
         // must the records that replaced those that were not moved, wherever they are.
-        // Frozen segments are synced without disturbing anybody; it is worth a new segment.
-        self.seal_if_worth_it()?;
-        self.cut_sealed()?;
-        self.sync()?;
+        // Only frozen segments are synced, if that covers all of these: of pages that are mapped for
+        // writing, the sync would take each from all processors by an interrupt of its own.
+        if self.seal_if_worth_it()? {
+            self.sync_all_sealed()?;
+        } else {
+            self.cut_sealed()?;
+            self.sync()?;
+        }
         self.space.compactions.count_since(began);
         self.space.compacted_bytes.fetch_add(segment.bytes(), Ordering::Relaxed);
         segment.emptied.store(true, Ordering::Relaxed);

@@ -155,18 +155,19 @@ impl Log {
         Ok(Sealed { before: tail.segment.number, next_sequence: tail.next_sequence })
     }
 
-    /// As `seal`, if the active segment is at least a quarter full. A full disk is no reason to
-    /// fail: then the active segment is synced as it is.
-    pub(in crate::log) fn seal_if_worth_it(&self) -> Result<()> {
+    /// Seals the active segment if it is at least a quarter full. Returns whether everything that
+    /// was appended before the call is in sealed segments. A full disk is no reason to fail: then
+    /// the active segment is left as it is.
+    pub(in crate::log) fn seal_if_worth_it(&self) -> Result<bool> {
         let closed = self.writer.close_blocks();
         let mut tail = self.writer.lock();
-        if tail.appender.end() >= tail.segment.capacity / 4 {
-            match self.rotate(&mut tail, 0, false, &closed) {
-                Err(Error::NoSpace { .. }) => {}
-                result => result?,
-            }
+        if tail.appender.end() < tail.segment.capacity / 4 {
+            return Ok(tail.appender.end() <= SEGMENT_HEADER_BYTES);
         }
-        Ok(())
+        match self.rotate(&mut tail, 0, false, &closed) {
+            Err(Error::NoSpace { .. }) => Ok(false),
+            result => result.map(|()| true),
+        }
     }
 
     /// Notes that the log ends where it ends now. Everything is synced, and nothing follows.

@@ -46,6 +46,9 @@ pub struct Round {
     /// Latency that 99% of the operations did not exceed, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_us: Option<f64>,
+    /// Latency that 99.9% of the operations did not exceed, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p999_us: Option<f64>,
     /// CPU time of the server or of the store's process, in microseconds per operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_us_per_operation: Option<f64>,

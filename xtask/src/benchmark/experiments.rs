@@ -118,6 +118,18 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         absent: &[],
     },
     Experiment {
+        name: "requests",
+        title: "Requests of each shape",
+        text: "Single requests, pipelines of 16, gets of 16 keys, and 1 to 128 connections with \
+               nine gets to one set. tyrant's database is on disk, the others' data are in memory.",
+        program: Program::Load,
+        has_servers: true,
+        options: "--suite issue --servers tyrant,memcached,redis",
+        quick: "--keys 20000 --rounds 1 --seconds 0.1 --warm-up-seconds 0.05",
+        full: "--keys 200000 --rounds 3 --seconds 0.5 --warm-up-seconds 0.1",
+        absent: &[DISK_BOUND_ONLY],
+    },
+    Experiment {
         name: "mailings",
         title: "Mailings by e-mail address",
         text: "A line per mailing is appended to the record of its address; then random addresses \
@@ -166,6 +178,32 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
                   --stores cabinet,cabinet-tree,tc,tc-mapped,lmdb,rocksdb,redb,fjall",
         quick: "--records 20000 --rounds 1",
         full: "--records 1000000 --rounds 2",
+        absent: &[],
+    },
+    Experiment {
+        name: "threads",
+        title: "Embedded stores with one and two threads",
+        text: "As above, with the number of threads that the machine has processors for, and the \
+               fixed-length databases.",
+        program: Program::Engines,
+        has_servers: false,
+        options: "--suite speed --threads 1,2 \
+                  --stores cabinet,cabinet-tree,cabinet-fixed,tc-mapped,tc-fixed",
+        quick: "--records 20000 --rounds 1",
+        full: "--records 1000000 --rounds 3",
+        absent: &[],
+    },
+    Experiment {
+        name: "churn",
+        title: "A reader beside overwrites",
+        text: "One thread gets random records, first alone, then beside a thread that overwrites \
+               all of them in random order, limited to a rate that leaves a processor free.",
+        program: Program::Engines,
+        has_servers: false,
+        options: "--suite churn --stores cabinet,cabinet-tree,tc-mapped --passes 4 \
+                  --writes-per-second 100000",
+        quick: "--churn-records 20000 --rounds 1 --seconds 0.2",
+        full: "--churn-records 300000 --rounds 3 --seconds 1",
         absent: &[],
     },
 ];

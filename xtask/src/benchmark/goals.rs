@@ -2,11 +2,13 @@
 
 use super::experiments::named;
 use super::figure::figure;
-use super::results::{Measure, Results};
+use super::results::{Measure, Results, Run, data_bytes, median_of, ratio_within_rounds};
+use crate::measurement::Measurement;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// A goal: a bound of the ratio to the best peer in each case.
+/// A goal: a bound of a ratio in each case. The ratio is that to the best peer, unless another
+/// divisor is named.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Goal {
@@ -17,6 +19,11 @@ pub(super) struct Goal {
     measure: Measure,
     #[serde(default)]
     peers: Vec<String>,
+    /// Divides by the same server's figure in this case.
+    times_case: Option<String>,
+    /// Divides bytes by those of keys and values.
+    #[serde(default)]
+    times_data: bool,
     at_least: Option<f64>,
     at_most: Option<f64>,
     why_not: Option<String>,
@@ -42,7 +49,13 @@ pub(super) fn goals() -> Result<Vec<Goal>> {
 
 fn parse(text: &str) -> Result<Vec<Goal>> {
     let Goals { goal: goals } = toml::from_str(text).context("goals.toml")?;
-    for Goal { asked, experiment, at_least, at_most, .. } in &goals {
+    for goal in &goals {
+        let Goal { asked, experiment, at_least, at_most, times_case, times_data, .. } = goal;
+        let divisors = [times_case.is_some(), *times_data, !goal.peers.is_empty()];
+        let divisors = divisors.into_iter().filter(|is_named| *is_named).count();
+        ensure!(divisors <= 1, "{asked}: peers, times_case or times_data");
+        let is_of_bytes = goal.measure == Measure::DiskBytes;
+        ensure!(is_of_bytes || !times_data, "{asked}: times_data is of disk_bytes");
         ensure!(at_least.is_some() != at_most.is_some(), "{asked}: either at_least or at_most");
         ensure!(named(experiment).is_some(), "{asked}: no experiment {experiment}");
     }
@@ -63,17 +76,17 @@ impl Goal {
             .measurements
             .iter()
             .filter(|one| one.server == self.server && one.case.contains(&self.case))
-            .filter_map(|one| Some((one, run.ratio(one, self.measure, &self.peers)?)))
+            .filter_map(|one| Some((one, self.ratio(run, one)?)))
             .collect();
-        let least = ratios.iter().map(|(_, ratio)| ratio.ratio).reduce(f64::min);
-        let most = ratios.iter().map(|(_, ratio)| ratio.ratio).reduce(f64::max);
+        let least = ratios.iter().map(|(_, ratio)| *ratio).reduce(f64::min);
+        let most = ratios.iter().map(|(_, ratio)| *ratio).reduce(f64::max);
         let (Some(least), Some(most)) = (least, most) else {
             return outcome("not measured".into(), "no peer that kept all records");
         };
         let missed: Vec<String> = ratios
             .iter()
-            .filter(|(_, ratio)| !self.is_reached(ratio.ratio))
-            .map(|(one, ratio)| format!("{} {}", one.case, figure(ratio.ratio)))
+            .filter(|(_, ratio)| !self.is_reached(*ratio))
+            .map(|(one, ratio)| format!("{} {}", one.case, figure(*ratio)))
             .collect();
         let span = if ratios.len() == 1 {
             figure(least)
@@ -88,6 +101,18 @@ impl Goal {
         let count = format!("{} of {} cases", missed.len(), ratios.len());
         let reached = format!("not in {count}: {}; {span} times{errors}", missed.join("; "));
         outcome(reached, self.why_not.as_deref().unwrap_or("not examined"))
+    }
+
+    /// Returns the ratio that the goal bounds, if both figures were measured.
+    fn ratio(&self, run: &Run, one: &Measurement) -> Option<f64> {
+        if let Some(case) = &self.times_case {
+            return ratio_within_rounds(one, run.get(case, &one.server)?, self.measure);
+        }
+        if self.times_data {
+            // The figure is in MB.
+            return Some(median_of(one, self.measure)? * 1e6 / data_bytes(one)?);
+        }
+        run.ratio(one, self.measure, &self.peers).map(|ratio| ratio.ratio)
     }
 
     fn is_reached(&self, ratio: f64) -> bool {
@@ -133,6 +158,24 @@ mod tests {
     }
 
     #[test]
+    fn a_goal_can_be_a_ratio_to_another_case_or_to_the_data() {
+        let (reached, _) =
+            outcome(&format!("{RATE}at_least = 1.9\ntimes_case = \"insert, 1 conn\""));
+        assert_eq!(reached, "not in 1 of 3 cases: insert, 1 conn 1.00; 1.00 to 6.67 times");
+        let mut results = sample::results();
+        let ours = results.runs[0].measurements.iter_mut().find(|one| one.server == "tyrant");
+        let ours = ours.expect("a record");
+        ours.parameters.extend(
+            [("records", 1000.0), ("key_bytes", 100.0)]
+                .map(|(name, value)| (name.to_owned(), value)),
+        );
+        ours.rounds.iter_mut().for_each(|round| round.disk_bytes = Some(3e5));
+        let disk =
+            "experiment = \"inserts\"\nmeasure = \"disk_bytes\"\nat_most = 1.5\ntimes_data = true";
+        assert_eq!(goal(disk).outcome(&results).reached, "yes: 1.50 times");
+    }
+
+    #[test]
     fn an_experiment_that_was_not_run_or_failed_reaches_nothing() {
         let rate = |experiment: &str| {
             outcome(&format!("{}at_least = 1.0", RATE.replace("inserts", experiment)))
@@ -153,5 +196,8 @@ mod tests {
         assert!(text(RATE).is_err());
         assert!(text(&format!("{RATE}at_least = 1.0\nat_most = 1.0")).is_err());
         assert!(text(&format!("{}at_least = 1.0", RATE.replace("inserts", "x"))).is_err());
+        assert!(text(&format!("{RATE}at_least = 1.0\ntimes_data = true")).is_err());
+        let two = "peers = [\"redis\"]\ntimes_case = \"insert, 1 conn\"";
+        assert!(text(&format!("{RATE}at_least = 1.0\n{two}")).is_err());
     }
 }

@@ -56,16 +56,18 @@ pub(super) enum Measure {
     OperationsPerSecond,
     P50Us,
     P99Us,
+    P999Us,
     CpuUsPerOperation,
     MemoryBytes,
     DiskBytes,
 }
 
 impl Measure {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::OperationsPerSecond,
         Self::P50Us,
         Self::P99Us,
+        Self::P999Us,
         Self::CpuUsPerOperation,
         Self::MemoryBytes,
         Self::DiskBytes,
@@ -77,6 +79,7 @@ impl Measure {
             Self::OperationsPerSecond => "op/s",
             Self::P50Us => "p50 us",
             Self::P99Us => "p99 us",
+            Self::P999Us => "p99.9 us",
             Self::CpuUsPerOperation => "CPU us/op",
             Self::MemoryBytes => "memory MB",
             Self::DiskBytes => "disk MB",
@@ -89,6 +92,7 @@ impl Measure {
             Self::OperationsPerSecond => "operations per second",
             Self::P50Us => "median latency, microseconds",
             Self::P99Us => "99th percentile of the latency, microseconds",
+            Self::P999Us => "99.9th percentile of the latency, microseconds",
             Self::CpuUsPerOperation => "CPU time, microseconds per operation",
             Self::MemoryBytes => "memory, MB",
             Self::DiskBytes => "disk, MB",
@@ -101,6 +105,7 @@ impl Measure {
             Self::OperationsPerSecond => round.operations_per_second,
             Self::P50Us => round.p50_us,
             Self::P99Us => round.p99_us,
+            Self::P999Us => round.p999_us,
             Self::CpuUsPerOperation => round.cpu_us_per_operation,
             Self::MemoryBytes => round.memory_bytes.map(|bytes| bytes / 1e6),
             Self::DiskBytes => round.disk_bytes.map(|bytes| bytes / 1e6),
@@ -235,15 +240,26 @@ impl Run {
             .filter(counts)
             .filter_map(|peer| Some((peer, median_of(peer, measure)? * sign)))
             .min_by(|(_, a), (_, b)| a.total_cmp(b))?;
-        let ratios: Vec<f64> = one
-            .rounds
-            .iter()
-            .zip(&best.rounds)
-            .filter_map(|(one, best)| Some(measure.of(one)? / measure.of(best)?))
-            .filter(|ratio| ratio.is_finite())
-            .collect();
-        Some(Ratio { peer: best.server.clone(), ratio: median(ratios)? })
+        let ratio = ratio_within_rounds(one, best, measure)?;
+        Some(Ratio { peer: best.server.clone(), ratio })
     }
+}
+
+/// Returns the median over the rounds of the ratio of a figure of two records within a round.
+pub(super) fn ratio_within_rounds(
+    one: &Measurement,
+    other: &Measurement,
+    measure: Measure,
+) -> Option<f64> {
+    let rounds = one.rounds.iter().zip(&other.rounds);
+    let ratios = rounds.filter_map(|(one, other)| Some(measure.of(one)? / measure.of(other)?));
+    median(ratios.filter(|ratio| ratio.is_finite()).collect())
+}
+
+/// Returns the bytes of keys and values of a record's case, if its parameters have them.
+pub(super) fn data_bytes(one: &Measurement) -> Option<f64> {
+    let of = |name: &str| one.parameters.get(name);
+    Some(of("records")? * (of("key_bytes")? + of("value_bytes")?))
 }
 
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {

@@ -63,7 +63,7 @@ struct Arguments {
     /// Folder for the databases; folders of their own are made in it and removed
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// File for one JSON record per phase and store of the suite `speed`
+    /// File for one JSON record per phase and store of the suites `speed` and `churn`
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Longest time of one child
@@ -99,6 +99,10 @@ enum Durability {
     /// Each put waits for the disk
     Always,
 }
+
+/// Cases of the suite `churn`, as the records of `--json` name them.
+const QUIET_CASE: &str = "get, alone";
+const CHURN_CASE: &str = "get, beside overwrites";
 
 /// Measures and keeps what went wrong.
 struct Run<'a> {
@@ -341,8 +345,13 @@ impl Run<'_> {
 
     fn churn(&mut self) -> Result<()> {
         let mut rounds = Rounds::default();
+        let stores = self.arguments.stores.iter().filter(|store| *store != "none");
+        let steps = usize::from(self.arguments.rounds) * stores.clone().count();
+        let mut done = 0;
         for round in 0..usize::from(self.arguments.rounds) {
-            for store in self.arguments.stores.iter().filter(|store| *store != "none") {
+            for store in stores.clone() {
+                measurement::print_progress(done, steps, store);
+                done += 1;
                 let folder = self.folder(store)?;
                 let assignment = Assignment {
                     records: self.arguments.churn_records,
@@ -367,7 +376,47 @@ impl Run<'_> {
             ("closed", "disk_closed", 1.0),
         ];
         println!("{}", rounds.table("store", &columns));
+        self.measurements.extend(self.churn_measurements(&rounds));
         Ok(())
+    }
+
+    /// Returns the records of `--json` for `churn`: the latencies of the reader, alone and beside
+    /// the writer. Disk is that of the database once the writer has ended.
+    fn churn_measurements(&self, rounds: &Rounds) -> Vec<Measurement> {
+        let Arguments { churn_records, key_bytes, value_bytes, passes, .. } = self.arguments;
+        let parameters = [
+            ("records", *churn_records as f64),
+            ("key_bytes", *key_bytes as f64),
+            ("value_bytes", *value_bytes as f64),
+            ("passes", *passes as f64),
+            ("writes_per_second", self.arguments.writes_per_second as f64),
+        ];
+        let data_bytes = (*churn_records as usize * (key_bytes + value_bytes)) as f64;
+        let mut measurements = Vec::new();
+        for (case, phase) in [(QUIET_CASE, "quiet"), (CHURN_CASE, "churn")] {
+            for store in rounds.names() {
+                let one = |round| {
+                    let get = |name: &str| finite(rounds.get(store, round, name));
+                    let latency = |share: &str| get(&format!("{phase}.{share}_us"));
+                    let disk = get("disk_end").filter(|_| phase == "churn");
+                    Round {
+                        p50_us: latency("p50"),
+                        p99_us: latency("p99"),
+                        p999_us: latency("p999"),
+                        disk_bytes: disk.map(|times| times * data_bytes),
+                        ..Round::default()
+                    }
+                };
+                measurements.push(Measurement {
+                    case: case.into(),
+                    server: store.clone(),
+                    parameters: parameters.map(|(name, value)| (name.into(), value)).into(),
+                    rounds: (0..usize::from(self.arguments.rounds)).map(one).collect(),
+                    ..Measurement::default()
+                });
+            }
+        }
+        measurements
     }
 }
 

@@ -79,6 +79,7 @@ impl Measured {
             operations_per_second: finite(self.throughput()),
             p50_us: finite(self.latency_us(0.5)),
             p99_us: finite(self.latency_us(0.99)),
+            p999_us: finite(self.latency_us(0.999)),
             cpu_us_per_operation: finite(self.server_us()),
             memory_bytes: Some(self.memory_bytes as f64),
             disk_bytes: Some(self.disk_bytes as f64),

@@ -283,6 +283,10 @@ impl Walk {
     ) -> Result<(), ScanError> {
         let place = (extent.number, stop.offset);
         let length = extent.length.max(stop.offset);
+        // It was sealed and has all of its records; the segment after it went with the power.
+        if extent.is_last && stop.what.is_none() && extent.end == Some(stop.offset) {
+            return Ok(());
+        }
         if extent.is_last {
             let (mut fate, mut end) = (Fate::Torn, length);
             let mut stop = stop.clone();

@@ -267,8 +267,9 @@ impl Log {
         }
         // Moved records must be on the disk before the segment they came from is removed, and so
         // must the records that replaced those that were not moved, wherever they are.
-        // Only frozen segments are synced, if that covers all of these: of pages that are mapped for
-        // writing, the sync would take each from all processors by an interrupt of its own.
+        // If the active segment was sealed for this, sealed segments have all of these, and the last
+        // of them stays. The active one is spared: a sync of pages that are mapped for writing
+        // takes each of them from all processors by an interrupt of its own.
         if self.seal_if_worth_it()? {
             self.sync_all_sealed()?;
         } else {

@@ -155,14 +155,13 @@ impl Log {
         Ok(Sealed { before: tail.segment.number, next_sequence: tail.next_sequence })
     }
 
-    /// Seals the active segment if it is at least a quarter full. Returns whether everything that
-    /// was appended before the call is in sealed segments. A full disk is no reason to fail: then
-    /// the active segment is left as it is.
+    /// Seals the active segment if it is at least a quarter full, and returns whether it did. A full
+    /// disk is no reason to fail: then the active segment is left as it is.
     pub(in crate::log) fn seal_if_worth_it(&self) -> Result<bool> {
         let closed = self.writer.close_blocks();
         let mut tail = self.writer.lock();
         if tail.appender.end() < tail.segment.capacity / 4 {
-            return Ok(tail.appender.end() <= SEGMENT_HEADER_BYTES);
+            return Ok(false);
         }
         match self.rotate(&mut tail, 0, false, &closed) {
             Err(Error::NoSpace { .. }) => Ok(false),

@@ -1,13 +1,13 @@
-//! Entries of runs that point into some segments, by offset.
+//! Live entries of runs that point into some segments, by offset.
 //!
-//! The compactor, the sweeper and scans ask of each record of a segment whether the index points to
-//! it. If the index is in runs, that would be a read at random for each record. So the locations in
-//! these segments that runs have are kept: a bit for each 8 bytes of the log.
+//! The compactor, the sweeper and scans check for each record of a segment whether the index points
+//! to it. If the index is in runs, each check would be a random read. So the locations in these
+//! segments that runs have are kept: one bit per 8 bytes of the log.
 //!
-//! For a scan, all runs are read once, from the beginning to the end, for several segments
-//! together. For one segment, its keys are read first, and then the pages of runs that may have
-//! them, in the order of hashes, so that each page is read once at most. If a segment has more than
-//! [`LOOKUPS_MAX`] records, all runs are read: hardly a page would be left out.
+//! For a scan, all runs are read once, from beginning to end, for several segments together. For
+//! one segment, its keys are read first, then the pages of runs that may have them. They are read
+//! in the order of hashes, so each page is read at most once. If a segment has more than
+//! [`LOOKUPS_MAX`] records, all runs are read, since few pages could be skipped.
 
 use super::{Index, KeyedEngine, Run, Seen, ShardIndex as _};
 use crate::Result;
@@ -17,24 +17,24 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Bytes of the log that are looked at together: 4 MiB of bits.
+/// Bytes of the log that are handled together: 4 MiB of bits.
 const GROUP_BYTES: u64 = 256 << 20;
 
 /// Records of a segment whose keys are looked up together: 2 MiB of memory.
 const LOOKUPS_MAX: usize = 1 << 17;
 
-/// Questions that runs answer which were written since, before all are read again.
+/// Lookups that go to runs written meanwhile, before all are read again.
 const MISSES_MAX: usize = 512;
 
-/// See the module.
+/// Live entries that point into some segments, see the module.
 pub(super) struct Alive {
     /// Numbers of the segments.
     segments: Vec<u64>,
-    /// By slot of a segment, a bit for each place of a record.
+    /// By slot of a segment, one bit per possible location of a record.
     bits: BTreeMap<usize, Vec<u64>>,
-    /// The run that each shard had.
+    /// Run of each shard at the time.
     runs: Vec<Weak<Run>>,
-    /// Up to which offset of its segment it tells of records, if there is one segment.
+    /// Offset in the segment up to which locations are known, if there is one segment.
     covered: usize,
     misses: AtomicUsize,
 }
@@ -50,7 +50,7 @@ impl Alive {
         }
     }
 
-    /// Whether the run of a shard has an entry for a location; `None` if that is not known.
+    /// Returns whether the run of a shard has an entry for a location; `None` if unknown.
     pub(super) fn is_in_run(
         &self,
         shard: usize,
@@ -86,9 +86,9 @@ impl Alive {
 }
 
 impl<I: Index> KeyedEngine<I> {
-    /// Returns the entries that point into a segment: `known` if it has them. `None` if the index
-    /// is in memory, or `spend` has ended it, which is told of the bytes before they are read.
-    /// Damaged parts of runs are left out: see [`KeyedEngine::slot_of`].
+    /// Returns the entries that point into a segment: `known` if it has them. Calls `spend` with
+    /// the bytes of each read before it. Returns `None` if the index is in memory, or if `spend`
+    /// returned false. Skips damaged parts of runs, see [`KeyedEngine::slot_of`].
     pub(super) fn alive_in(
         &self,
         segment: &Segment,
@@ -113,9 +113,8 @@ impl<I: Index> KeyedEngine<I> {
         Ok(alive.map(Arc::new))
     }
 
-    /// Returns the entries that point into a segment: `known` if it has them. If not, they are
-    /// read, together with those of the segments after it in its group. `None` if the index is in
-    /// memory.
+    /// Returns the entries that point into a segment: `known` if it has them. Otherwise reads them,
+    /// with those of the segments after it in its group. Returns `None` if the index is in memory.
     pub(super) fn alive_from(
         &self,
         segment: &Segment,
@@ -130,7 +129,7 @@ impl<I: Index> KeyedEngine<I> {
         }
     }
 
-    /// Returns the keys of a segment that runs may have; `None` if they are too many.
+    /// Returns the keys of a segment that runs may have; `None` if there are too many.
     fn lookups_of(
         &self,
         segment: &Segment,
@@ -173,8 +172,8 @@ impl<I: Index> KeyedEngine<I> {
         }
     }
 
-    /// Reads the parts of runs that may have some keys. Tells nothing of shards that were not over
-    /// one of these runs when the keys were collected: memory had other entries then.
+    /// Reads the parts of runs that may have some keys. Skips shards whose run has changed since
+    /// the keys were collected, because memory had other entries then.
     fn look_all_up(
         &self,
         mut alive: Alive,
@@ -198,7 +197,7 @@ impl<I: Index> KeyedEngine<I> {
         Ok(Some(alive))
     }
 
-    /// Returns the numbers and slots of a segment and of those after it that are read together.
+    /// Returns the numbers and slots of a segment and the following ones that are read together.
     fn group_from(&self, segment: &Segment) -> Vec<(u64, usize)> {
         let mut bytes = 0;
         let all = self.log.segments().in_order();
@@ -228,9 +227,9 @@ impl<I: Index> KeyedEngine<I> {
         Ok(Some(alive))
     }
 
-    /// Notes where entries of a shard's run point to, except those that are there no more: the
-    /// slots of their segments may be those of others by now. Returns the run, or `None` if `read`
-    /// has not come to the end.
+    /// Notes the locations of the live entries of a shard's run. Dead entries are skipped: the
+    /// slots of their segments may have been reused. Returns the run, or `None` if `read` stopped
+    /// early.
     fn read_alive_of(
         &self,
         shard: usize,
@@ -254,11 +253,11 @@ impl<I: Index> KeyedEngine<I> {
 
 /// Keys of a segment that runs may have.
 struct Lookups {
-    /// Their shards and tags, sorted.
+    /// Shards and tags of the keys, sorted.
     keys: Vec<(u32, u32)>,
-    /// Offset in the segment before which these are all.
+    /// Offset in the segment before which the keys are complete.
     covered: usize,
 }
 
-/// Reads parts of a run and shows their entries; returns whether it came to the end.
+/// Reads parts of a run and visits their entries. Returns whether it reached the end.
 type ReadRun<'r> = dyn FnMut(&Run, &mut dyn FnMut(&[u64])) -> Result<bool> + 'r;

@@ -1,27 +1,27 @@
-//! Times at which something is tried again that fails.
+//! Backoff: delays between attempts that fail.
 
 use std::time::{Duration, Instant};
 
-/// Delay after the first failure; it doubles with each that follows.
+/// Delay after the first failure. It doubles with each further failure.
 const DELAY_MIN: Duration = Duration::from_millis(500);
 
 /// Longest delay.
 pub(super) const DELAY_MAX: Duration = Duration::from_secs(60);
 
-/// Delays an attempt the longer, the more before it have failed.
+/// Delays an attempt longer the more attempts before it failed.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    /// Until then nothing is tried, and how long that is from the last failure.
+    /// Time of the next attempt, and its delay since the last failure.
     delayed: Option<(Instant, Duration)>,
 }
 
 impl Backoff {
-    /// Whether it is too early for the next attempt.
+    /// Returns whether it is too early for the next attempt.
     pub(super) fn is_waiting(&self, now: Instant) -> bool {
         self.delayed.is_some_and(|(until, _)| now < until)
     }
 
-    /// Notes an attempt that has come to its end.
+    /// Notes the result of an attempt.
     pub(super) fn note(&mut self, has_failed: bool, now: Instant) {
         let last = self.delayed.map(|(_, delay)| delay);
         let delay = last.map_or(DELAY_MIN, |last| (last * 2).min(DELAY_MAX));

@@ -1,4 +1,4 @@
-//! Batches: many keys change together, also across a crash.
+//! Batches: changes of many keys at once, atomic also across a crash.
 
 use super::shard::Locked;
 use super::{Found, Index, IndexKey, KeyedEngine, ShardIndex, Slot, find_location};
@@ -8,11 +8,11 @@ use crate::log::{Appended, Check, Purpose};
 use crate::{Batch, Compression, Error, Meta, Result, Wait};
 use std::collections::BTreeMap;
 
-/// How often what a batch compares is read before the locks are taken, and may be out of memory
-/// again by then. After that it is read under the locks.
+/// Most attempts to read ahead the records that a batch compares. They may leave memory again
+/// before the locks are taken. After that they are read under the locks.
 const TRIES_MAX: usize = 3;
 
-/// One change as it will be written.
+/// One change as it will be logged.
 struct Step<'a, I: Index> {
     index_key: IndexKey<I>,
     key: &'a [u8],
@@ -20,15 +20,15 @@ struct Step<'a, I: Index> {
     meta: Meta,
     compression: Compression,
     kind: Kind,
-    /// The entry that it takes the place of.
+    /// Entry that the change replaces.
     found: Option<Found<Slot<I>>>,
 }
 
 type Tables<'a, I> = BTreeMap<usize, Locked<'a, <I as Index>::ShardIndex>>;
 
 impl<I: Index> KeyedEngine<I> {
-    /// Applies a batch. All shards it touches are locked, in their order, which single changes,
-    /// having one lock each, cannot come across.
+    /// Applies a batch. Locks all shards of the batch in ascending order. Single changes have one
+    /// lock each, so they cannot deadlock with it.
     pub(crate) fn write_batch(&self, batch: &Batch) -> Result<()> {
         batch.check_length()?;
         self.with_space(Wait::Block, || {
@@ -42,7 +42,7 @@ impl<I: Index> KeyedEngine<I> {
         })
     }
 
-    /// Has in memory what a batch compares, as far as it stays there.
+    /// Reads the records that a batch compares into memory.
     fn read_ahead(&self, batch: &Batch) -> Result<()> {
         let expected = batch.expected.iter().map(|(key, _)| (key, Check::Whole));
         let changed = batch.changes.iter().map(|(key, _)| (key, Check::Lengths));
@@ -51,7 +51,7 @@ impl<I: Index> KeyedEngine<I> {
             let (segments, locations) = self.locations(index_key, Wait::Block)?;
             for location in locations {
                 match self.with(&segments, location, Wait::Block, check, |_| ()) {
-                    // The consequence of damage depends on what is expected.
+                    // The consequence of damage depends on the expectations.
                     Ok(()) | Err(Error::Corrupted { .. }) => {}
                     Err(error) => return Err(error),
                 }
@@ -60,7 +60,7 @@ impl<I: Index> KeyedEngine<I> {
         Ok(())
     }
 
-    /// Applies a batch, reading from the disk under the locks only if it may `wait` for that.
+    /// Applies a batch. Reads from the disk under the locks only if `wait` allows it.
     fn write_once(&self, batch: &Batch, wait: Wait) -> Result<()> {
         let mut tables = self.lock_shards(batch)?;
         for (key, expected) in &batch.expected {
@@ -142,7 +142,7 @@ impl<I: Index> KeyedEngine<I> {
         })
     }
 
-    /// The last change of each key, less removals of what does not exist.
+    /// Returns the last change of each key, without removals of keys that do not exist.
     fn steps<'a>(
         &self,
         batch: &'a Batch,
@@ -155,7 +155,7 @@ impl<I: Index> KeyedEngine<I> {
         let mut steps = Vec::with_capacity(last.len());
         for (key, change) in last {
             let index_key = self.index_key_of(key)?;
-            // All that can fail comes before the first change.
+            // Everything that can fail comes before the first change.
             let found = self.lookup(tables, index_key, key, wait)?;
             let step = match change {
                 BatchChange::Put(value, meta) => {
@@ -177,7 +177,7 @@ impl<I: Index> KeyedEngine<I> {
             };
             steps.push(step);
         }
-        // Their order means nothing, but the log wants the longest one last.
+        // Their order is free, but the log needs the longest one last.
         if let Some(longest) = (0..steps.len()).max_by_key(|index| steps[*index].value.len()) {
             let last = steps.len() - 1;
             steps.swap(longest, last);
@@ -193,11 +193,11 @@ impl<I: Index> KeyedEngine<I> {
         total: usize,
     ) {
         let segments = self.log.segments();
-        // The slot of an entry in the table changes with those of other keys. The location
-        // that it points to does not while the shard is locked.
+        // The slot of an entry changes with changes of other keys. The location does not while the
+        // shard is locked.
         let slot = step.found.as_ref().and_then(|found| {
             segments.remove_live(found.location, found.total);
-            // The slot of one over a run is the entry itself.
+            // Over a run, the slot is the entry itself.
             let slot = match table.run() {
                 Some(_) => Some(found.slot),
                 None => find_location(table, step.index_key.tag, found.location),

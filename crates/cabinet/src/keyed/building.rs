@@ -1,13 +1,12 @@
-//! The index while a database is opened: in memory, or over runs if it does not fit.
+//! Index under construction while a database opens: in memory, or over runs if it does not fit.
 //!
-//! In memory, each change that the log has is made to its table at once. Over runs, changes are
-//! collected, as many as fit into memory. Then all runs are read, one after the other, never at
-//! random, and each table gets what is different from its run. If that takes too much memory,
-//! all is merged into a file without a name: it is gone when the process ends, and the next
-//! checkpoint replaces it.
+//! In memory, each change in the log is applied to its table at once. Over runs, as many changes
+//! are collected as fit into memory. Then all runs are read sequentially, and each table keeps its
+//! differences from its run. If these use too much memory, everything is merged into an unnamed
+//! file. The file vanishes when the process ends, and the next checkpoint replaces it.
 //!
-//! If the disk has no room for that file, or must not be written to, the index takes more memory,
-//! up to [`index_bytes_limit`]. Beyond that the opening fails, and nothing has changed.
+//! If the disk has no space for that file, or the database is read-only, the index uses more
+//! memory, up to [`index_bytes_limit`]. Beyond that the opening fails, and nothing has changed.
 
 use super::maintenance::index_bytes_limit;
 use super::recover::{Change, replay};
@@ -21,24 +20,24 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Bytes of memory that a record takes in a full table, times two.
+/// Bytes of memory of a record in a full table, times two.
 const ENTRY_BYTES_TWICE: u64 = 25;
 
-/// Changes that are collected at least.
+/// Fewest changes that are collected.
 const CHANGES_MIN: usize = 64;
 
-/// Changes after which memory is looked at, at most.
+/// Most changes between two checks of the memory.
 const LOOK_CHANGES: u64 = 1 << 14;
 
 type MakeFile = Box<dyn Fn() -> Result<(Arc<dyn File>, PathBuf)>>;
 
-/// Makes the entries of a run, sorted, given a table and the number of its shard.
+/// Returns the sorted entries of a run, given a table and the number of its shard.
 type EntriesOf<'e, I> = dyn FnMut(&<I as Index>::ShardIndex, usize) -> Result<Vec<u64>> + 'e;
 
-/// Part of the memory of the index that differences from runs take before they are merged.
+/// Fraction of the index's memory that differences from runs may use before they are merged.
 const CHANGES_SHARE: u64 = 2;
 
-/// See the module.
+/// Index under construction, see the module.
 pub(super) struct Building<I: Index> {
     tables: Vec<I::ShardIndex>,
     is_in_runs: bool,
@@ -52,15 +51,15 @@ pub(super) struct Building<I: Index> {
     make_file: MakeFile,
     free_bytes: Box<dyn Fn() -> u64>,
     directory: PathBuf,
-    /// No file is made: what is opened is only read.
+    /// Whether no file may be made, because the database is only read.
     is_read_only: bool,
-    /// There was no room for a file.
+    /// Whether the disk had no space for a file.
     lacks_space: bool,
     needs_checkpoint: bool,
 }
 
 impl<I: Index> Building<I> {
-    /// An empty index.
+    /// Returns an empty index.
     pub(super) fn empty(index: &I, recovery: &Recovery, options: &Options) -> Self {
         Self {
             tables: (0..I::SHARDS).map(|_| index.new_shard_index()).collect(),
@@ -80,12 +79,12 @@ impl<I: Index> Building<I> {
         }
     }
 
-    /// Whether a checkpoint is to be written although the log has gone on with nothing.
+    /// Returns whether a checkpoint must be written although nothing was appended to the log.
     pub(super) fn needs_checkpoint(&self) -> bool {
         self.needs_checkpoint
     }
 
-    /// The index as the checkpoint has it, less entries that point to segments that are gone.
+    /// Loads the index from the checkpoint, without entries that point to removed segments.
     pub(super) fn load(index: &I, recovery: &mut Recovery, options: &Options) -> Result<Self> {
         let mut building = Self::empty(index, recovery, options);
         let goes_on = recovery.goes_on();
@@ -105,7 +104,7 @@ impl<I: Index> Building<I> {
         };
         if let Some(runs) = runs {
             building.is_in_runs = true;
-            // Otherwise that would be looked for at each opening.
+            // Otherwise each opening would look for them again.
             building.needs_checkpoint = lists_what_is_gone;
             return building
                 .over_runs(runs, goes_on.then_some(&keeps as &dyn Fn(Location) -> bool))
@@ -141,9 +140,9 @@ impl<I: Index> Building<I> {
         Ok(building)
     }
 
-    /// Puts the tables over runs. If the log goes on behind them, or segments are gone, all are
-    /// read: nothing can be mended when the log is replayed. Entries that are not to be kept are
-    /// left out.
+    /// Puts the tables over runs. If the log continues after them, or segments are gone, all runs
+    /// are read, because damage cannot be repaired during the replay. Drops entries that `keeps`
+    /// refuses.
     fn over_runs(
         &mut self,
         runs: Vec<Arc<Run>>,
@@ -162,7 +161,7 @@ impl<I: Index> Building<I> {
         Ok(())
     }
 
-    /// The runs of a checkpoint, given its last block.
+    /// Returns the runs of a checkpoint, given its last block.
     fn runs_of(
         &self,
         checkpoint: &Checkpoint,
@@ -174,7 +173,7 @@ impl<I: Index> Building<I> {
         run::runs_of(&file, &words, I::SHARDS, HEADER_BYTES as u64, start)
     }
 
-    /// Takes a change that the log has.
+    /// Applies a change from the log, or collects it.
     pub(super) fn take(
         &mut self,
         index: &I,
@@ -196,7 +195,7 @@ impl<I: Index> Building<I> {
         }
         self.changes[shard].push(change);
         self.changed += 1;
-        // Vectors that grow have room for twice as many as they hold.
+        // A growing vector has room for twice as many changes as it holds.
         let most = self.bytes_max / (2 * size_of::<Change>() as u64);
         if self.changed as u64 > most.max(CHANGES_MIN as u64) {
             return self.make_changes(index, segments);
@@ -204,7 +203,7 @@ impl<I: Index> Building<I> {
         Ok(())
     }
 
-    /// The tables, when all changes were taken.
+    /// Returns the tables, after all changes were applied.
     pub(super) fn finish(&mut self, index: &I, segments: &Segments) -> Result<Vec<I::ShardIndex>> {
         if self.changed > 0 {
             self.make_changes(index, segments)?;
@@ -213,12 +212,12 @@ impl<I: Index> Building<I> {
         Ok(std::mem::take(&mut self.tables))
     }
 
-    /// Whether a file of so many bytes can be made.
+    /// Returns whether a file of `bytes` bytes can be made.
     fn has_space(&self, bytes: u64) -> bool {
         !self.is_read_only && (self.free_bytes)() >= bytes
     }
 
-    /// Puts what is in memory into runs if it takes too much of it.
+    /// Moves the entries in memory to runs if they use too much of it.
     fn spill(&mut self) -> Result<()> {
         if !I::ShardIndex::HAS_RUNS {
             return Ok(());
@@ -251,7 +250,7 @@ impl<I: Index> Building<I> {
         }
     }
 
-    /// The error of an index for which there is neither memory nor room on the disk.
+    /// Returns the error for an index that fits neither into memory nor on the disk.
     fn too_large(&self, bytes: u64, needed: u64) -> Error {
         let max = self.bytes_max;
         let way_out = if self.is_read_only {
@@ -270,7 +269,7 @@ impl<I: Index> Building<I> {
         }
     }
 
-    /// Has tables get what is different from their runs after the changes that were collected.
+    /// Applies the collected changes: each table keeps its differences from its run.
     fn make_changes(&mut self, index: &I, segments: &Segments) -> Result<()> {
         let mut changes = std::mem::take(&mut self.changes);
         self.changed = 0;
@@ -282,7 +281,7 @@ impl<I: Index> Building<I> {
             let run = own.run().cloned();
             let in_run = run.as_ref().map_or_else(|| Ok(Vec::new()), |run| run.read_all())?;
             let mut table = index.new_shard_index();
-            // They are a table's own.
+            // The words come from this kind of table, so this cannot fail.
             let _ = table.unpack(shard, own.before().merged_with(&in_run), &|_| true);
             for change in &changes {
                 let tag = index.index_key_of_name(change.name).tag;
@@ -299,8 +298,8 @@ impl<I: Index> Building<I> {
         self.spill()
     }
 
-    /// Writes what `entries_of` makes of each table, sorted, as runs of a file. If that fails, the
-    /// tables are as they were.
+    /// Writes the result of `entries_of` for each table as a file of runs. If that fails, the
+    /// tables are unchanged.
     fn write_runs(&mut self, entries_of: &mut EntriesOf<'_, I>) -> Result<()> {
         let (file, path) = (self.make_file)()?;
         let faults = Arc::clone(&self.faults);

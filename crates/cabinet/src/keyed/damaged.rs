@@ -1,37 +1,37 @@
-//! Records that are damaged, and whose they may be.
+//! Damaged records, and the keys that they may belong to.
 //!
-//! A table of hashes does not have the keys: only the record tells whether it is the one that is
-//! sought. If it is damaged that cannot be told, so the search goes on. If no record is the
-//! key's, the damaged one is taken for it: a read fails, rather than to say that there is nothing,
-//! and a put or a removal takes its place in the index. In the log the new record, or the
-//! tombstone, comes behind it, so that nothing older comes back.
+//! A hash table does not have the keys: only the record shows whether it is the one sought. A
+//! damaged record cannot show that, so the search continues. If no record is the key's, the damaged
+//! one is treated as the key's. A read then fails rather than reporting that the key is absent, and
+//! a put or a removal replaces the entry. In the log, the new record or tombstone comes after the
+//! damaged record, so that nothing older comes back.
 //!
-//! It may still be another key's, of which a hash has the same 34 bits. If the key in the record
-//! has them, its bytes are as they were written, and it is told from the one that is sought.
+//! The record may still be another key's whose hash has the same 34 bits. If the key in the record
+//! has these bits, its bytes are intact, and it can be compared with the key sought.
 
 use super::{Found, Index, IndexKey, KeyedEngine, Match, ShardIndex, Slot};
 use crate::log::record::Record;
 use crate::log::{Check, Location, Segments, peek_record};
 use crate::{Error, Result, Wait};
 
-/// Relation of a record to a key that has its index key.
+/// Relation of a record to a key with the same index key.
 pub(super) enum Compared {
-    /// It is the key's, of this length.
+    /// The record is the key's, and has this length.
     Same(usize),
-    /// It is another key's.
+    /// The record is another key's.
     Others,
-    /// It is damaged, and may be the key's.
+    /// The record is damaged, and may be the key's.
     Damaged,
 }
 
-/// Whether a key has this key in an index.
+/// Returns whether a key has this index key.
 #[inline]
 fn belongs<I: Index>(index: &I, key: &[u8], index_key: IndexKey<I>) -> bool {
     index.index_key(key).is_some_and(|own| own.shard == index_key.shard && own.tag == index_key.tag)
 }
 
-/// Compares a record with a key, without a note of damage: an entry of a checkpoint may point
-/// beyond what the power left of the log.
+/// Compares a record with a key, without noting damage: an entry of a checkpoint may point beyond
+/// the part of the log that survived a power failure.
 pub(super) fn compare<I: Index>(
     index: &I,
     salt: u32,
@@ -53,7 +53,7 @@ pub(super) fn compare<I: Index>(
     if peek(Check::Whole, &|_| Compared::Others)?.is_some() {
         return Ok(Compared::Others);
     }
-    // Its key may be as it was written all the same.
+    // The bytes of its key may be intact nevertheless.
     let by_place = |record: &Record<'_>| {
         if belongs(index, record.key, index_key) { Compared::Others } else { Compared::Damaged }
     };
@@ -61,7 +61,7 @@ pub(super) fn compare<I: Index>(
 }
 
 impl<I: Index> KeyedEngine<I> {
-    /// Whether a key has this key in the index.
+    /// Returns whether a key has this index key.
     #[inline]
     pub(super) fn belongs(&self, key: &[u8], index_key: IndexKey<I>) -> bool {
         belongs(&self.index, key, index_key)
@@ -72,9 +72,8 @@ impl<I: Index> KeyedEngine<I> {
         self.with(segments, location, wait, Check::Whole, |_| ())
     }
 
-    /// Returns the damage that verifying a record has found, if the record may be the one of a key
-    /// at its place; `None` if it is another key's, or whole. Fails with an error that is no
-    /// damage.
+    /// Returns the damage found by a verification, if the record may be the key's. Returns `None`
+    /// if the record is another key's, or intact. Fails with errors other than damage.
     #[cold]
     pub(super) fn doubt(
         &self,
@@ -96,8 +95,7 @@ impl<I: Index> KeyedEngine<I> {
         Ok((!matches!(compared, Compared::Others)).then(|| Box::new(error)))
     }
 
-    /// As `find`, where the first record with the index key of the key is not the key's, or is
-    /// damaged.
+    /// Like `find`, where the first record with the key's index key is damaged or another key's.
     #[cold]
     pub(super) fn find_among_many(
         &self,
@@ -122,7 +120,7 @@ impl<I: Index> KeyedEngine<I> {
         Ok(doubtful)
     }
 
-    /// Fails with its damage if what was found may be another key's: for those who have to know.
+    /// Fails with the damage of a found record if it may be another key's.
     #[inline]
     pub(super) fn check_found(
         &self,
@@ -136,7 +134,7 @@ impl<I: Index> KeyedEngine<I> {
         }
     }
 
-    /// Removes the record of a key if it is damaged; says whether it was. One that is not stays.
+    /// Removes the record of a key if it is damaged. Returns whether it was.
     pub(crate) fn remove_damaged(
         &self,
         index_key: IndexKey<I>,

@@ -1,24 +1,23 @@
-//! Scans of all records in the order of the log.
+//! Full scans: all records in the order of the log.
 //!
-//! The log is read segment by segment from its beginning to where it ended when the scan began. A
-//! record is shown if the index points to it. Those that move before the scan has come to them are
-//! shown at the end, or once there are [`MOVED_MAX`] of them; see [`super::scans`]. Records
-//! that are removed before the scan comes to them are not shown; those that are added after the
-//! beginning are not looked for.
+//! A scan reads the log segment by segment, from its beginning to the end that it had when the scan
+//! began. It visits a record if the index points to it. Records that move before the scan reaches
+//! them are visited at the end, or once there are [`MOVED_MAX`] of them; see [`super::scans`].
+//! Records that are removed before the scan reaches them are not visited. Records that were added
+//! after its beginning are ignored.
 //!
 //! # Locks
 //!
-//! The lock of a record's shard is held while the index is asked for it, and while the frontier
-//! goes past it. Records of a segment that has lost none are passed without it, see
+//! The lock of a record's shard is held while the index is asked for the record, and while the
+//! frontier passes it. Records of a segment that has lost none are passed without the lock, see
 //! [`super::scans`]. No lock is held while the log is read, or while a visitor runs.
 //!
 //! # Damage
 //!
-//! If the log has no record at a place, the index tells what is lost: the rest of the segment is
-//! gone through by the entries of the index that point into it, and the first of a record that
-//! cannot be read ends the scan with its error. At the end the index is looked through for entries
-//! that point beyond the records of their segments. Damage to records that nothing points to does
-//! not count.
+//! Where the log cannot be read, the index shows which records are lost. The scan reads the rest of
+//! the segment through the entries that point into it. The first unreadable record of these ends
+//! the scan with its error. At the end the scan looks for entries that point beyond the records of
+//! their segments. Damage to records that no entry points to is ignored.
 
 use super::scans::{ITERATION_NAMES_MAX, Progress, Registered};
 use super::{Index, IndexKey, KeyedEngine, ShardIndex, Stretch, Tag, find_location, visit_record};
@@ -30,30 +29,30 @@ use crate::log::{
 use crate::{FullScan, RecordRef, Result, Wait};
 use std::sync::Arc;
 
-/// Records that a step looks at, about.
+/// Approximate number of records that a step looks at.
 pub(super) const STEP_RECORDS: usize = 256;
 
-/// Bytes of the log that a step reads, about.
+/// Approximate number of bytes of the log that a step reads.
 const STEP_BYTES: u64 = 1 << 20;
 
 /// Records whose entries are fetched together.
 const BATCH_RECORDS: usize = 64;
 
-/// Records that have moved are shown before others once there are more than this.
+/// More moved records than this are visited before others.
 const MOVED_MAX: usize = 1 << 20;
 
-/// The same, in an iteration, which is given up at twice as many.
+/// Like [`MOVED_MAX`], for an iteration, which is given up at twice as many.
 const ITERATION_MOVED_MAX: usize = ITERATION_NAMES_MAX / 2;
 
-/// Records that an iteration shows in a step, if they are in one batch of the log. A step that goes
-/// on within the batch reads it again from its beginning.
+/// Most records of one batch of the log that an iteration visits in a step. A step that continues
+/// within the batch reads it again from its beginning.
 pub(super) const ITERATION_RECORDS_MAX: usize = 64 << 10;
 
 /// Entries of a segment that are collected at a time where the log is damaged.
 const ENTRIES_MAX: usize = 64 << 10;
 
-/// Average length of a record from which on keys are not read in the order of the log: it would
-/// take longer to read a value than to go to the next record.
+/// Average bytes per record from which on keys are not read in the order of the log. Reading the
+/// values would take longer than skipping to the next record.
 const LARGE_RECORD_BYTES: u64 = 16 << 10;
 
 /// Function that a step calls for each record.
@@ -62,29 +61,29 @@ pub(super) enum Visitor<'v> {
     Keys(&'v mut dyn FnMut(&[u8])),
 }
 
-/// A scan under way.
+/// A scan in progress.
 pub(crate) struct LogScan<'e, I: Index> {
     engine: &'e KeyedEngine<I>,
     progress: Registered,
     stage: Stage<I>,
-    /// Records that were read and not yet shown.
+    /// Records that were read and not yet visited.
     batch: RecordBatch,
 }
 
-/// How far a scan has come, and in what.
+/// An engine and the progress of a scan of it.
 struct Cursor<'s, I: Index> {
     engine: &'s KeyedEngine<I>,
     progress: &'s Progress,
 }
 
-/// Position of a scan between two steps if it holds no file meanwhile.
+/// Position of a scan that holds no file between its steps.
 pub(super) enum Paused {
     /// Before the first segment with at least this number.
     Before(u64),
-    /// In the segment with this number, of which the index has pointed to each record so far or
-    /// not.
+    /// In the segment with this number, and whether the index has pointed to each of its records so
+    /// far.
     Within(u64, PausedReader, bool),
-    /// Behind the last segment.
+    /// After the last segment.
     Behind,
     Finished,
 }
@@ -93,27 +92,27 @@ enum Stage<I: Index> {
     /// Before the first segment with at least this number.
     Before(u64),
     Within(Reading),
-    /// In the part of a segment that is gone through by the index.
+    /// In the part of a segment that is read through the index.
     Damaged(Entries<I>),
-    /// Behind the last segment.
+    /// After the last segment.
     Behind,
     Finished,
 }
 
-/// A segment that is read.
+/// A segment being read.
 struct Reading {
     reader: Reader,
-    /// The index has pointed to each record so far.
+    /// Whether the index has pointed to each record so far.
     are_all_live: bool,
 }
 
-/// Entries of a segment, from one offset on.
+/// Entries that point into a segment, from an offset on.
 struct Entries<I: Index> {
     segment: Arc<Segment>,
-    /// Up to where they were collected.
+    /// Offset up to which entries were collected.
     collected: usize,
     end: usize,
-    /// In the order of their locations, the first one last.
+    /// Sorted by location, the first one last.
     entries: Vec<(Location, usize, Tag<I>)>,
 }
 
@@ -125,8 +124,8 @@ impl<I: Index> KeyedEngine<I> {
         LogScan { engine: self, progress, stage: Stage::Before(0), batch }
     }
 
-    /// Makes a step of a scan that is paused between steps. Returns where it stands afterwards, or
-    /// `None` if the log is damaged there: the index tells what is lost.
+    /// Makes a step of a scan that is paused between steps. Returns its new position, or `None` if
+    /// the log is damaged there and the caller must continue through the index.
     pub(super) fn step_paused(
         &self,
         progress: &Progress,
@@ -139,7 +138,7 @@ impl<I: Index> KeyedEngine<I> {
         Ok(Paused::of(stage))
     }
 
-    /// Whether records are so long that their keys are better read without the values.
+    /// Returns whether records are so large that reading keys without the values is faster.
     pub(crate) fn has_large_records(&self) -> bool {
         let live: u64 = self.log.segments().iter().map(|one| one.live_bytes.get()).sum();
         live / self.len().max(1) >= LARGE_RECORD_BYTES
@@ -157,7 +156,7 @@ impl<I: Index> FullScan for LogScan<'_, I> {
 }
 
 impl<I: Index> LogScan<'_, I> {
-    /// Shows some records; returns whether there may be more. A scan that has failed is over.
+    /// Visits some records. Returns whether there may be more. A scan that has failed is over.
     fn some(&mut self, visitor: &mut Visitor<'_>) -> Result<bool> {
         let stage = std::mem::replace(&mut self.stage, Stage::Finished);
         let cursor = Cursor { engine: self.engine, progress: &self.progress };
@@ -181,7 +180,7 @@ impl Paused {
 }
 
 impl<I: Index> Cursor<'_, I> {
-    /// Shows some records. Returns where the scan is then.
+    /// Visits some records. Returns the next stage.
     fn advance(
         &self,
         stage: Stage<I>,
@@ -210,14 +209,14 @@ impl<I: Index> Cursor<'_, I> {
         }
     }
 
-    /// Goes on from where the scan was paused.
+    /// Resumes a scan from where it was paused.
     fn resumed(&self, paused: Paused) -> Stage<I> {
         match paused {
             Paused::Before(number) => Stage::Before(number),
             Paused::Within(number, reader, are_all_live) => {
                 let segments = self.engine.log.segments();
                 let segment = segments.iter().find(|one| one.number == number);
-                // The records that were alive in a removed segment have moved.
+                // The live records of a removed segment have moved.
                 let Some(segment) = segment else { return Stage::Before(number + 1) };
                 let salt = self.engine.log.database_id().salt;
                 let upto = self.end_within(segment);
@@ -236,8 +235,8 @@ impl<I: Index> Cursor<'_, I> {
         if is_last { end.offset() as u64 } else { segment.bytes() }
     }
 
-    /// Goes on to the first segment with at least this number. Others may have been removed:
-    /// what was alive in them has moved.
+    /// Enters the first segment with at least this number. Live records of segments removed before
+    /// it have moved.
     fn enter(&self, number: u64) -> Stage<I> {
         let end = self.progress.end();
         let segments = self.engine.log.segments();
@@ -262,7 +261,7 @@ impl<I: Index> Cursor<'_, I> {
         Stage::Within(Reading { reader, are_all_live: true })
     }
 
-    /// Reads and shows some records of a segment.
+    /// Reads some records of a segment and visits the live ones.
     fn read_some(
         &self,
         reading: Reading,
@@ -272,7 +271,7 @@ impl<I: Index> Cursor<'_, I> {
         let Reading { mut reader, mut are_all_live } = reading;
         let segment = Arc::clone(reader.segment());
         let upto = reader.offset() + STEP_BYTES;
-        // The scan may begin within the segment, or the last step have ended within a batch.
+        // The scan may begin within the segment, or the last step may have ended within a batch.
         let passed = self.progress.frontier();
         let skipped_to = if passed.number() == segment.number { passed.offset() as u64 } else { 0 };
         let puts_max = match self.progress.is_iteration() {
@@ -342,8 +341,8 @@ impl<I: Index> Cursor<'_, I> {
         })
     }
 
-    /// Shows puts that the reader has at hand, if the index points to each record of its segment.
-    /// Returns how many.
+    /// Visits puts that the reader has in memory, if the index points to each record of its
+    /// segment. Returns how many.
     fn show_puts(&self, reader: &mut Reader, visitor: &mut Visitor<'_>) -> Result<usize> {
         let segment = Arc::clone(reader.segment());
         let mut shown = 0;
@@ -361,7 +360,7 @@ impl<I: Index> Cursor<'_, I> {
         Ok(shown)
     }
 
-    /// Shows those records of a batch that the index points to. Returns whether these are all.
+    /// Visits the records of a batch that the index points to. Returns whether it points to all.
     fn show_batch(
         &self,
         segment: &Segment,
@@ -380,8 +379,8 @@ impl<I: Index> Cursor<'_, I> {
         Ok(are_all_live)
     }
 
-    /// Shows those records of a batch that the index points to, and asks it for each. Returns
-    /// whether these are all.
+    /// Visits the records of a batch that the index points to, looking each up. Returns whether it
+    /// points to all.
     fn show_live(
         &self,
         segment: &Segment,
@@ -412,7 +411,7 @@ impl<I: Index> Cursor<'_, I> {
     }
 
     /// Moves the frontier past a record and those before it, if the segment has lost none. Returns
-    /// whether it has not.
+    /// whether it did.
     fn passes_whole(&self, segment: &Segment, last: Location) -> bool {
         let end = Lsn::new(segment.number, last.offset()).next();
         self.progress.pass_all_to(end, || segment.all_live.get() && !segment.is_taken_out())
@@ -427,7 +426,7 @@ impl<I: Index> Cursor<'_, I> {
         }
     }
 
-    /// Moves the frontier past a record; returns whether the index points to it.
+    /// Moves the frontier past a record. Returns whether the index points to it.
     #[inline]
     fn passes(
         &self,
@@ -443,13 +442,13 @@ impl<I: Index> Cursor<'_, I> {
                 self.engine.slot_of(&table, index_key, location, alive.as_deref())?.is_some()
             }
         };
-        // A record that could not be looked up is not passed.
+        // A record whose lookup failed is not passed.
         self.progress.pass_to(Lsn::new(segment.number, location.offset()).next());
         Ok(is_there && !segment.is_taken_out())
     }
 
-    /// Reads which records of a segment and of those after it the runs have, if the index is in
-    /// runs. The caller holds no lock of a shard.
+    /// Reads which records of a segment and its successors the runs have, if the index is in runs.
+    /// The caller holds no lock of a shard.
     fn read_alive(&self, segment: &Segment) -> Result<()> {
         if self.engine.is_over_runs() {
             let known = self.progress.alive().lock().take();
@@ -459,7 +458,7 @@ impl<I: Index> Cursor<'_, I> {
         Ok(())
     }
 
-    /// Shows records of a segment that the frontier has passed.
+    /// Visits records of a segment that the frontier has passed.
     fn show_all<'r>(
         &self,
         segment: &Segment,
@@ -473,7 +472,7 @@ impl<I: Index> Cursor<'_, I> {
         Ok(())
     }
 
-    /// Shows a record that was read, unless it has expired.
+    /// Visits a record that was read, unless it has expired.
     fn show(
         &self,
         record: &Record<'_>,
@@ -493,7 +492,7 @@ impl<I: Index> Cursor<'_, I> {
         }
     }
 
-    /// The part of a segment from an offset on, to be gone through by the index.
+    /// Returns the part of a segment from an offset on, to be read through the index.
     fn entries_of(&self, segment: &Arc<Segment>, offset: usize) -> Entries<I> {
         let end = self.progress.end();
         let is_last = segment.number == end.number();
@@ -502,7 +501,7 @@ impl<I: Index> Cursor<'_, I> {
         Entries { segment: Arc::clone(segment), collected, end, entries: Vec::new() }
     }
 
-    /// Shows some of the records that the index has in a part of a segment.
+    /// Visits some of the records that the index has in a part of a segment.
     fn show_some(&self, mut entries: Entries<I>, visitor: &mut Visitor<'_>) -> Result<Stage<I>> {
         if entries.entries.is_empty() {
             if entries.collected >= entries.end {
@@ -554,7 +553,7 @@ impl<I: Index> Cursor<'_, I> {
         Ok(())
     }
 
-    /// Shows the record of an entry.
+    /// Visits the record of an entry.
     fn show_entry(
         &self,
         segments: arc_swap::Guard<Arc<Segments>>,
@@ -570,7 +569,7 @@ impl<I: Index> Cursor<'_, I> {
         }
     }
 
-    /// Shows some of the records that have moved, in the order of where they are now.
+    /// Visits some of the records that have moved, in the order of their new locations.
     fn show_moved(&self, visitor: &mut Visitor<'_>) -> Result<()> {
         let names = self.progress.take_moved(STEP_RECORDS);
         let mut places = Vec::with_capacity(names.len());
@@ -588,13 +587,13 @@ impl<I: Index> Cursor<'_, I> {
         places.into_iter().try_for_each(|(_, name)| self.show_named(name, visitor))
     }
 
-    /// Shows the record with a name, wherever it is now.
+    /// Visits the record with a name, wherever it is now.
     fn show_named(&self, name: u64, visitor: &mut Visitor<'_>) -> Result<()> {
         let engine = self.engine;
         let index_key = engine.index.index_key_of_name(name);
         let (segments, locations) = engine.locations(index_key, Wait::Block)?;
         for location in locations {
-            // A record that has not moved was shown.
+            // A record that has not moved was already visited.
             if segments.lsn(location) < self.progress.end() {
                 continue;
             }
@@ -609,8 +608,8 @@ impl<I: Index> Cursor<'_, I> {
         Ok(())
     }
 
-    /// Fails if the index points beyond the records of a segment: they are lost. Records before the
-    /// beginning of the scan do not count.
+    /// Fails if the index points beyond the records of a segment, which means that records are
+    /// lost. Records before the beginning of the scan are ignored.
     fn check_reach(&self, visitor: &mut Visitor<'_>) -> Result<()> {
         for shard in 0..I::SHARDS {
             let (segments, lost) = self.engine.with_entries(shard, |entries| {
@@ -654,7 +653,7 @@ pub(super) mod tests {
         u32::from_be_bytes(key.try_into().unwrap())
     }
 
-    /// Records that the rest of a scan shows, each once.
+    /// Returns the records of the rest of a scan, and checks that each is visited once.
     fn rest(scan: &mut dyn FullScan) -> BTreeMap<u32, Vec<u8>> {
         let mut met = BTreeMap::new();
         while some(scan, &mut met) {}
@@ -679,7 +678,7 @@ pub(super) mod tests {
         let database = open(&FaultyStorage::new());
         let numbers: Vec<u32> = (0..3000).map(|number: u32| number.wrapping_mul(0x9e37)).collect();
         for (index, number) in numbers.iter().enumerate() {
-            // Some are alone in a batch of the scan.
+            // Some fill a batch of the scan alone.
             let bytes = if index % 100 == 0 { RECORD_BATCH_BYTES + 100 } else { 50 };
             put(&database, *number, &vec![1; bytes]);
         }
@@ -709,7 +708,7 @@ pub(super) mod tests {
             let mut step = 0_u32;
             while some(&mut *scan, &mut met) {
                 step += 1;
-                // Different ones before and behind the scan, some twice.
+                // Different records before and after the scan's position, some twice.
                 for number in (step * 37 % 50..3000).step_by(50) {
                     put(&database, number, &step.to_be_bytes());
                 }
@@ -785,7 +784,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_record_is_met_as_it_is_and_not_if_it_was_removed() {
+    fn a_record_is_met_with_its_latest_value_unless_it_was_removed() {
         let database = open(&FaultyStorage::new());
         for number in 0..2000 {
             put(&database, number, b"old");
@@ -806,7 +805,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_stored_after_all_was_removed_is_not_taken_for_what_was_there() {
+    fn records_stored_after_all_were_removed_are_not_taken_for_older_ones() {
         let database = open(&FaultyStorage::new());
         let mut scan = None;
         for value in [b"old", b"new"] {
@@ -887,7 +886,7 @@ pub(super) mod tests {
         }
         let first = database.engine().log.segments().in_order()[0].path.clone();
         drop(database);
-        // The third record or so.
+        // About the third record.
         storage.lose_sectors(&first, 512..1024).unwrap();
         let database = open(&storage);
         let mut scan = database.full_scan(Wanted::Records, true).unwrap();
@@ -905,7 +904,7 @@ pub(super) mod tests {
         assert!(!met.is_empty() && met.keys().copied().eq(0..met.len() as u32));
         assert!(!scan.step(&mut |_| panic!("it has ended")).unwrap());
         drop(scan);
-        // Records that are written again are found, and the damage does not count any more.
+        // Rewritten records are found, and the damage no longer matters.
         for number in 0..20 {
             put(&database, number, b"again");
         }

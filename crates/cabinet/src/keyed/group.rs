@@ -1,42 +1,40 @@
-//! Reads of several keys at once: their cache misses overlap, and they share what does not depend
-//! on the key.
+//! Group reads: several keys at once, so that their cache misses overlap and they share the work
+//! that does not depend on the key.
 //!
-//! First the slots of all keys are fetched, then each key is located once and its record is
-//! fetched, then the records are read. All of them use one set of segments. That is safe as long as
-//! the set has not changed when a key is located: then it has every segment that the index points
-//! into at that moment. A key for which anything is unusual (a table over a run, several records
-//! with its tag, a lock that is held, a record that is damaged, compressed or has expired) is read
-//! as if it were alone.
+//! First the slots of all keys are fetched. Then each key is located once and its record is
+//! fetched. Then the records are read. All reads use one set of segments. This is safe if the set
+//! has not changed when a key is located: it then has every segment that the index points into.
+//! Unusual keys are read alone: those with a table over a run, several records with their tag, a
+//! lock that is held, or a record that is damaged, compressed or expired.
 
 use super::{Index, IndexKey, KeyedEngine, ShardIndex as _};
 use crate::log::{Check, Location, Segments, peek_record};
 use crate::{Compression, RecordRef, Result, Wait};
 use std::ops::ControlFlow;
 
-/// Most keys that are read together: about as many as a processor has cache misses in flight.
+/// Most keys that are read together: about the cache misses that a processor has in flight.
 pub(crate) const GROUP_KEYS_MAX: usize = 16;
 
-/// Location of a key's record, as far as the index alone tells it.
+/// Location of a key's record, as far as the index knows.
 #[derive(Clone, Copy)]
 enum Spot {
-    /// There is none.
+    /// No record.
     Absent,
-    /// There, unless that is the record of another key.
+    /// At this location, unless the record is another key's.
     At(Location),
-    /// The key is to be read alone.
+    /// The key must be read alone.
     Unknown,
 }
 
 impl<I: Index> KeyedEngine<I> {
-    /// Fetches the records of some index keys, at most [`GROUP_KEYS_MAX`], into the processor's
-    /// cache.
+    /// Fetches the records of at most [`GROUP_KEYS_MAX`] index keys into the processor's cache.
     pub(crate) fn prefetch_group(&self, index_keys: &[IndexKey<I>]) {
         let changes = self.log.segment_changes();
         self.locate(index_keys, &self.log.segments(), changes);
     }
 
-    /// Calls `visit` with the live record of each of these keys, or with `None`, in their order,
-    /// until it breaks. There are at most [`GROUP_KEYS_MAX`] keys, and an index key for each.
+    /// Calls `visit` with the live record of each key, or with `None`, in order, until it breaks.
+    /// Takes at most [`GROUP_KEYS_MAX`] keys, and an index key for each.
     pub(crate) fn read_group(
         &self,
         index_keys: &[IndexKey<I>],
@@ -44,7 +42,7 @@ impl<I: Index> KeyedEngine<I> {
         wait: Wait,
         visit: &mut dyn FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        // Loaded before the set, so that a change in between is noticed.
+        // Loaded before the set, so a change in between is noticed.
         let changes = self.log.segment_changes();
         let segments = self.log.segments();
         let spots = self.locate(index_keys, &segments, changes);
@@ -62,8 +60,8 @@ impl<I: Index> KeyedEngine<I> {
         ControlFlow::Continue(())
     }
 
-    /// Fetches the slots of some index keys into the processor's cache. It takes no lock: that
-    /// would wait for the cache line of each before the next one is asked for.
+    /// Fetches the slots of some index keys into the processor's cache. Takes no lock, because each
+    /// lock would wait for its cache line before the next key is fetched.
     #[inline]
     fn prefetch_slots(&self, index_keys: &[IndexKey<I>]) {
         for index_key in index_keys {
@@ -74,7 +72,7 @@ impl<I: Index> KeyedEngine<I> {
         }
     }
 
-    /// Finds the records of some index keys, and fetches them.
+    /// Locates the records of some index keys, and fetches them.
     #[inline]
     fn locate(
         &self,
@@ -93,8 +91,8 @@ impl<I: Index> KeyedEngine<I> {
         spots
     }
 
-    /// Returns where the record of an index key is, unless the set of segments has changed more
-    /// often than `changes` times.
+    /// Returns the location of an index key's record, unless the set of segments has changed since
+    /// its count of changes was `changes`.
     #[inline]
     fn spot(&self, index_key: IndexKey<I>, changes: u64) -> Spot {
         let Some(table) = self.table_at_once(index_key.shard) else { return Spot::Unknown };
@@ -103,7 +101,7 @@ impl<I: Index> KeyedEngine<I> {
         }
         let mut matches = table.matches(index_key.tag);
         let found = (matches.next(), matches.next());
-        // Asked under the lock: a segment is in the set before the index points into it.
+        // Checked under the lock: a segment is in the set before the index points into it.
         if self.log.segment_changes() != changes {
             return Spot::Unknown;
         }
@@ -114,7 +112,7 @@ impl<I: Index> KeyedEngine<I> {
         }
     }
 
-    /// Calls `visit` with the record at a location. Returns `None`, and does not call it, if that
+    /// Calls `visit` with the record at a location. Returns `None` without calling it if the record
     /// is not the live record of the key, or cannot be read here.
     #[inline]
     fn read_at(
@@ -231,7 +229,7 @@ mod tests {
             database.put(&key, &vec![7; bytes], meta(number), Wait::Block).unwrap();
         }
         time.set(3000);
-        // Beyond 100 there are none.
+        // Keys from 100 on do not exist.
         let keys: Vec<[u8; 4]> = (0..130u32).map(u32::to_le_bytes).collect();
         let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
         for count in [0, 1, 2, GROUP_KEYS_MAX - 1, GROUP_KEYS_MAX, GROUP_KEYS_MAX + 1, 130] {
@@ -295,7 +293,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for round in 1..100 {
-                    // The others are moved out of segments that are otherwise dead.
+                    // The other records move out of segments that are otherwise dead.
                     let changed = (0..KEYS).filter(|number| !number.is_multiple_of(8));
                     changed.for_each(|number| put(number, round));
                     database.run_maintenance().unwrap();

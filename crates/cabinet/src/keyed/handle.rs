@@ -1,4 +1,4 @@
-//! An engine's state together with its background threads.
+//! Engine handle: an engine's state together with its background threads.
 
 #[cfg(feature = "testing")]
 use super::maintenance;
@@ -12,7 +12,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-/// An open engine. Closed when dropped.
+/// An open engine. Dropping it closes it.
 pub(crate) struct EngineHandle<I: Index> {
     engine: Arc<KeyedEngine<I>>,
     background: Mutex<Option<Background>>,
@@ -20,8 +20,8 @@ pub(crate) struct EngineHandle<I: Index> {
 }
 
 impl<I: Index> EngineHandle<I> {
-    /// Opens an engine or creates it, with these parameters. `index` makes its index of what the
-    /// log knows of itself. Without the background threads the caller does their work by
+    /// Opens an engine or creates it with `parameters`. `index` builds its index from the log's id
+    /// and parameters. Without background threads, the caller does their work with
     /// `run_maintenance`.
     pub(crate) fn open(
         storage: Arc<dyn Storage>,
@@ -41,8 +41,8 @@ impl<I: Index> EngineHandle<I> {
         Ok(Self { engine, background: Mutex::new(background), is_read_only })
     }
 
-    /// Does one round of what the background threads would do: cuts sealed segments, sweeps
-    /// expired records, compacts what is due.
+    /// Does one round of the background threads' work: truncates sealed segments, sweeps expired
+    /// records and compacts the segments that are due.
     #[cfg(feature = "testing")]
     pub(crate) fn run_maintenance(&self) -> Result<()> {
         maintenance::run_maintenance(&self.engine)
@@ -52,7 +52,7 @@ impl<I: Index> EngineHandle<I> {
         self.is_read_only
     }
 
-    /// Begins a scan of all records of the engine that this is the state of.
+    /// Begins a scan of all records of `engine`, whose state this is.
     pub(crate) fn full_scan<'e>(
         &'e self,
         engine: &'e dyn Engine,

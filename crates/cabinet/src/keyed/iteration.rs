@@ -1,16 +1,14 @@
-//! Iterations: scans of all keys in the order of the log that stop after each step and go on when
-//! the caller wants.
+//! Iterations: scans of all keys in the order of the log that pause after each step, until the
+//! caller continues.
 //!
-//! Between steps an iteration keeps where it stands, and holds no segment: one that compaction has
-//! emptied is removed. The records that were alive in it have moved, so they were named, see
-//! [`super::scans`].
+//! A paused iteration keeps its position and holds no segment, so an emptied segment is removed.
+//! The records that were live in it have moved, so they were named, see [`super::scans`].
 //!
-//! An iteration may be left alone for ever. It is given up if it would cost too much then, and if
-//! the log is damaged. It goes on through the index, in the order of that, and shows those records
-//! that are not before its frontier. Any other was shown at its place, which is before the
-//! frontier. So each record that exists throughout is shown, and only one that has moved meanwhile
-//! may be shown twice. The index comes to an end whatever writers do, and nothing is kept for them
-//! to look at.
+//! An iteration may be abandoned. It is given up if it would then cost too much, or if the log is
+//! damaged. It continues through the index, in the order of the index, and visits the records that
+//! are not before its frontier. All others were visited before the frontier passed them. So each
+//! record that exists throughout is visited, and only one that has moved meanwhile may be visited
+//! twice. The pass through the index ends no matter what writers do, and costs them nothing.
 
 use super::full_scan::{Paused, Visitor};
 use super::scans::{Registered, Scans};
@@ -19,37 +17,37 @@ use crate::log::Lsn;
 use crate::{IterationState, Result, ScanCursor, Wait};
 use std::sync::Arc;
 
-/// Iteration over the keys of a database in the order of its log. See the module.
+/// Iteration over the keys of a database in the order of its log, see the module.
 pub(crate) struct LogIteration {
-    /// Tells the database from others.
+    /// Identifies the database.
     scans: Arc<Scans>,
     stage: Stage,
 }
 
 enum Stage {
-    /// Before the first step, at the first record that is not older than this.
+    /// Before the first step. Begins at the first record from this LSN on.
     New(Lsn),
     InLog(Registered, Paused),
-    /// In the index, at a position.
+    /// In the index, at a cursor.
     InIndex(Unseen, ScanCursor),
     Finished,
 }
 
-/// Records that an iteration which was given up has still to show.
+/// Records that a given-up iteration has still to visit.
 #[derive(Clone, Copy)]
 struct Unseen {
-    /// LSN at which the iteration began. Lost records from here on are errors.
+    /// LSN at which the iteration began. Lost records from it on are errors.
     from: Lsn,
-    /// LSN from which on records are shown.
+    /// LSN from which on records are visited.
     frontier: Lsn,
 }
 
-/// Entries of the index from a position on, and the position after them.
+/// Returns entries of the index from a cursor on, and the cursor after them.
 type Entries<'i, I> = dyn Fn(&ScanCursor) -> Result<Option<(Stretch<I>, ScanCursor)>> + 'i;
 
 impl<I: Index> KeyedEngine<I> {
-    /// Returns an iteration, from the record of a key on if one is given. It shows nothing if there
-    /// is no such record.
+    /// Returns an iteration, from the record of a key on if one is given. Without such a record the
+    /// iteration visits nothing.
     pub(crate) fn iteration(&self, from: Option<(IndexKey<I>, &[u8])>) -> Result<LogIteration> {
         let stage = match from {
             None => Stage::New(Lsn::default()),
@@ -61,7 +59,7 @@ impl<I: Index> KeyedEngine<I> {
         Ok(LogIteration { scans: Arc::clone(&self.scans), stage })
     }
 
-    /// Returns where the record of a key is in the log.
+    /// Returns the LSN of the record of a key.
     fn age_of(&self, index_key: IndexKey<I>, key: &[u8]) -> Result<Option<Lsn>> {
         let (segments, locations) = self.locations(index_key, Wait::Block)?;
         let mut of_none = Ok(None);
@@ -69,7 +67,7 @@ impl<I: Index> KeyedEngine<I> {
             match self.total_of(&segments, location, key, Wait::Block) {
                 Ok(Some(_)) => return Ok(Some(segments.lsn(location))),
                 Ok(None) => {}
-                // It may be the record of another key.
+                // It may be another key's record.
                 Err(error) => of_none = Err(error),
             }
         }
@@ -77,7 +75,7 @@ impl<I: Index> KeyedEngine<I> {
     }
 
     /// Makes a step of an iteration. Returns whether there may be more. After a failure the
-    /// iteration goes on through the index, and fails again at what cannot be read.
+    /// iteration continues through the index, and fails again at unreadable records.
     pub(crate) fn step_iteration(
         &self,
         iteration: &mut LogIteration,
@@ -126,7 +124,7 @@ impl<I: Index> KeyedEngine<I> {
             Err(error) => (None, Err(error)),
         };
         let stage = match paused {
-            // Also one that was given up while it came to the end: names may have been dropped.
+            // An iteration given up while it ended may have lost names.
             Some(paused) if !registered.is_given_up() => match paused {
                 Paused::Finished => Stage::Finished,
                 paused => Stage::InLog(registered, paused),
@@ -139,7 +137,7 @@ impl<I: Index> KeyedEngine<I> {
         (stage, result)
     }
 
-    /// Shows the unseen records at a position of the index. Returns the next position.
+    /// Visits the unseen records from a cursor on in the index. Returns the next cursor.
     fn step_in_index(
         &self,
         unseen: Unseen,
@@ -199,7 +197,7 @@ mod tests {
         met
     }
 
-    /// An iteration that has shown some keys, and these.
+    /// Begins an iteration. Returns it with the keys that it has visited.
     fn begun(database: &HashDatabase) -> (LogIteration, Vec<u32>) {
         let (mut iteration, mut met) = (begin(database), Vec::new());
         while met.is_empty() {
@@ -223,7 +221,7 @@ mod tests {
         let database = open(&FaultyStorage::new());
         let numbers: Vec<u32> = (0..3000).map(|number: u32| number.wrapping_mul(0x9e37)).collect();
         for (index, number) in numbers.iter().enumerate() {
-            // Some are longer than what is read at a time.
+            // Some are larger than one read of the reader.
             put(&database, *number, &vec![1; if index % 500 == 0 { 30_000 } else { 50 }]);
         }
         let iteration = &mut begin(&database);
@@ -301,10 +299,10 @@ mod tests {
         let segments = database.engine().log.segments().in_order();
         let within = Arc::downgrade(&segments[0]);
         drop(segments);
-        // The records that are left in the first segment move.
+        // The records left in the first segment move.
         (0..3000).step_by(2).for_each(|number| put(&database, number, b""));
         database.optimize(None).unwrap();
-        // Segments that were removed are let go in the background.
+        // Removed segments are released in the background.
         database.run_maintenance().unwrap();
         assert!(within.upgrade().is_none());
         met.extend(rest(&database, &mut iteration));
@@ -328,15 +326,15 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_iterations_the_one_that_is_idle_longest_goes_on_through_the_index() {
+    fn one_iteration_too_many_sends_the_longest_idle_one_through_the_index() {
         let database = filled(&FaultyStorage::new(), 3000);
         let mut iterations: Vec<_> = (0..ITERATIONS_MAX).map(|_| begun(&database)).collect();
-        // The first one is in use again, so that the second one is idle longest.
+        // The first one is used again, so the second one is idle longest.
         let (first, met) = &mut iterations[0];
         assert!(some(&database, first, met));
         iterations.push(begun(&database));
         for (index, (mut iteration, mut met)) in iterations.into_iter().enumerate() {
-            // Records that it has shown and others, and one that is new.
+            // Visited records, others, and a new one.
             for number in (0..3000).step_by(3) {
                 put(&database, number, b"moved");
             }
@@ -344,7 +342,7 @@ mod tests {
             assert!(some(&database, &mut iteration, &mut met));
             assert_eq!(is_in_index(&iteration), index == 1);
             let shown = counts(&met);
-            // The end comes although a writer goes on.
+            // The iteration ends although a writer continues.
             while some(&database, &mut iteration, &mut met) {
                 put(&database, 2999, b"again and again");
             }
@@ -360,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_iteration_keeps_so_many_names_and_no_more() {
+    fn an_idle_iteration_is_given_up_at_the_limit_of_names() {
         const COUNT: u32 = ITERATION_NAMES_MAX as u32 + 2000;
         let options = Options::default();
         let storage = Arc::new(FaultyStorage::new());
@@ -373,7 +371,7 @@ mod tests {
             let moves = ITERATION_NAMES_MAX + usize::from(is_over);
             others[..moves].iter().for_each(|number| put(&database, *number, b""));
             assert_eq!(database.engine().scans.is_any(), !is_over);
-            // Writers go on, and records are removed.
+            // A writer changes and removes records meanwhile.
             put(&database, others[moves], b"");
             let removed = others[moves + 1];
             let remove = &mut |_: Option<crate::RecordRef<'_>>| Change::Remove;
@@ -382,7 +380,7 @@ mod tests {
             met.sort_unstable();
             put(&database, removed, b"");
             let there = (0..COUNT).filter(|number| *number != removed);
-            // None that was met has moved, so also the pass through the index shows each once.
+            // No visited record has moved, so the pass through the index also visits each once.
             assert!(met.into_iter().eq(there), "{is_over}");
         }
     }
@@ -416,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_shows_a_part_of_a_long_batch_and_the_next_one_goes_on_there() {
+    fn a_step_shows_a_part_of_a_long_batch_and_the_next_one_continues_there() {
         const COUNT: u32 = 2 * ITERATION_RECORDS_MAX as u32 + 1000;
         let storage = Arc::new(FaultyStorage::new());
         let path = Path::new("casket.tch");
@@ -452,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn records_behind_the_end_of_a_shortened_file_are_errors_until_they_are_replaced() {
+    fn records_beyond_the_end_of_a_shortened_file_are_errors_until_they_are_replaced() {
         let storage = FaultyStorage::new();
         let database = filled(&storage, 3000);
         let segments = database.engine().log.segments().in_order();
@@ -488,7 +486,7 @@ mod tests {
         }
     }
 
-    /// A read of the index's order brings a page of the file for each key.
+    /// Scanning in the order of the index reads a page of the file per key.
     #[test]
     fn the_log_is_read_once_and_in_its_order_if_it_is_not_in_memory() {
         const RECORDS: u32 = 3000;

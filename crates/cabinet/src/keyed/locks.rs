@@ -1,4 +1,4 @@
-//! The locks of shards, for threads that may wait and for those that must not.
+//! Locks of the shards, for threads that may wait and for threads that must not.
 
 use super::shard::Locked;
 use super::{Index, IndexKey, KeyedEngine, ShardIndex as _};
@@ -6,28 +6,28 @@ use crate::{Result, Wait};
 use parking_lot::RwLockReadGuard;
 
 impl<I: Index> KeyedEngine<I> {
-    /// The table of a shard, locked for reading.
+    /// Locks the table of a shard for reading.
     #[inline]
     pub(crate) fn table(&self, shard: usize) -> RwLockReadGuard<'_, I::ShardIndex> {
         self.shards[shard].read()
     }
 
-    /// The same, unless it is being written to.
+    /// Locks the table of a shard for reading, unless a writer holds it.
     #[inline]
     pub(crate) fn table_at_once(&self, shard: usize) -> Option<RwLockReadGuard<'_, I::ShardIndex>> {
         self.shards[shard].try_read()
     }
 
-    /// Fetches what a search for an entry begins with into the processor's cache, unless its table
-    /// is being written to.
+    /// Fetches the start of a search for an entry into the processor's cache, unless a writer holds
+    /// its table.
     pub(super) fn prefetch_entry(&self, index_key: IndexKey<I>) {
         if let Some(table) = self.table_at_once(index_key.shard) {
             table.prefetch(index_key.tag);
         }
     }
 
-    /// As `table`. Fails with [`crate::Error::WouldBlock`] where another thread holds it for long,
-    /// and that must not be waited for.
+    /// Like `table`. Fails with [`crate::Error::WouldBlock`] if another thread holds the lock for
+    /// long and `wait` forbids waiting.
     #[inline]
     pub(crate) fn table_for(
         &self,
@@ -37,13 +37,13 @@ impl<I: Index> KeyedEngine<I> {
         self.shards[shard].read_for(wait)
     }
 
-    /// The same for writing.
+    /// Like `table_for`, for writing.
     #[inline]
     pub(super) fn table_mut(&self, shard: usize, wait: Wait) -> Result<Locked<'_, I::ShardIndex>> {
         self.shards[shard].write_for(wait)
     }
 
-    /// Holds a shard as a change does.
+    /// Locks a shard as a change does.
     #[cfg(test)]
     pub(crate) fn hold(&self, shard: usize) -> impl Drop {
         self.shards[shard].write()

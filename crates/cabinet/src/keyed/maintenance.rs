@@ -1,4 +1,4 @@
-//! Maintenance, which keeps a database small: compaction, sweeping, checkpoints, clearing.
+//! Maintenance that keeps a database small: compaction, sweeping, checkpoints and clearing.
 
 use super::alive::Alive;
 use super::run::{self, Run, RunFile};
@@ -11,34 +11,34 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Part of the memory of the index that changes since the last merge may take, if the index is in
-/// runs. While runs are written, as much may come.
+/// Fraction of the index's memory that changes since the last merge may use, if the index is in
+/// runs. As much may be added while runs are written.
 const CHANGES_SHARE: u64 = 2;
 
-/// Memory that the index takes beyond what it may before writers wait: this part of it, but at
-/// least so many bytes.
+/// Memory above the index's budget at which writers start to wait: this fraction of the budget, but
+/// at least this many bytes.
 const OVER_SHARE: u64 = 4;
 const OVER_BYTES_MIN: u64 = 1 << 20;
 
-/// Memory that the index takes at most if the disk has no room for runs, as a multiple of what it
-/// may take otherwise; but at least so many bytes more.
+/// Most memory of the index if the disk has no space for runs: this multiple of its budget, but at
+/// least this many bytes more.
 const LIMIT_TIMES: u64 = 2;
 const LIMIT_BYTES_MIN: u64 = 1 << 20;
 
-/// The same while compaction moves records, as a multiple of that: the space that it makes may be
-/// what a merge needs.
+/// Further multiple while compaction moves records, because a merge may need the space that
+/// compaction frees.
 const MOVES_TIMES: u64 = 2;
 
-/// Shards that are merged between two looks at the memory of changes.
+/// Shards that are merged between two checks of the memory of changes.
 const LOOK_SHARDS: usize = 64;
 
-/// Most bytes of memory that an index takes which may take `bytes_max`, and for whose runs the disk
-/// has no room.
+/// Returns the most bytes of memory that an index with a budget of `bytes_max` may use if the disk
+/// has no space for its runs.
 pub(super) fn index_bytes_limit(bytes_max: u64) -> u64 {
     bytes_max.saturating_mul(LIMIT_TIMES).max(bytes_max.saturating_add(LIMIT_BYTES_MIN))
 }
 
-/// A shard whose table has gone over to another run.
+/// A shard whose table has switched to another run.
 struct Merged {
     shard: usize,
     old: Option<Arc<Run>>,
@@ -68,7 +68,7 @@ impl<I: Index> Relocate for KeyedEngine<I> {
         }
     }
 
-    /// It stays in the log, where an expired record holds down the older ones of its key as a
+    /// The record stays in the log. An expired record there masks older records of its key, as a
     /// tombstone would.
     fn forget(&self, segment: &Segment, location: Location, record: &Record<'_>) -> Result<bool> {
         let Some(index_key) = self.index.index_key(record.key) else { return Ok(false) };
@@ -100,7 +100,7 @@ impl<I: Index> Relocate for KeyedEngine<I> {
             let mut table = shard.write();
             let (packed, before) = (table.packed(), table.len());
             table.clear();
-            // They are a table's own.
+            // The words come from this kind of table, so this cannot fail.
             let _ = table.unpack(number, packed, &|location| location.slot() != segment.slot);
             forgotten += before.saturating_sub(table.len()) as u64;
         }
@@ -111,7 +111,7 @@ impl<I: Index> Relocate for KeyedEngine<I> {
         let words: usize = self.shards.iter().map(|shard| shard.read().packed_words()).sum();
         let directory =
             if I::ShardIndex::HAS_RUNS { run::directory_words(words, I::SHARDS) } else { 0 };
-        // And a header for each shard.
+        // Each shard has a header.
         (words + I::SHARDS + directory) as u64 * 8
     }
 
@@ -124,7 +124,7 @@ impl<I: Index> Relocate for KeyedEngine<I> {
 }
 
 impl<I: Index> KeyedEngine<I> {
-    /// Whether a record is the present one of its key.
+    /// Returns whether a record is the current one of its key.
     fn is_indexed(
         &self,
         segment: &Segment,
@@ -137,21 +137,21 @@ impl<I: Index> KeyedEngine<I> {
         Ok(self.slot_of(&table, index_key, location, alive.as_deref())?.is_some())
     }
 
-    /// Which records of a segment the runs have, if the index is in runs. The caller holds no lock
-    /// of a shard.
+    /// Returns which records of a segment the runs have, if the index is in runs. The caller holds
+    /// no lock of a shard.
     fn alive_for(&self, segment: &Segment) -> Result<Option<Arc<Alive>>> {
         if !self.is_over_runs() {
             return Ok(None);
         }
         let known = self.alive.lock().clone();
-        // If the background is being stopped, the runs themselves are asked.
+        // If the background is stopping, the runs themselves are read.
         let alive = self.alive_in(segment, known, &mut self.log.pacer())?;
         self.alive.lock().clone_from(&alive);
         Ok(alive)
     }
 
-    /// As `forget_segment`, of one shard whose table is over a run. The caller holds `maintenance`,
-    /// so that no other run takes its place.
+    /// Like `forget_segment`, for a shard whose table is over a run. The caller holds
+    /// `maintenance`, so the run is not replaced.
     fn forget_in_run(&self, segment: &Segment, shard: usize) -> Result<u64> {
         let is_in = |location: Location| location.slot() == segment.slot;
         let Some(run) = self.table(shard).run().cloned() else { return Ok(0) };
@@ -175,7 +175,7 @@ impl<I: Index> KeyedEngine<I> {
         Ok(forgotten)
     }
 
-    /// As `find`, but fails where a damaged record may be the key's.
+    /// Like `find`, but fails if a damaged record may be the key's.
     fn find_whole(
         &self,
         table: &I::ShardIndex,
@@ -200,7 +200,7 @@ impl<I: Index> KeyedEngine<I> {
         let alive = self.alive_for(segment)?;
         let mut table = self.shards[index_key.shard].write();
         let slot = self.slot_of(&table, index_key, location, alive.as_deref())?;
-        // Until another has removed it, it is moved like any other.
+        // Until it is removed by another component, an expired record is moved like any other.
         let is_left = slot.is_some() && self.clock.expired_keys().is_some();
         if !is_left && record.meta.is_expired(self.now_ms(record.meta)) {
             if let Some(slot) = slot {
@@ -209,7 +209,7 @@ impl<I: Index> KeyedEngine<I> {
                 self.expired.count_removed();
                 self.note_forgotten(index_key.shard, &self.log.segments(), location);
             }
-            // Until now it has held down the older records of its key itself.
+            // Until now the record itself has masked older records of its key.
             let segments = self.log.segments();
             if oldest <= segment.number
                 && self.find_whole(&table, &segments, index_key, record.key)?.is_none()
@@ -222,7 +222,7 @@ impl<I: Index> KeyedEngine<I> {
             return Ok(());
         }
         let Some(slot) = slot else { return Ok(()) };
-        // Eviction makes space whatever it costs.
+        // Eviction must make space, whatever memory it uses.
         if table.run().is_some() && oldest != u64::MAX {
             self.check_index_memory_to_move()?;
         }
@@ -236,7 +236,7 @@ impl<I: Index> KeyedEngine<I> {
         }
         table.replace(slot, moved, record.total);
         self.note_moved(&segments, record.key, location, moved);
-        // Compaction does not come by in turn: what was read keeps its mark.
+        // Compaction does not follow log order, so a record that was read keeps its mark.
         if oldest < segment.number && segment.access_bits.is_marked(location.offset()) {
             self.note_access(&segments, moved);
         }
@@ -253,14 +253,14 @@ impl<I: Index> KeyedEngine<I> {
         bytes: &[u8],
         oldest: u64,
     ) -> Result<()> {
-        // Whatever it says, it holds down nothing that was written after it.
+        // Whatever its birth segment, a tombstone masks nothing that was written after it.
         let birth = record.birth_segment().unwrap_or(u64::MAX).min(segment.number);
         if oldest > birth {
             return Ok(());
         }
         let table = self.shards[index_key.shard].write();
-        // A newer record of the key holds the older ones down. To move the tombstone behind it
-        // would remove it.
+        // A newer record of the key masks the older ones. Moving the tombstone after it would
+        // remove the newer record.
         let segments = self.log.segments();
         if self.find_whole(&table, &segments, index_key, record.key)?.is_none() {
             let moved = self.log.append_copy(bytes)?;
@@ -273,7 +273,7 @@ impl<I: Index> KeyedEngine<I> {
         Ok(())
     }
 
-    /// Compacts until next to nothing dead is left, and gives back the index's spare slots.
+    /// Compacts until hardly any dead bytes are left, and frees the index's spare slots.
     fn compact_all(&self) -> Result<()> {
         self.log.seal()?;
         let before = self.log.active_number();
@@ -296,7 +296,7 @@ impl<I: Index> KeyedEngine<I> {
         Ok(())
     }
 
-    /// As [`crate::Maintenance::optimize`].
+    /// Implements [`crate::Maintenance::optimize`].
     pub(crate) fn optimize(&self, options: Option<&Options>) -> Result<()> {
         match options {
             Some(options) if options.capacity_bytes != 0 => {
@@ -315,7 +315,7 @@ impl<I: Index> KeyedEngine<I> {
     /// Removes all records.
     pub(crate) fn clear(&self) -> Result<()> {
         let first = {
-            // A merge that goes on would take what is removed for entries of its run.
+            // A merge in progress would take removed entries for entries of its run.
             let _maintenance = self.log.maintenance().pause();
             let mut tables: Vec<_> = self.shards.iter().map(|shard| shard.write()).collect();
             self.log.segments().iter().for_each(|segment| segment.all_live.lose());
@@ -334,7 +334,7 @@ impl<I: Index> KeyedEngine<I> {
         self.write_index_held()
     }
 
-    /// As `write_index`. The caller holds `maintenance`.
+    /// Like `write_index`. The caller holds `maintenance`.
     fn write_index_held(&self) -> Result<()> {
         let is_needed = self.needs_checkpoint.swap(false, Ordering::Relaxed);
         let was_over_runs = self.is_over_runs();
@@ -345,7 +345,7 @@ impl<I: Index> KeyedEngine<I> {
             self.log.write_checkpoint_held(|block| self.write_shards(block, &mut merged))
         });
         self.cannot_merge.store(written.is_err(), Ordering::Relaxed);
-        // To look whether there is space costs nothing.
+        // A check for space costs nothing, so its failure delays nothing.
         if !is_cheap {
             self.merge_backoff.lock().note(written.is_err(), Instant::now());
         }
@@ -358,8 +358,8 @@ impl<I: Index> KeyedEngine<I> {
         written
     }
 
-    /// Fails if the disk has no room for runs that are to be written, or if those that they are
-    /// made from are damaged: a merge would read and write much of the index before it met that.
+    /// Fails if the disk has no space for the runs to write, or if the current runs are damaged. A
+    /// merge would read and write much of the index before it noticed.
     fn check_disk_space(&self) -> Result<()> {
         if !self.is_over_runs() && !self.wants_merge() {
             return Ok(());
@@ -381,7 +381,7 @@ impl<I: Index> KeyedEngine<I> {
         Err(Error::NoSpace { path: self.log.directory().join(checkpoint::NAME) })
     }
 
-    /// Fails if the index takes twice the memory that it may, and cannot be merged.
+    /// Fails if the index exceeds its memory limit and cannot be merged.
     #[inline]
     pub(super) fn check_index_memory(&self) -> Result<()> {
         if self.cannot_merge.load(Ordering::Relaxed)
@@ -392,8 +392,8 @@ impl<I: Index> KeyedEngine<I> {
         Ok(())
     }
 
-    /// As `check_index_memory`, for compaction: what it moves changes the index in memory, and it
-    /// makes space, so that it may take more.
+    /// Like `check_index_memory`, for compaction. The limit is higher, because moving records
+    /// changes the index in memory, and frees space.
     fn check_index_memory_to_move(&self) -> Result<()> {
         let most = index_bytes_limit(self.index_bytes_max).saturating_mul(MOVES_TIMES);
         if self.cannot_merge.load(Ordering::Relaxed) && self.growth.bytes() > most {
@@ -402,7 +402,7 @@ impl<I: Index> KeyedEngine<I> {
         Ok(())
     }
 
-    /// Whether a merge has failed lately, and is to be tried later.
+    /// Returns whether a merge has failed recently and must wait before it is tried again.
     fn delays_merge(&self) -> bool {
         self.merge_backoff.lock().is_waiting(Instant::now())
     }
@@ -416,13 +416,13 @@ impl<I: Index> KeyedEngine<I> {
     }
 
     fn damaged_index(&self) -> Error {
-        let what = "pages of the index are damaged, and are being made again from the log";
+        let what = "pages of the index are damaged and are being rebuilt from the log";
         let file = self.log.directory().join(checkpoint::NAME);
         Error::Corrupted { file, offset: 0, what: what.into() }
     }
 
-    /// Has tables go back to the runs that they were over before a merge that has failed, so that
-    /// what was written of its file is given back. Returns whether all are.
+    /// Switches tables back to the runs that they had before a failed merge, so that the space of
+    /// its file is freed. Returns whether all were switched.
     fn undo_merge(&self, merged: Vec<Merged>) -> bool {
         let mut is_undone = true;
         for Merged { shard, old, new } in merged {
@@ -430,7 +430,7 @@ impl<I: Index> KeyedEngine<I> {
             let (in_old, in_new) = match (in_old, new.read_all()) {
                 (Ok(in_old), Ok(in_new)) => (in_old, in_new),
                 (Err(error), _) | (_, Err(error)) => {
-                    tracing::error!("a part of the index stays in a file without a name: {error}");
+                    tracing::error!("a part of the index stays in an unnamed file: {error}");
                     is_undone = false;
                     continue;
                 }
@@ -444,8 +444,8 @@ impl<I: Index> KeyedEngine<I> {
         is_undone
     }
 
-    /// Writes the blocks of a checkpoint. If the index is larger than the memory that it may use,
-    /// the tables go over to the new file, one after the other, which `merged` gets to know.
+    /// Writes the blocks of a checkpoint. If the index exceeds its memory budget, the tables switch
+    /// to the new file one by one, and `merged` lists them.
     fn write_shards(
         &self,
         block: &mut dyn FnMut(&[u64]) -> Result<Block>,
@@ -487,22 +487,22 @@ impl<I: Index> KeyedEngine<I> {
         Ok(())
     }
 
-    /// Has writers wait a little while the index takes much more memory than it may: merging does
-    /// not keep up with them.
+    /// Makes writers pause while the index far exceeds its memory budget, because merging cannot
+    /// keep up.
     #[cold]
     pub(super) fn note_index_pressure(&self) {
         self.log.space().note_index_pressure(self.is_index_high());
     }
 
-    /// Whether the index takes much more memory than it may.
+    /// Returns whether the index far exceeds its memory budget.
     #[inline]
     pub(super) fn is_index_high(&self) -> bool {
         let over = (self.index_bytes_max / OVER_SHARE).max(OVER_BYTES_MIN);
         self.growth.bytes() > self.index_bytes_max.saturating_add(over)
     }
 
-    /// Merges, unless that has failed the last time: maintenance tries it again. Returns whether it
-    /// was done. The caller holds no lock.
+    /// Merges, unless the last merge failed: maintenance retries it. Returns whether it merged. The
+    /// caller holds no lock.
     fn merges_at_once(&self) -> bool {
         if self.cannot_merge.load(Ordering::Relaxed) {
             return false;
@@ -514,18 +514,18 @@ impl<I: Index> KeyedEngine<I> {
         written.is_ok()
     }
 
-    /// Whether tables have runs.
+    /// Returns whether tables have runs.
     pub(crate) fn is_over_runs(&self) -> bool {
         self.over_runs.load(Ordering::Relaxed)
     }
 
-    /// Bytes of memory that the tables take, except those held for a large change.
+    /// Returns the bytes of memory of the tables, except those locked for a large change.
     pub(super) fn index_bytes(&self) -> u64 {
         let tables = (0..I::SHARDS).filter_map(|shard| self.table_for(shard, Wait::Never).ok());
         tables.map(|table| table.memory_bytes() as u64).sum()
     }
 
-    /// Whether what is in memory of the index has to go into runs.
+    /// Returns whether the entries in memory must move to runs.
     pub(super) fn wants_merge(&self) -> bool {
         if !I::ShardIndex::HAS_RUNS {
             return false;
@@ -535,16 +535,16 @@ impl<I: Index> KeyedEngine<I> {
         self.growth.bytes() > self.index_bytes_max / share
     }
 
-    /// Writes a checkpoint if there is none of everything, so that the next opening is quick. The
+    /// Writes a checkpoint if the last one is not complete, so that the next opening is quick. The
     /// records are readable without it.
     pub(crate) fn close(&self) -> Result<()> {
         self.log.commit().check()?;
-        // On a full disk the checkpoint may need the space that was allocated ahead.
+        // On a full disk the checkpoint may need the preallocated space.
         self.log.trim()?;
         let is_needed = self.needs_checkpoint.load(Ordering::Relaxed);
         if is_needed || !self.log.is_checkpointed() {
             match self.write_index() {
-                // It is made from the log at the next opening.
+                // The next opening rebuilds the index from the log.
                 Err(error @ Error::Corrupted { .. }) => tracing::error!("no checkpoint: {error}"),
                 Err(error @ Error::NoSpace { .. }) => tracing::warn!("no checkpoint: {error}"),
                 result => result?,
@@ -562,14 +562,14 @@ impl<I: Index> Maintained for KeyedEngine<I> {
         &self.log
     }
 
-    /// Goes through the segments in which something has expired since they were last gone
-    /// through, and takes it out of the index.
+    /// Reads the segments in which records have expired since they were last swept, and removes
+    /// these records from the index.
     fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<()> {
         let now_ms = self.clock.now_ms();
         for segment in self.log.segments().in_order() {
             if segment.next_expiry_ms.load(Ordering::Relaxed) <= now_ms {
                 self.log.sweep_segment(&segment, now_ms, &|location, record| {
-                    // Entries taken out of runs take memory until they are merged.
+                    // Entries removed from runs use memory until they are merged.
                     if self.is_over_runs() && self.is_index_high() && !self.merges_at_once() {
                         return true;
                     }
@@ -580,7 +580,7 @@ impl<I: Index> Maintained for KeyedEngine<I> {
                     } else {
                         self.forget(&segment, location, record).map(|_| true)
                     };
-                    // If the index cannot be read, the record is looked at again later.
+                    // If the index cannot be read, the record is checked again later.
                     !done.unwrap_or(false)
                 })?;
                 if !go_on() {
@@ -596,7 +596,7 @@ impl<I: Index> Maintained for KeyedEngine<I> {
     }
 
     fn mend(&self, go_on: &dyn Fn() -> bool) -> Result<()> {
-        self.mend_runs(go_on)
+        self.repair_runs(go_on)
     }
 
     fn wants_checkpoint(&self) -> bool {
@@ -604,7 +604,7 @@ impl<I: Index> Maintained for KeyedEngine<I> {
     }
 }
 
-/// One round of what the background does.
+/// Does one round of the background's work.
 #[cfg(feature = "testing")]
 pub(super) fn run_maintenance<I: Index>(engine: &Arc<KeyedEngine<I>>) -> Result<()> {
     debug_assert_eq!(engine.shards.len(), I::SHARDS);
@@ -621,7 +621,7 @@ pub(super) fn run_maintenance<I: Index>(engine: &Arc<KeyedEngine<I>>) -> Result<
     }
     if engine.wants_checkpoint() {
         match engine.write_index() {
-            // Space may come, and changes stay in memory until then.
+            // Space may be freed later, and changes stay in memory until then.
             Ok(()) | Err(Error::NoSpace { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -644,7 +644,7 @@ mod tests {
         HashDatabase::open_on(Arc::new(storage.clone()), path, &options, false).unwrap()
     }
 
-    /// A database that was closed.
+    /// Returns the storage of a database that was closed.
     fn filled(records: u32) -> FaultyStorage {
         let storage = FaultyStorage::new();
         let database = open(&storage, u64::MAX);
@@ -667,11 +667,11 @@ mod tests {
         let is_delayed = || engine.merge_backoff.lock().is_waiting(before);
         faults.space_bytes.store(10_000, Ordering::Relaxed);
         assert!(matches!(engine.write_index(), Err(Error::NoSpace { .. })));
-        assert!(!is_delayed(), "there was nothing to it");
+        assert!(!is_delayed(), "nothing was tried");
         faults.hide_shortage.store(true, Ordering::Relaxed);
         assert!(matches!(engine.write_index(), Err(Error::NoSpace { .. })));
         assert!(is_delayed());
-        // A minute is longer than the rest of the test.
+        // The delay of one minute is longer than the rest of the test.
         (0..20).for_each(|_| engine.merge_backoff.lock().note(true, Instant::now()));
         faults.space_bytes.store(u64::MAX, Ordering::Relaxed);
         let written = || {
@@ -682,7 +682,7 @@ mod tests {
         Maintained::checkpoint(engine).unwrap();
         engine.relieve().unwrap();
         assert_eq!(written(), "0");
-        // It is written if asked for.
+        // An explicit request writes it.
         engine.write_index().unwrap();
         assert_eq!(written(), "1");
         assert!(!is_delayed());
@@ -706,7 +706,7 @@ mod tests {
         let bytes = engine.growth.bytes();
         let most = index_bytes_limit(0) * MOVES_TIMES;
         assert!((most..most + (64 << 10)).contains(&bytes), "{bytes}");
-        // When it can be merged, it goes on.
+        // Once it can be merged, writes continue.
         engine.write_index().unwrap();
         database.run_maintenance().unwrap();
         assert_eq!(database.len(), u64::from(RECORDS));

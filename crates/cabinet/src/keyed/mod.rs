@@ -1,17 +1,18 @@
-//! Common parts of the engines that keep an index in memory over a log on disk.
+//! Keyed engine: the common parts of engines that keep an index in memory over a log on disk.
 //!
-//! An [`Index`] says to which shard a key belongs and under which tag its shard's [`ShardIndex`]
-//! has the location of its record. Everything else is here: reads, changes, batches, recovery,
-//! compaction, sweeping, checkpoints. Writers of different shards meet only at the tail of the log.
+//! An [`Index`] maps a key to its shard and to the tag under which the shard's [`ShardIndex`] has
+//! the location of its record. This module does the rest: reads, changes, batches, recovery,
+//! compaction, sweeping and checkpoints. Writers of different shards meet only at the tail of the
+//! log.
 //!
 //! # Locks
 //!
-//! Each shard has one. A change of a key appends to the log under the lock of the key's shard:
-//! so the order of the log is the order of changes of each key, and replaying it gives the same
-//! index. Readers hold it only while they look the location up; what a location points to does
-//! not change, and stays readable for as long as the reader holds the set of segments that it
-//! loaded under the lock, or that was the set of that moment, see [`group`]. Which locks an event
-//! loop waits for is in [`crate::locks`].
+//! Each shard has one lock. A change of a key appends to the log under the lock of the key's shard.
+//! The log therefore has the changes of each key in order, and replaying it gives the same index.
+//! Readers hold the lock only while they look up the location. The record at a location never
+//! changes. It stays readable while the reader holds the set of segments that it loaded under the
+//! lock, or that was current then, see [`group`]. [`crate::locks`] lists the locks that an event
+//! loop waits for.
 
 mod alive;
 mod backoff;
@@ -24,8 +25,8 @@ mod handle;
 mod iteration;
 mod locks;
 mod maintenance;
-mod mend;
 mod recover;
+mod repair;
 mod run;
 #[cfg(test)]
 mod scaling;
@@ -56,31 +57,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a writer waits, once in so many writes, when compaction cannot keep up.
+/// How long a writer pauses, once per [`BEHIND_WRITES`] writes, while compaction cannot keep up.
 const BEHIND_PAUSE: Duration = Duration::from_millis(6);
 const BEHIND_WRITES: u32 = 64;
 
-/// How often a part of a run is read without the lock of its shard, and may be out of memory again
-/// by the time that the lock is taken. After that it is read under the lock.
+/// Most attempts to read a part of a run without the lock of its shard. Memory may lose the part
+/// again before the lock is taken. After that it is read under the lock.
 const RUN_READS_MAX: usize = 3;
 
-/// Names the shard and the entry of each key.
+/// Maps keys to shards and index entries.
 pub(crate) trait Index: Send + Sync + Sized + 'static {
     /// Entries of the keys of one shard.
     type ShardIndex: ShardIndex;
 
-    /// How many shards there are.
+    /// Number of shards.
     const SHARDS: usize;
 
-    /// A table without entries.
+    /// Returns a table without entries.
     fn new_shard_index(&self) -> Self::ShardIndex;
 
-    /// A number that stands for a key: no two keys of a database have the same, but for a chance in
-    /// 2^64. `None` if a record of an engine of this kind cannot have this key: then it is damaged,
-    /// and as good as not there.
+    /// Returns a number that stands for a key. Two keys of a database share one with a probability
+    /// of 2^-64. Returns `None` if no record of this kind of engine can have the key: the record is
+    /// then damaged, and is ignored.
     fn name(&self, key: &[u8]) -> Option<u64>;
 
-    /// Returns the index key of the key with a name.
+    /// Returns the index key of the key with this name.
     fn index_key_of_name(&self, name: u64) -> IndexKey<Self>;
 
     /// Returns the index key of a key; `None` if the key has no name.
@@ -90,7 +91,7 @@ pub(crate) trait Index: Send + Sync + Sized + 'static {
     }
 }
 
-/// Tag that tells an entry from the others of its shard.
+/// Tag that distinguishes an entry from the others of its shard.
 pub(crate) type Tag<I> = <<I as Index>::ShardIndex as ShardIndex>::Tag;
 
 /// Key of an entry in the index: its shard and tag.
@@ -114,49 +115,48 @@ pub(crate) struct KeyedEngine<I: Index> {
     shards: Box<[Shard<I::ShardIndex>]>,
     compression: Compression,
     pub(crate) clock: Clock,
-    /// Whether a record was stored that expires, as far as the log goes back.
+    /// Whether a record that expires was stored, as far back as the log reaches.
     has_expiries: AtomicBool,
     expired: ExpiryStats,
     /// Writes made while compaction could not keep up.
     paused: AtomicU32,
     scans: Arc<Scans>,
-    /// Most bytes of memory that the tables may take.
+    /// Most bytes of memory that the tables may use.
     index_bytes_max: u64,
     growth: Arc<Growth>,
-    /// Whether tables have runs, because all entries would take more memory than that.
+    /// Whether tables have runs, because all entries would exceed `index_bytes_max`.
     over_runs: AtomicBool,
-    /// Entries that point into the segment of the last question, if tables have runs.
+    /// Entries that point into the segment of the latest lookup, if tables have runs.
     alive: Mutex<Option<Arc<Alive>>>,
-    /// The checkpoint is to be written again although nothing was appended since.
+    /// Whether the checkpoint must be rewritten although nothing was appended since.
     needs_checkpoint: AtomicBool,
-    /// Whether the index could not be merged the last time.
+    /// Whether the last merge of the index failed.
     cannot_merge: AtomicBool,
-    /// When a merge that has failed is tried again by the background.
+    /// Delays the background's next attempt after a failed merge.
     merge_backoff: Mutex<Backoff>,
-    /// Damaged parts of runs that were made again.
-    mended_pieces: AtomicU64,
-    /// Records of such parts that are lost, because the log is damaged, too.
+    /// Damaged parts of runs that were repaired.
+    repaired_pieces: AtomicU64,
+    /// Records of such parts that are lost, because the log is damaged too.
     lost_records: AtomicU64,
-    /// When damaged parts of runs are looked at again, if they could not be made again.
-    mend_after: Mutex<Option<Instant>>,
+    /// Time before which parts of runs that could not be repaired are not tried again.
+    repair_after: Mutex<Option<Instant>>,
 }
 
-/// Entry that the index has under a key.
+/// Entry of a key in the index.
 struct Found<S> {
     slot: S,
     location: Location,
-    /// Bytes of the record in the log; 0 where that cannot be told.
+    /// Bytes of the record in the log; 0 if unknown.
     total: usize,
-    /// It is damaged, so that it cannot be told whether it is of this key: then it is taken for it,
-    /// see [`damaged`].
+    /// Whether the record is damaged, so that its key is unknown. It is then treated as the record
+    /// of the key, see [`damaged`].
     is_doubtful: bool,
 }
 
-/// The slot type of an index's tables.
+/// Slot type of an index's tables.
 type Slot<I> = <<I as Index>::ShardIndex as ShardIndex>::Slot;
 
-/// Entries of one shard of which one step of a scan is to show the records, and the segments these
-/// lie in.
+/// Entries of one shard whose records one step of a scan visits, and the segments of the records.
 pub(crate) struct Stretch<I: Index> {
     pub(crate) shard: usize,
     pub(crate) entries: Vec<(Tag<I>, Location)>,
@@ -175,7 +175,7 @@ impl<I: Index> KeyedEngine<I> {
         with_record(segments, self.log.database_id().salt, location, wait, check, visit)
     }
 
-    /// Returns the length of the record at a location, if it is the one of a key.
+    /// Returns the length of the record at a location, if it is the record of `key`.
     #[inline]
     fn total_of(
         &self,
@@ -189,8 +189,8 @@ impl<I: Index> KeyedEngine<I> {
         })
     }
 
-    /// Looks a key up in its shard's table. If no record is the key's, one that is damaged may be:
-    /// then that one is found.
+    /// Looks a key up in its shard's table. If no record is the key's but a damaged one may be,
+    /// returns the damaged one.
     #[inline]
     fn find(
         &self,
@@ -211,7 +211,7 @@ impl<I: Index> KeyedEngine<I> {
             }
             match self.total_of(segments, location, key, wait) {
                 Ok(Some(total)) => return Ok(Some(Found { slot, location, total, is_doubtful })),
-                // It is hardly ever another key's.
+                // It rarely is another key's.
                 Ok(None) | Err(Error::Corrupted { .. }) => {
                     return self.find_among_many(table, segments, index_key, key, wait);
                 }
@@ -228,20 +228,20 @@ impl<I: Index> KeyedEngine<I> {
         let forgot = || Lsn::from_bits(self.shards[shard].forgot.load(Ordering::Relaxed));
         match found {
             Some(found) if !found.is_doubtful => segments.lsn(found.location),
-            // The record may be another key's, and this one may have been removed later.
+            // The record may be another key's, and this key's may have been removed later.
             Some(found) => segments.lsn(found.location).max(forgot()),
             None => forgot(),
         }
     }
 
-    /// Notes that a shard's table has forgotten a key, on account of a record.
+    /// Notes that a shard's table has forgotten a key because of the record at a location.
     fn note_forgotten(&self, shard: usize, segments: &Segments, location: Location) {
         let lsn = segments.lsn(location).bits();
         self.shards[shard].forgot.fetch_max(lsn, Ordering::Relaxed);
     }
 
-    /// Notes that the record of a key is at another location from now on. The caller holds the
-    /// shard's lock, and has the segments of both.
+    /// Notes that the record of a key has moved. The caller holds the shard's lock, and the
+    /// segments of both locations.
     #[inline]
     fn note_moved(&self, segments: &Segments, key: &[u8], from: Location, to: Location) {
         if self.scans.is_any()
@@ -289,7 +289,7 @@ impl<I: Index> KeyedEngine<I> {
         Ok(appended.sequence)
     }
 
-    /// Appends a tombstone and takes the entry out. The caller holds the shard's lock.
+    /// Appends a tombstone and removes the entry. The caller holds the shard's lock.
     fn delete(
         &self,
         table: &mut I::ShardIndex,
@@ -307,8 +307,9 @@ impl<I: Index> KeyedEngine<I> {
         Ok(())
     }
 
-    /// Runs `attempt`, which must not read the disk, under a lock. If it would have to, and
-    /// may, the record is first read without the lock, so that others do not wait for it.
+    /// Runs `attempt`, which must not read the disk, under a lock. If it needs the disk and the
+    /// caller may wait, the record is first read without the lock, so that other threads do not
+    /// wait.
     fn without_reading_locked<T>(
         &self,
         index_key: IndexKey<I>,
@@ -320,7 +321,7 @@ impl<I: Index> KeyedEngine<I> {
             match attempt(Wait::Never) {
                 Err(Error::WouldBlock) if wait == Wait::Block => {
                     match self.read(index_key, key, Wait::Block, &mut |_| ()) {
-                        // The consequence of damage depends on what is attempted.
+                        // `attempt` decides what damage means.
                         Ok(_) | Err(Error::Corrupted { .. }) => {}
                         Err(error) => return Err(error),
                     }
@@ -346,12 +347,12 @@ impl<I: Index> KeyedEngine<I> {
         let tag = index_key.tag;
         let mut matches = table.matches(tag).map(|found| found.location);
         let first = matches.next();
-        // There are hardly ever more, and a vector without elements allocates nothing.
+        // There rarely are more, and an empty vector allocates nothing.
         let more = matches.collect::<Vec<_>>();
         Ok((self.log.segments(), first.into_iter().chain(more)))
     }
 
-    /// As `locations`, of a table over a run. Others do not wait for what is read from the disk.
+    /// Like `locations`, for a table over a run. Reads the disk without the shard's lock.
     #[cold]
     fn locations_over_run(
         &self,
@@ -380,7 +381,7 @@ impl<I: Index> KeyedEngine<I> {
         found(&table, Wait::Block)
     }
 
-    /// The slot of an entry, if it is there. `alive` may know which entries the run has.
+    /// Returns the slot of an entry, if it exists. `alive` may know which entries the run has.
     fn slot_of(
         &self,
         table: &I::ShardIndex,
@@ -404,7 +405,8 @@ impl<I: Index> KeyedEngine<I> {
         Ok(matches.into_iter().find(|found| found.location == location).map(|found| found.slot))
     }
 
-    /// Shows all entries of a shard under its lock. The disk is read before the lock is taken.
+    /// Calls `act` with all entries of a shard under its lock. Reads the disk before taking the
+    /// lock.
     fn with_entries<T>(
         &self,
         shard: usize,
@@ -422,7 +424,7 @@ impl<I: Index> KeyedEngine<I> {
         }
     }
 
-    /// As [`crate::Engine::read`].
+    /// Implements [`crate::Engine::read`].
     #[inline]
     pub(crate) fn read(
         &self,
@@ -434,7 +436,7 @@ impl<I: Index> KeyedEngine<I> {
         let (segments, locations) = self.locations(index_key, wait)?;
         let mut damage = None;
         for location in locations {
-            // It is hardly ever another key's.
+            // It rarely is another key's.
             self.note_access(&segments, location);
             let found = self.with(&segments, location, wait, Check::Whole, |record| {
                 if record.key != key {
@@ -461,7 +463,7 @@ impl<I: Index> KeyedEngine<I> {
         damage.map_or(Ok(false), |error| Err(*error))
     }
 
-    /// As [`crate::Engine::large_value`].
+    /// Implements [`crate::Engine::large_value`].
     pub(crate) fn large_value(
         &self,
         index_key: IndexKey<I>,
@@ -485,7 +487,7 @@ impl<I: Index> KeyedEngine<I> {
             });
             match found {
                 Ok(Some(value)) => return Ok(value),
-                // The caller's `read` tells.
+                // The caller's `read` reports damage.
                 Ok(None) | Err(Error::Corrupted { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -493,7 +495,7 @@ impl<I: Index> KeyedEngine<I> {
         Ok(None)
     }
 
-    /// As [`crate::Engine::put`].
+    /// Implements [`crate::Engine::put`].
     pub(crate) fn put(
         &self,
         index_key: IndexKey<I>,
@@ -518,7 +520,7 @@ impl<I: Index> KeyedEngine<I> {
         })
     }
 
-    /// As [`crate::Maintenance::remove_expired`].
+    /// Implements [`crate::Maintenance::remove_expired`].
     pub(crate) fn remove_expired(
         &self,
         index_key: IndexKey<I>,
@@ -537,7 +539,7 @@ impl<I: Index> KeyedEngine<I> {
                 record.meta.is_expired(self.now_ms(record.meta))
             });
             let is_expired = match is_expired {
-                // That is for those to say who want the record, and a put makes an end of it.
+                // A read reports the damage, and a put replaces the record.
                 Err(Error::Corrupted { .. }) => return Ok(false),
                 is_expired => is_expired?,
             };
@@ -550,7 +552,7 @@ impl<I: Index> KeyedEngine<I> {
         self.with_space(wait, || self.without_reading_locked(index_key, key, wait, &mut attempt))
     }
 
-    /// As [`crate::Engine::update`].
+    /// Implements [`crate::Engine::update`].
     pub(crate) fn update(
         &self,
         index_key: IndexKey<I>,
@@ -558,7 +560,8 @@ impl<I: Index> KeyedEngine<I> {
         wait: Wait,
         decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version> {
-        // The decision that met a full disk, and the version it was made of: `decide` runs once.
+        // Decision that a full disk prevented, with the version it was based on: `decide` runs
+        // once.
         let mut decided: Option<(Option<Version>, Change)> = None;
         let mut attempt = |wait| {
             let mut table = self.table_mut(index_key.shard, wait)?;
@@ -583,7 +586,7 @@ impl<I: Index> KeyedEngine<I> {
             }
             let change = match decided.take() {
                 Some((version, change)) if version == present => change,
-                // Somebody came between.
+                // Another writer changed the record in between.
                 Some(_) => return Err(Error::NoSpace { path: self.log.directory().to_owned() }),
                 None => change.unwrap_or_else(|| decide(None)),
             };
@@ -615,7 +618,7 @@ impl<I: Index> KeyedEngine<I> {
         self.with_space(wait, || self.without_reading_locked(index_key, key, wait, &mut attempt))
     }
 
-    /// A record is stored. The caller holds its shard's lock.
+    /// Records that a stored record expires. The caller holds the shard's lock.
     #[inline]
     fn note_expiry(&self, meta: Meta) {
         if meta.expires_at_ms != 0 && !self.has_expiries.load(Ordering::Relaxed) {
@@ -623,13 +626,13 @@ impl<I: Index> KeyedEngine<I> {
         }
     }
 
-    /// The time, if the record has any interest in it.
+    /// Returns the current time if the record expires, otherwise 0.
     fn now_ms(&self, meta: Meta) -> u64 {
         if meta.expires_at_ms == 0 { 0 } else { self.clock.now_ms() }
     }
 
-    /// Has a writer evict what has to go first, and slows one down that compaction cannot keep up
-    /// with: that is what bounds the space. The caller holds no lock.
+    /// Makes a writer evict when the log is full, and slows writers that compaction cannot keep up
+    /// with. This bounds the space. The caller holds no lock.
     #[inline]
     fn wait_for_space(&self, wait: Wait) -> Result<()> {
         match self.log.space().pressure() {
@@ -639,8 +642,8 @@ impl<I: Index> KeyedEngine<I> {
         }
     }
 
-    /// Runs `attempt` when there is space. With a cap, a disk that others have filled is no reason
-    /// to fail while there is something to evict. The caller holds no lock.
+    /// Runs `attempt` once there is space. If there is a cap and other files fill the disk, evicts
+    /// and tries once more. The caller holds no lock.
     #[inline]
     fn with_space<T>(&self, wait: Wait, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         if I::ShardIndex::HAS_RUNS && self.is_index_high() {
@@ -649,7 +652,7 @@ impl<I: Index> KeyedEngine<I> {
         self.wait_for_space(wait)?;
         match attempt() {
             Err(Error::NoSpace { .. }) if self.log.space().quota().is_capped() => {
-                // The log has noted that something has to go.
+                // The log has noted that it must evict.
                 self.wait_for_space(wait)?;
                 attempt()
             }
@@ -665,8 +668,8 @@ impl<I: Index> KeyedEngine<I> {
         if pressure & Pressure::SCARCE != 0 {
             self.log.reclaim(self);
         }
-        // Few long pauses rather than many short ones: each end of one would interrupt a
-        // reader, where processors are scarce.
+        // Few long pauses rather than many short ones: the end of each pause would interrupt a
+        // reader where processors are scarce.
         if pressure & (Pressure::BEHIND | Pressure::INDEX) != 0
             && self.paused.fetch_add(1, Ordering::Relaxed).is_multiple_of(BEHIND_WRITES)
         {
@@ -685,7 +688,7 @@ impl<I: Index> KeyedEngine<I> {
         }
     }
 
-    /// Shows the live records of a stretch.
+    /// Calls `visit` with each live record of a stretch.
     pub(crate) fn visit_entries(
         &self,
         stretch: &Stretch<I>,
@@ -704,8 +707,8 @@ impl<I: Index> KeyedEngine<I> {
         Ok(())
     }
 
-    /// Shows the keys of the live records of a stretch. A key is right if the index has its record
-    /// where the key belongs, so that its value need not be read.
+    /// Calls `visit` with the key of each live record of a stretch. A key is right if the record
+    /// belongs where the index has it, so its value need not be read.
     pub(crate) fn visit_keys(
         &self,
         stretch: &Stretch<I>,
@@ -725,16 +728,15 @@ impl<I: Index> KeyedEngine<I> {
                     is_right
                 })?;
             if !is_right {
-                // It has expired, if it is to be believed.
+                // It has expired, unless it is damaged.
                 self.verify(segments, location, Wait::Block)?;
             }
         }
         Ok(())
     }
 
-    /// Lets the disk fetch what a step will read, all at once rather than one by one.
-    /// They are then read in their own order all the same: a scan that begins at a key meets
-    /// that key first.
+    /// Asks the disk to prefetch all records of a step at once. The step still reads them in its
+    /// own order: a scan that begins at a key visits that key first.
     fn announce(&self, stretch: &Stretch<I>) {
         let mut sorted: Vec<_> = stretch.entries.iter().map(|(_, location)| *location).collect();
         sorted.sort_unstable();
@@ -743,7 +745,7 @@ impl<I: Index> KeyedEngine<I> {
         }
     }
 
-    /// Lets the disk fetch the record at a location.
+    /// Asks the disk to prefetch the record at a location.
     fn announce_record(segments: &Segments, location: Location) {
         if let Some(segment) = segments.get(location)
             && !segment.resident.load(Ordering::Relaxed)
@@ -762,7 +764,7 @@ impl<I: Index> KeyedEngine<I> {
         }
     }
 
-    /// Notes that a record was used, if anybody wants to know.
+    /// Notes the use of a record if the log has a size cap, for eviction.
     #[inline]
     fn note_access(&self, segments: &Segments, location: Location) {
         if self.log.space().quota().is_capped()
@@ -772,22 +774,22 @@ impl<I: Index> KeyedEngine<I> {
         }
     }
 
-    /// Number of records. Expired ones count until they are reclaimed.
+    /// Returns the number of records. Expired ones count until they are reclaimed.
     pub(crate) fn len(&self) -> u64 {
         self.shards.iter().map(|shard| shard.len() as u64).sum()
     }
 
-    /// The stats: names and values.
+    /// Returns the stats as names and values.
     pub(crate) fn stats(&self) -> Vec<(&'static str, String)> {
         let usage = Usage::of(&self.log.segments());
-        // One that is held for a large change is left out rather than waited for.
+        // A table locked for a large change is skipped rather than waited for.
         let index = self.index_bytes();
         let mut stats = vec![
             ("index_bytes", index.to_string()),
             ("index_budget_bytes", self.index_bytes_max.to_string()),
             ("index_on_disk", u8::from(self.is_over_runs()).to_string()),
             ("index_damaged_pages", self.damaged_pieces().to_string()),
-            ("index_mended_pages", self.mended_pieces.load(Ordering::Relaxed).to_string()),
+            ("index_mended_pages", self.repaired_pieces.load(Ordering::Relaxed).to_string()),
             ("index_lost_records", self.lost_records.load(Ordering::Relaxed).to_string()),
             ("live_bytes", usage.live_bytes.to_string()),
             ("dead_percent", usage.dead_percent().to_string()),
@@ -800,7 +802,7 @@ impl<I: Index> KeyedEngine<I> {
     }
 }
 
-/// A put, as it goes into the log.
+/// A put as the log stores it.
 struct Stored<'a> {
     key: &'a [u8],
     value: &'a [u8],
@@ -808,7 +810,7 @@ struct Stored<'a> {
     compression: Compression,
 }
 
-/// Shows a record to a visitor, decompressed. Its location is for the error.
+/// Calls `visit` with a record, decompressed. `location` is for the error.
 #[inline]
 fn visit_record(
     record: &Record<'_>,

@@ -1,4 +1,4 @@
-//! Opening: the index from the last checkpoint and the log after it.
+//! Opening an engine: builds the index from the last checkpoint and the log after it.
 
 use super::building::Building;
 use super::damaged::{Compared, compare};
@@ -33,7 +33,7 @@ pub(super) fn open<I: Index>(
         }
         building => building?,
     };
-    // A record that another is to remove is still there, expired or not.
+    // A record that is left for another component to remove still exists after it expires.
     let now_ms = if clock.expired_keys().is_some() { 0 } else { clock.now_ms() };
     recovery.replay(&mut |segments, segment, location, record| {
         let Some(name) = index.name(record.key) else { return Ok(()) };
@@ -72,13 +72,13 @@ pub(super) fn open<I: Index>(
         needs_checkpoint: AtomicBool::new(needs_checkpoint),
         cannot_merge: AtomicBool::new(false),
         merge_backoff: Mutex::default(),
-        mended_pieces: AtomicU64::new(0),
+        repaired_pieces: AtomicU64::new(0),
         lost_records: AtomicU64::new(0),
-        mend_after: Mutex::default(),
+        repair_after: Mutex::default(),
     })
 }
 
-/// A change that the log has, without the key.
+/// A change in the log, without its key.
 pub(super) struct Change {
     pub(super) name: u64,
     pub(super) location: Location,
@@ -87,7 +87,7 @@ pub(super) struct Change {
     pub(super) is_tombstone: bool,
 }
 
-/// Makes a change to a table. `is_key` compares another record's key with that of the change.
+/// Applies a change to a table. `is_key` compares another record's key with that of the change.
 pub(super) fn replay<I: Index>(
     index: &I,
     table: &mut I::ShardIndex,
@@ -120,7 +120,7 @@ pub(super) fn replay<I: Index>(
             break;
         }
     }
-    // As for writers, see `damaged`.
+    // Writers do the same, see `damaged`.
     let found = found.or(doubtful);
     if let Some((_, other, total)) = found
         && let Some(segment) = segments.get(other)

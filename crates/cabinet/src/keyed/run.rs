@@ -1,13 +1,13 @@
-//! Runs: the entries of a shard in a file, sorted.
+//! Runs: sorted entries of one shard in a file.
 //!
-//! If the index does not fit into the memory it may use, most entries of each shard are in a run,
-//! and the table in memory has only what has changed since. A run is a block of a checkpoint, or of
-//! a file of the same layout without a name. It never changes.
+//! If the index does not fit into its memory budget, most entries of each shard are in a run. The
+//! table in memory has only the changes since. A run is a block of a checkpoint, or of an unnamed
+//! file of the same layout. It never changes.
 //!
-//! An entry is 64 bits, of which the highest 24 are its tag. A run is divided at the multiples of
-//! [`PIECE_BYTES`] in the file, so a piece is in one page of the page cache. The first tag and the
-//! checksum of each piece are in memory: 8 bytes for each 512 entries. So finding a tag takes one
-//! read of one page.
+//! An entry is 64 bits; the highest 24 are its tag. A run is divided at the multiples of
+//! [`PIECE_BYTES`] in the file, so each piece is within one page of the page cache. The first tag
+//! and the checksum of each piece are in memory: 8 bytes per 512 entries. Finding a tag therefore
+//! takes one read of one page.
 //!
 //! The directory of a file has the length of each run, and the first tag and the checksum of each
 //! piece. [formats/log.md](../../../../docs/formats/log.md#checkpoints) draws it.
@@ -30,7 +30,7 @@ const PIECE_BYTES: u64 = 4096;
 
 const ENTRY_BYTES: usize = size_of::<u64>();
 
-/// Entries of a whole piece.
+/// Entries of a full piece.
 const PIECE_ENTRIES: usize = PIECE_BYTES as usize / ENTRY_BYTES;
 
 /// Pieces that are read at a time where many are needed: 256 KiB.
@@ -39,21 +39,21 @@ const PIECES_AT_ONCE: usize = 64;
 /// First word of a directory, "tyrunidx" in ASCII.
 const DIRECTORY_MAGIC: u64 = u64::from_le_bytes(*b"tyrunidx");
 
-/// Words of a directory beside those of runs and pieces: the magic, the number of runs, and the
+/// Words of a directory besides those of runs and pieces: the magic, the number of runs, and the
 /// number of words.
 const DIRECTORY_WORDS: usize = 3;
 
 /// Bytes before the entries of a block: its length and its checksum.
 const BLOCK_HEADER_BYTES: u64 = 8;
 
-/// File that runs are in.
+/// A file of runs.
 pub(crate) struct RunFile {
     pub(crate) file: Arc<dyn File>,
-    /// The name that it has or had.
+    /// Current or former name of the file.
     pub(crate) path: PathBuf,
-    /// Start of the checksums.
+    /// Initial value of the checksums.
     pub(crate) salt: u32,
-    /// Damage that readers have met.
+    /// Damage that readers have found.
     pub(crate) faults: Arc<Faults>,
 }
 
@@ -64,7 +64,7 @@ impl RunFile {
     }
 
     fn corrupted(&self, offset: u64, what: &str) -> Error {
-        let what = format!("{what}; this part of the index is made again from the log");
+        let what = format!("{what}; this part of the index is rebuilt from the log");
         Error::Corrupted { file: self.path.clone(), offset, what }
     }
 }
@@ -85,22 +85,22 @@ impl Piece {
     }
 }
 
-/// See the module.
+/// Sorted entries of one shard in a file, see the module.
 pub(crate) struct Run {
     file: Arc<RunFile>,
     /// Offset of the first entry in the file.
     offset: u64,
     count: usize,
     pieces: Box<[Piece]>,
-    /// Pieces that count as empty: the table has in memory what they had.
+    /// Pieces that count as empty: the table has their entries in memory.
     dropped: BTreeSet<usize>,
-    /// Pieces that were found to be damaged. They are not read again, so that a change never rests
-    /// on a piece that is being made again.
+    /// Pieces that were found to be damaged. They are not read again, so no change relies on a
+    /// piece that is being repaired.
     damaged: Mutex<BTreeSet<usize>>,
     is_damaged: AtomicBool,
 }
 
-/// The tag of an entry.
+/// Returns the tag of an entry.
 #[inline]
 pub(crate) fn tag_of(entry: u64) -> u32 {
     (entry >> Location::BITS) as u32
@@ -119,7 +119,7 @@ impl Run {
         }
     }
 
-    /// The run of sorted entries that were written at an offset of a file.
+    /// Describes the run of sorted entries that were written at an offset of a file.
     pub(crate) fn of(file: Arc<RunFile>, offset: u64, entries: &[u64]) -> Self {
         debug_assert!(entries.is_sorted());
         let mut run = Self::without_pieces(file, offset, entries.len());
@@ -140,17 +140,17 @@ impl Run {
         &self.file
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.count - self.entries_in(&self.dropped)
     }
 
-    /// Number of entries of some pieces.
+    /// Returns the number of entries of some pieces.
     pub(crate) fn entries_in(&self, pieces: &BTreeSet<usize>) -> usize {
         pieces.iter().map(|piece| self.start(piece + 1) - self.start(*piece)).sum()
     }
 
-    /// Bytes of memory that it takes.
+    /// Returns the bytes of memory that the run uses.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.pieces.len() * size_of::<Piece>()
     }
@@ -160,13 +160,13 @@ impl Run {
         if self.count == 0 { 0 } else { (before + self.count).div_ceil(PIECE_ENTRIES) }
     }
 
-    /// Index of the first entry of a piece.
+    /// Returns the index of the first entry of a piece.
     fn start(&self, piece: usize) -> usize {
         let before = (self.offset % PIECE_BYTES) as usize / ENTRY_BYTES;
         (piece * PIECE_ENTRIES).saturating_sub(before).min(self.count)
     }
 
-    /// The pieces in which entries with a tag may be.
+    /// Returns the pieces that may have entries with a tag.
     fn pieces_with(&self, tag: u32) -> Range<usize> {
         let start = self.pieces.partition_point(|piece| piece.first < tag).saturating_sub(1);
         let end = self.pieces.partition_point(|piece| piece.first <= tag);
@@ -180,8 +180,8 @@ impl Run {
         Ok(found)
     }
 
-    /// Returns at least `count` entries from a tag on, if there are as many, and the tag of the
-    /// next, all entries of which are left out; `None` if there is none.
+    /// Returns at least `count` entries from a tag on, if there are as many. Also returns the next
+    /// tag, none of whose entries are included; `None` if there is none.
     pub(crate) fn read_from(&self, tag: u32, count: usize) -> Result<(Vec<u64>, Option<u32>)> {
         let first = self.pieces_with(tag).start;
         let mut end = first;
@@ -210,36 +210,35 @@ impl Run {
         Ok(entries)
     }
 
-    /// Whether a piece was found to be damaged.
+    /// Returns whether a piece was found to be damaged.
     #[inline]
     pub(crate) fn is_damaged(&self) -> bool {
         self.is_damaged.load(Ordering::Acquire)
     }
 
-    /// Whether entries with a tag may be in a damaged piece.
+    /// Returns whether entries with a tag may be in a damaged piece.
     pub(crate) fn is_in_doubt(&self, tag: u32) -> bool {
         self.is_damaged() && self.damaged.lock().range(self.pieces_with(tag)).next().is_some()
     }
 
-    /// The pieces that were found to be damaged.
+    /// Returns the pieces that were found to be damaged.
     pub(crate) fn damaged(&self) -> BTreeSet<usize> {
         self.damaged.lock().clone()
     }
 
-    /// The tags that entries of a piece may have.
+    /// Returns the tags that entries of a piece may have.
     pub(crate) fn tags_of(&self, piece: usize) -> RangeInclusive<u32> {
         self.pieces[piece].first..=self.pieces.get(piece + 1).map_or(u32::MAX, |next| next.first)
     }
 
-    /// Whether a piece was written with these entries, which are sorted.
+    /// Returns whether a piece was written with these sorted entries.
     pub(crate) fn had_in_piece(&self, piece: usize, entries: &[u64]) -> bool {
         let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
         entries.len() == self.start(piece + 1) - self.start(piece)
             && crc32c::crc32c_append(self.file.salt, &bytes) == self.pieces[piece].sum
     }
 
-    /// The words of a piece as they are now, whatever its checksum is; none if the disk cannot read
-    /// it.
+    /// Returns the words of a piece without checking them; none if the disk cannot read it.
     pub(crate) fn words_of(&self, piece: usize) -> Vec<u64> {
         let (start, end) = (self.start(piece), self.start(piece + 1));
         let mut bytes = vec![0; (end - start) * ENTRY_BYTES];
@@ -249,7 +248,7 @@ impl Run {
         }
     }
 
-    /// The same run without some pieces.
+    /// Returns the same run without some pieces.
     pub(crate) fn without(&self, pieces: &BTreeSet<usize>) -> Self {
         let mut run = Self::without_pieces(Arc::clone(&self.file), self.offset, self.count);
         run.pieces = self.pieces.clone();
@@ -260,8 +259,9 @@ impl Run {
         run
     }
 
-    /// Shows the entries of all pieces that can be read, part by part. `spend` is told of the bytes
-    /// before they are read, and ends it by returning false. Returns whether it came to the end.
+    /// Calls `visit` with the entries of all readable pieces, part by part. Calls `spend` with the
+    /// bytes of each read before it, and stops if `spend` returns false. Returns whether it reached
+    /// the end.
     pub(crate) fn for_each_whole(
         &self,
         spend: &mut dyn FnMut(u64) -> bool,
@@ -270,8 +270,8 @@ impl Run {
         self.for_each_of(0..self.pieces.len(), spend, visit)
     }
 
-    /// As `for_each_whole`, of the pieces that entries with some tags, sorted, may be in: each
-    /// once.
+    /// Like `for_each_whole`, for the pieces that may have entries with some sorted tags. Each
+    /// piece is read once.
     pub(crate) fn for_each_with(
         &self,
         tags: &[u32],
@@ -320,7 +320,7 @@ impl Run {
         Ok(true)
     }
 
-    /// Shows all entries, part by part.
+    /// Calls `visit` with all entries, part by part.
     pub(crate) fn for_each_part(&self, visit: &mut dyn FnMut(&[u64])) -> Result<()> {
         for first in (0..self.pieces.len()).step_by(PIECES_AT_ONCE) {
             let end = (first + PIECES_AT_ONCE).min(self.pieces.len());
@@ -329,7 +329,7 @@ impl Run {
         Ok(())
     }
 
-    /// Reads pieces and checks them.
+    /// Reads pieces and verifies them.
     fn read(&self, pieces: Range<usize>, wait: Wait) -> Result<Vec<u64>> {
         if self.is_damaged() && self.damaged.lock().range(pieces.clone()).next().is_some() {
             return Err(self.note_damage(pieces, wait));
@@ -361,7 +361,7 @@ impl Run {
                     }
                 }
                 if self.damaged.lock().range(pieces.clone()).next().is_none() {
-                    // Another reading of it was good.
+                    // A repeated read was good.
                     return self.read_and_check(pieces, wait);
                 }
                 Err(self.note_damage(pieces, wait))
@@ -370,17 +370,17 @@ impl Run {
         }
     }
 
-    /// The error of the first damaged one of some pieces, counted and logged.
+    /// Returns the error of the first damaged one of some pieces, counted and logged.
     #[cold]
     fn note_damage(&self, pieces: Range<usize>, wait: Wait) -> Error {
         if wait == Wait::Never {
-            // A thread that may wait is to find it.
+            // Left for a thread that may wait.
             return Error::WouldBlock;
         }
         let piece = self.damaged.lock().range(pieces.clone()).next().copied();
         let first = self.start(piece.unwrap_or(pieces.start));
         let offset = self.offset + (first * ENTRY_BYTES) as u64;
-        let what = "a part of the index is damaged, and is made again from the log";
+        let what = "a part of the index is damaged and will be rebuilt from the log";
         self.file.faults.report(&self.file.path, offset, what);
         self.file.corrupted(offset, "a part of the index cannot be read")
     }
@@ -396,7 +396,7 @@ impl Run {
             let sum = crc32c::crc32c_append(self.file.salt, &bytes[own.clone()]);
             if sum != self.pieces[number].sum {
                 if wait == Wait::Never {
-                    // A thread that may wait is to find it.
+                    // Left for a thread that may wait.
                     return Err(Error::WouldBlock);
                 }
                 let at = offset + own.start as u64;
@@ -422,7 +422,9 @@ impl Run {
                 }
                 Ok(count) if count > 0 => filled += count,
                 Err(error) if wait == Wait::Block && is_unreadable(&error) => {
-                    return Err(self.file.corrupted(at, "the disk cannot read it"));
+                    return Err(self
+                        .file
+                        .corrupted(at, "the disk cannot read the index"));
                 }
                 Err(error) if wait == Wait::Block => {
                     return Err(Error::Io {
@@ -432,7 +434,7 @@ impl Run {
                     });
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Nothing, or a failure, which a thread that may wait is to find.
+                // Nothing read, or a failure, which is left for a thread that may wait.
                 _ => return Err(Error::WouldBlock),
             }
         }
@@ -444,7 +446,7 @@ fn words_in(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
 }
 
-/// The directory of a file of runs.
+/// Returns the directory of a file of runs.
 pub(crate) fn directory_of(runs: &[Arc<Run>]) -> Vec<u64> {
     let mut words = vec![DIRECTORY_MAGIC, runs.len() as u64];
     words.extend(runs.iter().map(|run| run.count as u64));
@@ -453,13 +455,14 @@ pub(crate) fn directory_of(runs: &[Arc<Run>]) -> Vec<u64> {
     words
 }
 
-/// Words of the directory of so many entries in so many runs at most, with the header of its block.
+/// Returns the most words that the directory of some entries and runs can have, with the header of
+/// its block.
 pub(crate) fn directory_words(entries: usize, runs: usize) -> usize {
     DIRECTORY_WORDS + 1 + 3 * runs + entries / PIECE_ENTRIES
 }
 
-/// The runs of a file whose first block is at an offset, as its directory has them; `None` if it
-/// is no directory of `shards` runs that end at `blocks_end`.
+/// Returns the runs of a file that its directory lists, the first block at `first_block`. Returns
+/// `None` unless it is a directory of `shards` runs that end at `blocks_end`.
 pub(crate) fn runs_of(
     file: &Arc<RunFile>,
     words: &[u64],
@@ -496,13 +499,13 @@ pub(crate) fn runs_of(
     (at == blocks_end && pieces.is_empty()).then_some(runs)
 }
 
-/// A table at some moment, to be written as a run.
+/// Snapshot of a table, to be written as a run.
 pub(crate) struct Before {
-    /// The run that it was over.
+    /// Run of the table.
     pub(crate) run: Option<Arc<Run>>,
-    /// Its entries in memory, sorted.
+    /// Entries in memory, sorted.
     pub(crate) added: Vec<u64>,
-    /// Entries of the run that it had no more, sorted.
+    /// Entries of the run that the table has no more, sorted.
     pub(crate) dead: Vec<u64>,
 }
 
@@ -515,7 +518,7 @@ impl Before {
         Ok(merging.finish())
     }
 
-    /// As `merged`, given the entries of the run.
+    /// Like `merged`, given the entries of the run.
     pub(crate) fn merged_with(&self, in_run: &[u64]) -> Vec<u64> {
         let mut merging = Merging::of(self, in_run.len());
         merging.push(in_run);
@@ -523,7 +526,7 @@ impl Before {
     }
 }
 
-/// A run being merged with the changes since.
+/// A merge of a run with the changes since.
 struct Merging<'b> {
     added: Peekable<Copied<slice::Iter<'b, u64>>>,
     dead: Peekable<Copied<slice::Iter<'b, u64>>>,
@@ -539,7 +542,7 @@ impl<'b> Merging<'b> {
         }
     }
 
-    /// Takes the next entries of the run.
+    /// Adds the next entries of the run.
     fn push(&mut self, part: &[u64]) {
         for entry in part {
             while self.dead.next_if(|dead| dead < entry).is_some() {}
@@ -559,7 +562,7 @@ impl<'b> Merging<'b> {
     }
 }
 
-/// Entries of the first that are not in the second. Both are sorted.
+/// Returns the entries of the first list that are not in the second. Both are sorted.
 pub(crate) fn difference(first: &[u64], second: &[u64]) -> Vec<u64> {
     let mut other = second.iter().peekable();
     let is_new = |entry: &&u64| {
@@ -695,7 +698,7 @@ mod tests {
         assert!(run.read_all().is_err());
         assert!(matches!(run.find(700, Wait::Block), Err(Error::Corrupted { .. })));
         assert_eq!(file.faults.count(), 2);
-        // A page that was found damaged once stays so.
+        // A page once found damaged stays so.
         file.write(&entries[700].to_le_bytes(), 8 + 700 * 8).unwrap();
         assert!(matches!(run.find(700, Wait::Block), Err(Error::Corrupted { .. })));
         let damaged = run.damaged();

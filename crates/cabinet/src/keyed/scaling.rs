@@ -1,5 +1,4 @@
-//! Whether more processors mean more puts and gets: which locks these take, and a model of
-//! machines with many processors.
+//! Scaling test: which locks puts and gets take, and a model of machines with many processors.
 
 use super::KeyedEngine;
 use crate::hash::HashDatabase;
@@ -29,7 +28,7 @@ fn get(database: &HashDatabase, number: u64) {
     assert!(database.read(&key(number), Wait::Block, &mut |_| ()).unwrap());
 }
 
-/// Returns how often each lock was taken by the calls, the greatest number first.
+/// Returns how often the calls took each lock, in descending order.
 fn counts_of_locks(calls: u64, mut call: impl FnMut(u64)) -> Vec<u64> {
     let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
     for number in 0..calls {
@@ -44,8 +43,8 @@ fn counts_of_locks(calls: u64, mut call: impl FnMut(u64)) -> Vec<u64> {
     counts
 }
 
-/// Threads that meet have append blocks of their own: unit tests have two, and spread eager writes
-/// over them.
+/// Threads that contend have append blocks of their own. Unit tests have two, and spread eager
+/// writes over them.
 #[test]
 fn no_lock_is_common_to_all_puts_or_to_all_gets() {
     const CALLS: u64 = 20_000;
@@ -62,29 +61,30 @@ fn no_lock_is_common_to_all_puts_or_to_all_gets() {
     assert!(others[0] <= FEW, "a lock is taken by {} of {CALLS} puts", others[0]);
     let of_gets = counts_of_locks(CALLS, |number| get(&database, number));
     assert!(of_gets[0] <= FEW, "a lock is taken by {} of {CALLS} gets", of_gets[0]);
-    // One thread alone appends at the tail, which shows that a common lock is noticed.
+    // A single thread appends at the tail each time, which shows that the test notices a common
+    // lock.
     let database = open(false);
     assert_eq!(counts_of_locks(CALLS, |number| put(&database, number))[0], CALLS);
 }
 
-/// Times on this machine, in nanoseconds.
+/// Measured times on this machine, in nanoseconds.
 struct Times {
-    /// A cache line goes to another processor that wants to write to it.
+    /// Transfer of a cache line to another processor that wants to write to it.
     transfer: f64,
     put: f64,
     get: f64,
-    /// While the tail is locked for a record.
+    /// Time that the tail is locked for a record.
     tail: f64,
 }
 
-/// Time that a call takes, in nanoseconds, of many.
+/// Returns the average time of a call in nanoseconds.
 fn time(calls: u64, mut call: impl FnMut(u64)) -> f64 {
     let began = Instant::now();
     (0..calls).for_each(&mut call);
     began.elapsed().as_nanos() as f64 / calls as f64
 }
 
-/// Two threads write to one cache line in turn.
+/// Measures the transfer of a cache line with two threads that write to it in turn.
 fn transfer_time() -> f64 {
     const TURNS: u64 = 1_000_000;
     let line = AtomicU64::new(0);
@@ -104,7 +104,7 @@ fn transfer_time() -> f64 {
     began.elapsed().as_nanos() as f64 / (2 * TURNS) as f64
 }
 
-/// Time for which the tail is locked: that of an append without what comes before the lock.
+/// Measures the time that the tail is locked: an append without the work before the lock.
 fn tail_time<I: super::Index>(engine: &KeyedEngine<I>) -> f64 {
     const CALLS: u64 = 500_000;
     let prepare = |number| {
@@ -127,7 +127,7 @@ struct Shared {
     last: Option<usize>,
 }
 
-/// A machine in which each processor does one operation after the other.
+/// Model of a machine in which each processor does one operation at a time.
 struct Machine {
     transfer: f64,
     shards: Vec<Shared>,
@@ -150,8 +150,7 @@ impl Machine {
         }
     }
 
-    /// A processor that has come to `now` has the line or lock for a time. Returns when it has
-    /// done that.
+    /// Lets a processor hold a line or lock for `time`, from `now` on. Returns when it is done.
     fn hold(shared: &mut Shared, transfer: f64, processor: usize, now: f64, time: f64) -> f64 {
         let is_own = shared.last.replace(processor) == Some(processor);
         let begins = now.max(shared.free_at) + if is_own { 0.0 } else { transfer };
@@ -166,8 +165,8 @@ impl Machine {
         self.random as usize % self.shards.len()
     }
 
-    /// Runs operations on so many processors; returns how many a microsecond. `run` does one from
-    /// a time on, and returns when it ends.
+    /// Runs operations on some processors. Returns operations per microsecond. `run` does one
+    /// operation from a time on, and returns its end.
     fn run(&mut self, processors: usize, run: &dyn Fn(&mut Self, usize, u64, f64) -> f64) -> f64 {
         const OPERATIONS: u64 = 200_000;
         let mut clocks = vec![0.0_f64; processors];
@@ -186,11 +185,11 @@ impl Machine {
 /// Records that a thread puts into an append block of 64 KiB.
 const RECORDS_PER_BLOCK: u64 = 64 * 1024 / 144;
 
-/// Time of an atomic change of a cache line that the processor has, in nanoseconds.
+/// Nanoseconds of an atomic change of a cache line that the processor has.
 const ATOMIC: f64 = 6.0;
 
 impl Machine {
-    /// A put of one of `processors`, with or without append blocks.
+    /// Models a put of one of `processors`, with or without append blocks.
     fn put(&mut self, times: &Times, processor: usize, number: u64, now: f64, blocks: bool) -> f64 {
         let transfer = self.transfer;
         let shard = self.shard();
@@ -205,12 +204,12 @@ impl Machine {
         if !blocks || number.is_multiple_of(RECORDS_PER_BLOCK) {
             now = Self::hold(&mut self.tail, transfer, processor, now, times.tail);
         }
-        // It is the last lock to be released.
+        // The shard's lock is released last.
         self.shards[shard].free_at = now;
         now
     }
 
-    /// A get changes the lock of its shard twice.
+    /// Models a get, which changes the lock of its shard twice.
     fn get(&mut self, times: &Times, processor: usize, now: f64) -> f64 {
         let transfer = self.transfer;
         let shard = self.shard();
@@ -219,12 +218,12 @@ impl Machine {
     }
 }
 
-/// Prints the figures of docs/internals/scaling.md.
+/// Prints the numbers of docs/internals/scaling.md.
 #[test]
 #[ignore = "measures, and asserts nothing"]
 fn print_a_model_of_many_processors() {
     const RECORDS: u64 = 1_000_000;
-    // Records are got in another order than they were put.
+    // Records are read in another order than they were written.
     const STRIDE: u64 = 7919;
     let folder = tempfile::tempdir().unwrap();
     let open =

@@ -1,35 +1,35 @@
-//! Scans under way, and the records that move while they are.
+//! Scans in progress, and the records that move while they run.
 //!
-//! A scan goes through the log from its beginning to where it ended when the scan began, and
-//! visits a record where the index points to it. The part that it has not come to yet lies between
-//! its frontier and its end. A record that leaves this part because it is overwritten or compacted
-//! would be missed, so the thread that moves it names it to the scan, under the lock of its shard.
-//! The scan passes a record under the same lock, so for both a record is either before the frontier
-//! or not.
+//! A scan reads the log from its beginning to the end that the log had when the scan began. It
+//! visits a record where the index points to it. The part still to visit lies between the scan's
+//! frontier and its end. A record that leaves this part, because it is overwritten or compacted,
+//! would be missed. The thread that moves it therefore names it to the scan, under the lock of its
+//! shard. The scan passes a record under the same lock, so both agree whether a record is before
+//! the frontier.
 //!
-//! A segment whose records are all live need not be compared with the index. The frontier goes past
-//! many of its records at once, without the locks of their shards: under the lock of the names,
-//! once the segment is seen to have lost no record. A thread that moves one notes the loss first
-//! and takes that lock afterwards, so either the loss is seen or the record is before the frontier.
+//! A segment whose records are all live need not be compared with the index. The frontier passes
+//! many of its records at once, without the locks of their shards. It does so under the lock of the
+//! names, after checking that the segment has lost no record. A thread that moves a record first
+//! notes the loss and then takes that lock. So either the scan sees the loss, or the record is
+//! before the frontier.
 //!
-//! A record goes to the end of the log when it moves, and thus beyond the end of the scan. So it is
-//! named at most once, and what becomes of it later does not matter: the scan looks it up. A scan
-//! therefore takes at most [`NAME_BYTES`] of memory for each record of the database. The index has
-//! more.
+//! A record that moves goes to the end of the log, beyond the end of the scan. It is therefore
+//! named at most once. Later changes of it do not matter, because the scan looks it up. So a scan
+//! uses at most [`NAME_BYTES`] of memory per record of the database, less than the index.
 //!
 //! # Iterations
 //!
-//! An iteration ([`super::iteration`]) is a scan that a client may leave alone for ever. So there
-//! are limits: [`ITERATIONS_MAX`] at a time, and [`ITERATION_NAMES_MAX`] names for each. One that
-//! is over a limit is *given up*: its names are dropped, it is named no more records, and it goes
-//! on through the index instead of the log. It shows those records there that are not before its
+//! An iteration ([`super::iteration`]) is a scan that a client may abandon. Two limits bound its
+//! cost: [`ITERATIONS_MAX`] iterations at a time, and [`ITERATION_NAMES_MAX`] names for each. An
+//! iteration over a limit is *given up*. Its names are dropped, no more records are named to it,
+//! and it continues through the index. There it visits the records that are not before its
 //! frontier.
 //!
-//! The thread that gives it up need not know the frontier, which the iteration alone moves, and may
-//! be moving now. It marks the iteration before it takes it out of the set, and the iteration looks
-//! at the mark after each step. A record that was not named because of that has moved beyond the
-//! end, thus is not before the frontier, whatever the frontier is by then. The same holds for
-//! records whose names were dropped.
+//! Only the iteration moves its frontier, perhaps while another thread gives it up. That thread
+//! need not know the frontier. It marks the iteration before removing it from the set, and the
+//! iteration checks the mark after each step. A record that was not named because of the mark has
+//! moved beyond the end, so it is not before the frontier. The same holds for records whose names
+//! were dropped.
 
 use super::alive::Alive;
 use crate::log::Lsn;
@@ -39,40 +39,39 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Memory that the name of a record takes.
+/// Bytes of memory for the name of a record.
 const NAME_BYTES: usize = size_of::<u64>();
 
-/// Names in a piece of memory of 64 KiB. They are kept in pieces because a vector that grows holds
-/// its elements twice.
+/// Names in a piece of memory of 64 KiB. A single vector would hold all names twice while it grows.
 const PIECE_NAMES: usize = (64 << 10) / NAME_BYTES;
 
-/// Iterations of a database that are told of records that move. One more ends that for the one that
-/// was not used for the longest time.
+/// Most iterations of a database to which moved records are named. One more gives up the least
+/// recently used one.
 pub(super) const ITERATIONS_MAX: usize = 8;
 
-/// Names that are kept for an iteration: 512 KiB.
+/// Most names kept for an iteration: 512 KiB.
 pub(super) const ITERATION_NAMES_MAX: usize = 64 << 10;
 
-/// The scans under way.
+/// Scans in progress.
 #[derive(Default)]
 pub(super) struct Scans {
-    /// Whether there is any. Writers look at this alone if there is none.
+    /// Whether there is any scan. If there is none, writers read nothing else.
     is_any: AtomicBool,
     all: ArcSwap<Vec<Arc<Progress>>>,
-    /// Held while the set changes. A writer takes it under the lock of a shard.
+    /// Held while the set changes. Writers take it under the lock of a shard.
     changing: Mutex<()>,
-    /// Number of the last use of an iteration.
+    /// Number of uses of iterations so far.
     uses: AtomicU64,
 }
 
 impl Scans {
-    /// Adds a scan, which has no end yet. `set_end` calls its argument with the end of the log
-    /// while nothing is appended, so that a later append is known to be one.
+    /// Adds a scan. `set_end` calls its argument with the end of the log while nothing is appended,
+    /// so every later append is beyond the end.
     pub(super) fn begin(self: &Arc<Self>, set_end: impl FnOnce(&dyn Fn(Lsn))) -> Registered {
         self.add(Progress::default(), set_end)
     }
 
-    /// Adds an iteration of the records from an LSN on, and gives up another if there are too many.
+    /// Adds an iteration from an LSN on. If there are too many, gives up another.
     pub(super) fn begin_iteration(
         self: &Arc<Self>,
         from: Lsn,
@@ -104,12 +103,12 @@ impl Scans {
         Registered { scans: Arc::clone(self), progress }
     }
 
-    /// Notes that an iteration is used now.
+    /// Notes that an iteration was used.
     pub(super) fn note_use(&self, progress: &Progress) {
         progress.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Takes a scan out.
+    /// Removes a scan.
     fn finish(&self, progress: &Progress) {
         self.change(|all| all.retain(|one| !std::ptr::eq(&raw const **one, progress)));
     }
@@ -123,14 +122,15 @@ impl Scans {
         self.is_any.store(is_any, Ordering::Release);
     }
 
-    /// Whether a scan is under way. One that has begun before the last append of this thread is
+    /// Returns whether a scan is in progress. A scan that began before this thread's last append is
     /// seen, because both took the lock of the log's tail.
     #[inline]
     pub(super) fn is_any(&self) -> bool {
         self.is_any.load(Ordering::Relaxed)
     }
 
-    /// Names a record to the scans that it leaves. The caller holds the lock of its shard.
+    /// Names a moved record to the scans that would miss it. The caller holds the lock of its
+    /// shard.
     #[cold]
     pub(super) fn note_moved(&self, name: u64, from: Lsn, to: Lsn) {
         for progress in self.all.load().iter() {
@@ -141,7 +141,7 @@ impl Scans {
     }
 }
 
-/// A scan that is told of records that move, until this is dropped.
+/// A scan to which moved records are named, until this is dropped.
 pub(super) struct Registered {
     scans: Arc<Scans>,
     progress: Arc<Progress>,
@@ -161,29 +161,29 @@ impl Drop for Registered {
     }
 }
 
-/// How far a scan has come.
+/// Progress of a scan.
 pub(super) struct Progress {
     /// LSN up to which the log was visited.
     frontier: AtomicU64,
-    /// LSN of the first record that is to be visited.
+    /// LSN of the first record to visit.
     from: Lsn,
     /// LSN of the end of the log when the scan began.
     end: AtomicU64,
     moved: Mutex<Moved>,
     moved_count: AtomicUsize,
-    /// Most names that are kept; `usize::MAX` for a scan that is no iteration.
+    /// Most names kept; `usize::MAX` for a scan that is no iteration.
     names_max: usize,
-    /// Number of its last use, if it is an iteration.
+    /// Number of the latest use of an iteration.
     last_use: AtomicU64,
-    /// Which records the runs have of the segment that is read, if the index is in runs.
+    /// Records of the current segment that the runs have, if the index is in runs.
     alive: Mutex<Option<Arc<Alive>>>,
 }
 
-/// Records that have moved and were not visited yet.
+/// Records that have moved and are not visited yet.
 #[derive(Default)]
 struct Moved {
     pieces: Vec<Vec<u64>>,
-    /// No more are named.
+    /// No more records are named.
     is_given_up: bool,
 }
 
@@ -203,7 +203,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// LSN of the first record that is to be visited.
+    /// Returns the LSN of the first record to visit.
     pub(super) fn from(&self) -> Lsn {
         self.from
     }
@@ -212,7 +212,7 @@ impl Progress {
         Lsn::from_bits(self.end.load(Ordering::Acquire))
     }
 
-    /// LSN up to which the log was visited. The scan itself moves it.
+    /// Returns the LSN up to which the log was visited. Only the scan moves it.
     pub(super) fn frontier(&self) -> Lsn {
         Lsn::from_bits(self.frontier.load(Ordering::Relaxed))
     }
@@ -231,8 +231,8 @@ impl Progress {
         self.frontier.store(frontier.bits(), Ordering::Relaxed);
     }
 
-    /// Moves the frontier past records of a segment, if `is_all_live` finds that the index points
-    /// to each record of it. Returns whether it does.
+    /// Moves the frontier past records of a segment if `is_all_live` finds that the index points to
+    /// all its records. Returns whether it does.
     pub(super) fn pass_all_to(&self, frontier: Lsn, is_all_live: impl FnOnce() -> bool) -> bool {
         let _names = self.moved.lock();
         let is_all_live = is_all_live();
@@ -243,12 +243,12 @@ impl Progress {
         is_all_live
     }
 
-    /// Names a record that has moved. Returns false if there was no room for its name, so that the
-    /// scan is given up.
+    /// Names a record that has moved. Returns false if the limit of names is reached, which gives
+    /// the scan up.
     fn note_moved(&self, name: u64, from: Lsn, to: Lsn) -> bool {
         let end = self.end();
         let is_passed = || from.bits() < self.frontier.load(Ordering::Relaxed);
-        // One that was appended before the scan began is met where it is now.
+        // A record that was moved before the scan began is visited at its new location.
         if from < end && to >= end && !is_passed() {
             interrupt();
             let mut moved = self.moved.lock();
@@ -272,7 +272,7 @@ impl Progress {
         true
     }
 
-    /// Drops all names, and keeps none from now on.
+    /// Drops all names, and keeps no more.
     fn give_up(&self) {
         self.give_up_locked(&mut self.moved.lock());
     }
@@ -283,17 +283,17 @@ impl Progress {
         *self.alive.lock() = None;
     }
 
-    /// Whether records that have moved are named no more, and names may have been dropped.
+    /// Returns whether moved records are named no more, so that names may have been dropped.
     pub(super) fn is_given_up(&self) -> bool {
         self.moved.lock().is_given_up
     }
 
-    /// Number of records that have moved and were not visited yet.
+    /// Returns the number of records that have moved and are not visited yet.
     pub(super) fn moved(&self) -> usize {
         self.moved_count.load(Ordering::Relaxed)
     }
 
-    /// Takes up to `count` names of records that have moved.
+    /// Removes and returns up to `count` names of records that have moved.
     pub(super) fn take_moved(&self, count: usize) -> Vec<u64> {
         let mut moved = self.moved.lock();
         let Some(last) = moved.pieces.last_mut() else { return Vec::new() };
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_is_told_of_records_that_it_would_miss_and_of_no_others() {
+    fn only_records_that_a_scan_would_miss_are_named_to_it() {
         let scans = Arc::new(Scans::default());
         assert!(!scans.is_any());
         let progress = scans.begin(|set_end| set_end(lsn(10)));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     /// A writer moves records of a segment that has lost none so far, while a scan passes two at a
-    /// time. The locks of shards are one here.
+    /// time. One lock stands in for the locks of the shards.
     #[test]
     fn a_record_that_moves_while_many_are_passed_is_met_once() {
         const RECORDS: u64 = 6;
@@ -422,7 +422,7 @@ mod tests {
             assert_eq!(iteration.moved(), if index == 1 { 0 } else { 2 });
         }
         assert_eq!((more.moved(), scan.moved()), (1, 2));
-        // The place of one that is dropped is free.
+        // Dropping an iteration makes room for another.
         drop(more);
         let last = begin();
         assert_eq!(iterations.iter().filter(|one| one.is_given_up()).count(), 1);
@@ -438,7 +438,7 @@ mod tests {
         let iteration = scans.begin_iteration(lsn(2), |set_end| set_end(lsn(10)));
         let scan = scans.begin(|set_end| set_end(lsn(10)));
         let most = ITERATION_NAMES_MAX as u64;
-        // A record from before its beginning is not its concern.
+        // Records from before its beginning do not matter to it.
         scans.note_moved(0, lsn(1), lsn(11));
         (0..most).for_each(|name| scans.note_moved(name, lsn(5), lsn(11)));
         assert_eq!((iteration.moved(), iteration.is_given_up()), (ITERATION_NAMES_MAX, false));
@@ -449,9 +449,9 @@ mod tests {
         assert_eq!(scan.moved(), ITERATION_NAMES_MAX + 2);
     }
 
-    /// A writer moves records while an iteration passes them, and another thread gives it up.
-    /// Records that it has not shown then are not before its frontier. The locks of shards are
-    /// one here.
+    /// A writer moves records while an iteration passes them, and another thread gives it up. The
+    /// records not visited by then are not before its frontier. One lock stands in for the locks of
+    /// the shards.
     #[test]
     fn a_record_that_moves_while_an_iteration_is_given_up_is_met() {
         const RECORDS: u64 = 5;

@@ -1,4 +1,4 @@
-//! One shard of an index: its table, the lock of that, and what is known of it without the lock.
+//! One shard of an index: its table, the table's lock, and numbers that are read without the lock.
 
 use super::ShardIndex;
 use crate::sync::note_taken;
@@ -8,12 +8,12 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Memory that tables take, without that of their runs.
+/// Memory of all tables, without that of their runs.
 #[derive(Default)]
 pub(super) struct Growth(AtomicUsize);
 
 impl Growth {
-    /// Bytes, as of when the tables were last unlocked.
+    /// Returns the bytes, as of when each table was last unlocked.
     #[inline]
     pub(super) fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed) as u64
@@ -24,20 +24,20 @@ impl Growth {
     }
 }
 
-/// Aligned so that two shards' locks are never on one cache line.
+/// A table and its lock, aligned so that the locks of two shards never share a cache line.
 #[repr(align(64))]
 pub(super) struct Shard<T: ShardIndex> {
     table: RwLock<T>,
     /// Outline of the table, as of when it was last unlocked.
     outline: [AtomicUsize; 2],
-    /// Entries of the table, as of when it was last unlocked: a callback that runs under the lock
+    /// Entries of the table, as of when it was last unlocked. A callback that runs under the lock
     /// may ask for them.
     entries: AtomicUsize,
     /// Bytes of memory of the table, as of when it was last unlocked; 0 if it never has a run.
     bytes: AtomicUsize,
     growth: Arc<Growth>,
-    /// LSN of the last record that made the table forget a key: a tombstone, or one that expired.
-    /// A put of a key that the table does not have has to come behind it. Changes under the lock.
+    /// LSN of the last record that made the table forget a key: a tombstone, or one that expired. A
+    /// put of a key that the table lacks must exceed it. Changes under the lock.
     pub(super) forgot: AtomicU64,
 }
 

@@ -1,155 +1,155 @@
-//! Interface of a shard's table to the index.
+//! Interface between a shard's table and the index.
 
 use super::run::{Before, Run};
 use crate::log::Location;
 use crate::{Result, Wait};
 use std::sync::Arc;
 
-/// Entries of one shard: tags, and where the records of their keys are.
+/// Entries of one shard: tags and the locations of the records of their keys.
 pub(crate) trait ShardIndex: Send + Sync {
-    /// Tag that tells an entry from the others. Several entries may have the same.
+    /// Tag of an entry. Several entries may have the same.
     type Tag: Copy + Eq;
-    /// An entry, for replacing or removing it before anything else is changed.
+    /// Reference to an entry, valid until the table changes, for replacing or removing it.
     type Slot: Copy;
 
-    /// Whether it can be over a run.
+    /// Whether the table can be over a run.
     const HAS_RUNS: bool = false;
 
-    /// The run that has what is not in memory. If there is one, `matches` and `entries` give what
-    /// is in memory, and only slots of `matches_over_run` name entries.
+    /// Returns the run that has the entries that are not in memory. With a run, `matches` and
+    /// `entries` return only entries in memory, and only `matches_over_run` returns valid slots.
     fn run(&self) -> Option<&Arc<Run>> {
         None
     }
 
-    /// All entries with a tag, those of the run too.
+    /// Returns all entries with a tag, including those of the run.
     fn matches_over_run(&self, tag: Self::Tag, _wait: Wait) -> Result<Vec<Match<Self::Slot>>> {
         Ok(self.matches(tag).collect())
     }
 
-    /// A tag as runs have it.
+    /// Returns a tag as runs store it.
     fn tag_in_run(_tag: Self::Tag) -> u32 {
         0
     }
 
-    /// Whether entries with a tag are not known, because a part of the run is damaged.
+    /// Returns whether entries with a tag may be missing because a part of the run is damaged.
     fn is_in_doubt(&self, _tag: Self::Tag) -> bool {
         false
     }
 
-    /// Has the part of a run in memory that a search for a tag reads.
+    /// Reads the part of a run that a search for a tag needs into memory.
     fn read_ahead(_run: &Run, _tag: Self::Tag) -> Result<()> {
         Ok(())
     }
 
-    /// Whether an entry is there, as far as that can be told from memory; the slot of one that the
-    /// run has, if it has it.
+    /// Looks for an entry without reading the run. Returns its slot, also where only the run can
+    /// decide whether it exists.
     fn look_in_memory(&self, tag: Self::Tag, location: Location) -> Seen<Self::Slot> {
         find_location(self, tag, location).map_or(Seen::No, Seen::Yes)
     }
 
-    /// All entries, given those of the run.
+    /// Returns all entries, given those of the run.
     fn entries_over_run(&self, _in_run: &[u64]) -> Vec<(Self::Tag, Location)> {
         self.entries().collect()
     }
 
-    /// Returns the locations that those entries of the run point to that are still there.
+    /// Returns the locations of those entries of `in_run` that still exist.
     fn alive_in_run(&self, _in_run: &[u64]) -> Vec<Location> {
         Vec::new()
     }
 
-    /// It as it is.
+    /// Returns a snapshot of the table.
     fn before(&self) -> Before {
         Before { run: None, added: self.packed(), dead: Vec::new() }
     }
 
-    /// Goes over to a run of what it was before, and keeps what has changed since.
+    /// Switches to a run written from the snapshot `before`, and keeps the changes made since.
     fn rebase(&mut self, _before: &Before, _run: Arc<Run>) {}
 
-    /// Makes an empty table one over a run.
+    /// Puts an empty table over a run.
     fn set_run(&mut self, _run: Arc<Run>) {}
 
-    /// Makes it one of these entries over a run that has those of `in_run`, or over none. Both are
-    /// sorted.
+    /// Sets the entries of the table, over a run with the entries `in_run` or over none. Both lists
+    /// are sorted.
     fn set_over(&mut self, _run: Option<Arc<Run>>, _in_run: &[u64], _entries: &[u64]) {}
 
-    /// Goes over to the run without pieces that are lost, and takes what they had into memory:
-    /// sorted entries. `is_lost` tells whether an entry that is dead was in these pieces.
+    /// Switches to the run without its lost pieces, and adds the sorted entries `found`, which they
+    /// had. `is_lost` returns whether a dead entry was in these pieces.
     fn replace_lost(&mut self, _run: Arc<Run>, _found: &[u64], _is_lost: &dyn Fn(u64) -> bool) {}
 
-    /// All entries with a tag.
+    /// Returns all entries with a tag.
     fn matches(&self, tag: Self::Tag) -> impl Iterator<Item = Match<Self::Slot>>;
 
-    /// All entries.
+    /// Returns all entries.
     fn entries(&self) -> impl Iterator<Item = (Self::Tag, Location)>;
 
-    /// Fetches what a search for a tag begins with into the processor's cache.
+    /// Fetches the start of a search for a tag into the processor's cache.
     fn prefetch(&self, _tag: Self::Tag) {}
 
-    /// The part of the table that `prefetch_in` needs.
+    /// Returns the part of the table that `prefetch_in` needs.
     fn outline(&self) -> [usize; 2] {
         [0; 2]
     }
 
-    /// As `prefetch`, for a table that had this outline and may have changed since.
+    /// Like `prefetch`, for a table that had this outline and may have changed since.
     fn prefetch_in(_outline: [usize; 2], _tag: Self::Tag) {}
 
     /// Adds an entry for a record that takes `total` bytes of the log.
     fn insert(&mut self, tag: Self::Tag, location: Location, total: usize);
 
-    /// Makes an entry point to another record.
+    /// Points an entry to another record.
     fn replace(&mut self, slot: Self::Slot, location: Location, total: usize);
 
-    /// Takes an entry out.
+    /// Removes an entry.
     fn remove(&mut self, slot: Self::Slot);
 
-    /// Takes all entries out.
+    /// Removes all entries.
     fn clear(&mut self);
 
-    /// Number of entries.
+    /// Returns the number of entries.
     fn len(&self) -> usize;
 
-    /// Bytes of memory it takes.
+    /// Returns the bytes of memory that the table uses.
     fn memory_bytes(&self) -> usize;
 
-    /// The same without that of its run.
+    /// Returns the bytes of memory without those of its run.
     fn changed_bytes(&self) -> usize {
         self.memory_bytes() - self.run().map_or(0, |run| run.memory_bytes())
     }
 
-    /// Gives back memory that is not needed now.
+    /// Frees memory that is not needed now.
     fn shrink(&mut self);
 
-    /// The entries, as a checkpoint keeps them.
+    /// Returns the entries as a checkpoint stores them.
     fn packed(&self) -> Vec<u64>;
 
-    /// How many words these are.
+    /// Returns the length of `packed` in words.
     fn packed_words(&self) -> usize;
 
-    /// Fills an empty table, that of this shard, with what `packed` gave, less the entries that
-    /// `keeps` refuses; says whether any table gives such.
+    /// Fills the empty table of a shard with the result of `packed`, without the entries that
+    /// `keeps` refuses. Returns false if no table packs to such words.
     fn unpack(&mut self, shard: usize, packed: Vec<u64>, keeps: &dyn Fn(Location) -> bool) -> bool;
 }
 
-/// Knowledge of an entry without a look at the run.
+/// What is known of an entry without reading the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen<S> {
     Yes(S),
     No,
-    /// It is there if the run has it.
+    /// The entry exists if the run has it.
     IfInRun(S),
 }
 
-/// An entry that has the tag asked for.
+/// Entry with the tag that was searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Match<S> {
     pub(crate) slot: S,
     pub(crate) location: Location,
-    /// Bytes of the record in the log, if the table knows them. Then a tag belongs to one key,
-    /// and the record need not be read to compare it.
+    /// Bytes of the record in the log, if the table knows them. The tag then belongs to one key,
+    /// and the record need not be read to compare keys.
     pub(crate) total: Option<usize>,
 }
 
-/// The entry with this tag and location.
+/// Returns the entry with this tag and location.
 #[inline]
 pub(crate) fn find_location<T: ShardIndex + ?Sized>(
     table: &T,

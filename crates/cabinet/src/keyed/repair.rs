@@ -1,30 +1,30 @@
-//! Parts of runs that are damaged, made again from the log.
+//! Repair of damaged parts of runs from the log.
 //!
-//! The entries of a damaged piece are those records of keys with its tags that the log has last,
-//! that are alive, and of which the table does not know otherwise: it has in memory what was
-//! changed since the run was written. So the log is read once for all damaged pieces. Then each
-//! table goes over to its run without these pieces, and has in memory what they had. The next
-//! checkpoint, which is written at once, has runs without damage.
+//! The entries of a damaged piece are the latest live records in the log of keys with its tags.
+//! Keys that changed since the run was written are excluded: the table has them in memory. The log
+//! is read once for all damaged pieces. Then each table switches to its run without these pieces,
+//! and keeps their entries in memory. The next checkpoint, which is written at once, has undamaged
+//! runs.
 //!
-//! Until then reads and changes of these keys fail. A piece that was found to be damaged is not
-//! read again, so no change of such a key can come between. The compactor may still move a record
-//! of which it had read the entry before; the table has both locations in memory then. So nothing
-//! is locked while the log is read, and afterwards one table at a time, with `maintenance`, so that
-//! no merge is between two looks at it.
+//! Until then reads and changes of these keys fail. A damaged piece is not read again, so no change
+//! of such a key can interfere. The compactor may still move a record whose entry it had read
+//! before. The table then has both locations in memory. So no lock is held while the log is read.
+//! Afterwards one table at a time is locked, with `maintenance`, so that no merge runs between two
+//! reads of a table.
 //!
-//! # If the log is damaged, too
+//! # If the log is damaged too
 //!
 //! The last change of a key may be in a gap of the log, and an older record of it before the gap.
-//! That record must not come back. So what was found before the last gap counts only if it is known
-//! that the index had it:
+//! That record must not come back. So a record found before the last gap counts only if the index
+//! is known to have had it:
 //!
-//! - All entries of the piece were found, and those in memory that are gone: then the checksum
-//!   matches that the piece was written with.
+//! - All entries of the piece were found, including those in memory that are dead: the checksum of
+//!   the piece then matches.
 //! - Or the damaged page has the entry, bit by bit.
 //!
-//! If neither is so, the key gets an entry that points to the gap. It is read as a damaged record
-//! of the key (see [`super::damaged`]): a read fails, and a put or a removal takes its place. The
-//! segment of the older record is kept for `salvage`.
+//! Otherwise the key gets an entry that points to the gap. It is read as a damaged record of the
+//! key (see [`super::damaged`]): a read fails, and a put or a removal replaces it. The segment of
+//! the older record is kept for `salvage`.
 
 use super::backoff::Backoff;
 use super::run::{Before, Run, tag_of};
@@ -38,32 +38,32 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Bytes of memory for each entry of a damaged piece while it is made again, and entries of one.
+/// Bytes of memory per entry of a damaged piece during its repair, and entries of a piece.
 const FOUND_BYTES: u64 = 96;
 const PIECE_ENTRIES: u64 = 512;
 
-/// Damaged pieces that are made again however little memory the index may take.
+/// Damaged pieces that are repaired even if the memory budget of the index is smaller.
 const PIECES_MIN: u64 = 256;
 
-/// Time after which it is tried again if it has failed, or there was too much to do.
+/// Delay after a repair that failed or was incomplete.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Damaged pieces of one run.
 struct Lost {
     run: Arc<Run>,
     pieces: BTreeSet<usize>,
-    /// The tags of their entries, in order.
+    /// Tags of their entries, in order.
     tags: Vec<RangeInclusive<u32>>,
     /// Entries of other pieces with these tags.
     beside: Vec<u64>,
 }
 
-/// The last change of a key that the log has.
+/// Last change of a key in the log.
 struct Found {
     shard: usize,
     entry: u64,
     location: Location,
-    /// Number of its segment.
+    /// Number of the record's segment.
     number: u64,
     /// Bytes of the record in the log.
     total: usize,
@@ -76,27 +76,27 @@ struct Found {
 struct Changes {
     /// The last change of each key, by its name.
     last: HashMap<u64, Found>,
-    /// Number of places that could not be read.
+    /// Number of unreadable places.
     gaps: u64,
-    /// LSN of the last one.
+    /// LSN of the last gap.
     last_gap: Lsn,
-    /// The last one that an entry can point to.
+    /// Last gap that an entry can point to.
     target: Option<(Lsn, Location)>,
 }
 
-/// Whether the entries of a damaged piece that were found are those that it had.
+/// Evidence that the entries found are those of a damaged piece.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Proof {
-    /// They are all.
+    /// All entries were found.
     Whole,
-    /// They are all without those that have expired, which had been removed before.
+    /// All entries were found, without those that had expired and were removed.
     WithoutExpired,
-    /// Some are not known.
+    /// Some entries are unknown.
     None,
 }
 
 impl Lost {
-    /// Returns `None` if `go_on` has ended it.
+    /// Returns `None` if `go_on` returned false.
     fn of(run: Arc<Run>, go_on: &dyn Fn() -> bool) -> Result<Option<Self>> {
         let pieces = run.damaged();
         let tags: Vec<_> = pieces.iter().map(|piece| run.tags_of(*piece)).collect();
@@ -108,32 +108,32 @@ impl Lost {
         let is_whole = lost.run.for_each_with(&ends, &mut |_| go_on(), &mut |part| {
             beside.extend(part.iter().copied().filter(|entry| lost.has(tag_of(*entry))));
         })?;
-        // Two ranges of pieces may share one between them.
+        // Adjacent ranges of pieces may share one piece.
         beside.sort_unstable();
         beside.dedup();
         lost.beside = beside;
         Ok(is_whole.then_some(lost))
     }
 
-    /// Whether an entry with a tag may have been in one of the pieces.
+    /// Returns whether an entry with a tag may have been in one of the pieces.
     fn has(&self, tag: u32) -> bool {
         let index = self.tags.partition_point(|tags| *tags.end() < tag);
         self.tags.get(index).is_some_and(|tags| tags.contains(&tag))
     }
 
-    /// Whether an entry of the run was in one of the pieces.
+    /// Returns whether an entry of the run was in one of the pieces.
     fn had(&self, entry: u64) -> bool {
         self.has(tag_of(entry)) && self.beside.binary_search(&entry).is_err()
     }
 
-    /// The piece that an entry was in, if it was in one of them.
+    /// Returns the piece that had an entry, if it is one of these.
     fn piece_of(&self, entry: u64) -> Option<usize> {
         let tag = tag_of(entry);
         let index = self.tags.partition_point(|tags| *tags.start() <= tag).checked_sub(1)?;
         self.pieces.iter().nth(index).copied()
     }
 
-    /// Entries with a tag that are there, of other pieces and of those in memory.
+    /// Returns the live entries with a tag, of other pieces and in memory.
     fn entries_with<'l>(
         &'l self,
         tag: u32,
@@ -145,7 +145,7 @@ impl Lost {
         beside.chain(with_tag(added, tag)).copied()
     }
 
-    /// The words of the damaged pages, as far as the disk can read them, sorted.
+    /// Returns the words of the damaged pages, as far as the disk can read them, sorted.
     fn words(&self) -> Vec<u64> {
         let mut words: Vec<u64> =
             self.pieces.iter().flat_map(|piece| self.run.words_of(*piece)).collect();
@@ -153,7 +153,8 @@ impl Lost {
         words
     }
 
-    /// For each piece, whether these entries, and those of `dead` that it had, are all of its own.
+    /// Returns for each piece whether the entries `found`, and those of `dead` that it had, are all
+    /// of its entries.
     fn prove(&self, found: &[&Found], dead: &[u64], now_ms: u64) -> BTreeMap<usize, Proof> {
         let mut own: BTreeMap<usize, Vec<(u64, bool)>> = BTreeMap::new();
         let gone = dead.iter().filter(|entry| self.had(**entry)).map(|entry| (*entry, false));
@@ -183,7 +184,7 @@ impl Lost {
     }
 }
 
-/// Those of some sorted entries that have a tag.
+/// Returns those of some sorted entries that have a tag.
 fn with_tag(entries: &[u64], tag: u32) -> &[u64] {
     let start = entries.partition_point(|entry| tag_of(*entry) < tag);
     let end = entries.partition_point(|entry| tag_of(*entry) <= tag);
@@ -191,8 +192,8 @@ fn with_tag(entries: &[u64], tag: u32) -> &[u64] {
 }
 
 impl<I: Index> KeyedEngine<I> {
-    /// Makes the parts of runs again that are damaged. The caller holds no lock.
-    pub(super) fn mend_runs(&self, go_on: &dyn Fn() -> bool) -> Result<()> {
+    /// Repairs the damaged parts of runs. The caller holds no lock.
+    pub(super) fn repair_runs(&self, go_on: &dyn Fn() -> bool) -> Result<()> {
         if !self.is_over_runs() {
             return Ok(());
         }
@@ -200,30 +201,30 @@ impl<I: Index> KeyedEngine<I> {
         if !is_suspected && self.damaged_pieces() == 0 {
             return Ok(());
         }
-        if self.mend_after.lock().is_some_and(|after| Instant::now() < after) {
+        if self.repair_after.lock().is_some_and(|after| Instant::now() < after) {
             return Ok(());
         }
-        let mended = self.mend_all(go_on);
-        if is_suspected && matches!(mended, Ok(true)) {
-            // The damage may be in another part of it.
+        let repaired = self.repair_all(go_on);
+        if is_suspected && matches!(repaired, Ok(true)) {
+            // The damage may be in another part of the checkpoint.
             self.needs_checkpoint.store(true, Ordering::Relaxed);
             self.log.maintenance().suspect_checkpoint(false);
         }
-        let is_mended = mended.is_ok() && self.damaged_pieces() == 0;
-        if is_mended {
+        let is_repaired = repaired.is_ok() && self.damaged_pieces() == 0;
+        if is_repaired {
             *self.merge_backoff.lock() = Backoff::default();
         }
-        *self.mend_after.lock() =
-            if is_mended { None } else { Instant::now().checked_add(RETRY_INTERVAL) };
-        mended.map(drop)
+        *self.repair_after.lock() =
+            if is_repaired { None } else { Instant::now().checked_add(RETRY_INTERVAL) };
+        repaired.map(drop)
     }
 
-    /// Damaged parts of runs that are known.
+    /// Returns the number of damaged parts of runs that are known.
     pub(super) fn damaged_pieces(&self) -> usize {
         if self.log.maintenance().index_faults().count() == 0 {
             return 0;
         }
-        // One that is held for a large change is left out rather than waited for.
+        // A table locked for a large change is skipped rather than waited for.
         let tables = (0..I::SHARDS).filter_map(|shard| self.table_for(shard, Wait::Never).ok());
         tables.map(|table| table.run().map_or(0, |run| run.damaged().len())).sum()
     }
@@ -232,9 +233,9 @@ impl<I: Index> KeyedEngine<I> {
         (0..I::SHARDS).filter_map(|shard| Some((shard, self.table(shard).run().cloned()?)))
     }
 
-    /// Returns whether it came to the end.
-    fn mend_all(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
-        // All are looked at, so that the log is read once.
+    /// Returns whether it reached the end.
+    fn repair_all(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
+        // All runs are checked first, so that the log is read once.
         let mut lost = BTreeMap::new();
         for (shard, run) in self.runs() {
             if !run.for_each_whole(&mut |_| go_on(), &mut |_| ())? {
@@ -259,7 +260,7 @@ impl<I: Index> KeyedEngine<I> {
             );
             return Ok(true);
         }
-        // Changes under way, which had read these pieces before, are appended then.
+        // Wait for changes in progress that have read these pieces before.
         lost.keys().for_each(|shard| drop(self.shards[*shard].write()));
         let mut changes = Changes::default();
         if !self.find_changes(&lost, go_on, &mut changes)? {
@@ -270,17 +271,17 @@ impl<I: Index> KeyedEngine<I> {
         for one in last.into_values().filter(|one| one.is_put) {
             by_shard.entry(one.shard).or_default().push(one);
         }
-        let (mut mended, mut missing, mut is_whole) = (0, 0, true);
+        let (mut repaired, mut missing, mut is_whole) = (0, 0, true);
         for (shard, lost) in &lost {
             is_whole = go_on();
             if !is_whole {
                 break;
             }
             let found = by_shard.remove(shard).unwrap_or_default();
-            // Others may come between two shards.
+            // Other maintenance may run between two shards.
             let _maintenance = self.log.maintenance().pause();
             if let Some(records) = self.take_found(*shard, lost, &found, &changes) {
-                mended += lost.pieces.len() as u64;
+                repaired += lost.pieces.len() as u64;
                 missing += records;
             }
         }
@@ -288,20 +289,22 @@ impl<I: Index> KeyedEngine<I> {
         {
             let _maintenance = self.log.maintenance().pause();
             self.alive.lock().take();
-            // An earlier mend may have left records in doubt, if there are gaps.
+            // An earlier repair may have left records in doubt, if there are gaps.
             if changes.gaps == 0 {
                 self.log.segments().unspare();
             }
         }
-        self.note_mended(mended, missing, changes.gaps);
+        self.note_repaired(repaired, missing, changes.gaps);
         Ok(is_whole)
     }
 
-    fn note_mended(&self, pieces: u64, lost: u64, gaps: u64) {
-        self.mended_pieces.fetch_add(pieces, Ordering::Relaxed);
+    fn note_repaired(&self, pieces: u64, lost: u64, gaps: u64) {
+        self.repaired_pieces.fetch_add(pieces, Ordering::Relaxed);
         let path = self.log.directory().display();
         if gaps == 0 {
-            tracing::warn!("{pieces} damaged pages of the index of {path} were made from the log");
+            tracing::warn!(
+                "{pieces} damaged pages of the index of {path} were rebuilt from the log"
+            );
             return;
         }
         self.lost_records.fetch_add(lost, Ordering::Relaxed);
@@ -313,7 +316,7 @@ impl<I: Index> KeyedEngine<I> {
         );
     }
 
-    /// Notes the last changes of keys that belong to lost pieces. Returns whether it came to the
+    /// Notes the last changes of keys that belong to lost pieces. Returns whether it reached the
     /// end.
     fn find_changes(
         &self,
@@ -348,7 +351,7 @@ impl<I: Index> KeyedEngine<I> {
         for Gap { lsn, location } in gaps {
             changes.gaps += 1;
             changes.last_gap = changes.last_gap.max(lsn);
-            // A whole record there would be taken for another key's.
+            // A valid record there would be taken for another key's.
             let peek = |location| {
                 peek_record(&segments, salt, location, Wait::Block, Check::Whole, |_| ())
             };
@@ -363,9 +366,9 @@ impl<I: Index> KeyedEngine<I> {
         Ok(is_whole)
     }
 
-    /// Has a table take what lost pieces had. Returns how many records it had and has no more, or
-    /// of which only an older one can be read; `None` if it is over another run by now. The caller
-    /// holds `maintenance`.
+    /// Gives a table the entries of its lost pieces. Returns how many records are lost, or are only
+    /// readable in an older version. Returns `None` if the table is over another run by now. The
+    /// caller holds `maintenance`.
     fn take_found(
         &self,
         shard: usize,
@@ -373,7 +376,7 @@ impl<I: Index> KeyedEngine<I> {
         found: &[Found],
         changes: &Changes,
     ) -> Option<u64> {
-        // A record that another is to remove is still there, expired or not.
+        // A record that is left for another component to remove still exists after it expires.
         let now_ms = if self.clock.expired_keys().is_some() { 0 } else { self.clock.now_ms() };
         let has_gaps = changes.gaps > 0;
         let words = if has_gaps { lost.words() } else { Vec::new() };
@@ -391,7 +394,7 @@ impl<I: Index> KeyedEngine<I> {
             let is_known = |entries: &[u64]| entries.binary_search(&one.entry).is_ok();
             is_there && !is_known(&lost.beside) && !is_known(&added) && !is_known(&dead)
         };
-        // A newer record is in a gap, but the index has it elsewhere.
+        // The newer record is in a gap, but the index has it at another location.
         let is_superseded = |one: &Found| {
             lost.entries_with(tag_of(one.entry), &added, &dead)
                 .any(|entry| !known.contains(&entry) && lsn(entry) > lsn(one.entry))
@@ -422,7 +425,7 @@ impl<I: Index> KeyedEngine<I> {
                 entries.push(one.entry);
                 continue;
             }
-            // Its file stays, though the index points to nothing in it.
+            // The segment's file stays, although the index does not point into it.
             segment.into_iter().for_each(|segment| {
                 segment.all_live.lose();
                 segment.spare();
@@ -484,11 +487,11 @@ mod tests {
                 asked.get() <= steps
             };
             engine.log.maintenance().suspect_checkpoint(true);
-            engine.mend_runs(&go_on).unwrap();
-            let mended = engine.mended_pieces.load(Ordering::Relaxed);
-            partly += u32::from((1..3).contains(&mended));
-            *engine.mend_after.lock() = None;
-            engine.mend_runs(&|| true).unwrap();
+            engine.repair_runs(&go_on).unwrap();
+            let repaired = engine.repaired_pieces.load(Ordering::Relaxed);
+            partly += u32::from((1..3).contains(&repaired));
+            *engine.repair_after.lock() = None;
+            engine.repair_runs(&|| true).unwrap();
             assert_eq!(engine.damaged_pieces(), 0);
             database.run_maintenance().unwrap();
             assert_eq!(database.len(), u64::from(RECORDS));
@@ -498,7 +501,7 @@ mod tests {
             if asked.get() <= steps {
                 break;
             }
-            // The runs are read in the first ones.
+            // The first steps read the runs.
             steps += if steps < 1024 { 128 } else { 1 };
         }
         assert_eq!(partly, 2);

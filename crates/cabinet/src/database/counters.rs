@@ -1,4 +1,4 @@
-//! Records that hold a number.
+//! Counters: records that hold a number.
 
 use super::Database;
 #[cfg(feature = "table")]

@@ -4,22 +4,22 @@ use super::{Database, check_value};
 use crate::engine::ordered::ordered;
 use crate::{PlaceChange, Result, Seek};
 
-/// How [`Cursor::put`] stores.
+/// Where [`Cursor::put`] stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CursorPut {
-    /// In place of the record that the cursor stands on.
+    /// Replaces the value of the cursor's record.
     Current,
-    /// As a duplicate in front of it, on which the cursor then stands.
+    /// Inserts a duplicate before the record, and moves the cursor to it.
     Before,
-    /// As a duplicate behind it, on which the cursor then stands.
+    /// Inserts a duplicate after the record, and moves the cursor to it.
     After,
 }
 
-/// Goes through the records of an ordered database, each duplicate by itself.
+/// Cursor over the records of an ordered database, each duplicate by itself.
 ///
-/// It stands on a record or, at first and after it has gone over the end, on none; then everything
-/// but going somewhere answers that there is nothing. It stands on a place (a key and the number of
-/// a duplicate), so what others write meanwhile does not mislead it.
+/// The cursor is at a record or, at first and after it has passed an end, at none. Operations other
+/// than movements then report that there is no record. The cursor remembers a place (a key and the
+/// number of a duplicate), so concurrent writes do not invalidate it.
 pub struct Cursor {
     database: Database,
     current: Option<Current>,
@@ -37,48 +37,48 @@ impl Cursor {
         Ok(Self { database, current: None })
     }
 
-    /// Goes to the first record; says whether there is one.
+    /// Moves to the first record. Returns whether there is one, like all movements.
     pub fn first(&mut self) -> Result<bool> {
         self.seek(Seek::First)
     }
 
-    /// Goes to the last record.
+    /// Moves to the last record.
     pub fn last(&mut self) -> Result<bool> {
         self.seek(Seek::Last)
     }
 
-    /// Goes to the first record whose key is at or after `key`.
+    /// Moves to the first record whose key is at or after `key`.
     pub fn jump(&mut self, key: &[u8]) -> Result<bool> {
         self.seek(Seek::AtOrAfter(key))
     }
 
-    /// Goes to the last record whose key is at or before `key`.
+    /// Moves to the last record whose key is at or before `key`.
     pub fn jump_back(&mut self, key: &[u8]) -> Result<bool> {
         self.seek(Seek::AtOrBefore(key))
     }
 
-    /// Goes to the next record.
+    /// Moves to the next record.
     #[expect(clippy::should_implement_trait, reason = "it lends no records, and goes both ways")]
     pub fn next(&mut self) -> Result<bool> {
         self.step(|current| Seek::After(&current.key, current.index))
     }
 
-    /// Goes to the previous record.
+    /// Moves to the previous record.
     pub fn prev(&mut self) -> Result<bool> {
         self.step(|current| Seek::Before(&current.key, current.index))
     }
 
-    /// The key it stands on.
+    /// Returns the key of the current record.
     pub fn key(&self) -> Option<&[u8]> {
         self.current.as_ref().map(|current| &current.key[..])
     }
 
-    /// The value it stands on, as it was when the cursor came there.
+    /// Returns the value of the current record, as of when the cursor moved there.
     pub fn value(&self) -> Option<&[u8]> {
         self.current.as_ref().map(|current| &current.value[..])
     }
 
-    /// Stores a value where it stands; says whether it stands anywhere.
+    /// Stores a value at the cursor. Returns whether the cursor is at a record.
     pub fn put(&mut self, value: &[u8], how: CursorPut) -> Result<bool> {
         self.database.enter_to_write()?;
         check_value(value.len())?;
@@ -99,8 +99,8 @@ impl Cursor {
         Ok(true)
     }
 
-    /// Removes the record it stands on, and goes to the one behind it; says whether it stood
-    /// anywhere.
+    /// Removes the current record, and moves to the one after it. Returns whether the cursor was at
+    /// a record.
     pub fn remove(&mut self) -> Result<bool> {
         self.database.enter_to_write()?;
         let Some(current) = self.current.take() else { return Ok(false) };

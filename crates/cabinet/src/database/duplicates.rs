@@ -1,4 +1,4 @@
-//! Keys in order: several values of a key, and cursors.
+//! Operations on keys in order: several values of a key, and cursors.
 
 use super::{Database, check_key, check_value};
 use crate::engine::ordered::ordered;
@@ -19,13 +19,13 @@ impl Database {
         self.engine.as_ordered().is_some()
     }
 
-    /// Stores a value before or after those that a key has. As all functions for duplicates, it
+    /// Stores a value before or after those that a key has. Like all functions for duplicates,
     /// fails with [`NotSupported`](crate::Error::NotSupported) if the database has none.
     pub fn put_duplicate(&self, key: &[u8], value: &[u8], side: Side) -> Result<Version> {
         self.put_duplicate_with(key, value, Meta::NONE, side)
     }
 
-    /// As [`put_duplicate`](Self::put_duplicate), with flags and expiry of this value.
+    /// Like [`put_duplicate`](Self::put_duplicate), with flags and expiry of this value.
     pub fn put_duplicate_with(
         &self,
         key: &[u8],
@@ -93,7 +93,7 @@ impl Database {
         Ok(removed)
     }
 
-    /// Returns a cursor that is at no record yet.
+    /// Returns a cursor that is not at a record yet.
     pub fn cursor(&self) -> Result<Cursor> {
         self.enter()?;
         Cursor::new(self.clone())

@@ -1,11 +1,11 @@
-//! Read-modify-write in the manner of a map's entry.
+//! Entry API: read-modify-write of one record, like the entry of a map.
 
 use super::Database;
 use crate::{Change, Meta, Result};
 
 type Modify<'e> = dyn FnMut(&mut Vec<u8>) + 'e;
 
-/// A key whose record is changed atomically, see [`Database::entry`]. Nothing is done before the
+/// A key whose record is changed atomically, see [`Database::entry`]. Nothing happens before the
 /// last step: [`or_insert`](Self::or_insert), [`or_insert_with`](Self::or_insert_with) or
 /// [`or_nothing`](Self::or_nothing).
 #[must_use = "nothing is changed before the last step"]
@@ -34,25 +34,25 @@ impl Database {
 }
 
 impl<'e> RecordEntry<'e> {
-    /// Changes the value if there is a record, which keeps its flags and expiry. `modify` may be
-    /// called again if the step is repeated, and must not call the database.
+    /// Changes the value of an existing record, which keeps its flags and expiry. `modify` may run
+    /// again if the step is repeated, and must not call the database.
     pub fn and_modify(mut self, modify: impl FnMut(&mut Vec<u8>) + 'e) -> Self {
         self.modify.push(Box::new(modify));
         self
     }
 
-    /// Stores `value` if there is no record. Returns the value that the record has now.
+    /// Stores `value` if there is no record. Returns the current value.
     pub fn or_insert(self, value: &[u8]) -> Result<Vec<u8>> {
         self.or_insert_with(|| value.to_vec())
     }
 
-    /// Stores the result of `make` if there is no record. Returns the value that the record has
-    /// now. `make` must not call the database.
+    /// Stores the result of `make` if there is no record. Returns the current value. `make` must
+    /// not call the database.
     pub fn or_insert_with(self, mut make: impl FnMut() -> Vec<u8>) -> Result<Vec<u8>> {
         Ok(self.apply(|| Some(make()))?.unwrap_or_default())
     }
 
-    /// Creates no record. Returns the value that the record has now; `None` if there is none.
+    /// Creates no record. Returns the current value; `None` if there is none.
     pub fn or_nothing(self) -> Result<Option<Vec<u8>>> {
         self.apply(|| None)
     }

@@ -1,5 +1,5 @@
 //! Operations for the workspace's other crates, which the feature `internals` exports: handles of
-//! engines, scans in steps, expiry by the caller, copies at a moment of the caller's.
+//! engines, scans in steps, expiry by the caller, and copies at a moment that the caller chooses.
 
 use super::{Database, SteppedScan, check_key};
 use crate::{Engine, ExpiredKeys, RecordRef, Result, SnapshotBarrier, Wanted, reentry};
@@ -11,13 +11,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl Database {
-    /// Returns a handle of an engine. [`Database::from`] makes one of a [`Table`].
+    /// Returns a handle of an engine. Use [`Database::from`] for a [`Table`].
     pub fn from_engine(engine: Arc<dyn Engine>) -> Self {
         Self::of_engine(engine)
     }
 
     /// Announces keys that are about to be read or written, so that the cache misses of finding
-    /// them overlap. It changes no result.
+    /// them overlap. Changes no result.
     pub fn prefetch(&self, keys: &[&[u8]]) {
         if !reentry::is_within(self.engine_id) {
             self.engine.prefetch(keys);
@@ -25,7 +25,8 @@ impl Database {
     }
 
     /// Calls `visit` with the record of each key, or with `None` or the failure to read it, in the
-    /// order of the keys, until it breaks. It is faster than [`Database::read`] for each of them.
+    /// order of the keys, until it breaks. This is faster than calling [`Database::read`] for each
+    /// key.
     pub fn read_each(
         &self,
         mut keys: &[&[u8]],
@@ -34,7 +35,7 @@ impl Database {
         self.enter()?;
         let mut visit = |found: Result<Option<RecordRef<'_>>>| self.call(|| visit(found));
         loop {
-            // The engine gets valid keys only.
+            // The engine gets only valid keys.
             let invalid = keys.iter().position(|key| check_key(key).is_err());
             let (valid, rest) = keys.split_at(invalid.unwrap_or(keys.len()));
             if self.engine.read_each(valid, self.wait, &mut visit).is_break() {
@@ -50,14 +51,14 @@ impl Database {
         }
     }
 
-    /// Returns the stored form of a key. In a fixed-length database `1`, `01` and `min` may be one
-    /// record; elsewhere it is the key itself.
+    /// Returns the stored form of a key. In a fixed-length database `1`, `01` and `min` may name
+    /// one record. In other kinds the stored form is the key itself.
     pub fn canonical_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
         self.enter()?;
         self.engine.canonical_key(key)
     }
 
-    /// As [`Table::read`](crate::table::Table::read), but a [nonblocking](Database::nonblocking)
+    /// Like [`Table::read`](crate::table::Table::read), but a [nonblocking](Database::nonblocking)
     /// handle does not wait for the disk.
     #[cfg(feature = "table")]
     pub fn read_row<T>(
@@ -71,20 +72,20 @@ impl Database {
         table.read_waiting(primary, self.wait, |row| self.call(|| visit(row)))
     }
 
-    /// Begins a scan of all records in steps. It takes up to 8 bytes of memory for each record that
-    /// is changed before the scan has come to it, until it ends or is dropped.
+    /// Begins a scan of all records in steps. Until it ends or is dropped, it uses up to 8 bytes of
+    /// memory per record that is changed before the scan reaches it.
     pub fn full_scan(&self, wanted: Wanted) -> Result<SteppedScan<'_>> {
         self.begin_scan(wanted)
     }
 
-    /// Removes the records of a key that have expired. Returns whether there were any. It is meant
-    /// for the keys that [`Database::expired_keys`] names.
+    /// Removes the records of a key that have expired. Returns whether there were any. Call it with
+    /// the keys that [`Database::expired_keys`] returns.
     pub fn remove_expired(&self, key: &[u8]) -> Result<bool> {
         self.enter_to_write()?;
         self.engine.maintenance().remove_expired(key, self.wait)
     }
 
-    /// As [`copy_to`](Self::copy_to), at a moment that `barrier` chooses.
+    /// Like [`copy_to`](Self::copy_to), at a moment that `barrier` chooses.
     pub fn copy_at(&self, path: &Path, barrier: &mut SnapshotBarrier<'_>) -> Result<()> {
         self.enter()?;
         self.engine.persistence().copy_at(path, &mut |take| self.call(|| barrier(take)))
@@ -102,7 +103,7 @@ impl Database {
         }
     }
 
-    /// Returns the keys of expired records that the caller is to remove, if the database was opened
+    /// Returns the keys of expired records that the caller must remove, if the database was opened
     /// with a clock that [hands over](crate::Clock::handing_over).
     pub fn expired_keys(&self) -> Option<&ExpiredKeys> {
         self.engine.maintenance().expired_keys().filter(|_| !self.is_read_only)

@@ -1,5 +1,5 @@
-//! Iterators over records. Each step copies some records, a few hundred KiB at most unless values
-//! are longer, and holds no lock afterwards, so writers are not delayed.
+//! Iterators over records. Each step copies some records, at most a few hundred KiB unless values
+//! are larger. No lock is held between steps, so writers are not delayed.
 
 use super::{Database, SteppedScan};
 use crate::{Error, KeyOrder, Record, RecordRef, Result, ScanCursor, Wanted, deadline};
@@ -9,7 +9,7 @@ use std::ops::{Bound, RangeBounds};
 
 /// Iterator over records, see [`Database::iter`], [`Database::prefix`] and [`Database::range`].
 ///
-/// A record that exists throughout is returned exactly once, another one at most once. An error
+/// A record that exists throughout is returned exactly once, other records at most once. An error
 /// ends the iteration.
 #[must_use = "an iterator does nothing unless it is used"]
 pub struct Records<'d> {
@@ -17,7 +17,7 @@ pub struct Records<'d> {
     source: Source<'d>,
     limits: Limits,
     ready: VecDeque<Record>,
-    /// Error that follows the records that are ready.
+    /// Error that follows the ready records.
     failed: Option<Error>,
 }
 
@@ -29,13 +29,13 @@ pub struct Records<'d> {
 pub struct Keys<'d> {
     scan: Option<SteppedScan<'d>>,
     ready: VecDeque<Vec<u8>>,
-    /// Error that follows the keys that are ready.
+    /// Error that follows the ready keys.
     failed: Option<Error>,
 }
 
-/// Remainder of an iteration.
+/// Rest of an iteration.
 enum Source<'d> {
-    /// All records, in the order that is fastest.
+    /// All records, in the fastest order.
     Scan(SteppedScan<'d>),
     /// Records from a position on, in the order of keys.
     From(ScanCursor),
@@ -50,7 +50,7 @@ enum Limits {
 }
 
 impl Limits {
-    /// Returns whether a key is before the limits, within them, or after them.
+    /// Compares a key with the limits: before, within or after them.
     fn side(&self, key: &[u8]) -> Ordering {
         match self {
             Self::None => Ordering::Equal,
@@ -67,7 +67,7 @@ impl Limits {
                     Bound::Excluded(end) => order.compare(key, end).is_ge(),
                     Bound::Unbounded => false,
                 };
-                // Bounds in the wrong order have nothing between them: the iteration ends.
+                // Inverted bounds contain nothing, so the iteration ends.
                 match (is_before, is_after) {
                     (_, true) => Ordering::Greater,
                     (true, false) => Ordering::Less,
@@ -143,8 +143,8 @@ impl Iterator for Keys<'_> {
 }
 
 impl Database {
-    /// Returns an iterator over all records, in the order that is fastest for the kind of
-    /// database; in a tree that is the order of keys.
+    /// Returns an iterator over all records, in the fastest order for the kind of database. In a
+    /// tree that is the order of keys.
     pub fn iter(&self) -> Result<Records<'_>> {
         Ok(self.records(Source::Scan(self.begin_scan(Wanted::Records)?), Limits::None))
     }
@@ -155,8 +155,8 @@ impl Database {
         Ok(Keys { scan, ready: VecDeque::new(), failed: None })
     }
 
-    /// Returns an iterator over the records whose keys begin with `prefix`. It reads all records
-    /// if keys are not in lexical order.
+    /// Returns an iterator over the records whose keys begin with `prefix`. Reads all records
+    /// unless keys are in lexical order.
     pub fn prefix(&self, prefix: &[u8]) -> Result<Records<'_>> {
         let source = match self.order() {
             Some(KeyOrder::Lexical) => Source::From(self.scan_cursor_of(prefix)),
@@ -167,11 +167,11 @@ impl Database {
     }
 
     /// Returns an iterator over the records with keys between two bounds, in the order of keys,
-    /// such as `range("a".."c")`. Fails with [`Error::NotSupported`] if the keys are in no order.
+    /// such as `range("a".."c")`. Fails with [`Error::NotSupported`] if the keys have no order.
     pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<Records<'_>> {
         self.enter()?;
         let order = self.order().ok_or_else(|| {
-            Error::NotSupported("ranges need keys in an order, as in a B+ tree (.tcb)".into())
+            Error::NotSupported("ranges need ordered keys, as in a B+ tree (.tcb)".into())
         })?;
         let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
         let (begin, end) = (owned(bounds.start_bound()), owned(bounds.end_bound()));

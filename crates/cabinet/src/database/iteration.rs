@@ -1,10 +1,10 @@
-//! Iterations over all keys that stop after each step, and borrow nothing meanwhile.
+//! Iterations over all keys in steps, which borrow nothing between the steps.
 
 use super::Database;
 use crate::{IterationState, Result, ScanCursor, deadline};
 
-/// Iteration over all keys, see [`Database::step_iteration`]. It holds no file between steps, and
-/// may be left alone for ever. [`Database::iteration_from`] returns one that begins at a key.
+/// Iteration over all keys, see [`Database::step_iteration`]. It holds no file between steps, so it
+/// may be abandoned. [`Database::iteration_from`] returns one that begins at a key.
 #[derive(Default)]
 pub struct Iteration {
     next: Next,
@@ -20,19 +20,19 @@ enum Next {
 }
 
 impl Iteration {
-    /// Returns whether there is nothing more.
+    /// Returns whether the iteration has ended.
     pub fn has_ended(&self) -> bool {
         matches!(self.next, Next::Ended)
     }
 
-    /// Returns whether its next key is the one that it was begun at, as long as that has a record
-    /// that does not change.
+    /// Returns whether the iteration begins exactly at the key that it was begun at, provided that
+    /// the key has a record that does not change.
     pub fn begins_at_key(&self) -> bool {
         matches!(self.next, Next::InLog(_))
     }
 
-    /// Returns whether it is in the order of keys, or of ids. It then begins at the first one that
-    /// is not before the key that it was begun at.
+    /// Returns whether the iteration is in the order of keys or ids. It then begins at the first
+    /// one at or after the key that it was begun at.
     pub fn is_ordered(&self) -> bool {
         matches!(self.next, Next::At(ScanCursor::Key(_) | ScanCursor::Id(_)))
     }
@@ -52,8 +52,8 @@ impl std::fmt::Debug for Iteration {
 
 impl Database {
     /// Returns an iteration over the keys from one on, in the order of an iteration over all keys.
-    /// In the order of a log it comes to the records that were stored after the one of the key. If
-    /// there is no such record, it has nothing to show.
+    /// In the order of a log it visits the records that were stored after the key's record. Without
+    /// such a record it visits nothing.
     pub fn iteration_from(&self, key: &[u8]) -> Result<Iteration> {
         self.enter()?;
         let next = match self.engine.iteration(Some(key))? {
@@ -66,11 +66,11 @@ impl Database {
     /// Calls `visit` with the next keys of an iteration over this database, perhaps none. Returns
     /// whether there may be more.
     ///
-    /// A tree is in the order of keys, a fixed-length database in that of ids, and a hash database
-    /// in the order in which records were stored or last changed. A key that exists throughout is
-    /// visited; in a tree, once for each of its values. It is visited twice at most, and only in a
-    /// hash database, if its record was changed or compacted meanwhile. A step that failed may be
-    /// tried again; it may then show keys again, and a record that cannot be read fails each time.
+    /// The order is that of the keys in a tree, of the ids in a fixed-length database, and of
+    /// storing or changing the records in a hash database. A key that exists throughout is visited;
+    /// in a tree, once for each of its values. A hash database may visit it twice if its record was
+    /// changed or compacted meanwhile. A step that failed may be tried again. It may then visit
+    /// keys again, and an unreadable record fails each time.
     pub fn step_iteration(
         &self,
         iteration: &mut Iteration,

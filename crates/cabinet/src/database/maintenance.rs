@@ -1,4 +1,4 @@
-//! The database as a whole: size, durability, copies, verification.
+//! Operations on the whole database: size, durability, copies, verification.
 
 use super::Database;
 use crate::name::options_of;
@@ -20,8 +20,8 @@ impl Database {
         self.engine.maintenance().is_empty()
     }
 
-    /// Returns the size on the disk in bytes; the size in memory of an on-memory database. In a
-    /// callback of an on-memory hash, its tables are not counted.
+    /// Returns the size in bytes: on the disk, or in memory for an on-memory database. In a
+    /// callback of an on-memory hash database, its tables are not counted.
     pub fn size_bytes(&self) -> u64 {
         self.engine.persistence().size_bytes()
     }
@@ -31,8 +31,8 @@ impl Database {
         self.engine.persistence().path()
     }
 
-    /// Returns the kind of the database; `None` for an engine of another crate whose path names
-    /// none.
+    /// Returns the kind of the database; `None` for an engine of another crate whose path names no
+    /// kind.
     pub fn kind(&self) -> Option<Kind> {
         self.kind.or_else(|| Kind::of_path(&self.path()))
     }
@@ -50,9 +50,9 @@ impl Database {
     }
 
     /// Applies tuning such as `width=100#limsiz=1g` (see [`crate::name`]), then reclaims all dead
-    /// space. If a cap on bytes is set, of a database on disk, records are evicted down to it in
-    /// the background instead. On-memory databases lose a cap that the tuning does not name.
-    /// Settings that an open database cannot change, and unknown ones, are ignored, as in Tokyo
+    /// space. If it sets a cap on bytes of a database on disk, records are evicted down to the cap
+    /// in the background instead. On-memory databases lose a cap that the tuning does not name.
+    /// Unknown settings, and those that an open database cannot change, are ignored, as in Tokyo
     /// Cabinet.
     pub fn retune(&self, tuning: &str) -> Result<()> {
         self.enter_to_write()?;
@@ -70,9 +70,9 @@ impl Database {
     /// each damaged place. It delays no other operation. [`crate::check`] does the same for a
     /// database that is not open.
     ///
-    /// `go_on` is called every 256 KiB, and every 0.1 s, with what was verified so far. It returns
-    /// the most bytes to read per second from then on, or `None` to stop. A segment in which damage
-    /// was found is never removed. Records that are appended meanwhile may be left out.
+    /// `go_on` is called every 256 KiB, and every 0.1 s, with the result so far. It returns the
+    /// most bytes to read per second from then on, or `None` to stop. A segment with damage found
+    /// is never removed. Records that are appended meanwhile may be skipped.
     pub fn verify<'r>(
         &self,
         go_on: &'r mut GoOn<'r>,
@@ -87,13 +87,13 @@ impl Database {
         self.engine.persistence().durability()
     }
 
-    /// Returns whether the database was opened for reading only. Then every method that changes it
+    /// Returns whether the database was opened for reading only. Every method that changes it then
     /// fails with [`ReadOnly`](crate::Error::ReadOnly).
     pub fn is_read_only(&self) -> bool {
         self.is_read_only
     }
 
-    /// Returns the end of the log. It is after each operation that has returned.
+    /// Returns the end of the log, which is after each operation that has returned.
     pub fn appended(&self) -> LogPosition {
         self.engine.persistence().appended()
     }
@@ -103,7 +103,7 @@ impl Database {
         self.engine.persistence().durable()
     }
 
-    /// Blocks until `position` is durable. Fails as the sync did.
+    /// Blocks until `position` is durable. Fails if the sync fails.
     pub fn wait_durable(&self, position: LogPosition) -> Result<()> {
         self.enter()?;
         self.engine.persistence().wait_durable(position)
@@ -119,14 +119,14 @@ impl Database {
         Ok(())
     }
 
-    /// Returns the damaged places that opening the database has found, and those that an earlier
-    /// opening has set aside. If there are any, records may be missing or have older values.
-    /// [`crate::check`] also finds damage in files that opening does not read.
+    /// Returns the damaged places found while opening the database, and those that earlier openings
+    /// have set aside. If there are any, records may be missing or outdated. [`crate::check`] also
+    /// finds damage in files that opening does not read.
     pub fn damages(&self) -> Vec<Damage> {
         self.engine.persistence().damages()
     }
 
-    /// Returns the stats: names and values, for `stat`; none in a callback of this database.
+    /// Returns the stats as names and values, for `stat`; none in a callback of this database.
     pub fn stats(&self) -> Vec<(&'static str, String)> {
         if reentry::is_within(self.engine_id) {
             return Vec::new();

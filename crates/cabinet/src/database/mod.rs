@@ -1,6 +1,6 @@
-//! A database and its operations, whichever its kind.
+//! Database: the operations on a database of any kind.
 //!
-//! The named operations are written here once, over the few that an [`Engine`] has:
+//! The named operations are written here once, on top of the few that an [`Engine`] has:
 //!
 //! - [`read`]: single records;
 //! - [`write`]: changes of single records, and batches;
@@ -41,8 +41,7 @@ use crate::table::Table;
 use crate::{Durability, Engine, Error, Kind, Numbered, Result, Wait, reentry};
 use std::sync::Arc;
 
-/// Handle of an open database. Clones share it; the database is closed when the last one is
-/// dropped.
+/// Handle of an open database. Clones share it. Dropping the last one closes the database.
 ///
 /// Writes return when they are acknowledged, which depends on the database's [`Durability`], unless
 /// the handle is [deferred](Database::deferred).
@@ -88,7 +87,7 @@ pub struct Database {
     wait: Wait,
     deferred: bool,
     is_read_only: bool,
-    /// Kind that it was opened as; `None` if the path tells it.
+    /// Kind that it was opened as; `None` if the path determines it.
     kind: Option<Kind>,
     /// Whether writes are acknowledged once they are durable.
     is_always_durable: bool,
@@ -107,7 +106,7 @@ impl Database {
         Self::with_engine_id(engine, engine_id)
     }
 
-    /// As [`of_engine`](Self::of_engine), of an engine whose callbacks are those of the
+    /// Like [`of_engine`](Self::of_engine), for an engine whose callbacks count as those of the
     /// engine with this ID.
     pub(crate) fn with_engine_id(engine: Arc<dyn Engine>, engine_id: usize) -> Self {
         let is_read_only = engine.maintenance().is_read_only();
@@ -125,25 +124,25 @@ impl Database {
         }
     }
 
-    /// Notes the kind, which the path may not tell.
+    /// Sets the kind, which the path may not determine.
     pub(crate) fn of_kind(self, kind: Kind) -> Self {
         Self { kind: Some(kind), ..self }
     }
 
-    /// Returns a handle whose operations fail with [`Error::WouldBlock`] instead of waiting for a
-    /// read from the disk.
+    /// Returns a handle whose operations fail with [`Error::WouldBlock`] instead of waiting for the
+    /// disk.
     pub fn nonblocking(&self) -> Self {
         Self { wait: Wait::Never, ..self.clone() }
     }
 
-    /// Returns a handle whose operations wait for reads from the disk, as those of a new one do.
+    /// Returns a handle whose operations wait for the disk, as those of a new handle do.
     pub fn blocking(&self) -> Self {
         Self { wait: Wait::Block, ..self.clone() }
     }
 
-    /// Returns a handle whose writes return before they are durable. Its user reads
-    /// [`Database::appended`] after a write, and acknowledges the write once
-    /// [`Database::durable`] has reached that position.
+    /// Returns a handle whose writes return before they are durable. Read [`Database::appended`]
+    /// after a write, and acknowledge the write once [`Database::durable`] has reached that
+    /// position.
     pub fn deferred(&self) -> Self {
         Self { deferred: true, ..self.clone() }
     }
@@ -168,8 +167,8 @@ impl Database {
         reentry::check(self.engine_id)
     }
 
-    /// As [`enter`](Self::enter), of a method that changes the database. Also fails if it was
-    /// opened for reading only.
+    /// Like [`enter`](Self::enter), for a method that changes the database. Also fails if the
+    /// database was opened for reading only.
     #[inline]
     pub(crate) fn enter_to_write(&self) -> Result<()> {
         if self.is_read_only {
@@ -178,7 +177,7 @@ impl Database {
         self.enter()
     }
 
-    /// Runs a function of the caller, from which this database may not be called.
+    /// Runs a function of the caller, which must not call this database.
     #[inline]
     fn call<T>(&self, callback: impl FnOnce() -> T) -> T {
         reentry::in_record_callback(self.engine_id, callback)

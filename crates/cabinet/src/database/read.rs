@@ -1,4 +1,4 @@
-//! Reading single records.
+//! Reads of single records.
 
 use super::{Database, check_key};
 use crate::{LargeValue, RecordRef, Result};
@@ -14,7 +14,7 @@ impl Database {
         self.visit_record(key, |entry| self.call(|| visit(entry)))
     }
 
-    /// As [`Database::read`], for a callback of this crate, which does not call the database.
+    /// Like [`Database::read`], for a callback of this crate, which does not call the database.
     #[inline]
     pub(super) fn visit_record<T>(
         &self,
@@ -31,8 +31,8 @@ impl Database {
         Ok(result)
     }
 
-    /// Opens the value of a key for reading in pieces. Returns `None` if it has less than
-    /// `bytes_min` bytes, or is not stored in one piece on the disk: [`Database::read`] reads it.
+    /// Opens the value of a key for reading in pieces. Returns `None` if the value has less than
+    /// `bytes_min` bytes, or is not stored in one piece on the disk. Use [`Database::read`] then.
     pub fn large_value(&self, key: &[u8], bytes_min: usize) -> Result<Option<LargeValue>> {
         self.enter()?;
         check_key(key)?;

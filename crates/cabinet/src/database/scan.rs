@@ -1,4 +1,4 @@
-//! All records, or those of a prefix or a pattern, passed to a function.
+//! Scans of all records, or those of a prefix or a pattern, with a function.
 
 use super::Database;
 use crate::scan::step_until_break;
@@ -6,7 +6,7 @@ use crate::{FullScan, KeyOrder, RecordRef, Result, ScanCursor, Wanted, deadline}
 use std::ops::ControlFlow;
 
 /// Scan of all records in steps, see [`Database::full_scan`]. A record that exists throughout is
-/// visited exactly once. If a step fails, the scan ends.
+/// visited exactly once. A failed step ends the scan.
 pub struct SteppedScan<'d> {
     database: &'d Database,
     scan: Box<dyn FullScan + 'd>,
@@ -17,7 +17,7 @@ impl SteppedScan<'_> {
     pub fn step(&mut self, mut visit: impl FnMut(RecordRef<'_>)) -> Result<bool> {
         self.database.enter()?;
         deadline::check()?;
-        // Once per step: once per record, it was a seventh of the time of a scan.
+        // Once per step: once per record took a seventh of the time of a scan.
         self.database.call(|| self.scan.step(&mut visit))
     }
 
@@ -29,12 +29,12 @@ impl SteppedScan<'_> {
     }
 }
 
-/// Filter of a scan for the keys with a prefix, each once.
+/// Filter of a scan for the keys with a prefix, which visits each key once.
 struct KeysWithPrefix<'p, V> {
     prefix: &'p [u8],
-    /// The last key, if the scan meets a key once for each of its values.
+    /// Last key, if the scan visits a key once for each of its values.
     previous: Option<Option<Vec<u8>>>,
-    /// A key without the prefix was met.
+    /// Whether the scan has passed the keys with the prefix.
     is_past: bool,
     flow: ControlFlow<()>,
     visit: V,
@@ -59,15 +59,15 @@ impl<V: FnMut(&[u8]) -> ControlFlow<()>> KeysWithPrefix<'_, V> {
 }
 
 impl Database {
-    /// Calls `visit` with each record until it breaks, in the order that is fastest for the kind
-    /// of database; in a tree that is the order of keys. A record that exists throughout is visited
+    /// Calls `visit` with each record until it breaks, in the fastest order for the kind of
+    /// database. In a tree that is the order of keys. A record that exists throughout is visited
     /// once. Writers are not delayed.
     pub fn for_each(&self, visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>) -> Result<()> {
         self.each_of(self.begin_scan(Wanted::Records)?, visit)
     }
 
-    /// As [`for_each`](Self::for_each), in whatever order is fastest. If the database is larger
-    /// than memory, a tree is read as it lies on the disk, and not in the order of keys.
+    /// Like [`for_each`](Self::for_each), in the fastest order. If the database is larger than
+    /// memory, a tree is read in the order of its bytes on the disk instead of the order of keys.
     pub fn for_each_in_any_order(
         &self,
         visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>,
@@ -90,7 +90,7 @@ impl Database {
         Ok(SteppedScan { database: self, scan: self.engine.full_scan(wanted, true)? })
     }
 
-    /// Returns keys that begin with `prefix`, at most `max`; all of them if it is `None`.
+    /// Returns at most `max` keys that begin with `prefix`, or all of them for `None`.
     pub fn keys_with_prefix(&self, prefix: &[u8], max: Option<usize>) -> Result<Vec<Vec<u8>>> {
         let max = max.unwrap_or(usize::MAX);
         let mut keys = Vec::new();
@@ -127,7 +127,7 @@ impl Database {
             flow: ControlFlow::Continue(()),
             visit,
         };
-        // In other orders, the keys with a prefix are not neighbours.
+        // In other orders, the keys with a prefix are not contiguous.
         if order != Some(KeyOrder::Lexical) {
             let mut scan = self.engine.full_scan(Wanted::Keys, true)?;
             while keys.flow.is_continue() && scan.step_keys(&mut |key| keys.take(key))? {
@@ -147,8 +147,8 @@ impl Database {
         Ok(())
     }
 
-    /// Returns the keys and values of records whose key matches a POSIX extended regular
-    /// expression (a leading `*` ignores case), at most `max`; all of them if it is `None`.
+    /// Returns the keys and values of at most `max` records (all for `None`) whose key matches a
+    /// POSIX extended regular expression. A leading `*` ignores case.
     pub fn find(&self, pattern: &[u8], max: Option<usize>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let max = max.unwrap_or(usize::MAX);
         let mut found = Vec::new();
@@ -162,8 +162,8 @@ impl Database {
         Ok(found)
     }
 
-    /// Calls `visit` with each record whose key matches a POSIX extended regular expression (a
-    /// leading `*` ignores case) until it breaks.
+    /// Calls `visit` with each record whose key matches a POSIX extended regular expression, until
+    /// it breaks. A leading `*` ignores case.
     pub fn for_each_match(
         &self,
         pattern: &[u8],
@@ -186,7 +186,7 @@ impl Database {
         self.call(|| self.engine.scan_records(from, &mut visit))
     }
 
-    /// As [`scan`](Self::scan), for keys alone.
+    /// Like [`scan`](Self::scan), with keys only.
     pub fn scan_keys(
         &self,
         from: &ScanCursor,

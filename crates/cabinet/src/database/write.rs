@@ -1,4 +1,4 @@
-//! Changing records: put, append, remove, compare-and-swap, read-modify-write, batches.
+//! Changes of records: put, append, remove, compare-and-swap, read-modify-write, batches.
 
 use super::{Database, check_key, check_value};
 use crate::limits::VALUE_BYTES_MAX;
@@ -18,12 +18,12 @@ pub enum Swap {
 }
 
 impl Database {
-    /// Stores a record in place of any that the key has. Returns its version.
+    /// Stores a record, replacing any that the key has. Returns its version.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<Version> {
         self.put_with(key, value, Meta::NONE)
     }
 
-    /// As [`put`](Self::put), with flags and expiry.
+    /// Like [`put`](Self::put), with flags and expiry.
     pub fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Version> {
         self.enter_to_write()?;
         check_key(key)?;
@@ -78,7 +78,7 @@ impl Database {
         })?
     }
 
-    /// Appends to (with `front`, prepends to) the value of an existing record, which keeps its
+    /// Appends to the value of an existing record, or prepends with `front`. The record keeps its
     /// flags and expiry. Returns whether there was one.
     pub fn extend(&self, key: &[u8], part: &[u8], front: bool) -> Result<bool> {
         self.update(key, |entry| {
@@ -91,8 +91,8 @@ impl Database {
         })?
     }
 
-    /// Removes a record. Returns whether there was one. Hash and fixed-length databases also
-    /// remove a record that is damaged.
+    /// Removes a record. Returns whether there was one. Hash and fixed-length databases also remove
+    /// a damaged record.
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
         match self.update(key, |entry| (Change::Remove, entry.is_some())) {
             Err(error @ Error::Corrupted { .. }) => {
@@ -136,7 +136,7 @@ impl Database {
         Ok(if let Swap::Stored(_) = outcome { Swap::Stored(stored) } else { outcome })
     }
 
-    /// Sets the expiry of a record, in milliseconds since the Unix epoch; 0 is never. Returns
+    /// Sets the expiry of a record, in milliseconds since the Unix epoch; 0 means never. Returns
     /// whether there was a record.
     pub fn touch(&self, key: &[u8], expires_at_ms: u64) -> Result<bool> {
         self.update(key, |entry| match entry {
@@ -147,7 +147,7 @@ impl Database {
         })
     }
 
-    /// Changes a record atomically: `decide` gets the record, and returns the change and a result
+    /// Changes a record atomically. `decide` gets the record, and returns the change and a result
     /// of its own. It runs under the lock of the record, so the key has no other change meanwhile.
     pub fn modify<T>(
         &self,
@@ -157,7 +157,7 @@ impl Database {
         self.modify_versioned(key, decide).map(|(answer, _)| answer)
     }
 
-    /// As [`Database::modify`], for a callback of this crate, which does not call the database.
+    /// Like [`Database::modify`], for a callback of this crate, which does not call the database.
     pub(super) fn update<T>(
         &self,
         key: &[u8],
@@ -166,7 +166,8 @@ impl Database {
         self.update_versioned(key, decide).map(|(answer, _)| answer)
     }
 
-    /// As [`Database::modify`]. Also returns the version of the record that was put; 0 if none was.
+    /// Like [`Database::modify`]. Also returns the version of the stored record; 0 if none was
+    /// stored.
     pub fn modify_versioned<T>(
         &self,
         key: &[u8],
@@ -202,7 +203,7 @@ impl Database {
         self.acknowledge()?;
         // `update` calls its closure exactly once when it succeeds.
         let answer =
-            answer.ok_or_else(|| Error::Internal("an update has called no closure".into()))?;
+            answer.ok_or_else(|| Error::Internal("an update did not call its closure".into()))?;
         Ok((answer, version))
     }
 

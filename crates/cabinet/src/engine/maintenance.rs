@@ -2,7 +2,7 @@
 
 use crate::{Batch, ExpiredKeys, Options, Persistence, Result, Wait};
 
-/// Size, settings and upkeep of an open database. All methods may be called from any thread at
+/// Size, settings and upkeep of an open database. All methods may be called from several threads at
 /// once.
 pub trait Maintenance: Send + Sync {
     /// Returns the number of records. Expired ones count until they are removed.
@@ -29,14 +29,14 @@ pub trait Maintenance: Send + Sync {
 
     /// Reclaims all dead space, and returns when that is done.
     ///
-    /// With options, first applies those that an open database can change. An option that is not
-    /// given stays as it is; so does the cap on bytes of a disk database, but a cap of an on-memory
-    /// one that is not given is lifted. A disk database whose cap is given is not optimized, but
-    /// records are evicted down to the cap in the background.
+    /// With options, first applies those that an open database can change. Options that are not
+    /// given stay unchanged, including the cap on bytes of a disk database. A cap of an on-memory
+    /// database that is not given is lifted. If the cap of a disk database is given, records are
+    /// evicted down to it in the background, and nothing is optimized.
     fn optimize(&self, options: Option<&Options>) -> Result<()>;
 
-    /// Removes all records, and stores those that the batch puts. A tree does both or, also across
-    /// a crash, nothing.
+    /// Removes all records, and stores those that the batch puts. A tree does both or neither, also
+    /// across a crash.
     fn replace_all(&self, batch: &Batch) -> Result<()>;
 
     /// Removes the records of a key that have expired. Returns whether there were any. Rows do not
@@ -45,18 +45,18 @@ pub trait Maintenance: Send + Sync {
         Ok(false)
     }
 
-    /// Looks for expired records, in an engine where otherwise only writes do so.
+    /// Looks for expired records, in an engine that otherwise does so only while writing.
     fn find_expired(&self) {}
 
-    /// Returns the keys of expired records that the engine leaves to others to remove; `None` if it
+    /// Returns the keys of expired records that the caller must remove; `None` if the engine
     /// removes them itself.
     fn expired_keys(&self) -> Option<&ExpiredKeys> {
         None
     }
 
     /// Removes the record of a key if it is damaged, so that [`crate::Engine::update`] cannot read
-    /// it. Returns whether it was. A record that shares a page with others stays: it cannot be told
-    /// from them.
+    /// it. Returns whether it was. A record that shares a page with others stays, because they are
+    /// damaged together.
     fn remove_damaged(&self, _key: &[u8], _wait: Wait) -> Result<bool> {
         Ok(false)
     }

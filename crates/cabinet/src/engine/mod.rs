@@ -1,10 +1,9 @@
 //! Engine traits: the interface of one kind of database.
 //!
 //! [`Engine`] has the operations on records: a read, a blind write, an atomic read-modify-write, a
-//! resumable scan. [`Maintenance`] is the care of the whole database, [`Persistence`] is the medium
-//! that the records are stored on. [`Family`] tells what else the keys allow. Operations with names
-//! of their own (append, add, compare-and-swap, ...) are built on these once, in
-//! [`crate::Database`].
+//! resumable scan. [`Maintenance`] has the operations on the whole database, and [`Persistence`] is
+//! the medium of the records. [`Family`] gives further operations that the keys allow. Named
+//! operations (append, add, compare-and-swap, ...) are built on these once, in [`crate::Database`].
 
 mod maintenance;
 mod numbered;
@@ -23,21 +22,20 @@ use crate::{
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-/// Order of the keys of an engine, their values, and the operations on them beside those of
-/// [`Engine`].
+/// Order of the keys of an engine, and operations beyond those of [`Engine`].
 #[derive(Clone, Copy)]
 pub enum Family<'e> {
-    /// They are in no order.
+    /// Keys have no order.
     Unordered,
-    /// Scans visit them in this order. Each has one value.
+    /// Scans visit keys in this order. Each key has one value.
     Sorted(KeyOrder),
-    /// They are in an order, and each may have several values.
+    /// Keys have an order, and each may have several values.
     Ordered(&'e dyn Ordered),
-    /// They are ids.
+    /// Keys are ids.
     Numbered(&'e dyn Numbered),
 }
 
-/// One open database. All methods may be called from any thread at once.
+/// One open database. All methods may be called from several threads at once.
 pub trait Engine: Send + Sync {
     /// Calls `visit` with the live record of a key. Returns whether there was one.
     fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool>;
@@ -80,8 +78,9 @@ pub trait Engine: Send + Sync {
     /// Stores a record in place of any that the key has. Returns its version.
     fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version>;
 
-    /// Decides atomically what becomes of one record. `decide` gets it, or `None`; it is called
-    /// exactly once if the result is `Ok`. Returns the new version, or 0 if nothing was put.
+    /// Changes one record atomically. `decide` gets the record, or `None`, and returns the change.
+    /// It is called exactly once if the result is `Ok`. Returns the new version, or 0 if nothing
+    /// was put.
     fn update(
         &self,
         key: &[u8],
@@ -89,22 +88,22 @@ pub trait Engine: Send + Sync {
         decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
     ) -> Result<Version>;
 
-    /// Applies all of a batch or, also across a crash, nothing of it. Fails with
-    /// [`crate::Error::Conflict`] if a record that the batch expects at a version has another one.
+    /// Applies all of a batch or nothing of it, also across a crash. Fails with
+    /// [`crate::Error::Conflict`] if a record has another version than the batch expects.
     fn write(&self, batch: &Batch) -> Result<()>;
 
-    /// Visits some live records from a position on (none, if all of them have expired). Returns the
+    /// Visits some live records from a position on; none, if all of them have expired. Returns the
     /// position after them, or `None` at the end. The visitor must not call the engine.
     fn scan(&self, from: &ScanCursor, visitor: Visitor<'_>) -> Result<Option<ScanCursor>>;
 
-    /// Begins a scan of all records, in the order of keys if they are in one, or in whatever order
-    /// is fastest.
+    /// Begins a scan of all records, in the order of keys if they have one, otherwise in the
+    /// fastest order.
     fn full_scan(&self, _wanted: Wanted, _is_in_order: bool) -> Result<Box<dyn FullScan + '_>> {
         Ok(Box::new(Steps::new(self)))
     }
 
-    /// Returns an iteration over all keys, or from the record of a key on, if the engine has an
-    /// order for that which is faster than that of its positions.
+    /// Returns an iteration over all keys, or from the record of a key on, if the engine has a
+    /// faster order than that of its positions.
     fn iteration(&self, _from: Option<&[u8]>) -> Result<Option<IterationState>> {
         Ok(None)
     }
@@ -127,7 +126,7 @@ pub trait Engine: Send + Sync {
         Ok(Cow::Borrowed(key))
     }
 
-    /// Returns the family of its keys.
+    /// Returns the family of the engine's keys.
     fn family(&self) -> Family<'_>;
 
     /// Returns the operations on the database as a whole.
@@ -135,7 +134,7 @@ pub trait Engine: Send + Sync {
 }
 
 impl<'e> dyn Engine + 'e {
-    /// As [`Engine::scan`], of whole records.
+    /// Like [`Engine::scan`], with whole records.
     pub fn scan_records(
         &self,
         from: &ScanCursor,
@@ -144,7 +143,7 @@ impl<'e> dyn Engine + 'e {
         self.scan(from, Visitor::Records(visit))
     }
 
-    /// As [`Engine::scan`], of keys alone.
+    /// Like [`Engine::scan`], with keys only.
     pub fn scan_keys(
         &self,
         from: &ScanCursor,
@@ -153,7 +152,7 @@ impl<'e> dyn Engine + 'e {
         self.scan(from, Visitor::Keys(visit))
     }
 
-    /// Returns the engine as an ordered one, if it is.
+    /// Returns the engine as an ordered one, if its keys are ordered.
     pub fn as_ordered(&self) -> Option<&dyn Ordered> {
         match self.family() {
             Family::Ordered(engine) => Some(engine),
@@ -161,7 +160,7 @@ impl<'e> dyn Engine + 'e {
         }
     }
 
-    /// Returns the operations on ids, if its keys are ids.
+    /// Returns the operations on ids, if the keys are ids.
     pub fn as_numbered(&self) -> Option<&dyn Numbered> {
         match self.family() {
             Family::Numbered(engine) => Some(engine),

@@ -1,7 +1,7 @@
 //! Engines that keep their keys in order: duplicates and places.
 //!
-//! A key may have several values, its duplicates, which are numbered from 0 on in the order in
-//! which they stand. A method that does not mention duplicates means the first one.
+//! A key may have several values, its duplicates, which are numbered from 0 on in their order. A
+//! method that does not mention duplicates uses the first one.
 
 use crate::{Engine, Error, FullScan, KeyOrder, Meta, RecordRef, Result, Version, Wait};
 use std::ops::Range;
@@ -15,56 +15,56 @@ pub enum Side {
     After,
 }
 
-/// A record to be found.
+/// Record to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek<'a> {
-    /// The first of all.
+    /// The first record.
     First,
-    /// The last of all: the last duplicate of the last key.
+    /// The last record: the last duplicate of the last key.
     Last,
     /// The first duplicate of the first key at or after this one.
     AtOrAfter(&'a [u8]),
     /// The last duplicate of the last key at or before this one.
     AtOrBefore(&'a [u8]),
-    /// The record behind this duplicate of this key, be it there or not.
+    /// The record after this duplicate of this key, whether or not it exists.
     After(&'a [u8], usize),
-    /// The record in front of this duplicate of this key, be it there or not.
+    /// The record before this duplicate of this key, whether or not it exists.
     Before(&'a [u8], usize),
 }
 
-/// Change of the place of a record.
+/// Change at the place of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlaceChange<'a> {
-    /// The record gets this value; it keeps its flags and expiry.
+    /// Replaces the value of the record, which keeps its flags and expiry.
     Replace(&'a [u8]),
-    /// A duplicate with this value goes in front of it, in its place.
+    /// Inserts a duplicate with this value before the record, in its place.
     InsertBefore(&'a [u8]),
-    /// A duplicate with this value goes behind it.
+    /// Inserts a duplicate with this value after the record.
     InsertAfter(&'a [u8]),
-    /// It goes.
+    /// Removes the record.
     Remove,
 }
 
-/// Records that [`Ordered::evict`] may remove, how it removes one, and when it ends.
+/// Arguments of [`Ordered::evict`]: the keys, the end, and the removal of a record.
 pub struct Eviction<'e> {
-    /// The keys that may go. There are no duplicates of them.
+    /// Keys that may be evicted. They have no duplicates.
     pub keys: Range<&'e [u8]>,
-    /// Returns how many bytes are still in excess; at 0 it ends.
+    /// Returns the bytes still in excess. Eviction ends at 0.
     pub excess_bytes: &'e dyn Fn() -> u64,
-    /// Removes a record, unless it has another version by now; returns whether it did. It may call
-    /// the engine.
+    /// Removes a record, unless its version has changed. Returns whether it did. May call the
+    /// engine.
     pub remove: &'e mut dyn FnMut(&[u8], Version) -> Result<bool>,
 }
 
-/// An engine that keeps its keys in order. As with [`Engine`], `visit` must not call back into it.
+/// An engine that keeps its keys in order. As with [`Engine`], `visit` must not call the engine.
 pub trait Ordered: Engine {
-    /// The order of its keys.
+    /// Returns the order of the keys.
     fn order(&self) -> KeyOrder;
 
-    /// Stores a value beside those that the key has; answers its version.
+    /// Adds a value to those of a key. Returns its version.
     fn add(&self, key: &[u8], value: &[u8], meta: Meta, side: Side, wait: Wait) -> Result<Version>;
 
-    /// Shows all duplicates of a key, in order; answers how many there are.
+    /// Calls `visit` with all duplicates of a key, in order. Returns their number.
     fn read_all(
         &self,
         key: &[u8],
@@ -72,11 +72,11 @@ pub trait Ordered: Engine {
         visit: &mut dyn FnMut(RecordRef<'_>),
     ) -> Result<usize>;
 
-    /// Removes all duplicates of a key; answers how many there were.
+    /// Removes all duplicates of a key. Returns their number.
     fn remove_all(&self, key: &[u8], wait: Wait) -> Result<usize>;
 
-    /// Shows the record sought, and the number of its duplicate, to `visit`; says whether there
-    /// is one.
+    /// Calls `visit` with the record that `seek` finds, and the number of its duplicate. Returns
+    /// whether there is one.
     fn seek(
         &self,
         seek: Seek<'_>,
@@ -84,14 +84,14 @@ pub trait Ordered: Engine {
         visit: &mut dyn FnMut(RecordRef<'_>, usize),
     ) -> Result<bool>;
 
-    /// Returns the key at which the keys go on after those that are kept together with this one,
-    /// and that cannot be read if it cannot. `None` if no keys follow.
+    /// Returns the next key after those that are stored together with `key`, which become
+    /// unreadable together with it. Returns `None` if no keys follow.
     fn beyond(&self, _key: &[u8]) -> Option<Vec<u8>> {
         None
     }
 
     /// Begins a scan of the records from one key on and before another, in the order of keys or in
-    /// whatever order is fastest. `None` if the steps of [`Engine::scan`] are as fast.
+    /// the fastest order. Returns `None` if the steps of [`Engine::scan`] are as fast.
     fn scan_range(
         &self,
         _from: Option<&[u8]>,
@@ -101,20 +101,21 @@ pub trait Ordered: Engine {
         None
     }
 
-    /// Bytes of the records and the cap on them, in this order, where there is a cap and the owner
-    /// of the engine is to keep to it, see [`Ordered::evict`].
+    /// Returns the bytes of the records and their cap, if there is one that the owner of the engine
+    /// must enforce, see [`Ordered::evict`].
     fn owned_cap(&self) -> Option<(u64, u64)> {
         None
     }
 
-    /// Has the owner of the engine remove the records of a range of keys that were neither read nor
-    /// written lately. The calls of several threads wait for each other. False if nothing was tried
-    /// because the last call was in vain, and there is hardly more in excess now.
+    /// Makes the owner of the engine remove records of a range of keys that were neither read nor
+    /// written lately. Calls of several threads wait for each other. Returns false if nothing was
+    /// tried because the last call failed and the excess has barely grown since.
     fn evict(&self, _eviction: Eviction<'_>) -> Result<bool> {
         Ok(true)
     }
 
-    /// Changes the place of the duplicate number `index` of a key; says whether there is one.
+    /// Applies a change at the place of duplicate number `index` of a key. Returns whether the
+    /// duplicate exists.
     fn change_at(
         &self,
         key: &[u8],

@@ -1,9 +1,9 @@
-//! Scan of all records by the steps of [`Engine::scan`].
+//! Stepped scan of all records, built on [`Engine::scan`].
 
 use super::Engine;
 use crate::{FullScan, RecordRef, Result, ScanCursor, Visitor};
 
-/// Scan of an engine that has no faster order than that of its positions.
+/// Scan of an engine whose fastest order is that of its positions.
 pub(crate) struct Steps<'e, E: ?Sized> {
     engine: &'e E,
     next: Option<ScanCursor>,

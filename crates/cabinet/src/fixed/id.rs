@@ -1,4 +1,4 @@
-//! Ids as keys: text in which every digit counts.
+//! Ids as keys: text whose digits form the id.
 
 use crate::limits::FIXED_ID_MAX;
 use crate::{Error, Result};
@@ -6,23 +6,23 @@ use crate::{Error, Result};
 /// Bytes of a key that are shown in an error.
 const SHOWN_BYTES_MAX: usize = 32;
 
-/// The record that a key means.
+/// Record that a key names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// The one with this id.
+    /// The record with this id.
     Id(u64),
-    /// `min`: the first one.
+    /// `min`: the first record.
     Min,
-    /// `max`: the last one.
+    /// `max`: the last record.
     Max,
-    /// `prev`: a new one before the first.
+    /// `prev`: a new record before the first.
     Prev,
-    /// `next`: a new one after the last.
+    /// `next`: a new record after the last.
     Next,
 }
 
 impl Key {
-    /// Reads a key. Bytes that are no digits are skipped: `a5b0` is 50, and `abc` is 0, which is
+    /// Parses a key. Bytes that are no digits are skipped: `a5b0` is 50, and `abc` is 0, which is
     /// no id. The limits of a database are not checked.
     #[inline]
     pub fn parse(text: &[u8]) -> Self {
@@ -36,7 +36,7 @@ impl Key {
     }
 }
 
-/// The number that all digits make, or a number that is no id if that is too great.
+/// Returns the number that all digits form, or a number that is no id if it is too great.
 #[inline]
 fn number(text: &[u8]) -> u64 {
     let digits = text.iter().filter(|byte| byte.is_ascii_digit());
@@ -45,20 +45,20 @@ fn number(text: &[u8]) -> u64 {
     })
 }
 
-/// Whether a key, if it is one, is written as the log has it: decimal, without zeros in front.
+/// Returns whether an id is written as in the log: decimal, without leading zeros.
 #[inline]
 pub(super) fn is_canonical(text: &[u8]) -> bool {
     !text.starts_with(b"0") && text.iter().all(u8::is_ascii_digit)
 }
 
-/// The id of a key as the log has it.
+/// Returns the id of a key as the log has it.
 #[inline]
 pub(super) fn parse_canonical(text: &[u8]) -> Option<u64> {
     let id = number(text);
     (is_canonical(text) && (1..=FIXED_ID_MAX).contains(&id)).then_some(id)
 }
 
-/// An id as the log has it.
+/// Text of an id in the log.
 pub(super) struct Text {
     digits: [u8; 20],
     start: u8,
@@ -83,13 +83,13 @@ impl Text {
     }
 }
 
-/// The id, if it is one.
+/// Returns the id, or an error if it is out of range.
 #[inline]
 pub(super) fn check(id: u64, max: u64, key: &[u8]) -> Result<u64> {
     if (1..=max).contains(&id) { Ok(id) } else { Err(no_id(key, max)) }
 }
 
-/// The error of a key that names no record that there may be.
+/// Returns the error of a key that names no possible record.
 #[cold]
 pub(super) fn no_id(key: &[u8], max: u64) -> Error {
     let shown = &key[..key.len().min(SHOWN_BYTES_MAX)];

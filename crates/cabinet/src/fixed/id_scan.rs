@@ -1,4 +1,4 @@
-//! From id to id, in their order.
+//! Scans of ids in ascending order, and the edges of the id range.
 
 use super::interval::Interval;
 use super::page_index::{first_of, page_of, shard_of};
@@ -8,11 +8,11 @@ use crate::{Numbered, RecordRef, Result, ScanCursor, Wait, deadline, reentry};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::atomic::Ordering;
 
-/// Records that one step of a scan visits, about.
+/// Approximate number of records that one step of a scan visits.
 const SCAN_STEP: usize = 256;
 
 impl FixedDatabase {
-    /// The least id at or after `from`.
+    /// Returns the least id at or after `from`.
     fn next_id(&self, mut from: u64, wait: Wait) -> Result<Option<u64>> {
         let directory = &self.engine.index.directory;
         while let Some(page) = directory.at_or_after(page_of(from)) {
@@ -25,7 +25,7 @@ impl FixedDatabase {
         Ok(None)
     }
 
-    /// The greatest id at or before `from`.
+    /// Returns the greatest id at or before `from`.
     fn previous_id(&self, from: u64, wait: Wait) -> Result<Option<u64>> {
         let directory = &self.engine.index.directory;
         let mut upto = page_of(from);
@@ -41,8 +41,8 @@ impl FixedDatabase {
         Ok(None)
     }
 
-    /// The id at an edge, expired or not. None in a callback of this database, which may be running
-    /// under the lock of the shard that knows.
+    /// Returns the id at an edge, expired or not. Returns `None` in a callback of this database,
+    /// which may run under the lock of the edge's shard.
     pub(super) fn edge(&self, edge: Key, wait: Wait) -> Result<Option<u64>> {
         if reentry::is_within(reentry::engine_id_of(self)) {
             return Ok(None);
@@ -53,12 +53,12 @@ impl FixedDatabase {
         }
     }
 
-    /// As `edge`, having waited for the locks of others.
+    /// Like `edge`, but waits for locks.
     fn edge_at_last(&self, edge: Key) -> Option<u64> {
         self.edge(edge, Wait::Block).unwrap_or(None)
     }
 
-    /// The id next to one on the side away from an edge.
+    /// Returns the next id inward from an edge.
     pub(super) fn inward(&self, edge: Key, id: u64, wait: Wait) -> Result<Option<u64>> {
         match edge {
             Key::Min => self.next_id(id + 1, wait),
@@ -66,7 +66,7 @@ impl FixedDatabase {
         }
     }
 
-    /// The id beyond an edge; 0 if there is none.
+    /// Returns the id beyond an edge; 0 if there is none.
     pub(super) fn beyond(&self, beyond: Key, wait: Wait) -> Result<u64> {
         Ok(match beyond {
             Key::Prev => self.edge(Key::Min, wait)?.unwrap_or(0).saturating_sub(1),
@@ -74,7 +74,7 @@ impl FixedDatabase {
         })
     }
 
-    /// One step of a scan: as many pages as have some records; and where to go on.
+    /// Does one step of a scan: visits as many pages as have some records. Returns the next cursor.
     pub(super) fn some_stretches(
         &self,
         from: &ScanCursor,
@@ -95,7 +95,7 @@ impl FixedDatabase {
         Ok(Some(ScanCursor::Id(from)))
     }
 
-    /// The records of one page from an id on, up to another; and where to go on.
+    /// Returns the records of one page from an id on, up to another, and the next id.
     pub(super) fn step(&self, mut from: u64, upto: u64) -> Option<(Stretch<FixedIndex>, u64)> {
         let directory = &self.engine.index.directory;
         while let Some(page) = directory.at_or_after(page_of(from))
@@ -115,7 +115,7 @@ impl FixedDatabase {
         None
     }
 
-    /// Shows the records with these ids page by page, until `visit` sets the flow to a break.
+    /// Visits the records with these ids page by page, until `visit` breaks the flow.
     fn each_stretch(
         &self,
         ids: RangeInclusive<u64>,
@@ -133,7 +133,7 @@ impl FixedDatabase {
         Ok(())
     }
 
-    /// The id that an end of an interval means; 0 if there is none.
+    /// Returns the id of an end of an interval; 0 if there is none.
     fn end(&self, key: Key) -> u64 {
         match key {
             Key::Id(id) => id,

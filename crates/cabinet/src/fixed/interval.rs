@@ -3,7 +3,7 @@
 use super::id::Key;
 use std::ops::RangeInclusive;
 
-/// Two ends, each of which belongs to it or not.
+/// Two ends, each inclusive or exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
     /// The lower end.
@@ -22,15 +22,16 @@ pub struct End {
 }
 
 impl Interval {
-    /// Returns the ids of the interval, given those that its ends mean now; 0 for an end that means
-    /// none.
+    /// Returns the ids of the interval, given the current ids of its ends; 0 for an end that names
+    /// no record.
     pub fn ids(&self, from: u64, to: u64) -> RangeInclusive<u64> {
         let first = from.saturating_add(u64::from(!self.from.inclusive));
-        // A least id of 1 leaves out the end 0, and with it everything.
+        // A lower end of 0 starts at 1, and an upper end of 0 makes the interval empty.
         first.max(1)..=to.saturating_sub(u64::from(!self.to.inclusive))
     }
 
-    /// Reads an interval: `[` or `(`, an id, a comma, an id, `)` or `]`. Anything else is none.
+    /// Parses an interval: `[` or `(`, an id, a comma, an id, `)` or `]`. Returns `None` for any
+    /// other text.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let (&open, rest) = text.split_first()?;
         let (&close, inner) = rest.split_last()?;

@@ -1,11 +1,11 @@
 //! The fixed-length database (`.tcf`): an array of values over a log on disk.
 //!
-//! The name is Tokyo Cabinet's, whose values took the same room each. Here they take what they
-//! need, and its limits remain: the [`parameters`](parameters) say how long values may be and how
-//! great ids. Keys are [`id`](id)s in the log as on the wire. The index, [`page_index`](page_index)
-//! of consecutive ids, knows where each record is and how long, so that a change reads nothing. The
-//! parts that the engine shares with others, its locks too, are in [`crate::keyed`]; the lock of
-//! the directory of pages comes after those of the shards.
+//! In Tokyo Cabinet, which the name comes from, all values had the same size. Here each uses the
+//! bytes it needs, but Tokyo Cabinet's limits remain: the [`parameters`](parameters) limit the
+//! length of values and the ids. Keys are [`id`](id)s, in the log and on the wire. The index is a
+//! [`page_index`](page_index) of consecutive ids. It has the location and length of each record, so
+//! a change reads nothing. [`crate::keyed`] has the parts that engines share, including the locks.
+//! The lock of the directory of pages comes after those of the shards.
 
 mod id;
 mod id_scan;
@@ -36,16 +36,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Keys whose cache misses overlap: about as many as a processor has in flight.
 const PREFETCH_KEYS: usize = 16;
 
-/// A fixed-length database; see [`Numbered`] for its keys. Closed when dropped.
+/// A fixed-length database; see [`Numbered`] for its keys. Dropping it closes it.
 pub struct FixedDatabase {
     engine: EngineHandle<FixedIndex>,
     width: AtomicU64,
     id_max: AtomicU64,
-    /// Parameters from which `width` and `id_max` follow. Locked while they are changed.
+    /// Parameters that determine `width` and `id_max`. Locked while they change.
     parameters: Mutex<Parameters>,
 }
 
-/// Places ids by the page that they are on.
+/// Maps ids to shards by their page.
 struct FixedIndex {
     directory: Arc<Directory>,
 }
@@ -76,14 +76,14 @@ fn index_key_of(id: u64) -> IndexKey<FixedIndex> {
 }
 
 impl FixedDatabase {
-    /// Opens the database in a directory, or creates it there. An existing one keeps its width
-    /// and its greatest id.
+    /// Opens the database in a directory, or creates it. An existing one keeps its width and its
+    /// greatest id.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
         Self::open_in(crate::io::storage(options.read_only), path, options, !options.read_only)
     }
 
-    /// As `open`, on a storage of the caller's. Without the background threads the caller does
-    /// their work through [`FixedDatabase::run_maintenance`].
+    /// Like `open`, on a given storage. Without background threads the caller does their work with
+    /// [`FixedDatabase::run_maintenance`].
     #[cfg(feature = "testing")]
     pub fn open_on(
         storage: Arc<dyn Storage>,
@@ -124,19 +124,19 @@ impl FixedDatabase {
         })
     }
 
-    /// Does one round of what the background threads would do: cuts sealed segments, sweeps
-    /// expired records, compacts what is due.
+    /// Does one round of the background threads' work: truncates sealed segments, sweeps expired
+    /// records and compacts the segments that are due.
     #[cfg(feature = "testing")]
     pub fn run_maintenance(&self) -> Result<()> {
         self.engine.run_maintenance()
     }
 
-    /// Writes a checkpoint, so that the next opening need not replay what was written so far.
+    /// Writes a checkpoint, so that the next opening need not replay the log so far.
     pub fn checkpoint(&self) -> Result<()> {
         self.engine.write_index()
     }
 
-    /// The id, if there may be one like that.
+    /// Returns the id, or an error if it is out of range.
     #[inline]
     fn check(&self, id: u64, key: &[u8]) -> Result<u64> {
         id::check(id, self.id_max.load(Ordering::Relaxed), key)
@@ -146,7 +146,7 @@ impl FixedDatabase {
         id::no_id(key, self.id_max.load(Ordering::Relaxed))
     }
 
-    /// Returns the part of a value that is kept: at most its first `width` bytes.
+    /// Returns the part of a value that is stored: at most its first `width` bytes.
     #[inline]
     fn cut<'v>(&self, value: &'v [u8]) -> &'v [u8] {
         let width = usize::try_from(self.width.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
@@ -173,7 +173,7 @@ impl FixedDatabase {
         self.engine.update(index_key_of(id), Text::of(id).as_bytes(), wait, &mut decide)
     }
 
-    /// Updates the first record, or the last.
+    /// Updates the first or the last record.
     fn update_edge(
         &self,
         edge: Key,
@@ -194,13 +194,13 @@ impl FixedDatabase {
             if is_there {
                 return Ok(version);
             }
-            // It has expired, or was removed meanwhile.
+            // The record has expired or was removed meanwhile.
             next = self.inward(edge, id, wait)?;
         }
         Err(self.no_id(key))
     }
 
-    /// Updates a record that is not there, before the first or behind the last.
+    /// Adds a record before the first or after the last one.
     fn update_beyond(
         &self,
         beyond: Key,
@@ -218,14 +218,14 @@ impl FixedDatabase {
                     Change::Keep
                 }
             })?;
-            // Otherwise another one was faster, and the edge is elsewhere.
+            // Otherwise another thread took the id, and the edge has moved.
             if is_free {
                 return Ok(version);
             }
         }
     }
 
-    /// Changes width and greatest id, which must not be less than that of a record.
+    /// Changes the width and the greatest id, which must cover all records.
     fn change_shape(&self, options: &Options) -> Result<()> {
         let mut parameters = self.parameters.lock();
         let changed = parameters.changed(options)?;
@@ -245,7 +245,7 @@ impl FixedDatabase {
         if is_narrower { self.cut_all() } else { Ok(()) }
     }
 
-    /// Cuts the values that were stored when they might be longer.
+    /// Truncates the values that are longer than the width.
     fn cut_all(&self) -> Result<()> {
         let mut from = ScanCursor::Start;
         loop {
@@ -269,7 +269,7 @@ impl FixedDatabase {
         }
     }
 
-    /// The batch with keys as the log has them and values that fit.
+    /// Returns the batch with canonical keys and truncated values.
     fn normalized<'b>(&self, batch: &'b Batch) -> Result<Cow<'b, Batch>> {
         let fits = |(key, change): &(Vec<u8>, BatchChange)| {
             let value_fits = match change {
@@ -301,7 +301,7 @@ impl FixedDatabase {
         Ok(Cow::Owned(batch))
     }
 
-    /// Finds all records before it fetches the first of them.
+    /// Finds all records before fetching the first of them.
     fn prefetch_some(&self, keys: &[&[u8]]) {
         let mut found = [None; PREFETCH_KEYS];
         for (found, key) in found.iter_mut().zip(keys) {
@@ -390,11 +390,11 @@ impl Engine for FixedDatabase {
     }
 
     fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor {
-        // Under a key that names no record there is nothing, and nothing behind.
+        // A key that names no id has no records at or after it.
         ScanCursor::Id(self.id(key).unwrap_or(u64::MAX))
     }
 
-    /// A batch is not written at once, so it does not know the first and the last record.
+    /// A batch is not written at once, so `min` and `max` are not known yet.
     fn canonical_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
         match Key::parse(key) {
             Key::Id(id) => {
@@ -440,7 +440,7 @@ impl Maintenance for FixedDatabase {
         stats
     }
 
-    /// Also changes width and greatest id, if the options give them.
+    /// Also changes the width and the greatest id, if the options give them.
     fn optimize(&self, options: Option<&Options>) -> Result<()> {
         if let Some(options) = options {
             self.change_shape(options)?;

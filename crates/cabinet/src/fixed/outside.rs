@@ -1,5 +1,5 @@
-//! Parts of a fixed-length database for a store that keeps its records elsewhere, such as in a
-//! cluster: keys and intervals, and the limits of ids and values.
+//! Parts of a fixed-length database for stores that keep the records elsewhere, such as a cluster:
+//! keys, intervals, and the limits of ids and values.
 
 pub use super::id::Key;
 pub use super::interval::{End, Interval};
@@ -13,9 +13,9 @@ use crate::{Error, Options, Result};
 pub struct IdLimits(Parameters);
 
 impl IdLimits {
-    /// Returns the limits of a database that is created with these options, `None` for the
-    /// defaults: bytes of the longest value, and bytes of Tokyo Cabinet's file. Fails with
-    /// [`Error::InvalidArgument`] if values may not be so long.
+    /// Returns the limits of a database that is created with these options: bytes of the longest
+    /// value, and bytes of Tokyo Cabinet's file. `None` means the default. Fails with
+    /// [`Error::InvalidArgument`] if the width exceeds its limit.
     pub fn new(width: Option<u64>, limit_bytes: Option<u64>) -> Result<Self> {
         Parameters::new(&Options { width, limit_bytes, ..Options::default() }).map(Self)
     }
@@ -35,13 +35,13 @@ impl IdLimits {
         self.0.id_max()
     }
 
-    /// Returns the part of a value that is kept.
+    /// Returns the part of a value that is stored.
     pub fn cut<'v>(&self, value: &'v [u8]) -> &'v [u8] {
         let width = usize::try_from(self.width()).unwrap_or(usize::MAX);
         &value[..value.len().min(width)]
     }
 
-    /// Reads a key. Fails with [`Error::NoId`] if there cannot be a record of its id.
+    /// Parses a key. Fails with [`Error::NoId`] if its id is out of range.
     pub fn key(&self, text: &[u8]) -> Result<Key> {
         let key = Key::parse(text);
         if let Key::Id(id) = key {
@@ -50,7 +50,7 @@ impl IdLimits {
         Ok(key)
     }
 
-    /// Returns the error of a key that means no record.
+    /// Returns the error of a key that names no record.
     pub fn no_id(&self, text: &[u8]) -> Error {
         id::no_id(text, self.id_max())
     }

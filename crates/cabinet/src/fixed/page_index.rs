@@ -1,14 +1,14 @@
-//! The index: pages of ids in their order.
+//! Page index: pages of ids in order.
 //!
-//! A page has 256 consecutive ids, and 8 bytes for each record that there is. A page with many
-//! records has them at the places of their ids, one for each id, so that one is found without a
-//! look at others. A page with fewer has them in the order of ids, and a bit for each id that says
-//! whether there is a record. So a page that is full takes 8 bytes a record, and a record all
-//! alone on its page about 200. Pages are dealt to the shards in turn; a shard finds its own by
-//! a [`PageMap`], and which pages there are is known to the [`Directory`], for walks from id to id.
+//! A page has 256 consecutive ids, and 8 bytes per record. A page with many records has an entry
+//! for each id, so an id is found without a search. A page with fewer records has their entries in
+//! the order of ids, and a bit per id that is set if the record exists. So a full page uses 8 bytes
+//! per record, and a single record on its page about 200. Pages are assigned to the shards round
+//! robin. A shard finds its pages in a [`PageMap`]. The [`Directory`] lists all pages, for walks
+//! from id to id.
 //!
-//! The 8 bytes are 40 of location and 24 that count the record's bytes in the log, in units of
-//! its alignment: so a record need not be read to be overwritten or removed.
+//! The 8 bytes are 40 bits of location and 24 bits of the record's length in the log, in units of
+//! its alignment. So a record need not be read to be overwritten or removed.
 
 use super::page_map::PageMap;
 use crate::keyed::{Match, ShardIndex};
@@ -28,59 +28,59 @@ const WORDS: usize = (PAGE_IDS / 64) as usize;
 /// Words of a page in a checkpoint, before its entries: its number and its bits.
 const PACKED_WORDS: usize = 1 + WORDS;
 
-/// Memory that the [`Directory`] takes for a page, in bytes: half full nodes, as in a page map.
+/// Bytes of memory that the [`Directory`] uses per page: half full nodes, as in a page map.
 const DIRECTORY_BYTES_PER_PAGE: usize = 21;
 
-/// Records from which on a page has an entry for each id, once it has room for as many. A page
-/// gets its room by doubling.
+/// Records from which on a page has an entry for each id, once its capacity allows it. Pages grow
+/// by doubling.
 const SPREAD_MIN: usize = PAGE_IDS as usize / 2 + 1;
 
-/// The same where a page is made as small as it can be.
+/// Like `SPREAD_MIN`, for a page that is made as small as possible.
 const SPREAD_MIN_WHEN_TIGHT: usize = PAGE_IDS as usize / 32 * 31;
 
-/// The entry of an id without a record. A record has a length, so that no entry is 0.
+/// Entry of an id without a record. A record has a length, so no entry is 0.
 const NONE: u64 = 0;
 
 const SHARD_BITS: u32 = 10;
 
-/// Shards that pages are dealt to.
+/// Shards to which pages are assigned.
 pub(super) const SHARDS: usize = 1 << SHARD_BITS;
 
-/// Every record's length can be told in an entry.
+/// The length of every record fits into an entry.
 const _: () = assert!(
     (FIXED_WIDTH_BYTES_MAX as usize + 20 + HEADER_BYTES_MAX) / ALIGNMENT + 1
         < 1 << (u64::BITS - Location::BITS)
 );
 
-/// The page that an id is on.
+/// Returns the page of an id.
 #[inline]
 pub(super) fn page_of(id: u64) -> u64 {
     id / PAGE_IDS
 }
 
-/// The shard that has a page.
+/// Returns the shard of a page.
 #[inline]
 pub(super) fn shard_of(page: u64) -> usize {
     (page % SHARDS as u64) as usize
 }
 
-/// The least id of a page.
+/// Returns the least id of a page.
 #[inline]
 pub(super) fn first_of(page: u64) -> u64 {
     page * PAGE_IDS
 }
 
-/// Which pages there are. A page may be named that has just lost its last record.
+/// Pages that exist, and perhaps pages that have just lost their last record.
 #[derive(Debug, Default)]
 pub(super) struct Directory(RwLock<BTreeSet<u64>>);
 
 impl Directory {
-    /// The first page at or after `page`.
+    /// Returns the first page at or after `page`.
     pub(super) fn at_or_after(&self, page: u64) -> Option<u64> {
         self.0.read().range(page..).next().copied()
     }
 
-    /// The last page at or before `page`.
+    /// Returns the last page at or before `page`.
     pub(super) fn at_or_before(&self, page: u64) -> Option<u64> {
         self.0.read().range(..=page).next_back().copied()
     }
@@ -94,20 +94,21 @@ pub(super) struct PageIndex {
     entries: usize,
 }
 
-/// On a cache line of its own.
+/// Entries of the ids of one page, on a cache line of its own.
 #[derive(Clone, Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Page {
-    /// Those of the ids with a record, in their order; or one for each id of the page.
+    /// Entries of the ids with a record, in order; or one entry for each id of the page.
     entries: Vec<u64>,
-    /// A bit for each id: whether there is a record.
+    /// One bit per id, set if the record exists.
     taken: [u64; WORDS],
     /// Ids with a record.
     count: u16,
 }
 
 impl Page {
-    /// A page of entries in the order of ids. Bits and entries are of one number.
+    /// Builds a page from entries in the order of ids. `taken` has as many bits set as there are
+    /// entries.
     fn of(taken: [u64; WORDS], entries: Vec<u64>) -> Self {
         let count = entries.len() as u16;
         let mut page = Self { entries, taken, count };
@@ -122,13 +123,13 @@ impl Page {
         self.count == 0
     }
 
-    /// Whether there is an entry for each id, be there a record or not.
+    /// Returns whether there is an entry for each id, with or without a record.
     #[inline]
     fn is_spread(&self) -> bool {
         self.entries.len() == PAGE_IDS as usize
     }
 
-    /// The entry of an id.
+    /// Returns the entry of an id.
     #[inline]
     fn get(&self, id: u64) -> Option<u64> {
         if self.is_spread() {
@@ -165,7 +166,7 @@ impl Page {
         true
     }
 
-    /// Takes the entry of an id out. Returns whether there was one.
+    /// Removes the entry of an id. Returns whether there was one.
     pub(super) fn remove(&mut self, id: u64) -> bool {
         let place = place_on_page(id);
         if self.is_spread() {
@@ -181,28 +182,28 @@ impl Page {
         }
         self.flip(place);
         self.count -= 1;
-        // Half of what makes a page spread: it does not go to and fro.
+        // Half the threshold for spreading, so that a page does not switch back and forth.
         if self.is_spread() && usize::from(self.count) < SPREAD_MIN / 2 {
             self.close_up();
         }
         if self.count == 0 {
-            // It may stay as a gap between others.
+            // An empty page may stay as a gap between others.
             self.entries = Vec::new();
         }
         true
     }
 
-    /// Entries that its memory has room for.
+    /// Returns the number of entries that fit into its memory.
     pub(super) fn capacity(&self) -> usize {
         self.entries.capacity()
     }
 
-    /// Whether there is an entry for an id, and how many entries there are before it.
+    /// Returns whether an id has an entry, and the number of entries before it.
     #[inline]
     fn rank(&self, id: u64) -> (bool, usize) {
         let place = place_on_page(id);
         let (word, bit) = (place / 64, place % 64);
-        // Dense ids fill whole words, in which there is nothing to count.
+        // Dense ids fill whole words, which need no counting.
         let count = |word: &u64| if *word == u64::MAX { 64 } else { word.count_ones() };
         let before: u32 = self.taken[..word].iter().map(count).sum();
         let within = self.taken[word] & ((1 << bit) - 1);
@@ -210,7 +211,7 @@ impl Page {
         (is_taken, (before + within.count_ones()) as usize)
     }
 
-    /// Makes it a page with an entry for each id.
+    /// Switches to an entry for each id.
     #[cold]
     fn spread(&mut self) {
         if self.is_spread() {
@@ -224,14 +225,14 @@ impl Page {
         self.entries = entries;
     }
 
-    /// Makes it a page with entries of its records alone.
+    /// Switches to entries of existing records only.
     #[cold]
     fn close_up(&mut self) {
         self.entries.retain(|entry| *entry != NONE);
         self.entries.shrink_to_fit();
     }
 
-    /// Gives back memory that is not needed now.
+    /// Frees memory that is not needed now.
     fn shrink(&mut self) {
         if self.is_spread() && usize::from(self.count) < SPREAD_MIN_WHEN_TIGHT {
             self.close_up();
@@ -239,12 +240,12 @@ impl Page {
         self.entries.shrink_to_fit();
     }
 
-    /// Its entries in the order of ids.
+    /// Returns the entries in the order of ids.
     fn entries(&self) -> impl Iterator<Item = u64> {
         self.entries.iter().copied().filter(|entry| *entry != NONE)
     }
 
-    /// Its entries, of ids from `first` on.
+    /// Returns the entries with their ids. The page's first id is `first`.
     fn entries_from(&self, first: u64) -> impl Iterator<Item = (u64, Location)> {
         let ids = places_of(&self.taken).map(move |place| first + place as u64);
         ids.zip(self.entries().map(location_of))
@@ -255,13 +256,13 @@ impl Page {
     }
 }
 
-/// Which of its page's ids an id is.
+/// Returns the offset of an id on its page.
 #[inline]
 fn place_on_page(id: u64) -> usize {
     (id % PAGE_IDS) as usize
 }
 
-/// Places on a page of which the bits are 1, in their order.
+/// Returns the offsets on a page whose bits are set, in order.
 fn places_of(taken: &[u64; WORDS]) -> impl DoubleEndedIterator<Item = usize> {
     (0..PAGE_IDS as usize).filter(|place| taken[place / 64] >> (place % 64) & 1 == 1)
 }
@@ -271,20 +272,20 @@ impl PageIndex {
         Self { directory, pages: PageMap::default(), entries: 0 }
     }
 
-    /// Ids of a page with the locations of their records, in order.
+    /// Returns the ids of a page with the locations of their records, in order.
     pub(super) fn entries_of(&self, page: u64) -> Vec<(u64, Location)> {
         let Some(found) = self.pages.get(page) else { return Vec::new() };
         found.entries_from(first_of(page)).collect()
     }
 
-    /// The least id of a page at or after `from`.
+    /// Returns the least id of a page at or after `from`.
     pub(super) fn next_of(&self, page: u64, from: u64) -> Option<u64> {
         let found = self.pages.get(page)?;
         let mut ids = places_of(&found.taken).map(|place| first_of(page) + place as u64);
         ids.find(|id| *id >= from)
     }
 
-    /// The entry of an id.
+    /// Returns the entry of an id.
     #[inline]
     pub(super) fn get(&self, id: u64) -> Option<u64> {
         self.pages.get(page_of(id))?.get(id)
@@ -371,7 +372,7 @@ impl ShardIndex for PageIndex {
         self.pages.shrink();
     }
 
-    /// Page after page: its number, its bits, its entries.
+    /// Returns each page as its number, its bits and its entries.
     fn packed(&self) -> Vec<u64> {
         let mut packed = Vec::with_capacity(self.packed_words());
         for (number, page) in self.pages.iter() {
@@ -396,14 +397,14 @@ impl ShardIndex for PageIndex {
             if !is_here || number > page_of(FIXED_ID_MAX) || count == 0 || count > after.len() {
                 return false;
             }
-            // There is no id 0.
+            // Id 0 does not exist.
             if number == 0 && taken[0] & 1 == 1 {
                 return false;
             }
             let (packed, after) = after.split_at(count);
             let (mut kept, mut entries) = (taken, Vec::with_capacity(count));
             for (place, entry) in places_of(&taken).zip(packed) {
-                // A record has a length.
+                // A record has a length of at least 1.
                 if *entry >> Location::BITS == 0 {
                     return false;
                 }
@@ -445,7 +446,7 @@ mod tests {
         Location::from_bits(number)
     }
 
-    /// Ids of the first shard, on few pages, at the ends of pages and far away.
+    /// Ids of the first shard: on few pages, at the ends of pages, and far away.
     fn ids() -> impl Strategy<Value = u64> {
         let stride = PAGE_IDS * SHARDS as u64;
         let far = first_of(page_of(FIXED_ID_MAX) / SHARDS as u64 * SHARDS as u64);
@@ -527,7 +528,7 @@ mod tests {
             for place in 0..PAGE_IDS {
                 assert_eq!(page.get(place), model.get(&place).copied());
             }
-            // Neither form takes more than a page that doubles its room.
+            // Neither form uses more memory than a page that grows by doubling.
             assert!(page.entries.capacity() <= ids.min(2 * model.len().next_power_of_two().max(2)));
         };
         let scattered = |number: u64| number * 101 % PAGE_IDS;

@@ -1,35 +1,34 @@
-//! The pages of a shard by their numbers: a row that is reached by arithmetic, and a map.
+//! Page map: the pages of a shard by their numbers, as a row that is indexed by arithmetic and a
+//! map.
 //!
-//! Ids mostly follow each other, and so do the pages of a shard then. The row has pages that follow
-//! each other, from any number on; a few of them may be empty. It grows at both ends, and takes in
-//! what it meets of the map, which has the other pages. If the map comes to have much more, its
-//! longest run of pages becomes the row. So any ids are found, and those without large gaps by one
-//! step.
+//! Ids are mostly consecutive, and so are the pages of a shard. The row has consecutive pages from
+//! any number on, a few of which may be empty. It grows at both ends, and absorbs adjacent pages
+//! from the map. The map has the other pages. If the map gets much larger than the row, its longest
+//! run of pages becomes the row. So any ids can be found, and ids without large gaps take one step.
 
 use super::page_index::{Page, SHARDS};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Memory that a map takes for a page beside the page itself, in bytes. A node of 896 bytes has 6
-/// of its 11 places taken after pages came in ascending or descending order, and every 6 nodes have
-/// another one above them. In mixed order it is about 54. A test of the library compares it with
-/// the heap: `crates/cabinet/tests/heap.rs`.
+/// Bytes of memory that a map uses per page besides the page itself. If pages come in ascending or
+/// descending order, nodes of 896 bytes have 6 of 11 entries used, and every 6 nodes have a parent.
+/// In mixed order it is about 54 bytes. `crates/cabinet/tests/heap.rs` compares this with the heap.
 const MAP_BYTES_PER_PAGE: usize = 88;
 
-/// How far apart the numbers of pages of a shard are that follow each other.
+/// Distance between the numbers of consecutive pages of a shard.
 const STRIDE: u64 = SHARDS as u64;
 
-/// See the module.
+/// Pages of a shard by their numbers, see the module.
 #[derive(Debug, Default)]
 pub(super) struct PageMap {
-    /// Its first and last page are not empty.
+    /// Consecutive pages. The first and the last are not empty.
     row: VecDeque<Page>,
     /// Number of the first page of the row.
     first: u64,
     /// Empty pages in the row.
     gaps: usize,
-    /// The pages that are not in the row, nor next to it. None of them is empty.
+    /// Pages that are neither in the row nor adjacent to it. None of them is empty.
     others: BTreeMap<u64, Page>,
-    /// Pages that came to the map or went since it was looked through for a longer row.
+    /// Pages added to or removed from the map since it was last searched for a longer row.
     changes: usize,
 }
 
@@ -37,11 +36,11 @@ impl PageMap {
     /// Returns the index that the page with a number would have in the row.
     #[inline]
     fn place(&self, number: u64) -> usize {
-        // A number before the first is far beyond the last this way.
+        // The difference wraps, so a number before the first is far beyond the last.
         usize::try_from(number.wrapping_sub(self.first) / STRIDE).unwrap_or(usize::MAX)
     }
 
-    /// The page with a number, which may be empty.
+    /// Returns the page with a number, which may be empty.
     #[inline]
     pub(super) fn get(&self, number: u64) -> Option<&Page> {
         match self.row.get(self.place(number)) {
@@ -51,8 +50,8 @@ impl PageMap {
         }
     }
 
-    /// Changes the page with a number, an empty one if there was none. Returns what `change` does,
-    /// and whether the page has entries: before, and now.
+    /// Changes the page with a number, which is empty if it did not exist. Returns the result of
+    /// `change`, and whether the page had entries before and has entries now.
     #[inline]
     pub(super) fn change<T>(
         &mut self,
@@ -96,15 +95,15 @@ impl PageMap {
         (result, false, has_entries)
     }
 
-    /// Adds a page that is not there, and is not in the reach of the row.
+    /// Adds a page that does not exist and is not within the row.
     pub(super) fn add(&mut self, number: u64, page: Page) {
         if !self.extend(number, page) {
             self.look_for_a_longer_row();
         }
     }
 
-    /// Puts a page to an end of the row if it belongs there, or else into the map. Returns whether
-    /// the row has it.
+    /// Appends a page to an end of the row if it is adjacent, or adds it to the map. Returns
+    /// whether the row has it.
     fn extend(&mut self, number: u64, page: Page) -> bool {
         if self.row.is_empty() {
             self.first = number;
@@ -128,7 +127,7 @@ impl PageMap {
         true
     }
 
-    /// Number of the page that would follow the row.
+    /// Returns the number of the page that would follow the row.
     fn end(&self) -> u64 {
         self.first + self.row.len() as u64 * STRIDE
     }
@@ -144,14 +143,14 @@ impl PageMap {
         self.first -= STRIDE;
     }
 
-    /// Makes room for a page. A row that doubled its room would have too much of it.
+    /// Reserves room for a page. Doubling the row would waste too much.
     fn reserve_one(&mut self) {
         if self.row.len() == self.row.capacity() {
             self.row.reserve_exact(self.row.len() / 8 + 1);
         }
     }
 
-    /// A page of the row has become empty, or no longer is.
+    /// Notes that a page of the row has become empty, or no longer is.
     fn note_gap(&mut self, has_entries: bool) {
         if has_entries {
             self.gaps -= 1;
@@ -176,8 +175,8 @@ impl PageMap {
         self.look_for_a_longer_row();
     }
 
-    /// Chooses another row if the map has a longer run of pages. Looks only after half as many
-    /// changes as there are pages to look at, so that it costs each change little.
+    /// Replaces the row if the map has a longer run of pages. Searches only after half as many
+    /// changes as the map has pages, so that each change costs little.
     fn look_for_a_longer_row(&mut self) {
         self.changes += 1;
         if 2 * self.changes < self.others.len() || self.others.len() <= self.row.len() {
@@ -193,7 +192,7 @@ impl PageMap {
         }
     }
 
-    /// The first page and the length of the longest run of pages in the map.
+    /// Returns the first page and the length of the longest run of pages in the map.
     fn longest_run(&self) -> (u64, usize) {
         let (mut longest, mut run) = ((0, 0), (0, 0));
         for &number in self.others.keys() {
@@ -206,7 +205,7 @@ impl PageMap {
         longest
     }
 
-    /// Puts the pages of the row into the map.
+    /// Moves the pages of the row to the map.
     fn dissolve_row(&mut self) {
         let numbers = (0..).map(|index| self.first + index * STRIDE);
         let pages = numbers.zip(std::mem::take(&mut self.row));
@@ -214,7 +213,7 @@ impl PageMap {
         self.gaps = 0;
     }
 
-    /// Pages that are not empty with their numbers, in order.
+    /// Returns the pages that are not empty with their numbers, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Page)> {
         let before = self.others.range(..self.first).map(|(number, page)| (*number, page));
         let after = self.others.range(self.first..).map(|(number, page)| (*number, page));
@@ -223,23 +222,23 @@ impl PageMap {
         before.chain(row).chain(after)
     }
 
-    /// All pages, in any order.
+    /// Returns all pages, in any order.
     pub(super) fn pages_mut(&mut self) -> impl Iterator<Item = &mut Page> {
         self.row.iter_mut().chain(self.others.values_mut())
     }
 
-    /// Number of pages that are not empty.
+    /// Returns the number of pages that are not empty.
     pub(super) fn len(&self) -> usize {
         self.row.len() - self.gaps + self.others.len()
     }
 
-    /// Bytes of memory that it takes, beside those of the entries of pages.
+    /// Returns the bytes of memory of the map, without those of the entries of pages.
     pub(super) fn memory_bytes(&self) -> usize {
         self.row.capacity() * size_of::<Page>()
             + self.others.len() * (size_of::<Page>() + MAP_BYTES_PER_PAGE)
     }
 
-    /// Gives back memory that is not needed now.
+    /// Frees memory that is not needed now.
     pub(super) fn shrink(&mut self) {
         self.row.shrink_to_fit();
     }
@@ -251,14 +250,14 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// Puts a page there, or takes it away.
+    /// Adds or removes a page.
     fn set(map: &mut PageMap, number: u64, is_there: bool) {
-        // Its ids are those of another page, which a map knows nothing of.
+        // The ids are those of another page, which the map does not check.
         let change = |page: &mut Page| if is_there { page.set(1, 1) } else { page.remove(1) };
         map.change(number, change);
     }
 
-    /// Checks what the comments say of the fields, and that the map has these pages.
+    /// Checks the invariants of the fields, and that the map has these pages.
     fn check(map: &PageMap, model: &BTreeSet<u64>) {
         let numbers: Vec<_> = map.iter().map(|(number, _)| number).collect();
         assert_eq!(numbers, model.iter().copied().collect::<Vec<_>>());
@@ -320,7 +319,7 @@ mod tests {
             [|n| n, |n| 999 - n, |n| n * 617 % 1000, |n| if n < 500 { 2 * n } else { 2 * n - 999 }];
         for order in orders {
             let (mut map, mut model) = (PageMap::default(), BTreeSet::new());
-            // The first pages that come are far away from all that follow.
+            // The first pages are far away from all that follow.
             for number in [1 << 50, 1 << 51].into_iter().chain((0..1000).map(order)) {
                 set(&mut map, number * STRIDE, true);
                 model.insert(number * STRIDE);
@@ -328,7 +327,7 @@ mod tests {
             check(&map, &model);
             assert_eq!((map.row.len(), map.others.len()), (1000, 2));
             assert!(map.row.capacity() <= 1126);
-            // One of three that are removed within leaves a gap, and of two it leaves none.
+            // Removing the middle one of three pages leaves a gap, and of two it leaves none.
             for number in (0..1000).filter(|number| number % 3 == 0) {
                 set(&mut map, number * STRIDE, false);
                 model.remove(&(number * STRIDE));

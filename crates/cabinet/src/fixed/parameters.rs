@@ -1,12 +1,12 @@
-//! How long values may be, and how great ids.
+//! Parameters: limits of the length of values and of ids.
 
 use crate::limits::{FIXED_ID_MAX, FIXED_WIDTH_BYTES_MAX};
 use crate::{Error, Options, Result};
 
-/// Longest value unless something else is asked for, in bytes.
+/// Bytes of the longest value by default.
 const WIDTH_DEFAULT: u64 = 255;
 
-/// Bytes of Tokyo Cabinet's file unless something else is asked for.
+/// Bytes of Tokyo Cabinet's file by default.
 const LIMIT_BYTES_DEFAULT: u64 = 256 << 20;
 
 /// Tokyo Cabinet rounds the size of its file up to this.
@@ -25,12 +25,12 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    /// The parameters of a new database.
+    /// Returns the parameters of a new database.
     pub(super) fn new(options: &Options) -> Result<Self> {
         Self { width: WIDTH_DEFAULT, limit_bytes: LIMIT_BYTES_DEFAULT }.changed(options)
     }
 
-    /// The parameters with what the options give.
+    /// Returns the parameters with those of the options replaced.
     pub(super) fn changed(self, options: &Options) -> Result<Self> {
         let width = options.width.filter(|width| *width > 0).unwrap_or(self.width);
         if width > FIXED_WIDTH_BYTES_MAX {
@@ -44,7 +44,7 @@ impl Parameters {
         Ok(Self { width, limit_bytes })
     }
 
-    /// The greatest id: as many records as Tokyo Cabinet's file has room for, one at least.
+    /// Returns the greatest id: the records that fit into Tokyo Cabinet's file, at least one.
     pub(super) fn id_max(self) -> u64 {
         let length_bytes = match self.width {
             ..=0xff => 1,
@@ -55,7 +55,8 @@ impl Parameters {
         records.clamp(1, FIXED_ID_MAX)
     }
 
-    /// As the manifest keeps it: width and bytes of the file, 8 bytes each, and zeros.
+    /// Encodes the parameters for the manifest: width and bytes of the file, 8 bytes each, then
+    /// zeros.
     pub(super) fn encode(self) -> [u8; 24] {
         let mut parameters = [0; 24];
         parameters[..8].copy_from_slice(&self.width.to_le_bytes());
@@ -63,7 +64,7 @@ impl Parameters {
         parameters
     }
 
-    /// Decodes the parameters that the manifest has; the width is held to its limits.
+    /// Decodes the parameters of the manifest. The width is clamped to its limits.
     pub(super) fn decode(parameters: &[u8; 24]) -> Self {
         let [width, limit_bytes, _] = *parameters.as_chunks::<8>().0 else {
             return Self { width: WIDTH_DEFAULT, limit_bytes: LIMIT_BYTES_DEFAULT };
@@ -86,8 +87,8 @@ mod tests {
     }
 
     #[test]
-    fn the_greatest_id_is_that_of_the_originals_file() {
-        // Figures of Tokyo Cabinet.
+    fn the_greatest_id_is_that_of_tokyo_cabinets_file() {
+        // Measured with Tokyo Cabinet.
         for (width, limit_bytes, id_max) in [
             (None, None, 1_048_575),
             (Some(8), Some(1000), 426),
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_read_as_they_were_written_and_others_held_to_limits() {
+    fn parameters_are_read_as_they_were_written_and_others_are_clamped() {
         let parameters = parameters(Some(70_000), Some(12_345)).unwrap();
         assert_eq!(Parameters::decode(&parameters.encode()), parameters);
         assert!(Parameters::decode(&[0xff; 24]).width <= FIXED_WIDTH_BYTES_MAX);

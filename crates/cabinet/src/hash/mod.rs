@@ -1,9 +1,9 @@
 //! The hash database (`.tch`): an index in memory over a log on disk.
 //!
-//! A key's hash names its shard (10 bits), its place in the shard's [`slot_table`](slot_table) and
-//! its tag there (24 bits). A get is one probe of the table and one read of the log, which also
-//! holds the key and so tells whether it is the right one. The parts that the engine shares with
-//! others, its locks too, are in [`crate::keyed`].
+//! A key's hash gives its shard (10 bits), its home in the shard's [`slot_table`](slot_table) and
+//! its tag there (24 bits). A get is one probe of the table and one read of the log. The record in
+//! the log has the key, which shows whether it is the right one. [`crate::keyed`] has the parts
+//! that engines share, including the locks.
 
 mod slot_table;
 
@@ -23,18 +23,18 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const SHARD_BITS: u32 = 10;
 
-/// Bits of a hash that matter: a position of a scan.
+/// Bits of a hash that form a position of a scan.
 const POSITION_BITS: u32 = SHARD_BITS + TAG_BITS;
 
-/// Records that one step of a scan visits, about.
+/// Approximate number of records that one step of a scan visits.
 const SCAN_STEP: usize = 256;
 
-/// A hash database. Closed when dropped.
+/// A hash database. Dropping it closes it.
 pub struct HashDatabase {
     engine: EngineHandle<HashIndex>,
 }
 
-/// Places keys by their hash.
+/// Maps keys to shards and tags by their hash.
 pub(crate) struct HashIndex {
     seed: u64,
 }
@@ -79,13 +79,13 @@ fn position_at(shard: usize, tag: u32) -> u64 {
 }
 
 impl HashDatabase {
-    /// Opens the database in a directory, or creates it there.
+    /// Opens the database in a directory, or creates it.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
         Self::open_in(crate::io::storage(options.read_only), path, options, !options.read_only)
     }
 
-    /// As `open`, on a storage of the caller's. Without the background threads the caller does
-    /// their work through [`HashDatabase::run_maintenance`].
+    /// Like `open`, on a given storage. Without background threads the caller does their work with
+    /// [`HashDatabase::run_maintenance`].
     #[cfg(feature = "testing")]
     pub fn open_on(
         storage: Arc<dyn Storage>,
@@ -114,14 +114,14 @@ impl HashDatabase {
         Ok(Self { engine })
     }
 
-    /// Does one round of what the background threads would do: cuts sealed segments, sweeps
-    /// expired records, compacts what is due.
+    /// Does one round of the background threads' work: truncates sealed segments, sweeps expired
+    /// records and compacts the segments that are due.
     #[cfg(feature = "testing")]
     pub fn run_maintenance(&self) -> Result<()> {
         self.engine.run_maintenance()
     }
 
-    /// Writes a checkpoint, so that the next opening need not replay what was written so far.
+    /// Writes a checkpoint, so that the next opening need not replay the log so far.
     pub fn checkpoint(&self) -> Result<()> {
         self.engine.write_index()
     }
@@ -131,7 +131,7 @@ impl HashDatabase {
         &self.engine
     }
 
-    /// Returns the index keys of keys, at most [`GROUP_KEYS_MAX`].
+    /// Returns the index keys of at most [`GROUP_KEYS_MAX`] keys.
     #[inline]
     fn index_keys_of(&self, keys: &[&[u8]]) -> [IndexKey<HashIndex>; GROUP_KEYS_MAX] {
         let mut index_keys = [at_position(0); GROUP_KEYS_MAX];
@@ -141,7 +141,8 @@ impl HashDatabase {
         index_keys
     }
 
-    /// Entries from a position on: some, all of one hash together; and where to go on.
+    /// Returns some entries from a position on, all entries of a hash together, and the next
+    /// position.
     pub(crate) fn step(
         &self,
         from: &ScanCursor,
@@ -181,7 +182,7 @@ impl HashDatabase {
         Ok(None)
     }
 
-    /// Some entries of a table in memory from a tag on, and the tag of the next.
+    /// Returns some entries of a table in memory from a tag on, and the next tag.
     fn some_of(table: &SlotTable, tag: u32) -> (Vec<(u32, Location)>, Option<u32>) {
         let mut entries = Vec::new();
         let mut last = None;
@@ -254,7 +255,7 @@ impl Engine for HashDatabase {
     }
 
     /// Keys of large records are read faster in the order of positions. An iteration from a key on
-    /// is often short, and the order of the log would have it read all runs of the index.
+    /// is often short, and one in log order would read all runs of the index.
     fn iteration(&self, from: Option<&[u8]>) -> Result<Option<IterationState>> {
         let is_over_runs = self.engine.is_over_runs();
         if self.engine.has_large_records() || from.is_some() && is_over_runs {
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn sweeping_ends_where_it_is_told_to_and_goes_on_from_there() {
+    fn sweeping_stops_when_told_to_and_continues_from_there() {
         let (clock, time) = Clock::manual(1000);
         let options = Options { segment_bytes: Some(64 << 10), clock, ..Options::default() };
         let database = open(&FaultyStorage::new(), &options);
@@ -357,13 +358,13 @@ mod tests {
             database.engine.sweep(&|| false).unwrap();
             left.push(database.len());
         }
-        // A segment at a time.
+        // One segment at a time.
         assert!(left.is_sorted_by(|before, after| before > after), "{left:?}");
         assert!(left.len() > 10, "{left:?}");
     }
 
     #[test]
-    fn after_a_failed_sync_nothing_is_to_be_synced() {
+    fn after_a_failed_sync_nothing_is_left_to_sync() {
         let storage = FaultyStorage::new();
         let options = Options { durability: Durability::Always, ..Options::default() };
         let database = open(&storage, &options);
@@ -389,7 +390,7 @@ mod tests {
         storage.faults().fail_syncs.store(true, Ordering::Relaxed);
         database.engine.log.remove_segments(&|segment| segment.number == 1).unwrap_err();
         storage.faults().fail_syncs.store(false, Ordering::Relaxed);
-        // At once, and when later segments are in the manifest.
+        // Both at once and after later segments were added to the manifest.
         for end in [200, 400] {
             fill(200..end);
             let found = open(&storage.kill(), &options);
@@ -482,7 +483,7 @@ mod tests {
                 assert_eq!(newest(), before, "{number}");
                 if let Err(error) = done {
                     assert!(matches!(error, Error::WouldBlock), "{error}");
-                    // As one of the background's threads does.
+                    // A background thread does the same.
                     log.begin_next_segment().unwrap();
                     put(Wait::Block).unwrap();
                     refused += 1;

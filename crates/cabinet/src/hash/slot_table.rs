@@ -1,20 +1,19 @@
-//! The index of one shard: 8 bytes a slot, sorted by hash, with gaps.
+//! Slot table: the index of one shard, with 8 bytes per slot, sorted by hash, with gaps.
 //!
-//! A slot holds 24 bits of the key's hash (the *tag*) and the 40 bits of its record's location.
-//! The home of a tag is `tag * homes / 2^24`, so homes rise with tags, and slots are kept sorted
-//! by tag: the table is an array sorted by hash with gaps in it, which is what linear probing
-//! becomes when every insertion keeps the order (Amble and Knuth, "Ordered hash tables", 1974).
-//! It follows that:
+//! A slot holds 24 bits of the key's hash (the *tag*) and the 40 bits of its record's location. The
+//! home of a tag is `tag * homes / 2^24`, so homes rise with tags. Slots are kept sorted by tag:
+//! the table is an array sorted by hash with gaps in it. Linear probing becomes this when every
+//! insertion keeps the order (Amble and Knuth, "Ordered hash tables", 1974). It follows that:
 //!
-//! - A search ends at the first greater tag; a miss is as cheap as a hit.
-//! - A table grows by any factor without reading a record back, since the slot has all of the
-//!   hash that the home depends on; growing is one pass from left to right.
-//! - A scan in hash order can stop at any hash and go on there, whatever happened between.
+//! - A search ends at the first greater tag, so a miss is as cheap as a hit.
+//! - A table grows by any factor without reading a record, because a slot has all bits of the hash
+//!   that determine the home. Growing is one pass from left to right.
+//! - A scan in hash order can stop at any hash and continue there, whatever changes in between.
 //!
-//! Between two growths 64 to 80 percent of the homes are taken: 10 to 12.5 bytes a key.
+//! After growing 64 percent of the homes are used, before growing 80: 10 to 12.5 bytes per key.
 //!
-//! A table over a [run](crate::keyed::Run) has two such arrays: the entries that were added since
-//! the run was written, and those of the run that are there no more.
+//! A table over a [run](crate::keyed::Run) has two such arrays: the entries added since the run was
+//! written, and the entries of the run that are dead.
 
 use crate::keyed::{self, Before, Match, Run, Seen, ShardIndex as _, difference, tag_of};
 use crate::log::Location;
@@ -24,19 +23,19 @@ use std::sync::Arc;
 /// Bits of a tag.
 pub(crate) const TAG_BITS: u32 = 64 - Location::BITS;
 
-/// Full homes of a hundred at which a table grows.
+/// Percentage of used homes above which a table grows.
 const LOAD_PERCENT_MAX: usize = 80;
 
-/// Homes are multiplied by five fourths.
+/// Homes after growing, in percent of those before.
 const GROWTH_PERCENT: usize = 125;
 
-/// Slots behind the last home: room for entries that do not find their home free. If these need
-/// more, as many are added.
+/// Slots after the last home, for entries that do not find their home free. More are added as
+/// needed.
 const OVERFLOW_SLOTS: usize = 32;
 
 const EMPTY: u64 = 0;
 
-/// See the module.
+/// Index of one shard, see the module.
 #[derive(Default)]
 pub(crate) struct SlotTable {
     /// The last one is always empty, so that a search needs no bound.
@@ -46,26 +45,26 @@ pub(crate) struct SlotTable {
     base: Option<Box<Base>>,
 }
 
-/// Run below a table, and the entries of it that are gone.
+/// The run below a table, and its dead entries.
 struct Base {
     run: Arc<Run>,
-    /// Entries of the run that are there no more. It has no base.
+    /// Entries of the run that no longer exist. This table has no base.
     dead: SlotTable,
 }
 
-/// An entry of a table, for replacing or removing it: the number of its slot, or the entry itself
-/// if the table is over a run.
+/// Reference to an entry for replacing or removing it: its slot number, or the entry itself if the
+/// table is over a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u64);
 
 impl SlotTable {
-    /// All entries with this tag.
+    /// Returns all entries with this tag.
     #[inline]
     pub(crate) fn find(&self, tag: u32) -> Matches<'_> {
         Matches { slots: &self.slots, next: self.home(tag), tag }
     }
 
-    /// Adds an entry, whether or not others have its tag.
+    /// Adds an entry, even if others have its tag.
     fn add(&mut self, tag: u32, location: Location) {
         if (self.entries + 1) * 100 > self.homes * LOAD_PERCENT_MAX {
             self.grow();
@@ -95,7 +94,7 @@ impl SlotTable {
         self.slots.resize(self.slots.len() + OVERFLOW_SLOTS, EMPTY);
     }
 
-    /// Entries in the order of their tags, from the first with a tag of at least `tag` on.
+    /// Returns the entries with tags of at least `tag`, in the order of their tags.
     pub(crate) fn entries_from(&self, tag: u32) -> impl Iterator<Item = (u32, Location)> {
         let start = self.home(tag).min(self.slots.len());
         self.slots[start..]
@@ -104,7 +103,7 @@ impl SlotTable {
             .map(|slot| (tag_of(*slot), location_of(*slot)))
     }
 
-    /// A table of entries as `packed` gave them.
+    /// Builds a table from the result of `packed`.
     fn from_packed(entries: &[u64]) -> Self {
         debug_assert!(are_packed(entries));
         let mut table = Self { entries: entries.len(), ..Self::default() };
@@ -115,7 +114,7 @@ impl SlotTable {
         table
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     fn take(&mut self, entry: u64) {
         match self.slot_in_memory(entry) {
             Some(slot) => self.empty(slot),
@@ -127,7 +126,7 @@ impl SlotTable {
         }
     }
 
-    /// The number of the slot that has an entry.
+    /// Returns the number of the slot of an entry.
     fn slot_in_memory(&self, entry: u64) -> Option<usize> {
         let location = location_of(entry);
         let mut with_tag = self.find(tag_of(entry));
@@ -136,7 +135,7 @@ impl SlotTable {
 
     fn empty(&mut self, slot: usize) {
         let mut gap = slot;
-        // Entries that are not at their home move one place towards it.
+        // Entries that are not at their home move one slot towards it.
         let mut next = gap + 1;
         while self.slots[next] != EMPTY && self.home(tag_of(self.slots[next])) < next {
             self.slots[gap] = self.slots[next];
@@ -147,8 +146,8 @@ impl SlotTable {
         self.entries -= 1;
     }
 
-    /// Entries from a tag on, and before another, given those of the run, in the order of their
-    /// tags.
+    /// Returns the entries from a tag on, and before another, given those of the run, in the order
+    /// of their tags.
     pub(crate) fn entries_between(
         &self,
         tag: u32,
@@ -163,7 +162,7 @@ impl SlotTable {
         entries
     }
 
-    /// Those entries of the run that are still there.
+    /// Returns those of the given entries of the run that still exist.
     fn alive(&self, in_run: &[u64]) -> impl Iterator<Item = (u32, Location)> {
         let dead = self.base.as_ref().map(|base| &base.dead);
         let is_alive =
@@ -171,7 +170,7 @@ impl SlotTable {
         in_run.iter().filter(is_alive).map(|entry| (tag_of(*entry), location_of(*entry)))
     }
 
-    /// Entries in memory, sorted wholly.
+    /// Returns the entries in memory in full order.
     fn sorted(&self) -> Vec<u64> {
         let mut entries = self.packed();
         entries.sort_unstable();
@@ -184,7 +183,7 @@ impl SlotTable {
         self.rebuild(&entries, homes);
     }
 
-    /// Lays sorted entries out over at least so many homes.
+    /// Lays out sorted entries over at least `homes` homes.
     fn rebuild(&mut self, entries: &[u64], homes: usize) {
         self.homes = homes;
         self.slots = vec![EMPTY; homes + OVERFLOW_SLOTS.min(8 + homes / 8)];
@@ -205,7 +204,7 @@ impl SlotTable {
     }
 }
 
-/// The number of the slot that a search for a tag begins with.
+/// Returns the number of the slot at which a search for a tag begins.
 #[inline]
 fn home(tag: u32, homes: usize) -> usize {
     (tag as usize).wrapping_mul(homes) >> TAG_BITS
@@ -317,7 +316,7 @@ impl keyed::ShardIndex for SlotTable {
         Self::prefetch_in(self.outline(), tag);
     }
 
-    /// The address of the slots, and the number of homes.
+    /// Returns the address of the slots, and the number of homes.
     #[inline]
     fn outline(&self) -> [usize; 2] {
         [self.slots.as_ptr().addr(), self.homes]
@@ -382,7 +381,7 @@ impl keyed::ShardIndex for SlotTable {
         *self = Self { base, ..Self::from_packed(&self.packed()) };
     }
 
-    /// Entries as they are, in the order of their tags.
+    /// Returns the entries in the order of their tags.
     fn packed(&self) -> Vec<u64> {
         self.slots.iter().copied().filter(|slot| *slot != EMPTY).collect()
     }
@@ -406,7 +405,7 @@ impl keyed::ShardIndex for SlotTable {
     }
 }
 
-/// Whether entries from outside are such as [`SlotTable::packed`] gives.
+/// Returns whether untrusted entries have the form of [`SlotTable::packed`].
 fn are_packed(entries: &[u64]) -> bool {
     entries.is_sorted_by_key(|entry| tag_of(*entry)) && !entries.contains(&EMPTY)
 }
@@ -453,7 +452,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// Few tags, so that they collide; far apart and close together.
+    /// Few tags, so that they collide, both far apart and close together.
     fn tags() -> impl Strategy<Value = u32> {
         prop_oneof![0u32..40, (0u32..1 << TAG_BITS), Just((1 << TAG_BITS) - 1)]
     }

@@ -254,13 +254,14 @@ impl<I: Index> Building<I> {
     fn too_large(&self, bytes: u64, needed: u64) -> Error {
         let max = self.bytes_max;
         let way_out = if self.is_read_only {
-            "open the database for writing, which makes a file of it, or with `#index=` and more"
+            "open the database for writing, which puts the index into a file, or set a larger \
+             `#index=`"
         } else {
-            "make room on the disk, or open the database with `#index=` and more"
+            "free space on the disk, or set a larger `#index=`"
         };
         let what = format!(
-            "its index takes {bytes} bytes of memory or more, of which it may use {max}, and beyond \
-             that {needed} bytes of disk or more: {way_out}"
+            "the index needs at least {bytes} bytes of memory, more than its limit of {max}, or \
+             {needed} bytes of disk: {way_out}"
         );
         Error::Io {
             operation: "open",

@@ -253,9 +253,9 @@ impl<I: Index> KeyedEngine<I> {
         let most = (self.index_bytes_max / (FOUND_BYTES * PIECE_ENTRIES)).max(PIECES_MIN);
         if pieces > most {
             tracing::error!(
-                "{pieces} pages of the index of {} are damaged, more than the {most} that are made \
-                 again while it is in use: close the database and remove its file `checkpoint`, \
-                 and the index is made from the log when it is opened",
+                "{pieces} pages of the index of {} are damaged, more than the {most} that can be \
+                 rebuilt while it is in use: close the database and remove its file `checkpoint`, \
+                 then the next opening rebuilds the index from the log",
                 self.log.directory().display()
             );
             return Ok(true);
@@ -310,9 +310,9 @@ impl<I: Index> KeyedEngine<I> {
         self.lost_records.fetch_add(lost, Ordering::Relaxed);
         self.log.maintenance().index_faults().count_lost(lost);
         tracing::error!(
-            "{pieces} damaged pages of the index of {path} were made from the log, which cannot be \
-             read in {gaps} places: {lost} of their records are lost, and older ones of their keys \
-             are not shown"
+            "{pieces} damaged pages of the index of {path} were rebuilt from the log, which is \
+             unreadable in {gaps} places: {lost} of their records are lost, and older records of \
+             their keys are not shown"
         );
     }
 

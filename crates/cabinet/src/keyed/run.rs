@@ -422,9 +422,7 @@ impl Run {
                 }
                 Ok(count) if count > 0 => filled += count,
                 Err(error) if wait == Wait::Block && is_unreadable(&error) => {
-                    return Err(self
-                        .file
-                        .corrupted(at, "the disk cannot read the index"));
+                    return Err(self.file.corrupted(at, "the disk cannot read the index"));
                 }
                 Err(error) if wait == Wait::Block => {
                     return Err(Error::Io {

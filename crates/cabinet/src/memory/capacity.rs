@@ -1,4 +1,4 @@
-//! How much an on-memory engine holds, and how much it may.
+//! Capacity: the records and bytes of an on-memory engine, and their caps.
 
 use crate::expired::ExpiryStats;
 use crate::{Error, Options, Result};
@@ -12,13 +12,14 @@ pub(super) const TABLE_BYTES_PER_RECORD: u64 = 32;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Profile {
     pub(super) path: &'static str,
-    /// Bytes per record that the allocator and the tables take beside the counted ones, at most:
-    /// measured with empty values.
+    /// Most bytes per record of the allocator and the tables beyond the counted ones, measured with
+    /// empty values.
     pub(super) overhead_bytes: u64,
 }
 
-/// Counters of an engine, and their caps.
-#[repr(align(128))] // They are written all the time; what lies beside them should not suffer.
+/// Counters of an engine and their caps.
+// Written all the time, so aligned to keep neighbours off the same cache lines.
+#[repr(align(128))]
 #[derive(Debug)]
 pub(super) struct Capacity {
     records: AtomicU64,
@@ -27,7 +28,7 @@ pub(super) struct Capacity {
     pub(super) expired: ExpiryStats,
     records_max: AtomicU64,
     bytes_max: AtomicU64,
-    /// Bytes over which nothing more is stored, without a cap on bytes.
+    /// Bytes above which no more is stored, if there is no cap on bytes.
     memory_bytes_max: AtomicU64,
     profile: Profile,
 }
@@ -48,8 +49,8 @@ impl Capacity {
         capacity
     }
 
-    /// Sets the caps. Excess over them is left to the next eviction. The limit of the memory stays
-    /// unless it is given.
+    /// Sets the caps. The next eviction removes the excess. The memory limit changes only if it is
+    /// given.
     pub(super) fn set(&self, options: &Options) {
         if let Some(max) = options.memory_bytes {
             self.memory_bytes_max.store(unless_zero(max), Ordering::Relaxed);
@@ -62,7 +63,7 @@ impl Capacity {
         self.bytes_max.load(Ordering::Relaxed)
     }
 
-    /// Whether there is a cap at all.
+    /// Returns whether there is any cap.
     pub(super) fn is_capped(&self) -> bool {
         self.records_max() != u64::MAX || self.bytes_max() != u64::MAX
     }
@@ -81,8 +82,8 @@ impl Capacity {
         Ok(())
     }
 
-    /// Refuses records that would take so many counted bytes more than those they replace, if
-    /// nothing is evicted and there is no memory for them.
+    /// Refuses records that need more counted bytes than those they replace, if nothing is evicted
+    /// and the memory limit is reached.
     pub(super) fn check_memory(&self, added: Added) -> Result<()> {
         let max = self.memory_bytes_max.load(Ordering::Relaxed);
         if added.bytes <= 0 || max == u64::MAX || self.bytes_max() != u64::MAX {
@@ -107,7 +108,7 @@ impl Capacity {
         self.bytes.fetch_sub(cost(record_bytes), Ordering::Relaxed);
     }
 
-    /// One record took the place of another.
+    /// Counts a record that replaced another.
     pub(super) fn exchange(&self, old_bytes: usize, new_bytes: usize) {
         if new_bytes > old_bytes {
             self.bytes.fetch_add((new_bytes - old_bytes) as u64, Ordering::Relaxed);
@@ -128,13 +129,13 @@ impl Capacity {
         self.records.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the records, without their share of the tables.
+    /// Returns the bytes of the records, without their share of the tables.
     pub(super) fn record_bytes(&self) -> u64 {
         let tables = self.records().saturating_mul(TABLE_BYTES_PER_RECORD);
         self.bytes.load(Ordering::Relaxed).saturating_sub(tables)
     }
 
-    /// Returns the stats of the engine: names and values.
+    /// Returns the stats of the engine as names and values.
     pub(super) fn stats(&self, kind: &str) -> Vec<(&'static str, String)> {
         let or_zero = |max: u64| if max == u64::MAX { 0 } else { max };
         let memory = self.memory_bytes_max.load(Ordering::Relaxed);
@@ -158,13 +159,13 @@ pub(super) struct Added {
 }
 
 impl Added {
-    /// A record of so many bytes is stored, over one of `old_bytes` if there is one.
+    /// Adds the storing of a record of `new_bytes`, over one of `old_bytes` if there is one.
     pub(super) fn put(&mut self, old_bytes: Option<usize>, new_bytes: usize) {
         self.records += u64::from(old_bytes.is_none());
         self.bytes += signed(cost(new_bytes)) - old_bytes.map_or(0, |old| signed(cost(old)));
     }
 
-    /// A record of so many bytes is removed.
+    /// Adds the removal of a record of `old_bytes`.
     pub(super) fn remove(&mut self, old_bytes: usize) {
         self.bytes -= signed(cost(old_bytes));
     }
@@ -174,7 +175,7 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// A limit, of which 0 is none.
+/// Returns a limit, or no limit for 0.
 fn unless_zero(max: u64) -> u64 {
     if max == 0 { u64::MAX } else { max }
 }

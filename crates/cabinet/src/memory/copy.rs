@@ -5,8 +5,7 @@ use crate::{Database, Error, Result, name::Specification};
 use std::io;
 use std::path::Path;
 
-/// Writes records into the database of a kind of its own that `path` names with its suffix, and
-/// which must not exist.
+/// Writes records into a new database whose kind and path `path` names.
 pub(super) fn copy_records<'a>(
     path: &Path,
     records: impl Iterator<Item = &'a Record>,
@@ -33,7 +32,7 @@ pub(super) fn copy_records<'a>(
         target.sync()
     };
     copy().inspect_err(|_| {
-        // It would open as if it were whole.
+        // A partial copy would open as if it were complete.
         let _ = std::fs::remove_dir_all(&specification.path);
     })
 }

@@ -1,22 +1,23 @@
-//! When it is worth looking for expired records.
+//! Expiry search: when an on-memory engine must look for expired records.
 //!
-//! Writers look at a few records each, going around. As long as the earliest expiry lies ahead
-//! there is nothing to find, and they need not look.
+//! Each write checks a few records in turn. Until the earliest expiry there is nothing to find, so
+//! writes check none.
 
 use crate::Meta;
 
-/// Records that a write looks at while there may be expired ones.
+/// Records that a write checks while some may have expired.
 pub(super) const LOOKS_PER_WRITE: usize = 2;
 
-/// How often as many are looked at, of each part of a database, where nobody writes.
+/// Multiple of [`LOOKS_PER_WRITE`] that is checked in each part of a database without writes.
 pub(super) const SEARCHES: usize = 64;
 
 /// Lower bound of the expiries in a set of records.
 #[derive(Debug)]
 pub(super) struct Expiries {
-    /// No record expires before this.
+    /// Time before which no record expires.
     earliest_ms: u64,
-    /// No record that this round has seen, or that came since it began, expires before this.
+    /// Time before which no record expires that this round has checked, or that was stored since it
+    /// began.
     round_earliest_ms: u64,
 }
 
@@ -27,7 +28,7 @@ impl Default for Expiries {
 }
 
 impl Expiries {
-    /// A record was stored, or was met on the round and left.
+    /// Notes a record that was stored, or that the round checked and left.
     pub(super) fn note(&mut self, meta: Meta) {
         if meta.expires_at_ms != 0 {
             self.earliest_ms = self.earliest_ms.min(meta.expires_at_ms);
@@ -35,17 +36,17 @@ impl Expiries {
         }
     }
 
-    /// Whether any record can expire at all.
+    /// Returns whether any record can expire.
     pub(super) fn any(&self) -> bool {
         self.earliest_ms != u64::MAX
     }
 
-    /// Whether some record may have expired by now.
+    /// Returns whether some record may have expired by now.
     pub(super) fn is_due(&self, now_ms: u64) -> bool {
         self.earliest_ms <= now_ms
     }
 
-    /// The round has met every record.
+    /// Ends a round that has checked every record.
     pub(super) fn finish_round(&mut self) {
         self.earliest_ms = self.round_earliest_ms;
         self.round_earliest_ms = u64::MAX;

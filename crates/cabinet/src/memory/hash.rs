@@ -1,24 +1,24 @@
-//! The on-memory hash, `*`.
+//! On-memory hash database, `*`.
 //!
 //! # Threads and locks
 //!
-//! Records are dealt to shards by the highest bits of their hash; each shard has a lock. An
-//! operation on one record takes one lock. A batch takes those of its shards, and whoever
-//! needs all takes all, in rising order. Eviction beyond the shard of the write takes one lock
-//! after another and holds no other meanwhile.
+//! Records are assigned to shards by the highest bits of their hash; each shard has a lock. An
+//! operation on one record takes one lock. A batch takes the locks of its shards, and an operation
+//! on all shards takes all, in ascending order. Eviction beyond the shard of the write locks one
+//! shard after another, and holds no other lock meanwhile.
 //!
 //! # Order
 //!
-//! A scan goes by (shard, tag), both of which are bits of the hash of the key: a position that
-//! never changes while the record exists, however the tables grow. A step visits, under the lock of
-//! one shard after another, the records of a range of positions, and never parts records of one
-//! position. The steps' ranges are disjoint and cover all positions, so a record that exists
-//! throughout is met exactly once.
+//! A scan goes by (shard, tag), both of which are bits of the key's hash. This position never
+//! changes while the record exists, however the tables grow. A step visits the records of a range
+//! of positions, under the lock of one shard after another, and never splits the records of one
+//! position. The ranges of the steps are disjoint and cover all positions. So a record that exists
+//! throughout is visited exactly once.
 //!
 //! # Cost
 //!
 //! A record takes one allocation with 12 bytes of header (24 with flags or expiry), 18 bytes on
-//! average for its place and 12 for its entry in the index. A read is one hash, one lock and
+//! average for its place and 12 for its entry in the index. A read costs one hash, one lock and
 //! three cache lines: index, place, record.
 
 use super::ScanBudget;
@@ -43,15 +43,15 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// Shards of an engine without a cap, or with a large one.
 const SHARDS_MAX: usize = 64;
 
-/// With a cap on records, there are no more shards than give each this many records: eviction
-/// by use works within a shard, and must have something to choose from.
+/// Fewest records per shard with a cap on records. Eviction chooses within a shard, so it needs
+/// enough records to choose from.
 const RECORDS_PER_SHARD_MIN: u64 = 1024;
 
-/// As above, with a cap on bytes.
+/// Fewest bytes per shard with a cap on bytes.
 const BYTES_PER_SHARD_MIN: u64 = 1 << 20;
 
-/// Longest value that is stored over another of its length, and for which a record is made under
-/// the lock, in bytes.
+/// Bytes of the longest value that overwrites another in place, and whose record is built under the
+/// lock.
 const OVERWRITE_BYTES_MAX: usize = 512;
 
 const PATH: &str = "*";
@@ -59,11 +59,11 @@ const PATH: &str = "*";
 /// Name of the engine, and the memory of its records beyond the bytes that the cap counts.
 const PROFILE: Profile = Profile { path: PATH, overhead_bytes: 16 };
 
-/// On-memory hash database with optional caps, over which records not used lately go first.
+/// On-memory hash database with optional caps, above which records not used lately are evicted.
 #[derive(Debug)]
 pub struct MemoryHash {
     shards: Box<[Padded<RwLock<Shard>>]>,
-    /// A power of two is the number of shards; this is its logarithm.
+    /// Binary logarithm of the number of shards, which is a power of two.
     shard_bits: u32,
     seed: u64,
     versions: Padded<AtomicU64>,
@@ -71,13 +71,13 @@ pub struct MemoryHash {
     options: Options,
 }
 
-/// Keeps what is written by different threads on different cache lines.
+/// Keeps data written by different threads on different cache lines.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 struct Padded<T>(T);
 
 impl MemoryHash {
-    /// Returns an empty database. The caps, the compression and the clock of the options matter.
+    /// Returns an empty database. Uses the caps, the compression and the clock of the options.
     pub fn new(options: &Options) -> Self {
         let capacity = Capacity::new(options, PROFILE);
         let enough = (capacity.records_max() / RECORDS_PER_SHARD_MIN)
@@ -87,7 +87,7 @@ impl MemoryHash {
         Self {
             shards: (0..1usize << shard_bits).map(|_| Padded::default()).collect(),
             shard_bits,
-            // Random, so that nobody can send keys that all fall together.
+            // Random, so that clients cannot choose keys that all collide.
             seed: RandomState::new().hash_one(0u64),
             versions: Padded(AtomicU64::new(0)),
             capacity,
@@ -95,7 +95,7 @@ impl MemoryHash {
         }
     }
 
-    /// Shard and tag of a key.
+    /// Returns the shard and the tag of a key.
     fn place(&self, key: &[u8]) -> (usize, u32) {
         let position = xxh3_64_with_seed(key, self.seed) >> (32 - self.shard_bits);
         ((position >> 32) as usize, position as u32)
@@ -115,7 +115,7 @@ impl MemoryHash {
         meta.expires_at_ms == 0 || !meta.is_expired(self.options.clock.now_ms())
     }
 
-    /// The live record in a place.
+    /// Returns the live record in a place.
     fn live<'a>(&self, shard: &'a Shard, place: Option<u32>) -> Option<&'a Record> {
         shard.record(place?).filter(|record| self.is_live(record.meta()))
     }
@@ -137,8 +137,8 @@ impl MemoryHash {
         (shard.put(tag, place, record, &self.capacity), version)
     }
 
-    /// Stores a value over one of the same length, if that is all there is to it. It can be read
-    /// as it is even with compression: a record says whether its value is compressed.
+    /// Overwrites a value with one of the same length, if nothing else changes. The value may stay
+    /// uncompressed: each record has its own flag for compression.
     fn overwrite(
         &self,
         shard: &mut Shard,
@@ -151,15 +151,15 @@ impl MemoryHash {
         shard.overwrite(place, value, meta, version).then_some(version)
     }
 
-    /// Refuses a record of so many bytes that there is no memory for, in a place or a new one.
-    /// Expired records of the shard are looked for then, so that a later write may find some.
+    /// Refuses a record of `bytes` bytes if there is no memory for it. Then also removes some
+    /// expired records of the shard, so that a later write may fit.
     fn check_memory(&self, shard: &mut Shard, place: Option<u32>, bytes: usize) -> Result<()> {
         let mut added = Added::default();
         added.put(place.and_then(|place| shard.record(place)).map(Record::size_bytes), bytes);
         self.capacity.check_memory(added).inspect_err(|_| self.sweep(shard))
     }
 
-    /// Ends a write: looks for expired records, and evicts down to the caps, sparing the record
+    /// Ends a write: removes some expired records, and evicts down to the caps, except the record
     /// just written.
     fn complete_write(
         &self,
@@ -171,27 +171,27 @@ impl MemoryHash {
         self.sweep(&mut shard);
         self.evict(&mut shard, spare.as_slice());
         drop(shard);
-        // This shard had nothing else to give.
+        // This shard had nothing else to evict.
         for other in 1..self.shards.len() {
             if !self.capacity.is_over() {
                 return;
             }
             let other = (index + other) % self.shards.len();
-            // One that is held for long is left to the next write.
+            // A shard locked for long is left to the next write.
             if let Ok(mut shard) = locks::write(&self.shards[other].0, wait) {
                 self.evict(&mut shard, &[]);
             }
         }
     }
 
-    /// As `complete_write`, after a batch that has written records in these places of shards.
+    /// Like `complete_write`, after a batch that wrote records in these places of shards.
     fn complete_batch(&self, mut written: BTreeMap<usize, Vec<u32>>) {
         for places in written.values_mut() {
             places.sort_unstable();
             places.dedup();
         }
         let first = written.keys().next().copied().unwrap_or(0);
-        // Only where there is nothing else is something of the batch taken.
+        // Records of the batch are evicted only if no others are left.
         for is_spared in [true, false] {
             for index in (0..self.shards.len()).map(|n| (first + n) % self.shards.len()) {
                 if !self.capacity.is_over() {
@@ -231,7 +231,7 @@ impl MemoryHash {
         self.shards.iter().map(|shard| shard.0.write()).collect()
     }
 
-    /// One step of a scan.
+    /// Does one step of a scan.
     fn scan_records(
         &self,
         from: &ScanCursor,
@@ -290,7 +290,7 @@ impl Engine for MemoryHash {
     }
 
     fn put(&self, key: &[u8], value: &[u8], meta: Meta, wait: Wait) -> Result<Version> {
-        // A large record is made before the lock is taken.
+        // A large record is built before the lock is taken.
         let is_small = value.len() <= OVERWRITE_BYTES_MAX;
         let record = if is_small { None } else { Some(self.record(key, value, meta)?) };
         let (index, tag) = self.place(key);
@@ -344,7 +344,7 @@ impl Engine for MemoryHash {
     }
 
     fn write(&self, batch: &Batch) -> Result<()> {
-        // All that can fail is done before the first change.
+        // Everything that can fail comes before the first change.
         let mut changes = Vec::with_capacity(batch.changes.len());
         for (key, change) in &batch.changes {
             let record = match change {
@@ -443,7 +443,7 @@ impl Maintenance for MemoryHash {
         self.capacity.stats("on-memory hash")
     }
 
-    /// Gives memory that removed records have left back to the allocator, or sets the caps.
+    /// Returns the memory of removed records to the allocator, or sets the caps.
     fn optimize(&self, options: Option<&Options>) -> Result<()> {
         if let Some(options) = options {
             self.capacity.set(options);
@@ -503,7 +503,7 @@ impl Persistence for MemoryHash {
         // A callback may run under the lock of a shard.
         let is_within = reentry::is_within(reentry::engine_id_of(self));
         let shards_known = if is_within { &[][..] } else { &self.shards };
-        // One that is held for long is left out rather than waited for.
+        // A shard locked for long is left out.
         let shards_known =
             shards_known.iter().filter_map(|shard| locks::read(&shard.0, Wait::Never).ok());
         let tables: usize = shards_known.map(|shard| shard.table_bytes()).sum();
@@ -511,7 +511,7 @@ impl Persistence for MemoryHash {
         self.capacity.record_bytes() + tables as u64 + shards as u64
     }
 
-    /// Writes the records into the database that `path` names. Writers wait meanwhile.
+    /// Copies the records into the database that `path` names. Writers wait meanwhile.
     fn copy_at(&self, path: &Path, barrier: &mut SnapshotBarrier<'_>) -> Result<()> {
         while !barrier(&mut || self.copy_to(path))? {}
         Ok(())
@@ -540,7 +540,7 @@ mod tests {
             .map(|result| matches!(result, Err(Error::WouldBlock)))
         });
         assert_eq!(refused, [true, true, true, true, false]);
-        // Records to evict are looked for in other shards.
+        // The eviction searches other shards.
         let others = (0..5000u32).map(u32::to_le_bytes);
         let others = others.filter(|key| database.place(key).0 != database.place(b"key").0);
         let others: Vec<_> = others.collect();

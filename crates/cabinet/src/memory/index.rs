@@ -1,12 +1,12 @@
-//! An open-addressing table of record numbers, kept in the order of their hashes.
+//! Index: an open-addressing table of record numbers, in the order of their hashes.
 //!
-//! Home positions are proportional to the hash, collisions go to the following slots, and a run
-//! of occupied slots is sorted by hash (Amble and Knuth, "Ordered hash tables", 1974). So the
-//! table is at any size a sorted list with gaps: a scan by hash goes on where it was even if
-//! the table has grown meanwhile, and growing is one sequential merge which looks at no record.
-//! The array does not wrap around: what spills over its end makes it longer.
+//! Homes are proportional to the hash, collisions go to the following slots, and a run of occupied
+//! slots is sorted by hash (Amble and Knuth, "Ordered hash tables", 1974). So the table is a sorted
+//! list with gaps at any size. A scan by hash continues at its position even if the table has
+//! grown, and growing is one sequential merge that reads no records. The array does not wrap
+//! around: entries that spill over its end make it longer.
 
-/// One position of the table.
+/// One slot of the table.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     tag: u32,
@@ -20,10 +20,10 @@ pub(super) const RECORDS_MAX: usize = u32::MAX as usize;
 
 const HOMES_MIN: usize = 16;
 
-/// Slots behind the last home for runs that spill over.
+/// Slots after the last home for runs that spill over.
 const SPILL: usize = 32;
 
-/// Numbers of records by a 32-bit hash, the tag.
+/// Record numbers by a 32-bit hash, the tag.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     slots: Vec<Slot>,
@@ -32,7 +32,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// The record with this tag that `is` recognises, as slot and number.
+    /// Returns the slot and number of the record with this tag for which `is` returns true.
     pub(super) fn find(&self, tag: u32, mut is: impl FnMut(u32) -> bool) -> Option<(usize, u32)> {
         for (at, slot) in self.slots.iter().enumerate().skip(self.home(tag)) {
             if slot.id == EMPTY || slot.tag > tag {
@@ -45,9 +45,9 @@ impl Index {
         None
     }
 
-    /// Adds a record that is not there yet.
+    /// Adds a record that does not exist yet.
     pub(super) fn insert(&mut self, tag: u32, id: u32) {
-        // Seven eighths full at most, half as large again when it is.
+        // Grows by half when it is seven eighths full.
         if self.len >= self.homes / 8 * 7 {
             self.resize((self.homes + self.homes / 2).max(HOMES_MIN));
         }
@@ -66,10 +66,10 @@ impl Index {
         self.len += 1;
     }
 
-    /// Removes the record in a slot that [`Index::find`] has just answered.
+    /// Removes the record in a slot that [`Index::find`] has just returned.
     pub(super) fn remove(&mut self, at: usize) {
         let mut end = at + 1;
-        // Those behind it move up, as far as none moves before its home.
+        // The following records move up, unless one would move before its home.
         while end < self.slots.len()
             && self.slots[end].id != EMPTY
             && self.home(self.slots[end].tag) < end
@@ -81,7 +81,7 @@ impl Index {
         self.len -= 1;
     }
 
-    /// Records from a tag on, in the order of their tags.
+    /// Returns the records from a tag on, in the order of their tags.
     pub(super) fn from(&self, tag: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.slots
             .iter()
@@ -90,7 +90,7 @@ impl Index {
             .map(|slot| (slot.tag, slot.id))
     }
 
-    /// Gives back memory it does not need.
+    /// Frees memory that is not needed.
     pub(super) fn shrink(&mut self) {
         if self.len == 0 {
             *self = Self::default();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tag_the_same_is_slow_but_right() {
+    fn equal_tags_are_slow_but_right() {
         let mut index = Index::default();
         let model: BTreeSet<_> = (0..300).map(|id| (u32::MAX, id)).collect();
         for &(tag, id) in &model {

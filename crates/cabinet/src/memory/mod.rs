@@ -1,4 +1,4 @@
-//! On-memory engines: nothing is kept when the last handle goes.
+//! On-memory engines, whose records are lost when the last handle is dropped.
 
 mod capacity;
 mod copy;
@@ -18,7 +18,7 @@ const SCAN_RECORDS_MAX: usize = 64;
 /// Bytes of records after which one step of a scan ends.
 const SCAN_BYTES_MAX: usize = 64 * 1024;
 
-/// Says when one step of a scan has held its lock for long enough.
+/// Limit of one step of a scan, so that it does not hold its lock for long.
 #[derive(Default)]
 struct ScanBudget {
     records: usize,

@@ -25,14 +25,15 @@ const IS_ZSTD: u32 = 1 << 26;
 const ALLOCATION_HEADER_BYTES: usize = 8;
 const ALLOCATION_UNIT_BYTES: usize = 16;
 
-/// A key with everything that belongs to it.
+/// A key with its value and metadata.
 #[derive(Debug)]
 pub(super) struct Record {
     bytes: Box<[u8]>,
 }
 
 impl Record {
-    /// A record without version. The key is no longer than [`crate::limits::KEY_BYTES_MAX`].
+    /// Builds a record without a version. The key is at most [`crate::limits::KEY_BYTES_MAX`]
+    /// bytes.
     pub(super) fn new(key: &[u8], value: &[u8], meta: Meta, compression: Compression) -> Self {
         let compressed = compress(value, compression);
         let mut head = key.len() as u32 & KEY_LENGTH_MASK;
@@ -56,8 +57,8 @@ impl Record {
         Self { bytes: bytes.into_boxed_slice() }
     }
 
-    /// Puts a value of the same length in the place of the present one, if neither it nor the
-    /// metadata would change the layout; says whether it did. Spares an allocation.
+    /// Overwrites the value with one of the same length, if neither it nor the metadata changes the
+    /// layout. Returns whether it did. Saves an allocation.
     pub(super) fn overwrite(&mut self, value: &[u8], meta: Meta) -> bool {
         let start = self.key_start() + self.key_length();
         let is_plain = self.head() & (HAS_META | IS_LZ4 | IS_ZSTD) == 0 && meta == Meta::NONE;
@@ -88,7 +89,7 @@ impl Record {
         &self.bytes[start..start + self.key_length()]
     }
 
-    /// The value as it was given.
+    /// Returns the value, decompressed.
     pub(super) fn value(&self) -> Result<Cow<'_, [u8]>> {
         let start = self.key_start() + self.key_length();
         let stored = &self.bytes[start..];
@@ -97,7 +98,7 @@ impl Record {
             IS_LZ4 => Compression::Lz4,
             _ => Compression::Zstd,
         };
-        // Only damaged memory gets here with bytes that do not decompress.
+        // Only damaged memory can make decompression fail.
         decompress(stored, compression).map(Cow::Owned).map_err(|error| Error::Corrupted {
             file: PathBuf::from("memory"),
             offset: start as u64,
@@ -105,7 +106,7 @@ impl Record {
         })
     }
 
-    /// Lends the record to `visit`.
+    /// Calls `visit` with the record.
     pub(super) fn visit<T>(&self, visit: impl FnOnce(RecordRef<'_>) -> T) -> Result<T> {
         let value = self.value()?;
         Ok(visit(RecordRef {
@@ -116,7 +117,7 @@ impl Record {
         }))
     }
 
-    /// Bytes of memory it takes, with what the allocator adds.
+    /// Returns the bytes of memory of the record, including the allocator's.
     pub(super) fn size_bytes(&self) -> usize {
         (self.bytes.len() + ALLOCATION_HEADER_BYTES)
             .next_multiple_of(ALLOCATION_UNIT_BYTES)
@@ -154,7 +155,7 @@ mod tests {
     use crate::limits::KEY_BYTES_MAX;
 
     #[test]
-    fn a_record_holds_what_it_was_made_of() {
+    fn a_record_returns_its_key_value_and_metadata() {
         let long_key = vec![7; KEY_BYTES_MAX];
         let large_value = vec![9; 5000];
         let metas =

@@ -1,11 +1,11 @@
-//! A part of the on-memory hash that has a lock of its own.
+//! Shard: a part of the on-memory hash with its own lock.
 //!
-//! Records stand in a list of places, which an [`Index`] finds by hash. A place keeps its number
-//! until its record goes, and is then used again.
+//! Records are in a list of places, which an [`Index`] finds by hash. A place keeps its number
+//! until its record is removed, and is then reused.
 //!
-//! Eviction is CLOCK: a hand goes around the places and takes the first record that was not
-//! read or overwritten since it last came by. A new record gets the place that was vacated last,
-//! just behind the hand. If nothing is ever read, the oldest goes first.
+//! Eviction is CLOCK. A hand goes around the places, and evicts the first record that was not read
+//! or overwritten since the hand last passed it. A new record gets the place that was vacated last,
+//! just after the hand. If nothing is ever read, the oldest record is evicted first.
 
 use super::capacity::Capacity;
 use super::expiry::{Expiries, LOOKS_PER_WRITE};
@@ -15,16 +15,16 @@ use crate::{Clock, Error, Meta, Result, Version};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Used records that the hand passes before it takes one regardless: bounds the work of a write.
+/// Used records that the hand passes before it evicts one regardless. Bounds the work of a write.
 const PASSED_MAX: usize = 64;
 
-/// Records whose hashes fall into one range.
+/// Records whose hashes are in one range.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     index: Index,
     records: Vec<Option<Record>>,
     vacant: Vec<u32>,
-    /// Whether the record in a place was used since the hand came by; empty without a cap.
+    /// Whether the record in a place was used since the hand last passed it; empty without a cap.
     access_bits: Vec<AtomicBool>,
     hand: usize,
     sweep: usize,
@@ -32,12 +32,12 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    /// The place of a record.
+    /// Returns the place of a record.
     pub(super) fn find(&self, tag: u32, key: &[u8]) -> Option<u32> {
         self.index.find(tag, |id| self.holds(id, key)).map(|(_, id)| id)
     }
 
-    /// The record in a place that [`Shard::find`] or [`Shard::from`] has just answered.
+    /// Returns the record in a place that [`Shard::find`] or [`Shard::from`] has just returned.
     pub(super) fn record(&self, id: u32) -> Option<&Record> {
         self.records[id as usize].as_ref()
     }
@@ -51,7 +51,7 @@ impl Shard {
         }
     }
 
-    /// Places from a tag on, in the order of tags.
+    /// Returns the places from a tag on, in the order of tags.
     pub(super) fn from(&self, tag: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.index.from(tag)
     }
@@ -64,8 +64,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Stores a record, over the one that [`Shard::find`] has found in `place`, if any; answers
-    /// its place.
+    /// Stores a record, over the one that [`Shard::find`] found in `place`, if any. Returns its
+    /// place.
     pub(super) fn put(
         &mut self,
         tag: u32,
@@ -85,7 +85,7 @@ impl Shard {
         capacity.add(record.size_bytes());
         let id = self.vacant.pop().unwrap_or_else(|| {
             if self.records.len() == self.records.capacity() {
-                // A quarter more: twice as much would leave half of it idle.
+                // Grows by a quarter, since doubling would leave half of it unused.
                 self.records.reserve_exact((self.records.len() / 4).max(4));
             }
             self.records.push(None);
@@ -102,7 +102,7 @@ impl Shard {
         id
     }
 
-    /// Stores a value over the one in a place without moving anything, if it can.
+    /// Overwrites the value in a place without moving anything, if possible.
     pub(super) fn overwrite(
         &mut self,
         id: u32,
@@ -119,7 +119,7 @@ impl Shard {
         done
     }
 
-    /// Removes a record; says whether there was one.
+    /// Removes a record. Returns whether there was one.
     pub(super) fn remove(&mut self, tag: u32, key: &[u8], capacity: &Capacity) -> bool {
         let found = self.index.find(tag, |id| self.holds(id, key));
         if let Some((slot, id)) = found {
@@ -128,14 +128,14 @@ impl Shard {
         found.is_some()
     }
 
-    /// How many records there are in other places than these.
+    /// Returns the number of records that are not in the places `spare`.
     pub(super) fn others(&self, spare: &[u32]) -> usize {
         let spared = spare.iter().filter(|id| self.record(**id).is_some()).count();
         self.records.len() - self.vacant.len() - spared
     }
 
-    /// Removes a record that is little used, but none in the places `spare`, which are in order,
-    /// each once. There are [others](Self::others). `tag_of` hashes a key.
+    /// Evicts a little used record, but none in the places `spare`, which are sorted and unique.
+    /// There must be [others](Self::others). `tag_of` hashes a key.
     pub(super) fn evict(
         &mut self,
         spare: &[u32],
@@ -149,7 +149,7 @@ impl Shard {
             if self.record(id).is_none() || spare.binary_search(&id).is_ok() {
                 continue;
             }
-            // Records that were stored before there was a cap count as not used.
+            // Records stored before there was a cap count as unused.
             let bit = self.access_bits.get(id as usize);
             let was_accessed = bit.is_some_and(|bit| bit.swap(false, Ordering::Relaxed));
             if was_accessed && passed < PASSED_MAX {
@@ -162,12 +162,12 @@ impl Shard {
         }
     }
 
-    /// Whether a record may expire, so that [`Shard::sweep`] may find something.
+    /// Returns whether a record may expire, so that [`Shard::sweep`] may find some.
     pub(super) fn may_expire(&self) -> bool {
         self.expiries.any()
     }
 
-    /// Looks at a few records, if any may have expired, and removes those that have.
+    /// Checks a few records, if any may have expired, and removes those that have.
     pub(super) fn sweep(
         &mut self,
         now_ms: u64,
@@ -197,7 +197,7 @@ impl Shard {
         }
     }
 
-    /// Gives back memory it does not need.
+    /// Frees memory that is not needed.
     pub(super) fn shrink(&mut self, tag_of: impl Fn(&[u8]) -> u32) {
         let mut kept = Self::default();
         for (id, record) in std::mem::take(&mut self.records).into_iter().enumerate() {
@@ -222,7 +222,7 @@ impl Shard {
         *self = Self::default();
     }
 
-    /// Bytes of its tables, without the records.
+    /// Returns the bytes of the tables, without the records.
     pub(super) fn table_bytes(&self) -> usize {
         self.index.size_bytes()
             + self.records.capacity() * size_of::<Option<Record>>()

@@ -1,12 +1,12 @@
-//! The on-memory ordered map, `+`.
+//! On-memory ordered map, `+`.
 //!
-//! One B-tree under one lock: readers run side by side, writers one at a time. A step of a scan
-//! visits, under the lock, records from a key on, and the next step goes on behind the last of
-//! them. Keys do not move, so a record that exists throughout is met exactly once.
+//! It is one B-tree under one lock: readers run in parallel, writers one at a time. A step of a
+//! scan visits, under the lock, records from a key on, and the next step continues after the last
+//! of them. Keys do not move, so a record that exists throughout is visited exactly once.
 //!
-//! Eviction is CLOCK, with a hand that goes through the keys in their order, around and around,
-//! and takes the first record that was not read or overwritten since it last came by. If
-//! nothing is read, and keys rise, the oldest goes first.
+//! Eviction is CLOCK. A hand goes through the keys in order, around and around, and evicts the
+//! first record that was not read or overwritten since the hand last passed it. If nothing is read,
+//! and keys rise, the oldest record is evicted first.
 
 use super::ScanBudget;
 use super::capacity::{Added, Capacity, Profile};
@@ -26,10 +26,10 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Used records that the hand passes before it takes one regardless: bounds the work of a write.
+/// Used records that the hand passes before it evicts one regardless. Bounds the work of a write.
 const PASSED_MAX: usize = 64;
 
-/// Bytes that a node of the tree takes per record: nodes are two thirds full on average.
+/// Bytes that a node of the tree uses per record: nodes are two thirds full on average.
 const NODE_BYTES_PER_RECORD: u64 = (size_of::<Item>() + size_of::<Item>() / 2) as u64;
 
 const PATH: &str = "+";
@@ -38,8 +38,8 @@ const PATH: &str = "+";
 /// are half full if keys are stored in ascending order.
 const PROFILE: Profile = Profile { path: PATH, overhead_bytes: 48 };
 
-/// On-memory database in the order of keys, with optional caps, over which records not used
-/// lately go first.
+/// On-memory database in the order of keys, with optional caps, above which records not used lately
+/// are evicted.
 #[derive(Debug)]
 pub struct MemoryTree {
     tree: RwLock<Tree>,
@@ -51,9 +51,9 @@ pub struct MemoryTree {
 struct Tree {
     items: BTreeSet<Item>,
     version: Version,
-    /// Key that eviction has come to.
+    /// Key that the eviction has reached.
     hand: Vec<u8>,
-    /// Key that the search for expired records has come to.
+    /// Key that the search for expired records has reached.
     sweep: Vec<u8>,
     expiries: Expiries,
 }
@@ -62,7 +62,7 @@ struct Tree {
 #[derive(Debug)]
 struct Item {
     record: Record,
-    /// Whether it was used since the hand came by.
+    /// Whether the record was used since the hand last passed it.
     access_bit: AtomicBool,
 }
 
@@ -97,7 +97,7 @@ impl Tree {
         self.items.range::<[u8], _>((Bound::Included(key), Bound::Unbounded))
     }
 
-    /// Bytes of the record under a key, if there is one.
+    /// Returns the bytes of the record of a key, if there is one.
     fn bytes_of(&self, key: &[u8]) -> Option<usize> {
         self.items.get(key).map(|item| item.record.size_bytes())
     }
@@ -127,7 +127,7 @@ impl Tree {
         }
     }
 
-    /// Evicts down to the caps, sparing one key.
+    /// Evicts down to the caps, except one key.
     fn evict(&mut self, spare: Option<&[u8]>, capacity: &Capacity) {
         while capacity.is_over() && self.items.len() > usize::from(spare.is_some()) {
             let hand = std::mem::take(&mut self.hand);
@@ -146,7 +146,7 @@ impl Tree {
         }
     }
 
-    /// Looks at a few records, if any may have expired, and removes those that have.
+    /// Checks a few records, if any may have expired, and removes those that have.
     fn sweep(&mut self, now_ms: u64, capacity: &Capacity, clock: &Clock) {
         if !self.expiries.is_due(now_ms) {
             return;
@@ -167,13 +167,13 @@ impl Tree {
                 self.expiries.note(meta);
             }
             self.sweep = key;
-            self.sweep.push(0); // The least key behind it.
+            self.sweep.push(0); // The least key after it.
         }
     }
 }
 
 impl MemoryTree {
-    /// Returns an empty database. The caps, the compression and the clock of the options matter.
+    /// Returns an empty database. Uses the caps, the compression and the clock of the options.
     pub fn new(options: &Options) -> Self {
         let capacity = Capacity::new(options, PROFILE);
         Self { tree: RwLock::default(), capacity, options: options.clone() }
@@ -193,8 +193,8 @@ impl MemoryTree {
         tree.items.get(key).filter(|item| self.is_live(item.record.meta()))
     }
 
-    /// Refuses a change that there is no memory for. Expired records are looked for then, so that a
-    /// later write may find some.
+    /// Refuses a change if there is no memory for it. Then also removes some expired records, so
+    /// that a later write may fit.
     fn check_memory(&self, tree: &mut Tree, added: Added) -> Result<()> {
         self.capacity.check_memory(added).inspect_err(|_| self.sweep(tree))
     }
@@ -212,14 +212,14 @@ impl MemoryTree {
         }
     }
 
-    /// Ends a write: looks for expired records, and evicts down to the caps, sparing the record
+    /// Ends a write: removes some expired records, and evicts down to the caps, except the record
     /// just written.
     fn complete_write(&self, tree: &mut Tree, spare: Option<&[u8]>) {
         self.sweep(tree);
         tree.evict(spare, &self.capacity);
     }
 
-    /// One step of a scan.
+    /// Does one step of a scan.
     fn scan_records(
         &self,
         from: &ScanCursor,
@@ -261,7 +261,7 @@ impl Engine for MemoryTree {
             self.capacity.expired.count_read();
             return Ok(false);
         }
-        // Written only if it changes: readers of one record share its cache line.
+        // Written only if it changes, because readers of one record share its cache line.
         if self.capacity.is_capped() && !item.access_bit.load(Ordering::Relaxed) {
             item.access_bit.store(true, Ordering::Relaxed);
         }
@@ -307,7 +307,7 @@ impl Engine for MemoryTree {
     }
 
     fn write(&self, batch: &Batch) -> Result<()> {
-        // All that can fail is done before the first change.
+        // Everything that can fail comes before the first change.
         let mut changes = Vec::with_capacity(batch.changes.len());
         for (key, change) in &batch.changes {
             changes.push(match change {
@@ -390,7 +390,7 @@ impl Maintenance for MemoryTree {
             for item in &tree.items {
                 self.capacity.subtract(item.record.size_bytes());
             }
-            // Versions go on where they were.
+            // Versions continue.
             *tree = Tree { version: tree.version, ..Tree::default() };
         }
         self.write(batch)
@@ -431,7 +431,7 @@ impl Persistence for MemoryTree {
         self.capacity.record_bytes() + self.len() * NODE_BYTES_PER_RECORD
     }
 
-    /// Writes the records into the database that `path` names. Writers wait meanwhile.
+    /// Copies the records into the database that `path` names. Writers wait meanwhile.
     fn copy_at(&self, path: &Path, barrier: &mut SnapshotBarrier<'_>) -> Result<()> {
         while !barrier(&mut || self.copy_to(path))? {}
         Ok(())

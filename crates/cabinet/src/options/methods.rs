@@ -1,4 +1,4 @@
-//! Methods that set the options one by one.
+//! Builder methods that set the options one by one.
 
 use super::Options;
 use crate::column_index::{IndexDescription, IndexKind};
@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 
 /// # Methods
 ///
-/// Each sets one option, and returns the options. [`Options::open`] checks them.
+/// Each method sets one option and returns the options. [`Options::open`] checks them.
 ///
 /// ```
 /// # fn main() -> cabinet::Result<()> {
@@ -30,15 +30,15 @@ use std::ops::RangeInclusive;
 /// # }
 /// ```
 ///
-/// Options that mean nothing to the kind of the database have no effect, as in a name.
+/// Options that do not apply to the kind of the database have no effect, as in a name.
 impl Options {
-    /// Returns the defaults, which serve.
+    /// Returns the default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the kind of the database. Unless it is set, the suffix of the path tells it. A path
-    /// with the suffix of another kind is refused.
+    /// Sets the kind of the database. By default the suffix of the path determines it. A path with
+    /// the suffix of another kind is refused.
     pub fn kind(self, kind: Kind) -> Self {
         Self { kind: Some(kind), ..self }
     }
@@ -48,8 +48,8 @@ impl Options {
         Self { create, ..self }
     }
 
-    /// Sets whether writes through this handle are refused. A database that is opened like that is
-    /// not created. Default: false.
+    /// Sets whether writes through this handle are refused. If so, the database is not created.
+    /// Default: false.
     pub fn read_only(self, read_only: bool) -> Self {
         Self { read_only, create: self.create && !read_only, ..self }
     }
@@ -75,7 +75,7 @@ impl Options {
         Self { dead_percent_max: percent, ..self }
     }
 
-    /// Sets the most bytes per second that compaction reads while there is no hurry. Default: 64
+    /// Sets the most bytes per second that compaction reads while it is not urgent. Default: 64
     /// MiB.
     pub fn compaction_bytes_per_second(self, bytes: u64) -> Self {
         Self { compaction_bytes_per_second: bytes, ..self }
@@ -87,8 +87,8 @@ impl Options {
         Self { segment_bytes: Some(bytes), ..self }
     }
 
-    /// Trees: sets the order of keys. An existing database has to be in this order. Default: that
-    /// of the database, and lexical for a new one.
+    /// Trees: sets the order of keys. An existing database must have this order. Default: that of
+    /// the database, and lexical for a new one.
     pub fn order(self, order: KeyOrder) -> Self {
         Self { order: Some(order), ..self }
     }
@@ -99,19 +99,20 @@ impl Options {
         Self { cache_bytes: Some(bytes), ..self }
     }
 
-    /// Hash kind: sets the most bytes of the index in memory, at least 64 KiB; it takes 12 per
-    /// record. More of it is read from the disk. Default: a quarter of the usable memory.
+    /// Hash kind: sets the most bytes of the index in memory, at least 64 KiB; it uses 12 per
+    /// record. A larger index is partly read from the disk. Default: a quarter of the usable
+    /// memory.
     pub fn index_bytes(self, bytes: u64) -> Self {
         Self { index_bytes: Some(bytes), ..self }
     }
 
-    /// Trees: sets the bytes of a leaf (256 to 65536) above which it is divided. Default: 8192.
+    /// Trees: sets the bytes of a leaf (256 to 65536) above which it is split. Default: 8192.
     pub fn leaf_bytes(self, bytes: u32) -> Self {
         Self { leaf_bytes: Some(bytes), ..self }
     }
 
-    /// Tables: sets the bytes that a query holds in memory to sort or put together, about. More
-    /// goes to a temporary file. Default: a 64th of the usable memory, 1 to 64 MiB.
+    /// Tables: sets the approximate bytes of memory of a query for sorting and combining. More goes
+    /// to a temporary file. Default: a 64th of the usable memory, 1 to 64 MiB.
     pub fn query_memory_bytes(self, bytes: u64) -> Self {
         Self { query_memory_bytes: bytes, ..self }
     }
@@ -123,8 +124,8 @@ impl Options {
         self
     }
 
-    /// On-memory kinds and trees: sets the most records. Those not used lately are evicted, or
-    /// those with the smallest keys of a tree. Default: 0, which is unlimited.
+    /// On-memory kinds and trees: sets the most records. On-memory kinds evict those not used
+    /// lately, trees remove those with the smallest keys. Default: 0, which is unlimited.
     pub fn capacity_records(self, records: u64) -> Self {
         Self { capacity_records: records, ..self }
     }
@@ -137,7 +138,7 @@ impl Options {
     }
 
     /// On-memory kinds without [`capacity_bytes`](Self::capacity_bytes): sets the most bytes in
-    /// memory, over which writes fail with [`Error::NoMemory`]. 0 is unlimited. Default: half of
+    /// memory, above which writes fail with [`Error::NoMemory`]. 0 is unlimited. Default: half of
     /// the usable memory if a control group limits it, else three quarters.
     pub fn memory_bytes(self, bytes: u64) -> Self {
         Self { memory_bytes: Some(bytes), ..self }
@@ -149,8 +150,8 @@ impl Options {
         Self { width: Some(bytes), ..self }
     }
 
-    /// Fixed-length kind, on creation: sets the length that Tokyo Cabinet's file may have, in
-    /// bytes, from which the greatest id follows. Default: 256 MiB.
+    /// Fixed-length kind, on creation: sets the bytes that Tokyo Cabinet's file may have, which
+    /// determine the greatest id. Default: 256 MiB.
     pub fn limit_bytes(self, bytes: u64) -> Self {
         Self { limit_bytes: Some(bytes), ..self }
     }

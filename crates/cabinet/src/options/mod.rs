@@ -1,4 +1,4 @@
-//! How a database is opened.
+//! Options: the settings with which a database is opened.
 
 mod methods;
 
@@ -6,33 +6,34 @@ use crate::column_index::IndexDescription;
 use crate::{Clock, Compression, Durability, KeyOrder, Kind, UsableMemory};
 use std::ops::RangeInclusive;
 
-/// Share of the [usable memory](UsableMemory) that an on-memory database without a cap takes, in
-/// eighths: where the memory is limited, what is beside the records has to stay within the limit,
-/// too.
+/// Share of the [usable memory](UsableMemory) of an on-memory database without a cap, in eighths.
+/// It is smaller where the memory is limited, because other memory must stay within the limit, too.
 const RECORDS_EIGHTHS: u64 = 6;
 const RECORDS_EIGHTHS_OF_LIMIT: u64 = 4;
 
-/// Share of the [usable memory](UsableMemory) that a tree's memory takes unless told otherwise,
-/// as a divisor, and its bounds in bytes.
+/// Default share of the [usable memory](UsableMemory) for a tree's memory, as a divisor, and its
+/// bounds in bytes.
 const CACHE_SHARE: u64 = 16;
 const CACHE_BYTES_DEFAULT: RangeInclusive<u64> = 1 << 20..=1 << 30;
 
-/// The same for the index of a hash database.
+/// Default share for the index of a hash database, and its bounds in bytes.
 const INDEX_SHARE: u64 = 4;
 const INDEX_BYTES_DEFAULT: RangeInclusive<u64> = 1 << 20..=u64::MAX;
 
-/// The same for what a query holds in memory; several may be at work.
+/// Default share for the memory of one query, and its bounds in bytes. Several queries may run at
+/// once.
 const QUERY_SHARE: u64 = 64;
 const QUERY_BYTES_DEFAULT: RangeInclusive<u64> = 1 << 20..=64 << 20;
 
-/// Settings of a database. The defaults serve; none of them has to be guessed from the data.
+/// Settings of a database. The defaults suit most uses, and no setting must be guessed from the
+/// data.
 ///
-/// A [name](crate::name) sets the same.
+/// A [name](crate::name) can set the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "the methods return the options"]
 #[non_exhaustive]
 pub struct Options {
-    /// Kind of database; `None` is the one that the suffix of the path names.
+    /// Kind of database; `None` takes it from the suffix of the path.
     pub kind: Option<Kind>,
     /// Create the database if it does not exist.
     pub create: bool,
@@ -46,53 +47,53 @@ pub struct Options {
     pub compression: Compression,
     /// Dead bytes, in percent of a database's files, above which compaction works (10 to 90).
     pub dead_percent_max: u8,
-    /// Most bytes a second that compaction reads while there is no hurry.
+    /// Most bytes per second that compaction reads while it is not urgent.
     pub compaction_bytes_per_second: u64,
     /// Capacity of a segment of the log, in bytes (64 KiB to 64 MiB); `None` lets it grow with
     /// the database, from 4 MiB on.
     pub segment_bytes: Option<u32>,
-    /// Trees: the order of keys. It is chosen when the database is created; `None` is whatever
-    /// that was, and lexical for a new one.
+    /// Trees: order of the keys, chosen when the database is created. `None` keeps that order, and
+    /// means lexical for a new database.
     pub order: Option<KeyOrder>,
-    /// Trees: most bytes of memory for pages, leaves and the directory, beside what is being worked
-    /// on; pages may take a quarter of it however much the others take. `None` is a
-    /// sixteenth of the [usable memory](UsableMemory), but at least 1 MiB and at most 1 GiB. Tables
-    /// keep changes of their indices in memory beside that, about an eighth of it or 32 MiB,
-    /// whichever is less; up to twice that while they are taken into pages.
+    /// Trees: most bytes of memory for pages, leaves and the directory, besides those in use. Pages
+    /// always get at least a quarter of it. `None` is a sixteenth of the [usable
+    /// memory](UsableMemory), but at least 1 MiB and at most 1 GiB. Tables also keep index changes
+    /// in memory: about an eighth of this or 32 MiB, whichever is less; up to twice that while they
+    /// are written to pages.
     pub cache_bytes: Option<u64>,
-    /// Hash kind: most bytes of the index in memory, 12 per record. A larger one is in the
-    /// checkpoint, with what has changed since in memory, and a record that is not in memory costs
+    /// Hash kind: most bytes of the index in memory, at 12 per record. A larger index stays in the
+    /// checkpoint, and only its changes are in memory. A record that is not in memory then costs
     /// two reads of the disk. `None` is a quarter of the [usable memory](UsableMemory), but at
     /// least 1 MiB.
     pub index_bytes: Option<u64>,
-    /// Trees: bytes of a leaf above which it is divided (256 to 65536); `None` is 8192.
+    /// Trees: bytes of a leaf above which it is split (256 to 65536); `None` is 8192.
     pub leaf_bytes: Option<u32>,
-    /// Tables: bytes that a query holds in memory to sort or put together, about; what is more
-    /// goes to a temporary file. The default is a 64th of the [usable memory](UsableMemory), but at
-    /// least 1 MiB and at most 64 MiB.
+    /// Tables: approximate bytes of memory of a query for sorting and combining. More goes to a
+    /// temporary file. The default is a 64th of the [usable memory](UsableMemory), but at least 1
+    /// MiB and at most 64 MiB.
     pub query_memory_bytes: u64,
     /// Tables: indices to build on opening, where the column has none.
     pub indices: Vec<IndexDescription>,
-    /// On-memory kinds: most records; those not used lately go first; 0 is unlimited. Trees: when a
-    /// leaf is divided, the smallest keys go until there are no more.
+    /// On-memory kinds: most records, above which those not used lately are evicted; 0 is
+    /// unlimited. Trees: most records, above which a split of a leaf removes the smallest keys.
     pub capacity_records: u64,
-    /// On-memory kinds: most bytes in memory; hash and fixed-length kinds: most bytes on the disk;
-    /// trees and tables: most bytes of all pages, before compression. On the disk at least
-    /// [`crate::limits::CAPACITY_BYTES_MIN`]. Records not used lately go first; 0 is unlimited.
+    /// Most bytes: in memory for on-memory kinds; on the disk for hash and fixed-length kinds; of
+    /// all pages, before compression, for trees and tables. On the disk at least
+    /// [`crate::limits::CAPACITY_BYTES_MIN`]. Records not used lately are evicted; 0 is unlimited.
     pub capacity_bytes: u64,
-    /// On-memory kinds without a cap on bytes: most bytes in memory, over which writes that need
+    /// On-memory kinds without a cap on bytes: most bytes in memory, above which writes that need
     /// more fail with [`crate::Error::NoMemory`]; 0 is unlimited. `None` is half of the [usable
-    /// memory](UsableMemory) where a control group limits it, else three quarters.
+    /// memory](UsableMemory) if a control group limits it, else three quarters.
     pub memory_bytes: Option<u64>,
-    /// Fixed-length kind, on creation: longest value, in bytes; longer ones are cut; `None` is
-    /// 255. At most [`crate::limits::FIXED_WIDTH_BYTES_MAX`].
+    /// Fixed-length kind, on creation: bytes of the longest value, at most
+    /// [`crate::limits::FIXED_WIDTH_BYTES_MAX`]. Longer values are truncated. `None` is 255.
     pub width: Option<u64>,
-    /// Fixed-length kind, on creation: bytes that Tokyo Cabinet's file might have, which say what
-    /// the greatest id is; `None` is 256 MiB.
+    /// Fixed-length kind, on creation: bytes that Tokyo Cabinet's file may have, which determine
+    /// the greatest id; `None` is 256 MiB.
     pub limit_bytes: Option<u64>,
-    /// Spread writes over many stretches of the log from the first one on; for tests.
+    /// Spreads writes over many append blocks of the log from the first one on; for tests.
     pub(crate) eager_append_blocks: bool,
-    /// Clock that tells the time, for expiry.
+    /// Clock for expiry.
     pub clock: Clock,
 }
 
@@ -126,19 +127,19 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Most bytes of a tree's memory.
+    /// Returns the most bytes of a tree's memory.
     pub(crate) fn cache_bytes_max(&self) -> usize {
         let default = || share_of_memory(CACHE_SHARE, &CACHE_BYTES_DEFAULT);
         usize::try_from(self.cache_bytes.unwrap_or_else(default)).unwrap_or(usize::MAX)
     }
 
-    /// Most bytes of memory of a hash database's index.
+    /// Returns the most bytes of memory of a hash database's index.
     pub(crate) fn index_bytes_max(&self) -> u64 {
         self.index_bytes.unwrap_or_else(|| share_of_memory(INDEX_SHARE, &INDEX_BYTES_DEFAULT))
     }
 
-    /// Divides the memory that the defaults give to a database among `databases` of one process.
-    /// Sizes that were chosen stay.
+    /// Divides the default memory of a database among `databases` of one process. Sizes that were
+    /// set stay.
     #[cfg(feature = "internals")]
     pub fn share_memory(&mut self, databases: u64) {
         let databases = databases.max(1);
@@ -155,7 +156,8 @@ impl Options {
         }
     }
 
-    /// Most bytes in memory of an on-memory database without a cap on bytes; 0 is unlimited.
+    /// Returns the most bytes in memory of an on-memory database without a cap on bytes; 0 is
+    /// unlimited.
     pub(crate) fn memory_bytes_max(&self) -> u64 {
         self.memory_bytes.unwrap_or_else(|| records_share(UsableMemory::of_process()))
     }

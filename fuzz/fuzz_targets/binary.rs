@@ -1,5 +1,5 @@
-//! Whatever the binary parser takes, it encodes to the same bytes, and takes no sooner; and it does
-//! not depend on how it was cut into packets.
+//! Binary parser: a parsed request encodes to the same bytes, fewer bytes are incomplete, and the
+//! result does not depend on how the bytes were split into packets.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

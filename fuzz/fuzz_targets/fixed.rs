@@ -1,4 +1,4 @@
-//! A fixed-length database whose files somebody has tampered with.
+//! Fixed-length database with corrupted files.
 #![no_main]
 
 mod corruptor;

@@ -1,4 +1,4 @@
-//! HTTP parser: its result does not depend on how a request was cut into packets.
+//! HTTP parser: its result does not depend on how a request was split into packets.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

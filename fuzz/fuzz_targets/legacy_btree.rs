@@ -1,4 +1,4 @@
-//! Reader of a B+ tree file of Tokyo Cabinet's that somebody has tampered with.
+//! Reader of Tokyo Cabinet's B+ tree files, given corrupted files.
 #![no_main]
 
 mod edited;

@@ -1,4 +1,4 @@
-//! Reader of a fixed-length file of Tokyo Cabinet's that somebody has tampered with.
+//! Reader of Tokyo Cabinet's fixed-length files, given corrupted files.
 #![no_main]
 
 mod edited;

@@ -1,4 +1,4 @@
-//! Reader of a hash file of Tokyo Cabinet's that somebody has tampered with.
+//! Reader of Tokyo Cabinet's hash files, given corrupted files.
 #![no_main]
 
 mod edited;

@@ -1,4 +1,4 @@
-//! Reader of a table file of Tokyo Cabinet's that somebody has tampered with.
+//! Reader of Tokyo Cabinet's table files, given corrupted files.
 #![no_main]
 
 mod edited;

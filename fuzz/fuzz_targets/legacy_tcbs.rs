@@ -9,7 +9,7 @@ fuzz_target!(|input: (bool, u16, &[u8])| {
     let order = if is_big { ByteOrder::Big } else { ByteOrder::Little };
     if let Ok(value) = tcbs::decode(stored, order, max.into()) {
         assert!(value.len() <= max.into());
-        // Each byte takes a bit at least.
+        // Each byte uses at least one bit.
         assert!(value.len() <= 8 * stored.len());
     }
 });

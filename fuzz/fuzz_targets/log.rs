@@ -1,4 +1,4 @@
-//! A hash database, and so any log, whose files somebody has tampered with.
+//! Hash database, and thereby the log, with corrupted files.
 #![no_main]
 
 mod corruptor;

@@ -1,4 +1,4 @@
-//! The memcached parser takes something off any input, or wants more, or finds it too long.
+//! memcached parser: it consumes bytes of any input, needs more, or finds the input too long.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -19,7 +19,7 @@ fn take_apart(dialect: Dialect, bytes: &[u8]) {
         match parse(dialect, rest) {
             Parse::Complete(request, length) => {
                 check(dialect, &request);
-                // A line that lacks its end, or data that lack theirs, are not whole.
+                // Without the end of the line or of the data, a request is incomplete.
                 let cut = parse(dialect, &rest[..length - 1]);
                 assert!(matches!(cut, Parse::Incomplete(_)));
                 rest = &rest[length..];

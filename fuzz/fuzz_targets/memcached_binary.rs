@@ -1,5 +1,5 @@
-//! The parser of memcached's binary protocol takes something off any input that begins with its
-//! magic, or wants more, and what it takes off does not depend on what follows.
+//! Parser of memcached's binary protocol: it consumes bytes of any input that begins with the
+//! magic, or needs more. The bytes consumed do not depend on the bytes after them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

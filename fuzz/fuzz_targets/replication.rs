@@ -1,4 +1,4 @@
-//! Whatever is read of a replication stream is written again as the same bytes, message by message.
+//! Replication stream: each parsed message encodes to the same bytes.
 #![no_main]
 
 mod messages;
@@ -10,7 +10,7 @@ fuzz_target!(|bytes: &[u8]| {
     messages::read(bytes, Message::parse, |message, out| {
         message.encode(out).expect("what was parsed is within the limits");
         if let Message::Update { body, .. } = message {
-            // Must not panic, whatever it makes of it.
+            // Must not panic, whatever the result.
             let _ = Operation::parse(body);
         }
     });

@@ -1,5 +1,4 @@
-//! Whatever is read of what two servers say to each other is written again as the same bytes,
-//! message by message.
+//! Messages between two servers: each parsed message encodes to the same bytes.
 #![no_main]
 
 mod messages;

@@ -1,4 +1,4 @@
-//! A table whose files somebody has tampered with.
+//! Table with corrupted files.
 #![no_main]
 
 mod corruptor;
@@ -18,9 +18,9 @@ struct Opened {
 
 impl Kind for Opened {
     const PATH: &str = "casket.tct";
-    /// That of the tree that it is.
+    /// The number of the underlying tree.
     const NUMBER: u8 = 2;
-    /// The journal lies in pages, and which of them are read depends on what is in it.
+    /// The pending-change log is in pages, and its contents determine which of them are read.
     const MEETS_DAMAGE_LATER: bool = true;
 
     fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {

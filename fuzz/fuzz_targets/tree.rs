@@ -1,4 +1,4 @@
-//! A tree whose files somebody has tampered with.
+//! Tree with corrupted files.
 #![no_main]
 
 mod corruptor;

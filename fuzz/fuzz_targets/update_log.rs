@@ -1,4 +1,4 @@
-//! Whatever is read of an update log is written again as the same bytes, and is taken no sooner.
+//! Update log: each parsed entry encodes to the same bytes, and fewer bytes are incomplete.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

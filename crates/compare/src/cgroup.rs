@@ -1,6 +1,6 @@
-//! A memory cgroup: a process whose pages, those of the page cache included, are held to a limit.
+//! Memory cgroup: limits the memory of processes, including their pages in the page cache.
 //!
-//! Both versions of the kernel's interface are known. Either takes root.
+//! Both versions of the kernel's interface are supported. Both require root.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fs;
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 const V1_ROOT: &str = "/sys/fs/cgroup/memory";
 const V2_ROOT: &str = "/sys/fs/cgroup";
 
-/// A group that still has processes is asked to go this long.
+/// Longest time to retry the removal of a group that still has processes.
 const REMOVE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Most attempts to take a group's pages away.
+/// Most attempts to reclaim a group's pages.
 const RECLAIM_ATTEMPTS: usize = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,8 @@ enum Version {
     V2,
 }
 
-/// A group of processes that share a limit of memory. It goes when it goes out of scope, which
-/// must be after its processes.
+/// A group of processes that share a memory limit. Dropping it removes the group, so its processes
+/// must have ended.
 #[derive(Debug)]
 pub struct MemoryCgroup {
     version: Version,
@@ -32,7 +32,7 @@ pub struct MemoryCgroup {
 }
 
 impl MemoryCgroup {
-    /// A group limited to `limit` bytes, without swap.
+    /// Creates a group limited to `limit` bytes, without swap.
     pub fn new(name: &str, limit: u64) -> Result<Self> {
         let (version, root) = find()?;
         let folder = root.join(name);
@@ -43,7 +43,7 @@ impl MemoryCgroup {
         match version {
             Version::V1 => {
                 group.write("memory.limit_in_bytes", &limit.to_string())?;
-                // Missing where swap is not accounted for.
+                // Missing if swap is not accounted.
                 let _ = group.write("memory.memsw.limit_in_bytes", &limit.to_string());
             }
             Version::V2 => {
@@ -54,8 +54,8 @@ impl MemoryCgroup {
         Ok(group)
     }
 
-    /// The same command, to be run inside: a shell joins the group and then becomes the program,
-    /// so that not a page of it is accounted elsewhere.
+    /// Returns the same command, run inside the group. A shell joins the group and then becomes the
+    /// program, so all its pages are accounted to the group.
     #[must_use]
     pub fn enclose(&self, command: &Command) -> Command {
         let mut enclosed = Command::new("sh");
@@ -67,7 +67,7 @@ impl MemoryCgroup {
         enclosed
     }
 
-    /// Memory its processes hold now, in bytes: their own and what they brought into the page
+    /// Returns the memory of the group's processes in bytes: their own and their pages in the page
     /// cache.
     pub fn usage(&self) -> Result<u64> {
         let file = match self.version {
@@ -79,19 +79,18 @@ impl MemoryCgroup {
         text.trim().parse().with_context(|| format!("{}: {text}", path.display()))
     }
 
-    /// Takes all pages away that can be read again. Those that were changed must be on the disk
-    /// by now. Returns the bytes that are left, which are the processes' own memory.
+    /// Reclaims all pages that can be read again; changed pages must be on the disk already.
+    /// Returns the bytes left, which are the processes' own memory.
     pub fn reclaim(&self) -> Result<u64> {
         let mut left = self.usage()?;
         for _ in 0..RECLAIM_ATTEMPTS {
-            // The kernel fails when it did not get all that was asked for; what counts is what
-            // it got.
+            // The kernel fails if it reclaims less than requested, so only the usage counts.
             let _ = match self.version {
                 Version::V1 => self.write("memory.force_empty", "0"),
                 Version::V2 => self.write("memory.reclaim", &left.to_string()),
             };
             let now = self.usage()?;
-            // Programs touch their pages again at once, so it is never quite nothing.
+            // Programs touch their pages again at once, so the usage never becomes 0.
             if now + (left >> 6) >= left {
                 return Ok(now);
             }
@@ -119,7 +118,7 @@ impl Drop for MemoryCgroup {
     }
 }
 
-/// Returns the folder in which memory cgroups can be made on this machine.
+/// Returns the folder in which this machine has memory cgroups.
 fn find() -> Result<(Version, PathBuf)> {
     if Path::new(V1_ROOT).join("memory.limit_in_bytes").exists() {
         return Ok((Version::V1, V1_ROOT.into()));

@@ -1,4 +1,4 @@
-//! Reads of a disk, from the kernel's own accounts.
+//! Disk reads, from the kernel's counters.
 
 use anyhow::{Context as _, Result};
 use std::fs;
@@ -6,12 +6,12 @@ use std::ops::Sub;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Reads of a block device since the system started, by whomever.
+/// Reads of a block device by all processes since the system started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceReads {
     /// Requests that the device has completed, after the kernel merged adjacent ones.
     pub completed: u64,
-    /// Bytes they read.
+    /// Bytes read.
     pub bytes: u64,
 }
 
@@ -33,7 +33,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// The device that holds `path`. Fails for file systems that are on no device, or on several.
+    /// Returns the device that holds `path`. Fails for file systems on no device, or on several.
     pub fn of(path: &Path) -> Result<Self> {
         let number = fs::metadata(path).with_context(|| path.display().to_string())?.dev();
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -42,7 +42,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Returns the reads of it so far.
+    /// Returns the device's reads so far.
     pub fn reads(&self) -> Result<DeviceReads> {
         let stat = fs::read_to_string(&self.stat)
             .with_context(|| format!("cannot read {}", self.stat.display()))?;
@@ -50,7 +50,7 @@ impl Device {
     }
 }
 
-/// Reads completed, reads merged, sectors read, and what does not matter here.
+/// Parses reads completed, reads merged and sectors read; ignores the rest.
 fn parse(stat: &str) -> Option<DeviceReads> {
     const SECTOR_BYTES: u64 = 512;
     let mut numbers = stat.split_whitespace().map(str::parse::<u64>);

@@ -1,4 +1,4 @@
-//! Bytes that a folder takes.
+//! Disk use of a folder.
 
 use std::io;
 use std::path::Path;
@@ -12,8 +12,8 @@ pub struct DiskUse {
     pub apparent: u64,
 }
 
-/// Returns the space that the files below `folder` take. A file that goes away meanwhile takes
-/// nothing.
+/// Returns the space that the files below `folder` use. A file that is removed meanwhile counts as
+/// 0.
 pub fn usage(folder: &Path) -> io::Result<DiskUse> {
     use std::os::unix::fs::MetadataExt as _;
     let mut total = DiskUse::default();

@@ -1,12 +1,11 @@
-//! Measures cabinet beside other stores, and tyrant beside other servers.
+//! Benchmarks that compare cabinet with other stores, and tyrant with other servers.
 //!
-//! Seven programs stand on it: `engines` gives every embedded store the same work in processes of
-//! their own, `load` drives network servers over loopback, `cold` drives tyrant with less memory
-//! than data, `cache` compares caches of one size, `queries` loads tables and asks them, `words`
-//! counts the words of all records, `mailings` stores mailings by address. All
-//! interleave what they compare (A B C, A B C, ...) and judge by ratios within a round, so that a
-//! machine that speeds up or slows down does so for everyone. See
-//! `docs/benchmarks/method.md` for the method.
+//! The crate has seven programs. `engines` gives every embedded store the same work in processes of
+//! their own. `load` drives network servers over loopback. `cold` drives tyrant with less memory
+//! than data. `cache` compares caches of one size, and `queries` loads and queries tables. `words`
+//! counts the words of all records, and `mailings` stores mailings by address. All interleave the
+//! compared programs (A B C, A B C, ...) and use ratios within a round, so a change of the
+//! machine's speed affects all alike. `docs/benchmarks/method.md` describes the method.
 
 pub mod cgroup;
 pub mod disk;

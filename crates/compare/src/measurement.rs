@@ -1,4 +1,4 @@
-//! Measurements as machine-readable records, and lines that tell how far a program is.
+//! Measurements as machine-readable records, and progress lines.
 //!
 //! With `--json FILE` a program writes one record per line for each case and server, and lines of
 //! progress to the standard error. `cargo xtask benchmark` reads both. A figure that was not
@@ -60,7 +60,7 @@ pub struct Round {
     pub disk_bytes: Option<f64>,
 }
 
-/// Returns a number, unless it is infinite or none.
+/// Returns a number if it is finite.
 #[must_use]
 pub fn finite(number: f64) -> Option<f64> {
     number.is_finite().then_some(number)
@@ -76,7 +76,7 @@ pub fn write(path: &Path, measurements: &[Measurement]) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Returns the records of a text as [`write`] wrote it.
+/// Parses the text that [`write`] wrote.
 pub fn read(text: &str) -> Result<Vec<Measurement>> {
     (1..)
         .zip(text.lines())
@@ -87,12 +87,12 @@ pub fn read(text: &str) -> Result<Vec<Measurement>> {
         .collect()
 }
 
-/// Prints that `done` of `total` steps are done, and which one is next or under way.
+/// Prints that `done` of `total` steps are done, and the next or current one.
 pub fn print_progress(done: usize, total: usize, what: &str) {
     eprintln!("{PROGRESS}{done}/{total} {what}");
 }
 
-/// Returns the steps done, their total and what is under way, if a line is one of progress.
+/// Returns the steps done, their total and the current one, if a line reports progress.
 #[must_use]
 pub fn parse_progress(line: &str) -> Option<(u64, u64, &str)> {
     let (steps, what) = line.strip_prefix(PROGRESS)?.split_once(' ')?;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_told_from_other_lines() {
+    fn progress_is_distinguished_from_other_lines() {
         assert_eq!(parse_progress("progress 2/30 get on b"), Some((2, 30, "get on b")));
         for other in ["progress", "progress 2 of 3", "progress 2/x y", "2/3 y"] {
             assert_eq!(parse_progress(other), None, "{other}");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_absent() {
+    fn numbers_that_are_not_finite_are_absent() {
         assert_eq!([finite(1.0), finite(f64::NAN), finite(1.0 / 0.0)], [Some(1.0), None, None]);
     }
 }

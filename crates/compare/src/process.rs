@@ -1,4 +1,4 @@
-//! Resources that a process has used, from the system's own accounting.
+//! Resources that a process has used, from the system's accounting.
 
 use std::io;
 use std::ops::Sub;
@@ -22,7 +22,7 @@ pub struct Memory {
 pub struct Waits {
     /// Page faults that had to read from a disk.
     pub major_faults: u64,
-    /// Bytes that were read from a disk on behalf of them.
+    /// Bytes read from a disk for these threads.
     pub read_bytes: u64,
 }
 
@@ -37,20 +37,20 @@ impl Sub for Waits {
     }
 }
 
-/// Memory of a process, from `/proc/PID/status`.
+/// Returns the memory of a process, from `/proc/PID/status`.
 pub fn memory(process_id: u32) -> io::Result<Memory> {
     let status = std::fs::read_to_string(format!("/proc/{process_id}/status"))?;
     Ok(parse_status(&status))
 }
 
-/// Returns the waits of those threads of a process whose names begin with `prefix`. Threads that
-/// have ended are left out.
+/// Returns the waits of the threads of a process whose names begin with `prefix`. Excludes threads
+/// that have ended.
 pub fn waits(process_id: u32, prefix: &str) -> io::Result<Waits> {
     let mut sum = Waits::default();
     for thread in std::fs::read_dir(format!("/proc/{process_id}/task"))? {
         let folder = thread?.path();
         let read = |file: &str| std::fs::read_to_string(folder.join(file));
-        // A thread may end between two looks.
+        // A thread may end between two reads.
         let (Ok(stat), Ok(account)) = (read("stat"), read("io")) else { continue };
         let Some((name, major_faults)) = parse_thread(&stat) else { continue };
         if name.starts_with(prefix) {
@@ -61,9 +61,9 @@ pub fn waits(process_id: u32, prefix: &str) -> io::Result<Waits> {
     Ok(sum)
 }
 
-/// Name and major faults of a thread, from its `stat`.
+/// Parses the name and major faults of a thread from its `stat`.
 fn parse_thread(stat: &str) -> Option<(&str, u64)> {
-    // The name may hold anything, parentheses too.
+    // The name may contain anything, including parentheses.
     let (start, end) = (stat.find('(')?, stat.rfind(')')?);
     let major_faults = stat.get(end + 1..)?.split_whitespace().nth(9)?.parse().ok()?;
     Some((stat.get(start + 1..end)?, major_faults))
@@ -74,7 +74,7 @@ fn parse_read_bytes(account: &str) -> u64 {
     bytes.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0)
 }
 
-/// CPU time (user and system) that this process has used.
+/// Returns the CPU time (user and system) of this process.
 pub fn own_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
@@ -111,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_known_by_name_whatever_is_in_it() {
+    fn the_name_of_a_thread_may_contain_anything() {
         let stat = "71 (a (b) c) S 1 71 71 0 -1 4194560 500 6 7 8 9 10 0 0 20 0 1 0 5";
         assert_eq!(parse_thread(stat), Some(("a (b) c", 7)));
         assert_eq!(parse_thread("71 (a"), None);
     }
 
     #[test]
-    fn what_was_read_from_a_disk_is_not_what_was_read_at_all() {
+    fn bytes_read_from_a_disk_exclude_reads_from_the_page_cache() {
         let account = "rchar: 10\nwchar: 1\nsyscr: 2\nsyscw: 3\nread_bytes: 4096\nwrite_bytes: 0\n";
         assert_eq!(parse_read_bytes(account), 4096);
     }

@@ -1,4 +1,4 @@
-//! Rows and queries that cabinet's table and Tokyo Cabinet's are given alike.
+//! Rows and queries for the tables of cabinet and Tokyo Cabinet.
 
 use crate::random::{Permutation, Random, mix};
 use cabinet::table::{IndexKind, Operator, SortKind};
@@ -7,10 +7,10 @@ use cabinet::table::{IndexKind, Operator, SortKind};
 const TAGS: u64 = 2000;
 const WORDS: u64 = 5000;
 
-/// Numbers lie below this.
+/// Upper bound of numbers.
 const NUMBERS: u64 = 1_000_000;
 
-/// The columns that have an index, and of which kind.
+/// Columns with an index, and its kind.
 pub const INDICES: [(&str, IndexKind); 4] = [
     ("name", IndexKind::Lexical),
     ("number", IndexKind::Decimal),
@@ -18,12 +18,12 @@ pub const INDICES: [(&str, IndexKind); 4] = [
     ("text", IndexKind::Gram),
 ];
 
-/// In which order the rows come.
+/// Order in which rows are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Arrival {
-    /// That of their primary keys.
+    /// The order of primary keys.
     Rising,
-    /// At random.
+    /// Random order.
     Random,
 }
 
@@ -44,7 +44,7 @@ pub struct MadeRow {
 }
 
 impl MadeRow {
-    /// Names and values joined by NUL.
+    /// Returns names and values joined by NUL.
     #[must_use]
     pub fn joined(&self) -> Vec<u8> {
         let parts =
@@ -53,7 +53,7 @@ impl MadeRow {
     }
 }
 
-/// A word of two to four syllables.
+/// Returns a word of two to four syllables.
 fn word(number: u64) -> String {
     const FIRST: &[u8] = b"bcdfghklmnprstvz";
     const SECOND: &[u8] = b"aeiou";
@@ -69,7 +69,7 @@ fn word(number: u64) -> String {
     word
 }
 
-/// Small numbers more often than great ones, as words are.
+/// Returns a number below `count`, small ones more often, like the frequencies of words.
 fn skewed(random: &mut Random, count: u64) -> u64 {
     let fraction = random.fraction();
     (fraction * fraction * count as f64) as u64
@@ -81,13 +81,13 @@ fn words(random: &mut Random, count: u64, vocabulary: u64, seed: u64) -> String 
 }
 
 impl Rows {
-    /// So many rows.
+    /// Describes `count` rows.
     #[must_use]
     pub fn new(count: u64, arrival: Arrival) -> Self {
         Self { count, arrival }
     }
 
-    /// All rows, in the order in which they are to be stored.
+    /// Returns all rows in the order of `arrival`.
     pub fn all(self) -> impl Iterator<Item = MadeRow> {
         let order = Permutation::new(self.count, 7);
         (0..self.count).map(move |place| match self.arrival {
@@ -110,7 +110,7 @@ impl Rows {
     }
 }
 
-/// A question, asked with many operands.
+/// A query that is run with many operands.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// Name in the tables.
@@ -121,11 +121,11 @@ pub struct Question {
     pub order: Option<(&'static str, SortKind)>,
     /// Most results.
     pub max: Option<u64>,
-    /// Operands, one for each time it is asked.
+    /// Operands, one per run.
     pub operands: Vec<String>,
 }
 
-/// The questions about a table of so many rows.
+/// Returns the queries of a table of `rows` rows.
 #[must_use]
 pub fn questions(rows: u64, times: u64) -> Vec<Question> {
     let made = |seed: u64, make: &dyn Fn(&mut Random) -> String| {

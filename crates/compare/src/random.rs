@@ -1,7 +1,7 @@
-//! Cheap, repeatable randomness.
+//! Fast, repeatable pseudorandom numbers.
 
-/// Bijection of 64-bit numbers that looks random: the finalizer of SplitMix64. Distinct numbers
-/// stay distinct, so it turns a counter into distinct scattered keys.
+/// Maps 64-bit numbers one to one to random-looking ones: the finalizer of SplitMix64. So it turns
+/// a counter into distinct scattered keys.
 #[must_use]
 pub fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -17,28 +17,28 @@ pub struct Random {
 }
 
 impl Random {
-    /// A sequence of its own for each seed.
+    /// Returns the sequence of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { state: mix(seed) }
     }
 
-    /// The next number, over the whole range.
+    /// Returns the next number, over the whole range.
     pub fn next_u64(&mut self) -> u64 {
         let number = mix(self.state);
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         number
     }
 
-    /// A number below `bound`, uniformly. `bound` must not be 0.
+    /// Returns a number below `bound`, uniformly. `bound` must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // The high half of the product scales without a division; its bias is below 2^-32 for
-        // any bound a benchmark has.
+        // The high half of the product scales without a division. Its bias is below 2^-32 for the
+        // bounds of any benchmark.
         let product = u128::from(self.next_u64()) * u128::from(bound);
         (product >> 64) as u64
     }
 
-    /// A fraction in 0..1.
+    /// Returns a fraction in 0..1.
     pub fn fraction(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -59,7 +59,8 @@ impl Zipfian {
     /// The skew that YCSB uses: with a million keys, half the requests go to about 1 key in 800.
     pub const USUAL_THETA: f64 = 0.99;
 
-    /// Over 0..`count` with skew `theta` in 0..1. Takes time in proportion to `count`.
+    /// Returns the distribution over 0..`count` with skew `theta` in 0..1. Takes time proportional
+    /// to `count`.
     #[must_use]
     pub fn new(count: u64, theta: f64) -> Self {
         let zeta_of = |n: u64| (1..=n).map(|rank| 1.0 / (rank as f64).powf(theta)).sum::<f64>();
@@ -68,7 +69,7 @@ impl Zipfian {
         Self { count, theta, alpha: 1.0 / (1.0 - theta), zeta, eta }
     }
 
-    /// The next number of the distribution.
+    /// Returns the next number of the distribution.
     pub fn next(&self, random: &mut Random) -> u64 {
         let fraction = random.fraction();
         let scaled = fraction * self.zeta;
@@ -84,7 +85,7 @@ impl Zipfian {
     }
 }
 
-/// A random order of 0..n: each number once, without a table of n entries.
+/// Random order of 0..n with each number once, without a table of n entries.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     count: u64,
@@ -93,18 +94,18 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// The order that belongs to `seed`.
+    /// Returns the order of a seed.
     #[must_use]
     pub fn new(count: u64, seed: u64) -> Self {
         let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
         Self { count, half_bits: bits.div_ceil(2).max(1), seed }
     }
 
-    /// The number at `place`, both below n.
+    /// Returns the number at `place`; both are below n.
     #[must_use]
     pub fn at(&self, place: u64) -> u64 {
-        // A Feistel network permutes the next even power of two; numbers over the end are sent
-        // round again until they fall inside, at most four times on average.
+        // A Feistel network permutes the next even power of two. Numbers over the end are permuted
+        // again until they are in range, at most four times on average.
         let mut number = place;
         loop {
             number = self.feistel(number);
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_below_a_bound_cover_it_evenly() {
+    fn numbers_below_a_bound_are_uniform() {
         let mut random = Random::new(1);
         let mut counts = [0u32; 10];
         for _ in 0..100_000 {

@@ -1,17 +1,17 @@
-//! The records that all stores and servers are given.
+//! Records that all stores and servers store.
 //!
-//! Record n has a key and a value that follow from n, so that what is read back can be checked
-//! in full without remembering it. Keys look random and values do not compress.
+//! Key and value of record n follow from n, so all reads can be checked without remembering the
+//! records. Keys look random and values do not compress.
 
 use crate::random::{Random, mix};
 use std::io::Write as _;
 
 const POOL_BYTES: usize = 1 << 20;
 
-/// Longest value that can be asked for, in bytes.
+/// Longest possible value, in bytes.
 pub const VALUE_BYTES_MAX: usize = POOL_BYTES / 2;
 
-/// Shortest key that can be asked for, in bytes: it must hold the number.
+/// Shortest possible key, in bytes: it must hold the number.
 pub const KEY_BYTES_MIN: usize = 8;
 
 /// Keys and values by number.
@@ -27,7 +27,7 @@ impl Default for Records {
 }
 
 impl Records {
-    /// The one set of records.
+    /// Returns the records.
     #[must_use]
     pub fn new() -> Self {
         let mut random = Random::new(0);
@@ -35,8 +35,8 @@ impl Records {
         Self { pool }
     }
 
-    /// Value of a record: `bytes` (at most [`VALUE_BYTES_MAX`]) of noise, different for each
-    /// number and each `edition`.
+    /// Returns the value of a record: `bytes` (at most [`VALUE_BYTES_MAX`]) of noise, different for
+    /// each number and each `edition`.
     #[must_use]
     pub fn value(&self, number: u64, edition: u64, bytes: usize) -> &[u8] {
         let places = (POOL_BYTES - bytes.min(VALUE_BYTES_MAX)) as u64;
@@ -45,7 +45,7 @@ impl Records {
     }
 }
 
-/// Key of a record for text protocols: 16 hexadecimal digits.
+/// Returns the key of a record for text protocols: 16 hexadecimal digits.
 #[must_use]
 pub fn text_key(number: u64) -> [u8; 16] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -53,8 +53,8 @@ pub fn text_key(number: u64) -> [u8; 16] {
     std::array::from_fn(|place| DIGITS[(scattered >> (60 - 4 * place) & 15) as usize])
 }
 
-/// Fills `key` (at least [`KEY_BYTES_MIN`] long) with the key of a record for embedded stores:
-/// scattered binary, distinct for distinct numbers.
+/// Fills `key` (at least [`KEY_BYTES_MIN`] bytes) with the key of a record for embedded stores:
+/// binary, scattered, and distinct for distinct numbers.
 pub fn fill_key(number: u64, mut key: &mut [u8]) {
     let mut word = mix(number);
     while !key.is_empty() {
@@ -64,10 +64,10 @@ pub fn fill_key(number: u64, mut key: &mut [u8]) {
     }
 }
 
-/// Makes `key` the key of a record where keys are ids: a number from 1 to `records`, distinct for
-/// distinct numbers below `records`, which is no multiple of the multiplier.
+/// Sets `key` to the id of a record, from 1 to `records`. Ids of distinct numbers below `records`
+/// are distinct, provided that `records` is no multiple of the multiplier.
 pub fn fill_id(number: u64, records: u64, key: &mut Vec<u8>) {
-    // A prime, so that neighbours lie far apart.
+    // A prime, so that ids of consecutive numbers are far apart.
     const MULTIPLIER: u64 = 2_654_435_761;
     key.clear();
     let id = number.wrapping_mul(MULTIPLIER) % records.max(1) + 1;

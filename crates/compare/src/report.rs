@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The median; of an even count, the mean of the middle two. NaN of nothing.
+/// Returns the median; for an even count, the mean of the middle two; NaN for no values.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -14,7 +14,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// A number with about three significant digits; `-` if there is none.
+/// Formats a number with about three significant digits; `-` if it is not finite.
 #[must_use]
 pub fn figure(number: f64) -> String {
     if !number.is_finite() {
@@ -29,24 +29,24 @@ pub fn figure(number: f64) -> String {
     format!("{number:.decimals$}")
 }
 
-/// A Markdown table, its columns aligned for the terminal.
+/// Markdown table with columns aligned for the terminal.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with these column heads.
+    /// Returns a table with these column heads.
     pub fn new<T: Into<String>>(heads: impl IntoIterator<Item = T>) -> Self {
         Self { rows: vec![heads.into_iter().map(Into::into).collect()] }
     }
 
-    /// Adds a row: one cell for each column.
+    /// Adds a row with one cell per column.
     pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// Whether it has column heads only.
+    /// Returns whether the table has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.len() < 2
@@ -64,7 +64,7 @@ impl fmt::Display for Table {
         for (place, row) in self.rows.iter().enumerate() {
             for (column, width) in widths.iter().enumerate() {
                 let cell = row.get(column).map_or("", String::as_str);
-                // The first column names the row, the others are figures.
+                // The first column names the row, the others have numbers.
                 if column == 0 {
                     write!(out, "| {cell:<width$} ")?;
                 } else {

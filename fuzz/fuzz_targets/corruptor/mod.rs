@@ -1,8 +1,8 @@
-//! A database whose files somebody has tampered with opens or is refused; what opens serves.
+//! Corruptor: a database with corrupted files opens or is refused, and if it opens, it works.
 //!
-//! An input is a list of changes to the files of a small database. Most of them break a checksum,
-//! so an input may ask for all checksums to be made good again afterwards: what is looked at then
-//! is what the code makes of fields that no honest writer has written.
+//! An input is a list of changes to the files of a small database. Most changes break a checksum.
+//! So an input may request that all checksums be recomputed afterwards, which tests the code with
+//! fields that no correct writer has written.
 
 mod sign;
 
@@ -17,17 +17,17 @@ use std::sync::{Arc, OnceLock};
 const KEYS: usize = 12;
 const NOW_MS: u64 = 1_000_000;
 
-/// A kind of database.
+/// Kind of database.
 pub trait Kind: Sized {
     /// Path of the file.
     const PATH: &str;
-    /// Its number in the manifest.
+    /// Number of the kind in the manifest.
     const NUMBER: u8;
-    /// Parameters in the manifest beside that.
+    /// Further parameters in the manifest.
     const PARAMETERS: [u64; 3] = [0; 3];
-    /// Whether what its files say may cut values.
+    /// Whether the contents of its files may truncate values.
     const CUTS_VALUES: bool = false;
-    /// Whether opening may read what it did not read before, and so meet damage later.
+    /// Whether opening may read what it did not read before, and so find damage later.
     const MEETS_DAMAGE_LATER: bool = false;
 
     fn open(storage: Arc<dyn Storage>, options: &Options) -> cabinet::Result<Self>;
@@ -42,12 +42,12 @@ pub trait Kind: Sized {
 
     fn checkpoint(&self) -> cabinet::Result<()>;
 
-    /// Does what only this kind can.
+    /// Does further operations of this kind.
     fn serve(&self) {}
 }
 
-/// The part of a [`Kind`] that is a thin cover of an engine, in a tuple struct around it. Not all
-/// targets need it.
+/// Implements the part of a [`Kind`] that only wraps an engine, for a tuple struct around it. Not
+/// all targets need it.
 #[macro_export]
 macro_rules! cover {
     ($engine:ty) => {
@@ -69,19 +69,19 @@ macro_rules! cover {
         }
     };
 }
-/// Contents by name.
+/// Contents of files by name.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
 #[derive(Arbitrary, Debug)]
 pub struct Input {
-    /// Which of the databases the changes are made to.
+    /// Database to change.
     base: u8,
-    /// The checksums are made good afterwards.
+    /// Whether checksums are recomputed afterwards.
     sign: bool,
     edits: Vec<Edit>,
 }
 
-/// A change of one file, which is named by its place among all.
+/// Change of one file, which is given by its index.
 #[derive(Arbitrary, Debug)]
 enum Edit {
     Overwrite {
@@ -89,13 +89,13 @@ enum Edit {
         offset: u16,
         bytes: Vec<u8>,
     },
-    /// A number of eight bytes, which is what most fields are.
+    /// Sets a number of eight bytes, like most fields.
     Number {
         file: u8,
         word: u8,
         number: u64,
     },
-    /// The same, counted from the end.
+    /// Like `Number`, counted from the end.
     NumberFromEnd {
         file: u8,
         word: u8,
@@ -117,13 +117,13 @@ enum Edit {
     Remove {
         file: u8,
     },
-    /// Gives the file the name, and if it is a segment the number, of another.
+    /// Gives the file the name of another, and if it is a segment, the number.
     Renumber {
         file: u8,
         number: u64,
         copy: bool,
     },
-    /// The name alone, as somebody else might write it.
+    /// Changes only the name, to another spelling.
     Rename {
         file: u8,
         digits: u8,
@@ -131,10 +131,10 @@ enum Edit {
     },
 }
 
-/// The databases that inputs change.
+/// Databases that inputs change.
 pub type Bases = OnceLock<[Files; 3]>;
 
-/// Makes the changes of an input to one of the databases, and uses what is left of it.
+/// Applies the changes of an input to one of the databases, and uses the result.
 pub fn run<K: Kind>(bases: &Bases, input: &Input) {
     let bases = bases.get_or_init(make_bases::<K>);
     let mut files = bases[usize::from(input.base) % bases.len()].clone();
@@ -152,12 +152,12 @@ pub fn run<K: Kind>(bases: &Bases, input: &Input) {
     serve::<K>(&storage);
 }
 
-/// Keys and a value that every kind takes: ids, and a column of a row.
+/// Keys and a value for every kind: ids, and a column of a row.
 const NEW: &[u8] = b"1000";
 const TWO: &[u8] = b"1002";
 const VALUE: &[u8] = b"column\0value";
 
-/// Uses a database that may be in any state, if it opens.
+/// Opens a database in any state, and uses it if it opens.
 fn serve<K: Kind>(storage: &FaultyStorage) {
     let Some((kind, database)) = open::<K>(storage) else { return };
     for number in 0..KEYS {
@@ -218,7 +218,7 @@ fn key(number: usize) -> Vec<u8> {
     (number + 1).to_string().into_bytes()
 }
 
-/// Databases to start from: closed; killed some time after a checkpoint; killed without one.
+/// Returns databases to change: closed; killed some time after a checkpoint; killed without one.
 fn make_bases<K: Kind>() -> [Files; 3] {
     let storage = FaultyStorage::new();
     let path = Path::new(K::PATH).join("manifest");
@@ -250,7 +250,7 @@ fn make_bases<K: Kind>() -> [Files; 3] {
     [read::<K>(&storage), killed, without]
 }
 
-/// All files of the database, less most of the zeros at their ends.
+/// Returns all files of the database, without most of the zeros at their ends.
 fn read<K: Kind>(storage: &FaultyStorage) -> Files {
     let mut files = Files::new();
     for name in storage.list(Path::new(K::PATH)).expect("a listing") {

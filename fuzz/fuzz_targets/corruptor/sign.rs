@@ -1,18 +1,18 @@
-//! Makes the checksums of a database's files good, whatever the files say.
+//! Recomputes the checksums of a database's files, whatever the files contain.
 //!
-//! Written from `docs/formats/log.md`, without a look at the code it is to test.
+//! It was written from `docs/formats/log.md`, independently of the code under test.
 
 use std::collections::BTreeMap;
 
 const HEADER_BYTES: usize = 64;
-/// Bytes of a manifest before its list, and of a line of that.
+/// Bytes of a manifest before its list, and of a line of the list.
 const SECTOR_BYTES: usize = 512;
 const LINE_BYTES: usize = 16;
 const CHECKPOINT_HEADER_BYTES: usize = 48;
 const CHECKPOINT_TRAILER_BYTES: usize = 16;
 const SALT: u32 = 0x7357_7357;
 
-/// A manifest with a fixed identity, of a kind with these parameters.
+/// Returns a manifest with a fixed identity, for a kind with these parameters.
 pub fn manifest(kind: u8, parameters: [u64; 3]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES];
     bytes[..8].copy_from_slice(b"tyrantdb");
@@ -46,7 +46,7 @@ pub fn sign(files: &mut BTreeMap<String, Vec<u8>>) {
     }
 }
 
-/// Up to eight bytes as a number.
+/// Returns up to eight bytes as a number.
 fn number(bytes: &[u8], offset: usize) -> u64 {
     let bytes = bytes.get(offset..).unwrap_or_default();
     bytes.iter().take(8).rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
@@ -101,7 +101,7 @@ fn sign_records(mut bytes: &mut [u8], salt: u32) {
     }
 }
 
-/// Signs the record at the beginning; answers its length with padding, `None` if there is none.
+/// Signs the record at the beginning. Returns its length with padding, `None` if there is none.
 fn sign_record(bytes: &mut [u8], salt: u32) -> Option<usize> {
     let flags = *bytes.get(12)?;
     let mut place = 13;

@@ -1,11 +1,11 @@
-//! Tokyo Cabinet's files that somebody has tampered with: real ones, and changes to them.
+//! Corrupted files of Tokyo Cabinet: real files with changes.
 
 use cabinet::Damage;
 use cabinet::legacy::{File, Item, Visit};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use std::ops::ControlFlow;
 
-/// Real files, of which an input chooses one: the file, and the log of its transaction.
+/// Real files, one of which an input chooses: the file, and the log of its transaction.
 pub type Bases = [(&'static [u8], Option<&'static [u8]>)];
 
 #[derive(Arbitrary, Debug)]
@@ -13,18 +13,18 @@ pub struct Input {
     base: u8,
     edits: Vec<Edit>,
     log_edits: Vec<Edit>,
-    /// Bytes after all of the file.
+    /// Bytes appended to the file.
     behind: Vec<u8>,
 }
 
-/// A change of a file.
+/// Change of a file.
 #[derive(Arbitrary, Debug)]
 enum Edit {
     Overwrite {
         offset: u32,
         bytes: Vec<u8>,
     },
-    /// A number of eight bytes in the header.
+    /// Sets a number of eight bytes in the header.
     Header {
         word: u8,
         number: u64,
@@ -43,7 +43,7 @@ enum Edit {
     },
 }
 
-/// Reads one of the files with the changes that the input makes to it.
+/// Reads one of the files with the changes of the input.
 pub fn read(bases: &Bases, input: &Input) {
     let (file, log) = bases[usize::from(input.base) % bases.len()];
     let mut bytes = edited(file, &input.edits);
@@ -65,7 +65,7 @@ impl Visit for Seen {
     fn item(&mut self, item: &Item<'_>) -> ControlFlow<()> {
         assert!(item.records() > 0);
         self.items += 1;
-        // A bomb may stand for more than anybody wants to wait for.
+        // A decompression bomb may have too many items to read them all.
         if self.items > self.length { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 

@@ -1,9 +1,8 @@
-//! Helpers of targets that read messages one after the other.
+//! Helpers for targets that read a sequence of messages.
 
 use wire::Parse;
 
-/// Reads messages for as long as there are whole ones. `encode` writes each of them again, as the
-/// same bytes.
+/// Reads messages until one is incomplete. `encode` must write the same bytes for each.
 pub fn read<'a, T>(
     bytes: &'a [u8],
     parse: impl Fn(&'a [u8]) -> Parse<T>,

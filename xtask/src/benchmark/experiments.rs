@@ -1,11 +1,11 @@
-//! The experiments: which program measures each, with which sizes, and which servers it has.
+//! Experiments: the program, sizes and servers of each.
 
 /// Sizes of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
-    /// Some minutes on small data: shows that all programs work.
+    /// Some minutes on small data, to check that all programs work.
     Quick,
-    /// The run whose figures count.
+    /// The run whose figures are published.
     Full,
 }
 
@@ -51,7 +51,7 @@ impl Program {
         }
     }
 
-    /// Returns whether it links the C libraries of other stores.
+    /// Returns whether the program links the C libraries of other stores.
     pub(super) fn has_rivals(self) -> bool {
         matches!(self, Self::Queries | Self::Engines)
     }
@@ -68,7 +68,7 @@ impl Experiment {
     }
 }
 
-/// Reason for servers that are only in the experiments that name them.
+/// Reason for servers that only some experiments have.
 const DISK_BOUND_ONLY: (&str, &str) =
     ("MariaDB", "it is measured where data are beyond memory, and where reads are many");
 

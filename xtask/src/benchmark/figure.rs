@@ -1,6 +1,6 @@
 //! Figures as text.
 
-/// Text for what was not measured.
+/// Text for a missing figure.
 pub(super) const NONE: &str = "-";
 
 /// Returns a number with about three significant digits, and commas between thousands.
@@ -32,7 +32,7 @@ pub(super) fn or_none(number: Option<f64>) -> String {
     number.map_or(NONE.into(), figure)
 }
 
-/// Returns a number on an axis: a figure without zeros at its end.
+/// Returns a number for an axis: a figure without trailing zeros.
 pub(super) fn tick(number: f64) -> String {
     let text = figure(number);
     match text.contains('.') {

@@ -35,7 +35,7 @@ struct Goals {
     goal: Vec<Goal>,
 }
 
-/// Outcome of a goal, in words.
+/// Outcome of a goal, as text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) reached: String,

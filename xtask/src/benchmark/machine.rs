@@ -1,4 +1,4 @@
-//! The machine and the versions of the programs, as the system tells them.
+//! Machine and versions of the programs, as the system reports them.
 
 use super::results::Machine;
 use crate::programs::workspace;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Text for what the system does not tell.
+/// Text for unknown values.
 const UNKNOWN: &str = "unknown";
 
 /// Servers, and the commands that print their versions.
@@ -46,7 +46,7 @@ pub(super) fn machine(folder: &Path) -> Machine {
     }
 }
 
-/// Returns the versions of tyrant and of everything that it is compared with.
+/// Returns the versions of tyrant and of all programs compared with it.
 pub(super) fn versions() -> BTreeMap<String, String> {
     let unknown = |text: Option<String>| text.unwrap_or(UNKNOWN.into());
     let mut versions: BTreeMap<String, String> = SERVERS

@@ -1,4 +1,4 @@
-//! Runs the program of an experiment behind a progress bar, and reads its records.
+//! Runs the program of an experiment with a progress bar, and reads its records.
 
 use super::experiments::{Experiment, Size};
 use crate::measurement::{self, Measurement};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Lines of a program that failed which are shown.
+/// Most lines shown of a program that failed.
 const LAST_LINES: usize = 12;
 
 /// Time between two updates of the progress bar.
@@ -33,7 +33,7 @@ pub(super) fn shown_command(experiment: &Experiment, size: Size) -> String {
     format!("{} {}", experiment.program.name(), options.join(" "))
 }
 
-/// Runs the program of an experiment, with a bar whose first words are `place`.
+/// Runs the program of an experiment, with a bar that begins with `place`.
 pub(super) fn measure(
     experiment: &Experiment,
     size: Size,
@@ -42,7 +42,7 @@ pub(super) fn measure(
 ) -> Result<Vec<Measurement>> {
     let name = experiment.name;
     let records = folders.work.join(format!("{name}.jsonl"));
-    // Records of an earlier run are not this one's.
+    // Records of an earlier run must not be read.
     if records.exists() {
         std::fs::remove_file(&records).context("cannot remove earlier records")?;
     }
@@ -70,7 +70,7 @@ pub(super) fn measure(
     Ok(measurements)
 }
 
-/// Runs a command, which must succeed, and shows the progress that it tells. Its other lines go to
+/// Runs a command, which must succeed, and shows the progress that it prints. Its other lines go to
 /// the log.
 fn follow(command: &mut Command, log: &Path, place: &str) -> Result<()> {
     let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {elapsed} {msg}")
@@ -79,7 +79,7 @@ fn follow(command: &mut Command, log: &Path, place: &str) -> Result<()> {
     bar.enable_steady_tick(TICK);
     let program = command.get_program().to_string_lossy().into_owned();
     let mut log = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
-    // The last lines of a program that fails are to be its error.
+    // The last lines of a program that fails become its error.
     let mut child = command
         .env_remove("RUST_BACKTRACE")
         .env_remove("RUST_LIB_BACKTRACE")
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_is_taken_out_of_the_last_lines_and_all_is_in_the_log() {
+    fn progress_is_removed_from_the_last_lines_and_all_lines_are_in_the_log() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log");
         let run = |end: &str| {

@@ -1,8 +1,8 @@
-//! `cargo xtask benchmark`: runs the experiments people know with the programs of
-//! `crates/compare`, and writes `docs/benchmarks.html` and `docs/benchmarks.md` from the results.
+//! `cargo xtask benchmark`: runs well-known experiments with the programs of `crates/compare`, and
+//! writes `docs/benchmarks.html` and `docs/benchmarks.md` from the results.
 //!
-//! Measuring and writing are apart: the programs' records are collected in one results file below
-//! the target folder, and the pages are made from this file alone.
+//! Measuring and writing are separate. The programs' records are collected in one results file
+//! below the target folder, and the pages are made from this file alone.
 
 mod experiments;
 mod figure;
@@ -54,7 +54,7 @@ pub(crate) struct Options {
 /// Measures and writes the pages.
 pub(crate) fn run_all(options: &Options) -> Result<()> {
     let folder = target_folder().join("benchmark");
-    // Figures of a quick run or of an unoptimized build are not to be published.
+    // Figures of a quick run or of an unoptimized build must not be published.
     let is_draft = options.quick || options.debug;
     let folder = if is_draft { folder.join("draft") } else { folder };
     std::fs::create_dir_all(&folder).context("cannot create the folder of the results")?;
@@ -82,8 +82,7 @@ pub(crate) fn run_all(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs experiments. The results file is written after each. Returns the names of those that have
-/// failed.
+/// Runs experiments, and writes the results file after each. Returns the names of the failed ones.
 fn measure_all(
     chosen: &[&Experiment],
     options: &Options,

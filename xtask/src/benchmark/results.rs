@@ -1,5 +1,5 @@
-//! The results file: what was measured, where and with which versions. The pages are written from
-//! it alone.
+//! Results file: the measurements, with the machine and the versions. The pages are written from it
+//! alone.
 
 use crate::measurement::{Measurement, Round};
 use anyhow::{Context, Result, ensure};
@@ -24,13 +24,13 @@ pub(super) struct Run {
     /// Date and time of the start, UTC.
     pub(super) date: String,
     pub(super) seconds: f64,
-    /// Whether it had the small sizes of `--quick`.
+    /// Whether the run had the small sizes of `--quick`.
     pub(super) is_quick: bool,
     /// Whether tyrant was an unoptimized build.
     pub(super) is_debug: bool,
     pub(super) command: String,
     pub(super) machine: Machine,
-    /// Versions of tyrant and of what it is compared with.
+    /// Versions of tyrant and of the programs compared with it.
     pub(super) versions: BTreeMap<String, String>,
     /// Reason why there are no measurements.
     pub(super) failure: Option<String>,
@@ -45,7 +45,7 @@ pub(super) struct Machine {
     pub(super) memory_bytes: u64,
     pub(super) kernel: String,
     pub(super) file_system: String,
-    /// Load average of the last minute before: other work on the machine.
+    /// Load average of the minute before: other work on the machine.
     pub(super) load_average: Option<f64>,
 }
 
@@ -73,7 +73,7 @@ impl Measure {
         Self::DiskBytes,
     ];
 
-    /// Returns the head of its column, with its unit.
+    /// Returns the head of the column, with its unit.
     pub(super) fn head(self) -> &'static str {
         match self {
             Self::OperationsPerSecond => "op/s",
@@ -86,7 +86,7 @@ impl Measure {
         }
     }
 
-    /// Returns its name and unit on the axis of a plot.
+    /// Returns the name and unit for the axis of a plot.
     pub(super) fn axis(self) -> &'static str {
         match self {
             Self::OperationsPerSecond => "operations per second",
@@ -146,7 +146,7 @@ impl Results {
         Ok(results)
     }
 
-    /// Writes the file whole or not at all.
+    /// Writes the file completely or not at all.
     pub(super) fn write(&self, path: &Path) -> Result<()> {
         let temporary = path.with_extension("new");
         let text = serde_json::to_string_pretty(self)? + "\n";
@@ -155,7 +155,7 @@ impl Results {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Takes a run in place of an earlier one of its experiment.
+    /// Adds a run, replacing an earlier one of its experiment.
     pub(super) fn replace(&mut self, run: Run) {
         self.runs.retain(|earlier| earlier.experiment != run.experiment);
         self.runs.push(run);
@@ -214,10 +214,10 @@ impl Run {
         self.measurements.iter().any(|one| one.server == server && one.missing > 0)
     }
 
-    /// Returns the ratio of one of our servers to the best peer that waits for the disk if it does,
-    /// by medians. A peer that had errors in the case, or had lost records in any, does not count.
-    /// It is `None` of a peer and where no peer counts. `peers` are the families that count; all
-    /// count if there are none.
+    /// Returns the ratio of one of our servers to the best peer by medians. A server that waits for
+    /// the disk is compared only with peers that do, too, and others with others. Ignores peers
+    /// with errors in the case, or with lost records in any. Returns `None` for a peer, or if no
+    /// peer counts. `peers` are the families that count; if empty, all count.
     pub(super) fn ratio(
         &self,
         one: &Measurement,
@@ -277,7 +277,7 @@ pub(super) fn median_of(one: &Measurement, measure: Measure) -> Option<f64> {
     median(one.rounds.iter().filter_map(|round| measure.of(round)).collect())
 }
 
-/// Returns the least and the most of a figure over the rounds.
+/// Returns the least and the greatest value of a figure over the rounds.
 pub(super) fn range_of(one: &Measurement, measure: Measure) -> Option<(f64, f64)> {
     let figures = one.rounds.iter().filter_map(|round| measure.of(round));
     figures.fold(None, |range, figure| {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_run_takes_the_place_of_the_earlier_one() {
+    fn a_new_run_replaces_the_earlier_one() {
         let mut results = sample::results();
         let count = results.runs.len();
         results.replace(Run { experiment: "inserts".into(), ..Run::default() });
@@ -353,7 +353,7 @@ mod tests {
             let mut results = sample::results();
             let memcached =
                 results.runs[0].measurements.iter_mut().filter(|one| one.server == "memcached");
-            // That of the first case has another case than the ratio.
+            // The spoiled record of the first case is of another case than the ratio.
             memcached.take(places).for_each(spoil);
             let run = results.run("inserts").expect("a run");
             let ours = run.get("insert, 2 conn", "tyrant").expect("a record");

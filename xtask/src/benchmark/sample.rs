@@ -43,8 +43,8 @@ fn run(experiment: &str, mut measurements: Vec<Measurement>) -> Run {
     }
 }
 
-/// Inserts from 1, 2 and 4 connections, inserts beyond memory, one query with a strange name, a
-/// run that failed; nothing of the other experiments.
+/// Returns inserts from 1, 2 and 4 connections, inserts beyond memory, one query with a strange
+/// name, and a run that failed. The other experiments have no results.
 pub(super) fn results() -> Results {
     let mut inserts = Vec::new();
     for connections in [1.0, 2.0, 4.0] {

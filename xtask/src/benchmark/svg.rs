@@ -1,5 +1,5 @@
-//! Plots as SVG, coloured by the style sheet of the page: lines over the number of connections, and
-//! bars in a group per case.
+//! SVG plots, coloured by the style sheet of the page: lines over the number of connections, and a
+//! group of bars per case.
 
 use super::figure::{figure, tick};
 use super::html::escaped;
@@ -38,7 +38,7 @@ pub(super) fn plot(run: &Run, measure: Measure) -> Option<String> {
     has_any.then(|| if is_sweep(run) { lines(run, measure) } else { bars(run, measure) })
 }
 
-/// Returns whether the cases differ in the number of connections alone.
+/// Returns whether the cases differ only in the number of connections.
 pub(super) fn is_sweep(run: &Run) -> bool {
     let mut counts: Vec<f64> = Vec::new();
     for case in run.cases() {
@@ -72,7 +72,8 @@ fn begin(height: f64, label: &str) -> String {
     )
 }
 
-/// Lines over the number of connections, with marks from the least to the most of the rounds.
+/// Draws lines over the number of connections, with marks from the least to the greatest value of
+/// the rounds.
 fn lines(run: &Run, measure: Measure) -> String {
     const HEIGHT: f64 = 330.0;
     const LEFT: f64 = 80.0;
@@ -148,7 +149,7 @@ fn lines(run: &Run, measure: Measure) -> String {
     out + "</svg>\n"
 }
 
-/// A group of bars per case, with a scale of its own, each bar with its name and figure.
+/// Draws a group of bars per case, with its own scale, each bar with its name and figure.
 fn bars(run: &Run, measure: Measure) -> String {
     const LEFT: f64 = 230.0;
     const BAR: f64 = 18.0;

@@ -1,11 +1,11 @@
-//! The tables of both pages, before they are text.
+//! Tables of both pages, independent of their format.
 
 use super::experiments::{EXPERIMENTS, Experiment};
 use super::figure::{NONE, figure, or_none};
 use super::goals::Goal;
 use super::results::{Measure, Results, Run, is_durable, median_of};
 
-/// Characters of a failure that are shown.
+/// Most characters shown of a failure.
 const FAILURE_CHARS_MAX: usize = 300;
 
 /// A table. The first columns are text, the others figures.
@@ -54,7 +54,7 @@ pub(super) fn figures(run: &Run) -> Table {
     Table { heads, text_columns: 2, rows }
 }
 
-/// Returns the sizes that all cases of a run have in common, in words.
+/// Returns the sizes common to all cases of a run, as text.
 pub(super) fn sizes(run: &Run) -> String {
     let Some(first) = run.measurements.first() else { return String::new() };
     let common = first.parameters.iter().filter(|(name, value)| {
@@ -69,7 +69,7 @@ pub(super) fn sizes(run: &Run) -> String {
     words.join(", ")
 }
 
-/// Returns the notes on a run that limit what its figures mean.
+/// Returns the notes on a run that limit the meaning of its figures.
 pub(super) fn notes(run: &Run) -> Vec<String> {
     let mut notes = Vec::new();
     if run.is_quick {
@@ -140,8 +140,8 @@ pub(super) fn versions(results: &Results) -> Table {
     Table { heads: ["program", "version"].map(str::to_owned).into(), text_columns: 2, rows }
 }
 
-/// Returns what was asked, whether it is reached, and why not: first the experiments, then the
-/// goals.
+/// Returns the table of requirements, whether each is reached, and why not: first the experiments,
+/// then the goals.
 pub(super) fn asked(results: &Results, goals: &[Goal]) -> Table {
     let mut rows = Vec::new();
     for experiment in EXPERIMENTS {
@@ -175,7 +175,7 @@ fn asked_of(experiment: &Experiment, run: Option<&Run>) -> Vec<String> {
     vec![experiment.title.to_owned(), reached, why_not]
 }
 
-/// Returns a text on one line, cut if it is long.
+/// Returns a text as one line, shortened if it is long.
 fn shortened(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(FAILURE_CHARS_MAX) {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn experiments_that_were_not_run_or_failed_are_said_to_be() {
+    fn experiments_that_were_not_run_or_failed_are_listed() {
         let goals = goals::goals().expect("goals");
         let table = asked(&sample::results(), &goals);
         assert_eq!(table.rows.len(), EXPERIMENTS.len() + goals.len());

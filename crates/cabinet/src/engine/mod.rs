@@ -121,7 +121,7 @@ pub trait Engine: Send + Sync {
     /// Returns the position of a scan that begins at `key`.
     fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor;
 
-    /// Returns the stored form of a key, where several keys name the same record.
+    /// Returns the stored form of a key where several keys name the same record.
     fn canonical_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {
         Ok(Cow::Borrowed(key))
     }

@@ -23,7 +23,7 @@ use std::io;
 pub(super) const RECORD_MAGIC: u8 = 0xc8;
 pub(super) const FREE_MAGIC: u8 = 0xb0;
 
-/// Longest that what is in front of a key can be, in bytes.
+/// Most bytes before a key.
 const HEAD_BYTES_MAX: usize = 2 + 2 * 8 + 2 + 2 * VARINT_BYTES_MAX;
 
 /// Bytes of magic and size of a free block.
@@ -34,22 +34,22 @@ const FREE_HEAD_BYTES: u64 = 5;
 pub(super) struct Layout {
     /// Offset of the first block.
     pub(super) first: u64,
-    /// Offset behind the last block.
+    /// Offset after the last block.
     pub(super) end: u64,
-    /// Blocks begin at multiples of this.
+    /// Alignment of blocks, in bytes.
     pub(super) alignment: u64,
     link_bytes: usize,
     order: ByteOrder,
 }
 
-/// A block, by its place in the file.
+/// A block, by its location in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Block {
     Record(Record),
     Free { end: u64 },
 }
 
-/// A record, by its place in the file. It lies wholly within the file.
+/// A record, by its location. It is wholly within the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) offset: u64,
@@ -61,7 +61,7 @@ pub(super) struct Record {
 }
 
 impl Layout {
-    /// The layout of a file of so many bytes.
+    /// Returns the layout of a file of `length` bytes.
     pub(super) fn of(header: &Header, length: u64) -> Self {
         Self {
             first: header.first_record,
@@ -72,7 +72,7 @@ impl Layout {
         }
     }
 
-    /// The block at an offset, or why there is none.
+    /// Returns the block at an offset, or the reason why there is none.
     pub(super) fn block(
         &self,
         window: &mut Window<'_>,
@@ -88,7 +88,7 @@ impl Layout {
             None => Err("the file ends"),
             Some(&RECORD_MAGIC) => self.record(head, offset).map(Block::Record),
             Some(&FREE_MAGIC) => {
-                let size = head.get(1..5).ok_or("a free block that is cut short")?;
+                let size = head.get(1..5).ok_or("a truncated free block")?;
                 let size = self.order.number(size);
                 let end = offset.saturating_add(size);
                 if size < FREE_HEAD_BYTES || !self.may_end(end) {
@@ -101,7 +101,7 @@ impl Layout {
     }
 
     fn record(&self, head: &[u8], offset: u64) -> Result<Record, &'static str> {
-        let cut = "a record that is cut short";
+        let cut = "a truncated record";
         let mut rest = Rest(head);
         let hash = rest.bytes(2).ok_or(cut)?[1];
         rest.bytes(2 * self.link_bytes as u64).ok_or(cut)?;
@@ -133,7 +133,7 @@ impl Block {
     }
 }
 
-/// The byte of a key's second hash that is stored with its record.
+/// Returns the byte of a key's second hash that is stored with its record.
 pub(super) fn key_hash(key: &[u8]) -> u8 {
     key.iter().rev().fold(751u32, |hash, byte| hash.wrapping_mul(31) ^ u32::from(*byte)) as u8
 }

@@ -1,4 +1,4 @@
-//! How values are stored: as they are, or compressed each on its own.
+//! Codecs: the encoding of values, plain or compressed one by one.
 
 use super::number::ByteOrder;
 use super::tcbs;
@@ -8,30 +8,30 @@ use flate2::read::DeflateDecoder;
 use std::borrow::Cow;
 use std::io::Read;
 
-/// Most bytes that a compressed byte may stand for, beyond [`EXPANDED_BYTES_FREE`]: the most that
-/// DEFLATE reaches. A value with more has been made to fill the reader's memory.
+/// Most bytes per compressed byte beyond [`EXPANDED_BYTES_FREE`]: the most that DEFLATE reaches. A
+/// value with more was made to exhaust the reader's memory.
 const EXPANSION_MAX: usize = 1032;
 
-/// Bytes that any number of compressed bytes may stand for.
+/// Bytes that any number of compressed bytes may decompress to.
 const EXPANDED_BYTES_FREE: usize = 16 << 20;
 
-/// How the values of a file are stored.
+/// Encoding of the values of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
-    /// As they are.
+    /// Uncompressed.
     Plain,
-    /// As DEFLATE streams without header or checksum.
+    /// DEFLATE streams without header or checksum.
     Deflate,
-    /// As bzip2 streams.
+    /// Bzip2 streams.
     Bzip,
-    /// With the library's own block-sorting compression, see [`tcbs`].
+    /// The library's own block-sorting compression, see [`tcbs`].
     Tcbs,
-    /// By functions of the application's.
+    /// Functions of the application.
     External,
 }
 
 impl Codec {
-    /// Returns the codec that the options of a header ask for; of several the first one counts.
+    /// Returns the codec for the options of a header. If there are several, the first applies.
     pub(super) fn of_options(options: u8) -> Self {
         [(2, Self::Deflate), (4, Self::Bzip), (8, Self::Tcbs), (16, Self::External)]
             .into_iter()
@@ -39,7 +39,7 @@ impl Codec {
             .unwrap_or(Self::Plain)
     }
 
-    /// Its name: `plain`, `deflate`, `bzip`, `tcbs` or `external`.
+    /// Returns the name: `plain`, `deflate`, `bzip`, `tcbs` or `external`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -50,7 +50,7 @@ impl Codec {
         }
     }
 
-    /// The value that is stored as these bytes, no longer than the longest a database takes.
+    /// Decodes a stored value, up to the longest value of a database.
     pub(super) fn decode(
         self,
         stored: &[u8],
@@ -63,7 +63,7 @@ impl Codec {
             Self::Deflate => inflate(DeflateDecoder::new(stored), max),
             Self::Bzip => inflate(BzDecoder::new(stored), max),
             Self::Tcbs => tcbs::decode(stored, order, max).map(Cow::Owned),
-            Self::External => Err("stored by functions of the application's"),
+            Self::External => Err("encoded by functions of the application"),
         }
     }
 }
@@ -77,7 +77,7 @@ fn inflate(decoder: impl Read, max: usize) -> Result<Cow<'static, [u8]>, &'stati
     let read = decoder.take(max as u64 + 1).read_to_end(&mut value);
     read.map_err(|_| "the compressed bytes are damaged")?;
     if value.len() > max {
-        return Err("the compressed bytes stand for more than the limit");
+        return Err("the decompressed value is over the limit");
     }
     Ok(Cow::Owned(value))
 }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_options_the_first_counts() {
+    fn the_first_of_several_options_applies() {
         assert_eq!(Codec::of_options(0), Codec::Plain);
         assert_eq!(Codec::of_options(1), Codec::Plain);
         assert_eq!(Codec::of_options(2 | 4 | 8 | 16), Codec::Deflate);
@@ -112,8 +112,8 @@ mod tests {
     }
 
     #[test]
-    fn compressed_bytes_stand_for_so_many_and_not_for_one_more() {
-        // No DEFLATE stream can come to so much, so only bzip2 has to be held back.
+    fn compressed_bytes_decompress_up_to_the_limit_and_not_beyond() {
+        // No DEFLATE stream expands this far, so only bzip2 needs the limit.
         let zeros = vec![0; EXPANDED_BYTES_FREE + 1];
         for (count, is_taken) in [
             (EXPANDED_BYTES_FREE - 1, true),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_value_is_as_long_as_a_database_takes() {
+    fn a_plain_value_is_at_most_as_long_as_a_database_allows() {
         let zeros = vec![0; VALUE_BYTES_MAX + 1];
         for (count, is_taken) in
             [(VALUE_BYTES_MAX - 1, true), (VALUE_BYTES_MAX, true), (VALUE_BYTES_MAX + 1, false)]

@@ -1,4 +1,4 @@
-//! Reading a fixed-length file: slots of one size, one for each number from 1 on.
+//! Reader of a fixed-length file: slots of one size, one for each number from 1 on.
 //!
 //! ```text
 //! 256 + (number - 1) * (z + width)
@@ -19,7 +19,7 @@ use std::ops::ControlFlow;
 
 const WINDOW_BYTES: usize = 256 << 10;
 
-/// Reads a fixed-length file of so many bytes, whose values have up to `width`.
+/// Reads a fixed-length file of `length` bytes, whose values have up to `width` bytes.
 pub(super) fn read(
     source: &dyn ReadAt,
     length: u64,
@@ -40,11 +40,11 @@ pub(super) fn read(
             continue;
         }
         if bytes > width || bytes > VALUE_BYTES_MAX as u64 {
-            let what = format!("record {number} is said to have {bytes} bytes of {width}");
+            let what = format!("record {number} has {bytes} bytes, over the width of {width}");
             output.damage(offset, what);
             continue;
         }
-        // Not more than a value may have.
+        // Not more than the longest value.
         let value = window.bytes(offset + length_bytes as u64, bytes as usize)?;
         if value.len() < bytes as usize {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -58,7 +58,7 @@ pub(super) fn read(
     Ok(ControlFlow::Continue(()))
 }
 
-/// Bytes of the length in front of a value.
+/// Returns the bytes of the length before a value.
 fn length_bytes(width: u64) -> usize {
     match width {
         0..=0xff => 1,

@@ -1,8 +1,8 @@
-//! Reading a hash file: all its blocks, in the order they lie in the file.
+//! Reader of a hash file: all its blocks, in file order.
 //!
-//! The hash table itself is not needed, so it does not matter whether it is whole. Behind a block
-//! that is damaged the next one is looked for at every place where it could begin: it has to be
-//! followed by a block, and its key has to have the hash that is stored with it.
+//! The hash table itself is not needed, so it may be damaged. After a damaged block, the reader
+//! looks for the next one at every possible offset. A block counts if another block follows, and if
+//! its key matches the hash stored with it.
 
 use super::block::{Block, Layout, Record, key_hash};
 use super::source::{ReadAt, Window};
@@ -14,24 +14,24 @@ use std::ops::ControlFlow;
 /// Bytes that are read at a time.
 const WINDOW_BYTES: usize = 256 << 10;
 
-/// Longest key of a record that is taken up behind damage, in bytes. Checking the hash of longer
-/// ones at every place where a record could begin would take too long.
+/// Longest key of a record found after damage, in bytes. Checking the hash of longer ones at every
+/// possible offset would take too long.
 const FOUND_KEY_BYTES_MAX: usize = 4096;
 
 /// Next record or damage in a file.
 pub(super) enum Found {
-    /// A record whose key is as it was written.
+    /// A record whose key matches its hash.
     Record(Record),
-    /// Something else at this offset.
+    /// Anything else, with its offset.
     Damage(u64, String),
 }
 
-/// The records of a hash file.
+/// Scan of the records of a hash file.
 pub(super) struct Scan<'a> {
     layout: Layout,
     /// Moves from block to block.
     window: Window<'a>,
-    /// Looks at what follows a block, without moving the other.
+    /// Reads the data after a block without moving the other window.
     ahead: Window<'a>,
     offset: u64,
 }
@@ -42,7 +42,7 @@ impl<'a> Scan<'a> {
         Self { layout, window: window(WINDOW_BYTES), ahead: window(4096), offset: layout.first }
     }
 
-    /// The next record or damage; `None` at the end.
+    /// Returns the next record or damage; `None` at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<Found>> {
         while self.offset < self.layout.end {
             let offset = self.offset;
@@ -55,7 +55,7 @@ impl<'a> Scan<'a> {
                     } else if record.value_bytes > VALUE_BYTES_MAX {
                         "a value over the limit"
                     } else if !has_its_hash(&mut self.window, &record)? {
-                        "a record whose key does not have the hash stored with it"
+                        "a record whose key does not match its stored hash"
                     } else {
                         return Ok(Some(Found::Record(record)));
                     };
@@ -72,7 +72,7 @@ impl<'a> Scan<'a> {
         Ok(None)
     }
 
-    /// The next record; damage before it goes to `output`.
+    /// Returns the next record. Reports damage before it to `output`.
     pub(super) fn next_record(&mut self, output: &mut Output<'_>) -> io::Result<Option<Record>> {
         while let Some(found) = self.next()? {
             match found {
@@ -83,12 +83,12 @@ impl<'a> Scan<'a> {
         Ok(None)
     }
 
-    /// Key and value, as stored, of a record found.
+    /// Returns the stored key and value of a record.
     pub(super) fn contents(&mut self, record: &Record) -> io::Result<(&[u8], &[u8])> {
         contents(&mut self.window, record)
     }
 
-    /// Goes to the next place where a block begins, or to the end.
+    /// Moves to the next offset where a block begins, or to the end.
     fn find_next_block(&mut self) -> io::Result<()> {
         let alignment = self.layout.alignment;
         loop {
@@ -117,7 +117,7 @@ fn has_its_hash(window: &mut Window<'_>, record: &Record) -> io::Result<bool> {
     Ok(key.len() == record.key_bytes && key_hash(key) == record.hash)
 }
 
-/// Key and value, as stored, of a record. Fails where the file has become shorter meanwhile.
+/// Returns the stored key and value of a record. Fails if the file has become shorter meanwhile.
 pub(super) fn contents<'w>(
     window: &'w mut Window<'_>,
     record: &Record,
@@ -129,7 +129,7 @@ pub(super) fn contents<'w>(
     Ok(bytes.split_at(record.key_bytes))
 }
 
-/// Reads a hash file; `show` makes an item of a key and a value.
+/// Reads a hash file. `show` converts a key and a value to an item.
 pub(super) fn read(
     source: &dyn ReadAt,
     layout: Layout,
@@ -153,10 +153,10 @@ pub(super) fn read(
     Ok(ControlFlow::Continue(()))
 }
 
-/// Shows what a key and a value stand for, or says why they stand for nothing.
+/// Converts a key and a value to an item for `output`, or returns why they are invalid.
 type Show = fn(&[u8], &[u8], &mut Output<'_>) -> Result<ControlFlow<()>, &'static str>;
 
-/// A key and its value as they are.
+/// Passes a key and its value on as a record.
 pub(super) fn show_record(
     key: &[u8],
     value: &[u8],
@@ -165,7 +165,7 @@ pub(super) fn show_record(
     Ok(output.item(&Item::Record { key, value }))
 }
 
-/// A key as text, of which no more is shown than fits a line.
+/// A key as text, shortened to fit a line.
 pub(super) struct Shortened<'a>(pub(super) &'a [u8]);
 
 impl std::fmt::Debug for Shortened<'_> {
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use crate::Damage;
 
-    /// A file with these records, of which the first begins at byte 324.
+    /// Returns a file with these records, the first at byte 324.
     fn file(records: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
         let mut bytes = vec![0; 324];
         bytes[..13].copy_from_slice(b"ToKyO CaBiNeT");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_damage_keys_up_to_a_length_are_found() {
+    fn keys_up_to_a_length_are_found_after_damage() {
         for (length, is_found) in [
             (FOUND_KEY_BYTES_MAX - 1, true),
             (FOUND_KEY_BYTES_MAX, true),

@@ -1,7 +1,7 @@
-//! The first 256 bytes of a file: what it is.
+//! Header: the first 256 bytes of a file.
 //!
-//! Nothing in them says in which byte order the numbers are. They are read in both, and the order
-//! in which the sizes fit each other and the file is the right one.
+//! The header does not state the byte order of its numbers. They are read in both orders. The right
+//! one makes the sizes consistent with each other and with the file.
 
 use super::codec::Codec;
 use super::number::ByteOrder;
@@ -11,10 +11,10 @@ use crate::Kind;
 /// Length of the header, in bytes.
 pub(super) const HEADER_BYTES: usize = 256;
 
-/// Bytes that every file begins with.
+/// First bytes of every file.
 const MAGIC: &[u8] = b"ToKyO CaBiNeT";
 
-/// Largest power of two that records may be aligned to.
+/// Largest power of two for the alignment of records.
 const ALIGNMENT_POWER_MAX: u8 = 16;
 
 /// Fewest bytes between the buckets and the first record of a hash file.
@@ -29,35 +29,35 @@ const LARGE: u8 = 1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Header {
-    /// Which kind of database it is.
+    /// Kind of the database.
     pub kind: Kind,
-    /// In which order the bytes of numbers are.
+    /// Byte order of numbers.
     pub byte_order: ByteOrder,
     /// Version of the format and revision of the library: `1.0:911`.
     pub version: String,
-    /// The file was not closed by who wrote it last.
+    /// Whether the last writer did not close the file.
     pub is_open: bool,
-    /// The library met an error that it could not get over.
+    /// Whether the library met a fatal error.
     pub is_fatal: bool,
-    /// Whether places of records are of 64 bits rather than 32.
+    /// Whether offsets of records have 64 bits rather than 32.
     pub is_large: bool,
-    /// How values (in a B+ tree: pages) are stored.
+    /// Encoding of values, or of pages in a B+ tree.
     pub codec: Codec,
-    /// Power of two that records are aligned to.
+    /// Binary logarithm of the alignment of records.
     pub alignment_power: u8,
-    /// Power of two of the places in the pool of free blocks.
+    /// Binary logarithm of the size of the pool of free blocks.
     pub free_pool_power: u8,
     /// Buckets of the hash table; 0 in a fixed-length file.
     pub buckets: u64,
-    /// Records, each value of a key counted. Not to be trusted in a file that was not closed.
+    /// Records, counting each value of a key. Unreliable in a file that was not closed.
     pub records: u64,
-    /// Records of the hash table beneath: pages, in a B+ tree; else the same as `records`.
+    /// Records of the underlying hash table: pages of a B+ tree, otherwise equal to `records`.
     pub hash_records: u64,
-    /// Bytes of the file that are in use.
+    /// Bytes of the file in use.
     pub used_bytes: u64,
     /// Offset of the first record.
     pub first_record: u64,
-    /// Fields that only this kind has.
+    /// Fields of this kind only.
     pub shape: Shape,
 }
 
@@ -65,12 +65,11 @@ pub struct Header {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Shape {
-    /// Hash: nothing.
+    /// Hash, without such fields.
     Hash,
     /// B+ tree.
     Tree {
-        /// How keys are compared; `None` is by a function of the application's, which the file does
-        /// not hold.
+        /// Order of keys. `None` is a function of the application, which is not in the file.
         order: Option<KeyOrder>,
         /// Most records of a leaf.
         leaf_members: u32,
@@ -96,24 +95,24 @@ pub enum Shape {
     },
     /// Table.
     Table {
-        /// The last number given out for a primary key.
+        /// Last number that was assigned to a primary key.
         last_unique_id: u64,
     },
 }
 
-/// Whether these bytes begin one of Tokyo Cabinet's files.
+/// Returns whether the bytes begin one of Tokyo Cabinet's files.
 pub(super) fn is_magic(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
 
 impl Header {
-    /// Reads the header of a file of so many bytes.
+    /// Parses the header of a file of `length` bytes.
     ///
-    /// Sizes that fit each other but not the file, as after a crash or in a file that was cut, are
-    /// taken if no better are found.
+    /// Sizes that are consistent with each other but not with the file occur after a crash or in a
+    /// truncated file. They are accepted if no byte order makes them fit.
     pub(super) fn parse(bytes: &[u8; HEADER_BYTES], length: u64) -> Result<Self, &'static str> {
         if !is_magic(bytes) {
-            return Err("it does not begin as Tokyo Cabinet's files do");
+            return Err("it does not begin like Tokyo Cabinet's files");
         }
         let both = [ByteOrder::Little, ByteOrder::Big].map(|order| Self::read(bytes, order));
         let [little, big] = both;
@@ -128,7 +127,7 @@ impl Header {
             .ok_or("the sizes in the header make no sense in either byte order")
     }
 
-    /// Reads the header in one byte order.
+    /// Parses the header in one byte order.
     pub(super) fn read(bytes: &[u8; HEADER_BYTES], order: ByteOrder) -> Result<Self, &'static str> {
         let number = |offset: usize, count: usize| order.number(&bytes[offset..offset + count]);
         let word = |offset| number(offset, 8);
@@ -145,7 +144,7 @@ impl Header {
                     2 => Some(KeyOrder::Int32),
                     3 => Some(KeyOrder::Int64),
                     255 => None,
-                    _ => return Err("an order of keys that is not known"),
+                    _ => return Err("an unknown order of keys"),
                 };
                 let shape = Shape::Tree {
                     order,
@@ -167,7 +166,7 @@ impl Header {
                 (Kind::Fixed, shape)
             }
             3 => (Kind::Table, Shape::Table { last_unique_id: word(128) }),
-            _ => return Err("a kind of database that is not known"),
+            _ => return Err("an unknown kind of database"),
         };
         let is_fixed = kind == Kind::Fixed;
         if !is_fixed && bytes[34] > ALIGNMENT_POWER_MAX {
@@ -180,7 +179,7 @@ impl Header {
             is_open: bytes[33] & IS_OPEN != 0,
             is_fatal: bytes[33] & IS_FATAL != 0,
             is_large: options & LARGE != 0,
-            // Values of a fixed-length file are as they are, whatever this says.
+            // Values of a fixed-length file are plain, whatever the options say.
             codec: if is_fixed { Codec::Plain } else { Codec::of_options(options) },
             alignment_power: if is_fixed { 0 } else { bytes[34] },
             free_pool_power: bytes[35],
@@ -193,12 +192,12 @@ impl Header {
         })
     }
 
-    /// Bytes of the place of a record.
+    /// Returns the bytes of the offset of a record.
     pub(super) fn link_bytes(&self) -> usize {
         if self.is_large { 8 } else { 4 }
     }
 
-    /// Whether what cannot grow fits a file of so many bytes.
+    /// Returns whether the fields that cannot grow are consistent, in a file of `length` bytes.
     fn fits_itself(&self, length: u64) -> bool {
         match self.shape {
             Shape::Fixed { width, limit_bytes, least, greatest } => {
@@ -218,13 +217,13 @@ impl Header {
         }
     }
 
-    /// Whether what grows fits a file of so many bytes.
+    /// Returns whether the fields that grow are consistent with a file of `length` bytes.
     fn fits_file(&self, length: u64) -> bool {
         (self.first_record..=length).contains(&self.used_bytes)
     }
 }
 
-/// The text behind the magic, up to the end of its line.
+/// Returns the text after the magic, up to the end of its line.
 fn version(bytes: &[u8; HEADER_BYTES]) -> String {
     let text = &bytes[MAGIC.len()..32];
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_cut_is_still_read_in_its_byte_order() {
+    fn a_truncated_file_is_still_read_in_its_byte_order() {
         for order in [ByteOrder::Little, ByteOrder::Big] {
             let header = Header::parse(&hash_header(order), 5000).unwrap();
             assert_eq!((header.byte_order, header.used_bytes), (order, 8192));
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unknown_values_are_refused() {
         let good = hash_header(ByteOrder::Little);
         for (offset, byte) in [(0, b'x'), (32, 4), (34, ALIGNMENT_POWER_MAX + 1), (47, 0xff)] {
             let mut bytes = good;

@@ -1,6 +1,6 @@
-//! The index files of a table: `X.idx.NAME.TYPE`.
+//! Index files of a table: `X.idx.NAME.TYPE`.
 //!
-//! They are found by their names alone, and what is in them can be made again from the rows.
+//! Only their names are read, since their contents can be rebuilt from the rows.
 
 use crate::column_index::{IndexDescription, IndexKind};
 use crate::io::directory_of;
@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The indices of the table in a file, by column.
+/// Lists the indices of the table in a file, by column.
 pub(super) fn list(path: &Path) -> io::Result<Vec<IndexDescription>> {
     let Some(name) = path.file_name() else { return Ok(Vec::new()) };
     let mut prefix = OsString::from(name);
@@ -36,7 +36,7 @@ fn parse(rest: &[u8]) -> Option<IndexDescription> {
     Some(IndexDescription { column: unescape(&rest[..dot]), kind })
 }
 
-/// Bytes of which some are written as `%` and two hexadecimal digits.
+/// Decodes bytes of which some are written as `%` and two hexadecimal digits.
 fn unescape(mut text: &[u8]) -> Vec<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
     let mut bytes = Vec::with_capacity(text.len());

@@ -1,9 +1,9 @@
-//! Reading Tokyo Cabinet's own files: hash, B+ tree, fixed-length and table, of every option and
-//! in both byte orders.
+//! Reader of Tokyo Cabinet's own files: hash, B+ tree, fixed-length and table, with all options and
+//! both byte orders.
 //!
-//! A [`File`] is never written to, and never held in memory as a whole. The log of a transaction
-//! that was under way when its process ended is taken into account without being applied.
-//! Damage is reported by its offset, and the rest is read:
+//! A [`File`] is never written to, and never held in memory as a whole. If a process ended during a
+//! transaction, the transaction's log is taken into account without being applied. Damage is
+//! reported with its offset, and the rest is read:
 //!
 //! ```no_run
 //! use cabinet::legacy::{File, Item, Visit};
@@ -68,7 +68,8 @@ use undo::Undo;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Item<'a> {
-    /// A record of a hash or fixed-length file. The key of the latter is its number as text.
+    /// A record of a hash or fixed-length file. In the latter, the key is the record's number as
+    /// text.
     Record {
         /// The key.
         key: &'a [u8],
@@ -79,27 +80,27 @@ pub enum Item<'a> {
     Duplicates {
         /// The key.
         key: &'a [u8],
-        /// The values, one at least, in their order.
+        /// The values, at least one, in order.
         values: &'a [&'a [u8]],
     },
     /// A row of a table.
     Row {
         /// The primary key.
         key: &'a [u8],
-        /// Name and value of each column, in their order.
+        /// Name and value of each column, in order.
         columns: &'a [(&'a [u8], &'a [u8])],
     },
 }
 
 impl<'a> Item<'a> {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &'a [u8] {
         match self {
             Self::Record { key, .. } | Self::Duplicates { key, .. } | Self::Row { key, .. } => key,
         }
     }
 
-    /// How many records it counts for.
+    /// Returns the number of records that the item has.
     pub fn records(&self) -> u64 {
         match self {
             Self::Duplicates { values, .. } => values.len() as u64,
@@ -110,10 +111,10 @@ impl<'a> Item<'a> {
 
 /// Receiver of the contents of a file.
 pub trait Visit {
-    /// Takes an item; breaking ends the reading.
+    /// Receives an item. Breaking ends the reading.
     fn item(&mut self, item: &Item<'_>) -> ControlFlow<()>;
 
-    /// Hears of a damaged place.
+    /// Receives a damaged place.
     fn damage(&mut self, damage: Damage);
 }
 
@@ -148,9 +149,9 @@ impl ReadAt for Undone {
     }
 }
 
-/// Whether there is a regular file at a path that begins as Tokyo Cabinet's do.
+/// Returns whether a path is a regular file that begins like Tokyo Cabinet's files.
 pub fn is_legacy(path: &Path) -> bool {
-    // Opening a pipe would wait for who writes to it.
+    // Opening a pipe would wait for its writer.
     if !path.is_file() {
         return false;
     }
@@ -159,14 +160,14 @@ pub fn is_legacy(path: &Path) -> bool {
     filled.is_ok_and(|count| count == bytes.len()) && header::is_magic(&bytes)
 }
 
-/// The error that says what the file at a path is, and what to do with it.
+/// Returns the error that names the kind of the file at a path, and how to import it.
 pub(crate) fn refusal(path: &Path) -> Error {
     let what = match File::open(path).map(|file| file.header.kind) {
-        Ok(Kind::Hash) => "a hash database of Tokyo Cabinet's",
-        Ok(Kind::Tree) => "a B+ tree database of Tokyo Cabinet's",
-        Ok(Kind::Fixed) => "a fixed-length database of Tokyo Cabinet's",
-        Ok(Kind::Table) => "a table database of Tokyo Cabinet's",
-        _ => "a file of Tokyo Cabinet's",
+        Ok(Kind::Hash) => "a hash database of Tokyo Cabinet",
+        Ok(Kind::Tree) => "a B+ tree database of Tokyo Cabinet",
+        Ok(Kind::Fixed) => "a fixed-length database of Tokyo Cabinet",
+        Ok(Kind::Table) => "a table database of Tokyo Cabinet",
+        _ => "a file of Tokyo Cabinet",
     };
     Error::LegacyFile { path: path.to_owned(), what }
 }
@@ -191,7 +192,7 @@ impl File {
         Self::new(path, Box::new(file), log)
     }
 
-    /// A file that is in memory, and the log of its transaction.
+    /// Opens a file in memory, with the log of its transaction.
     pub fn from_bytes(bytes: Vec<u8>, log: Option<Vec<u8>>) -> Result<Self> {
         let log = log.map(|log| Box::new(log) as Box<dyn ReadAt>);
         Self::new(Path::new("(memory)"), Box::new(bytes), log)
@@ -211,27 +212,27 @@ impl File {
         Ok(Self { path: path.to_owned(), source, length, header, was_open, is_plain: false })
     }
 
-    /// Returns its header, after a transaction that was under way has been undone.
+    /// Returns the file's header, after undoing an unfinished transaction.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether its process ended without closing it.
+    /// Returns whether a process ended without closing the file.
     pub fn was_open(&self) -> bool {
         self.was_open
     }
 
-    /// Changes of a transaction that are undone, if one was under way.
+    /// Returns the number of changes undone, if a transaction was unfinished.
     pub fn undone_changes(&self) -> Option<usize> {
         self.source.undo.as_ref().map(|undo| undo.changes)
     }
 
-    /// The indices of a table; none for other kinds.
+    /// Returns the indices of a table; none for other kinds.
     pub fn indices(&self) -> Result<Vec<IndexDescription>> {
         match self.header.shape {
             Shape::Table { .. } => index::list(&self.path).map_err(|error| self.failed(error)),
@@ -239,22 +240,22 @@ impl File {
         }
     }
 
-    /// Takes values that are said to be stored by functions of the application's as they are. So
-    /// they are where the tools had none of these functions.
+    /// Reads values as stored, although the header says that functions of the application encoded
+    /// them. This is right for files that the tools wrote without these functions.
     pub fn assume_plain(&mut self) {
         self.is_plain = true;
     }
 
-    /// Shows all items: those of a B+ tree in the order of their keys, those of a fixed-length file
-    /// by number, others in no order. Fails if the file cannot be read at all, or its values are
-    /// stored by functions of the application's; see [`File::assume_plain`].
+    /// Calls `visit` with all items: of a B+ tree in the order of keys, of a fixed-length file by
+    /// number, of others in no order. Fails if the file is unreadable as a whole, or if functions
+    /// of the application encoded its values; see [`File::assume_plain`].
     pub fn read(&self, visit: &mut dyn Visit) -> Result<()> {
         let header = &self.header;
         let codec = match header.codec {
             Codec::External if self.is_plain => Codec::Plain,
             Codec::External => {
                 return Err(Error::NotSupported(format!(
-                    "the values in {} are stored by functions of the application that wrote it",
+                    "the values in {} are encoded by functions of the application that wrote it",
                     self.path.display()
                 )));
             }
@@ -283,7 +284,7 @@ impl File {
         let (found, expected) = (output.records, header.records);
         let is_known = !self.was_open || self.source.undo.is_some();
         if flow.is_continue() && is_known && output.damages == 0 && found != expected {
-            let what = format!("the header says {expected} records, and there are {found}");
+            let what = format!("the header has {expected} records, but {found} were found");
             output.damage(0, what);
         }
         Ok(())
@@ -314,7 +315,7 @@ fn read_header(path: &Path, source: &Undone, length: u64) -> Result<Header> {
     })
 }
 
-/// Passes on items, and damage with the file that it is in.
+/// Passes on items, and damage together with its file.
 struct Output<'a> {
     path: &'a Path,
     visit: &'a mut dyn Visit,

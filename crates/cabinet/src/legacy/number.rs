@@ -1,16 +1,16 @@
-//! Numbers as the files have them: of fixed width in either byte order, and of variable width.
+//! Numbers in the files: of fixed width in either byte order, and of variable width.
 
-/// Order of the bytes of fixed-width numbers. Nothing in a file says it; see [`super::Header`].
+/// Byte order of fixed-width numbers. It is not stored in a file; see [`super::Header`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteOrder {
-    /// Least significant byte first: what the library does by itself, on any machine.
+    /// Least significant byte first: the library's default on any machine.
     Little,
-    /// Most significant byte first: what Debian's and Ubuntu's packages write.
+    /// Most significant byte first: written by Debian's and Ubuntu's packages.
     Big,
 }
 
 impl ByteOrder {
-    /// The number that these bytes, eight at most, stand for.
+    /// Returns the number in at most eight bytes.
     pub(super) fn number(self, bytes: &[u8]) -> u64 {
         let append = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
         match self {
@@ -23,12 +23,12 @@ impl ByteOrder {
 /// Longest number of variable width, in bytes.
 pub(super) const VARINT_BYTES_MAX: usize = 10;
 
-/// Bits of a number that each of its bytes holds.
+/// Bits of a number in each of its bytes.
 const GROUP_BITS: usize = 7;
 
-/// The number of variable width that begins the bytes, and how many of them it takes.
+/// Returns the number of variable width at the start of the bytes, and its length in bytes.
 ///
-/// It has seven bits a byte, low ones first. All bytes but the last are complemented, which sets
+/// It has seven bits per byte, low ones first. All bytes but the last are complemented, which sets
 /// their high bit.
 pub(super) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0;
@@ -47,7 +47,7 @@ pub(super) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
-/// Bytes that are read from front to back. A read that does not fit returns `None`.
+/// Bytes that are read from the front. A read that does not fit returns `None`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rest<'a>(pub(super) &'a [u8]);
 
@@ -68,7 +68,7 @@ impl<'a> Rest<'a> {
         Some(bytes)
     }
 
-    /// Bytes behind a number that says how many.
+    /// Returns the bytes after a number that gives their count.
     pub(super) fn counted(&mut self) -> Option<&'a [u8]> {
         let count = self.number()?;
         self.bytes(count)

@@ -1,18 +1,18 @@
-//! Reading a file that may be larger than memory, without ever writing to it.
+//! Sources of bytes: files that may be larger than memory, and are never written to.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Something with bytes at offsets.
+/// A source of bytes at offsets.
 pub(super) trait ReadAt: Send + Sync {
-    /// Bytes there are.
+    /// Returns the number of bytes.
     fn length(&self) -> io::Result<u64>;
 
-    /// Reads some bytes at an offset, none only at the end; answers how many.
+    /// Reads some bytes at an offset, none only at the end. Returns their number.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Reads until the buffer is full or the bytes end; answers how many.
+    /// Reads until the buffer is full or the bytes end. Returns the number of bytes read.
     fn fill(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -50,27 +50,27 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-/// Most bytes that a window keeps after it had to hold more.
+/// Most bytes that a window keeps after it needed more.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// A part of a file in memory, which moves to where it is asked for.
+/// A part of a file in memory, which moves to the offsets that are read.
 pub(super) struct Window<'a> {
     source: &'a dyn ReadAt,
     length: u64,
-    /// Bytes that are read at a time, if no more are asked for.
+    /// Bytes that are read at a time, unless more are needed.
     step: usize,
     start: u64,
     buffer: Vec<u8>,
 }
 
 impl<'a> Window<'a> {
-    /// A window of the first `length` bytes.
+    /// Returns a window over the first `length` bytes.
     pub(super) fn new(source: &'a dyn ReadAt, length: u64, step: usize) -> Self {
         Self { source, length, step, start: 0, buffer: Vec::new() }
     }
 
-    /// The bytes at an offset; fewer than `count` only where the file ends. It never takes more
-    /// memory than the file has bytes.
+    /// Returns the bytes at an offset; fewer than `count` only at the end of the file. Never uses
+    /// more memory than the file has bytes.
     pub(super) fn bytes(&mut self, offset: u64, count: usize) -> io::Result<&[u8]> {
         let available = self.length.saturating_sub(offset);
         let count = count.min(usize::try_from(available).unwrap_or(usize::MAX));
@@ -83,7 +83,7 @@ impl<'a> Window<'a> {
             }
             self.buffer.resize(wanted, 0);
             let filled = self.source.fill(&mut self.buffer, offset);
-            // After an error the window holds nothing.
+            // After an error the window is empty.
             self.buffer.truncate(*filled.as_ref().unwrap_or(&0));
             self.start = offset;
             filled?;
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_shows_what_is_there_wherever_it_moves() {
+    fn a_window_has_the_files_bytes_wherever_it_moves() {
         let bytes: Vec<u8> = (0..200).collect();
         let mut window = Window::new(&bytes, 200, 16);
         for (offset, count) in [(0, 4), (10, 6), (14, 4), (150, 50), (3, 100), (199, 1), (0, 0)] {

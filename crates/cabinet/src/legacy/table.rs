@@ -1,4 +1,4 @@
-//! Reading a table file: a hash file whose values are rows.
+//! Reader of a table file: a hash file whose values are rows.
 
 use super::number::Rest;
 use super::{Item, Output};
@@ -11,8 +11,8 @@ const COLUMNS_MAX: usize = 1 << 16;
 /// Name and value of a column.
 type Column<'a> = (&'a [u8], &'a [u8]);
 
-/// The columns of a row: name and value, each behind its length. The first of several columns
-/// of one name counts.
+/// Returns the columns of a row: name and value, each after its length. If a name occurs several
+/// times, the first column counts.
 pub(super) fn columns(row: &[u8]) -> Result<Vec<Column<'_>>, &'static str> {
     let mut columns = Vec::new();
     let mut names = std::collections::HashSet::new();
@@ -21,11 +21,11 @@ pub(super) fn columns(row: &[u8]) -> Result<Vec<Column<'_>>, &'static str> {
         let name = rest.counted().ok_or("a row whose columns do not fit it")?;
         let value = rest.counted().ok_or("a row whose columns do not fit it")?;
         if name.is_empty() || name.len() > COLUMN_NAME_BYTES_MAX {
-            return Err("a column whose name no column may have");
+            return Err("an invalid name of a column");
         }
         if names.insert(name) {
             if columns.len() == COLUMNS_MAX {
-                return Err("a row of too many columns");
+                return Err("a row with too many columns");
             }
             columns.push((name, value));
         }
@@ -33,7 +33,7 @@ pub(super) fn columns(row: &[u8]) -> Result<Vec<Column<'_>>, &'static str> {
     Ok(columns)
 }
 
-/// A key and its row.
+/// Passes on a key and its row.
 pub(super) fn show(
     key: &[u8],
     row: &[u8],
@@ -58,13 +58,13 @@ mod tests {
     }
 
     #[test]
-    fn of_several_columns_of_one_name_the_first_counts() {
+    fn the_first_of_several_columns_of_one_name_counts() {
         let row = b"\x01a\x011\x01b\x012\x01a\x013";
         assert_eq!(columns(row), Ok(vec![(&b"a"[..], &b"1"[..]), (&b"b"[..], &b"2"[..])]));
     }
 
     #[test]
-    fn a_row_has_so_many_columns_and_not_one_more() {
+    fn the_number_of_columns_of_a_row_is_limited() {
         for (count, is_taken) in
             [(COLUMNS_MAX - 1, true), (COLUMNS_MAX, true), (COLUMNS_MAX + 1, false)]
         {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_cut_is_refused_at_any_place_but_between_columns() {
+    fn a_truncated_row_is_refused_unless_it_ends_between_columns() {
         let row = b"\x01b\x02xy\x01a\x01z";
         for cut in 0..=row.len() {
             assert_eq!(columns(&row[..cut]).is_ok(), [0, 5, 9].contains(&cut), "{cut}");

@@ -1,25 +1,25 @@
-//! The library's own block-sorting compression.
+//! Tokyo Cabinet's own block-sorting compression.
 //!
-//! Reading it: bits to numbers (Elias gamma), numbers to bytes (move-to-front, over the whole
-//! stream), and bytes to the text in blocks of 8192 (the inverse of the Burrows-Wheeler
-//! transform). A block is a number of two bytes and the last column of its sorted rotations; the
-//! number says which row the text is.
+//! Decoding has three stages. Bits become numbers (Elias gamma), numbers become bytes
+//! (move-to-front, over the whole stream), and bytes become text in blocks of 8192 (the inverse of
+//! the Burrows-Wheeler transform). A block is a number of two bytes and the last column of its
+//! sorted rotations. The number is the row of the text.
 //!
-//! Bits are taken from the low end of each byte on. The first three say how many bits of the last
-//! byte are used, less 8 if that is 8.
+//! Bits are read from the low end of each byte. The first three give the number of used bits of the
+//! last byte, less 8 if that is 8.
 
 use super::number::ByteOrder;
 
-/// Bytes of the text in a block.
+/// Bytes of text in a block.
 const BLOCK_BYTES: usize = 8192;
 
-/// Bytes before each block that say which row is the text.
+/// Bytes before each block that give the row of the text.
 const INDEX_BYTES: usize = 2;
 
-/// Longest run of zeros before a number: more would not give a byte.
+/// Longest run of zeros before a number. A longer one would exceed a byte.
 const ZEROS_MAX: u32 = 8;
 
-/// The value that is stored as these bytes, if it is of `max` bytes at most.
+/// Decodes a stored value of at most `max` bytes.
 pub fn decode(stored: &[u8], order: ByteOrder, max: usize) -> Result<Vec<u8>, &'static str> {
     let bytes = move_from_front(Bits::of(stored).ok_or("no bytes")?, max)?;
     let mut value = Vec::with_capacity(bytes.len());
@@ -34,12 +34,12 @@ pub fn decode(stored: &[u8], order: ByteOrder, max: usize) -> Result<Vec<u8>, &'
         rest = behind;
     }
     if value.len() > max {
-        return Err("the compressed bytes stand for more than the limit");
+        return Err("the decompressed value is over the limit");
     }
     Ok(value)
 }
 
-/// The bytes as which a value is stored.
+/// Encodes a value.
 pub fn encode(value: &[u8], order: ByteOrder) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(value.len() + value.len() / BLOCK_BYTES * 2 + 2);
     for block in value.chunks(BLOCK_BYTES) {
@@ -72,11 +72,11 @@ pub fn encode(value: &[u8], order: ByteOrder) -> Vec<u8> {
     stored
 }
 
-/// Starts of a block's rotations in their order.
+/// Returns the starts of a block's rotations in their order.
 ///
-/// The order by the first 1, 2, 4, ... bytes gives each rotation a rank; those of a rotation and of
-/// the one behind its ordered bytes are its rank by twice as many. So a block of equal bytes takes
-/// no longer than another.
+/// The order by the first 1, 2, 4, ... bytes gives each rotation a rank. The rank of a rotation and
+/// that of the rotation after its ordered bytes give its rank by twice as many bytes. So a block of
+/// equal bytes takes no longer than others.
 fn sorted_rotations(block: &[u8]) -> Vec<usize> {
     let length = block.len();
     let mut starts: Vec<usize> = (0..length).collect();
@@ -99,7 +99,7 @@ fn sorted_rotations(block: &[u8]) -> Vec<usize> {
     starts
 }
 
-/// The bits of a stream, from the front.
+/// Reader of the bits of a stream, from the front.
 struct Bits<'a> {
     bytes: &'a [u8],
     next: usize,
@@ -109,7 +109,7 @@ struct Bits<'a> {
 impl<'a> Bits<'a> {
     fn of(bytes: &'a [u8]) -> Option<Self> {
         let used = usize::from(bytes.first()? & 7);
-        // If the last byte is full, a further one that is not used follows.
+        // If the last byte is full, an unused one follows.
         Some(Self { bytes, next: 3, end: (bytes.len() - 1) * 8 + used })
     }
 
@@ -126,9 +126,9 @@ impl<'a> Bits<'a> {
         self.next >= self.end
     }
 
-    /// A number: as many zeros as it has bits behind its highest, then all its bits.
+    /// Reads a number: one zero for each bit after its highest, then all its bits.
     fn number(&mut self) -> Result<usize, &'static str> {
-        let cut = "a number that is cut short";
+        let cut = "a truncated number";
         let mut zeros = 0;
         while !self.next().ok_or(cut)? {
             zeros += 1;
@@ -144,10 +144,11 @@ impl<'a> Bits<'a> {
     }
 }
 
-/// The bytes whose places in a list, in which the byte used last is the first, are in the stream.
+/// Decodes move-to-front: each number is the place of a byte in a list with the most recent byte
+/// first.
 fn move_from_front(mut bits: Bits<'_>, max: usize) -> Result<Vec<u8>, &'static str> {
     let mut list: [u8; 256] = std::array::from_fn(|byte| byte as u8);
-    // The bytes before each block come on top of the text.
+    // The index bytes of each block add to the text.
     let max = max.saturating_add(max.div_ceil(BLOCK_BYTES) * INDEX_BYTES);
     let mut bytes = Vec::new();
     while !bits.is_at_end() {
@@ -163,10 +164,9 @@ fn move_from_front(mut bits: Bits<'_>, max: usize) -> Result<Vec<u8>, &'static s
     Ok(bytes)
 }
 
-/// Appends the text of a block. `sorted` is room to work in.
+/// Appends the text of a block. `sorted` is scratch memory.
 fn invert(column: &[u8], row: usize, sorted: &mut Vec<u16>, value: &mut Vec<u8>) {
-    // Rows in the order of the column's bytes, equal ones in the order they have: row `sorted[i]`
-    // is row `i` rotated by one.
+    // Sorts the rows by the column's bytes, stably: row `sorted[i]` is row `i` rotated by one.
     let mut starts = [0usize; 257];
     for &byte in column {
         starts[usize::from(byte) + 1] += 1;
@@ -178,7 +178,7 @@ fn invert(column: &[u8], row: usize, sorted: &mut Vec<u16>, value: &mut Vec<u8>)
     sorted.resize(column.len(), 0);
     for (row, &byte) in column.iter().enumerate() {
         let place = &mut starts[usize::from(byte)];
-        // A block has 8192 rows at most.
+        // A block has at most 8192 rows.
         sorted[*place] = row as u16;
         *place += 1;
     }
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Letters in no order.
+    /// Returns random letters.
     fn noise(length: usize) -> Vec<u8> {
         let mut state = 1u64;
         let letter = || {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_stored_as_one_byte() {
+    fn an_empty_value_is_stored_as_one_byte() {
         assert_eq!(encode(b"", ByteOrder::Little), [3]);
         assert_eq!(decode(&[3], ByteOrder::Little, 0), Ok(Vec::new()));
         decode(&[], ByteOrder::Little, 0).unwrap_err();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_repeat_themselves_come_back() {
+    fn repetitive_values_come_back() {
         for period in [1, 2, 3, 8191] {
             let value: Vec<u8> = noise(period).into_iter().cycle().take(BLOCK_BYTES + 5).collect();
             let stored = encode(&value, ByteOrder::Little);

@@ -1,18 +1,17 @@
-//! Reading a B+ tree file: a hash file whose values are pages.
+//! Reader of a B+ tree file: a hash file whose values are pages.
 //!
-//! The key of a leaf is its identity in hexadecimal; that of an inner node has a `#` in front. A
-//! leaf is
+//! The key of a leaf is its id in hexadecimal; that of an inner node has a leading `#`. A leaf is
 //!
 //! ```text
-//! v      identity of the leaf before, 0 if there is none
-//! v      identity of the leaf behind
+//! v      id of the previous leaf, 0 if there is none
+//! v      id of the next leaf
 //!        records: v bytes of the key, v bytes of the value, v further values, key, value,
 //!        and for each further value v bytes of it and the value
 //! ```
 //!
-//! with `v` numbers of variable width. All leaves are found with one pass over the file, and then
-//! read along the chain that they make. The inner nodes and the hash table are not needed. Leaves
-//! that the chain does not lead to, as in a damaged file, are read afterwards.
+//! where `v` is a number of variable width. One pass over the file finds all leaves. Then they are
+//! read along their chain. The inner nodes and the hash table are not needed. Leaves that are not
+//! on the chain, as in a damaged file, are read afterwards.
 
 use super::block::{Layout, Record};
 use super::codec::Codec;
@@ -26,16 +25,16 @@ use std::borrow::Cow;
 use std::io;
 use std::ops::ControlFlow;
 
-/// Most leaves of a file that is read: each takes 17 bytes of memory.
+/// Most leaves of a file that can be read. Each takes 17 bytes of memory.
 pub(super) const LEAVES_MAX: usize = 1 << 27;
 
-/// Bytes that are read at a time along the chain, which jumps.
+/// Bytes that are read at a time along the chain, which is not in file order.
 const WINDOW_BYTES: usize = 16 << 10;
 
-/// Stands for the identity of the next leaf at the end of the chain of leaves.
+/// Id that marks the end of the chain of leaves.
 const NO_LEAF: u64 = 0;
 
-/// Leaves begin with where they are in the chain.
+/// First fields of a leaf: its neighbours in the chain.
 struct Links {
     next: u64,
 }
@@ -47,7 +46,7 @@ struct Leaf {
     offset: u64,
 }
 
-/// Reads a B+ tree file, whose first leaf has this identity.
+/// Reads a B+ tree file, given the id of its first leaf.
 pub(super) fn read(
     source: &dyn ReadAt,
     layout: Layout,
@@ -78,7 +77,7 @@ pub(super) fn read(
     tree.show_unread(order, output)
 }
 
-/// All leaves, by identity.
+/// Returns all leaves, sorted by id.
 fn collect(
     leaves_max: usize,
     source: &dyn ReadAt,
@@ -88,7 +87,7 @@ fn collect(
     let mut leaves = Vec::new();
     let mut scan = Scan::new(source, layout);
     while let Some(record) = scan.next_record(output)? {
-        // Names are short; those that are not are none.
+        // Names of leaves are short; longer keys are no names.
         let named = Record { key_bytes: record.key_bytes.min(32), value_bytes: 0, ..record };
         let (name, _) = scan.contents(&named)?;
         if name.starts_with(b"#") {
@@ -115,7 +114,7 @@ fn collect(
     Ok(leaves)
 }
 
-/// The identity that a leaf's name stands for: hexadecimal, without zeros in front.
+/// Returns the id in a leaf's name: hexadecimal, without leading zeros.
 fn leaf_id(name: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(name).ok()?;
     let id = u64::from_str_radix(text, 16).ok().filter(|id| *id != NO_LEAF)?;
@@ -131,18 +130,18 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// Place among the leaves of one that has not been read.
+    /// Returns the index of a leaf that was not read yet.
     fn unread(&self, id: u64) -> Option<usize> {
         let place = self.leaves.binary_search_by_key(&id, |leaf| leaf.id).ok()?;
         (!self.is_read[place]).then_some(place)
     }
 
-    /// The page of a leaf, or why it cannot be read.
+    /// Returns the page of a leaf, or the reason why it cannot be read.
     fn page(&mut self, place: usize) -> io::Result<Result<Cow<'_, [u8]>, &'static str>> {
         let offset = self.leaves[place].offset;
         let record = match self.layout.block(&mut self.window, offset)? {
             Ok(super::block::Block::Record(record)) => record,
-            Ok(super::block::Block::Free { .. }) => return Ok(Err("a leaf that is gone")),
+            Ok(super::block::Block::Free { .. }) => return Ok(Err("a leaf that was removed")),
             Err(what) => return Ok(Err(what)),
         };
         let (_, stored) = contents(&mut self.window, &record)?;
@@ -150,7 +149,7 @@ impl Tree<'_> {
         Ok(codec.decode(stored, order))
     }
 
-    /// Shows the records of a leaf; answers which leaf follows.
+    /// Passes on the records of a leaf. Returns the leaf that follows.
     fn show(
         &mut self,
         place: usize,
@@ -185,8 +184,8 @@ impl Tree<'_> {
         Ok((ControlFlow::Continue(()), links.map_or(NO_LEAF, |links| links.next)))
     }
 
-    /// Shows the leaves that no chain has led to: along chains of their own, which are in the order
-    /// of their first keys.
+    /// Passes on the leaves that are not on the chain: along chains of their own, in the order of
+    /// their first keys.
     fn show_unread(
         &mut self,
         order: Option<KeyOrder>,
@@ -197,7 +196,7 @@ impl Tree<'_> {
         if unread.is_empty() {
             return Ok(ControlFlow::Continue(()));
         }
-        let what = format!("{} leaves that the chain of leaves does not lead to", unread.len());
+        let what = format!("{} leaves that are not on the chain of leaves", unread.len());
         output.damage(self.layout.first, what);
         let mut following = Vec::new();
         for &place in &unread {
@@ -217,7 +216,7 @@ impl Tree<'_> {
         if let Some(order) = order {
             heads.sort_by(|(one, _), (other, _)| order.compare(one, other));
         }
-        // Leaves that are left after the heads' chains follow each other in a ring.
+        // The leaves left after the chains with a head form rings.
         for place in heads.into_iter().map(|(_, place)| place).chain(unread) {
             let mut next = Some(place).filter(|place| !self.is_read[*place]);
             while let Some(place) = next {
@@ -231,7 +230,7 @@ impl Tree<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The first key of a leaf, empty if it cannot be read.
+    /// Returns the first key of a leaf, empty if it cannot be read.
     fn first_key(&mut self, place: usize) -> io::Result<Vec<u8>> {
         let Ok(page) = self.page(place)? else { return Ok(Vec::new()) };
         let mut rest = Rest(&page);
@@ -246,7 +245,7 @@ fn links(rest: &mut Rest<'_>) -> Option<Links> {
     Some(Links { next: rest.number()? })
 }
 
-/// The next key of a leaf; its values go to `values`.
+/// Returns the next key of a leaf, and puts its values into `values`.
 fn record<'a>(rest: &mut Rest<'a>, values: &mut Vec<&'a [u8]>) -> Option<&'a [u8]> {
     values.clear();
     let (key_bytes, value_bytes, further) = (rest.number()?, rest.number()?, rest.number()?);
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_so_many_leaves_and_not_one_more() {
+    fn the_number_of_leaves_of_a_file_is_limited() {
         struct Nothing;
 
         impl super::super::Visit for Nothing {
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_cut_is_none() {
+    fn a_truncated_record_is_refused() {
         let page = b"\x01\x02\x01kv1\x02w2";
         for cut in 0..page.len() {
             assert_eq!(record(&mut Rest(&page[..cut]), &mut Vec::new()), None, "{cut}");

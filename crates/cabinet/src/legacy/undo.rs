@@ -1,4 +1,4 @@
-//! The log of a transaction that was under way when its process ended: `X.wal`.
+//! Undo log of a transaction during which a process ended: `X.wal`.
 //!
 //! ```text
 //!  0   8  length of the database when the transaction began
@@ -8,19 +8,19 @@
 //!         the bytes
 //! ```
 //!
-//! Undoing a transaction means writing these bytes back, latest change first, and cutting the
-//! file. Here the file stays as it is: whoever reads it is shown the bytes of the log instead. The
-//! earliest of several changes of a byte says what it was before.
+//! Undoing a transaction means writing these bytes back, latest change first, and truncating the
+//! file. Here the file is unchanged: readers get the bytes of the log instead. If a byte was
+//! changed several times, the earliest change has its original value.
 
 use super::number::ByteOrder;
 use super::source::{ReadAt, Window};
 use std::collections::BTreeMap;
 use std::io;
 
-/// Shortest log that means anything, in bytes: it begins with the database's header.
+/// Bytes of the shortest valid log, which begins with the database's header.
 pub(super) const LOG_BYTES_MIN: u64 = 264;
 
-/// Most changes in a log that is undone: each takes 100 bytes of memory here, about.
+/// Most changes in a log that is undone. Each takes about 100 bytes of memory.
 pub(super) const CHANGES_MAX: usize = 1 << 24;
 
 const PREFIX_BYTES: u64 = 8;
@@ -28,29 +28,29 @@ const CHANGE_HEADER_BYTES: usize = 12;
 
 const WINDOW_BYTES: usize = 64 << 10;
 
-/// Bytes that are shown instead of those of a database.
+/// Bytes that replace those of a database.
 pub(super) struct Undo {
     log: Box<dyn ReadAt>,
     /// By their start in the database, without overlaps.
     pieces: BTreeMap<u64, Piece>,
     /// Length of the database when the transaction began.
     pub(super) length: u64,
-    /// Changes that the log holds whole.
+    /// Complete changes in the log.
     pub(super) changes: usize,
 }
 
-/// Bytes of the database that the log holds.
+/// A range of the database whose bytes are in the log.
 #[derive(Clone, Copy)]
 struct Piece {
-    /// Offset of their end in the database, in bytes.
+    /// Offset of the end in the database, in bytes.
     end: u64,
-    /// Offset of their start in the log, in bytes.
+    /// Offset of the start in the log, in bytes.
     log_offset: u64,
 }
 
 impl Undo {
-    /// Reads a log, up to a change that is not there whole. `None` if it is too short to mean
-    /// anything.
+    /// Reads a log, up to the first incomplete change. Returns `None` if it is too short to be
+    /// valid.
     pub(super) fn read(log: Box<dyn ReadAt>, order: ByteOrder) -> io::Result<Option<Self>> {
         Self::read_up_to(CHANGES_MAX, log, order)
     }
@@ -92,7 +92,7 @@ impl Undo {
         Ok(Some(Self { log, pieces, length, changes }))
     }
 
-    /// Puts what the log holds into bytes that were read from the database at `offset`.
+    /// Replaces bytes that were read from the database at `offset` with those of the log.
     pub(super) fn apply(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         let end = offset.saturating_add(bytes.len() as u64);
         let before = self.pieces.range(..offset).next_back();
@@ -111,7 +111,7 @@ impl Undo {
     }
 }
 
-/// Adds what of a change no earlier one has covered.
+/// Adds the parts of a change that no earlier change covers.
 fn cover(pieces: &mut BTreeMap<u64, Piece>, offset: u64, end: u64, log_offset: u64) {
     let mut at =
         pieces.range(..=offset).next_back().map_or(offset, |(_, piece)| piece.end.max(offset));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_too_short_for_the_header_means_nothing() {
+    fn a_log_too_short_for_the_header_is_ignored() {
         let mut bytes = log(300, &[(0, vec![0; 256])]);
         assert_eq!(bytes.len() as u64, LOG_BYTES_MIN + 12);
         assert!(undo(bytes.clone()).is_some());
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_has_so_many_changes_and_not_one_more() {
+    fn the_number_of_changes_of_a_log_is_limited() {
         let changes = vec![(0, vec![1; 256]); 3];
         for (max, is_taken) in [(2, false), (3, true), (4, true)] {
             let log = Box::new(log(400, &changes));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_what_was_changed_before_count_for_nothing() {
+    fn later_changes_of_the_same_bytes_are_ignored() {
         let changes = [(0, vec![1; 300]), (5, vec![2; 9]), (7, vec![]), (290, vec![3; 10])];
         let undo = undo(log(400, &changes)).unwrap();
         let mut shown = vec![0; 400];
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_is_not_there_whole_is_left_out() {
+    fn an_incomplete_change_is_ignored() {
         let mut bytes = log(1000, &[(0, vec![1; 256]), (300, vec![2; 100])]);
         bytes.pop();
         let undo = undo(bytes).unwrap();
@@ -200,7 +200,7 @@ mod tests {
             (from, count) in (0usize..320, 0usize..320),
         ) {
             let mut changes = changes;
-            // Long enough to count, and the latest, so that it hides nothing.
+            // Longer than the shortest valid log, and the latest, so that it hides no other change.
             changes.push((0, vec![9; 300]));
             let mut expected = vec![0; 400];
             for (offset, bytes) in changes.iter().rev() {

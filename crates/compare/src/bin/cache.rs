@@ -1,5 +1,5 @@
-//! Gives memcached and tyrant, in memory and on the disk, the same bytes to cache in and the same
-//! reads, and prints how many of them each could answer.
+//! Gives memcached and tyrant, in memory and on disk, the same memory and the same reads, and
+//! prints how many reads each could serve from its cache.
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;

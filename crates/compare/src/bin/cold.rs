@@ -1,5 +1,5 @@
-//! Gives tyrant several times more data than memory, and prints what a get from the disk costs
-//! and what gets from memory feel of it. Linux, as root: the memory is that of a cgroup.
+//! Gives tyrant several times more data than memory, and prints the cost of a get from the disk and
+//! its effect on gets from memory. Linux, as root: the memory is limited by a cgroup.
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
@@ -31,22 +31,22 @@ struct Arguments {
     /// Records that are hot
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     hot_keys: u64,
-    /// Connections that ask for hot records
+    /// Connections that read hot records
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=4096))]
     hot_connections: u16,
-    /// Hot requests a second
+    /// Hot requests per second
     #[arg(long, default_value_t = 2000.0)]
     hot_rate: f64,
-    /// Connections that ask for cold records
+    /// Connections that read cold records
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=4096))]
     cold_connections: u16,
-    /// Cold requests a second; without it one after the other on each connection
+    /// Cold requests per second; without it one after the other on each connection
     #[arg(long)]
     cold_rate: Option<f64>,
     /// Share of the cold requests that read, 0 to 1; the others write
     #[arg(long, default_value_t = 1.0)]
     cold_read_share: f64,
-    /// Rounds; each has hot gets alone, beside other hot ones, and beside cold ones
+    /// Rounds; each has hot gets alone, with other hot ones, and with cold ones
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Length of each third of a round

@@ -17,10 +17,10 @@ use tempfile::TempDir;
 #[derive(Parser)]
 #[command(about, max_term_width = 100, subcommand_negates_reqs = true)]
 struct Arguments {
-    /// Measure these
+    /// Suites to run
     #[arg(long, value_delimiter = ',', default_value = "speed")]
     suite: Vec<Suite>,
-    /// Stores; the others are compared to the first
+    /// Stores; the others are compared with the first
     #[arg(
         long,
         value_delimiter = ',',
@@ -88,7 +88,7 @@ enum Suite {
     Restart,
     /// Puts from 1 and from many clients, durable and not
     Durable,
-    /// Overwriting everything many times beside a reader
+    /// Overwriting everything many times with a concurrent reader
     Churn,
 }
 
@@ -100,11 +100,11 @@ enum Durability {
     Always,
 }
 
-/// Cases of the suite `churn`, as the records of `--json` name them.
+/// Names of the cases of the suite `churn` in the records of `--json`.
 const QUIET_CASE: &str = "get, alone";
 const CHURN_CASE: &str = "get, beside overwrites";
 
-/// Measures and keeps what went wrong.
+/// Runs measurements and collects failures.
 struct Run<'a> {
     arguments: &'a Arguments,
     failures: Vec<String>,
@@ -133,7 +133,7 @@ impl Run<'_> {
         Ok(tempfile::Builder::new().prefix(&format!("engines-{store}-")).tempdir_in(parent)?)
     }
 
-    /// Runs a child; whether it came to its end.
+    /// Runs a child. Returns whether it succeeded.
     fn measure(
         &mut self,
         assignment: &Assignment,
@@ -190,8 +190,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The records of `--json`: one for each phase and store. Memory is the peak of the load, disk
-    /// is that of the closed database, after the overwrites where there were any before.
+    /// Returns the records for `--json`: one per phase and store. Memory is the peak of the load.
+    /// Disk is that of the closed database, after the overwrites if there were any before.
     fn speed_measurements(&self, threads: usize, rounds: &Rounds) -> Vec<Measurement> {
         let Arguments { records, key_bytes, value_bytes, .. } = self.arguments;
         let parameters = [
@@ -234,7 +234,7 @@ impl Run<'_> {
         measurements
     }
 
-    /// How many times the throughput of the first number of threads the others reach.
+    /// Prints the throughput relative to that with the first number of threads.
     fn print_speed_ups(&self, by_threads: &[Rounds]) {
         let Some((one, others)) = by_threads.split_first() else { return };
         let phases = ["put", "get", "mixed", "overwrite"];

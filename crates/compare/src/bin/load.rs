@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Functions that the cases with scripts call.
+/// Functions that the script cases call.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/load/script.lua");
 
 /// Database of the server's command, which is on disk.
@@ -72,7 +72,7 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Records that exist before
+    /// Records that exist at the start
     #[arg(long, default_value_t = 1_000_000)]
     keys: u64,
     /// Bytes of a value
@@ -93,10 +93,10 @@ struct Arguments {
     /// Share of requests that read, 0 to 1
     #[arg(long, default_value_t = 0.9)]
     read_share: f64,
-    /// Records that one reading request asks for
+    /// Records that one reading request reads
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     multi_get: u16,
-    /// Which records are asked for
+    /// Choice of the records
     #[arg(long, default_value = "uniform")]
     distribution: Distribution,
 }
@@ -105,13 +105,13 @@ struct Arguments {
 enum Suite {
     /// Single requests, pipelines, 16-key gets, and 1 to 128 connections
     Issue,
-    /// Calls of scripts, and gets beside them
+    /// Calls of scripts, and gets to compare
     Scripts,
     /// Inserts from 1 to 128 connections
     Inserts,
     /// Fifty gets of large values to each set, from 1 to 128 connections
     Reads,
-    /// Gets, overwrites and inserts; with --limit-mib of data that are larger than memory
+    /// Gets, overwrites and inserts; with --limit-mib of data beyond memory
     Beyond,
     /// Puts that are acknowledged when they are on the disk, from 1 and 64 connections
     Durable,
@@ -121,9 +121,9 @@ enum Suite {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Distribution {
-    /// Every record alike
+    /// All records equally often
     Uniform,
-    /// Few records often
+    /// A few records often
     Zipfian,
     /// Records that did not exist; writes only
     New,
@@ -180,7 +180,7 @@ impl Arguments {
         Ok(recipes)
     }
 
-    /// Memory in MiB for records of servers that must be told: half of what they may use.
+    /// Returns the memory in MiB for records of servers that need it: half of their limit.
     fn cache_mib(&self) -> u64 {
         self.limit_mib.map_or(4096, |limit| limit / 2)
     }

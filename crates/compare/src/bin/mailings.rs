@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[derive(Parser)]
 #[command(about, max_term_width = 100)]
 struct Arguments {
-    /// Addresses; an eighth of them gets a second mailing
+    /// Addresses; an eighth of them get a second mailing
     #[arg(long, default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     addresses: u64,
     /// Lookups of random addresses
@@ -22,7 +22,7 @@ struct Arguments {
     /// Clients, each with a connection
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1024))]
     clients: u64,
-    /// Rounds; each starts every server again
+    /// Rounds; each restarts every server
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Command that starts tyrant, with {port} and {dir}

@@ -1,5 +1,5 @@
-//! Loads the same rows into cabinet's table and into Tokyo Cabinet's, with the same four indices,
-//! and asks both the same questions in turn; prints times, ratios, rows found, and what was read.
+//! Loads the same rows into the tables of cabinet and Tokyo Cabinet, with the same four indices,
+//! and runs the same queries on both in turn. Prints times, ratios, rows found, and bytes read.
 
 use anyhow::{Context as _, Result, ensure};
 use cabinet::Options;
@@ -23,16 +23,16 @@ struct Arguments {
     /// Order in which they are stored
     #[arg(long, default_value = "random")]
     arrival: Arrival,
-    /// How many times each question is asked, each time with another operand
+    /// Runs of each query, each with another operand
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     times: u64,
-    /// Rounds of questions
+    /// Rounds of queries
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: u16,
-    /// Load into cabinet only, and ask nothing
+    /// Load into cabinet only, and run no queries
     #[arg(long)]
     only_load: bool,
-    /// Ask before cabinet has taken all entries into their blocks, that is, do not reopen it
+    /// Query before cabinet has merged all entries into blocks, that is, without reopening it
     #[arg(long)]
     fresh: bool,
     /// Folder for the databases; a folder of its own is made in it and removed
@@ -43,12 +43,12 @@ struct Arguments {
     json: Option<PathBuf>,
 }
 
-/// Names of both in the JSON records.
+/// Names of the two stores in the JSON records.
 const STORES: [&str; 2] = ["cabinet", "tc"];
 
 impl Arguments {
-    /// Returns the records of a case: of both tables, with the time and the CPU time of an
-    /// operation in each round.
+    /// Returns the records of a case for both tables, with the time and the CPU time per operation
+    /// in each round.
     fn measurements(&self, case: &str, times: [Vec<Time>; 2]) -> Vec<Measurement> {
         let one = |(store, times): (&str, Vec<Time>)| {
             let round = |time: &Time| Round {
@@ -68,13 +68,13 @@ impl Arguments {
     }
 }
 
-/// Time of an operation, in microseconds.
+/// Time per operation, in microseconds.
 struct Time {
     us: f64,
     cpu_us: f64,
 }
 
-/// Time, results in all, and a sum over their primary keys.
+/// Time, total results, and a sum over their primary keys.
 #[derive(Default)]
 struct Answer {
     time: Duration,
@@ -151,7 +151,7 @@ fn bytes_on_disk(folder: &std::path::Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Adds the time since `start`, which it answers, in nanoseconds.
+/// Adds the time since `start` in nanoseconds. Returns it.
 fn note(waits: &mut Histogram<u64>, start: Instant) -> Result<Duration> {
     let time = start.elapsed();
     waits.record(u64::try_from(time.as_nanos())?)?;
@@ -256,7 +256,7 @@ fn main() -> Result<()> {
         "hint",
     ];
     let mut lines = report::Table::new(heads);
-    // CPU time of the loading has the making of the rows in it, so there is no figure of it.
+    // The CPU time of loading includes making the rows, so it is not recorded.
     let load = [loaded, their_load]
         .map(|time| vec![Time { us: 1e6 / per_second(time), cpu_us: f64::NAN }]);
     let mut measurements = arguments.measurements("load rows", load);

@@ -17,7 +17,7 @@ struct Arguments {
     /// Records, each with ten words
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     records: u64,
-    /// Rounds; each counts once in every way
+    /// Rounds; each counts once by every method
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Command that starts tyrant, with {port} and {dir}
@@ -26,7 +26,7 @@ struct Arguments {
     /// Folder for the servers' files; a folder of its own is made in it and removed
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// File for one JSON record per way
+    /// File for one JSON record per method
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! One measurement of one store, in a process of its own.
+//! Child: one measurement of one store, in a process of its own.
 
 use super::churn::Pace;
 use super::stats::Stats;
@@ -15,19 +15,19 @@ use std::time::Duration;
 pub enum Task {
     /// Put, get and scan in a new database.
     Load,
-    /// Open that again; mixed work, overwriting.
+    /// Open it again, mixed work, overwriting.
     Change,
     /// Put in a new database, then SIGKILL.
     LoadAndDie,
-    /// Open that again; check every record.
+    /// Open it again and check every record.
     Reopen,
     /// Puts from many clients for a time.
     Clients,
-    /// Overwrite everything many times beside a reader.
+    /// Overwrite everything many times, with a concurrent reader.
     Churn,
 }
 
-/// A measurement, as the parent gives it to a child.
+/// A measurement, as the parent passes it to a child.
 #[derive(Args, Clone, Debug)]
 pub struct Assignment {
     /// The store.
@@ -60,13 +60,13 @@ pub struct Assignment {
     /// Most overwrites per second; 0 has no limit.
     #[arg(long)]
     pub writes_per_second: u64,
-    /// How long clients put, and how long a reader is quiet.
+    /// Seconds that clients put, and that a reader is alone.
     #[arg(long)]
     pub seconds: f64,
 }
 
 impl Assignment {
-    /// The arguments that make a child do it.
+    /// Returns the arguments for a child.
     #[must_use]
     pub fn arguments(&self) -> Vec<String> {
         let task = self.task.to_possible_value();
@@ -104,7 +104,7 @@ impl Assignment {
         }
     }
 
-    /// Refuses what cannot be measured.
+    /// Fails if the measurement is not possible.
     pub fn check(&self) -> Result<()> {
         ensure!((1..=1 << 32).contains(&self.records), "1 to 2^32 records");
         ensure!((KEY_BYTES_MIN..=511).contains(&self.key_bytes), "keys of 8 to 511 bytes");
@@ -115,7 +115,7 @@ impl Assignment {
     }
 }
 
-/// Does it in this process and prints the stats.
+/// Runs the measurement in this process and prints the stats.
 pub fn run(assignment: &Assignment) -> Result<()> {
     assignment.check()?;
     measure(assignment, &assignment.folder)?.print();

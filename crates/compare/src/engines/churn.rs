@@ -12,22 +12,22 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longest latency told apart, in nanoseconds.
+/// Longest latency recorded, in nanoseconds.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
-/// How often the files are measured within one pass over the records.
+/// Measurements of the files per pass over the records.
 const LOOKS_A_PASS: u64 = 8;
 
-/// How much is overwritten, and how fast.
+/// Amount and rate of overwriting.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// How often all records are overwritten.
+    /// Times that all records are overwritten.
     pub passes: u64,
     /// Most overwrites per second; 0 has no limit.
     pub per_second: u64,
 }
 
-/// Child: a new database with all records; a reader alone for `quiet`, then beside a writer that
+/// Child: a new database with all records; a reader alone for `quiet`, then with a writer that
 /// overwrites all records at `pace`, each time in another random order.
 pub fn churn(
     name: &str,
@@ -75,7 +75,7 @@ pub fn churn(
     Ok(stats)
 }
 
-/// Reads random records and times each, until told to stop.
+/// Reads random records and times each, until stopped.
 fn read(
     reader: &mut Worker<'_>,
     purpose: &Purpose,
@@ -94,7 +94,7 @@ fn read(
     Ok(latencies)
 }
 
-/// Overwrites everything; most bytes that the files took meanwhile.
+/// Overwrites everything. Returns the most bytes of the files meanwhile.
 fn overwrite(writer: &mut Worker<'_>, purpose: &Purpose, pace: Pace, folder: &Path) -> Result<u64> {
     const WRITES_BETWEEN_SLEEPS: u64 = 64;
     let (start, mut written, mut peak) = (Instant::now(), 0, 0);

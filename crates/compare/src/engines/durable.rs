@@ -1,4 +1,4 @@
-//! Puts from many clients at once, each waiting for its own.
+//! Durable puts from many clients at once, each waiting for its own.
 
 use super::stats::Stats;
 use super::work::{FIRST_EDITION, Worker};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longest latency told apart, in nanoseconds.
+/// Longest latency recorded, in nanoseconds.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 /// Child: a new database; `purpose.threads` clients put new records for `duration`, at most

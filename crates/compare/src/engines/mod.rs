@@ -1,9 +1,9 @@
-//! The comparison of embedded stores.
+//! Comparison of embedded stores.
 //!
-//! Every measurement of a store is a process of its own, this program again with the
-//! sub-command `child`, so that CPU time, memory and files are that store's alone. The child
-//! prints *stats*, lines of a name and a number; the parent samples its memory meanwhile and
-//! makes tables of them.
+//! Each measurement of a store runs in its own process, which is this program with the sub-command
+//! `child`. So CPU time, memory and files are those of the store alone. The child prints *stats*,
+//! lines of a name and a number. The parent samples the child's memory meanwhile and makes tables
+//! of the stats.
 
 pub mod child;
 pub mod churn;

@@ -1,4 +1,4 @@
-//! Starts children, watches their memory, and reads their stats.
+//! Parent: starts children, samples their memory, and reads their stats.
 
 use super::child::{Assignment, Task};
 use super::stats::Stats;
@@ -9,12 +9,12 @@ use std::io::Read as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How often a child's memory is looked at.
+/// Interval of samples of a child's memory.
 const SAMPLE: Duration = Duration::from_millis(20);
 
-/// Runs an assignment in a child; its stats, with those that are seen from outside:
-/// `TASK.anonymous_peak` and, of the files after it has ended, `TASK.disk_allocated` and
-/// `TASK.disk_apparent`, all in bytes.
+/// Runs an assignment in a child. Returns its stats and those measured from outside:
+/// `TASK.anonymous_peak`, and `TASK.disk_allocated` and `TASK.disk_apparent` of the files
+/// afterwards, all in bytes.
 pub fn run(assignment: &Assignment, patience: Duration) -> Result<Stats> {
     let mut child = Command::new(std::env::current_exe()?)
         .arg("child")
@@ -25,7 +25,7 @@ pub fn run(assignment: &Assignment, patience: Duration) -> Result<Stats> {
         .context("cannot start a child")?;
     let deadline = Instant::now() + patience;
     let mut anonymous_peak = 0;
-    // The stats are far shorter than a pipe, so the child never waits for their reader.
+    // The stats are far shorter than a pipe's buffer, so the child never blocks on it.
     let status = loop {
         if let Ok(memory) = process::memory(child.id()) {
             anonymous_peak = anonymous_peak.max(memory.anonymous);

@@ -1,4 +1,4 @@
-//! Opening after the process was killed.
+//! Restart: opening after the process was killed.
 
 use super::stats::Stats;
 use super::work::{Bench, FIRST_EDITION};
@@ -19,7 +19,7 @@ pub fn load_and_die(name: &str, folder: &Path, purpose: &Purpose) -> Result<Stat
     bail!("outlived SIGKILL")
 }
 
-/// Child: opens what was left and checks every record.
+/// Child: opens the database that was left, and checks every record.
 pub fn reopen(name: &str, folder: &Path, purpose: &Purpose) -> Result<Stats> {
     let records = Records::new();
     let mut stats = Stats::default();

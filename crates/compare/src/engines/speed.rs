@@ -1,4 +1,4 @@
-//! Put, get, scan, mixed, overwrite; memory, bytes on disk, and opening again.
+//! Speed: put, get, scan, mixed, overwrite; memory, bytes on disk, and opening again.
 
 use super::stats::Stats;
 use super::work::{Bench, FIRST_EDITION, SECOND_EDITION};
@@ -54,7 +54,7 @@ pub fn load(name: &str, folder: &Path, purpose: &Purpose) -> Result<Stats> {
     Ok(stats)
 }
 
-/// Child: opens what [`load`] left; reads and overwrites.
+/// Child: opens the database that [`load`] left; reads and overwrites.
 pub fn change(name: &str, folder: &Path, purpose: &Purpose) -> Result<Stats> {
     let records = Records::new();
     let mut stats = Stats::default();

@@ -1,4 +1,4 @@
-//! Stats: numbers with names, as a child prints them.
+//! Stats: named numbers, as a child prints them.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +12,25 @@ impl Stats {
         self.0.insert(name.into(), number);
     }
 
-    /// A stat; NaN if there is none.
+    /// Returns a stat; NaN if there is none.
     #[must_use]
     pub fn get(&self, name: &str) -> f64 {
         self.0.get(name).copied().unwrap_or(f64::NAN)
     }
 
-    /// Takes over all stats of `other`.
+    /// Adds all stats of `other`.
     pub fn merge(&mut self, other: Self) {
         self.0.extend(other.0);
     }
 
-    /// Prints a line for each, to be read by [`Stats::read`].
+    /// Prints one line per stat, for [`Stats::read`].
     pub fn print(&self) {
         for (name, number) in &self.0 {
             println!("{name} {number}");
         }
     }
 
-    /// Stats from the lines of [`Stats::print`]. Other lines are passed over.
+    /// Parses the lines of [`Stats::print`]. Ignores other lines.
     #[must_use]
     pub fn read(text: &str) -> Self {
         let pairs = text.lines().filter_map(|line| {
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_are_no_stats_are_passed_over() {
+    fn lines_that_are_no_stats_are_ignored() {
         let stats = Stats::read("put.us 0.5\nsome warning of a library\n\nget.us 1e3\n");
         assert_eq!(stats.get("put.us"), 0.5);
         assert_eq!(stats.get("get.us"), 1000.0);

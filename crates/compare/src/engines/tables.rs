@@ -1,11 +1,11 @@
-//! Stats of many rounds as tables.
+//! Tables of the stats of many rounds.
 
 use super::stats::Stats;
 use crate::report::{Table, figure, median};
 use std::collections::BTreeMap;
 
-/// Stats by what was measured (a store, or a store and a setting) and round. Rows keep the
-/// order in which they were added.
+/// Stats by measurement (a store, or a store and a setting) and round. Rows keep the order in which
+/// they were added.
 #[derive(Debug, Default)]
 pub struct Rounds {
     names: Vec<String>,
@@ -13,7 +13,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Adds the stats of one round, or what is further known of it.
+    /// Adds stats to a round.
     pub fn add(&mut self, name: &str, round: usize, stats: Stats) {
         if !self.names.iter().any(|known| known == name) {
             self.names.push(name.to_owned());
@@ -27,7 +27,7 @@ impl Rounds {
         &self.names
     }
 
-    /// A stat of one round; NaN if there is none.
+    /// Returns a stat of one round; NaN if there is none.
     #[must_use]
     pub fn get(&self, name: &str, round: usize, wanted: &str) -> f64 {
         self.stats.get(&(name.to_owned(), round)).map_or(f64::NAN, |it| it.get(wanted))
@@ -38,14 +38,14 @@ impl Rounds {
         rounds.map(|((_, round), stats)| (*round, stats))
     }
 
-    /// Median of a stat over the rounds.
+    /// Returns the median of a stat over the rounds.
     #[must_use]
     pub fn median(&self, name: &str, wanted: &str) -> f64 {
         let numbers = self.of(name).map(|(_, stats)| stats.get(wanted));
         median(&numbers.filter(|number| number.is_finite()).collect::<Vec<_>>())
     }
 
-    /// Median over the rounds of the ratio of a stat within a round.
+    /// Returns the median over the rounds of the ratio of a stat within a round.
     #[must_use]
     pub fn ratio(&self, name: &str, to: &str, wanted: &str) -> f64 {
         let ratios = self.of(name).filter_map(|(round, stats)| {
@@ -55,7 +55,7 @@ impl Rounds {
         median(&ratios.filter(|number| number.is_finite()).collect::<Vec<_>>())
     }
 
-    /// A row for each name, a column for each stat: its head, its name, what it is divided by.
+    /// Returns a table with a row per name. A column is the head, the stat and its divisor.
     #[must_use]
     pub fn table(&self, first_head: &str, columns: &[(&str, &str, f64)]) -> Table {
         let heads = columns.iter().map(|(head, _, _)| *head);
@@ -69,7 +69,7 @@ impl Rounds {
         table
     }
 
-    /// As [`Rounds::table`], but of how many times the stats of `to` each is.
+    /// Like [`Rounds::table`], with ratios to the stats of `to`.
     #[must_use]
     pub fn ratios(&self, first_head: &str, to: &str, columns: &[(&str, &str, f64)]) -> Table {
         let heads = columns.iter().map(|(head, _, _)| *head);
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn ratios_are_taken_within_a_round() {
         let mut rounds = Rounds::default();
-        // The machine is ten times slower in the second round, for both.
+        // In the second round both are ten times slower.
         for (round, slower) in [(0, 1.0), (1, 10.0), (2, 1.0)] {
             for (name, time) in [("a", 2.0), ("b", 6.0)] {
                 let mut stats = Stats::default();

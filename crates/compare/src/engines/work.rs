@@ -1,4 +1,4 @@
-//! Work on a store, by threads that share it, checked and measured.
+//! Work on a store by threads that share it, checked and measured.
 
 use super::stats::Stats;
 use crate::process;
@@ -8,12 +8,12 @@ use crate::stores::{Purpose, Session, Store};
 use anyhow::{Context as _, Result, ensure};
 use std::time::Instant;
 
-/// Editions of values: what was stored first and what it is overwritten with.
+/// Editions of values: the first and the one that overwrites it.
 pub(super) const FIRST_EDITION: u64 = 0;
 /// See [`FIRST_EDITION`].
 pub(super) const SECOND_EDITION: u64 = 1;
 
-/// Makes the records of one purpose and gives them to a session.
+/// Makes the records of one purpose and passes them to a session.
 pub(super) struct Worker<'a> {
     pub(super) session: Box<dyn Session + 'a>,
     pub(super) random: Random,
@@ -53,8 +53,8 @@ impl<'a> Worker<'a> {
         self.session.put(&self.key, self.records.value(number, edition, self.value_bytes))
     }
 
-    /// Reads a record and checks that it is there, with the bytes of `edition`, or if that is
-    /// not known, with a value of the right size.
+    /// Reads a record and checks that it exists with the bytes of `edition`, or, if that is
+    /// unknown, with a value of the right size.
     pub(super) fn get(&mut self, number: u64, edition: Option<u64>) -> Result<()> {
         self.fill_key(number);
         let mut right = false;
@@ -71,7 +71,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// State that the phases of a measurement have in common.
+/// State shared by the phases of a measurement.
 pub(super) struct Bench<'a> {
     pub(super) store: &'a dyn Store,
     pub(super) records: &'a Records,
@@ -79,8 +79,8 @@ pub(super) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Runs `work` on every thread, each with its share of the records' numbers, and sets the
-    /// stats `NAME.us` and `NAME.cpu_us`: wall-clock and CPU microseconds an operation.
+    /// Runs `work` on every thread, each with its share of the records' numbers. Sets the stats
+    /// `NAME.us` and `NAME.cpu_us`: wall-clock and CPU microseconds per operation.
     pub(super) fn phase(
         &self,
         name: &str,
@@ -117,7 +117,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Stores every record; keys look random, so their order does, too.
+    /// Stores every record. Keys look random, so their order does, too.
     pub(super) fn put_all(&self, stats: &mut Stats) -> Result<()> {
         self.phase("put", stats, |worker, numbers| {
             for number in numbers {

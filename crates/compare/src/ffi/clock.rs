@@ -3,9 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-/// CPU time (user and system) that all threads of a process, also those that have ended, have
-/// used. It is the scheduler's own account in nanoseconds, not the sampled clock ticks of
-/// `/proc/PID/stat`.
+/// Returns the CPU time (user and system) of all threads of a process, including ended ones. It is
+/// the scheduler's account in nanoseconds, not the sampled clock ticks of `/proc/PID/stat`.
 pub fn process_cpu_time(process_id: u32) -> io::Result<Duration> {
     let process_id = libc::pid_t::try_from(process_id)
         .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;

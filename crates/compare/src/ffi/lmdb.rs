@@ -1,10 +1,10 @@
-//! Opening LMDB, which its crate leaves to the caller's promises.
+//! Opening of LMDB, whose crate requires promises of the caller.
 
 use heed::{Env, EnvFlags, EnvOpenOptions, Result};
 use std::path::Path;
 
 /// Opens an environment in a folder that no other process uses. Unless `synced`, commits are not
-/// followed by a sync, so only a crash of the process is survived.
+/// synced, so they survive only a crash of the process.
 pub fn open(folder: &Path, map_bytes: usize, synced: bool) -> Result<Env> {
     let mut options = EnvOpenOptions::new();
     options.map_size(map_bytes).max_readers(256);
@@ -13,6 +13,6 @@ pub fn open(folder: &Path, map_bytes: usize, synced: bool) -> Result<Env> {
         // files that are not used after one.
         unsafe { options.flags(EnvFlags::NO_SYNC) };
     }
-    // SAFETY: the mapped file lies in a new folder of this run; nothing else changes it.
+    // SAFETY: the mapped file is in a new folder of this run; nothing else changes it.
     unsafe { options.open(folder) }
 }

@@ -1,4 +1,4 @@
-//! The only unsafe code here: C libraries behind safe faces, and a clock that no crate wraps.
+//! The only unsafe code here: safe interfaces of C libraries, and a clock that no crate wraps.
 #![expect(unsafe_code, reason = "foreign functions")]
 
 pub mod clock;

@@ -1,11 +1,11 @@
-//! The few functions of RocksDB that are measured (`rocksdb/c.h`).
+//! Bindings of the few functions of RocksDB that are measured (`rocksdb/c.h`).
 
 use std::ffi::{CStr, CString, c_char, c_uchar, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr::{self, NonNull};
 
-/// Declares types that are only ever behind a pointer.
+/// Declares types that are only used behind pointers.
 macro_rules! opaque {
     ($($name:ident),*) => {
         $(#[repr(C)]
@@ -80,12 +80,12 @@ unsafe extern "C" {
     fn rocksdb_free(pointer: *mut c_void);
 }
 
-/// The library's own words for what went wrong.
+/// Error with the library's message.
 #[derive(Debug, thiserror::Error)]
 #[error("RocksDB: {0}")]
 pub struct Error(String);
 
-/// An open database. Closed when dropped.
+/// An open database. Dropping it closes it.
 #[derive(Debug)]
 pub struct Database {
     database: NonNull<Db>,
@@ -93,14 +93,15 @@ pub struct Database {
     write_options: NonNull<WriteOptions>,
 }
 
-// SAFETY: the library's database and its options may be used by all threads at once.
+// SAFETY: the library's database and its options may be used by several threads at once.
 unsafe impl Send for Database {}
 // SAFETY: as above.
 unsafe impl Sync for Database {}
 
 impl Database {
-    /// Opens or creates a database with the library's own settings, but for a block cache of
-    /// `cache_bytes` and Bloom filters of 10 bits a key. `synced`: each put waits for the disk.
+    /// Opens or creates a database with the library's defaults, except for a block cache of
+    /// `cache_bytes` and Bloom filters of 10 bits per key. With `synced`, each put waits for the
+    /// disk.
     pub fn open(folder: &Path, cache_bytes: usize, synced: bool) -> Result<Self, Error> {
         let name = CString::new(folder.as_os_str().as_bytes())
             .map_err(|_| Error("the path holds a NUL".into()))?;
@@ -153,7 +154,7 @@ impl Database {
         check(error)
     }
 
-    /// Lends a value to `visit`; says whether there is one.
+    /// Calls `visit` with a value. Returns whether there is one.
     pub fn get(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool, Error> {
         let mut error = ptr::null_mut();
         // SAFETY: as for `put`.
@@ -228,7 +229,7 @@ fn check(error: *mut c_char) -> Result<(), Error> {
     if error.is_null() {
         return Ok(());
     }
-    // SAFETY: the library gives a string that ends with a NUL, and gives it away.
+    // SAFETY: the library returns a string that ends with a NUL, and passes its ownership.
     let message = unsafe {
         let message = CStr::from_ptr(error).to_string_lossy().into_owned();
         rocksdb_free(error.cast());

@@ -1,4 +1,4 @@
-//! The few functions of Tokyo Cabinet's hash database that are measured (`tchdb.h`).
+//! Bindings of the few functions of Tokyo Cabinet's hash database that are measured (`tchdb.h`).
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
@@ -7,13 +7,13 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// `TCHDB`, only ever behind a pointer.
+/// `TCHDB`, only used behind a pointer.
 #[repr(C)]
 struct Tchdb {
     _opaque: [u8; 0],
 }
 
-/// `TCXSTR`, only ever behind a pointer.
+/// `TCXSTR`, only used behind a pointer.
 #[repr(C)]
 pub(super) struct Tcxstr {
     _opaque: [u8; 0],
@@ -56,10 +56,10 @@ unsafe extern "C" {
 const HDBOWRITER: c_int = 1 << 1;
 const HDBOCREAT: c_int = 1 << 2;
 const HDBTLARGE: u8 = 1 << 0;
-/// "No record found", the one error that is an answer.
+/// "No record found", the only error that is a normal result.
 pub(super) const TCENOREC: c_int = 22;
 
-/// The library's own words for what went wrong.
+/// Error with the library's message.
 #[derive(Debug, thiserror::Error)]
 #[error("Tokyo Cabinet: {operation}: {message}")]
 pub struct Error {
@@ -73,25 +73,25 @@ impl Error {
     }
 }
 
-/// The library's words for a code.
+/// Returns the library's message for a code.
 pub(super) fn message(code: c_int) -> String {
-    // SAFETY: the function answers a string constant for every code.
+    // SAFETY: the function returns a string constant for every code.
     let message = unsafe { CStr::from_ptr(tchdberrmsg(code)) };
     message.to_string_lossy().into_owned()
 }
 
-/// How a database is opened; `None` is as the library has it.
+/// Options for opening a database; `None` is the library's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
-    /// Buckets (`bnum`); given, buckets are also 64 bits wide, for files over 2 GB.
+    /// Buckets (`bnum`). If given, buckets have 64 bits, for files over 2 GB.
     pub buckets: Option<u64>,
-    /// Bytes of the file that are mapped (`xmsiz`).
+    /// Bytes of the file to map (`xmsiz`).
     pub mapped_bytes: Option<u64>,
     /// Whether threads share the handle.
     pub threads: bool,
 }
 
-/// An open hash database. Closed when dropped.
+/// An open hash database. Dropping it closes it.
 #[derive(Debug)]
 pub struct HashDatabase {
     handle: NonNull<Tchdb>,
@@ -99,19 +99,19 @@ pub struct HashDatabase {
     users: AtomicUsize,
 }
 
-/// One thread's right to use a database.
+/// Right of one thread to use a database.
 #[derive(Debug)]
 pub struct User<'a> {
     database: &'a HashDatabase,
-    /// Keeps it in its thread.
+    /// Keeps the value in its thread.
     not_send: PhantomData<*const ()>,
 }
 
-// SAFETY: the library ties a handle to no thread.
+// SAFETY: the library binds a handle to no thread.
 unsafe impl Send for HashDatabase {}
-// SAFETY: operations go through `users`, who stay in their threads. With `tuning.threads` the
-// library locks by itself (tchdbsetmutex was called before opening); without, there is at most
-// one user at a time.
+// SAFETY: operations go through `User` values, which stay in their threads. With `tuning.threads`
+// the library locks by itself (tchdbsetmutex was called before opening). Without it, there is at
+// most one user at a time.
 unsafe impl Sync for HashDatabase {}
 
 impl HashDatabase {
@@ -125,12 +125,12 @@ impl HashDatabase {
         let database = Self { handle, tuning, users: AtomicUsize::new(0) };
         let pointer = handle.as_ptr();
         if tuning.threads {
-            // SAFETY: the handle is valid and not open yet, as the function asks.
+            // SAFETY: the handle is valid and not open yet, as the function requires.
             database.check("setmutex", unsafe { tchdbsetmutex(pointer) })?;
         }
         if let Some(buckets) = tuning.buckets {
             let buckets = i64::try_from(buckets).unwrap_or(i64::MAX);
-            // SAFETY: as above; negative numbers stand for the defaults.
+            // SAFETY: as above; negative numbers mean the defaults.
             database.check("tune", unsafe { tchdbtune(pointer, buckets, -1, -1, HDBTLARGE) })?;
         }
         if let Some(bytes) = tuning.mapped_bytes {
@@ -144,8 +144,8 @@ impl HashDatabase {
         Ok(database)
     }
 
-    /// The right of this thread to use the database; refused to a second one at a time unless
-    /// it was opened for threads.
+    /// Returns the right of this thread to use the database. Fails if another thread has it, unless
+    /// the database was opened for threads.
     pub fn user(&self) -> Result<User<'_>, Error> {
         let others = self.users.fetch_add(1, Ordering::AcqRel);
         let user = User { database: self, not_send: PhantomData };
@@ -156,7 +156,7 @@ impl HashDatabase {
         Ok(user)
     }
 
-    /// Closes the file and tells how that went.
+    /// Closes the file. Fails if that fails.
     pub fn close(self) -> Result<(), Error> {
         // SAFETY: the handle is open; deleting it later does not close a second time.
         self.check("close", unsafe { tchdbclose(self.handle.as_ptr()) })
@@ -185,7 +185,7 @@ impl Drop for User<'_> {
 impl User<'_> {
     /// Stores a record.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        // SAFETY: the handle is open; the pointers go with the lengths of their slices.
+        // SAFETY: the handle is open; each pointer has the length of its slice.
         let stored = unsafe {
             tchdbput(
                 self.database.handle.as_ptr(),
@@ -198,8 +198,8 @@ impl User<'_> {
         self.database.check("put", stored)
     }
 
-    /// Copies a value to `buffer`; its size, at most that of the buffer, or `None` if there is
-    /// no such record.
+    /// Copies a value to `buffer`. Returns its size, at most that of the buffer, or `None` if there
+    /// is no such record.
     pub fn get(&self, key: &[u8], buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         // SAFETY: the handle is open; at most the buffer's length is written to it.
         let size = unsafe {
@@ -254,7 +254,7 @@ pub(super) fn length(bytes: &[u8]) -> c_int {
     c_int::try_from(bytes.len()).unwrap_or(c_int::MAX)
 }
 
-/// A growing buffer of the library's.
+/// A growing buffer of the library.
 pub(super) struct Buffer(pub(super) NonNull<Tcxstr>);
 
 impl Buffer {

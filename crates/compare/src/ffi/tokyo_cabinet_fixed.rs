@@ -1,4 +1,5 @@
-//! The few functions of Tokyo Cabinet's fixed-length database that are measured (`tcfdb.h`).
+//! Bindings of the few functions of Tokyo Cabinet's fixed-length database that are measured
+//! (`tcfdb.h`).
 
 use super::tokyo_cabinet::{Error, length, message};
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -8,7 +9,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// `TCFDB`, only ever behind a pointer.
+/// `TCFDB`, only used behind a pointer.
 #[repr(C)]
 struct Tcfdb {
     _opaque: [u8; 0],
@@ -33,10 +34,10 @@ unsafe extern "C" {
 
 const FDBOWRITER: c_int = 1 << 1;
 const FDBOCREAT: c_int = 1 << 2;
-/// "No record found", the one error that is an answer.
+/// "No record found", the only error that is a normal result.
 const TCENOREC: c_int = 22;
 
-/// An open fixed-length database. Closed when dropped.
+/// An open fixed-length database. Dropping it closes it.
 #[derive(Debug)]
 pub struct FixedDatabase {
     handle: NonNull<Tcfdb>,
@@ -44,19 +45,19 @@ pub struct FixedDatabase {
     users: AtomicUsize,
 }
 
-/// One thread's right to use a database.
+/// Right of one thread to use a database.
 #[derive(Debug)]
 pub struct User<'a> {
     database: &'a FixedDatabase,
-    /// Keeps it in its thread.
+    /// Keeps the value in its thread.
     not_send: PhantomData<*const ()>,
 }
 
-// SAFETY: the library ties a handle to no thread.
+// SAFETY: the library binds a handle to no thread.
 unsafe impl Send for FixedDatabase {}
-// SAFETY: operations go through `users`, who stay in their threads. With `threads` the library
-// locks by itself (tcfdbsetmutex was called before opening); without, there is at most one user
-// at a time.
+// SAFETY: operations go through `User` values, which stay in their threads. With `threads` the
+// library locks by itself (tcfdbsetmutex was called before opening). Without it, there is at most
+// one user at a time.
 unsafe impl Sync for FixedDatabase {}
 
 impl FixedDatabase {
@@ -70,7 +71,7 @@ impl FixedDatabase {
         let database = Self { handle, threads, users: AtomicUsize::new(0) };
         let pointer = handle.as_ptr();
         if threads {
-            // SAFETY: the handle is valid and not open yet, as the function asks.
+            // SAFETY: the handle is valid and not open yet, as the function requires.
             database.check("setmutex", unsafe { tcfdbsetmutex(pointer) })?;
         }
         let width = i32::try_from(width).unwrap_or(i32::MAX);
@@ -83,8 +84,8 @@ impl FixedDatabase {
         Ok(database)
     }
 
-    /// The right of this thread to use the database; refused to a second one at a time unless
-    /// it was opened for threads.
+    /// Returns the right of this thread to use the database. Fails if another thread has it, unless
+    /// the database was opened for threads.
     pub fn user(&self) -> Result<User<'_>, Error> {
         let others = self.users.fetch_add(1, Ordering::AcqRel);
         let user = User { database: self, not_send: PhantomData };
@@ -94,7 +95,7 @@ impl FixedDatabase {
         Ok(user)
     }
 
-    /// Closes the file and tells how that went.
+    /// Closes the file. Fails if that fails.
     pub fn close(self) -> Result<(), Error> {
         // SAFETY: the handle is open; deleting it later does not close a second time.
         self.check("close", unsafe { tcfdbclose(self.handle.as_ptr()) })
@@ -120,9 +121,9 @@ impl Drop for User<'_> {
     }
 }
 
-/// The id of a key that is text.
+/// Returns the id of a key in text form.
 fn id(key: &[u8]) -> i64 {
-    // SAFETY: the pointer goes with the length of its slice.
+    // SAFETY: the pointer has the length of its slice.
     unsafe { tcfdbkeytoid(key.as_ptr().cast(), length(key)) }
 }
 
@@ -130,13 +131,13 @@ impl User<'_> {
     /// Stores a record.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let handle = self.database.handle.as_ptr();
-        // SAFETY: the handle is open; the pointer goes with the length of its slice.
+        // SAFETY: the handle is open; the pointer has the length of its slice.
         let stored = unsafe { tcfdbput(handle, id(key), value.as_ptr().cast(), length(value)) };
         self.database.check("put", stored)
     }
 
-    /// Copies a value to `buffer`; its size, at most that of the buffer, or `None` if there is
-    /// no such record.
+    /// Copies a value to `buffer`. Returns its size, at most that of the buffer, or `None` if there
+    /// is no such record.
     pub fn get(&self, key: &[u8], buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         let bytes = length(buffer);
         self.get_id(id(key), buffer, bytes)

@@ -1,4 +1,5 @@
-//! The few functions of Tokyo Cabinet's table database that are measured (`tctdb.h`). One thread.
+//! Bindings of the few functions of Tokyo Cabinet's table database that are measured (`tctdb.h`),
+//! for one thread.
 
 use super::tokyo_cabinet::{Error, length, message};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -6,19 +7,19 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr::NonNull;
 
-/// `TCTDB`, only ever behind a pointer.
+/// `TCTDB`, only used behind a pointer.
 #[repr(C)]
 struct Tctdb {
     _opaque: [u8; 0],
 }
 
-/// `TDBQRY`, only ever behind a pointer.
+/// `TDBQRY`, only used behind a pointer.
 #[repr(C)]
 struct Tdbqry {
     _opaque: [u8; 0],
 }
 
-/// `TCLIST`, only ever behind a pointer.
+/// `TCLIST`, only used behind a pointer.
 #[repr(C)]
 struct Tclist {
     _opaque: [u8; 0],
@@ -57,14 +58,14 @@ const TDBOWRITER: c_int = 1 << 1;
 const TDBOCREAT: c_int = 1 << 2;
 const TDBTLARGE: u8 = 1 << 0;
 
-/// An open table. Closed when dropped.
+/// An open table. Dropping it closes it.
 #[derive(Debug)]
 pub struct TableDatabase {
     handle: NonNull<Tctdb>,
 }
 
 /// A query: conditions (column, operator, operand), an order (column, kind), most results. The
-/// numbers are the library's.
+/// numbers are those of the library.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
     /// Columns, operators, operands.
@@ -89,7 +90,7 @@ impl TableDatabase {
             .ok_or_else(|| Error::new("new", "out of memory"))?;
         let database = Self { handle };
         let buckets = i64::try_from(rows * 2).unwrap_or(i64::MAX);
-        // SAFETY: the handle is valid and not open yet, as the function asks.
+        // SAFETY: the handle is valid and not open yet, as the function requires.
         let tuned = unsafe { tctdbtune(handle.as_ptr(), buckets, -1, -1, TDBTLARGE) };
         database.check("tune", tuned)?;
         // SAFETY: the handle is valid and the path ends with a NUL.
@@ -98,7 +99,7 @@ impl TableDatabase {
         Ok(database)
     }
 
-    /// Builds an index; the number of its kind is the library's.
+    /// Builds an index. `kind` is the library's number.
     pub fn set_index(&self, column: &str, kind: i32) -> Result<(), Error> {
         let column = text(column)?;
         // SAFETY: the handle is open and the name ends with a NUL.
@@ -110,13 +111,13 @@ impl TableDatabase {
     pub fn put(&self, primary: &[u8], columns: &[u8]) -> Result<(), Error> {
         let (primary_len, columns_len) = (length(primary), length(columns));
         let (primary, columns) = (primary.as_ptr().cast(), columns.as_ptr().cast());
-        // SAFETY: the handle is open; pointers go with the lengths of their slices.
+        // SAFETY: the handle is open; each pointer has the length of its slice.
         let stored =
             unsafe { tctdbput2(self.handle.as_ptr(), primary, primary_len, columns, columns_len) };
         self.check("put", stored)
     }
 
-    /// Shows the primary keys that a query asks for to `visit`; answers the library's hint.
+    /// Calls `visit` with the primary keys that a query finds. Returns the library's hint.
     pub fn search(&self, query: &Query, visit: &mut dyn FnMut(&[u8])) -> Result<String, Error> {
         // SAFETY: the handle is open.
         let handle = NonNull::new(unsafe { tctdbqrynew(self.handle.as_ptr()) })
@@ -130,7 +131,7 @@ impl TableDatabase {
             let count = unsafe { tclistnum(list) };
             for index in 0..count {
                 let mut size = 0;
-                // SAFETY: the index is within the list; the bytes live as long as that.
+                // SAFETY: the index is within the list; the bytes live as long as the list.
                 let key = unsafe {
                     let start = tclistval(list, index, &raw mut size).cast::<u8>();
                     std::slice::from_raw_parts(start, usize::try_from(size).unwrap_or(0))

@@ -1,4 +1,4 @@
-//! The few functions of Tokyo Cabinet's B+ tree that are measured (`tcbdb.h`).
+//! Bindings of the few functions of Tokyo Cabinet's B+ tree that are measured (`tcbdb.h`).
 
 use super::tokyo_cabinet::{Buffer, Error, TCENOREC, Tcxstr, length};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -8,13 +8,13 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// `TCBDB`, only ever behind a pointer.
+/// `TCBDB`, only used behind a pointer.
 #[repr(C)]
 struct Tcbdb {
     _opaque: [u8; 0],
 }
 
-/// `BDBCUR`, only ever behind a pointer.
+/// `BDBCUR`, only used behind a pointer.
 #[repr(C)]
 struct Bdbcur {
     _opaque: [u8; 0],
@@ -51,7 +51,7 @@ unsafe extern "C" {
 const BDBOWRITER: c_int = 1 << 1;
 const BDBOCREAT: c_int = 1 << 2;
 
-/// An open B+ tree. Closed when dropped.
+/// An open B+ tree. Dropping it closes it.
 #[derive(Debug)]
 pub struct TreeDatabase {
     handle: NonNull<Tcbdb>,
@@ -59,11 +59,11 @@ pub struct TreeDatabase {
     users: AtomicUsize,
 }
 
-/// One thread's right to use a database.
+/// Right of one thread to use a database.
 #[derive(Debug)]
 pub struct User<'a> {
     database: &'a TreeDatabase,
-    /// Keeps it in its thread.
+    /// Keeps the value in its thread.
     not_send: PhantomData<*const ()>,
 }
 
@@ -75,8 +75,8 @@ unsafe impl Send for TreeDatabase {}
 unsafe impl Sync for TreeDatabase {}
 
 impl TreeDatabase {
-    /// Opens or creates a database file; with `threads` they may share it. It is tuned as the
-    /// library tunes it, or caches so many leaves and maps nothing.
+    /// Opens or creates a database file. With `threads`, several threads may share it. It has the
+    /// library's defaults, or caches this many leaves and maps nothing.
     pub fn open(path: &Path, threads: bool, cached_leaves: Option<i32>) -> Result<Self, Error> {
         let path = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error { operation: "open", message: "the path holds a NUL".into() })?;
@@ -101,8 +101,8 @@ impl TreeDatabase {
         Ok(database)
     }
 
-    /// The right of this thread to use the database; refused to a second one at a time unless
-    /// it was opened for threads.
+    /// Returns the right of this thread to use the database. Fails if another thread has it, unless
+    /// the database was opened for threads.
     pub fn user(&self) -> Result<User<'_>, Error> {
         let others = self.users.fetch_add(1, Ordering::AcqRel);
         let user = User { database: self, not_send: PhantomData };
@@ -113,7 +113,7 @@ impl TreeDatabase {
         Ok(user)
     }
 
-    /// Closes the file and tells how that went.
+    /// Closes the file. Fails if that fails.
     pub fn close(self) -> Result<(), Error> {
         // SAFETY: the handle is open; deleting it later does not close a second time.
         self.check("close", unsafe { tcbdbclose(self.handle.as_ptr()) })
@@ -164,7 +164,7 @@ impl User<'_> {
         self.database.check("put", stored)
     }
 
-    /// Lends a value to `visit`; says whether there is one.
+    /// Calls `visit` with a value. Returns whether there is one.
     pub fn get(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool, Error> {
         let mut size = 0;
         // SAFETY: the handle is open; the size is written to an integer of ours.

@@ -1,7 +1,8 @@
-//! A cache in front of something slower: how often servers of the same size have what is asked for.
+//! Cache comparison: hit rates of servers with the same memory, in front of something slower.
 //!
-//! Each server gets the same sequence of reads, and after each miss the record, as a program does
-//! that fills its cache by what it misses. The first part, in which it fills, does not count.
+//! Each server gets the same sequence of reads, and the record after each miss, as a program does
+//! that fills its cache after misses. The first part of the sequence fills the cache and does not
+//! count.
 
 use super::protocol::{Expect, Kind, Protocol, Reply};
 use super::server::{Recipe, Server};
@@ -14,7 +15,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 
-/// Reads that are under way at a time.
+/// Reads in flight at a time.
 const BATCH: usize = 64;
 
 const READ_BYTES: usize = 256 << 10;
@@ -42,10 +43,10 @@ struct Outcome {
     name: String,
     hits: u64,
     reads: u64,
-    /// Most bytes of its memory, and of that without mapped files at the end.
+    /// Most bytes of its memory, and bytes of it without mapped files at the end.
     memory_bytes: u64,
     anonymous_bytes: u64,
-    /// Most bytes of its files that were seen.
+    /// Most bytes of its files.
     disk_bytes: u64,
 }
 
@@ -64,7 +65,7 @@ impl Expect for Values {
     }
 }
 
-/// Runs every server through the plan, one after the other; answers a table.
+/// Runs every server through the plan, one after the other. Returns a table.
 pub fn run(recipes: &[Recipe], plan: &Plan, folder: &Path) -> Result<Table> {
     let (shortest, longest) = plan.value_bytes;
     let values = Values { records: Records::new(), shortest, longest };
@@ -133,7 +134,7 @@ impl Client {
         Ok(Self { stream, protocol: server.recipe.protocol, received: Vec::new() })
     }
 
-    /// Reads records; answers those that were not there.
+    /// Reads records. Returns the missing ones.
     fn read(&mut self, numbers: &[u64], values: &Values) -> Result<Vec<u64>> {
         let mut request = Vec::new();
         for number in numbers {
@@ -145,7 +146,7 @@ impl Client {
             match self.reply(Kind::Get, *number, values)? {
                 Reply::Values { found: 1, wrong: 0 } => {}
                 Reply::Values { found: 0, .. } => missed.push(*number),
-                reply => bail!("a get answered {reply:?}"),
+                reply => bail!("a get returned {reply:?}"),
             }
         }
         Ok(missed)
@@ -160,7 +161,7 @@ impl Client {
         for number in numbers {
             match self.reply(Kind::Set, *number, values)? {
                 Reply::Stored => {}
-                reply => bail!("a set answered {reply:?}"),
+                reply => bail!("a set returned {reply:?}"),
             }
         }
         Ok(())

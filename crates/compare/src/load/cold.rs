@@ -1,11 +1,11 @@
-//! A server whose data do not fit its memory: what a cold get costs, and what the hot ones beside
-//! it feel of that.
+//! Cold reads: a server whose data exceed its memory, the cost of a cold get, and its effect on hot
+//! ones.
 //!
-//! The server lives in a memory cgroup. It is filled with several times the group's limit, its
-//! files are synced, and the group's pages are taken away. Then, in each round, a few *hot*
-//! records are asked for at a modest rate: alone; while other connections ask for hot ones too,
-//! which shows what sharing the processors costs; and while they ask for *cold* ones, any record
-//! at all, which shows what the disk adds to that.
+//! The server runs in a memory cgroup. It is filled with several times the group's limit, its files
+//! are synced, and the group's pages are reclaimed. Then, in each round, a few *hot* records are
+//! read at a modest rate in three ways. First alone. Then while other connections read hot records
+//! too, which shows the cost of sharing the processors. Then while they read *cold* records, any of
+//! all, which shows what the disk adds.
 
 use super::driver::{Driver, Limits, Tally};
 use super::server::{Recipe, Server};
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// Beginning of the names of tyrant's event loops.
 const LOOP_THREADS: &str = "loop-";
 
-/// How long a server may take to tell its counters.
+/// Longest time to wait for a server's stats.
 const STATS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Parameters of a measurement.
@@ -42,21 +42,21 @@ pub struct Plan {
     pub value_bytes: usize,
     /// Records that are hot, scattered over all.
     pub hot_keys: u64,
-    /// Connections that ask for hot records.
+    /// Connections that read hot records.
     pub hot_connections: usize,
-    /// Hot requests a second, of all these connections.
+    /// Hot requests per second, of all these connections.
     pub hot_rate: f64,
-    /// Connections that ask for cold records.
+    /// Connections that read cold records.
     pub cold_connections: usize,
-    /// Cold requests a second, of all these connections; `None` is one after the other.
+    /// Cold requests per second, of all these connections; `None` is one after the other.
     pub cold_rate: Option<f64>,
-    /// Share of the cold requests that read; the others write what is there already.
+    /// Share of the cold requests that read; the others overwrite with the same values.
     pub cold_read_share: f64,
     /// Rounds.
     pub rounds: usize,
     /// Length of each third of a round.
     pub duration: Duration,
-    /// Length of a first, unmeasured stretch: the hot records become hot.
+    /// Length of a first, unmeasured stretch, in which the hot records become hot.
     pub warm_up: Duration,
 }
 
@@ -81,7 +81,7 @@ pub struct Results {
     alone: Vec<Stretch>,
     beside_hot: Vec<Stretch>,
     beside_cold: Vec<Stretch>,
-    /// Every line that needs no table.
+    /// Lines outside the tables.
     pub facts: Vec<String>,
 }
 
@@ -153,15 +153,14 @@ fn workload(space: Space, choice: Choice) -> Workload {
     Workload { space, choice, read_share: 1.0, keys_per_get: 1, script: None, pipeline: 1 }
 }
 
-/// Has everything in a folder written to the disk: a page that was changed cannot be taken away
-/// before.
+/// Writes all files in a folder to the disk, because changed pages cannot be reclaimed.
 pub(super) fn sync_files(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
             sync_files(&path)?;
         } else if let Ok(file) = File::open(&path) {
-            // A file that is no longer there was removed by the server.
+            // The server has removed the file.
             file.sync_all().with_context(|| path.display().to_string())?;
         }
     }
@@ -178,7 +177,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Asks for hot records for so long, and has other connections do something else meanwhile.
+    /// Reads hot records for `duration`, while other connections run another workload.
     fn stretch(&self, duration: Duration, others: Option<&Workload>, seed: u64) -> Result<Stretch> {
         let plan = self.plan;
         let process_id = self.server.process_id();
@@ -213,9 +212,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Without a rate every connection sends its next request when it has its reply. With one,
-    /// all connections send one request at every tick; a tick that comes while replies are
-    /// missing waits for them.
+    /// Without a rate, every connection sends its next request after each reply. With a rate, all
+    /// connections send one request at every tick. A tick waits while replies are missing.
     fn ask(
         &self,
         workload: &Workload,
@@ -246,7 +244,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Requests that the server has left to its pool so far, if it counts them.
+    /// Returns the requests that the server has left to its pool so far, if it counts them.
     fn pooled(&self) -> Result<Option<u64>> {
         let mut stream = TcpStream::connect(self.server.address)?;
         stream.set_read_timeout(Some(STATS_PATIENCE))?;
@@ -283,7 +281,7 @@ impl Stretch {
 }
 
 impl Results {
-    /// Latencies of the hot requests: medians over the rounds.
+    /// Returns the latencies of the hot requests: medians over the rounds.
     #[must_use]
     pub fn hot(&self) -> Table {
         let mut table = Table::new([
@@ -354,13 +352,13 @@ impl Results {
         table
     }
 
-    /// Refusals, wrong values, records that are missing, connections that broke.
+    /// Returns the number of refusals, wrong values, missing records and broken connections.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.tallies().map(|tally| tally.errors + tally.missing).sum()
     }
 
-    /// The errors in words.
+    /// Returns the texts of the errors.
     #[must_use]
     pub fn error_texts(&self) -> Vec<&str> {
         self.tallies().flat_map(|tally| tally.error_texts.iter().map(String::as_str)).collect()

@@ -1,4 +1,4 @@
-//! One nonblocking connection with its requests under way.
+//! Connection: one nonblocking connection with its requests in flight.
 
 use super::protocol::{Expect as _, Kind, Protocol, Reply, mariadb};
 use super::workload::Source;
@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 use tls::{ClientSettings, INCOMING_BYTES_MAX, Session};
 
-/// Most bytes read at once; also what the buffer starts with.
+/// Most bytes per read, and the initial size of the buffer.
 const READ_BYTES: usize = 64 * 1024;
 
 /// A request that awaits its reply: `numbers[first..first + count]` of its connection.
@@ -18,7 +18,7 @@ struct Request {
     count: usize,
 }
 
-/// Session of a connection, and what it receives.
+/// TLS session of a connection, and the bytes that it receives.
 #[derive(Debug)]
 struct Tls {
     session: Session,
@@ -27,7 +27,7 @@ struct Tls {
 }
 
 impl Tls {
-    /// Performs the handshake. The certificate may be of anyone: the server is our own.
+    /// Performs the handshake. Accepts any certificate, because the server is our own.
     fn begin(mut stream: &TcpStream) -> io::Result<Self> {
         let settings = ClientSettings { accepts_any_server: true, ..ClientSettings::default() };
         let session = Session::client(&settings.read()?, "localhost")?;
@@ -44,7 +44,7 @@ impl Tls {
         }
     }
 
-    /// Sends what the socket takes now.
+    /// Sends as much as the socket accepts.
     fn send(&mut self, mut stream: &TcpStream) -> io::Result<()> {
         while !self.session.unsent().is_empty() {
             let sent = stream.write(self.session.unsent())?;
@@ -53,7 +53,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Reads once, and decrypts what is complete. Returns the number of bytes read.
+    /// Reads once, and decrypts complete records. Returns the number of bytes read.
     fn receive(&mut self, stream: &mut impl io::Read) -> io::Result<usize> {
         let received = stream.read(&mut self.records[INCOMING_BYTES_MAX..])?;
         let kept = self.session.resume(&mut self.records);
@@ -63,7 +63,7 @@ impl Tls {
     }
 }
 
-/// A connection. It sends requests in batches of the pipeline's depth and takes all their
+/// A connection. It sends requests in batches of the pipeline's depth, and receives all their
 /// replies before it sends the next.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -78,7 +78,7 @@ pub(super) struct Connection {
     requests: Vec<Request>,
     numbers: Vec<u64>,
     answered: usize,
-    /// When the batch was sent.
+    /// Time at which the batch was sent.
     pub(super) sent_at: Instant,
 }
 
@@ -108,12 +108,12 @@ impl Connection {
         })
     }
 
-    /// Requests that await their replies.
+    /// Returns the number of requests without a reply.
     pub(super) fn outstanding(&self) -> usize {
         self.requests.len() - self.answered
     }
 
-    /// Makes a batch of `count` requests and sends as much as the socket takes.
+    /// Makes a batch of `count` requests and sends as much as the socket accepts.
     pub(super) fn send_batch(
         &mut self,
         source: &mut Source<'_>,
@@ -153,13 +153,13 @@ impl Connection {
         self.flush()
     }
 
-    /// Whether bytes wait for the socket to take them.
+    /// Returns whether bytes are still to be sent.
     pub(super) fn has_unsent(&self) -> bool {
         self.output_sent < self.output.len()
             || self.tls.as_ref().is_some_and(|tls| !tls.session.unsent().is_empty())
     }
 
-    /// Sends what the socket takes now.
+    /// Sends as much as the socket accepts.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             return match tls.send(&self.stream) {
@@ -179,8 +179,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads once what has arrived and hands every whole reply to `take`, with its request's
-    /// kind and number of records.
+    /// Reads once and passes every complete reply to `take`, with its request's kind and number of
+    /// records.
     pub(super) fn receive(
         &mut self,
         source: &Source<'_>,
@@ -214,7 +214,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads once. Returns the number of bytes, encrypted ones with TLS.
+    /// Reads once. Returns the number of bytes, before decryption with TLS.
     fn read(&mut self) -> io::Result<usize> {
         if self.input_end == self.input.len() {
             self.make_room();
@@ -241,13 +241,13 @@ impl Connection {
             self.input_end -= self.input_start;
             self.input_start = 0;
         } else {
-            // One reply fills the buffer. Its request bounds its length.
+            // A single reply fills the buffer. Its request bounds its length.
             self.input.resize(self.input.len() * 2, 0);
         }
     }
 }
 
-/// Returns whether an error of a socket says only that nothing can be done now.
+/// Returns whether an error of a socket only means that the operation must be retried later.
 fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

@@ -1,7 +1,8 @@
-//! One thread that drives many connections through epoll.
+//! Driver: one thread that drives many connections through epoll.
 //!
-//! It shares its cores with the server that it measures, so it is lean: one read and one write a
-//! batch, no allocation once its buffers have grown, one look at the clock a wake-up.
+//! It shares its cores with the server that it measures, so it must be cheap: one read and one
+//! write per batch, no allocation after its buffers have grown, and one read of the clock per
+//! wake-up.
 
 use super::connection::Connection;
 use super::protocol::Reply;
@@ -14,16 +15,16 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Replies that have not come this long after the end of a slice are errors.
+/// Replies that have not arrived this long after the end of a slice are errors.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Longest latency told apart, in nanoseconds.
+/// Longest latency recorded, in nanoseconds.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
-/// How many different error texts are kept.
+/// Most different error texts that are kept.
 const ERROR_TEXTS_MAX: usize = 4;
 
-/// When a stretch of driving ends: by time or when the operations are used up.
+/// End of a stretch of driving: a time, or the last of its operations.
 #[derive(Debug)]
 pub(super) struct Limits<'a> {
     pub(super) duration: Duration,
@@ -32,7 +33,7 @@ pub(super) struct Limits<'a> {
 }
 
 impl Limits<'_> {
-    /// Takes up to `wanted` operations from what is left.
+    /// Takes up to `wanted` of the remaining operations.
     fn take(&self, wanted: usize) -> usize {
         let wanted = wanted as u64;
         let left = self.operations.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
@@ -45,20 +46,20 @@ impl Limits<'_> {
 /// Result of driving.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    /// Requests answered, refusals included.
+    /// Requests with a reply, refusals included.
     pub operations: u64,
     /// Records read that did not exist.
     pub missing: u64,
-    /// Requests refused, values that were wrong, connections that broke, replies that never came.
+    /// Requests refused, wrong values, broken connections, missing replies.
     pub errors: u64,
-    /// Some of the errors in words.
+    /// Texts of some errors.
     pub error_texts: Vec<String>,
-    /// From sending a batch to the reply, in nanoseconds, for each request.
+    /// Nanoseconds from sending a batch to the reply, per request.
     pub latencies: Histogram<u64>,
 }
 
 impl Tally {
-    /// Nothing yet.
+    /// Returns an empty tally.
     #[must_use]
     pub fn new() -> Self {
         let latencies = Histogram::new_with_max(LATENCY_NS_MAX, 3);
@@ -71,7 +72,7 @@ impl Tally {
         }
     }
 
-    /// Adds what another driver tallied.
+    /// Adds the tally of another driver.
     pub fn add(&mut self, other: &Self) {
         self.operations += other.operations;
         self.missing += other.missing;
@@ -104,7 +105,7 @@ impl Tally {
             Reply::Values { found, wrong } => {
                 self.missing += (count - found) as u64;
                 if wrong > 0 {
-                    self.error(wrong, "a value is not what was stored");
+                    self.error(wrong, "a value differs from the stored one");
                 }
             }
             Reply::Refused(text) => self.error(1, &text),
@@ -139,7 +140,7 @@ impl Driver {
         Ok(Self { epoll, connections: opened })
     }
 
-    /// Drives all connections until the limits are reached and every reply has come.
+    /// Drives all connections until the limits are reached and every reply has arrived.
     pub(super) fn drive(
         &mut self,
         source: &mut Source<'_>,
@@ -182,12 +183,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Reads and writes what a connection is ready for. Whether its batch is over: answered as a
-    /// whole, or lost with the connection.
+    /// Reads and writes as much as a connection allows. Returns whether its batch is over: all its
+    /// replies have arrived, or the connection is lost.
     fn serve(&mut self, place: usize, source: &Source<'_>, tally: &mut Tally) -> bool {
         let Some(connection) = &mut self.connections[place] else { return false };
         if connection.outstanding() == 0 {
-            // Nothing was asked, so this is the end of the connection; the next batch tells.
+            // There is no request, so the connection has ended; the next batch reports that.
             let outcome = connection.receive(source, |_, _, _| {});
             if let Err(error) = outcome {
                 self.lose(place, 1, &error, tally);
@@ -217,7 +218,7 @@ impl Driver {
         outstanding == 0
     }
 
-    /// Sends the next batch of a connection: 1 if there is one under way then, 0 if not.
+    /// Sends the next batch of a connection. Returns 1 if one is then in flight, 0 if not.
     fn next_batch(
         &mut self,
         place: usize,
@@ -243,13 +244,13 @@ impl Driver {
         }
     }
 
-    /// Closes a connection that failed, which also takes it out of the epoll set.
+    /// Closes a connection that failed, which also removes it from the epoll set.
     fn lose(&mut self, place: usize, requests: usize, error: &io::Error, tally: &mut Tally) {
         self.connections[place] = None;
         tally.error(requests, &format!("connection lost: {error}"));
     }
 
-    /// Closes every connection that still awaits replies; how many replies that were.
+    /// Closes every connection that still awaits replies. Returns the number of these replies.
     fn abandon_outstanding(&mut self) -> usize {
         let mut abandoned = 0;
         for connection in &mut self.connections {

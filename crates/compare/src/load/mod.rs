@@ -1,4 +1,4 @@
-//! The load generator: drives key-value servers over loopback and reads their CPU accounts.
+//! Load generator: drives key-value servers over loopback and measures their CPU time.
 //!
 //! A *case* is a workload and a number of connections. In each round every server gets the case
 //! for one *slice* of time, one server after the other.

@@ -1,5 +1,4 @@
-//! Servers: started here on loopback, in a folder of their own, and stopped and cleaned up when
-//! they go out of scope.
+//! Servers on loopback, each in a folder of its own. Dropping one stops it and removes its folder.
 
 use super::protocol::{Protocol, mariadb};
 use crate::cgroup::MemoryCgroup;
@@ -22,18 +21,18 @@ const POLL: Duration = Duration::from_millis(20);
 pub struct Recipe {
     /// Name in the tables.
     pub name: String,
-    /// Protocol that is spoken with it.
+    /// Protocol of the connections.
     pub protocol: Protocol,
-    /// Whether it is spoken over TLS. The folder of the server then has the files `server.pem` and
+    /// Whether connections use TLS. The folder of the server then has the files `server.pem` and
     /// `server.key`.
     pub tls: bool,
-    /// Program and arguments, separated by spaces. `{port}` and `{dir}` are filled in; `""` is
-    /// an empty argument.
+    /// Program and arguments, separated by spaces. `{port}` and `{dir}` are replaced; `""` is an
+    /// empty argument.
     pub command: String,
 }
 
 impl Recipe {
-    /// memcached with two threads, as the comparison has it.
+    /// Returns memcached with two threads.
     #[must_use]
     pub fn memcached(name: &str, protocol: Protocol) -> Self {
         Self {
@@ -44,7 +43,7 @@ impl Recipe {
         }
     }
 
-    /// Redis without any persistence.
+    /// Returns Redis without persistence.
     #[must_use]
     pub fn redis() -> Self {
         Self {
@@ -57,7 +56,7 @@ impl Recipe {
         }
     }
 
-    /// memcached with TLS.
+    /// Returns memcached with TLS.
     #[must_use]
     pub fn memcached_tls() -> Self {
         let mut recipe = Self::memcached("memcached-tls", Protocol::Memcached);
@@ -66,7 +65,7 @@ impl Recipe {
         recipe
     }
 
-    /// Redis with TLS.
+    /// Returns Redis with TLS.
     #[must_use]
     pub fn redis_tls() -> Self {
         let mut recipe = Self { name: "redis-tls".into(), tls: true, ..Self::redis() };
@@ -76,7 +75,7 @@ impl Recipe {
         recipe
     }
 
-    /// Redis that acknowledges a write when it is on the disk.
+    /// Returns a Redis that acknowledges a write when it is on the disk.
     #[must_use]
     pub fn redis_durable() -> Self {
         Self {
@@ -89,8 +88,8 @@ impl Recipe {
         }
     }
 
-    /// MariaDB with this much memory for its pages. Each commit is written to the log, and waits
-    /// for the disk if it is durable.
+    /// Returns MariaDB with this much memory for its pages. Each commit is written to the log, and
+    /// if it is durable, waits for the disk.
     #[must_use]
     pub fn mariadb(name: &str, is_durable: bool, buffer_pool_mib: u64) -> Self {
         let flush = if is_durable { 1 } else { 2 };
@@ -109,7 +108,7 @@ impl Recipe {
         }
     }
 
-    /// memcached that keeps keys in memory, and values beyond this much memory in a file.
+    /// Returns a memcached with keys in memory, and values beyond this much memory in a file.
     #[must_use]
     pub fn memcached_extstore(memory_mib: u64, file_mib: u64) -> Self {
         let mut recipe = Self::memcached("memcached-extstore", Protocol::Memcached);
@@ -118,7 +117,7 @@ impl Recipe {
         recipe
     }
 
-    /// A recipe written `NAME:PROTOCOL=COMMAND`, with `+tls` after the protocol for TLS.
+    /// Parses a recipe `NAME:PROTOCOL=COMMAND`, with `+tls` after the protocol for TLS.
     pub fn parse(text: &str) -> Result<Self> {
         let (head, command) = text.split_once('=').context("a server is NAME:PROTOCOL=COMMAND")?;
         let (name, protocol) = head.split_once(':').context("a server is NAME:PROTOCOL=COMMAND")?;
@@ -149,11 +148,11 @@ impl Recipe {
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
-    /// How it was started.
+    /// Recipe from which it was started.
     pub recipe: Recipe,
     /// Address on which it listens.
     pub address: SocketAddr,
-    /// Records that it was given as new ones so far.
+    /// Number of new records that it was given so far.
     pub created: AtomicU64,
     child: Child,
     folder: TempDir,
@@ -165,7 +164,7 @@ impl Server {
         Self::start_within(None, recipe, parent)
     }
 
-    /// The same, with the memory of a cgroup.
+    /// Starts a server like [`Server::start`], within the memory of a cgroup.
     pub fn start_within(
         cgroup: Option<&MemoryCgroup>,
         recipe: &Recipe,
@@ -230,7 +229,7 @@ impl Server {
         Ok(())
     }
 
-    /// The end of what the server has printed.
+    /// Returns the end of the server's output.
     #[must_use]
     pub fn log_tail(&self) -> String {
         const TAIL_BYTES: usize = 2000;
@@ -238,24 +237,24 @@ impl Server {
         String::from_utf8_lossy(&log[log.len().saturating_sub(TAIL_BYTES)..]).into_owned()
     }
 
-    /// CPU time it has used so far.
+    /// Returns the CPU time of the server so far.
     pub fn cpu_time(&self) -> Result<Duration> {
         process::process_cpu_time(self.child.id())
             .with_context(|| format!("{} is gone: {}", self.recipe.name, self.log_tail()))
     }
 
-    /// Memory it has now and had at its peak.
+    /// Returns the current and the peak memory of the server.
     pub fn memory(&self) -> Result<process::Memory> {
         Ok(process::memory(self.child.id())?)
     }
 
-    /// Returns the folder of its files.
+    /// Returns the folder of the server's files.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Its process.
+    /// Returns the server's process id.
     #[must_use]
     pub fn process_id(&self) -> u32 {
         self.child.id()
@@ -263,7 +262,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Asks it to end, and ends it if it does not.
+    /// Asks the server to end, and kills it if it does not.
     fn drop(&mut self) {
         let process_id =
             i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
@@ -283,7 +282,7 @@ impl Drop for Server {
     }
 }
 
-/// Creates a certificate in a folder that is its own authority, and its key.
+/// Creates a self-signed certificate and its key in a folder.
 fn certify(folder: &Path) -> Result<()> {
     let mut command = Command::new("openssl");
     command.args(["req", "-x509", "-nodes", "-newkey", "ec", "-days", "30", "-subj", "/CN=load"]);
@@ -294,7 +293,7 @@ fn certify(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Creates the folder `data` of MariaDB in a folder. Root has no password.
+/// Creates MariaDB's folder `data` in a folder, with a root user without password.
 fn create_data_folder(folder: &Path) -> Result<()> {
     let mut command = Command::new("mariadb-install-db");
     command.args(["--no-defaults", "--user=root", "--skip-test-db"]);
@@ -306,7 +305,7 @@ fn create_data_folder(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A port that nobody listens on now.
+/// Returns a port that is free now.
 fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
@@ -326,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_ends_at_once_is_an_error_with_its_words() {
+    fn a_server_that_ends_at_once_is_an_error_with_its_output() {
         let recipe = Recipe::parse("broken:redis=ls /nowhere/{port}").unwrap();
         let error = Server::start(&recipe, &std::env::temp_dir()).unwrap_err();
         assert!(error.to_string().contains("/nowhere/"), "{error}");

@@ -1,4 +1,4 @@
-//! One stretch of one workload on one server.
+//! Slice: one stretch of one workload on one server.
 
 use super::driver::{Driver, Limits, Tally};
 use super::server::Server;
@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A workload and how many connections it comes from.
+/// A workload and its number of connections.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// Name in the tables.
@@ -23,14 +23,14 @@ pub struct Case {
     pub connections: usize,
 }
 
-/// How long and with how much a slice is run.
+/// Length of a slice and number of its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
     /// Longest time measured.
     pub duration: Duration,
     /// Most operations measured.
     pub operations: u64,
-    /// Time driven before, not measured.
+    /// Unmeasured time before.
     pub warm_up: Duration,
     /// Client threads.
     pub threads: usize,
@@ -49,30 +49,30 @@ pub struct Measured {
     pub client_cpu: Duration,
     /// Anonymous memory of the server afterwards, in bytes.
     pub memory_bytes: u64,
-    /// Blocks that the server's files take afterwards, in bytes.
+    /// Blocks allocated to the server's files afterwards, in bytes.
     pub disk_bytes: u64,
 }
 
 impl Measured {
-    /// Operations a second.
+    /// Returns the operations per second.
     #[must_use]
     pub fn throughput(&self) -> f64 {
         self.tally.operations as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// Server CPU microseconds an operation.
+    /// Returns the server's CPU microseconds per operation.
     #[must_use]
     pub fn server_us(&self) -> f64 {
         self.server_cpu.as_secs_f64() * 1e6 / self.tally.operations as f64
     }
 
-    /// Client CPU microseconds an operation.
+    /// Returns the client's CPU microseconds per operation.
     #[must_use]
     pub fn client_us(&self) -> f64 {
         self.client_cpu.as_secs_f64() * 1e6 / self.tally.operations as f64
     }
 
-    /// The figures as one round of a record.
+    /// Returns the numbers as one round of a record.
     #[must_use]
     pub fn round(&self) -> Round {
         Round {
@@ -86,7 +86,8 @@ impl Measured {
         }
     }
 
-    /// Latency in microseconds that this share (0..=1) of the operations did not exceed.
+    /// Returns the latency in microseconds that this share (0..=1) of the operations did not
+    /// exceed.
     #[must_use]
     pub fn latency_us(&self, share: f64) -> f64 {
         self.tally.latencies.value_at_quantile(share) as f64 / 1e3
@@ -102,7 +103,8 @@ pub fn run(server: &Server, case: &Case, effort: &Effort, records: &Records) -> 
         let share = case.connections / threads + usize::from(thread < case.connections % threads);
         drivers.push(Driver::connect(server, share)?);
     }
-    // Each slice draws other records than the last, each thread others than its neighbour.
+    // Each slice draws other records than the previous one, and each thread others than its
+    // neighbour.
     let seed =
         mix(server.created.load(Ordering::Relaxed) ^ mix(server.cpu_time()?.as_nanos() as u64));
     let mut sources: Vec<_> = (0..threads)

@@ -1,4 +1,4 @@
-//! The cases that are run, and the tables made of them.
+//! Suites: the cases of a run, and the tables of their results.
 
 use super::cold::sync_files;
 use super::protocol::{Protocol, Script};
@@ -73,7 +73,8 @@ fn case(name: &str, workload: Workload, connections: usize) -> Case {
     Case { name: format!("{name}, {connections} conn"), workload, connections }
 }
 
-/// The cases of the issue: single requests, pipelines, multi-gets, and a sweep of connections.
+/// Returns the cases of the issue: single requests, pipelines, multi-gets, and a sweep of
+/// connections.
 #[must_use]
 pub fn issue_cases(sizes: &Sizes) -> Vec<Case> {
     let mut cases = Vec::new();
@@ -81,7 +82,7 @@ pub fn issue_cases(sizes: &Sizes) -> Vec<Case> {
         cases.push(case("insert 100 B", sizes.inserts(), connections));
         cases.push(case("2 KB, 1 set in 50", sizes.large_mixed(), connections));
     }
-    // These are the 10:90 mix over 8 and over 32 connections, too.
+    // These include the 10:90 mix over 8 and over 32 connections.
     for connections in CONNECTIONS {
         cases.push(case("10:90 mix", sizes.mixed(), connections));
     }
@@ -94,13 +95,13 @@ pub fn issue_cases(sizes: &Sizes) -> Vec<Case> {
     cases
 }
 
-/// The cases of inserts: single requests from 1 to 128 connections.
+/// Returns the cases of inserts: single requests from 1 to 128 connections.
 #[must_use]
 pub fn insert_cases(sizes: &Sizes) -> Vec<Case> {
     CONNECTIONS.map(|connections| case("insert", sizes.inserts(), connections)).into()
 }
 
-/// The cases of records that are read fifty times for each write.
+/// Returns the cases with fifty reads of a record per write.
 #[must_use]
 pub fn read_cases(sizes: &Sizes) -> Vec<Case> {
     let workload = Workload { read_share: 50.0 / 51.0, ..sizes.large_mixed() };
@@ -109,8 +110,8 @@ pub fn read_cases(sizes: &Sizes) -> Vec<Case> {
         .into()
 }
 
-/// The cases of data beyond memory: gets, overwrites and a mix over all records at random, and
-/// inserts. The inserts are last, so that the others find the same number of records each time.
+/// Returns the cases of data beyond memory: gets, overwrites and a mix over all records at random,
+/// and inserts. The inserts are last, so that the others always have the same number of records.
 #[must_use]
 pub fn beyond_cases(sizes: &Sizes) -> Vec<Case> {
     let get = Workload { read_share: 1.0, ..sizes.mixed() };
@@ -123,7 +124,7 @@ pub fn beyond_cases(sizes: &Sizes) -> Vec<Case> {
     ]
 }
 
-/// The cases of scripts: calls of an empty one and of one that counts, and gets beside them.
+/// Returns the cases of scripts: calls of an empty one and of a counting one, and gets to compare.
 #[must_use]
 pub fn script_cases(sizes: &Sizes) -> Vec<Case> {
     let get = Workload { read_share: 1.0, ..sizes.mixed() };
@@ -137,7 +138,7 @@ pub fn script_cases(sizes: &Sizes) -> Vec<Case> {
     cases
 }
 
-/// The cases of TLS: single requests, pipelines, multi-gets and large values.
+/// Returns the cases of TLS: single requests, pipelines, multi-gets and large values.
 #[must_use]
 pub fn tls_cases(sizes: &Sizes) -> Vec<Case> {
     let set = Workload { read_share: 0.0, ..sizes.mixed() };
@@ -157,7 +158,7 @@ pub fn tls_cases(sizes: &Sizes) -> Vec<Case> {
     cases
 }
 
-/// Makes a server know the scripts that the cases call.
+/// Loads the scripts of the cases into a server.
 fn load_scripts(server: &Server, cases: &[Case]) -> Result<()> {
     let scripts: Vec<Script> = cases.iter().filter_map(|case| case.workload.script).collect();
     let Recipe { name, protocol, .. } = &server.recipe;
@@ -177,13 +178,13 @@ fn load_scripts(server: &Server, cases: &[Case]) -> Result<()> {
     Ok(())
 }
 
-/// The cases of durable writing: puts from 1 and from 64 clients.
+/// Returns the cases of durable writing: puts from 1 and from 64 clients.
 #[must_use]
 pub fn durable_cases(sizes: &Sizes) -> Vec<Case> {
     [1, 64].map(|connections| case("put 100 B", sizes.inserts(), connections)).into()
 }
 
-/// Every measurement of a run, by case and server in the order they were given.
+/// All measurements of a run, by case and server in the given order.
 #[derive(Debug)]
 pub struct Results {
     cases: Vec<Case>,
@@ -192,9 +193,9 @@ pub struct Results {
     after: Table,
 }
 
-/// Starts all servers, fills them with the records that the cases read, and runs the cases,
-/// server by server in every round. With a limit each server has so many bytes of memory, the
-/// pages of its files included, and begins with none of these pages.
+/// Starts all servers, stores the records that the cases read, and runs the cases, server by server
+/// in every round. With a limit, each server has that many bytes of memory, including the pages of
+/// its files, and begins with none of these pages.
 pub fn run(
     recipes: &[Recipe],
     cases: &[Case],
@@ -210,7 +211,7 @@ pub fn run(
         ensure!(is_known, "{} has no requests for several records", recipe.name);
     }
     let records = Records::new();
-    // The groups outlive their servers.
+    // Groups must outlive their servers.
     let groups = recipes
         .iter()
         .map(|Recipe { name, .. }| {
@@ -300,7 +301,7 @@ fn errors_in_words(result: &Measured) -> String {
     words
 }
 
-/// Stores what the cases read.
+/// Stores the records that the cases read.
 fn fill(server: &Server, cases: &[Case], records: &Records) -> Result<()> {
     let mut filled: Vec<Space> = Vec::new();
     for Workload { space, choice, .. } in cases.iter().map(|case| &case.workload) {
@@ -328,20 +329,20 @@ impl Results {
         median(&rounds.into_iter().flatten().map(of).collect::<Vec<_>>())
     }
 
-    /// Median over the rounds of the ratio within a round.
+    /// Returns the median over the rounds of the ratio within a round.
     fn ratio(&self, case: usize, one: usize, other: usize, of: impl Fn(&Measured) -> f64) -> f64 {
         let rounds = |server| self.measured.get(&(case, server)).into_iter().flatten();
         let ratios = rounds(one).zip(rounds(other)).map(|(one, other)| of(one) / of(other));
         median(&ratios.collect::<Vec<_>>())
     }
 
-    /// Errors of all slices.
+    /// Returns the number of errors of all slices.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.measured.values().flatten().map(|measured| measured.tally.errors).sum()
     }
 
-    /// One row a case and server: medians over the rounds.
+    /// Returns a table with one row per case and server: medians over the rounds.
     #[must_use]
     pub fn table(&self) -> Table {
         let mut table = Table::new([
@@ -381,7 +382,7 @@ impl Results {
         table
     }
 
-    /// One row a case: the first server by each of the others.
+    /// Returns a table with one row per case: ratios of the first server to the others.
     #[must_use]
     pub fn ratios(&self) -> Table {
         let mut heads = vec!["case".to_owned()];
@@ -404,7 +405,7 @@ impl Results {
         table
     }
 
-    /// The records of `--json`, one for each case and server.
+    /// Returns the records for `--json`, one per case and server.
     #[must_use]
     pub fn measurements(&self) -> Vec<Measurement> {
         let one = |((case, server), rounds): (&(usize, usize), &Vec<Measured>)| {
@@ -430,13 +431,13 @@ impl Results {
         self.measured.iter().map(one).collect()
     }
 
-    /// One row a server: what it used in the whole run.
+    /// Returns a table with one row per server: its use of resources in the whole run.
     #[must_use]
     pub fn after(&self) -> &Table {
         &self.after
     }
 
-    /// Texts of the errors, with case and server.
+    /// Returns the texts of the errors, with case and server.
     #[must_use]
     pub fn error_texts(&self) -> Vec<String> {
         let mut texts = Vec::new();

@@ -1,7 +1,7 @@
-//! Word counts over all records: map-reduce in the server, beside a client that reads all records.
+//! Word counts over all records: map-reduce in the server, and clients that read all records.
 //!
 //! The client of Redis reads with SCAN and MGET, and counts by the same functions in Lua, or in
-//! Rust. All results are the same text: a line for each word, in order.
+//! Rust. All results are the same text: one line per word, in order.
 
 use super::protocol::Protocol;
 use super::server::Server;
@@ -23,7 +23,7 @@ const WORDS_PER_RECORD: usize = 10;
 /// Distinct words.
 const VOCABULARY: u64 = 10_000;
 
-/// Records that a request stores or reads at once.
+/// Records per request for storing or reading.
 const BATCH: u64 = 1000;
 
 /// Functions of a server that the script calls, for the client in Lua.
@@ -42,7 +42,7 @@ function tyrant.map_reduce(names)
 end
 ";
 
-/// How the words are counted.
+/// Method of counting words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
     /// By map-reduce in the server.
@@ -71,7 +71,7 @@ fn text(number: u64) -> String {
     let mut random = Random::new(mix(number));
     let words: Vec<String> = (0..WORDS_PER_RECORD)
         .map(|_| {
-            // Low numbers are frequent, as words are in texts.
+            // Low numbers are frequent, like common words in texts.
             let (one, other) = (random.next_u64() % VOCABULARY, random.next_u64() % VOCABULARY);
             format!("w{}", one * other / VOCABULARY)
         })

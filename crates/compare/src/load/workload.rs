@@ -1,31 +1,31 @@
-//! Workloads: the requests to a server, and the records that they are about.
+//! Workloads: requests to a server, and the records of the requests.
 
 use super::protocol::{Expect, Kind, Script};
 use crate::random::{Random, Zipfian};
 use crate::records::Records;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How the records of requests are chosen.
+/// Choice of the records of requests.
 #[derive(Clone, Debug)]
 pub enum Choice {
     /// Each request creates records that did not exist. Only for workloads that do not read.
     New,
     /// Each record of the space once, in order.
     Each,
-    /// Any of the existing records, all alike.
+    /// Any existing record, uniformly.
     Uniform,
-    /// Any of the existing records, few of them often.
+    /// Any existing record, a few of them often.
     Zipfian(Zipfian),
-    /// Any of so many records, which lie scattered over the space at equal distances.
+    /// Any of this many records, at equal distances in the space.
     Scattered(u64),
 }
 
 /// The records of one value size that a workload works on: numbers `first..first + count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Number of its first record.
+    /// Number of the first record.
     pub first: u64,
-    /// How many records it has.
+    /// Number of records.
     pub count: u64,
     /// Size of their values, in bytes.
     pub value_bytes: usize,
@@ -36,11 +36,11 @@ pub struct Space {
 pub struct Workload {
     /// The records.
     pub space: Space,
-    /// How they are chosen.
+    /// Choice of the records.
     pub choice: Choice,
     /// Share of requests that read, in 0..=1.
     pub read_share: f64,
-    /// Records one reading request asks for.
+    /// Records per reading request.
     pub keys_per_get: usize,
     /// Script that each request calls in place of reading or writing.
     pub script: Option<Script>,
@@ -61,7 +61,7 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// `created` counts the records that were given by [`Choice::New`] or [`Choice::Each`] so far.
+    /// `created` counts the records used by [`Choice::New`] or [`Choice::Each`] so far.
     pub(super) fn new(
         workload: &'a Workload,
         records: &'a Records,
@@ -71,7 +71,7 @@ impl<'a> Source<'a> {
         Self { workload, records, random: Random::new(seed), created }
     }
 
-    /// The next request: its kind, and its records appended to `numbers`.
+    /// Returns the kind of the next request, and appends its records to `numbers`.
     pub(super) fn next(&mut self, numbers: &mut Vec<u64>) -> Kind {
         if let Some(script) = self.workload.script {
             let number = self.number();

@@ -1,4 +1,4 @@
-//! Records that wait for their transaction.
+//! Batch: records of a transaction that is not yet written.
 
 use super::TRANSACTION_OPERATIONS;
 
@@ -17,7 +17,7 @@ impl Batch {
         self.ends.push((key_end, self.bytes.len()));
     }
 
-    /// Whether it has grown to a transaction's size.
+    /// Returns whether the batch has the size of a transaction.
     pub(super) fn is_full(&self) -> bool {
         self.ends.len() >= TRANSACTION_OPERATIONS
     }
@@ -31,7 +31,7 @@ impl Batch {
         self.ends.clear();
     }
 
-    /// Keys and values.
+    /// Returns the keys and values.
     pub(super) fn records(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let starts = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
         starts.zip(&self.ends).map(|(start, (key_end, end))| {

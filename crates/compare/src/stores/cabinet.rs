@@ -1,5 +1,5 @@
-//! cabinet's databases: hash and tree without any tuning, a tree held to a tenth of the data,
-//! fixed-length with room for the records.
+//! cabinet: hash and tree databases without tuning, a tree with a tenth of the data in memory, and
+//! a fixed-length database with room for the records.
 
 use super::{Purpose, Session, Store};
 use ::cabinet::Database;
@@ -40,7 +40,7 @@ impl Store for Cabinet {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        // The last handle to go closes the database.
+        // Dropping the last handle closes the database.
         drop(self);
         Ok(())
     }

@@ -15,8 +15,8 @@ pub(super) struct Lmdb {
 
 impl Lmdb {
     pub(super) fn open(folder: &Path, purpose: &Purpose) -> Result<Self> {
-        // Pages filled in random order are two thirds full; snapshots hold some back. The file
-        // grows as it is used, so a roomy map costs nothing.
+        // Pages filled in random order are two thirds full, and snapshots keep some pages. The file
+        // grows as it is used, so a large map costs nothing.
         let map_bytes = usize::try_from(purpose.live_bytes())? * 8;
         let map_bytes = (map_bytes + (1 << 30)).next_multiple_of(1 << 20);
         let environment = ffi::lmdb::open(folder, map_bytes, purpose.durable)?;
@@ -73,7 +73,7 @@ impl Session for LmdbSession<'_> {
 
     fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         if self.reads.is_multiple_of(TRANSACTION_OPERATIONS) {
-            // Ended before the next one begins: a thread has one at a time.
+            // Ended before the next begins, because a thread has one at a time.
             self.reader = None;
         }
         self.reads += 1;

@@ -1,4 +1,4 @@
-//! The embedded stores behind one small face.
+//! Embedded stores behind one small interface.
 
 mod batch;
 #[cfg(feature = "cabinet")]
@@ -15,11 +15,11 @@ mod tokyo_cabinet_tree;
 use anyhow::{Result, bail};
 use std::path::Path;
 
-/// Writes that LMDB and redb take in one transaction, and reads under one snapshot, when nothing
-/// has to be durable. A transaction of its own for each would measure their commit alone.
+/// Writes of LMDB and redb per transaction, and reads per snapshot, unless writes must be durable.
+/// With a transaction for each, only the commit would be measured.
 const TRANSACTION_OPERATIONS: usize = 100;
 
-/// Bytes that RocksDB and fjall may cache blocks in; far above what they take as shipped.
+/// Bytes of the block caches of RocksDB and fjall, far above their defaults.
 const CACHE_BYTES: usize = 256 << 20;
 
 /// An open store. Threads share it, each through a session of its own.
@@ -30,22 +30,22 @@ pub trait Store: Sync {
     /// Makes everything written durable.
     fn sync(&self) -> Result<()>;
 
-    /// Closes it cleanly.
+    /// Closes the store cleanly.
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// One thread's use of a store.
+/// Use of a store by one thread.
 pub trait Session {
     /// Stores a record; it may be batched with the following ones until [`Session::finish`].
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Lends a value to `visit`; says whether there is one.
+    /// Calls `visit` with a value. Returns whether there is one.
     fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
     /// Visits all records in the store's own order.
     fn scan(&mut self, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()>;
 
-    /// Writes what is batched.
+    /// Writes the batched records.
     fn finish(&mut self) -> Result<()> {
         Ok(())
     }
@@ -69,19 +69,19 @@ pub struct Purpose {
 }
 
 impl Purpose {
-    /// Bytes of all keys and values.
+    /// Returns the bytes of all keys and values.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         self.records * (self.key_bytes + self.value_bytes) as u64
     }
 
-    /// More bytes than slots for all records take in Tokyo Cabinet's fixed-length file.
+    /// Returns more bytes than all slots need in Tokyo Cabinet's fixed-length file.
     fn slot_bytes(&self) -> u64 {
         (self.records + 1) * (self.value_bytes as u64 + 4) + (1 << 20)
     }
 }
 
-/// Names of all stores, as [`open`] takes them.
+/// Names of all stores for [`open`].
 pub const NAMES: &[&str] = &[
     "cabinet",
     "cabinet-tree",
@@ -100,13 +100,13 @@ pub const NAMES: &[&str] = &[
     "none",
 ];
 
-/// Whether the keys of a store are ids, as [`crate::records::fill_id`] makes them.
+/// Returns whether the keys of a store are ids, as from [`crate::records::fill_id`].
 #[must_use]
 pub fn is_numbered(name: &str) -> bool {
     name.ends_with("-fixed")
 }
 
-/// Opens the store of this name in a folder, and creates it if it is not there.
+/// Opens the store of this name in a folder, or creates it.
 pub fn open(name: &str, folder: &Path, purpose: &Purpose) -> Result<Box<dyn Store>> {
     Ok(match name {
         #[cfg(feature = "cabinet")]
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn every_store_keeps_what_it_was_given() {
+    fn every_store_returns_its_records() {
         let others = |name: &&&str| **name != "none" && !name.starts_with("cabinet");
         for name in NAMES.iter().filter(others) {
             works(name, false);
@@ -195,7 +195,7 @@ mod tests {
 
     #[cfg(feature = "cabinet")]
     #[test]
-    fn cabinet_keeps_what_it_was_given() {
+    fn cabinet_returns_its_records() {
         works("cabinet", false);
         works("cabinet", true);
         works("cabinet-fixed", false);

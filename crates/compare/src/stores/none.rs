@@ -1,4 +1,4 @@
-//! No store: what the harness itself takes to make keys and values.
+//! No store: measures the harness itself, which makes keys and values.
 
 use super::{Session, Store};
 use anyhow::Result;

@@ -1,4 +1,4 @@
-//! Tokyo Cabinet's hash database: tuned to its records, also mapped as a whole, or as shipped.
+//! Tokyo Cabinet's hash database: tuned to its records, fully mapped, or with its defaults.
 
 use super::{Purpose, Session, Store};
 use crate::ffi::tokyo_cabinet::{HashDatabase, Tuning, User};
@@ -14,7 +14,7 @@ pub(super) struct TokyoCabinet {
 impl TokyoCabinet {
     pub(super) fn open(name: &str, folder: &Path, purpose: &Purpose) -> Result<Self> {
         let buckets = (name != "tc-default").then_some(purpose.records * 2);
-        // Buckets take 8 bytes, records their own size and some 32 bytes of head and padding.
+        // Buckets use 8 bytes, records their own size and about 32 bytes of header and padding.
         let file_bytes = purpose.live_bytes() + purpose.records * (2 * 8 + 32);
         let mapped_bytes = (name == "tc-mapped").then_some(file_bytes * 2 + (64 << 20));
         let tuning = Tuning { buckets, mapped_bytes, threads: purpose.threads > 1 };

@@ -1,4 +1,4 @@
-//! Tokyo Cabinet's B+ tree: as shipped, or held to a tenth of the data.
+//! Tokyo Cabinet's B+ tree: with its defaults, or with a tenth of the data in memory.
 
 use super::{Purpose, Session, Store};
 use crate::ffi::tokyo_cabinet_tree::{TreeDatabase, User};
@@ -10,7 +10,7 @@ pub(super) struct TokyoCabinetTree {
     durable: bool,
 }
 
-/// Records of a leaf as shipped, and what each takes in memory beside key and value.
+/// Records of a leaf by default, and bytes of memory of each besides key and value.
 const LEAF_RECORDS: u64 = 128;
 const RECORD_OVERHEAD_BYTES: u64 = 24;
 

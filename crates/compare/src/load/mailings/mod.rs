@@ -1,5 +1,6 @@
-//! Mailings by e-mail address: a line for each mailing, appended to the record of its address; then
-//! lookups. The load is that of `tyrant bench mailings`, from clients that wait for each reply.
+//! Mailings by e-mail address: one line per mailing is appended to the record of its address, then
+//! addresses are looked up. The load is that of `tyrant bench mailings`, from clients that wait for
+//! each reply.
 
 #[path = "../../../../../bin/src/commands/bench/mailing.rs"]
 mod mailing;
@@ -17,10 +18,10 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// How many addresses there are, how often they are looked up, and by how many clients.
+/// Numbers of addresses, lookups and clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Addresses; an eighth of them gets a second mailing.
+    /// Addresses; an eighth of them get a second mailing.
     pub addresses: u64,
     /// Lookups.
     pub lookups: u64,
@@ -43,7 +44,7 @@ pub fn load(server: &Server, plan: &Plan) -> Result<Measured> {
     )
 }
 
-/// Looks addresses up, and checks what is found.
+/// Looks up addresses, and checks the values.
 pub fn look_up(server: &Server, plan: &Plan) -> Result<Measured> {
     in_parallel(
         server,
@@ -60,7 +61,7 @@ pub fn look_up(server: &Server, plan: &Plan) -> Result<Measured> {
     )
 }
 
-/// Runs the operations `0..total`. Each is of the client that `owner` modulo their number gives.
+/// Runs the operations `0..total`. `owner` modulo the number of clients gives the client of each.
 fn in_parallel(
     server: &Server,
     plan: &Plan,
@@ -158,7 +159,7 @@ impl Client {
         Ok(())
     }
 
-    /// Returns a value, which must be there.
+    /// Returns a value, which must exist.
     fn get(&mut self, key: &[u8]) -> Result<Vec<u8>> {
         self.request.clear();
         let key = String::from_utf8_lossy(key);

@@ -6,7 +6,7 @@ use crate::records::text_key;
 
 const STATUS_BYTES: usize = 1;
 
-/// First byte of the keys of counters, which are no keys of records.
+/// First byte of the keys of counters, which differ from those of records.
 const COUNTER: u8 = b'#';
 
 fn push_length(length: usize, out: &mut Vec<u8>) {
@@ -39,7 +39,7 @@ pub(super) fn encode_multi_get(numbers: &[u64], out: &mut Vec<u8>) {
 }
 
 pub(super) fn encode_call(script: Script, key: &[u8], out: &mut Vec<u8>) {
-    // Both functions of `script.lua` need no lock of the server's.
+    // Both functions of `script.lua` need no lock of the server.
     let name: &[u8] = match script {
         Script::Empty => b"empty",
         Script::Increment => b"increment",
@@ -76,7 +76,7 @@ pub(super) fn parse(kind: Kind, numbers: &[u64], bytes: &[u8], expect: &impl Exp
             Ok((bytes.len() >= end).then_some((end, Reply::Called)))
         }
         (0, Kind::MultiGet) => parse_records(numbers, bytes, expect),
-        // Tokyo Tyrant has one status for failing and for finding nothing.
+        // Tokyo Tyrant has one status for failures and for missing records.
         (1, Kind::Get) => Ok(Some((STATUS_BYTES, Reply::Values { found: 0, wrong: 0 }))),
         (1, _) => Ok(Some((STATUS_BYTES, Reply::Refused("status 1".into())))),
         _ => Err(garbled("unexpected status", bytes)),

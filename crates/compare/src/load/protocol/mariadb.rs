@@ -1,21 +1,22 @@
-//! MariaDB's client protocol: prepared statements over a table whose primary key is the key.
+//! MariaDB's client protocol: prepared statements over a table whose primary key is the record's
+//! key.
 //!
-//! A connection logs in and prepares both statements before it is measured. A request is one packet
-//! then, as short as that of a lean client.
+//! A connection logs in and prepares both statements before it is measured. Then a request is one
+//! packet, as short as that of a lean client.
 
 use super::{Expect, Garbled, Kind, Parsed, Protocol, Reply, garbled, text};
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Statements that the server is given before all else.
+/// Statements that set the server up.
 pub(crate) const SET_UP: &[&str] = &[
     "CREATE DATABASE IF NOT EXISTS bench",
     "CREATE TABLE IF NOT EXISTS bench.records \
      (k VARBINARY(64) NOT NULL PRIMARY KEY, v MEDIUMBLOB NOT NULL) ENGINE=InnoDB",
 ];
 
-/// Statements of a connection: one that stores, one that reads. They have successive numbers, of
-/// which the server chooses the first.
+/// Statements of a connection: one that stores, one that reads. The server chooses the number of
+/// the first; the second has the next number.
 const PREPARED: [&str; 2] = [
     "INSERT INTO bench.records (k, v) VALUES (?, ?) ON DUPLICATE KEY UPDATE v = VALUES(v)",
     "SELECT v FROM bench.records WHERE k = ?",
@@ -37,8 +38,8 @@ const CHARSET_BINARY: u8 = 63;
 const TYPE_BYTES: [u8; 2] = [0xfc, 0];
 const HEAD_BYTES: usize = 4;
 
-/// InnoDB does not write a row that does not change. So each stored value ends with a number that
-/// is always another one, of so many bytes.
+/// InnoDB does not write a row that does not change. So each stored value ends with a unique number
+/// of this many bytes.
 const STAMP_BYTES: usize = 8;
 static STAMP: AtomicU64 = AtomicU64::new(0);
 
@@ -88,18 +89,18 @@ pub(super) fn encode_get(first_statement: u32, key: &[u8], out: &mut Vec<u8>) {
     encode_execute(first_statement.wrapping_add(1), &[[key, &[]]], out);
 }
 
-/// Splits the packet at the start of `bytes` off: its body and what follows.
+/// Splits the packet at the start of `bytes` off. Returns its body and the rest.
 fn packet(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let [a, b, c, _sequence, rest @ ..] = bytes else { return None };
     rest.split_at_checked(u32::from_le_bytes([*a, *b, *c, 0]) as usize)
 }
 
-/// The refusal in a packet, if it is one.
+/// Returns the text of a refusal, if the packet is one.
 fn refusal(body: &[u8]) -> Option<String> {
     match body {
         [ERROR, code_low, code_high, words @ ..] => {
             let code = u16::from_le_bytes([*code_low, *code_high]);
-            // A state of five characters comes before the words.
+            // A state of five characters precedes the text.
             let words = words.strip_prefix(b"#").and_then(|rest| rest.get(5..)).unwrap_or(words);
             Some(format!("error {code}: {}", text(words)))
         }
@@ -111,7 +112,7 @@ fn is_end(body: &[u8]) -> bool {
     matches!(body, [END, ..]) && body.len() < 9
 }
 
-/// The value in a string with its length before it that takes all of `bytes`, without the stamp.
+/// Returns the value, without the stamp, in a length-prefixed string that fills `bytes`.
 fn value(bytes: &[u8]) -> Result<&[u8], Garbled> {
     let (length, rest) = match bytes {
         [length @ 0..=250, rest @ ..] => (usize::from(*length), rest),
@@ -150,7 +151,7 @@ pub(super) fn parse(kind: Kind, numbers: &[u64], bytes: &[u8], expect: &impl Exp
         match ends {
             _ if is_end(body) => ends += 1,
             0 => definitions += 1,
-            // A row begins with 0 and a byte whose bits are the columns that are null.
+            // A row begins with 0 and a byte whose bits are the null columns.
             _ => match (body, numbers.get(found)) {
                 ([OK, 0, string @ ..], Some(number)) => {
                     found += 1;

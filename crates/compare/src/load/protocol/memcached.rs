@@ -50,7 +50,7 @@ pub(super) fn parse(kind: Kind, numbers: &[u64], bytes: &[u8], expect: &impl Exp
         let Some(size) = words.next().and_then(decimal::<usize>) else {
             return Err(garbled("no value size", line));
         };
-        // Replies come in the order of the keys, less those that do not exist.
+        // Replies come in the order of the keys, without the missing ones.
         let Some(number) = expected.find(|number| text_key(**number) == key) else {
             return Err(garbled("a key that was not asked for", line));
         };

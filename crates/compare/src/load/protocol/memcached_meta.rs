@@ -55,7 +55,7 @@ pub(super) fn parse(kind: Kind, numbers: &[u64], bytes: &[u8], expect: &impl Exp
             return Err(garbled("no value size", line));
         };
         let key = words.next().and_then(|word| word.strip_prefix(b"k"));
-        // One that is asked for alone does not show its key.
+        // The reply to a single key does not show the key.
         let number = expected.find(|number| key.is_none_or(|key| text_key(**number) == key));
         let Some(number) = number else {
             return Err(garbled("a key that was not asked for", line));

@@ -1,4 +1,4 @@
-//! Requests and replies of the protocols, encoded by hand as a lean client would.
+//! Protocols: requests and replies, encoded by hand as a lean client would.
 
 mod binary;
 pub(crate) mod mariadb;
@@ -14,7 +14,7 @@ use crate::records::text_key;
 pub enum Protocol {
     /// memcached's text protocol.
     Memcached,
-    /// The same with meta commands.
+    /// memcached's text protocol with meta commands.
     MemcachedMeta,
     /// memcached's binary protocol.
     MemcachedBinary,
@@ -56,44 +56,44 @@ pub enum Kind {
 pub enum Reply {
     /// The record was stored.
     Stored,
-    /// Values were read: how many were there, and how many of those were not the right bytes.
+    /// Values were read: the number found, and the number of wrong ones among them.
     Values {
         /// Records that exist.
         found: usize,
-        /// Records whose value is another than expected.
+        /// Records whose value differs from the expected one.
         wrong: usize,
     },
     /// A script was called, and returned a result.
     Called,
-    /// The server refused, in these words; the next reply follows.
+    /// The server refused with this text. The next reply follows.
     Refused(String),
 }
 
-/// The bytes are no reply to the request: nothing after them can be understood.
+/// The bytes are no reply to the request, so nothing after them can be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Garbled(pub String);
 
 /// Result of parsing the bytes received so far.
 pub type Parsed = Result<Option<(usize, Reply)>, Garbled>;
 
-/// Says what value the record of a number has.
+/// Source of the expected values.
 pub trait Expect {
-    /// The value of record `number`.
+    /// Returns the value of record `number`.
     fn value(&self, number: u64) -> &[u8];
 }
 
 impl Protocol {
-    /// MariaDB's protocol before there is a connection.
+    /// MariaDB's protocol before a connection exists.
     pub const MARIADB: Self = Self::MariaDb { first_statement: 0 };
 
-    /// Returns whether it is MariaDB's.
+    /// Returns whether the protocol is MariaDB's.
     #[must_use]
     pub fn is_mariadb(self) -> bool {
         matches!(self, Self::MariaDb { .. })
     }
 
-    /// The protocol of this name: `memcached`, `memcached-meta`, `memcached-binary`, `binary`,
-    /// `redis` or `mariadb`.
+    /// Returns the protocol of this name: `memcached`, `memcached-meta`, `memcached-binary`,
+    /// `binary`, `redis` or `mariadb`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -137,13 +137,13 @@ impl Protocol {
         }
     }
 
-    /// Returns whether one request reads several records.
+    /// Returns whether one request can read several records.
     #[must_use]
     pub fn has_multi_get(self) -> bool {
         !self.is_mariadb()
     }
 
-    /// Appends the one request that reads the records `numbers`. Only for protocols that have such
+    /// Appends the request that reads the records `numbers`. Only for protocols that have such
     /// requests.
     pub fn encode_multi_get(self, numbers: &[u64], out: &mut Vec<u8>) {
         match self {
@@ -152,11 +152,11 @@ impl Protocol {
             Self::MemcachedBinary => memcached_binary::encode_multi_get(numbers, out),
             Self::Binary => binary::encode_multi_get(numbers, out),
             Self::Redis => redis::encode_multi_get(numbers, out),
-            Self::MariaDb { .. } => unreachable!("the suite asks has_multi_get first"),
+            Self::MariaDb { .. } => unreachable!("the suite checks has_multi_get first"),
         }
     }
 
-    /// Returns whether there are requests that call scripts.
+    /// Returns whether the protocol has requests that call scripts.
     #[must_use]
     pub fn has_scripts(self) -> bool {
         matches!(self, Self::Binary | Self::Redis)
@@ -173,18 +173,18 @@ impl Protocol {
             | Self::MemcachedMeta
             | Self::MemcachedBinary
             | Self::MariaDb { .. } => {
-                unreachable!("the suite asks has_scripts first")
+                unreachable!("the suite checks has_scripts first")
             }
         }
     }
 
-    /// Appends the request that makes a Redis server know a script.
+    /// Appends the request that loads a script into a Redis server.
     pub fn encode_load(script: Script, out: &mut Vec<u8>) {
         redis::encode_load(script, out);
     }
 
-    /// Parses the reply to a request of `kind` for `numbers` at the start of `bytes`: how many
-    /// bytes it takes, and what it says. `None` if it has not arrived as a whole.
+    /// Parses the reply to a request of `kind` for `numbers` at the start of `bytes`. Returns its
+    /// length in bytes and the reply. `None` if it is incomplete.
     pub fn parse(self, kind: Kind, numbers: &[u64], bytes: &[u8], expect: &impl Expect) -> Parsed {
         match self {
             Self::Memcached => memcached::parse(kind, numbers, bytes, expect),
@@ -197,7 +197,7 @@ impl Protocol {
     }
 }
 
-/// A decimal number without a formatter's cost.
+/// Appends a decimal number without the cost of a formatter.
 fn push_decimal(mut number: usize, out: &mut Vec<u8>) {
     let mut digits = [0u8; 20];
     let mut place = digits.len();
@@ -212,8 +212,8 @@ fn push_decimal(mut number: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[place..]);
 }
 
-/// The line at the start of `bytes` without its CR LF, and the length with it. A line that does
-/// not end within 64 KiB is no reply of ours.
+/// Returns the line at the start of `bytes` without its CR LF, and its length with it. Fails if the
+/// line does not end within 64 KiB.
 fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Garbled> {
     const LINE_BYTES_MAX: usize = 64 * 1024;
     match bytes.iter().position(|byte| *byte == b'\n') {

@@ -38,7 +38,7 @@ pub(super) fn encode_multi_get(numbers: &[u64], out: &mut Vec<u8>) {
     }
 }
 
-/// Text of a script, and its SHA-1 digest, by which Redis names it.
+/// Returns the text of a script, and its SHA-1 digest, which names it in Redis.
 fn text_and_digest(script: Script) -> (&'static [u8], &'static [u8]) {
     match script {
         Script::Empty => (b"return ''", b"470dd86f42b395aa514b1e8bd80fec43898f32ef"),
@@ -66,7 +66,7 @@ pub(super) fn encode_call(script: Script, key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A bulk string that has arrived: bytes it takes, and its content unless it is null.
+/// A bulk string that has arrived: its length in bytes, and its content unless it is null.
 type Bulk<'a> = (usize, Option<&'a [u8]>);
 
 fn bulk(bytes: &[u8]) -> Result<Option<Bulk<'_>>, Garbled> {

@@ -29,7 +29,7 @@ pub struct Measurement {
     /// Requests that failed, of all rounds.
     #[serde(default)]
     pub errors: u64,
-    /// Records that were asked for and were no longer there, of all rounds.
+    /// Records read that no longer existed, of all rounds.
     #[serde(default)]
     pub missing: u64,
 }

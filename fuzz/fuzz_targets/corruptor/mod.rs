@@ -27,7 +27,7 @@ pub trait Kind: Sized {
     const PARAMETERS: [u64; 3] = [0; 3];
     /// Whether the contents of its files may truncate values.
     const CUTS_VALUES: bool = false;
-    /// Whether opening may read what it did not read before, and so find damage later.
+    /// Whether a later opening may read more than an earlier one, and so find damage later.
     const MEETS_DAMAGE_LATER: bool = false;
 
     fn open(storage: Arc<dyn Storage>, options: &Options) -> cabinet::Result<Self>;

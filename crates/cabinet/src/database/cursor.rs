@@ -4,7 +4,7 @@ use super::{Database, check_value};
 use crate::engine::ordered::ordered;
 use crate::{PlaceChange, Result, Seek};
 
-/// Where [`Cursor::put`] stores.
+/// Place at which [`Cursor::put`] stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CursorPut {
     /// Replaces the value of the cursor's record.

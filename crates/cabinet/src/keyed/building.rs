@@ -34,7 +34,7 @@ type MakeFile = Box<dyn Fn() -> Result<(Arc<dyn File>, PathBuf)>>;
 /// Returns the sorted entries of a run, given a table and the number of its shard.
 type EntriesOf<'e, I> = dyn FnMut(&<I as Index>::ShardIndex, usize) -> Result<Vec<u64>> + 'e;
 
-/// Fraction of the index's memory that differences from runs may use before they are merged.
+/// Differences from runs may use the budget of the index divided by this before they are merged.
 const CHANGES_SHARE: u64 = 2;
 
 /// Index under construction, see the module.

@@ -8,16 +8,16 @@
 //!
 //! # Locks
 //!
-//! The lock of a record's shard is held while the index is asked for the record, and while the
+//! The lock of a record's shard is held while the record is looked up in the index, and while the
 //! frontier passes it. Records of a segment that has lost none are passed without the lock, see
 //! [`super::scans`]. No lock is held while the log is read, or while a visitor runs.
 //!
 //! # Damage
 //!
-//! Where the log cannot be read, the index shows which records are lost. The scan reads the rest of
-//! the segment through the entries that point into it. The first unreadable record of these ends
-//! the scan with its error. At the end the scan looks for entries that point beyond the records of
-//! their segments. Damage to records that no entry points to is ignored.
+//! If a part of the log is unreadable, the index shows which records are lost. The scan reads the
+//! rest of the segment through the entries that point into it. The first unreadable record of these
+//! ends the scan with its error. At the end the scan looks for entries that point beyond the
+//! records of their segments. Damage to records that no entry points to is ignored.
 
 use super::scans::{ITERATION_NAMES_MAX, Progress, Registered};
 use super::{Index, IndexKey, KeyedEngine, ShardIndex, Stretch, Tag, find_location, visit_record};
@@ -84,7 +84,7 @@ pub(super) enum Paused {
     /// far.
     Within(u64, PausedReader, bool),
     /// After the last segment.
-    Behind,
+    AfterLast,
     Finished,
 }
 
@@ -95,7 +95,7 @@ enum Stage<I: Index> {
     /// In the part of a segment that is read through the index.
     Damaged(Entries<I>),
     /// After the last segment.
-    Behind,
+    AfterLast,
     Finished,
 }
 
@@ -173,7 +173,7 @@ impl Paused {
                 Self::Within(reader.segment().number, reader.pause(), are_all_live)
             }
             Stage::Damaged(_) => return None,
-            Stage::Behind => Self::Behind,
+            Stage::AfterLast => Self::AfterLast,
             Stage::Finished => Self::Finished,
         })
     }
@@ -197,11 +197,11 @@ impl<I: Index> Cursor<'_, I> {
             Stage::Before(number) => Ok(self.enter(number)),
             Stage::Within(reading) => self.read_some(reading, batch, visitor),
             Stage::Damaged(entries) => self.show_some(entries, visitor),
-            Stage::Behind if self.progress.moved() > 0 => {
+            Stage::AfterLast if self.progress.moved() > 0 => {
                 self.show_moved(visitor)?;
-                Ok(Stage::Behind)
+                Ok(Stage::AfterLast)
             }
-            Stage::Behind => {
+            Stage::AfterLast => {
                 self.check_reach(visitor)?;
                 Ok(Stage::Finished)
             }
@@ -223,7 +223,7 @@ impl<I: Index> Cursor<'_, I> {
                 let reader = Reader::resumed(Arc::clone(segment), salt, reader, upto);
                 Stage::Within(Reading { reader, are_all_live })
             }
-            Paused::Behind => Stage::Behind,
+            Paused::AfterLast => Stage::AfterLast,
             Paused::Finished => Stage::Finished,
         }
     }
@@ -246,7 +246,7 @@ impl<I: Index> Cursor<'_, I> {
         let rest = segments.iter().filter(|one| one.number >= number && is_before_end(one));
         let Some(segment) = rest.min_by_key(|one| one.number) else {
             self.progress.pass_to(end);
-            return Stage::Behind;
+            return Stage::AfterLast;
         };
         self.progress.pass_to(Lsn::new(segment.number, 0).max(self.progress.from()));
         if segment.is_missing {

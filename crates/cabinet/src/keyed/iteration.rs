@@ -51,7 +51,7 @@ impl<I: Index> KeyedEngine<I> {
     pub(crate) fn iteration(&self, from: Option<(IndexKey<I>, &[u8])>) -> Result<LogIteration> {
         let stage = match from {
             None => Stage::New(Lsn::default()),
-            Some((index_key, key)) => match self.age_of(index_key, key)? {
+            Some((index_key, key)) => match self.lsn_of(index_key, key)? {
                 Some(lsn) => Stage::New(lsn),
                 None => Stage::Finished,
             },
@@ -60,18 +60,18 @@ impl<I: Index> KeyedEngine<I> {
     }
 
     /// Returns the LSN of the record of a key.
-    fn age_of(&self, index_key: IndexKey<I>, key: &[u8]) -> Result<Option<Lsn>> {
+    fn lsn_of(&self, index_key: IndexKey<I>, key: &[u8]) -> Result<Option<Lsn>> {
         let (segments, locations) = self.locations(index_key, Wait::Block)?;
-        let mut of_none = Ok(None);
+        let mut not_found = Ok(None);
         for location in locations {
             match self.total_of(&segments, location, key, Wait::Block) {
                 Ok(Some(_)) => return Ok(Some(segments.lsn(location))),
                 Ok(None) => {}
                 // It may be another key's record.
-                Err(error) => of_none = Err(error),
+                Err(error) => not_found = Err(error),
             }
         }
-        of_none
+        not_found
     }
 
     /// Makes a step of an iteration. Returns whether there may be more. After a failure the
@@ -236,8 +236,8 @@ mod tests {
             let mut iteration = from(&key);
             assert!(rest(&database, &mut iteration) == numbers[index..]);
         }
-        let mut of_none = from(b"none");
-        assert!(rest(&database, &mut of_none).is_empty());
+        let mut not_found = from(b"none");
+        assert!(rest(&database, &mut not_found).is_empty());
         let other = open(&FaultyStorage::new());
         step(&other, &mut begin(&database), &mut |_| ()).unwrap_err();
         other.step_iteration(&mut IterationState::new(0), &mut |_| ()).unwrap_err();
@@ -438,7 +438,7 @@ mod tests {
                 if !goes_on {
                     break;
                 }
-                // Writers go on in the part that was shown, and in the other.
+                // Writers change both the visited part and the rest.
                 let met_last = *met.last().unwrap_or(&0);
                 put(&database, met_last.saturating_sub(7), b"again");
             }

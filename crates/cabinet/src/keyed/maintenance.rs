@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Fraction of the index's memory that changes since the last merge may use, if the index is in
+/// Changes since the last merge may use the index's budget divided by this, if the index is in
 /// runs. As much may be added while runs are written.
 const CHANGES_SHARE: u64 = 2;
 
-/// Memory above the index's budget at which writers start to wait: this fraction of the budget, but
-/// at least this many bytes.
+/// Writers start to pause if the index exceeds its budget by the budget divided by `OVER_SHARE`,
+/// but at least by `OVER_BYTES_MIN` bytes.
 const OVER_SHARE: u64 = 4;
 const OVER_BYTES_MIN: u64 = 1 << 20;
 
@@ -273,7 +273,7 @@ impl<I: Index> KeyedEngine<I> {
         Ok(())
     }
 
-    /// Compacts until hardly any dead bytes are left, and frees the index's spare slots.
+    /// Compacts until almost no dead bytes are left, and frees the index's spare slots.
     fn compact_all(&self) -> Result<()> {
         self.log.seal()?;
         let before = self.log.active_number();

@@ -94,7 +94,7 @@ impl<T: ShardIndex> Shard<T> {
         crate::io::prefetch(&raw const self.outline);
     }
 
-    /// Fetches what a search for a tag begins with into the processor's cache, without the lock.
+    /// Fetches the start of a search for a tag into the processor's cache, without the lock.
     #[inline]
     pub(super) fn prefetch_slot(&self, tag: T::Tag) {
         T::prefetch_in(self.outline.each_ref().map(|word| word.load(Ordering::Relaxed)), tag);

@@ -130,7 +130,7 @@ pub(crate) trait ShardIndex: Send + Sync {
     fn unpack(&mut self, shard: usize, packed: Vec<u64>, keeps: &dyn Fn(Location) -> bool) -> bool;
 }
 
-/// What is known of an entry without reading the run.
+/// Knowledge of an entry without reading the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen<S> {
     Yes(S),

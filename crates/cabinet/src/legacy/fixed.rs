@@ -3,7 +3,7 @@
 //! ```text
 //! 256 + (number - 1) * (z + width)
 //!     z      bytes of the value: z is 1 for a width up to 255, 2 up to 65535, else 4
-//!     width  the value, and what is left of longer ones
+//!     width  the value, and leftover bytes of longer ones
 //! ```
 //!
 //! A slot without a record begins with zeros. An empty value has a length of 0 and a first byte

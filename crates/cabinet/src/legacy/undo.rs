@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0   8  length of the database when the transaction began
-//!  then, for each change, what was there before:
+//!  then, for each change, the bytes before it:
 //!      8  offset in the database
 //!      4  how many bytes
 //!         the bytes

@@ -154,7 +154,7 @@ impl Capacity {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Added {
     records: u64,
-    /// Counted bytes, less those of what is replaced or removed.
+    /// Counted bytes, less those of replaced or removed records.
     bytes: i64,
 }
 

@@ -3,9 +3,9 @@
 //! ```text
 //! 0   key length in the low 24 bits, control byte above, little-endian
 //! 4   version, 8 bytes
-//! 12  flags, 4 bytes, and expiry, 8 bytes: only if the control byte says so
+//! 12  flags, 4 bytes, and expiry, 8 bytes: only if set in the control byte
 //!     key
-//!     value, compressed if the control byte says so
+//!     value, compressed if set in the control byte
 //! ```
 
 use crate::compress::{compress, decompress};

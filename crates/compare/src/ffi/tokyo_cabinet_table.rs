@@ -154,7 +154,7 @@ impl TableDatabase {
         self.check("sync", unsafe { tctdbsync(self.handle.as_ptr()) })
     }
 
-    /// Closes the file and tells how that went.
+    /// Closes the file. Fails if that fails.
     pub fn close(self) -> Result<(), Error> {
         // SAFETY: the handle is open; deleting it later does not close a second time.
         self.check("close", unsafe { tctdbclose(self.handle.as_ptr()) })

@@ -86,11 +86,11 @@ impl TreeDatabase {
         let database = Self { handle, threads, users: AtomicUsize::new(0) };
         let pointer = handle.as_ptr();
         if threads {
-            // SAFETY: the handle is valid and not open yet, as the function asks.
+            // SAFETY: the handle is valid and not open yet, as the function requires.
             database.check("setmutex", unsafe { tcbdbsetmutex(pointer) })?;
         }
         if let Some(leaves) = cached_leaves {
-            // SAFETY: the handle is valid and not open yet; 0 stands for the usual number.
+            // SAFETY: the handle is valid and not open yet; 0 means the default number.
             database.check("setcache", unsafe { tcbdbsetcache(pointer, leaves, 0) })?;
             // SAFETY: as above; 0 maps nothing but the header.
             database.check("setxmsiz", unsafe { tcbdbsetxmsiz(pointer, 0) })?;
@@ -129,7 +129,7 @@ impl TreeDatabase {
     }
 
     fn error(&self, operation: &'static str) -> Error {
-        // SAFETY: the function answers a string constant for every code.
+        // SAFETY: the function returns a string constant for every code.
         let message = unsafe { CStr::from_ptr(tcbdberrmsg(self.code())) };
         Error { operation, message: message.to_string_lossy().into_owned() }
     }
@@ -178,7 +178,7 @@ impl User<'_> {
             };
         }
         let size = usize::try_from(size).unwrap_or(0);
-        // SAFETY: the library answers a region of that size, which is ours until it is freed.
+        // SAFETY: the library returns a region of that size, which is ours until it is freed.
         visit(unsafe { std::slice::from_raw_parts(value.cast(), size) });
         // SAFETY: it is not used again.
         unsafe { tcfree(value) };

@@ -58,7 +58,7 @@ impl Cursor {
     }
 
     /// Moves to the next record.
-    #[expect(clippy::should_implement_trait, reason = "it lends no records, and goes both ways")]
+    #[expect(clippy::should_implement_trait, reason = "it returns no items, and moves both ways")]
     pub fn next(&mut self) -> Result<bool> {
         self.step(|current| Seek::After(&current.key, current.index))
     }

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_without_large_gaps_are_in_the_row_in_whichever_order_they_come() {
+    fn pages_without_large_gaps_are_in_the_row_in_any_order_of_arrival() {
         let orders: [fn(u64) -> u64; 4] =
             [|n| n, |n| 999 - n, |n| n * 617 % 1000, |n| if n < 500 { 2 * n } else { 2 * n - 999 }];
         for order in orders {

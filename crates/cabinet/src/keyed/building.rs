@@ -119,7 +119,7 @@ impl<I: Index> Building<I> {
             for (shard, table) in building.tables.iter_mut().enumerate() {
                 let Some(packed) = checkpoint.next_block()? else { break };
                 if !table.unpack(shard, packed, &keeps) {
-                    return Err(checkpoint.corrupted("entries that are in no order"));
+                    return Err(checkpoint.corrupted("entries that are not in order"));
                 }
             }
             return Ok(building);
@@ -133,7 +133,7 @@ impl<I: Index> Building<I> {
             packed.sort_unstable();
             let mut table = index.new_shard_index();
             if !table.unpack(shard, packed.clone(), &|_| true) {
-                return Err(checkpoint.corrupted("entries that are in no order"));
+                return Err(checkpoint.corrupted("entries that are not in order"));
             }
             Ok(packed)
         })?;

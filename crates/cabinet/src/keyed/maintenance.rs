@@ -712,7 +712,7 @@ mod tests {
         assert_eq!(database.len(), u64::from(RECORDS));
     }
 
-    /// A number that has [`FaultyStorage::lose_power`] keep only what was synced.
+    /// Seed with which [`FaultyStorage::lose_power`] keeps only synced data.
     const ONLY_SYNCED: u64 = 3;
 
     #[test]

@@ -157,7 +157,7 @@ fn move_from_front(mut bits: Bits<'_>, max: usize) -> Result<Vec<u8>, &'static s
         list.copy_within(..place, 1);
         list[0] = byte;
         if bytes.len() == max {
-            return Err("the compressed bytes stand for more than the limit");
+            return Err("the decompressed value is over the limit");
         }
         bytes.push(byte);
     }

@@ -1,9 +1,11 @@
 //! `cargo xtask library`: checks of cabinet as a product of its own: its features, its public
-//! surface, the oldest compiler, what is published, and changes that break its users.
+//! surface, the oldest compiler, what is published, changes that break its users, and accesses to
+//! memory under sanitizers.
 
 mod features;
 mod public_api;
 mod release;
+mod sanitize;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -34,6 +36,9 @@ enum Part {
     Msrv,
     /// List what would be published, and build it from the package.
     Package,
+    /// Run tests of the unsafe code, and of what threads share, under sanitizers, and Miri if it is
+    /// installed.
+    Sanitize,
     /// Look for changes that break users of the library since a commit (installs the tool).
     Semver {
         /// Compare with this commit.
@@ -50,6 +55,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Some(Part::PublicApi { check }) => public_api::run(*check),
         Some(Part::Msrv) => release::check_msrv(),
         Some(Part::Package) => release::package(),
+        Some(Part::Sanitize) => sanitize::run_all(),
         Some(Part::Semver { baseline }) => release::semver(baseline),
     }
 }
@@ -59,5 +65,6 @@ pub(crate) fn run_all() -> Result<()> {
     features::run()?;
     public_api::run(true)?;
     release::check_msrv()?;
-    release::package()
+    release::package()?;
+    sanitize::run_all()
 }

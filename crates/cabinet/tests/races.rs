@@ -1,0 +1,138 @@
+//! Short histories of threads that share a database, for tools that watch each access to memory:
+//! see `cargo xtask library sanitize`. The files are in memory, because Miri cannot map files.
+
+use cabinet::testing::FaultyStorage;
+use cabinet::{
+    Change, Database, Engine, FixedDatabase, HashDatabase, Maintenance, MemoryHash, MemoryTree,
+    Meta, Options, TreeDatabase,
+};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+/// Threads that write.
+const WRITERS: u32 = 2;
+
+/// Changes of each writer, and records of the database before them. Miri is some thousand times
+/// slower than a processor.
+const STEPS: u32 = if cfg!(miri) { 12 } else { 2_000 };
+
+/// Bytes of a value: records of several sizes fill append blocks.
+fn value(step: u32) -> Vec<u8> {
+    vec![step as u8; 8 + (step as usize * 37) % 200]
+}
+
+/// Keys are numbers, so that fixed-length databases take them too.
+fn key(number: u32) -> Vec<u8> {
+    (number + 1).to_string().into_bytes()
+}
+
+fn options(is_spread: bool) -> Options {
+    let mut options = Options::default();
+    options.segment_bytes = Some(64 << 10);
+    options.width = Some(256);
+    options.set_eager_append_blocks(is_spread);
+    options
+}
+
+/// Has threads put, change and remove records beside others that read, scan, compact and sync. No
+/// value is torn, and no record is lost.
+fn share(engine: Arc<dyn Engine>, upkeep: &(dyn Fn() + Sync)) {
+    let database = Database::from_engine(engine);
+    for number in 0..STEPS {
+        database.put(&key(number), &value(0)).expect("a put");
+    }
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let database = &database;
+            scope.spawn(move || {
+                for step in 0..STEPS {
+                    let key = key((step * 5 + writer) % STEPS);
+                    match step % 4 {
+                        0 | 1 => {
+                            database.put(&key, &value(step)).expect("a put");
+                        }
+                        2 => {
+                            let change = || Change::Put(value(step), Meta::NONE);
+                            database.modify(&key, |_| (change(), ())).expect("a change");
+                        }
+                        _ => {
+                            database.remove(&key).expect("a removal");
+                            database.put(&key, &value(step)).expect("a put");
+                        }
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            for step in 0..STEPS {
+                if let Some(found) = database.get(&key(step)).expect("a get") {
+                    assert!(found.iter().all(|byte| *byte == found[0]), "a torn value");
+                }
+            }
+            for record in database.iter().expect("a scan") {
+                let record = record.expect("a record");
+                assert!(record.value.iter().all(|byte| *byte == record.value[0]), "a torn value");
+            }
+        });
+        scope.spawn(|| {
+            for _ in 0..3 {
+                upkeep();
+                database.sync().expect("a sync");
+                thread::yield_now();
+            }
+        });
+    });
+    for number in 0..STEPS {
+        assert!(database.get(&key(number)).expect("a get").is_some(), "record {number} is lost");
+    }
+}
+
+#[test]
+fn threads_share_a_hash_database_without_a_race() {
+    for is_spread in [false, true] {
+        let (storage, path) = (FaultyStorage::new(), Path::new("casket.tch"));
+        let storage = Arc::new(storage);
+        let engine = HashDatabase::open_on(storage, path, &options(is_spread), false);
+        let engine = Arc::new(engine.expect("the database opens"));
+        let shared = Arc::clone(&engine);
+        share(shared, &|| {
+            engine.optimize(None).expect("compaction");
+            engine.checkpoint().expect("a checkpoint");
+        });
+    }
+}
+
+#[test]
+fn threads_share_a_fixed_length_database_without_a_race() {
+    for is_spread in [false, true] {
+        let (storage, path) = (FaultyStorage::new(), Path::new("casket.tcf"));
+        let storage = Arc::new(storage);
+        let engine = FixedDatabase::open_on(storage, path, &options(is_spread), false);
+        let engine = Arc::new(engine.expect("the database opens"));
+        let shared = Arc::clone(&engine);
+        share(shared, &|| {
+            engine.optimize(None).expect("compaction");
+            engine.checkpoint().expect("a checkpoint");
+        });
+    }
+}
+
+#[test]
+fn threads_share_a_tree_without_a_race() {
+    let (storage, path) = (FaultyStorage::new(), Path::new("casket.tcb"));
+    let engine = TreeDatabase::open_on(Arc::new(storage), path, &options(false), false);
+    let engine = Arc::new(engine.expect("the database opens"));
+    let shared = Arc::clone(&engine);
+    share(shared, &|| {
+        engine.optimize(None).expect("compaction");
+        engine.checkpoint().expect("a checkpoint");
+    });
+}
+
+#[test]
+fn threads_share_databases_in_memory_without_a_race() {
+    let options = options(false);
+    share(Arc::new(MemoryHash::new(&options)), &|| ());
+    share(Arc::new(MemoryTree::new(&options)), &|| ());
+}

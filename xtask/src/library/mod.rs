@@ -39,15 +39,15 @@ enum Part {
     /// Run tests of the unsafe code, and of what threads share, under sanitizers, and Miri if it is
     /// installed.
     Sanitize,
-    /// Look for changes that break users of the library since a commit (installs the tool).
+    /// Look for changes that break users of the library (installs the tool).
     Semver {
-        /// Compare with this commit.
-        #[arg(long, default_value = "HEAD~1")]
-        baseline: String,
+        /// Compare with this commit, not with the baseline in the manifest.
+        #[arg(long)]
+        baseline: Option<String>,
     },
 }
 
-/// Runs one part, or all but `semver`.
+/// Runs one part, or all.
 pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.part {
         None => run_all(),
@@ -56,14 +56,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Some(Part::Msrv) => release::check_msrv(),
         Some(Part::Package) => release::package(),
         Some(Part::Sanitize) => sanitize::run_all(),
-        Some(Part::Semver { baseline }) => release::semver(baseline),
+        Some(Part::Semver { baseline }) => release::semver(baseline.as_deref()),
     }
 }
 
-/// Runs the parts that need no other commit.
+/// Runs all parts.
 pub(crate) fn run_all() -> Result<()> {
     features::run()?;
     public_api::run(true)?;
+    release::semver(None)?;
     release::check_msrv()?;
     release::package()?;
     sanitize::run_all()

@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The page.
@@ -29,8 +30,9 @@ const INDENT: &str = "    ";
 
 /// Writes the page, or fails if it is out of date.
 pub(super) fn run(check: bool) -> Result<()> {
-    let json = rustdoc()?;
-    let page = page(&json)?;
+    let json = rustdoc(workspace(), &target_folder())?;
+    let text = fs::read(&json).with_context(|| json.display().to_string())?;
+    let page = page(&serde_json::from_slice(&text).context("the output of rustdoc")?)?;
     let path = workspace().join(PAGE);
     if !check {
         return fs::write(&path, page).context(PAGE);
@@ -54,24 +56,25 @@ fn difference(old: &str, new: &str) -> Vec<String> {
     gone.chain(come).collect()
 }
 
-/// Runs rustdoc on the library. Returns its JSON.
-fn rustdoc() -> Result<Value> {
+/// Runs rustdoc on the library of a workspace, which it builds in `target`. Returns the path of its
+/// JSON.
+pub(super) fn rustdoc(workspace: &Path, target: &Path) -> Result<PathBuf> {
     // The option is unstable. Allowing it to rustdoc alone spares a build of all dependencies.
     let folder = target_folder().join("xtask");
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let program = folder.join("rustdoc");
     fs::write(&program, "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc \"$@\"\n")?;
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    let target = std::path::absolute(target)?;
     let mut command = Command::new(env!("CARGO"));
     command
         .args(["rustdoc", "--quiet", "--package", PACKAGE, "--lib", "--"])
         .args(["-Z", "unstable-options", "--output-format", "json", "--cap-lints", "allow"])
         .env("RUSTDOC", std::path::absolute(&program)?)
-        .current_dir(workspace());
+        .env("CARGO_TARGET_DIR", &target)
+        .current_dir(workspace);
     run_program(&mut command)?;
-    let output = target_folder().join("doc/cabinet.json");
-    let text = fs::read(&output).with_context(|| output.display().to_string())?;
-    serde_json::from_slice(&text).context("the output of rustdoc")
+    Ok(target.join("doc/cabinet.json"))
 }
 
 /// Returns the page for the output of rustdoc.

@@ -1,10 +1,13 @@
 //! Release of the library: the oldest compiler, the package, and changes that break users.
 
-use super::{FOLDER, PACKAGE};
+use super::{FOLDER, PACKAGE, public_api};
 use crate::programs::{cargo, run, succeeds, target_folder, workspace};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+
+/// Tool that looks for changes that break users. Each version knows some versions of rustdoc.
+const SEMVER_CHECKS: &str = "cargo-semver-checks@0.51.0";
 
 /// Checks the library, with all features, with the compiler of its `rust-version` if rustup has
 /// it. No package registry has old compilers, so on other machines the lint `incompatible_msrv` of
@@ -12,7 +15,8 @@ use std::process::Command;
 pub(super) fn check_msrv() -> Result<()> {
     let path = workspace().join(FOLDER).join("Cargo.toml");
     let manifest = std::fs::read_to_string(path).context("the manifest of the library")?;
-    let version = rust_version(&manifest).context("the manifest states no rust-version")?;
+    let version =
+        value(&manifest, "rust-version").context("the manifest states no rust-version")?;
     if !succeeds(&["rustup", "run", version, "rustc", "--version"]) {
         println!("Rust {version} is not installed: only clippy checks the oldest compiler");
         return Ok(());
@@ -29,9 +33,10 @@ pub(super) fn check_msrv() -> Result<()> {
     run(command.env("CARGO_TARGET_DIR", target))
 }
 
-/// Returns the `rust-version` of a manifest, if it states one of its own.
-fn rust_version(manifest: &str) -> Option<&str> {
-    let value = manifest.lines().find_map(|line| line.strip_prefix("rust-version = "))?;
+/// Returns the text that a manifest states for a key, if it states one of its own.
+fn value<'m>(manifest: &'m str, key: &str) -> Option<&'m str> {
+    let mut lines = manifest.lines();
+    let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "))?;
     Some(value.trim_matches('"'))
 }
 
@@ -50,21 +55,63 @@ pub(super) fn package() -> Result<()> {
     cargo(&["package", "--quiet", "--package", PACKAGE, "--allow-dirty"])
 }
 
-/// Compares the public surface with that of another commit.
-pub(super) fn semver(baseline: &str) -> Result<()> {
+/// Compares the public items with those of another commit, else of the baseline of the manifest.
+pub(super) fn semver(baseline: Option<&str>) -> Result<()> {
+    let manifest = Path::new(FOLDER).join("Cargo.toml");
+    let text = std::fs::read_to_string(workspace().join(&manifest)).context("the manifest")?;
+    let stated = value(&text, "baseline").context("the manifest states no baseline")?;
+    let baseline = baseline.unwrap_or(stated);
     if !succeeds(&["cargo", "semver-checks", "--version"]) {
-        cargo(&["install", "--locked", "cargo-semver-checks"])?;
+        install_semver_checks()?;
     }
-    let has_package = || {
-        let manifest = Path::new(FOLDER).join("Cargo.toml");
-        let object = format!("{baseline}:{}", manifest.display());
-        succeeds(&["git", "-C", &workspace().display().to_string(), "cat-file", "-e", &object])
-    };
-    ensure!(has_package(), "commit {baseline} has no {FOLDER}, name another one with --baseline");
-    // The other features are not covered by the version.
-    let features = ["--default-features"];
-    let check = ["semver-checks", "--package", PACKAGE, "--baseline-rev", baseline];
-    cargo(&[&check[..], &features].concat())
+    let object = format!("{baseline}:{}", manifest.display());
+    ensure!(
+        succeeds(&["git", "-C", &workspace().display().to_string(), "cat-file", "-e", &object]),
+        "this clone has no commit {baseline} with {FOLDER}: fetch it, or name one by --baseline"
+    );
+    let folder = target_folder().join("xtask/baseline");
+    let source = folder.join("source");
+    if source.exists() {
+        std::fs::remove_dir_all(&source).context("the source of the baseline")?;
+    }
+    std::fs::create_dir_all(&source).context("a folder for the baseline")?;
+    unpack(baseline, &source)?;
+    let old = public_api::rustdoc(&source, &folder)?;
+    let new = public_api::rustdoc(workspace(), &target_folder())?;
+    let mut check = Command::new(env!("CARGO"));
+    check.args(["semver-checks", "--baseline-rustdoc"]).arg(old);
+    check.arg("--current-rustdoc").arg(new).current_dir(workspace());
+    run(&mut check).with_context(|| {
+        format!(
+            "users of {baseline} break: keep the old item beside the new one, raise the version in \
+             Cargo.toml, or, before a release, set `baseline` in {} to the commit that breaks them",
+            manifest.display()
+        )
+    })
+}
+
+/// Installs the tool. Its own speed hardly matters, and it sets its dependencies to an optimized
+/// build, which takes several times as long.
+fn install_semver_checks() -> Result<()> {
+    let quick = ["opt-level=0", "debug=false"];
+    let quick = quick.map(|setting| format!("profile.dev.package.\"*\".{setting}"));
+    let [unoptimized, without_symbols] = &quick;
+    let options = ["--config", unoptimized, "--config", without_symbols];
+    let install = ["install", "--locked", "--debug", SEMVER_CHECKS];
+    cargo(&[&install[..], &options].concat())
+}
+
+/// Unpacks the files of a commit into a folder.
+fn unpack(commit: &str, folder: &Path) -> Result<()> {
+    let mut git = Command::new("git");
+    git.args(["archive", "--format=tar", commit]).current_dir(workspace());
+    let mut archive = git.stdout(Stdio::piped()).spawn().context("cannot run git")?;
+    let output = archive.stdout.take().context("the output of git")?;
+    let mut tar = Command::new("tar");
+    run(tar.arg("--extract").arg("--directory").arg(folder).stdin(output))?;
+    let is_whole = archive.wait().context("cannot wait for git")?.success();
+    ensure!(is_whole, "git archive {commit} failed");
+    Ok(())
 }
 
 #[cfg(test)]
@@ -73,7 +120,8 @@ mod tests {
 
     #[test]
     fn the_version_is_the_one_that_the_manifest_states_itself() {
-        assert_eq!(rust_version("[package]\nrust-version = \"1.88\"\n"), Some("1.88"));
-        assert_eq!(rust_version("[package]\nrust-version.workspace = true\n"), None);
+        let version = |manifest| value(manifest, "rust-version");
+        assert_eq!(version("[package]\nrust-version = \"1.88\"\n"), Some("1.88"));
+        assert_eq!(version("[package]\nrust-version.workspace = true\n"), None);
     }
 }

@@ -34,7 +34,7 @@ enum Part {
     },
     /// Check the library with the oldest compiler that it states.
     Msrv,
-    /// List what would be published, and build it from the package.
+    /// List what would be published, build it from the package, and rehearse its publication.
     Package,
     /// Run tests of the unsafe code, and of what threads share, under sanitizers, and Miri if it is
     /// installed.

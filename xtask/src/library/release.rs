@@ -40,7 +40,8 @@ fn value<'m>(manifest: &'m str, key: &str) -> Option<&'m str> {
     Some(value.trim_matches('"'))
 }
 
-/// Lists the files of the package, and builds the library from them as a registry would get it.
+/// Lists the files of the package, builds the library from them as a registry would get it, and
+/// rehearses its publication.
 pub(super) fn package() -> Result<()> {
     let list = ["package", "--package", PACKAGE, "--allow-dirty", "--list"];
     let output = Command::new(env!("CARGO")).args(list).current_dir(workspace()).output();
@@ -51,8 +52,40 @@ pub(super) fn package() -> Result<()> {
         ensure!(files.lines().any(|file| file == needed), "the package lacks {needed}");
     }
     println!("{} files in the package", files.lines().count());
-    // `publish = false` refuses `cargo publish`, also as a rehearsal; this is the same without it.
-    cargo(&["package", "--quiet", "--package", PACKAGE, "--allow-dirty"])
+    cargo(&["package", "--quiet", "--package", PACKAGE, "--allow-dirty"])?;
+    rehearse()
+}
+
+/// Rehearses the publication of the package that was built. The manifest states `publish = false`,
+/// for which cargo refuses a rehearsal too, so it gets a copy that does not.
+fn rehearse() -> Result<()> {
+    let manifest = std::fs::read_to_string(workspace().join("Cargo.toml"))?;
+    let version = value(&manifest, "version").context("the workspace states no version")?;
+    let name = format!("{PACKAGE}-{version}");
+    let package = target_folder().join("package").join(format!("{name}.crate"));
+    // Below the workspace it would count as a member.
+    let folder = tempfile::tempdir().context("a folder for the package")?;
+    run(Command::new("tar").arg("-xzf").arg(&package).arg("-C").arg(folder.path()))?;
+    let folder = folder.path().join(name);
+    let manifest = folder.join("Cargo.toml");
+    let text = std::fs::read_to_string(&manifest).context("the manifest of the package")?;
+    // The registry asks for these, the rehearsal does not.
+    for field in ["description", "license", "readme"] {
+        ensure!(value(&text, field).is_some(), "the manifest states no {field}");
+    }
+    let published = text.replacen("publish = false", "publish = true", 1);
+    std::fs::write(&manifest, published).context("the manifest of the package")?;
+    // cargo adds these to a package, and accepts none that has them already.
+    for added in ["Cargo.toml.orig", ".cargo_vcs_info.json"] {
+        if folder.join(added).exists() {
+            std::fs::remove_file(folder.join(added)).context(added)?;
+        }
+    }
+    // It was built above.
+    let rehearsal = ["publish", "--dry-run", "--quiet", "--no-verify", "--allow-dirty"];
+    let mut publish = Command::new(env!("CARGO"));
+    publish.args(rehearsal).current_dir(&folder);
+    run(publish.env("CARGO_TARGET_DIR", folder.join("target")))
 }
 
 /// Compares the public items with those of another commit, else of the baseline of the manifest.

@@ -4,8 +4,9 @@
 use cabinet::testing::FaultyStorage;
 use cabinet::{
     Change, Database, Engine, FixedDatabase, HashDatabase, Maintenance, MemoryHash, MemoryTree,
-    Meta, Options, TreeDatabase,
+    Meta, Options, TreeDatabase, Wait,
 };
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -35,10 +36,15 @@ fn options(is_spread: bool) -> Options {
     options
 }
 
+/// Fails if a value is not of one put: all bytes of each are the same.
+fn check(value: &[u8]) {
+    assert!(value.iter().all(|byte| *byte == value[0]), "a torn value");
+}
+
 /// Has threads put, change and remove records beside others that read, scan, compact and sync. No
 /// value is torn, and no record is lost.
 fn share(engine: Arc<dyn Engine>, upkeep: &(dyn Fn() + Sync)) {
-    let database = Database::from_engine(engine);
+    let database = Database::from_engine(Arc::clone(&engine));
     for number in 0..STEPS {
         database.put(&key(number), &value(0)).expect("a put");
     }
@@ -67,12 +73,28 @@ fn share(engine: Arc<dyn Engine>, upkeep: &(dyn Fn() + Sync)) {
         scope.spawn(|| {
             for step in 0..STEPS {
                 if let Some(found) = database.get(&key(step)).expect("a get") {
-                    assert!(found.iter().all(|byte| *byte == found[0]), "a torn value");
+                    check(&found);
                 }
             }
             for record in database.iter().expect("a scan") {
-                let record = record.expect("a record");
-                assert!(record.value.iter().all(|byte| *byte == record.value[0]), "a torn value");
+                check(&record.expect("a record").value);
+            }
+        });
+        scope.spawn(|| {
+            for step in 0..STEPS / 4 {
+                let keys: Vec<Vec<u8>> = (step..step + 8).map(|step| key(step % STEPS)).collect();
+                let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                let flow = engine.read_each(&keys, Wait::Block, &mut |found| {
+                    if let Some(entry) = found.expect("a get of several keys") {
+                        check(entry.value);
+                    }
+                    ControlFlow::Continue(())
+                });
+                assert!(flow.is_continue());
+                let transaction = database.transaction();
+                transaction.put(keys[0], &value(step)).expect("a put");
+                transaction.put(keys[1], &value(step)).expect("a put");
+                transaction.commit().expect("a commit");
             }
         });
         scope.spawn(|| {

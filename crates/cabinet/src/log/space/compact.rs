@@ -267,9 +267,9 @@ impl Log {
         }
         // Moved records must be on the disk before the segment they came from is removed, and so
         // must the records that replaced those that were not moved, wherever they are.
-        // If the active segment was sealed for this, sealed segments have all of these, and the last
-        // of them stays. The active one is spared: a sync of pages that are mapped for writing
-        // takes each of them from all processors by an interrupt of its own.
+        // If the active segment was sealed now, sealed segments have all of these, and the last of
+        // them stays. The new active one is not synced: to sync a page that is mapped for writing,
+        // the system first interrupts every processor that runs a thread of the process.
         if self.seal_if_worth_it()? {
             self.sync_all_sealed()?;
         } else {

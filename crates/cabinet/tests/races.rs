@@ -1,5 +1,5 @@
 //! Short histories of threads that share a database, for tools that watch each access to memory:
-//! see `cargo xtask library sanitize`. The files are in memory, because Miri cannot map files.
+//! see `cargo xtask library sanitize`. The files are in memory.
 
 use cabinet::testing::FaultyStorage;
 use cabinet::{
@@ -14,9 +14,8 @@ use std::thread;
 /// Threads that write.
 const WRITERS: u32 = 2;
 
-/// Changes of each writer, and records of the database before them. Miri is some thousand times
-/// slower than a processor.
-const STEPS: u32 = if cfg!(miri) { 12 } else { 2_000 };
+/// Changes of each writer, and records of the database before them.
+const STEPS: u32 = 2_000;
 
 /// Bytes of a value: records of several sizes fill append blocks.
 fn value(step: u32) -> Vec<u8> {

@@ -36,8 +36,7 @@ enum Part {
     Msrv,
     /// List what would be published, build it from the package, and rehearse its publication.
     Package,
-    /// Run tests of the unsafe code, and of what threads share, under sanitizers, and Miri if it is
-    /// installed.
+    /// Run tests of the unsafe code, and of what threads share, under sanitizers.
     Sanitize,
     /// Look for changes that break users of the library (installs the tool).
     Semver {

@@ -1,11 +1,11 @@
 //! Tests of the unsafe code, and of what threads share, under tools that watch each access to
-//! memory: AddressSanitizer, ThreadSanitizer, and Miri where it is installed.
+//! memory: AddressSanitizer and ThreadSanitizer.
 //!
 //! Each tool first gets a test with a defect on purpose, and has to find it. The sanitizers are
 //! flags of the nightly compiler; `RUSTC_BOOTSTRAP` makes the stable one accept them.
 
 use super::PACKAGE;
-use crate::programs::{run, succeeds, target_folder, workspace};
+use crate::programs::{run, target_folder, workspace};
 use crate::requirements::install_if_missing;
 use anyhow::{Context, Result, ensure};
 use std::process::Command;
@@ -18,9 +18,6 @@ const FEATURES: [&str; 3] = ["--no-default-features", "--features", "lz4,table,t
 
 /// Modules with unsafe code, with data that threads share, and the log, whose files are mapped.
 const MODULES: [&str; 6] = ["checksum::", "hash::", "io::", "locks::", "log::", "memory::"];
-
-/// Modules whose tests Miri can run: it knows neither mapped files nor the stacks of shuttle.
-const MODULES_IN_MIRI: [&str; 2] = ["checksum::", "log::segments::access_bits::"];
 
 /// Tests of threads that share a database: in memory, and on a disk.
 const SHARED: [&str; 4] = ["--test", "races", "--test", "concurrency"];
@@ -38,10 +35,7 @@ struct Defect {
 pub(super) fn run_all() -> Result<()> {
     address()?;
     threads()?;
-    if succeeds(&MIRI_VERSION) {
-        return miri();
-    }
-    println!("AddressSanitizer and ThreadSanitizer found nothing; Miri is not installed");
+    println!("AddressSanitizer and ThreadSanitizer found nothing");
     Ok(())
 }
 
@@ -89,32 +83,6 @@ fn sanitized(name: &str, flags: &str, arguments: &[&str]) -> Command {
     command
 }
 
-const MIRI_VERSION: [&str; 6] = ["rustup", "run", "nightly", "cargo", "miri", "--version"];
-
-/// Runs the tests under Miri.
-fn miri() -> Result<()> {
-    let test = |arguments: &[&str]| {
-        let mut command = Command::new("rustup");
-        command.args(["run", "nightly", "cargo", "miri", "test", "--quiet", "--package", PACKAGE]);
-        command.args(FEATURES).args(arguments).current_dir(workspace());
-        // These are of the toolchain that has built this program.
-        for variable in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
-            command.env_remove(variable);
-        }
-        // Tests read the clock. Miri does not look for instructions of the processor.
-        command
-            .env("MIRIFLAGS", "-Zmiri-disable-isolation")
-            .env("RUSTFLAGS", "-Ctarget-feature=+sse4.2")
-            .env("CARGO_TARGET_DIR", target_folder().join("miri"));
-        command
-    };
-    let beyond = Defect { test: "a_read_beyond_the_end_of_a_block", printed: "out-of-bounds" };
-    find(test, &beyond)?;
-    find(test, &Defect { test: "a_race_of_two_threads", printed: "Data race detected" })?;
-    run(&mut test(&["--test", "races"]))?;
-    run(test(&["--lib", "--"]).args(MODULES_IN_MIRI))
-}
-
 /// Runs a test with a defect on purpose. Fails if the tool does not find it.
 fn find(tool: impl Fn(&[&str]) -> Command, defect: &Defect) -> Result<()> {
     let Defect { test, printed } = defect;
@@ -141,7 +109,7 @@ mod tests {
     #[test]
     fn the_modules_have_tests() {
         let source = workspace().join(FOLDER).join("src");
-        for module in MODULES.iter().chain(&MODULES_IN_MIRI) {
+        for module in MODULES {
             let path = source.join(module.trim_end_matches("::").replace("::", "/"));
             let is_there = path.is_dir() || path.with_extension("rs").is_file();
             assert!(is_there, "{module} is no module of the library");

@@ -1,39 +1,39 @@
-//! The log: what every disk engine stands on.
+//! The log: append-only storage for the records of a disk engine.
 //!
-//! A log is a directory of numbered segments to which records are appended, one behind the
-//! other. An engine keeps an index from keys to [`Location`]s, in memory; the log keeps what the
-//! index points to, across the death of the process or of the power, and gives back the space
-//! of what it no longer points to.
+//! A log is a directory of numbered segments, to which records are appended in order. An engine
+//! keeps an index from keys to [`Location`]s in memory. The log keeps the records that the index
+//! points to, across crashes and losses of power, and reclaims the space of all others.
 //!
 //! # Parts
 //!
-//! [`Log`] connects them. Each has its state and its locks for itself.
+//! [`Log`] connects the parts. Each part has its own state and its own locks.
 //!
-//! - [`segments`]: the set of segments and the directory that they are in. Reading.
-//! - [`writer`]: the tail, the append blocks of threads, allocation, the next segment.
-//! - [`commit`]: which of that is durable, and who waits for it.
-//! - [`space`]: the cap, what is free on the disk, compaction, eviction.
-//! - [`opening`]: recovery, which makes a log of what the last process left, and checks.
+//! - [`segments`]: the set of segments and their directory; reads.
+//! - [`writer`]: the tail, the append blocks of threads, allocation, rotation.
+//! - [`commit`]: the durable position, and the writers that wait for it.
+//! - [`space`]: the cap, the free space of the disk, compaction, eviction.
+//! - [`opening`]: recovery of a log that the last process left, and checks.
 //! - [`maintenance`]: the background threads, checkpoints, snapshots, verification.
 //!
 //! # Locks, in the order in which they are taken
 //!
-//! 1. `Maintenance::lock`: held by whatever takes segments out, or relies on none being taken out.
-//! 2. The engine's own.
-//! 3. `Commit::syncing`: held while files are being synced, by the syncing thread or a caller.
-//! 4. The slots of append blocks: each by the thread that appends to its block, all of them while
-//!    none may be open.
-//! 5. `Writer::tail`: held for the copy of a record into the mapped segment, or for giving a block
-//!    to a thread that fills it. So a process that is killed can only leave a torn record at the
-//!    very end, and one at the end of each block.
-//! 6. `Segment::growing`: held while blocks are preallocated for it, or cut off.
+//! 1. `Maintenance::lock`: held while segments are removed, or must not be.
+//! 2. The engine's own locks.
+//! 3. `Commit::syncing`: held while files are synced, by the syncing thread or a caller.
+//! 4. The slots of append blocks: a thread locks its own slot to append to its block, and all slots
+//!    to close all blocks.
+//! 5. `Writer::tail`: held while a record is copied into the mapped segment, or a block is given to
+//!    a thread. So a killed process leaves torn records only at the very end and at the end of each
+//!    block.
+//! 6. `Segment::growing`: held while space is preallocated for the segment, or cut off.
 //! 7. `SegmentSet::structure`: held while the set of segments changes.
-//! 8. The manifest's.
+//! 8. The manifest's lock.
 //!
-//! Under all others (`Commit::unsynced`, `Commit::waiters`, `SegmentSet::retired`, that of the
-//! reserve, `Space::large_changes`, those of the signals) none of these is taken.
+//! While one of the following locks is held, none of the above is taken: `Commit::unsynced`,
+//! `Commit::waiters`, `SegmentSet::retired`, `Space::large_changes`, and those of the reserve and
+//! the signals.
 //!
-//! Readers take no lock: they load the set of segments, which keeps each one mapped.
+//! Readers take no lock: they load the set of segments, which keeps each segment mapped.
 
 pub(crate) mod checkpoint;
 mod commit;
@@ -77,7 +77,7 @@ use std::path::Path;
 use std::sync::Arc;
 use writer::Writer;
 
-/// Random numbers that tell a log's files from all others.
+/// Random numbers that distinguish a log's files from those of all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DatabaseId {
     pub(crate) id: u64,
@@ -85,21 +85,21 @@ pub(crate) struct DatabaseId {
     pub(crate) salt: u32,
 }
 
-/// How a log is kept.
+/// Settings of a log.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) durability: Durability,
     /// Capacity of the segments of a small log, in bytes.
     pub(crate) segment_bytes_min: usize,
-    /// Capacity of the segments of a large one.
+    /// Capacity of the segments of a large log, in bytes.
     pub(crate) segment_bytes_max: usize,
-    /// Share of dead bytes above which compaction works.
+    /// Share of dead bytes above which compaction works, in percent.
     pub(crate) dead_percent_max: u8,
-    /// Most bytes a second that compaction reads while there is no hurry.
+    /// Maximum number of bytes per second that compaction reads while there is no hurry.
     pub(crate) compaction_bytes_per_second: u64,
-    /// Writes are spread over all append blocks.
+    /// Whether writes are spread over all append blocks.
     pub(crate) eager_append_blocks: bool,
-    /// Most bytes that the log takes on the disk when it is opened; 0 is unlimited.
+    /// Maximum size of the log on the disk when it is opened, in bytes; 0 is unlimited.
     pub(crate) capacity_bytes: u64,
 }
 
@@ -122,7 +122,7 @@ impl Settings {
     }
 }
 
-/// See the module.
+/// The log of a disk engine. See the module.
 pub(crate) struct Log {
     database_id: DatabaseId,
     manifest: manifest::Manifest,
@@ -132,7 +132,7 @@ pub(crate) struct Log {
     writer: Writer,
     commit: Commit,
     maintenance: Maintenance,
-    /// Places that did not hold what they should when the log was opened.
+    /// Damage that was found when the log was opened.
     damages: Vec<Damage>,
     _lock: Box<dyn Any + Send + Sync>,
 }
@@ -150,13 +150,14 @@ impl Log {
         self.segments.directory().path()
     }
 
-    /// The segments of this moment. Load it under the lock that protects the location looked up.
+    /// Returns the current segments. The caller holds the lock that protects the location it looks
+    /// up.
     #[inline]
     pub(crate) fn segments(&self) -> arc_swap::Guard<Arc<Segments>> {
         self.segments.load()
     }
 
-    /// Number of changes of the set of segments so far.
+    /// Returns how often the set of segments has changed.
     #[inline]
     pub(crate) fn segment_changes(&self) -> u64 {
         self.segments.changes()
@@ -170,12 +171,12 @@ impl Log {
         &self.commit
     }
 
-    /// Number of the segment that is being appended to.
+    /// Returns the number of the active segment.
     pub(crate) fn active_number(&self) -> u64 {
         self.writer.active_number()
     }
 
-    /// The stats: names and values.
+    /// Returns the stats as names and values.
     pub(crate) fn report(&self) -> Vec<(&'static str, String)> {
         let segments = self.segments();
         let damaged = segments.iter().filter(|segment| segment.is_damaged()).count();
@@ -214,7 +215,7 @@ impl Log {
         }
     }
 
-    /// Changes what the kind was created with.
+    /// Changes the parameters that the engine was created with.
     pub(crate) fn change_parameters(&self, parameters: [u8; 24]) -> Result<()> {
         self.manifest.change_parameters(parameters)
     }
@@ -233,7 +234,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// The error of an operation on a file; a full disk is told from the rest.
+/// Returns the error of a failed operation on a file. A full disk has an error of its own.
 pub(crate) fn error_at(operation: &'static str, path: &Path, source: io::Error) -> Error {
     if is_full(&source) {
         return Error::NoSpace { path: path.to_owned() };

@@ -1,4 +1,4 @@
-//! Allocation: room for what is appended, in the active segment or in another one.
+//! Allocation: reserves space for appends, in the active segment or in the next one.
 
 use super::append_blocks::AllClosed;
 use super::{Purpose, Tail, Writer};
@@ -7,28 +7,28 @@ use crate::log::space::{LARGE_CHANGE_BYTES, Pressure};
 use crate::log::{Log, error_at, is_full};
 use crate::{Durability, Error, Result};
 
-/// Bytes of file that are allocated at a time.
+/// Bytes of a file that are allocated at a time.
 const ALLOCATION_BYTES: usize = 16 << 20;
 
-/// As above, at the beginning of a segment: a small database stays small.
+/// Bytes that are allocated at the beginning of a segment: a small database stays small.
 pub(in crate::log) const ALLOCATION_BYTES_FIRST: usize = 1 << 20;
 
-/// As above, where pages are also brought into memory.
+/// Bytes that are allocated at a time where pages are also brought into memory.
 const PREPARATION_BYTES: usize = 1 << 20;
 
-/// The background is asked for more once less than this is left.
+/// Once fewer preallocated bytes than this are left, the writer wakes the background.
 const PREALLOCATED_BYTES_MIN: usize = 4 << 20;
 
-/// Most bytes that are left free behind an append.
+/// Maximum number of bytes that are left free after an append.
 const RESERVE_BYTES_MAX: usize = 1 << 20;
 
-/// Share of a segment, as a divisor, that is left when the background begins the next one. Threads
-/// that must not wait leave their appends to others until that is done.
+/// The background begins the next segment when one part in this many of the active one is left.
+/// Until it has, threads that must not wait pass their appends to others.
 const ENDING_SHARE: usize = 64;
 
 impl Log {
-    /// Makes the tail's segment one that `total` more bytes fit into, of which the last record
-    /// begins at `last_at`. False if another segment is needed and append blocks may be open.
+    /// Makes `total` more bytes fit into the tail's segment. The last record begins at `last_at`.
+    /// Returns false if another segment is needed and append blocks may be open.
     #[inline]
     pub(super) fn allocate_for(
         &self,
@@ -43,7 +43,7 @@ impl Log {
         let backed = tail.segment.map.backed();
         let needed = tail.appender.end() + total + reserve;
         let is_in_reach = tail.appender.end() + last_at < SEGMENT_BYTES_MAX;
-        // The space of a reserve that was given up is for compaction alone.
+        // After the reserve was given up, its space is for compaction alone.
         let is_allowed = purpose == Purpose::Move || !self.space.has_given_reserve_up();
         if needed <= backed && is_in_reach && is_allowed {
             if backed - needed < PREALLOCATED_BYTES_MIN {
@@ -100,7 +100,7 @@ impl Log {
         }
         let least = tail.appender.end() + total + MARGIN_BYTES;
         if purpose == Purpose::Remove && least <= tail.segment.map.backed() {
-            // The reserve is for removals. Writers give space back before the next one.
+            // A removal may use the reserve. Writers give space back before their next write.
             if least + reserve / 2 > tail.segment.map.backed() {
                 self.space.note_dire();
             }
@@ -109,16 +109,17 @@ impl Log {
         result.map(|()| true)
     }
 
-    /// Whether a record with a value of so many bytes hardly needs another segment, so that a
-    /// thread may append it that must not wait. For short ones [`Pressure::ENDING`] tells.
+    /// Returns whether a record with a value of `value_bytes` bytes rarely needs another segment,
+    /// so that a thread that must not wait may append it. For short values, callers check
+    /// [`Pressure::ENDING`].
     #[inline]
     pub(crate) fn has_space_at_once(&self, value_bytes: usize) -> bool {
         value_bytes < self.settings.segment_bytes_min / ENDING_SHARE / 2
             || self.writer.tail.try_lock().is_none_or(|tail| !tail.is_ending(value_bytes))
     }
 
-    /// Whether to allocate up to `needed` bytes of the segment, or to begin another one, would take
-    /// from what is kept free for the next checkpoint.
+    /// Returns whether allocating up to `needed` bytes of the segment, or beginning another one,
+    /// would use space that is kept free for the next checkpoint.
     pub(super) fn would_take_kept(&self, tail: &Tail, needed: usize) -> bool {
         let kept = self.space.kept_free_bytes(&self.segments);
         let step = self.writer.step(needed).min(tail.segment.capacity);
@@ -127,9 +128,9 @@ impl Log {
 }
 
 impl Purpose {
-    /// Returns the bytes that are left free after an append, so that space can still be reclaimed
-    /// when the disk is full: compaction may use half of the reserve, and a removal, when there is
-    /// no other space, all of it.
+    /// Returns the number of bytes that are left free after an append, so that space can still be
+    /// reclaimed when the disk is full. Compaction may use half of this reserve. A removal may use
+    /// all of it when there is no other space.
     #[inline]
     fn reserve_for(self, capacity: usize) -> usize {
         match self {
@@ -139,14 +140,14 @@ impl Purpose {
     }
 }
 
-/// Bytes that are left free of a segment, see [`Purpose::reserve_for`].
+/// Returns the number of bytes of a segment that are left free, see [`Purpose::reserve_for`].
 #[inline]
 pub(super) fn reserve_bytes(capacity: usize) -> usize {
     RESERVE_BYTES_MAX.min(capacity / 16)
 }
 
 impl Tail {
-    /// Whether little is left of the active segment when `total` more bytes are in it.
+    /// Returns whether the active segment is nearly full once `total` more bytes are in it.
     pub(super) fn is_ending(&self, total: usize) -> bool {
         let capacity = self.segment.capacity;
         let needed = self.appender.end() + total + reserve_bytes(capacity);
@@ -155,11 +156,11 @@ impl Tail {
 }
 
 impl Writer {
-    /// Allocates blocks for at least `needed` bytes of a segment.
+    /// Allocates at least the first `needed` bytes of a segment.
     pub(super) fn allocate(&self, segment: &Segment, needed: usize) -> Result<()> {
         let allocate = |bytes: usize| {
-            // With syncs all the time, prepared pages would be written twice; so would those of a
-            // large record, which takes its time anyway.
+            // With constant syncs, prepared pages would be written twice. So would those of a large
+            // record, which takes long anyway.
             let is_large = needed.saturating_sub(segment.map.backed()) >= LARGE_CHANGE_BYTES;
             if self.durability == Durability::None && !is_large {
                 segment.file.prepare(&segment.map, bytes as u64)
@@ -176,7 +177,7 @@ impl Writer {
         result.map_err(|error| error_at("allocate", &segment.path, error))
     }
 
-    /// How many bytes to allocate at a time behind the first `end`.
+    /// Returns how many bytes to allocate at a time after the first `end`.
     pub(super) fn step(&self, end: usize) -> usize {
         if end <= ALLOCATION_BYTES_FIRST {
             ALLOCATION_BYTES_FIRST

@@ -8,14 +8,14 @@ use crate::log::segments::{Location, Lsn, SEGMENT_BYTES_MAX};
 use crate::sync::MutexGuard;
 use crate::{Durability, Error, Result};
 
-/// Reason of an append.
+/// Reason for an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// A writer that needs more space.
     Store,
-    /// Compaction, which makes space. May use half of the reserve.
+    /// Compaction, which makes space. It may use half of the reserve.
     Move,
-    /// A removal, which makes space. May use the reserve.
+    /// A removal, which makes space. It may use all of the reserve.
     Remove,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Appended {
 }
 
 impl Log {
-    /// Lays out a record of this log.
+    /// Prepares a record of this log.
     #[inline]
     pub(crate) fn prepare<'a>(
         &self,
@@ -52,11 +52,11 @@ impl Log {
         Ok(appended)
     }
 
-    /// Appends a tombstone, which says itself in which segment it is born, behind the record that
-    /// it removes.
+    /// Appends a tombstone after the record that it removes. The tombstone holds the number of the
+    /// segment in which it is born.
     pub(crate) fn append_tombstone(&self, key: &[u8], min_lsn: Lsn) -> Result<Appended> {
-        // The segment may change until the tail is locked, but only to a later one, and what the
-        // tombstone removes lies in this one or before: the caller holds the key's lock.
+        // The active segment may change until the tail is locked, but only to a later one. The
+        // removed record is in this one or before: the caller holds the key's lock.
         let birth = self.writer.active_number();
         self.append_tombstone_born_in(key, birth, min_lsn)
     }
@@ -79,9 +79,9 @@ impl Log {
         Ok(appended)
     }
 
-    /// Appends records as a batch: after a crash there are all of them or none. `each` is told
-    /// the index and the place of each one. The last one should be the longest: all begin within
-    /// the reach of a [`Location`].
+    /// Appends records as a batch: after a crash all of them are present, or none. Calls `each`
+    /// with the index and the location of each record. The last record should be the longest,
+    /// because all must begin within the reach of a [`Location`].
     pub(crate) fn append_batch(
         &self,
         records: &mut [Prepared<'_>],
@@ -104,7 +104,7 @@ impl Log {
             offsets.push((bytes.len(), sequence));
             record.write_to(sequence, &mut bytes);
         }
-        // A key of zeros makes the records behind the header begin where records may begin.
+        // A key of zeros aligns the records after the header.
         let probe = self.prepare_batch(&[], &bytes);
         let padding = [0u8; record::ALIGNMENT];
         let padding = &padding[..probe.padding_to_align_value()];
@@ -127,7 +127,7 @@ impl Log {
         self.prepare(Kind::Batch, padding, records, crate::Meta::NONE, crate::Compression::None)
     }
 
-    /// Appends the bytes of a record that is already in the log, as they are.
+    /// Appends a copy of the bytes of a record that is already in the log.
     pub(crate) fn append_copy(&self, bytes: &[u8]) -> Result<Location> {
         let _change = self.space.begin_large_change(bytes.len());
         let mut tail = self.lock_tail_and_allocate(bytes.len(), 0, Purpose::Move)?;
@@ -138,18 +138,18 @@ impl Log {
         Ok(location)
     }
 
-    /// Calls `note` with the LSN of what comes to the log from now on. Everything older was
-    /// appended, and nothing is while it runs.
+    /// Calls `note` with the LSN at which the next record will be appended. Everything older has
+    /// been appended, and nothing is appended while `note` runs.
     pub(crate) fn at_end(&self, note: impl FnOnce(Lsn)) {
         let _closed = self.writer.close_blocks();
         let tail = self.writer.lock();
         let (number, end) = (tail.segment.number, tail.appender.end());
-        // Behind a large record there may be no place for another.
+        // After a large record, another record may be out of reach of a [`Location`].
         let is_in_reach = end < SEGMENT_BYTES_MAX;
         note(if is_in_reach { Lsn::new(number, end) } else { Lsn::new(number + 1, 0) });
     }
 
-    /// The tail, with room for `total` more bytes of which the last record begins at `last_at`.
+    /// Locks the tail and allocates `total` bytes, of which the last record begins at `last_at`.
     #[inline]
     fn lock_tail_and_allocate(
         &self,
@@ -161,7 +161,7 @@ impl Log {
         if self.allocate_for(&mut tail, total, last_at, purpose, None)? {
             return Ok(tail);
         }
-        // Another segment is needed, which can be had only when all append blocks are closed.
+        // Another segment is needed. It can be begun only when all append blocks are closed.
         drop(tail);
         let closed = self.writer.close_blocks();
         let mut tail = self.writer.lock();

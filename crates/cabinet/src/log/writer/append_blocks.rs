@@ -1,22 +1,23 @@
-//! Append blocks: threads that write at the same time fill stretches of the log beside each other.
+//! Append blocks: stretches of the log that threads fill at the same time.
 //!
-//! Processors that take turns at the end of the log take the cache lines there from each other,
-//! which costs more than all else that a put of a small record does. So a thread that keeps
-//! meeting others at the tail gets a [`AppendBlock`] of the active segment for itself, and needs
-//! the tail again only for the next one. A thread that meets nobody goes on appending at the tail.
+//! Processors that take turns at the end of the log pass its cache lines between them. That costs
+//! more than the rest of a put of a small record. So a thread that often finds the tail locked gets
+//! an [`AppendBlock`] of the active segment for itself. It then needs the tail only for its next
+//! block. A thread that finds the tail free continues to append there.
 //!
 //! # Order
 //!
-//! The records of a key have to lie in the log in the order of their changes. A block may be
-//! filled while younger ones are, so an append says behind which record it must come; if the block
-//! does not begin behind that, the record goes to the tail, which is behind everything. Sequence
-//! numbers are dealt to blocks with their room: they rise with the place.
+//! The records of a key must be in the log in the order of their changes. A block may still be
+//! filled while newer blocks are, so each append gives a minimum LSN. If the open block's end is
+//! not after that, the record goes to the tail, which is after everything. Sequence numbers are
+//! assigned to blocks together with their space, so they rise with the LSN.
 //!
-//! Blocks are in the active segment, and all of them are closed, what is left of them being
-//! filled, before another one is begun, a sync, a checkpoint or a snapshot: see
-//! [`AppendBlocks::close_all`]. Blocks that a killed process left open are filled by recovery.
+//! Blocks are in the active segment. All of them are closed, their rest filled, before the next
+//! segment is begun and before a sync, a checkpoint or a snapshot: see [`AppendBlocks::close_all`].
+//! Recovery fills blocks that a killed process left open.
 //!
-//! With a durability, the disk is what writers wait for, and there are no append blocks.
+//! With a durability other than none there are no append blocks: writers wait for the disk, not for
+//! each other.
 
 use super::{Appended, Purpose, Tail, Writer};
 use crate::io::AppendBlock;
@@ -30,43 +31,43 @@ use crate::{Durability, Result};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Least and greatest number of slots: two for each processor, so that few threads share one.
+/// Minimum and maximum number of slots: two per processor, so that few threads share one.
 const SLOTS_MIN: usize = 16;
 const SLOTS_MAX: usize = 256;
 
-/// Number of slots in unit tests. They have few threads, which are to share slots too.
+/// Number of slots in unit tests. They have few threads, which must share slots too.
 const SLOTS_IN_TESTS: usize = 2;
 
-/// Room of a first block. Each one that is filled is followed by one of twice the size.
+/// Size of a first block, in bytes. After each block that is filled, the size doubles.
 const BLOCK_BYTES_FIRST: usize = 4 << 10;
 
-/// Longest record that goes into a block: what the last one leaves free is little.
+/// Longest record that goes into a block, in bytes: short records leave little unused at the end.
 const RECORD_BYTES_LIMIT: usize = BLOCK_BYTES_MAX / 16;
 
-/// A thread takes a block after it has met others at the tail so many times more often than it
-/// has met nobody three times.
+/// A thread begins a block after it has found the tail locked this many times more often than it
+/// has found it free three times.
 const MEETINGS: u32 = 4;
 
 /// The append blocks of a log: a slot for each thread that may have one, with a lock of its own.
 pub(super) struct AppendBlocks {
-    /// As many as a power of two.
+    /// The number of slots is a power of two.
     slots: Box<[CachePadded<Mutex<Slot>>]>,
-    /// Threads may have blocks.
+    /// Whether threads may have blocks.
     is_used: bool,
-    /// Writes are spread over all slots.
+    /// Whether writes are spread over all slots.
     is_eager: bool,
     salt: u32,
-    /// If they are spread: how many were.
+    /// Number of writes that were spread over the slots.
     spread: AtomicUsize,
-    /// Blocks that were given to threads.
+    /// Number of blocks that were given to threads.
     begun: CachePadded<AtomicU64>,
 }
 
-/// That all append blocks are closed, and stay so as long as this is there.
+/// Guard that keeps all append blocks closed.
 pub(in crate::log) struct AllClosed<'b>(Vec<MutexGuard<'b, Slot>>);
 
 impl AllClosed<'_> {
-    /// Whether it is these append blocks that are closed.
+    /// Returns whether the guard keeps these append blocks closed.
     pub(super) fn is_of(&self, blocks: &AppendBlocks) -> bool {
         match self.0.first() {
             Some(slot) => blocks.slots[0].is_of(slot),
@@ -79,24 +80,25 @@ impl AllClosed<'_> {
 #[derive(Default)]
 struct Slot {
     open: Option<OpenBlock>,
-    /// Bytes of the block to come, if the last one was filled.
+    /// Size of the next block, in bytes, or 0 if none was begun yet.
     next_bytes: usize,
-    /// Three for each time that the tail was taken, less one for each that it was free.
+    /// Rises by three each time the tail is found locked, and falls by one each time it is found
+    /// free.
     meetings: u32,
-    /// Bytes that could not go into the open block for their order.
+    /// Bytes of records that had to pass by the open block because of their minimum LSN.
     passed_by: usize,
 }
 
 struct OpenBlock {
     block: AppendBlock,
-    /// The segment that it is in.
+    /// Slot of the segment that the block is in.
     slot: usize,
     number: u64,
     next_sequence: u64,
 }
 
 impl OpenBlock {
-    /// Appends a record if there is room for it.
+    /// Appends a record if it fits.
     #[inline]
     fn append(&mut self, record: &mut Prepared<'_>, total: usize) -> Option<Appended> {
         let (offset, sequence) = (self.block.end(), self.next_sequence);
@@ -109,7 +111,7 @@ impl OpenBlock {
 }
 
 impl Slot {
-    /// Appends a record to the open block, if that has room and is after this LSN.
+    /// Appends a record to the open block, if it fits and the block's end is after `min_lsn`.
     #[inline]
     fn append(
         &mut self,
@@ -125,7 +127,7 @@ impl Slot {
         open.append(record, total)
     }
 
-    /// Notes whether the thread met another one at the tail.
+    /// Records whether the thread found the tail locked.
     #[inline]
     fn note_tail(&mut self, is_met: bool) {
         self.meetings = if is_met {
@@ -135,8 +137,8 @@ impl Slot {
         };
     }
 
-    /// Whether a record of this length is to begin another block. Then the open one is full, or
-    /// so much had to pass it by that what is left of it is better given up.
+    /// Returns whether a record of `total` bytes must begin another block. The open block is then
+    /// too full, or so many bytes had to pass it by that its rest is better given up.
     fn wants_block(&self, total: usize) -> bool {
         match &self.open {
             Some(open) => total > open.block.left() || self.passed_by > 4 * open.block.left(),
@@ -144,13 +146,13 @@ impl Slot {
         }
     }
 
-    /// Fills what is left of the block.
+    /// Closes the open block, filling its rest.
     fn close(&mut self, salt: u32) {
         let Some(mut open) = self.open.take() else { return };
         let left = open.block.left();
         if left >= RECORD_BYTES_MIN {
             let mut filler = Prepared::filler(salt, left);
-            // It has the length that is left.
+            // The filler has exactly the length that is left.
             let _ = open.block.append(&filler.seal_hollow(open.next_sequence.max(1)), left);
         }
         self.passed_by = 0;
@@ -178,7 +180,7 @@ impl AppendBlocks {
         }
     }
 
-    /// Returns the slot of the calling thread, unless another thread is using it.
+    /// Locks and returns the slot of the calling thread, unless another thread is using it.
     #[inline]
     fn try_lock(&self) -> Option<MutexGuard<'_, Slot>> {
         let number = if self.is_eager {
@@ -189,8 +191,8 @@ impl AppendBlocks {
         self.slots[number & (self.slots.len() - 1)].try_lock()
     }
 
-    /// If a record of this length is to begin another block: closes the open one, and returns how
-    /// many bytes the next one is to have.
+    /// Closes the open block and returns the size of the next one, if a record of `total` bytes
+    /// must begin another block.
     fn next_bytes(&self, slot: &mut Slot, total: usize) -> Option<usize> {
         if !slot.wants_block(total) && (!self.is_eager || slot.open.is_some()) {
             return None;
@@ -203,7 +205,7 @@ impl AppendBlocks {
         Some(slot.next_bytes)
     }
 
-    /// Closes all blocks, and keeps them closed as long as the guard is there.
+    /// Closes all blocks, and keeps them closed until the guard is dropped.
     pub(super) fn close_all(&self) -> AllClosed<'_> {
         if !self.is_used {
             return AllClosed(Vec::new());
@@ -222,7 +224,7 @@ impl AppendBlocks {
 }
 
 impl Writer {
-    /// Begins a block of so many bytes at the tail, which has room for it.
+    /// Begins a block of `bytes` bytes at the tail. The caller has allocated space for it.
     fn begin_block(
         &self,
         tail: &mut Tail,
@@ -245,7 +247,7 @@ impl Writer {
 }
 
 impl Log {
-    /// As [`Log::append`], anywhere after a record: after all older ones of the key.
+    /// Like [`Log::append`], but anywhere after `min_lsn`, the LSN of the key's previous record.
     pub(crate) fn append_after(
         &self,
         mut record: Prepared<'_>,
@@ -283,7 +285,7 @@ impl Log {
         if self.allocate_for(&mut tail, total, 0, purpose, None)? {
             return self.writer.append_to(&mut tail, record, total);
         }
-        // The next segment is begun when all append blocks are closed.
+        // The next segment can be begun only when all append blocks are closed.
         drop(tail);
         drop(slot);
         self.append(record, purpose)

@@ -1,12 +1,12 @@
-//! Model of the append path: threads append to a log while others seal segments, sync, and note
-//! where the log ends. shuttle chooses the turns, see [`crate::sync`].
+//! Model of the append path: threads append to a log while others seal segments, sync, and ask for
+//! the end of the log. shuttle chooses the interleavings, see [`crate::sync`].
 //!
-//! The model notes when each call begins and returns. After each run it compares that with the
-//! log: no two records overlap, sequence numbers rise with the place, the changes of a key are in
-//! their order, each record can be read as soon as its append has returned, and what a seal, a sync
-//! or a mark of the end promises of earlier and later appends is true. Then the process is killed,
-//! and the next one finds all records, and no damage; after a loss of power it finds all that a
-//! sync had covered.
+//! The model records when each call begins and returns. After each run it compares these times with
+//! the log. No two records overlap. Sequence numbers rise with the LSN. The changes of a key are in
+//! their order. Each record can be read as soon as its append has returned. The promises of a seal,
+//! a sync or an end of the log about earlier and later appends hold. Then the process is killed.
+//! The next process finds all records and no damage; after a loss of power it finds all records
+//! that a sync had covered.
 
 use super::Purpose;
 use crate::io::FaultyStorage;
@@ -27,13 +27,13 @@ const PATH: &str = "casket.tch";
 /// Threads that append.
 const WRITERS: usize = 3;
 
-/// Appends of each. They fill two segments or more.
+/// Appends of each thread. They fill two segments or more.
 const APPENDS: usize = 14;
 
 /// Keys that all threads change.
 const KEYS: usize = 2;
 
-/// Longest value, in bytes. Blocks and segments are to be full after few appends.
+/// Longest value, in bytes. A few appends must fill a block or a segment.
 const VALUE_BYTES_MAX: usize = 3900;
 
 /// Longest value of a record that does not go into a block, in bytes.
@@ -63,10 +63,10 @@ struct Done {
 
 /// Promise of a call about the appends before and after it.
 enum Promised {
-    /// All that ended before lie before this LSN, and all that begin later lie behind it. So do
-    /// their sequence numbers and this one, if there is one.
+    /// All appends that ended before are before this LSN, and all that begin later are after it.
+    /// The same holds for their sequence numbers and this one, if there is one.
     Border { began: u64, ended: u64, lsn: Lsn, sequence: Option<u64> },
-    /// All that ended before are there after a loss of power.
+    /// All appends that ended before survive a loss of power.
     Durable { began: u64, storage: FaultyStorage },
 }
 
@@ -74,7 +74,7 @@ struct Model {
     storage: FaultyStorage,
     log: Log,
     time: Time,
-    /// The last record of each key. Writers hold it as they hold the lock of a shard.
+    /// LSN of the last record of each key. Writers hold this lock as engines hold that of a shard.
     keys: [Mutex<Lsn>; KEYS],
     done: parking_lot::Mutex<Vec<Done>>,
     promised: parking_lot::Mutex<Vec<Promised>>,
@@ -84,7 +84,7 @@ fn options(is_eager: bool) -> Options {
     Options { segment_bytes: Some(64 << 10), eager_append_blocks: is_eager, ..Options::default() }
 }
 
-/// Returns the records of a log that is opened again, in its order, as keys with values.
+/// Reopens a log and returns its records in order, as keys with values.
 fn records_of(storage: &FaultyStorage) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut found = Vec::new();
     let log = open(storage, &options(false), &mut |key, value| {
@@ -152,7 +152,7 @@ impl Model {
             let ended = self.time.now();
             let segments = self.log.segments();
             let lsn = segments.lsn(appended.location);
-            assert!(lsn > *last, "a change of a key lies before an older one");
+            assert!(lsn > *last, "a change of a key is before an older one");
             *last = lsn;
             let salt = self.log.database_id().salt;
             let read = with_record(
@@ -185,10 +185,10 @@ impl Model {
         self.log
             .append_batch(&mut records, Purpose::Store, |_, one| appended = Some(one))
             .expect("a batch");
-        appended.expect("the place of the record")
+        appended.expect("the location of the record")
     }
 
-    /// Does what background threads and callers do beside the appends.
+    /// Runs the calls of background threads and other callers.
     fn maintain(&self) {
         for _ in 0..4 {
             let began = self.time.now();
@@ -206,7 +206,7 @@ impl Model {
                 2 => {
                     let position = self.log.sync().expect("a sync");
                     assert!(self.log.commit().durable() >= position);
-                    // Nothing is left that no sync has covered.
+                    // All bytes that no sync has covered are lost.
                     let storage = self.storage.lose_power(|| 1);
                     self.promised.lock().push(Promised::Durable { began, storage });
                 }
@@ -221,26 +221,23 @@ impl Model {
         self.promised.lock().push(Promised::Border { began, ended, lsn, sequence });
     }
 
-    /// Compares the log with what its callers were told.
+    /// Compares the log with the results that its callers got.
     fn check(&self) {
         let mut done = std::mem::take(&mut *self.done.lock());
         done.sort_by_key(|one| one.lsn);
         for pair in done.windows(2) {
             let (one, next) = (&pair[0], &pair[1]);
             let end = one.lsn.offset() + one.total;
-            let is_behind = one.lsn.number() < next.lsn.number() || end <= next.lsn.offset();
-            assert!(is_behind, "records overlap");
-            assert!(one.sequence < next.sequence, "sequence numbers do not rise with the place");
+            let is_after = one.lsn.number() < next.lsn.number() || end <= next.lsn.offset();
+            assert!(is_after, "records overlap");
+            assert!(one.sequence < next.sequence, "sequence numbers do not rise with the LSN");
         }
         for promised in &*self.promised.lock() {
             match promised {
                 Promised::Border { began, ended, lsn, sequence } => {
                     for one in &done {
                         assert!(one.ended > *began || one.lsn < *lsn, "a record before the border");
-                        assert!(
-                            one.began < *ended || one.lsn >= *lsn,
-                            "a record behind the border"
-                        );
+                        assert!(one.began < *ended || one.lsn >= *lsn, "a record after the border");
                         assert!(
                             sequence.is_none_or(|next| (one.sequence < next) == (one.lsn < *lsn)),
                             "a number on the other side of the border"
@@ -257,10 +254,10 @@ impl Model {
                 }
             }
         }
-        let told: Vec<_> = done.into_iter().map(|one| (one.key, one.value)).collect();
+        let appended: Vec<_> = done.into_iter().map(|one| (one.key, one.value)).collect();
         let found = records_of(&self.storage.kill());
-        assert_eq!(found.len(), told.len(), "another number of records is found than was appended");
-        assert!(found == told, "other records are found than were appended");
+        assert_eq!(found.len(), appended.len(), "the number of records found differs");
+        assert!(found == appended, "the records found differ from those appended");
     }
 }
 
@@ -290,14 +287,14 @@ fn run(seed: u64, runs: usize, is_eager: bool) -> BTreeMap<&'static str, u64> {
 }
 
 #[test]
-fn appends_through_blocks_keep_their_promises_in_whatever_turns_threads_run() {
+fn appends_through_blocks_keep_their_promises_in_any_interleaving() {
     const RUNS: usize = 1000;
     let begun = run(1, RUNS, true);
     assert!(begun["blocks"] > 4 * RUNS as u64 && begun["segments"] > 2 * RUNS as u64, "{begun:?}");
 }
 
 #[test]
-fn threads_that_meet_take_blocks_and_keep_the_same_promises() {
+fn threads_that_meet_at_the_tail_begin_blocks_and_keep_the_same_promises() {
     const RUNS: usize = 400;
     let begun = run(2, RUNS, false);
     assert!(begun["blocks"] > RUNS as u64 / 4 && begun["segments"] > 2 * RUNS as u64, "{begun:?}");

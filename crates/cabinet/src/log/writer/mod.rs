@@ -1,14 +1,14 @@
 //! The writer: appends records to the end of the log.
 //!
-//! The tail's lock is held for the copy of a record into the mapped segment, or for giving a thread
-//! an [append block](append_blocks), which it fills under a lock of its own. Another segment is
-//! begun with the tail locked, when all append blocks are closed.
+//! The tail's lock is held while a record is copied into the mapped segment, or while a thread is
+//! given an [append block](append_blocks). The thread fills its block under a lock of its own. The
+//! next segment is begun with the tail locked and all append blocks closed.
 //!
 //! # Cost of an append
 //!
-//! One or two locks, one copy into mapped pages that a background thread has preallocated, and
-//! the checksum of twelve bytes: the rest of it is computed before the lock is taken. Fields that
-//! writers change are on cache lines of their own, so that writers do not take away the lines that
+//! An append takes one or two locks, one copy into mapped pages that a background thread has
+//! preallocated, and the checksum of twelve bytes: the rest is computed before the lock is taken.
+//! Fields that writers change have their own cache lines, so that they do not evict those that
 //! readers need.
 
 mod allocate;
@@ -35,10 +35,10 @@ use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How often a writer looks whether the tail is free before it goes to sleep.
+/// Number of attempts of a writer to lock the tail before it goes to sleep.
 const TAIL_LOOKS: usize = 40;
 
-/// Bytes of a large record that are written at a time, and after which they are sent to the disk.
+/// Bytes of a large record that are copied before they are sent to the disk.
 const PIECE_BYTES: usize = 2 << 20;
 
 /// The end of the log, to which records are appended.
@@ -46,13 +46,13 @@ pub(super) struct Tail {
     segment: Arc<Segment>,
     appender: Appender,
     next_sequence: u64,
-    /// The segment holds more than pages of leaves, or may do so.
+    /// Whether the segment may hold records other than pages of leaves.
     has_changes: bool,
-    /// Log position of the segment's beginning.
+    /// Log position of the beginning of the segment.
     base: LogPosition,
 }
 
-/// The place where a log ends.
+/// The end of a log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     pub(super) position: LogPosition,
@@ -77,17 +77,17 @@ impl Tail {
     }
 }
 
-/// See the module.
+/// The writer of a log. See the module.
 pub(super) struct Writer {
     tail: CachePadded<Mutex<Tail>>,
     blocks: AppendBlocks,
-    /// Log position behind the last append.
+    /// Log position after the last append.
     appended: CachePadded<AtomicU64>,
-    /// Number of the segment that is being appended to.
+    /// Number of the active segment.
     active_number: AtomicU64,
-    /// The background is to preallocate.
+    /// Whether the background must preallocate.
     is_preallocation_wanted: AtomicBool,
-    /// Number of a segment, and how many of its bytes were sent to the disk ahead of a sync.
+    /// Number of a segment, and how many of its bytes were sent to the disk before a sync.
     written_back: Mutex<(u64, usize)>,
     salt: u32,
     durability: Durability,
@@ -95,7 +95,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Goes on with a segment behind what the appender has.
+    /// Creates a writer that continues a segment after the bytes that the appender has.
     pub(super) fn new(
         segment: Arc<Segment>,
         appender: Appender,
@@ -123,17 +123,18 @@ impl Writer {
         }
     }
 
-    /// Log position behind the last append.
+    /// Returns the log position after the last append.
     pub(super) fn appended(&self) -> LogPosition {
         self.appended.load(Ordering::Acquire)
     }
 
-    /// Number of the segment that is being appended to.
+    /// Returns the number of the active segment.
     pub(super) fn active_number(&self) -> u64 {
         self.active_number.load(Ordering::Acquire)
     }
 
-    /// Waits awake at first: the tail is mostly held for less time than it takes to go to sleep.
+    /// Locks the tail. Spins first: the tail is mostly held for less time than going to sleep
+    /// takes.
     #[inline]
     pub(super) fn lock(&self) -> MutexGuard<'_, Tail> {
         for _ in 0..TAIL_LOOKS {
@@ -145,29 +146,29 @@ impl Writer {
         self.tail.lock()
     }
 
-    /// Closes all append blocks, and keeps them closed as long as the guard is there.
+    /// Closes all append blocks, and keeps them closed until the guard is dropped.
     pub(super) fn close_blocks(&self) -> AllClosed<'_> {
         self.blocks.close_all()
     }
 
-    /// Returns where the log ends, with no append block open before that.
+    /// Returns the end of the log. No append block before it is open.
     pub(super) fn closed_end(&self) -> End {
         let _closed = self.close_blocks();
         self.lock().end()
     }
 
-    /// Returns how many append blocks were given to threads.
+    /// Returns the number of append blocks that were given to threads.
     pub(super) fn blocks_begun(&self) -> u64 {
         self.blocks.begun()
     }
 
-    /// Notes that the log ends where the tail does now.
+    /// Records the tail's end as the end of the log.
     #[inline(always)]
     fn note_appended(&self, tail: &Tail) {
         self.appended.store(tail.base + tail.appender.end() as u64, Ordering::Release);
     }
 
-    /// Writes a record for which there is room.
+    /// Writes a record, for which the caller has allocated space.
     #[inline(always)]
     fn write_record(&self, tail: &mut Tail, parts: &[&[u8]], total: usize) -> Result<Location> {
         let offset = tail.appender.end();
@@ -177,14 +178,14 @@ impl Writer {
             write_large(tail, parts, total)
         };
         if !is_written {
-            // The caller has seen to it that there is room.
+            // The caller has allocated space.
             return Err(no_space(tail));
         }
         self.note_appended(tail);
         Ok(Location::new(tail.segment.slot, offset))
     }
 
-    /// Writes a record for which there is room, under the next sequence number.
+    /// Writes a record under the next sequence number. The caller has allocated space.
     #[inline(always)]
     fn append_to(
         &self,
@@ -199,7 +200,7 @@ impl Writer {
         Ok(Appended { location, sequence })
     }
 
-    /// Appends a sync mark if there is room for it. Returns whether there was.
+    /// Appends a sync mark if it fits into the allocated space. Returns whether it did.
     pub(super) fn append_mark(&self, tail: &mut Tail, (number, offset): SegmentOffset) -> bool {
         let mut value = [0; 16];
         value[..8].copy_from_slice(&number.to_le_bytes());
@@ -213,11 +214,11 @@ impl Writer {
     }
 }
 
-/// Writes a large record at the end of the tail. False if there is no room for it.
+/// Writes a large record at the end of the tail. Returns false if it does not fit.
 ///
-/// It is written in pieces, each of which is on its way to the disk when the next one comes: where
-/// memory is [limited](UsableMemory), the pages of a file count, and those that have changed cannot
-/// be taken from a process.
+/// The record is copied in pieces. Where memory is [limited](UsableMemory), each piece is on its
+/// way to the disk when the next one is copied: there, changed pages of files count and cannot be
+/// reclaimed.
 #[cold]
 fn write_large(tail: &mut Tail, parts: &[&[u8]], total: usize) -> bool {
     let is_limited = UsableMemory::of_process().is_limited;

@@ -1,5 +1,5 @@
-//! Preallocation: a background thread begins the next segment, and allocates and
-//! prepares the pages that will be appended to next.
+//! Preallocation: a background thread begins the next segment, and prepares the pages for the next
+//! appends.
 
 use super::Writer;
 use crate::log::Log;
@@ -9,7 +9,7 @@ use crate::{Durability, Error, Result, UsableMemory};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes that are prepared before appends reach them.
+/// Bytes that are prepared after the end of the log.
 const PREALLOCATED_BYTES: usize = 8 << 20;
 
 /// Bytes that are sent to the disk at a time where memory is limited.
@@ -25,7 +25,7 @@ impl Writer {
         }
     }
 
-    /// Whether there is something to preallocate.
+    /// Returns whether preallocation is wanted.
     pub(in crate::log) fn is_preallocation_wanted(&self) -> bool {
         self.is_preallocation_wanted.load(Ordering::Relaxed)
     }
@@ -35,7 +35,7 @@ impl Log {
     /// Preallocates, if that is wanted.
     pub(in crate::log) fn preallocate(&self) -> Result<()> {
         let is_wanted = self.writer.is_preallocation_wanted.swap(false, Ordering::Relaxed);
-        // The reserve has all free space until it is whole.
+        // All free space belongs to the reserve until it is whole.
         if is_wanted && !self.space.lacks_reserve(&self.segments) {
             self.begin_next_segment()?;
             self.preallocate_pages();
@@ -43,10 +43,10 @@ impl Log {
         Ok(())
     }
 
-    /// Begins the next segment if little is left of the active one. A full disk is for the writer
-    /// to report that needs the space.
+    /// Begins the next segment if the active one is nearly full. A full disk is no error here: the
+    /// writer that needs the space reports it.
     pub(crate) fn begin_next_segment(&self) -> Result<()> {
-        // At its cap something has to be evicted first.
+        // At the cap, a segment must be evicted first.
         if self.space.pressure() & (Pressure::ENDING | Pressure::FULL) != Pressure::ENDING {
             return Ok(());
         }
@@ -62,7 +62,7 @@ impl Log {
         }
     }
 
-    /// Allocates and populates what will be appended to next.
+    /// Allocates and populates the pages for the next appends.
     fn preallocate_pages(&self) {
         let (segment, end) = {
             let tail = self.writer.lock();
@@ -70,7 +70,7 @@ impl Log {
         };
         let until = (end + PREALLOCATED_BYTES).min(segment.capacity);
         self.write_back_early(&segment, end);
-        // Once it is sealed, maintenance cuts what nobody will append to.
+        // If the segment is sealed meanwhile, maintenance cuts off the unused space.
         let kept = self.space.kept_free_bytes(&self.segments);
         loop {
             let _growing = segment.growing.lock();
@@ -79,15 +79,15 @@ impl Log {
             if is_short || segment.is_sealed() || segment.map.backed() >= until {
                 break;
             }
-            // A full disk is for the writer to report that needs the space.
+            // The writer that needs the space reports a full disk.
             if self.writer.allocate(&segment, until.min(segment.map.backed() + step)).is_err() {
                 break;
             }
         }
     }
 
-    /// Starts to write appended bytes to the disk. If memory is limited, the pages of files count,
-    /// and those that have changed cannot be taken from a process before they were written.
+    /// Starts to write appended bytes to the disk. Where memory is limited, changed pages of files
+    /// count and cannot be reclaimed before they are written.
     fn write_back_early(&self, active: &Segment, end: usize) {
         let always_syncs = self.writer.durability == Durability::Always;
         if always_syncs || !UsableMemory::of_process().is_limited {

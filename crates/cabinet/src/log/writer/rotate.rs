@@ -1,4 +1,4 @@
-//! Beginning the next segment, and giving back what was preallocated for the active one.
+//! Rotation: seals the active segment, begins the next one, and gives back preallocated space.
 
 use super::Tail;
 use super::allocate::reserve_bytes;
@@ -14,16 +14,16 @@ use crate::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// State of a log when its active segment was sealed.
+/// State of a log at the moment its active segment was sealed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sealed {
-    /// Segments with a lower number hold everything up to that moment, and nothing else.
+    /// Segments with a lower number hold everything appended before that moment, and nothing else.
     pub(crate) before: u64,
     pub(crate) next_sequence: u64,
 }
 
 impl Log {
-    /// Seals the tail's segment and begins another, in which `total` bytes fit.
+    /// Seals the tail's segment and begins another, into which `total` bytes fit.
     pub(super) fn rotate(
         &self,
         tail: &mut Tail,
@@ -95,20 +95,20 @@ impl Log {
                 Ok((Arc::new(segment), appender))
             };
             begin().inspect_err(|_| {
-                // Left behind it would be in the way of the next try.
+                // A leftover file would make the next attempt fail.
                 let _ = directory.storage().remove(&path);
             })
         })
     }
 
-    /// Begins a new segment before which everything is void, and returns its number. The caller
-    /// holds all locks of its index, and then calls [`Log::remove_before`] without them.
+    /// Begins a new segment that makes everything before it void, and returns its number. The
+    /// caller holds all locks of its index. It then releases them and calls [`Log::remove_before`].
     pub(crate) fn clear(&self) -> Result<u64> {
         let closed = self.writer.close_blocks();
         let mut tail = self.writer.lock();
         self.commit.check()?;
         if let Err(Error::NoSpace { .. }) = self.rotate(&mut tail, 0, true, &closed) {
-            // Everything is about to go: what was preallocated may go first.
+            // Everything is about to be removed, so the preallocated space is given back first.
             self.space.release_reserve(self.segments.directory());
             let segment = &tail.segment;
             segment
@@ -129,12 +129,12 @@ impl Log {
         Ok(first)
     }
 
-    /// Gives back what was preallocated, but for the margin.
+    /// Gives back preallocated space, except for the margin.
     pub(crate) fn trim(&self) -> Result<()> {
         self.trim_to(MARGIN_BYTES)
     }
 
-    /// Gives back what was preallocated, but for so many bytes.
+    /// Gives back preallocated space, except for `kept` bytes.
     fn trim_to(&self, kept: usize) -> Result<()> {
         let _closed = self.writer.close_blocks();
         let tail = self.writer.lock();
@@ -144,8 +144,8 @@ impl Log {
         given.map_err(|error| error_at("cut", &segment.path, error))
     }
 
-    /// Seals the active segment if there is something in it, so that all before is in segments
-    /// that no longer change.
+    /// Seals the active segment unless it is empty, so that all records so far are in segments that
+    /// no longer change.
     pub(crate) fn seal(&self) -> Result<Sealed> {
         let closed = self.writer.close_blocks();
         let mut tail = self.writer.lock();
@@ -155,8 +155,8 @@ impl Log {
         Ok(Sealed { before: tail.segment.number, next_sequence: tail.next_sequence })
     }
 
-    /// Seals the active segment if it is at least a quarter full, and returns whether it did. A full
-    /// disk is no reason to fail: then the active segment is left as it is.
+    /// Seals the active segment if it is at least a quarter full. Returns whether it did. A full disk
+    /// is no error: the active segment then stays as it is.
     pub(in crate::log) fn seal_if_worth_it(&self) -> Result<bool> {
         let closed = self.writer.close_blocks();
         let mut tail = self.writer.lock();
@@ -169,11 +169,11 @@ impl Log {
         }
     }
 
-    /// Notes that the log ends where it ends now. Everything is synced, and nothing follows.
+    /// Records the final end of the log. Everything is synced, and nothing is appended later.
     pub(crate) fn note_closed(&self) -> Result<()> {
         let end = self.writer.lock().end();
         self.manifest.note_closed(end)?;
-        // Now that it is known where the log ends, no margin tells.
+        // The manifest now records the end of the log, so the margin is not needed to find it.
         self.trim_to(0)
     }
 }

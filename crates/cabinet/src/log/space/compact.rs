@@ -1,13 +1,13 @@
-//! Compaction: giving back the space of records that nothing points to.
+//! Compaction: reclaims the space of records that the index does not point to.
 //!
-//! A sealed segment is scanned; the engine moves what is alive to the end of the log, under the
-//! lock that its writers take, so that the order of the log stays the order of changes; the
-//! moved records are synced; the segment is removed. Counts tell which segments are worth
-//! compacting, but only the index tells which records are alive.
+//! A sealed segment is scanned, and the engine moves its live records to the end of the log. It
+//! does so under the lock that its writers take, so that the order of the log stays the order of
+//! changes. Then the moved records are synced, and the segment is removed. Counts show which
+//! segments are worth compacting, but only the index shows which records are live.
 //!
-//! A tombstone must outlive every older record of its key. Those lie in the segment it was
-//! first written to or before, so it goes when no such segment is left. Should tombstones pile
-//! up over old segments that nothing else would touch, the oldest segment is compacted.
+//! A tombstone must outlive every older record of its key. Those are in the segment in which the
+//! tombstone was born, or before. So the tombstone is dropped when no such segment is left. If
+//! tombstones pile up because old segments have few dead bytes, the oldest segment is compacted.
 //!
 //! Work per reclaimed byte: with a share d of dead bytes, 1/d bytes are read and (1-d)/d written.
 
@@ -20,18 +20,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Emptied segments are removed once they have more bytes than this.
+/// Emptied segments are removed once they have more bytes than this together.
 const EMPTIED_BYTES_MAX: u64 = 16 << 20;
 
-/// Records of which the parts of the index are fetched together: the index is looked up at random,
-/// and most of the time of compaction would be spent waiting for one cache line after the other.
+/// Number of records whose parts of the index are prefetched together. Index look-ups are random:
+/// otherwise most of the time would be spent waiting for one cache line after another.
 const BATCH_RECORDS: usize = 32;
 
-/// Operations of the engine on the records of a segment that is to be removed.
+/// Operations of an engine on the records of a segment that will be removed.
 pub(crate) trait Relocate {
-    /// Moves the record if the index points to it; keeps a tombstone that still has something to
-    /// hold down. `bytes` are the record's own. `oldest` is the lowest number among the other
-    /// segments.
+    /// Moves the record if the index points to it. Keeps a tombstone while an older record of its
+    /// key may exist. `bytes` are the bytes of the record. `oldest` is the lowest number among the
+    /// other segments.
     fn relocate(
         &self,
         segment: &Segment,
@@ -41,33 +41,33 @@ pub(crate) trait Relocate {
         oldest: u64,
     ) -> Result<()>;
 
-    /// Has the processor fetch the part of the index that [`Relocate::relocate`] of a record reads.
+    /// Prefetches the part of the index that [`Relocate::relocate`] reads for a record.
     fn prefetch(&self, _record: &Record<'_>) {}
 
-    /// Takes a record out of the index, if the index points to it; says whether it did, and the
+    /// Removes a record from the index, if the index points to it. Returns whether it did and the
     /// record had not expired.
     fn forget(&self, segment: &Segment, location: Location, record: &Record<'_>) -> Result<bool>;
 
-    /// Takes all records of a segment out of the index; answers how many there were.
+    /// Removes all records of a segment from the index. Returns their number.
     fn forget_segment(&self, segment: &Segment) -> Result<u64>;
 
-    /// Looks up which records of a segment the index points to, for the questions to come. `spend`
-    /// is told how many bytes are read before they are, and ends it by returning false. Returns
-    /// whether it came to the end.
+    /// Looks up which records of a segment the index points to, for later calls. Calls `spend` with
+    /// the number of bytes before each read, and stops when `spend` returns false. Returns whether
+    /// the look-up is complete.
     fn look_up(&self, _segment: &Segment, _spend: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         Ok(true)
     }
 
-    /// Gives memory back, if the index takes too much of it. The caller holds `maintenance`.
+    /// Frees memory, if the index uses too much of it. The caller holds `maintenance`.
     fn relieve(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Bytes that a checkpoint would take.
+    /// Returns the number of bytes that a checkpoint would take.
     fn checkpoint_bytes(&self) -> u64;
 }
 
-/// Records of a segment that were read and not relocated yet, and the engine that relocates them.
+/// Records of a segment that were read but not relocated yet, and the engine that relocates them.
 struct Batch<'b> {
     engine: &'b dyn Relocate,
     segment: &'b Segment,
@@ -76,7 +76,7 @@ struct Batch<'b> {
 }
 
 impl Batch<'_> {
-    /// Takes the next record, and relocates those before it once there are enough of them.
+    /// Adds a record. Relocates those before it first if the batch is full.
     fn push(&mut self, offset: u64, record: &Record<'_>, bytes: &[u8]) -> Result<()> {
         if !self.records.fits(bytes.len()) {
             self.relocate_all()?;
@@ -90,7 +90,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Relocates the records that were taken, in their order.
+    /// Relocates the records of the batch in their order.
     fn relocate_all(&mut self) -> Result<()> {
         for (offset, record, bytes) in self.records.records() {
             let location = self.segment.at(offset);
@@ -101,8 +101,8 @@ impl Batch<'_> {
     }
 }
 
-/// Lets the engine make its index smaller. A full disk has no room for that: it comes with the
-/// space that is being made. Damaged parts of the index are made again later.
+/// Lets the engine make its index smaller. Ignores a full disk, because space for that is being
+/// made, and damage, because damaged parts of the index are rebuilt later.
 pub(super) fn relieve(engine: &dyn Relocate) -> Result<()> {
     match engine.relieve() {
         Err(Error::NoSpace { .. } | Error::Corrupted { .. }) => Ok(()),
@@ -111,12 +111,12 @@ pub(super) fn relieve(engine: &dyn Relocate) -> Result<()> {
 }
 
 impl Log {
-    /// The segment whose compaction is due, if one is.
+    /// Returns the segment whose compaction is due, if any.
     pub(crate) fn due_for_compaction(&self) -> Option<Arc<Segment>> {
         self.space.due_for_compaction(&self.segments)
     }
 
-    /// Moves what is alive in a sealed segment and removes it. `go_on` is asked now and then.
+    /// Moves the live records of a sealed segment and removes it. Stops when `go_on` returns false.
     pub(crate) fn compact(
         &self,
         segment: &Arc<Segment>,
@@ -128,8 +128,8 @@ impl Log {
         self.compact_held(segment, gently, engine, go_on)
     }
 
-    /// As [`Log::compact`], gently, for callers that compact one segment after the other and then
-    /// call [`Log::remove_emptied`]: the files of several small segments are removed together, with
+    /// Like [`Log::compact`], gently, for callers that compact one segment after the other and then
+    /// call [`Log::remove_emptied`]. The files of several small segments are removed together, with
     /// one sync of the manifest.
     pub(in crate::log) fn compact_next(
         &self,
@@ -153,27 +153,27 @@ impl Log {
     }
 
     fn remove_emptied_held(&self) -> Result<()> {
-        self.remove_those(&Segment::is_emptied)
+        self.remove_matching(&Segment::is_emptied)
     }
 
-    /// Gives space back on a full disk, for a writer: as much as there is dead in one segment. An
-    /// error that prevents that is no failure of the write.
+    /// Reclaims the dead bytes of one segment on a full disk, for a writer. An error here does not
+    /// fail the write.
     pub(crate) fn reclaim(&self, engine: &dyn Relocate) {
         let _maintenance = self.maintenance.pause();
-        // The last holder of the lock may have done it.
+        // The last holder of the lock may already have reclaimed space.
         if !self.space.is_wanted() {
             return;
         }
         if let Some(segment) = self.due_for_compaction()
             && let Err(error) = self.compact_held(&segment, false, engine, &|| true)
         {
-            tracing::debug!("nothing is gained on a full disk: {error}");
+            tracing::debug!("no space was reclaimed on a full disk: {error}");
         }
         self.segments.drop_retired();
         self.space.give_up_reclaiming();
     }
 
-    /// As [`Log::compact`], where the caller holds `maintenance`.
+    /// Like [`Log::compact`]. The caller holds `maintenance`.
     pub(super) fn compact_held(
         &self,
         segment: &Arc<Segment>,
@@ -181,13 +181,13 @@ impl Log {
         engine: &dyn Relocate,
         go_on: &dyn Fn() -> bool,
     ) -> Result<()> {
-        // If a removal has failed before, its space is not given back yet.
+        // If an earlier removal failed, its space is not reclaimed yet.
         self.remove_emptied_held()?;
         self.empty(segment, gently, engine, go_on)?;
         self.remove_emptied_held()
     }
 
-    /// Moves what is alive in a sealed segment, durably.
+    /// Moves the live records of a sealed segment, durably.
     fn empty(
         &self,
         segment: &Arc<Segment>,
@@ -199,8 +199,8 @@ impl Log {
         if !present || !segment.is_sealed() || segment.is_kept() {
             return Ok(());
         }
-        // Only a part of a batch may be alive. If that were on the disk before the rest is, a loss
-        // of power would leave half of the batch.
+        // If only a part of a batch is live, it must not be durable before the rest: a loss of
+        // power would leave half of the batch.
         if self.commit.unsynced().iter().any(|one| Arc::ptr_eq(one, segment)) {
             self.sync_sealed(std::slice::from_ref(segment))?;
         }
@@ -240,7 +240,7 @@ impl Log {
                     break;
                 }
                 Ok(Err(stop)) => {
-                    // Records after it cannot be told apart any more: the file is kept.
+                    // Records after the damage cannot be told apart any more, so the file is kept.
                     segment.note_fault(stop.offset, stop.what.unwrap_or(UNWRITTEN));
                     return Ok(());
                 }
@@ -248,8 +248,8 @@ impl Log {
                     segment.note_fault(scanner.offset(), &format!("it cannot be read: {error}"));
                     return Ok(());
                 }
-                // It is not known of a record here whether it has something to hold down: damage
-                // is in the way, elsewhere, and noted there.
+                // Damage elsewhere, which is noted there, hides whether a record here is still
+                // needed.
                 Err(ScanError::Visit(Error::Corrupted { .. })) => {
                     segment.spare();
                     return Ok(());
@@ -265,11 +265,11 @@ impl Log {
                 }
             }
         }
-        // Moved records must be on the disk before the segment they came from is removed, and so
-        // must the records that replaced those that were not moved, wherever they are.
-        // If the active segment was sealed now, sealed segments have all of these, and the last of
-        // them stays. The new active one is not synced: to sync a page that is mapped for writing,
-        // the system first interrupts every processor that runs a thread of the process.
+        // Moved records must be durable before the segment that they came from is removed. So must
+        // the records, wherever they are, that replaced those that were not moved.
+        // If the active segment was sealed for this, all of these are in sealed segments, and the
+        // last of them stays. The new active segment is not synced: a sync of a page that is mapped
+        // for writing interrupts every processor that runs a thread of the process.
         if self.seal_if_worth_it()? {
             self.sync_all_sealed()?;
         } else {
@@ -282,8 +282,9 @@ impl Log {
         Ok(())
     }
 
-    /// Returns what holds reads of the background to its rate, unless there is a hurry. It is told
-    /// of bytes before they are read, and returns false when the background is being stopped.
+    /// Returns a closure that holds background reads to their rate, unless there is a hurry. It is
+    /// called with the number of bytes before each read, and returns false when the background is
+    /// being stopped.
     pub(crate) fn pacer(&self) -> impl FnMut(u64) -> bool {
         let mut pace = self.space.pace(true);
         let in_hurry =
@@ -291,31 +292,31 @@ impl Log {
         move |bytes| !pace.spent(bytes, in_hurry) || !self.space.signals.stopping()
     }
 
-    /// Removes segments before the last one that clears. The clearing segment is durable first.
+    /// Removes the segments before a segment that clears, after making that one durable.
     pub(crate) fn remove_before(&self, number: u64) -> Result<()> {
         let _maintenance = self.maintenance.pause();
         self.sync()?;
-        self.remove_those(&|segment| segment.number < number)
+        self.remove_matching(&|segment| segment.number < number)
     }
 
-    /// Removes the sealed segments that are dead, as the engine has it.
+    /// Removes the sealed segments for which `is_dead` returns true.
     pub(crate) fn remove_segments(&self, is_dead: &dyn Fn(&Segment) -> bool) -> Result<()> {
         let _maintenance = self.maintenance.pause();
-        self.remove_those(&|segment| segment.is_sealed() && is_dead(segment))
+        self.remove_matching(&|segment| segment.is_sealed() && is_dead(segment))
     }
 
-    fn remove_those(&self, goes: &dyn Fn(&Segment) -> bool) -> Result<()> {
-        let mut going = self.segments().in_order();
-        going.retain(|segment| goes(segment));
-        self.manifest.forget_names(&going)?;
-        going.iter().try_for_each(|segment| self.remove_segment(segment))
+    fn remove_matching(&self, is_removed: &dyn Fn(&Segment) -> bool) -> Result<()> {
+        let mut removed = self.segments().in_order();
+        removed.retain(|segment| is_removed(segment));
+        self.manifest.forget_names(&removed)?;
+        removed.iter().try_for_each(|segment| self.remove_segment(segment))
     }
 
-    /// Removes a segment that the manifest does not name any more.
+    /// Removes a segment that the manifest no longer names.
     fn remove_segment(&self, segment: &Arc<Segment>) -> Result<()> {
         self.segments.directory().unlink(segment)?;
         self.take_out(segment);
-        // Readers may still hold its space: later calls find that.
+        // Readers may still hold the segment's space. A later call then completes the reserve.
         self.space.keep_reserve(&self.segments);
         Ok(())
     }

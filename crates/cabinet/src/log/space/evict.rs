@@ -1,20 +1,21 @@
-//! Eviction: giving back the space of records that nobody has read lately, for new ones.
+//! Eviction: reclaims the space of records that were not read lately, for new ones.
 //!
-//! The oldest segment goes. Its records that were read since they came there are moved
-//! to the end of the log, where they count as not read; the others leave the index with it. That is
-//! CLOCK, with the log for the clock's face: what was written or read goes once more around.
+//! The oldest segment is removed. Those of its records that were read since they were appended are
+//! moved to the end of the log, where they count as not read. The others are removed from the
+//! index. This is CLOCK, with the log as the clock's face: a record that was written or read stays
+//! for one more round.
 //!
-//! Why nothing old comes back: an older record of a key than one in the oldest segment could only
-//! lie in the same one. So a record that leaves needs no tombstone, and tombstones in the oldest
-//! segment hold nothing down. The file goes first, and only then do its records leave the index:
-//! whoever was told that a record is not there finds it so after a crash, too.
+//! Old records never come back: an older version of a record in the oldest segment can only be in
+//! the same segment. So an evicted record needs no tombstone, and tombstones in the oldest segment
+//! are dead. The file is removed first, and only then are its records removed from the index. So a
+//! caller that has found a record evicted finds it so after a crash, too.
 //!
-//! If a cap was lowered, a segment may be much longer than those of the cap, and more may be in
-//! it than has to go. Then the newest of its records move too, as many as there is room for.
+//! After a cap was lowered, a segment may be much longer than the cap's segments, and may hold more
+//! than must be evicted. Then its newest records are moved too, as many as there is space for.
 //!
-//! Dead bytes are better taken than live records: where a segment is mostly dead it is compacted
-//! instead, and above the share of dead bytes that the log is held to so is any. Thus expired
-//! records go first, and a few that are written all the time do not push out all others.
+//! Dead bytes are reclaimed before live records. A mostly dead segment is compacted instead of
+//! evicted; so is any segment while the log exceeds its share of dead bytes. Thus expired records
+//! are removed first, and a few records that are rewritten constantly do not evict all others.
 
 use super::Relocate;
 use crate::log::record::{Kind, Record};
@@ -24,24 +25,24 @@ use crate::log::{Log, error_at};
 use crate::{Durability, Error, Result};
 use std::sync::Arc;
 
-/// Share of a segment's bytes, in percent, that is moved at most, however many of its records
-/// were read: what is left is gained. It bounds the bytes that are written for each byte stored.
+/// Maximum share of a segment's bytes, in percent, that is moved however many of its records were
+/// read. The rest is reclaimed. This bounds the bytes written per byte stored.
 const MOVED_PERCENT_MAX: u64 = 75;
 
-/// Bytes of a segment that are evicted between two looks at the memory of the index.
+/// Bytes of a segment that are evicted between two checks of the index's memory.
 const RELIEVED_BYTES: usize = 256 << 10;
 
-/// How a walk through a segment ended.
+/// Outcome of a walk through a segment.
 #[derive(PartialEq, Eq)]
 enum Walk {
-    /// All that was written was seen.
+    /// All records were visited.
     Whole,
-    /// Something could not be read.
+    /// Some bytes could not be read.
     Broken,
 }
 
-/// Lets the engine make its index smaller. If that fails, eviction goes on: it makes the space that
-/// may be missing.
+/// Lets the engine make its index smaller. If that fails, eviction continues: it makes the space
+/// that may be missing.
 fn relieve_if_possible(engine: &dyn Relocate) {
     if let Err(error) = super::compact::relieve(engine) {
         tracing::error!("the index cannot be made smaller: {error}");
@@ -49,7 +50,7 @@ fn relieve_if_possible(engine: &dyn Relocate) {
 }
 
 impl Log {
-    /// Evicts for as long as `wants` says.
+    /// Evicts until `wants` returns false.
     pub(in crate::log) fn evict_while(
         &self,
         engine: &dyn Relocate,
@@ -57,24 +58,24 @@ impl Log {
     ) -> Result<()> {
         while wants() {
             let _maintenance = self.maintenance.pause();
-            // The last holder of the lock may have done it.
+            // The last holder of the lock may already have made space.
             if wants() && !self.gain(engine)? {
                 break;
             }
         }
         self.segments.drop_retired();
-        // Pressure that was seen during a removal may have been noted after it.
+        // Pressure that was computed during a removal may have been stored after it.
         self.space.note_pressure(&self.segments);
         Ok(())
     }
 
-    /// As [`Log::evict_while`], for writers that find no room for another segment.
+    /// Like [`Log::evict_while`], for writers that find no space for another segment.
     pub(crate) fn evict_for_writer(&self, engine: &dyn Relocate) -> Result<()> {
         self.evict_while(engine, &|| self.space.is_full(&self.segments))
     }
 
-    /// Makes space; says whether there was anything to take it from. The caller holds
-    /// `maintenance`.
+    /// Makes space by compacting or evicting one segment. Returns whether there was one. The caller
+    /// holds `maintenance`.
     fn gain(&self, engine: &dyn Relocate) -> Result<bool> {
         self.cut_sealed()?;
         let is_full_disk = self.space.is_wanted();
@@ -85,11 +86,12 @@ impl Log {
                 >= 100 - MOVED_PERCENT_MAX
         {
             match self.compact_held(&segment, false, engine, &|| true) {
-                // Eviction needs no room.
+                // Eviction needs no space.
                 Err(Error::NoSpace { .. }) => {}
                 result => {
                     result?;
-                    // Damage was found in it, or is in its way: then it stays for its turn.
+                    // If damage was found in the segment, or prevents compaction, the segment is
+                    // evicted in its turn.
                     if !segment.is_kept() {
                         return Ok(true);
                     }
@@ -112,7 +114,7 @@ impl Log {
             self.move_accessed(segment, engine)?;
         }
         if self.settings.durability == Durability::None {
-            // If the power goes, the segments before this one shall have gone before it.
+            // After a loss of power, the segments before this one must be gone if this one is.
             self.commit.lock().sync_names(&self.segments)?;
         } else {
             // Syncs the moved records, too.
@@ -128,7 +130,7 @@ impl Log {
         let mut forget = |offset, record: &Record<'_>| {
             match engine.forget(segment, segment.at(offset), record) {
                 Ok(was_alive) => evicted += u64::from(was_alive),
-                // A part of the index that is made again from the log will not have it.
+                // A part of the index that is rebuilt from the log will not contain the record.
                 Err(Error::Corrupted { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -146,19 +148,19 @@ impl Log {
             Ok(())
         });
         if segment.is_damaged() || !matches!(walk, Ok(Walk::Whole)) {
-            tracing::error!("{} is damaged: what it held is evicted", segment.path.display());
+            tracing::error!("{} is damaged: all its records are evicted", segment.path.display());
             evicted += engine.forget_segment(segment)?;
             relieve_if_possible(engine);
         }
         self.space.quota.count_evicted(evicted);
-        // It holds less now, and so there may be room enough.
+        // The index holds fewer records now, so the checkpoint may need less space.
         self.space.quota.note_checkpoint_bytes(engine.checkpoint_bytes());
         self.take_out(segment);
         Ok(())
     }
 
-    /// Moves what was read of a segment to the end of the log, and the newest of what there is room
-    /// for besides.
+    /// Moves the records of a segment that were read to the end of the log, and the newest other
+    /// records for which there is space.
     fn move_accessed(&self, segment: &Arc<Segment>, engine: &dyn Relocate) -> Result<()> {
         let is_accessed = |offset| segment.access_bits.is_marked(segment.at(offset).offset());
         let most = segment.bytes() * MOVED_PERCENT_MAX / 100;
@@ -184,10 +186,10 @@ impl Log {
             let is_accessed = !is_newest && is_accessed(offset) && size <= left;
             if record.kind == Kind::Put && (is_accessed || is_newest) {
                 left -= if is_accessed { size } else { 0 };
-                // There is nothing older.
+                // This is the oldest segment, so no tombstone is needed.
                 match engine.relocate(segment, segment.at(offset), record, bytes, u64::MAX) {
-                    // If the index is damaged it is not known whether the record is alive: it
-                    // is evicted.
+                    // If the index is damaged, it is not known whether the record is live: it is
+                    // evicted.
                     Ok(()) | Err(Error::Corrupted { .. }) => {}
                     Err(error) => return Err(error),
                 }
@@ -195,13 +197,13 @@ impl Log {
             Ok(())
         });
         match walk {
-            // If the disk is full there is room for nothing more.
+            // On a full disk no further record can be moved.
             Err(Error::NoSpace { .. }) => Ok(()),
             walk => walk.map(|_| ()),
         }
     }
 
-    /// Shows the records of a sealed segment to `visit`, up to damage if there is any.
+    /// Calls `visit` with each record of a sealed segment, up to damage if there is any.
     fn walk(&self, segment: &Segment, visit: &mut Visit<'_>) -> Result<Walk> {
         let file = Arc::clone(&segment.file);
         let mut scanner = Scanner::new(file, self.database_id.salt, 0, segment.bytes());
@@ -229,7 +231,7 @@ impl Log {
         }
     }
 
-    /// Takes a segment out of the set, after its file was removed.
+    /// Removes a segment from the set, after its file was removed.
     pub(super) fn take_out(&self, segment: &Arc<Segment>) {
         self.segments.take_out(segment);
         self.commit.drop_unsynced(std::slice::from_ref(segment));

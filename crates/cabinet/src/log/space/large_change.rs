@@ -1,17 +1,18 @@
-//! Changes of large values, which hold locks for as long as it takes to copy them.
+//! Changes of large values, which hold locks while the values are copied.
 //!
-//! A thread that may wait does. One that must not (an event loop of the server) looks at
-//! [`Pressure::LARGE_CHANGE`] before it takes a lock, and has its operation done by one that may.
-//! So a change says that it has begun, and leaves those a moment that were about to take a lock.
+//! A thread that may wait waits for the lock. One that must not (an event loop of the server)
+//! checks [`Pressure::LARGE_CHANGE`] before it takes a lock, and passes its operation to a thread
+//! that may wait. So a change announces itself, and then pauses for threads that were about to take
+//! a lock.
 
 use super::{Pressure, Space};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Bytes of a record from which it is a large one.
+/// Minimum size of a large record, in bytes.
 pub(crate) const LARGE_CHANGE_BYTES: usize = 8 << 20;
 
-/// How long those have that were about to take a lock: little beside what the change takes.
+/// Pause for threads that were about to take a lock: short compared with the change.
 const ANNOUNCEMENT: Duration = Duration::from_millis(2);
 
 /// A large change that is under way.
@@ -28,7 +29,7 @@ impl Drop for LargeChange<'_> {
 }
 
 impl Space {
-    /// Begins a change of so many bytes. `None` if it is not a large one.
+    /// Begins a change of `bytes` bytes. Returns `None` if it is not a large one.
     #[inline]
     pub(crate) fn begin_large_change(&self, bytes: usize) -> Option<LargeChange<'_>> {
         (bytes >= LARGE_CHANGE_BYTES).then(|| self.announce_large_change())

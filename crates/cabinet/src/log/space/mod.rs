@@ -1,8 +1,9 @@
-//! The space of a log: how much of the disk it may take, how much it has left, and what writers
-//! have to wait for until it has more.
+//! The space of a log: how much of the disk it may use and has left, and why writers must wait for
+//! more.
 //!
-//! [`compact`] gives back the space of dead records, [`evict`] that of records that nobody reads.
-//! [`quota`] holds the log to a cap, and [`free`] leaves on the disk what giving space back needs.
+//! [`compact`] reclaims the space of dead records, [`evict`] that of records that were not read
+//! lately. [`quota`] holds the log to a cap, and [`free`] keeps free the disk space that reclaiming
+//! needs.
 
 mod compact;
 mod evict;
@@ -28,24 +29,24 @@ use reserve::Reserve;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-/// See the module.
+/// The space of a log. See the module.
 pub(crate) struct Space {
     quota: Quota,
     /// Bits of [`Pressure`].
     pressure: AtomicU8,
-    /// A writer was refused for want of space.
+    /// Whether a writer was refused because space was missing.
     is_wanted: AtomicBool,
-    /// Removals have taken half of what is kept for them.
+    /// Whether removals have used half of the reserve that is kept for them.
     is_dire: AtomicBool,
     reserve: Reserve,
-    /// Changes of large values under way.
+    /// Number of changes of large values under way.
     large_changes: Mutex<usize>,
     /// Capacities of the segments of a small log and of a large one, in bytes.
     segment_bytes_min: usize,
     segment_bytes_max: usize,
-    /// Share of dead bytes above which compaction works.
+    /// Share of dead bytes above which compaction works, in percent.
     dead_percent_max: u64,
-    /// Most bytes per second that compaction reads while there is no hurry.
+    /// Maximum number of bytes per second that compaction reads while there is no hurry.
     bytes_per_second: u64,
     compactions: Timed,
     compacted_bytes: AtomicU64,
@@ -78,12 +79,12 @@ impl Space {
         &self.quota
     }
 
-    /// Counts bytes of records that were moved to give back the space around them.
+    /// Counts bytes of records that were moved to reclaim the space around them.
     pub(crate) fn count_moved(&self, bytes: usize) {
         self.moved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// The stats: names and values.
+    /// Returns the stats as names and values.
     pub(super) fn report(&self) -> [(&'static str, String); 4] {
         [
             ("compactions", self.compactions.count().to_string()),

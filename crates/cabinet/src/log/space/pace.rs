@@ -1,16 +1,16 @@
-//! The rate that compaction is held to, so that readers and writers have the disk.
+//! The rate limit of compaction, which leaves the disk to readers and writers.
 
 use super::Space;
 use std::time::{Duration, Instant};
 
 impl Space {
-    /// Returns what holds reads to the rate of compaction, if they are to be gentle.
+    /// Returns a limiter that holds reads to the rate of compaction, if `gently`.
     pub(in crate::log) fn pace(&self, gently: bool) -> Pace {
         Pace::new(gently.then_some(self.bytes_per_second))
     }
 }
 
-/// Holds work to so many bytes a second.
+/// Limiter that holds work to a number of bytes per second.
 pub(in crate::log) struct Pace {
     bytes_per_second: Option<u64>,
     started: Instant,
@@ -19,14 +19,15 @@ pub(in crate::log) struct Pace {
 }
 
 impl Pace {
-    /// Bytes between two looks at the clock.
+    /// Bytes between two checks of the clock.
     const STEP_BYTES: u64 = 256 << 10;
 
     fn new(bytes_per_second: Option<u64>) -> Self {
         Self { bytes_per_second, started: Instant::now(), bytes: 0, unchecked: 0 }
     }
 
-    /// Counts bytes and sleeps if they came too soon, unless there is a hurry. True once a step.
+    /// Counts bytes and sleeps if they came too soon, unless there is a hurry. Returns true once
+    /// per step.
     pub(in crate::log) fn spent(&mut self, bytes: u64, in_hurry: impl Fn() -> bool) -> bool {
         self.unchecked += bytes;
         if self.unchecked < Self::STEP_BYTES {

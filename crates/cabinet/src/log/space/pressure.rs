@@ -1,31 +1,30 @@
-//! Pressure: what writers have to wait for.
+//! Pressure: the reasons for which writers must wait.
 
 use super::Space;
 use crate::log::segments::SegmentSet;
 use std::sync::atomic::Ordering;
 
-/// Why writers have to wait: bits that may be set together.
+/// Reasons for which writers must wait: bits that may be set together.
 pub(crate) struct Pressure;
 
 impl Pressure {
-    /// They are faster than compaction, and are to wait a little.
+    /// Writers are faster than compaction and must wait a little.
     pub(crate) const BEHIND: u8 = 1;
-    /// The log has come to its cap, and something has to be evicted first.
+    /// The log has reached its cap, and a segment must be evicted first.
     pub(crate) const FULL: u8 = 2;
-    /// A change of a large value holds locks: nothing for those to wait for that may wait anyway.
+    /// A change of a large value holds locks. Threads that may block ignore this bit.
     pub(crate) const LARGE_CHANGE: u8 = 4;
-    /// The disk is full, and removals take what is kept for them: dead space is to be given back
-    /// first.
+    /// The disk is full, and removals use the reserve: dead space must be reclaimed first.
     pub(crate) const SCARCE: u8 = 8;
-    /// The active segment is nearly full, and to begin the next one takes a while: nothing for
-    /// those to wait for that may wait anyway.
+    /// The active segment is nearly full, and beginning the next one takes a while. Threads that
+    /// may block ignore this bit.
     pub(crate) const ENDING: u8 = 16;
-    /// The index takes too much memory until it is merged: they are to wait a little.
+    /// The index uses too much memory until it is merged: writers must wait a little.
     pub(crate) const INDEX: u8 = 32;
 }
 
 impl Space {
-    /// Returns the reasons for which writers have to wait: 0 for none, or bits of [`Pressure`].
+    /// Returns the reasons for which writers must wait: 0 for none, or bits of [`Pressure`].
     #[inline]
     pub(crate) fn pressure(&self) -> u8 {
         self.pressure.load(Ordering::Relaxed)
@@ -39,7 +38,7 @@ impl Space {
         self.pressure.fetch_and(!pressure, Ordering::Relaxed);
     }
 
-    /// Looks what writers have to wait for.
+    /// Updates the reasons for which writers must wait.
     pub(in crate::log) fn note_pressure(&self, segments: &SegmentSet) {
         let mut pressure = 0;
         if self.is_behind(segments) {
@@ -50,13 +49,13 @@ impl Space {
         } else if self.is_wanted() {
             pressure |= Pressure::SCARCE;
         }
-        // Large changes say themselves when they begin and end, and so do segments.
+        // Large changes and ending segments set and clear their own bits.
         let kept = Pressure::LARGE_CHANGE | Pressure::ENDING | Pressure::INDEX | pressure;
         self.lower(!kept);
         self.raise(pressure);
     }
 
-    /// Has writers wait for the index, or no longer.
+    /// Sets or clears the pressure of the index.
     pub(crate) fn note_index_pressure(&self, is_high: bool) {
         if is_high && self.signals.is_running() {
             if self.pressure.fetch_or(Pressure::INDEX, Ordering::Relaxed) & Pressure::INDEX == 0 {
@@ -67,7 +66,7 @@ impl Space {
         }
     }
 
-    /// Nothing more can be given back for now: writers need not wait for it.
+    /// Stops writers from waiting for space, because nothing more can be reclaimed for now.
     pub(crate) fn give_up_reclaiming(&self) {
         self.lower(Pressure::SCARCE);
     }

@@ -1,33 +1,35 @@
-//! A cap on the bytes that a log takes on the disk.
+//! The quota: a cap on the bytes that a log takes on the disk.
 //!
-//! Within the cap lie the segments, each of which counts as full while it is appended to, two
-//! checkpoints (there are two while one takes the place of the other), and one segment to spare,
-//! which eviction may need while it works. An append that begins a segment leaves room for two more
-//! or wakes the background, which evicts. If there is not even room for one, writers evict
-//! before they write. So a log is beyond its cap only by what the writers of the moment had begun
-//! when it was full, if that is longer than a segment.
+//! The cap covers the segments, two checkpoints (there are two while one replaces the other), and
+//! one spare segment, which eviction may need while it works. A segment counts as full while it is
+//! appended to.
+//!
+//! An append that begins a segment leaves space for two more, or wakes the background, which
+//! evicts. If there is not even space for one, writers evict before they write. So a log exceeds
+//! its cap only by the records that were being written when it became full, if those are longer
+//! than a segment.
 
 use super::Space;
 use crate::limits::CAPACITY_BYTES_MIN;
 use crate::log::segments::{DISK_BLOCK_BYTES, SEGMENT_BYTES_MAX, Segment, SegmentSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Segments of this part of the cap or less: what is left free is then little.
+/// A segment takes at most one part in this many of the cap, so that little is left free.
 const SEGMENTS_OF_CAP: u64 = 64;
 
-/// Capacity of the smallest segments, in bytes.
+/// Minimum capacity of a segment, in bytes.
 const SEGMENT_BYTES_MIN: usize = 64 << 10;
 
-/// A record, or a batch, takes this part of the cap at most.
+/// A record, or a batch, takes at most one part in this many of the cap.
 const RECORDS_OF_CAP: u64 = 4;
 
-/// Bytes that the folder, the manifest and the lock take.
+/// Bytes that the directory, the manifest and the lock file take.
 const SMALL_FILES_BYTES: u64 = 4 * DISK_BLOCK_BYTES;
 
-/// Segments for which the background keeps room.
+/// Number of segments for which the background keeps space free.
 const SEGMENTS_FREE: u64 = 2;
 
-/// See the module.
+/// The cap of a log, and counts that it needs. See the module.
 #[derive(Debug)]
 pub(crate) struct Quota {
     /// `u64::MAX` if there is no cap.
@@ -35,16 +37,16 @@ pub(crate) struct Quota {
     /// Bytes that a checkpoint would take.
     checkpoint_bytes: AtomicU64,
     evicted: AtomicU64,
-    /// Bytes that the next checkpoint has to write beside its list: those of changed pages.
+    /// Bytes of changed pages, which the next checkpoint must write besides its list.
     unwritten_bytes: AtomicU64,
-    /// Checkpoints give space back, and need some for it.
+    /// Whether checkpoints reclaim space, and need some for it.
     needs_space: AtomicBool,
-    /// A put was refused since space was given back last.
+    /// Whether a put was refused since space was last reclaimed.
     refused: AtomicBool,
 }
 
 impl Quota {
-    /// 0 is no cap; what is less than the least of one counts as that.
+    /// Creates a quota of `bytes_max` bytes. 0 is no cap; a cap below the minimum is raised to it.
     pub(in crate::log) fn new(bytes_max: u64) -> Self {
         let quota = Self {
             bytes_max: AtomicU64::new(0),
@@ -72,19 +74,19 @@ impl Quota {
         self.bytes_max.load(Ordering::Relaxed) != u64::MAX
     }
 
-    /// Most bytes of a record, or of a batch.
+    /// Returns the maximum size of a record, or of a batch, in bytes.
     pub(in crate::log) fn record_bytes_max(&self) -> usize {
         let max = self.bytes_max().map_or(u64::MAX, |max| max / RECORDS_OF_CAP);
         usize::try_from(max).unwrap_or(usize::MAX)
     }
 
-    /// Capacity of the largest segment.
+    /// Returns the maximum capacity of a segment, in bytes.
     pub(in crate::log) fn segment_bytes_max(&self) -> usize {
         let part = self.bytes_max.load(Ordering::Relaxed) / SEGMENTS_OF_CAP;
         usize::try_from(part).unwrap_or(usize::MAX).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
     }
 
-    /// Notes how many bytes a checkpoint would take.
+    /// Records how many bytes a checkpoint would take.
     pub(crate) fn note_checkpoint_bytes(&self, bytes: u64) {
         self.checkpoint_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -102,9 +104,9 @@ impl Quota {
     }
 }
 
-/// Space that checkpoints need to give space back, in a log in which they do that.
+/// Space that checkpoints need, in a log in which they reclaim space.
 impl Quota {
-    /// From now on as much of the disk is left free as a checkpoint needs.
+    /// Keeps as much of the disk free from now on as a checkpoint needs.
     pub(crate) fn keep_space_for_checkpoints(&self) {
         self.needs_space.store(true, Ordering::Relaxed);
     }
@@ -113,7 +115,7 @@ impl Quota {
         self.needs_space.load(Ordering::Relaxed)
     }
 
-    /// A page takes so many bytes of the next checkpoint now, in place of those it took.
+    /// Changes the bytes that a page is charged for the next checkpoint from `charged` to `bytes`.
     #[inline]
     pub(crate) fn charge_unwritten(&self, charged: &mut usize, bytes: usize) {
         if *charged != bytes {
@@ -123,7 +125,7 @@ impl Quota {
         }
     }
 
-    /// Notes whether a put was refused since space was given back last.
+    /// Records whether a put was refused since space was last reclaimed.
     pub(in crate::log) fn note_refused(&self, is_refused: bool) {
         self.refused.store(is_refused, Ordering::Relaxed);
     }
@@ -132,16 +134,16 @@ impl Quota {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Bytes of changed pages.
+    /// Returns the number of bytes of changed pages.
     pub(crate) fn unwritten_bytes(&self) -> u64 {
         self.unwritten_bytes.load(Ordering::Relaxed)
     }
 }
 
-/// Room for segments.
+/// Space for segments.
 impl Space {
-    /// Capacity of the next segment: small in a small database, so that its dead bytes come
-    /// within the reach of compaction soon.
+    /// Returns the capacity of the next segment, in bytes: small in a small database, so that
+    /// compaction soon reaches its dead bytes.
     pub(in crate::log) fn next_capacity(&self, segments: &SegmentSet) -> usize {
         let sixteenth = usize::try_from(segments.load().live_bytes() / 16).unwrap_or(usize::MAX);
         sixteenth
@@ -151,7 +153,7 @@ impl Space {
             .min(SEGMENT_BYTES_MAX)
     }
 
-    /// How many segments can be begun, without a cap any number.
+    /// Returns how many segments can be begun: any number without a cap.
     fn segments_free(&self, segments: &SegmentSet) -> u64 {
         let Some(bytes_max) = self.quota.bytes_max() else { return u64::MAX };
         let next = self.next_capacity(segments) as u64;
@@ -161,9 +163,9 @@ impl Space {
         bytes_max.saturating_sub(taken + beside + next) / next
     }
 
-    /// Returns how many bytes of a segment that is to go there will be room for without it, if it
-    /// is longer than those of the cap: where the cap was lowered, one segment may hold more than
-    /// all that has to go. The bytes that a checkpoint takes shrink with the records.
+    /// Returns how many bytes of a segment that will be evicted can be kept, if the segment is
+    /// longer than the cap's segments. After the cap was lowered, one segment may hold more than
+    /// must be evicted. A checkpoint shrinks with the records.
     pub(in crate::log) fn space_for_part_of(
         &self,
         segments: &SegmentSet,
@@ -175,7 +177,7 @@ impl Space {
         }
         let taken = segments.load().disk_bytes();
         let others = taken.saturating_sub(segment.disk_bytes());
-        // Those that are kept free, and two that may not be full.
+        // The segments that are kept free, and two that may not be full.
         let free = (SEGMENTS_FREE + 3) * self.next_capacity(segments) as u64;
         let space = bytes_max.saturating_sub(free + 3 * SMALL_FILES_BYTES);
         let checkpoints = 2 * self.quota.checkpoint_bytes();
@@ -184,17 +186,17 @@ impl Space {
         u64::try_from(share).unwrap_or(u64::MAX).saturating_sub(others)
     }
 
-    /// Whether there is so little room that something should go.
+    /// Returns whether so little space is left that a segment should be evicted.
     pub(in crate::log) fn is_short(&self, segments: &SegmentSet) -> bool {
         self.segments_free(segments) < SEGMENTS_FREE
     }
 
-    /// Whether the background is to evict.
+    /// Returns whether the background must evict.
     pub(in crate::log) fn wants_eviction(&self, segments: &SegmentSet) -> bool {
         (self.is_short(segments) || self.is_full(segments)) && !self.signals.stopping()
     }
 
-    /// Whether writers are to wait for eviction.
+    /// Returns whether writers must wait for eviction.
     pub(in crate::log) fn is_full(&self, segments: &SegmentSet) -> bool {
         self.quota.is_capped() && (self.segments_free(segments) == 0 || self.is_wanted())
     }

@@ -1,9 +1,9 @@
-//! The reserve: blocks set aside for compaction, for when the disk is full.
+//! The reserve: disk space set aside for compaction, for when the disk is full.
 //!
-//! Compaction gives the reserve up when it finds no other room for what it moves. The space of the
-//! segment that it removes then goes into the reserve again, before anything else may have it: all
-//! of it, if it is too little for a whole reserve. Until the reserve is whole, writers allocate
-//! nothing. Otherwise tombstones could take its place, and the next segment could not be moved.
+//! Compaction gives the reserve up when it finds no other space for the records it moves. The space
+//! of the segment that it removes then returns to the reserve, before any other use. If that is too
+//! little for a whole reserve, all of it returns. Until the reserve is whole, writers allocate
+//! nothing. Otherwise tombstones could use its space, and the next segment could not be moved.
 
 use super::Space;
 use crate::io::Open;
@@ -14,34 +14,36 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Name of the file whose blocks are the reserve.
+/// Name of the file whose extents are the reserve.
 const NAME: &str = "reserve";
 
-/// Free space below which no part of a reserve is made: less than a block of most file systems.
+/// Free bytes below which no partial reserve is made: less than a block of most file systems.
 const PART_BYTES_MIN: u64 = 4096;
 
-/// The state of the reserve.
+/// State of the reserve.
 #[derive(Default)]
 pub(super) struct Reserve {
-    /// Bytes that its file has. Held while the file changes.
+    /// Size of the reserve's file, in bytes. Held while the file changes.
     bytes: Mutex<u64>,
-    /// It was given up, and is not whole yet.
+    /// Whether the reserve was given up and is not whole yet.
     is_lacking: AtomicBool,
 }
 
-/// Reserves that are made where there is no room for a whole one.
+/// Least reserve to make where there is no space for a whole one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Least {
     Whole,
-    /// Whatever the disk has left.
+    /// All the space that the disk has left.
     Part,
 }
 
 impl Space {
-    /// Sets blocks aside that compaction may have when the disk is full: a segment, so that one of
-    /// which little is dead can be moved. Better none than a refusal to open. With a cap there
-    /// is none: eviction makes space without moving anything. A reserve that was given up has all
-    /// of the free space until it is whole.
+    /// Sets space aside that compaction may use when the disk is full. Its size is one segment, so
+    /// that a segment with few dead bytes can be moved.
+    ///
+    /// A log without a reserve is better than a refusal to open. With a cap there is no reserve:
+    /// eviction makes space without moving anything. A reserve that was given up gets all of the
+    /// free space until it is whole.
     pub(in crate::log) fn keep_reserve(&self, segments: &SegmentSet) {
         let directory = segments.directory();
         let path = directory.path().join(NAME);
@@ -49,14 +51,14 @@ impl Space {
         if self.quota.is_capped() {
             *present = 0;
             self.reserve.is_lacking.store(false, Ordering::Release);
-            // Mostly there was none.
+            // Usually there is no such file.
             let _ = directory.storage().remove(&path);
             return;
         }
         let least = if self.has_given_reserve_up() { Least::Part } else { Least::Whole };
         let bytes = self.next_capacity(segments) as u64;
         if *present < bytes {
-            // Writers ask often when there is nothing.
+            // Writers ask often while the disk is full.
             if least == Least::Part && directory.free_bytes() < PART_BYTES_MIN {
                 return;
             }
@@ -70,20 +72,21 @@ impl Space {
                 }
             }
         }
-        // One that has not grown with the segments was not given up, so it is not lacking either.
+        // A reserve that has not grown with the segments was not given up, so it is not lacking
+        // either.
         if *present >= bytes {
             self.reserve.is_lacking.store(false, Ordering::Release);
         }
     }
 
-    /// Whether compaction has given the reserve up, and it is not whole again: then nothing but
-    /// compaction may allocate.
+    /// Returns whether compaction has given the reserve up and it is not whole again. Until it is,
+    /// only compaction may allocate.
     #[inline]
     pub(in crate::log) fn has_given_reserve_up(&self) -> bool {
         self.reserve.is_lacking.load(Ordering::Acquire)
     }
 
-    /// As `has_given_reserve_up`, after an attempt to make it whole.
+    /// Like `has_given_reserve_up`, but first tries to make the reserve whole.
     pub(in crate::log) fn lacks_reserve(&self, segments: &SegmentSet) -> bool {
         if self.has_given_reserve_up() {
             self.keep_reserve(segments);
@@ -103,8 +106,8 @@ impl Space {
     }
 }
 
-/// Gives the file of the reserve so many bytes; if the disk has less, what there is, or no more
-/// than before. Returns how many it has; none if it has no file.
+/// Extends the file of the reserve to `bytes` bytes. If the disk has less, the file gets all of it
+/// or keeps its size, depending on `least`. Returns the file's size; 0 if there is no file.
 fn extend(directory: &Directory, path: &Path, bytes: u64, least: Least) -> io::Result<u64> {
     let storage = directory.storage();
     let file = match storage.open(path, Open::New) {
@@ -124,7 +127,7 @@ fn extend(directory: &Directory, path: &Path, bytes: u64, least: Least) -> io::R
     if wanted > before {
         let map = file.map(usize::try_from(wanted).unwrap_or(usize::MAX), 0)?;
         match file.allocate(&map, wanted) {
-            // Some file systems keep a part of what they cannot allocate.
+            // Some file systems keep a part of a failed allocation.
             Err(error) if is_full(&error) && least == Least::Whole => file.truncate(before)?,
             Err(error) if !is_full(&error) => return Err(error),
             _ => {}

@@ -1,4 +1,4 @@
-//! How the space of a log is used, and so what is worth compacting.
+//! Usage of a log's space, and which segment is worth compacting.
 
 use super::Space;
 use crate::log::segments::{SEGMENT_HEADER_BYTES, Segment, SegmentSet, Segments};
@@ -6,35 +6,35 @@ use crate::log::stats::percent;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Points of dead share above the limit from which on compaction is not held back.
+/// Points of dead share above the limit from which compaction runs at full speed.
 const HURRY_PERCENT: u64 = 2;
 
-/// Points above the limit from which on writers are held back.
+/// Points of dead share above the limit from which writers are held back.
 const BEHIND_PERCENT: u64 = 6;
 
-/// Logs smaller than this do not hold writers back.
+/// Logs of fewer bytes do not hold writers back.
 const BEHIND_BYTES_MIN: u64 = 128 << 20;
 
-/// Dead bytes for which a segment is compacted on a full disk, be they a small share of it.
+/// Dead bytes for which a segment is compacted on a full disk, however small their share.
 const SCARCE_DEAD_BYTES: u64 = 64 << 10;
 
-/// Dead bytes for which a segment is compacted when removals are about to be refused: more than it
-/// takes to begin another one.
+/// Dead bytes for which a segment is compacted when removals are about to be refused: more than
+/// beginning another segment takes.
 const DIRE_DEAD_BYTES: u64 = 2 * SEGMENT_HEADER_BYTES as u64;
 
-/// Share of tombstones above which the oldest segment is compacted.
+/// Share of tombstones above which the oldest segment is compacted, in percent.
 const TOMBSTONE_PERCENT_MAX: u64 = 25;
 
-/// Snapshots seal segments that are short: so many may be there at a time, as each takes a file, a
-/// mapping and a slot.
+/// Maximum number of short segments. Snapshots seal segments early, and each segment takes a file,
+/// a mapping and a slot.
 pub(crate) const SHORT_SEGMENTS_MAX: u64 = 128;
 
-/// A segment below this is short, if it has room for four times as much; or below this share of the
-/// log.
+/// A segment of fewer bytes than this is short, or of less than this share of the log. Its capacity
+/// must be at least four times its bytes.
 const SHORT_BYTES: u64 = 1 << 20;
 const SHORT_SHARE: u64 = 8192;
 
-/// How the space of a log is used.
+/// Usage of a log's space, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) total_bytes: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Sums up what will be there when the emptied segments are removed.
+    /// Sums up the usage of all segments except emptied ones, which are about to be removed.
     pub(crate) fn of(segments: &Segments) -> Self {
         let mut usage = Self::default();
         for segment in segments.iter().filter(|segment| !segment.is_emptied()) {
@@ -54,7 +54,7 @@ impl Usage {
         usage
     }
 
-    /// Share of dead bytes, in percent.
+    /// Returns the share of dead bytes, in percent.
     pub(crate) fn dead_percent(&self) -> u64 {
         percent(
             self.total_bytes.saturating_sub(self.live_bytes + self.tombstone_bytes),
@@ -63,14 +63,14 @@ impl Usage {
     }
 }
 
-/// Whether a sealed segment is short, in a log of so many bytes.
+/// Returns whether a sealed segment is short, in a log of `total_bytes` bytes.
 pub(crate) fn is_short(segment: &Segment, total_bytes: u64) -> bool {
     let short_bytes = SHORT_BYTES.max(total_bytes / SHORT_SHARE);
     segment.bytes() < short_bytes.min(segment.capacity as u64 / 4)
 }
 
 impl Space {
-    /// The segment whose compaction is due, if one is.
+    /// Returns the segment whose compaction is due, if any.
     pub(super) fn due_for_compaction(&self, segments: &SegmentSet) -> Option<Arc<Segment>> {
         let guard = segments.load();
         let usage = Usage::of(&guard);
@@ -81,7 +81,7 @@ impl Space {
         let sealed = in_order
             .iter()
             .filter(|segment| segment.is_sealed() && !segment.is_kept() && !segment.is_emptied());
-        // Behind a damaged segment, which stays, they have to stay as well.
+        // Tombstones after a damaged segment, which stays, must stay as well.
         if percent(usage.tombstone_bytes, usage.total_bytes) > TOMBSTONE_PERCENT_MAX
             && let Some(segment) = sealed.clone().next()
             && segment.number == oldest
@@ -102,10 +102,10 @@ impl Space {
         } else if dead > limit {
             limit / 2
         } else if self.is_short(segments) {
-            // Before something is evicted.
+            // Dead bytes are reclaimed before live records are evicted.
             50
         } else {
-            // Next to nothing is left in it: it is nearly free to take away.
+            // So few live bytes are left that removing the segment is nearly free.
             90
         };
         let is_scarce = self.is_wanted();
@@ -113,14 +113,13 @@ impl Space {
         if share(best) >= worth || is_scarce && dead >= SCARCE_DEAD_BYTES {
             return Some(Arc::clone(best));
         }
-        // Live records of a short segment are moved to the end of the log, where the active segment
-        // goes on growing.
+        // Live records of a short segment are moved to the active segment, which continues to grow.
         let mut short = sealed.filter(|segment| is_short(segment, usage.total_bytes));
         let first = short.next()?;
         (short.count() as u64 >= SHORT_SEGMENTS_MAX).then(|| Arc::clone(first))
     }
 
-    /// Whether compaction does not keep up with the writers.
+    /// Returns whether compaction does not keep up with the writers.
     pub(super) fn is_behind(&self, segments: &SegmentSet) -> bool {
         let usage = Usage::of(&segments.load());
         let limit = self.dead_percent_max;
@@ -129,7 +128,7 @@ impl Space {
             && self.signals.is_running()
     }
 
-    /// Whether compaction need not be gentle.
+    /// Returns whether compaction should run at full speed.
     pub(super) fn is_in_hurry(&self, segments: &SegmentSet) -> bool {
         let limit = self.dead_percent_max;
         self.is_wanted()

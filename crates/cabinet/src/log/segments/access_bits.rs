@@ -1,8 +1,8 @@
-//! Which records of a segment were read since they came there.
+//! Access bits: which records of a segment were read since they were appended.
 //!
-//! A bit for each [`GRANULE_BYTES`] of a segment, so 2 bytes for each KiB: they stay in the
-//! processor's caches where the records do not. Records that begin on one granule share a bit.
-//! Nothing is kept of them when the database is closed: then all count as not read.
+//! There is one bit per [`GRANULE_BYTES`] of a segment, so 2 bytes per KiB: the bits stay in the
+//! processor's caches where the records do not. Records that begin in one granule share a bit. The
+//! bits are lost when the database is closed: then all records count as not read.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,22 +10,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes of a segment that share a bit.
 const GRANULE_BYTES: usize = 64;
 
-/// See the module. It takes no memory before somebody wants to know.
+/// Access bits of a segment. They take no memory before they are watched. See the module.
 #[derive(Default)]
 pub(crate) struct AccessBits(OnceLock<Box<[AtomicU64]>>);
 
 impl AccessBits {
-    /// From now on marks are kept, of records in the first `bytes` bytes.
+    /// Begins to keep marks of records in the first `bytes` bytes.
     pub(crate) fn watch(&self, bytes: usize) {
         let words = bytes.div_ceil(GRANULE_BYTES * u64::BITS as usize);
         self.0.get_or_init(|| (0..words).map(|_| AtomicU64::new(0)).collect());
     }
 
-    /// Notes that the record at `offset` was read.
+    /// Marks the record at `offset` as read.
     #[inline]
     pub(crate) fn mark(&self, offset: usize) {
         if let Some((word, bit)) = self.place(offset)
-            // A line that all read should not be written to all the time.
+            // A cache line that all threads read should not be written to all the time.
             && word.load(Ordering::Relaxed) & bit == 0
         {
             word.fetch_or(bit, Ordering::Relaxed);
@@ -49,10 +49,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_of_one_granule_and_kept_once_somebody_watches() {
+    fn a_mark_covers_one_granule_and_is_kept_once_bits_are_watched() {
         let bits = AccessBits::default();
         bits.mark(64);
-        assert!(!bits.is_marked(64), "nobody watches");
+        assert!(!bits.is_marked(64), "the bits are not watched yet");
         bits.watch(64 << 10);
         bits.mark(4096);
         bits.watch(64 << 10);
@@ -60,6 +60,6 @@ mod tests {
             assert_eq!(bits.is_marked(offset), (4096..4160).contains(&offset), "{offset}");
         }
         bits.mark(64 << 10);
-        assert!(!bits.is_marked(64 << 10), "it lies behind the end");
+        assert!(!bits.is_marked(64 << 10), "the offset is after the end");
     }
 }

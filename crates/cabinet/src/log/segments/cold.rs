@@ -1,25 +1,25 @@
-//! Reading a segment without keeping it in the page cache: what was not there before does not stay,
-//! so that records in use keep their place.
+//! Cold reads: read a segment without keeping it in the page cache. Pages that were not cached
+//! before are dropped, so that records in use stay cached.
 //!
-//! Several readers of a segment share what is known of its pages: one is dropped when the last of
-//! them is past it.
+//! Several readers of a segment share the state of its pages: a page is dropped when the last
+//! reader has passed it.
 
 use super::segment::Segment;
 use crate::io::page_bytes;
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 
-/// Bytes that are given up at a time.
+/// Bytes that are dropped at a time.
 const STEP_BYTES: u64 = 256 << 10;
 
 /// The pages of a segment that were not in memory when its first reader began.
 struct Pages {
     is_resident: Vec<bool>,
-    /// Up to where they were given back.
+    /// Number of the page up to which pages were dropped.
     done: u64,
-    /// The page that each reader has come to.
+    /// The number of each reader, and of the page that it has reached.
     readers: Vec<(u64, u64)>,
-    /// Number of the next reader.
+    /// Number of the last reader that was added.
     next: u64,
 }
 
@@ -32,7 +32,7 @@ pub(in crate::log) struct Cold {
     segment: Arc<Segment>,
     pages: Arc<Mutex<Pages>>,
     number: u64,
-    /// Offset from which on it looks again for pages to drop.
+    /// Offset from which the reader checks again for pages to drop.
     due: u64,
 }
 
@@ -41,13 +41,13 @@ impl Pages {
     fn enter(&mut self) -> u64 {
         self.next += 1;
         self.readers.push((self.next, 0));
-        // It reads again what the others have given back.
+        // The new reader reads the pages again that were dropped before.
         self.done = 0;
         self.next
     }
 
-    /// Notes that a reader is past the pages before one. Returns the pages that no reader wants any
-    /// more, if they are `min` or more: the first of each run, and how many.
+    /// Records that a reader has passed the pages before `page`. Returns the pages that no reader
+    /// needs any more, if they are `min` or more: the first of each run, and the run's length.
     fn come_to(&mut self, number: u64, page: u64, min: u64) -> Vec<(u64, u64)> {
         if let Some((_, at)) = self.readers.iter_mut().find(|(other, _)| *other == number) {
             *at = page.max(*at);
@@ -56,7 +56,7 @@ impl Pages {
         if upto < self.done.saturating_add(min) { Vec::new() } else { self.give_back(upto) }
     }
 
-    /// Takes a reader out.
+    /// Removes a reader. Returns the pages that no reader needs any more, like `come_to`.
     fn leave(&mut self, number: u64) -> Vec<(u64, u64)> {
         self.readers.retain(|(other, _)| *other != number);
         let upto = self.readers.iter().map(|(_, at)| *at).min().unwrap_or(u64::MAX);
@@ -96,7 +96,7 @@ impl Cold {
         Self { segment: Arc::clone(segment), pages, number, due: 0 }
     }
 
-    /// Has the system drop the pages before `offset`, in large pieces.
+    /// Drops the pages before `offset` from the page cache, in large pieces.
     pub(in crate::log) fn forget(&mut self, offset: u64) {
         if offset < self.due {
             return;
@@ -117,7 +117,7 @@ impl Cold {
 }
 
 impl Drop for Cold {
-    /// Has the system drop all that is left, which may have been read ahead.
+    /// Drops all remaining pages, which may have been read ahead.
     fn drop(&mut self) {
         let runs = self.pages.lock().leave(self.number);
         self.drop_pages(runs);

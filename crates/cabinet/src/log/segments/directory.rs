@@ -1,4 +1,4 @@
-//! The directory of a log, in which files come and go.
+//! Directory of a log, in which files are created and removed.
 
 use super::segment::Segment;
 use crate::Result;
@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// See the module.
+/// The directory of a log. See the module.
 pub(in crate::log) struct Directory {
     storage: Arc<dyn Storage>,
     path: PathBuf,
-    /// A file was created or removed since the names were synced.
+    /// Whether a file was created or removed since the names were synced.
     is_changed: AtomicBool,
 }
 
 impl Directory {
-    /// The names of its files may not be on the disk yet.
+    /// Creates the state of a directory whose names may not be on the disk yet.
     pub(in crate::log) fn new(storage: Arc<dyn Storage>, path: PathBuf) -> Self {
         Self { storage, path, is_changed: AtomicBool::new(true) }
     }
@@ -31,12 +31,12 @@ impl Directory {
         &self.path
     }
 
-    /// Bytes that are free on the disk, if it says so.
+    /// Returns the number of free bytes on the disk; `u64::MAX` if the disk does not report it.
     pub(in crate::log) fn free_bytes(&self) -> u64 {
         self.storage.free_bytes(&self.path).unwrap_or(u64::MAX)
     }
 
-    /// Notes that a file was created or removed.
+    /// Records that a file was created or removed.
     pub(super) fn note_change(&self) {
         self.is_changed.store(true, Ordering::Release);
     }

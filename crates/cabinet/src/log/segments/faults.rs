@@ -1,19 +1,19 @@
-//! Damage that is met while a log is in use: counted, logged at a bounded rate, kept.
+//! Faults: damage that is met while a log is in use is counted, logged at a bounded rate, and kept.
 //!
-//! Every reader that meets a record that does not check, or whose bytes cannot be read, comes here,
-//! whatever it reads for. The segment is marked, so that compaction leaves its file alone: what is
-//! still whole in it can be salvaged, and the evidence stays.
+//! Every reader that meets a damaged record, or bytes that cannot be read, reports it here. The
+//! segment is marked, so that compaction leaves its file alone: its whole records can be salvaged,
+//! and the evidence stays.
 //!
 //! # Verification of reads
 //!
-//! Records of hash and fixed-length databases: the checksum of each record whose value is read,
-//! each time. If only the key is wanted (a put, a list of keys) it is compared with the hash or
-//! the id that the index has for it.
+//! Records of hash and fixed-length databases: the checksum of a record is verified on each read of
+//! its value. If only the key is needed (a put, a list of keys), the key is compared with the hash
+//! or the id in the index.
 //!
-//! Pages of trees: whenever one is brought into memory. A page that is searched where it lies in
-//! the mapping is verified once in a period, as that costs several times what the search does. A
-//! period ends when the segment was not wholly in memory, so that its bytes may have come from the
-//! disk since, and after [`TRUST_INTERVAL`]. In a segment with damage each read is verified.
+//! Pages of trees: a page is verified whenever it is brought into memory. A page that is searched
+//! in the mapping is verified once per period, because that costs several times the search. A
+//! period ends when the segment was not wholly in memory, since its bytes may have come from the
+//! disk meanwhile, and after [`TRUST_INTERVAL`]. In a damaged segment each read is verified.
 
 use super::segment::Segment;
 use crate::Error;
@@ -22,48 +22,47 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Shortest time between two lines in the log on the damage of one segment.
+/// Minimum time between two log lines about the damage of one segment.
 pub(crate) const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Longest time for which a checksum that matched is trusted without another look, see the module.
+/// Maximum time for which a matching checksum is trusted without another check, see the module.
 pub(crate) const TRUST_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The beginning of time, for faults.
+/// Origin of all times in this module.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Damage that readers have met in one segment.
 #[derive(Default)]
 pub(crate) struct Faults {
-    /// Reads that failed since the log was opened.
+    /// Number of reads that failed since the log was opened.
     count: AtomicU64,
-    /// Milliseconds from [`START`] to the last line in the log, and 1; 0 if there was none.
+    /// Milliseconds from [`START`] to the last log line, plus 1; 0 if there was none.
     logged_ms: AtomicU64,
-    /// Reads that failed since then.
+    /// Number of reads that failed since then.
     unlogged: AtomicU64,
-    /// The segment holds a record of which damage elsewhere keeps from telling whether it is
-    /// needed.
+    /// Whether the segment may hold a record that is still needed, which damage elsewhere hides.
     is_spared: AtomicBool,
-    /// Number of the period for which a checksum that matched is trusted, but for the lowest bit.
+    /// Number of the period for which a matching checksum is trusted; the lowest bit is unused.
     period: AtomicU32,
-    /// Milliseconds from [`START`] to its beginning.
+    /// Milliseconds from [`START`] to the beginning of the period.
     period_began_ms: AtomicU64,
 }
 
 impl Faults {
-    /// Reads that failed.
+    /// Returns the number of reads that failed.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Counts a failed read at this time after the start. Returns how many were not logged before
-    /// it, if it is to be logged.
+    /// Counts a failed read at this time after the start. Returns how many reads before it were not
+    /// logged, if this one must be logged.
     fn note(&self, now: Duration) -> Option<u64> {
         self.count.fetch_add(1, Ordering::Relaxed);
         let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX - 1) + 1;
         let logged_ms = self.logged_ms.load(Ordering::Relaxed);
         let is_due =
             logged_ms == 0 || now_ms.saturating_sub(logged_ms) >= LINE_INTERVAL.as_millis() as u64;
-        // One of several threads writes the line.
+        // Only one of several threads writes the line.
         let is_own = is_due
             && self
                 .logged_ms
@@ -99,30 +98,29 @@ impl Faults {
 }
 
 impl Segment {
-    /// Whether its file is not to be given back, whatever is dead in it.
+    /// Returns whether the file must be kept, even if its records are dead.
     pub(crate) fn is_kept(&self) -> bool {
         self.is_damaged() || self.faults.is_spared.load(Ordering::Relaxed)
     }
 
-    /// Keeps its file, because damage elsewhere keeps from telling whether a record is needed.
+    /// Keeps the file, because damage elsewhere hides whether a record is needed.
     pub(crate) fn spare(&self) {
         self.faults.is_spared.store(true, Ordering::Relaxed);
     }
 
-    /// Has compaction look at it again: the damage elsewhere was mended.
+    /// Lets compaction work on the segment again, because the damage elsewhere was repaired.
     pub(in crate::log) fn unspare(&self) {
         self.faults.is_spared.store(false, Ordering::Relaxed);
     }
 
-    /// Number of the present period, never 0: for so long a checksum that matched is trusted. 0
-    /// where none is, because something in the segment did not match.
+    /// Returns the number of the current period, in which a matching checksum is trusted. It is
+    /// never 0, except that it is 0 for a damaged segment, where no checksum is trusted.
     #[inline]
     pub(crate) fn period(&self) -> u32 {
         if self.is_damaged() { 0 } else { self.faults.period.load(Ordering::Relaxed) | 1 }
     }
 
-    /// Begins a period if the segment was not all in memory, or the last one has lasted long
-    /// enough.
+    /// Begins a period if the segment was not wholly in memory, or the last period was long enough.
     pub(in crate::log) fn renew_period(&self, is_resident: bool) {
         let now_ms = START.elapsed().as_millis() as u64;
         let began_ms = self.faults.period_began_ms.load(Ordering::Relaxed);
@@ -139,7 +137,7 @@ impl Segment {
         self.faults.report(&self.path, offset, what);
     }
 
-    /// The error of a read that failed at this offset, after it was noted.
+    /// Records a read that failed at this offset, and returns its error.
     #[cold]
     pub(crate) fn corrupted(&self, offset: u64, what: impl Into<String>) -> Error {
         let what = what.into();
@@ -153,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_logged_once_an_interval_and_counted_all() {
+    fn all_faults_are_counted_and_one_is_logged_per_interval() {
         let faults = Faults::default();
         let second = Duration::from_secs(1);
         assert_eq!(faults.note(5 * second), Some(0));

@@ -1,10 +1,11 @@
-//! The header of a segment, and the bytes of the file.
+//! Header of a segment, and the bytes of its file.
 //!
 //! ```text
 //! NNNNNNNNNN.log
 //!  0   8  magic "cabinet\n"
 //!  8   4  version of the format, 1
 //! 12   4  flags: bit 0: everything in segments before this one is void
+//!         bit 1: the segment before holds pages of leaves and no change
 //! 16   8  number of the segment
 //! 24   8  database ID
 //! 32   8  the next sequence number when the segment was begun
@@ -15,7 +16,7 @@
 //! 64      records, to the end of the file
 //! ```
 //!
-//! A file that is being appended to is longer than its records: the rest is zeros, at least
+//! The file of the active segment is longer than its records: the rest is zeros, at least
 //! [`MARGIN_BYTES`] of them.
 
 use crate::io::{File, read_around};
@@ -30,23 +31,23 @@ const VERSION: u32 = 1;
 const FLAG_CLEAR: u32 = 1;
 const FLAG_BEHIND_PAGES: u32 = 2;
 
-/// Zeros that the file of the segment that is appended to has behind the last record at least,
-/// until the log is closed: after a kill, a file with fewer of them was cut by something else.
+/// Minimum number of zeros after the last record of the active segment's file, until the log is
+/// closed. After a kill, a file with fewer zeros was cut by something else.
 pub(crate) const MARGIN_BYTES: usize = 64;
 
-/// Highest number of a segment: far above what any log comes to.
+/// Highest number of a segment: far above that of any real log.
 const SEGMENT_NUMBER_MAX: u64 = 1 << 62;
 
-/// More than the longest record takes, in a segment of its own.
+/// Maximum capacity of a segment, in bytes: enough for the longest record in a segment of its own.
 const SEGMENT_CAPACITY_MAX: u64 = 2 << 30;
 
 /// Contents of a segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) number: u64,
-    /// Everything in segments before this one is void.
+    /// Whether everything in segments before this one is void.
     pub(crate) clears: bool,
-    /// The segment before holds pages of leaves and no change.
+    /// Whether the segment before holds pages of leaves and no change.
     pub(crate) is_behind_pages: bool,
     pub(crate) first_sequence: u64,
     pub(crate) previous_bytes: u64,
@@ -107,7 +108,7 @@ impl SegmentHeader {
 /// Result of reading a segment's header.
 pub(crate) struct HeaderFound {
     pub(crate) header: Result<SegmentHeader, &'static str>,
-    /// Nothing was ever written there.
+    /// Whether no byte was ever written there.
     pub(crate) is_blank: bool,
 }
 
@@ -121,8 +122,8 @@ pub(crate) fn read_header(file: &dyn File, database_id: &DatabaseId) -> io::Resu
     Ok(HeaderFound { header: SegmentHeader::decode(&bytes, database_id), is_blank })
 }
 
-/// Returns the first bytes of a file, or as many as there are, and whether the disk could read all
-/// of them: the others are zeros.
+/// Returns the first `bytes` bytes of a file, or all if it has fewer, and whether the disk could
+/// read them. Unreadable bytes are zeros.
 pub(in crate::log) fn read_beginning(file: &dyn File, bytes: usize) -> io::Result<(Vec<u8>, bool)> {
     let mut buffer = vec![0; bytes];
     let mut unreadable = Vec::new();

@@ -1,9 +1,9 @@
-//! Reading a large value piece by piece.
+//! Large value: read piece by piece.
 
 use super::segment::Segment;
 use crate::io::is_unreadable;
 use crate::log::error_at;
-use crate::log::record::{PREFIX_BYTES, Record, checksum_goes_on};
+use crate::log::record::{PREFIX_BYTES, Record, continue_checksum};
 use crate::log::scan::UNREADABLE;
 use crate::{Error, Meta, Result, Version};
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// Bytes that are read at once to verify a checksum.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// A value in the log, open to be read in pieces. It stays as it is, whatever becomes of its
-/// record, and takes no memory. Reading may wait for the disk.
+/// A value in the log, open to be read in pieces. It does not change when its record is replaced or
+/// removed, and takes no memory. Reading may wait for the disk.
 #[derive(Clone)]
 pub struct LargeValue {
     segment: Arc<Segment>,
@@ -27,7 +27,7 @@ pub struct LargeValue {
 }
 
 impl LargeValue {
-    /// The value of a record that begins at `offset` of a segment, as it is stored.
+    /// Opens the value of a record that begins at `offset` of a segment, as it is stored.
     pub(crate) fn of(
         segment: &Arc<Segment>,
         salt: u32,
@@ -45,23 +45,22 @@ impl LargeValue {
         }
     }
 
-    /// Its length, in bytes.
+    /// Returns the length of the value, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Flags and expiry of its record.
+    /// Returns the flags and the expiry of the record.
     pub fn meta(&self) -> Meta {
         self.meta
     }
 
-    /// Number of its record's last change.
+    /// Returns the number of the record's last change.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Fills `piece` with what stands from `offset` of the value on, without a look at the
-    /// checksum.
+    /// Fills `piece` with the bytes of the value from `offset` on, without verifying the checksum.
     pub fn read(&self, offset: u64, piece: &mut [u8]) -> Result<()> {
         let within = offset.checked_add(piece.len() as u64).is_some_and(|end| end <= self.bytes);
         if !within {
@@ -70,13 +69,13 @@ impl LargeValue {
         self.fill(self.start + offset, piece)
     }
 
-    /// Whether damage was found near it, so that no part of it is to be believed before
-    /// [`LargeValue::verify`].
+    /// Returns whether damage was found in the value's segment. Then the value should be passed to
+    /// [`LargeValue::verify`] before it is used.
     pub fn is_doubtful(&self) -> bool {
         self.segment.is_damaged()
     }
 
-    /// Reads all of it to see whether its checksum matches.
+    /// Reads the whole value and verifies its checksum.
     pub fn verify(&self) -> Result<()> {
         let mut prefix = [0; PREFIX_BYTES];
         self.fill(self.record, &mut prefix)?;
@@ -88,11 +87,11 @@ impl LargeValue {
             let bytes = usize::try_from(end - position).unwrap_or(usize::MAX).min(PIECE_BYTES);
             let piece = &mut buffer[..bytes];
             self.fill(position, piece)?;
-            sum = checksum_goes_on(sum, piece);
+            sum = continue_checksum(sum, piece);
             position += bytes as u64;
         }
         let (stored, sequence) = prefix.split_at(4);
-        if checksum_goes_on(sum, sequence).to_le_bytes() != stored {
+        if continue_checksum(sum, sequence).to_le_bytes() != stored {
             return Err(self.corrupted("the checksum does not match"));
         }
         Ok(())
@@ -101,7 +100,7 @@ impl LargeValue {
     fn fill(&self, position: u64, piece: &mut [u8]) -> Result<()> {
         match self.segment.file.read_at(piece, position) {
             Ok(bytes) if bytes == piece.len() => Ok(()),
-            Ok(_) => Err(self.corrupted("a record that goes on beyond the file")),
+            Ok(_) => Err(self.corrupted("a record that extends beyond the file")),
             Err(error) if is_unreadable(&error) => Err(self.corrupted(UNREADABLE)),
             Err(error) => Err(error_at("read", &self.segment.path, error)),
         }

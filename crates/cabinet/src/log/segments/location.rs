@@ -1,12 +1,12 @@
-//! Places in a log: of a record in the present segments, and in the order of all.
+//! Addresses of records: in the current segments, and in the order of the log.
 
 use crate::Error;
 use crate::log::record::ALIGNMENT;
 
-/// Records of a segment begin below this, so that 23 bits name their place.
+/// Records of a segment begin below this offset, so that 23 bits suffice for it.
 pub(crate) const SEGMENT_BYTES_MAX: usize = (1 << OFFSET_BITS) * ALIGNMENT;
 
-/// Most segments a log can have at a time.
+/// Maximum number of segments of a log at a time.
 pub(crate) const SEGMENTS_MAX: usize = 1 << SLOT_BITS;
 
 /// Returns the error of a log that needs more segments.
@@ -17,8 +17,8 @@ pub(in crate::log) fn too_many_segments() -> Error {
 const OFFSET_BITS: u32 = 23;
 const SLOT_BITS: u32 = 17;
 
-/// Location of a record: 17 bits that name a segment (its slot in [`Segments`]) and 23 that count
-/// its offset in units of [`ALIGNMENT`]. Never 0, since a segment begins with its header.
+/// Location of a record: 17 bits for its segment (the slot in [`Segments`]) and 23 bits for its
+/// offset in units of [`ALIGNMENT`]. Never 0, because a segment begins with its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Location(u64);
 
@@ -26,7 +26,7 @@ impl Location {
     /// Bits of a location.
     pub(crate) const BITS: u32 = SLOT_BITS + OFFSET_BITS;
 
-    /// `offset` is a multiple of the alignment, below [`SEGMENT_BYTES_MAX`].
+    /// Creates a location. `offset` is a multiple of the alignment, below [`SEGMENT_BYTES_MAX`].
     #[inline]
     pub(crate) fn new(slot: usize, offset: usize) -> Self {
         debug_assert!(slot < SEGMENTS_MAX && offset < SEGMENT_BYTES_MAX);
@@ -60,7 +60,7 @@ impl Location {
 pub(crate) struct Lsn(u64);
 
 impl Lsn {
-    /// Numbers of segments are used up to 2^40 of them, far more than any log comes to.
+    /// Creates an LSN. Segment numbers may go up to 2^40, far more than any log reaches.
     #[inline]
     pub(crate) fn new(number: u64, offset: usize) -> Self {
         Self(number << OFFSET_BITS | (offset / ALIGNMENT) as u64)
@@ -76,22 +76,22 @@ impl Lsn {
         self.0
     }
 
-    /// The LSN of what may begin next.
+    /// Returns the next LSN at which a record may begin.
     #[inline]
     pub(crate) fn next(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// Number of the segment.
+    /// Returns the number of the segment.
     pub(crate) fn number(self) -> u64 {
         self.0 >> OFFSET_BITS
     }
 
-    /// Offset in the segment.
+    /// Returns the offset in the segment.
     pub(crate) fn offset(self) -> usize {
         (self.0 & ((1 << OFFSET_BITS) - 1)) as usize * ALIGNMENT
     }
 }
 
-/// A place of the log: number of a segment and byte offset in it.
+/// A point in the log: number of a segment and byte offset in it.
 pub(crate) type SegmentOffset = (u64, u64);

@@ -1,8 +1,8 @@
-//! The segments of a log: the files that it consists of, and the set of those that it has.
+//! The segments of a log: its files, and the set of those that it has.
 //!
-//! Readers take no lock: they load the set, which keeps each segment in it mapped. An engine loads
-//! it while it holds the lock that protects a location, and compaction takes a segment out only
-//! after it has changed every such location under the same lock.
+//! Readers take no lock: they load the set, which keeps each of its segments mapped. An engine
+//! loads the set while it holds the lock that protects a location. Compaction removes a segment
+//! only after it has changed all such locations under the same lock.
 
 mod access_bits;
 mod all_live;
@@ -43,26 +43,26 @@ use arc_swap::{ArcSwap, Guard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Segments whose pages are looked at in one period.
-const LOOKED_AT_ONCE: usize = 64;
+/// Number of segments whose pages are checked in one period.
+const CHECKED_AT_ONCE: usize = 64;
 
 /// The set of segments of an open log, in its directory.
 pub(super) struct SegmentSet {
     current: ArcSwap<Segments>,
-    /// Number of changes of it.
+    /// Number of changes of the set.
     changes: AtomicU64,
     directory: Directory,
     /// Held while the set changes.
     structure: Mutex<()>,
-    /// Segments that were removed but may still be read: what unmaps one takes its time, and that
-    /// should not be a reader's.
+    /// Segments that were removed but may still be read. Unmapping one takes long, which a reader
+    /// should not do.
     retired: Mutex<Vec<Arc<Segment>>>,
-    /// Reads that met damage in segments that are gone.
+    /// Number of reads that met damage in segments that were removed.
     damaged_reads: AtomicU64,
-    /// Records read from the disk in segments that are gone.
+    /// Number of records read from the disk in segments that were removed.
     cold_reads: AtomicU64,
-    /// Segments whose pages were looked at.
-    looked_at: AtomicUsize,
+    /// Number of segments whose pages were checked.
+    checked: AtomicUsize,
 }
 
 impl SegmentSet {
@@ -75,18 +75,18 @@ impl SegmentSet {
             retired: Mutex::default(),
             damaged_reads: AtomicU64::new(0),
             cold_reads: AtomicU64::new(0),
-            looked_at: AtomicUsize::new(0),
+            checked: AtomicUsize::new(0),
         }
     }
 
-    /// Returns the segments of this moment.
+    /// Returns the current segments.
     #[inline]
     pub(super) fn load(&self) -> Guard<Arc<Segments>> {
         self.current.load()
     }
 
-    /// Returns the number of changes of the set. A set that is loaded afterwards has all segments
-    /// of the one after that change.
+    /// Returns the number of changes of the set. A set that is loaded afterwards includes that
+    /// change.
     #[inline]
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
@@ -102,7 +102,7 @@ impl SegmentSet {
         &self.directory
     }
 
-    /// Adds the segment that `begin` makes for a slot.
+    /// Adds the segment that `begin` creates for a slot.
     pub(super) fn add<T>(
         &self,
         begin: impl FnOnce(usize) -> Result<(Arc<Segment>, T)>,
@@ -117,7 +117,7 @@ impl SegmentSet {
         Ok((segment, begun))
     }
 
-    /// Takes a segment out of the set.
+    /// Removes a segment from the set.
     pub(super) fn take_out(&self, segment: &Arc<Segment>) {
         {
             let _structure = self.structure.lock();
@@ -125,14 +125,14 @@ impl SegmentSet {
             segments.remove(segment.slot);
             segment.taken_out.store(true, Ordering::Release);
             self.store(segments);
-            // A report, which takes this lock, counts the segment here or there.
+            // A report, which takes this lock, counts the segment exactly once.
             self.damaged_reads.fetch_add(segment.faults.count(), Ordering::Relaxed);
             self.cold_reads.fetch_add(segment.first_read.count(), Ordering::Relaxed);
         }
         self.retired.lock().push(Arc::clone(segment));
     }
 
-    /// Lets go of segments that were taken out and are no longer read.
+    /// Drops segments that were removed and are no longer read.
     pub(super) fn drop_retired(&self) {
         self.retired.lock().retain(|segment| Arc::strong_count(segment) > 1);
     }
@@ -151,13 +151,13 @@ impl SegmentSet {
         gone + self.load().iter().map(|segment| segment.first_read.count()).sum::<u64>()
     }
 
-    /// Notes which segments can be read through their mapping without waiting: some at each
-    /// call, all in turn.
-    pub(super) fn look_what_is_resident(&self) {
+    /// Records which segments can be read through their mapping without waiting: at each call for
+    /// some of them, in turn.
+    pub(super) fn check_residency(&self) {
         let segments = self.load();
         let all: Vec<_> = segments.iter().collect();
-        let first = self.looked_at.fetch_add(LOOKED_AT_ONCE, Ordering::Relaxed);
-        for index in 0..all.len().min(LOOKED_AT_ONCE) {
+        let first = self.checked.fetch_add(CHECKED_AT_ONCE, Ordering::Relaxed);
+        for index in 0..all.len().min(CHECKED_AT_ONCE) {
             let segment = all[first.wrapping_add(index) % all.len()];
             let is_resident = segment.map.is_resident();
             segment.resident.store(is_resident, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! A reader of a segment between two of its steps: where it stands, and which pages it has asked
-//! for. It holds no file, so a segment that compaction has emptied goes meanwhile.
+//! Paused reader of a segment: its position, and the pages that it has announced. It holds no file,
+//! so a segment that compaction has emptied can be removed meanwhile.
 
 use super::segment::Segment;
 use crate::io::page_bytes;
@@ -7,30 +7,30 @@ use crate::log::scan::ScanPosition;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-/// Bytes that the system is told of before they are read, at most.
+/// Maximum number of bytes that are announced before they are read.
 const AHEAD_BYTES: u64 = 1 << 20;
 
-/// Bytes that it is told of at a time.
+/// Bytes that are announced at a time.
 const ANNOUNCED_BYTES: u64 = 256 << 10;
 
-/// Position of a reader that goes on later, and the pages it has asked for. See the module.
+/// Position of a paused reader, and the pages that it has announced. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct PausedReader {
     pub(super) scan_position: ScanPosition,
     pub(super) trail: Trail,
 }
 
-/// The pages that a reader has asked for and not yet given up.
+/// The pages that a reader has announced and not dropped yet.
 #[derive(Debug, Default)]
 pub(super) struct Trail {
-    /// Number of the first.
+    /// Number of the first page.
     first: u64,
-    /// Whether each was in memory before.
+    /// Whether each page was in memory before.
     is_resident: VecDeque<bool>,
 }
 
 impl Trail {
-    /// Tells the system what is read from `offset` on, if it may not be in memory.
+    /// Announces the reads from `offset` on, if they may not be in memory.
     pub(super) fn announce(&mut self, segment: &Segment, offset: u64) {
         let page_bytes = page_bytes() as u64;
         let pages = |bytes: u64| bytes / page_bytes;
@@ -41,22 +41,23 @@ impl Trail {
         }
         let from = announced.max(pages(offset));
         let (start, end) = (from * page_bytes, offset + AHEAD_BYTES);
-        // Pages of which the system tells nothing are left to it.
+        // Pages whose state is unknown are left to the operating system.
         let resident = segment.map.resident_pages_within(start, end).unwrap_or_default();
         if from > announced {
-            // A large record was read beyond what was asked for.
+            // A large record was read beyond the announced pages.
             self.forget(segment, start);
             *self = Self { first: from, is_resident: VecDeque::new() };
         }
         let bytes = end - start;
-        let told = resident.len();
+        let known = resident.len();
         self.is_resident.extend(resident);
         let pages = usize::try_from(pages(bytes)).unwrap_or(usize::MAX);
-        self.is_resident.extend(std::iter::repeat_n(true, pages.saturating_sub(told)));
+        self.is_resident.extend(std::iter::repeat_n(true, pages.saturating_sub(known)));
         segment.file.will_read(start, bytes);
     }
 
-    /// Has the system drop the pages before `offset` that were not in memory before.
+    /// Drops the pages before `offset` from the page cache, except those that were in memory
+    /// before.
     pub(super) fn forget(&mut self, segment: &Segment, offset: u64) {
         let page_bytes = page_bytes() as u64;
         let passed = (offset / page_bytes).saturating_sub(self.first);

@@ -1,11 +1,11 @@
-//! Reading one record by its place.
+//! Reads of one record by its location.
 //!
-//! Through the mapping where the segment was last seen to be in memory: nothing is faster. Else
-//! through the file, which says when it would have to wait; see [`crate::Wait`].
+//! A segment that was in memory at the last check is read through its mapping, the fastest way. Any
+//! other is read through its file, which reports when it would have to wait; see [`crate::Wait`].
 //!
-//! A record on the disk should cost one read of the device, of no more pages than it lies on.
-//! Nothing says how long it is before its first bytes are there, so that is guessed from the
-//! records read before; see [`FirstRead`].
+//! A record on the disk should cost one read of the device, of only the pages that it is on. Its
+//! length is not known before its first bytes are read, so it is guessed from earlier records; see
+//! [`FirstRead`].
 
 use super::{Location, Segment, Segments};
 use crate::io::{is_unreadable, read_around};
@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const PAGE_BYTES: usize = 4096;
 
-/// Bytes to read of a record whose length is not known yet: as many as three records of four do
-/// not exceed, as far as the reads so far tell. The fourth costs a second read, and those that
-/// are shorter cost the pages behind them, which is why it is not the longest.
+/// Bytes to read of a record whose length is not known yet: a length that three of four records do
+/// not exceed, according to earlier reads. The fourth costs a second read. Shorter records cost the
+/// pages after them, which is why it is not the longest.
 pub(crate) struct FirstRead {
     bytes: AtomicUsize,
     reads: AtomicU64,
@@ -33,17 +33,18 @@ impl Default for FirstRead {
 }
 
 impl FirstRead {
-    /// Number of records that were read from the disk.
+    /// Returns the number of records that were read from the disk.
     pub(super) fn count(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
 
     const BYTES_AT_FIRST: usize = 2048;
     const BYTES_MIN: usize = 64;
-    /// From here on a second read is a small part of the cost of a record.
+    /// From this length on, a second read is a small part of the cost of a record.
     const BYTES_MAX: usize = 64 << 10;
 
-    /// Bytes to read from `offset` on: to the end of a page, because whole pages are read anyway.
+    /// Returns the number of bytes to read at `offset`: to the end of a page, because whole pages
+    /// are read anyway.
     fn bytes_from(&self, offset: usize) -> usize {
         let bytes = self.bytes.load(Ordering::Relaxed);
         (offset + bytes).next_multiple_of(PAGE_BYTES) - offset
@@ -54,8 +55,8 @@ impl FirstRead {
         self.reads.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes note of the length of a record. It goes up by three steps or down by one, so it
-    /// comes to rest where three of four are below. Two threads at a time may lose a step.
+    /// Adjusts the guess to the length of a record. It rises by three steps or falls by one, so it
+    /// settles where three of four records are below. Two concurrent threads may lose a step.
     fn learn(&self, length: usize) {
         let bytes = self.bytes.load(Ordering::Relaxed);
         let step = bytes / 64;
@@ -64,15 +65,15 @@ impl FirstRead {
     }
 }
 
-/// Length of a record from which only its beginning is read to compare its key.
+/// Records of this many bytes or more are not read whole to compare their key.
 const LARGE_RECORD_BYTES: usize = 1 << 20;
 
-/// How much of a record is to be checked.
+/// Extent of the check of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
-    /// Its checksum: it is going to be believed.
+    /// The checksum: the value will be used.
     Whole,
-    /// Its lengths: it is going to be compared.
+    /// The lengths: only the key will be compared.
     Lengths,
 }
 
@@ -93,7 +94,8 @@ struct At {
     bytes: Option<usize>,
 }
 
-/// Lends the record at `location` to `visit`. Damage is noted, see [`super::faults`].
+/// Calls `visit` with the record at `location`. Damage is counted and logged, see
+/// [`super::faults`].
 #[inline]
 pub(crate) fn with_record<T>(
     segments: &Segments,
@@ -107,7 +109,7 @@ pub(crate) fn with_record<T>(
     read_record::<T, true>(segment_of(segments, location)?, salt, at, wait, check, visit)
 }
 
-/// As [`with_record`], of a record that takes `bytes` of the log, all of which is read at once.
+/// Like [`with_record`], for a record that takes `bytes` of the log, which are read at once.
 pub(crate) fn with_record_of<T>(
     segments: &Segments,
     salt: u32,
@@ -129,8 +131,8 @@ fn segment_of(segments: &Segments, location: Location) -> Result<&Segment> {
     })
 }
 
-/// As [`with_record`], but without a note of damage: for those who look whether there is a record
-/// at all. `None` if there is none.
+/// Like [`with_record`], but damage is not counted or logged: for callers that check whether there
+/// is a record at all. Returns `None` if there is none.
 pub(crate) fn peek_record<T>(
     segments: &Segments,
     salt: u32,
@@ -147,7 +149,7 @@ pub(crate) fn peek_record<T>(
     }
 }
 
-/// Reads a record. If there is none, that is noted as damage if it `IS_NOTED`.
+/// Reads a record. A failure is counted and logged as damage if `IS_NOTED`.
 #[inline]
 fn read_record<T, const IS_NOTED: bool>(
     segment: &Segment,
@@ -159,10 +161,10 @@ fn read_record<T, const IS_NOTED: bool>(
 ) -> Result<T> {
     let offset = at.offset;
     if segment.resident.load(Ordering::Relaxed) {
-        // A small record spans two or three cache lines: their misses overlap this way.
+        // A small record spans two or three cache lines. Prefetching makes their misses overlap.
         segment.map.prefetch(offset + 64);
         segment.map.prefetch(offset + 128);
-        // The header first: what lies behind the record may still be written to.
+        // The header is read first, because bytes after the record may still be written to.
         let bytes = |count| segment.map.get(offset, offset + count).unwrap_or_default();
         let total = record::total(bytes(RECORD_BYTES_MIN))
             .or_else(|_| record::total(bytes(HEADER_BYTES_MAX)));
@@ -186,7 +188,7 @@ fn with_file_record<T, const IS_NOTED: bool>(
     let first = bytes.unwrap_or_else(|| segment.first_read.bytes_from(offset));
     let mut buffer = vec![0; first.clamp(RECORD_BYTES_MIN, left.max(RECORD_BYTES_MIN)).min(left)];
     let mut filled = 0;
-    // The disk cannot read what is behind that.
+    // Whether the disk cannot read the bytes after that.
     let mut is_cut_off = false;
     loop {
         let more = &mut buffer[filled..];
@@ -221,7 +223,7 @@ fn with_file_record<T, const IS_NOTED: bool>(
         }
         match check.decode(&buffer[..filled], salt) {
             Ok(record) => {
-                // A record in memory costs no read, so there is nothing to be learnt from it.
+                // A record in memory costs no read, so its length is no evidence.
                 if wait == Wait::Block {
                     segment.first_read.count_read();
                     if bytes.is_none() {
@@ -230,11 +232,11 @@ fn with_file_record<T, const IS_NOTED: bool>(
                 }
                 return Ok(visit(&record));
             }
-            // More was read than the record has, or not all that it has.
+            // More bytes were read than the record has, or fewer.
             Err(NotARecord::Short(_)) if is_cut_off => {
                 return Err(corrupted::<IS_NOTED>(segment, offset, NotARecord::Bad(UNREADABLE)));
             }
-            // The beginning has been read, and nobody looks at the rest.
+            // The beginning has been read, and the rest is not used.
             Err(NotARecord::Short(needed))
                 if check == Check::Lengths && needed >= LARGE_RECORD_BYTES && needed <= left =>
             {
@@ -244,7 +246,7 @@ fn with_file_record<T, const IS_NOTED: bool>(
                     Err(error) => Err(corrupted::<IS_NOTED>(segment, offset, error)),
                 };
             }
-            // The part that is in memory does not suffice.
+            // The part in memory does not suffice.
             Err(NotARecord::Short(_)) if filled < buffer.len() && wait == Wait::Never => {
                 return Err(Error::WouldBlock);
             }
@@ -261,7 +263,7 @@ fn corrupted<const IS_NOTED: bool>(segment: &Segment, offset: usize, error: NotA
     let what = match error {
         _ if segment.is_missing => "the segment is missing",
         NotARecord::Unwritten => "no record was written here",
-        NotARecord::Short(_) => "a record that goes on beyond the file",
+        NotARecord::Short(_) => "a record that extends beyond the file",
         NotARecord::Bad(what) => what,
     };
     let offset = offset as u64;
@@ -283,7 +285,7 @@ mod tests {
 
     const SALT: u32 = 7;
 
-    /// A file whose reads are counted, and of which only the first page is in memory.
+    /// A file that counts its reads and has only its first page in memory.
     struct ColdFile {
         file: Arc<dyn File>,
         reads: AtomicUsize,
@@ -335,8 +337,8 @@ mod tests {
         }
     }
 
-    /// A segment that is not in memory, with a record for each of these lengths of values; and
-    /// where the records are.
+    /// Returns a segment that is not in memory, with one record per length of a value, and the
+    /// offsets of the records.
     fn segment(values: &[usize]) -> (Segment, Arc<ColdFile>, Vec<usize>) {
         let mut contents = vec![0; SEGMENT_HEADER_BYTES];
         let mut offsets = Vec::new();
@@ -414,7 +416,7 @@ mod tests {
             assert_eq!(read.load(Ordering::Relaxed), end - offset);
         }
         assert_eq!(file.reads.load(Ordering::Relaxed), 1);
-        // A length that is wrong costs another read, or reads too much, and gives the same.
+        // A wrong length costs another read, or reads too much, and has the same result.
         for wrong in [0, 1, 100, 1 << 20, usize::MAX] {
             let at = At { offset: offsets[1], bytes: Some(wrong) };
             assert_eq!(value_bytes_at(&segment, at, Wait::Block).unwrap(), 8000);
@@ -446,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_all_in_memory_is_left_to_who_may_wait() {
+    fn a_record_not_wholly_in_memory_is_read_only_by_callers_that_may_wait() {
         let (segment, _, offsets) = segment(&[2000, 2500, 2000]);
         assert_eq!(value_bytes(&segment, offsets[0], Wait::Never).unwrap(), 2000);
         for offset in &offsets[1..] {

@@ -1,5 +1,6 @@
-//! Reading a segment from its first record to its last while it is in use: in large pieces, asked
-//! for ahead, that do not stay in the page cache unless they were there before.
+//! Reader: reads a segment from its first record to its last while it is in use. It reads large
+//! pieces, announces them to the operating system, and drops them from the page cache unless they
+//! were there before.
 
 use super::cold::Cold;
 use super::paused::{PausedReader, Trail};
@@ -10,13 +11,14 @@ use crate::log::scan::{Puts, ScanError, ScanPosition, Scanner, Visit};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes that the system is told of before they are read, at most.
+/// Maximum number of bytes that are announced before they are read.
 const AHEAD_BYTES: u64 = 8 << 20;
 
-/// Bytes that it is told of at a time.
+/// Bytes that are announced at a time.
 const ANNOUNCED_BYTES: u64 = 1 << 20;
 
-/// Bytes that stay in the page cache behind the reader, for callers that read records again.
+/// Bytes that stay in the page cache after the reader has passed them, for callers that read
+/// records again.
 const KEPT_BYTES: u64 = 2 << 20;
 
 /// Outcome of [`Reader::next`].
@@ -26,42 +28,42 @@ pub(crate) enum ReadOutcome {
     Record,
     /// The end.
     End,
-    /// No record, from this offset on.
+    /// No record at this offset.
     NoRecord(u64),
 }
 
-/// Reads a segment. See the module.
+/// Reader of a segment. See the module.
 pub(crate) struct Reader {
     segment: Arc<Segment>,
     scanner: Scanner,
-    /// `None` if what is read stays in memory.
+    /// `None` if the pages that are read stay in memory.
     cold: Option<Cold>,
-    /// Pages that it has asked for, if it may go on later.
+    /// Pages that were announced, if the reader may be paused.
     trail: Option<Trail>,
-    /// Up to where the system was told of what will be read.
+    /// Offset up to which reads were announced.
     announced: u64,
-    /// The last place without a record was within the zeros that follow all records.
+    /// Whether the last offset without a record was in the zeros that follow all records.
     is_at_zeros: bool,
 }
 
 impl Reader {
-    /// Reads up to `end`, where a record ends.
+    /// Creates a reader up to `end`, where a record ends.
     pub(crate) fn new(segment: Arc<Segment>, salt: u32, end: u64) -> Self {
         let cold = Cold::of(&segment);
         Self { cold: Some(cold), ..Self::of_kept(segment, salt, end) }
     }
 
-    /// The same, of a segment that is read again soon: it stays in the page cache.
+    /// Creates a reader of a segment that is read again soon: it stays in the page cache.
     pub(crate) fn of_kept(segment: Arc<Segment>, salt: u32, end: u64) -> Self {
         let scanner = Scanner::new(Arc::clone(&segment.file), salt, 0, end);
-        // There is nothing to be told of what is in memory.
+        // Reads from memory need no announcement.
         let is_resident = segment.resident.load(Ordering::Relaxed);
         let announced = if is_resident { u64::MAX } else { 0 };
         Self { segment, scanner, cold: None, trail: None, announced, is_at_zeros: false }
     }
 
-    /// Goes on where a reader of the segment was paused. It reads less ahead than others, because
-    /// it may be paused again, and for long.
+    /// Resumes a paused reader. It reads less ahead than others, because it may be paused again,
+    /// and for long.
     pub(crate) fn resumed(
         segment: Arc<Segment>,
         salt: u32,
@@ -74,8 +76,8 @@ impl Reader {
         Self { segment, scanner, cold: None, trail, announced: u64::MAX, is_at_zeros: false }
     }
 
-    /// Returns what it goes on with later, which holds no file. Records that were passed do not
-    /// stay in the page cache unless they were there before.
+    /// Pauses the reader. The result holds no file. Records that were passed do not stay in the
+    /// page cache unless they were there before.
     pub(crate) fn pause(self) -> PausedReader {
         let scan_position = self.scanner.scan_position();
         let mut trail = self.trail.unwrap_or_default();
@@ -92,38 +94,39 @@ impl Reader {
         self.scanner.offset()
     }
 
-    /// Returns where it stands.
+    /// Returns the position of the scan.
     pub(crate) fn scan_position(&self) -> ScanPosition {
         self.scanner.scan_position()
     }
 
-    /// Goes back to where it stood before the last record, or batch.
+    /// Moves back to the position before the last record, or batch.
     pub(crate) fn go_back(&mut self, scan_position: ScanPosition) {
         self.scanner.go_back_to(scan_position);
     }
 
-    /// After a place without a record: goes on to the next record, if there is one.
+    /// Continues at the next record after an offset without one. Returns whether there is one.
     pub(crate) fn find_next(&mut self) -> Result<bool> {
         self.scanner.find_next().map_err(|error| error_at("read", &self.segment.path, error))
     }
 
-    /// After a place without a record, behind which there is none: returns whether nothing was
-    /// written there. A process that is killed before it has cut a sealed segment leaves that.
+    /// Returns whether the bytes were never written at the last offset without a record, if no
+    /// record follows it. A process that is killed before it has cut a sealed segment leaves such
+    /// bytes.
     pub(crate) fn has_stopped_at_zeros(&self) -> bool {
         self.is_at_zeros && !self.scanner.has_met_unreadable()
     }
 
-    /// As [`Scanner::puts_at_hand`].
+    /// Like [`Scanner::puts_at_hand`].
     pub(crate) fn puts_at_hand(&self, max: usize) -> Puts<'_> {
         self.scanner.puts_at_hand(max)
     }
 
-    /// As [`Scanner::pass`].
+    /// Like [`Scanner::pass`].
     pub(crate) fn pass(&mut self, end: u64) {
         self.scanner.pass(end);
     }
 
-    /// Shows the next record to `visit`, or the records of a batch.
+    /// Calls `visit` with the next record, or with each record of a batch.
     pub(crate) fn next(&mut self, visit: &mut Visit<'_>) -> Result<ReadOutcome> {
         let offset = self.scanner.offset();
         if self.announced < offset + AHEAD_BYTES - ANNOUNCED_BYTES {

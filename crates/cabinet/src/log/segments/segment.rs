@@ -1,4 +1,4 @@
-//! A segment: one file of a log, with what is known of its records.
+//! A segment: one file of a log, with counts of its records.
 
 use super::access_bits::AccessBits;
 use super::all_live::AllLive;
@@ -16,10 +16,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// Bytes that file systems give to files at a time.
+/// Bytes that file systems allocate to files at a time.
 pub(in crate::log) const DISK_BLOCK_BYTES: u64 = 4096;
 
-/// Count of bytes that many threads change: each has a cache line of it, more or less.
+/// Count of bytes that many threads change: it is spread over cache lines, of which each thread has
+/// mostly one.
 #[derive(Default)]
 pub(crate) struct LiveBytes([CachePadded<AtomicI64>; 16]);
 
@@ -29,21 +30,21 @@ impl LiveBytes {
         self.0[number_of_thread() % self.0.len()].fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The sum. Counts come from a checkpoint that writers ran beside, so they may be off by the
-    /// changes of that moment after a crash, but never below zero.
+    /// Returns the sum. Counts come from a checkpoint that was written beside writers. So after a
+    /// crash they may be off by the changes of that moment, but are never below zero.
     pub(crate) fn get(&self) -> u64 {
         let sum: i64 = self.0.iter().map(|part| part.load(Ordering::Relaxed)).sum();
         sum.max(0) as u64
     }
 
-    /// So many bytes to begin with.
+    /// Creates a count of `bytes` bytes.
     pub(crate) fn of(bytes: u64) -> Self {
         let live = Self::default();
         live.set(bytes);
         live
     }
 
-    /// Sets the count. The caller keeps others from counting meanwhile.
+    /// Sets the count. The caller keeps other threads from counting meanwhile.
     pub(crate) fn set(&self, bytes: u64) {
         for (index, part) in self.0.iter().enumerate() {
             let bytes = if index == 0 { i64::try_from(bytes).unwrap_or(i64::MAX) } else { 0 };
@@ -62,38 +63,40 @@ pub(crate) struct Segment {
     pub(crate) capacity: usize,
     /// Bytes of records that the engine's index points to.
     pub(crate) live_bytes: LiveBytes,
-    /// Whether it points to all of them.
+    /// Whether the index points to all records.
     pub(crate) all_live: AllLive,
     /// Bytes of tombstones.
     pub(crate) tombstone_bytes: AtomicU64,
-    /// Earliest expiry among its records, milliseconds since the Unix epoch; `u64::MAX` if none.
+    /// Earliest expiry among the records, in milliseconds since the Unix epoch; `u64::MAX` if none.
     pub(crate) next_expiry_ms: AtomicU64,
-    /// Nothing is appended any more.
+    /// Whether the segment is complete: nothing is appended to it any more.
     pub(crate) sealed: AtomicBool,
-    /// Its pages were all in memory when last looked at.
+    /// Whether all its pages were in memory at the last check.
     pub(crate) resident: AtomicBool,
-    /// How much of a record to read at first where they are not.
+    /// Bytes of a record to read at first where its pages are not in memory.
     pub(crate) first_read: FirstRead,
-    /// Something in it could not be read: it is kept as it is.
+    /// Whether a part of the segment could not be read. Then its file is kept.
     pub(crate) damaged: AtomicBool,
-    /// Compaction has moved what was alive in it; its file is removed with those of the next ones.
+    /// Whether compaction has moved all live records. Then its file is removed with those of the
+    /// next emptied segments.
     pub(in crate::log) emptied: AtomicBool,
-    /// It is no longer in the set, and another segment may have its slot.
+    /// Whether the segment was removed from the set. Then another segment may have its slot.
     pub(in crate::log) taken_out: AtomicBool,
-    /// Its file is missing. It keeps the place of records that can be read no more.
+    /// Whether its file is missing. The segment is then a placeholder for records that cannot be
+    /// read.
     pub(crate) is_missing: bool,
-    /// Held while its file is made longer ahead of appends, or cut after the last.
+    /// Held while the file is extended before appends, or cut after the last record.
     pub(in crate::log) growing: Mutex<()>,
-    /// Reads of it that failed, and what follows for its file.
+    /// Failed reads of the segment, and the resulting state of its file.
     pub(crate) faults: Faults,
-    /// Which of its records were read, if there is a cap.
+    /// Access bits of its records, if there is a cap.
     pub(crate) access_bits: AccessBits,
-    /// State that those of its readers share that keep it out of the page cache.
+    /// State shared by the readers that keep the segment out of the page cache.
     pub(super) cold: Cold,
 }
 
 impl Segment {
-    /// A segment with this header, to which may be appended.
+    /// Creates a segment with this header that can be appended to.
     pub(in crate::log) fn new(
         header: &SegmentHeader,
         slot: usize,
@@ -126,7 +129,7 @@ impl Segment {
         }
     }
 
-    /// The same segment with another map, for an opening: nothing was read of it yet.
+    /// Returns a copy of the segment with another map, for an opening: no record was read yet.
     pub(in crate::log) fn with_map(&self, map: Map) -> Self {
         let copy = |number: &AtomicU64| AtomicU64::new(number.load(Ordering::Relaxed));
         Self {
@@ -154,17 +157,17 @@ impl Segment {
         }
     }
 
-    /// The location of the record that begins at an offset, of those that a scan has shown.
+    /// Returns the location of the record at an offset that a scan has visited.
     pub(crate) fn at(&self, offset: u64) -> Location {
         Location::new(self.slot, usize::try_from(offset).unwrap_or(usize::MAX))
     }
 
-    /// Bytes of header and records.
+    /// Returns the number of bytes of the header and the records.
     pub(crate) fn bytes(&self) -> u64 {
         self.map.written() as u64
     }
 
-    /// Bytes that its file takes on the disk, or may come to take.
+    /// Returns the number of bytes that the file takes on the disk, or may come to take.
     pub(in crate::log) fn disk_bytes(&self) -> u64 {
         let bytes = if self.is_sealed() { self.map.backed() } else { self.capacity };
         (bytes as u64).max(self.bytes()).next_multiple_of(DISK_BLOCK_BYTES)
@@ -178,19 +181,19 @@ impl Segment {
         self.sealed.load(Ordering::Acquire)
     }
 
-    /// Whether compaction has moved what was alive in it.
+    /// Returns whether compaction has moved all live records.
     pub(in crate::log) fn is_emptied(&self) -> bool {
         self.emptied.load(Ordering::Relaxed)
     }
 
-    /// Whether it is no longer in the set. A thread that meets an entry of an index, under the lock
-    /// of its shard, that points to a later segment in the same slot sees that.
+    /// Returns whether the segment was removed from the set. A thread that finds, under the lock of
+    /// its shard, an index entry that points to a later segment in the same slot sees that.
     pub(crate) fn is_taken_out(&self) -> bool {
         self.taken_out.load(Ordering::Acquire)
     }
 
-    /// Bytes that compaction would free. Tombstones count if nothing older is left for them to
-    /// hold down.
+    /// Returns the number of bytes that compaction would free. Tombstones count if no older segment
+    /// is left.
     pub(crate) fn dead_bytes(&self, is_oldest: bool) -> u64 {
         let mut kept = self.live_bytes.get() + SEGMENT_HEADER_BYTES as u64;
         if !is_oldest {
@@ -199,7 +202,7 @@ impl Segment {
         self.bytes().saturating_sub(kept)
     }
 
-    /// As `dead_bytes`, as a share of all, in percent.
+    /// Like `dead_bytes`, as a share of all bytes, in percent.
     pub(in crate::log) fn dead_percent(&self, is_oldest: bool) -> u64 {
         percent(self.dead_bytes(is_oldest), self.bytes())
     }
@@ -224,20 +227,20 @@ impl Segment {
     }
 }
 
-/// File name of a segment.
+/// Returns the file name of a segment.
 pub(crate) fn segment_name(number: u64) -> String {
     format!("{number:010}.log")
 }
 
-/// Its path.
+/// Returns the path of a segment.
 pub(crate) fn segment_path(directory: &Path, number: u64) -> PathBuf {
     directory.join(segment_name(number))
 }
 
-/// Number in a segment's file name.
+/// Returns the number in a segment's file name.
 pub(crate) fn segment_number(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".log")?;
     let number = digits.parse().ok()?;
-    // The same number written otherwise is another file.
+    // The same number in another notation is another file.
     (segment_name(number) == name).then_some(number)
 }

@@ -1,4 +1,4 @@
-//! The segments that a log has at one moment.
+//! Set of the segments that a log has at one moment.
 
 use super::location::{Location, Lsn, SEGMENTS_MAX};
 use super::segment::Segment;
@@ -31,51 +31,51 @@ impl Segments {
         })
     }
 
-    /// All of them, in no order.
+    /// Returns all segments, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.slots.iter().flatten()
     }
 
-    /// All of them, oldest first.
+    /// Returns all segments, oldest first.
     pub(crate) fn in_order(&self) -> Vec<Arc<Segment>> {
         let mut all: Vec<_> = self.iter().cloned().collect();
         all.sort_by_key(|segment| segment.number);
         all
     }
 
-    /// A slot that is not taken, or `None` if the log is as large as it can be.
+    /// Returns a free slot, or `None` if the log has the maximum number of segments.
     pub(crate) fn free_slot(&self) -> Option<usize> {
         let free = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
         (free < SEGMENTS_MAX).then_some(free)
     }
 
-    /// The oldest one.
+    /// Returns the oldest segment.
     pub(in crate::log) fn oldest(&self) -> Option<&Arc<Segment>> {
         self.iter().min_by_key(|segment| segment.number)
     }
 
-    /// Whether this very segment is one of them.
+    /// Returns whether this very segment is in the set.
     pub(in crate::log) fn has(&self, segment: &Arc<Segment>) -> bool {
         self.iter().any(|one| Arc::ptr_eq(one, segment))
     }
 
-    /// Bytes of headers and records.
+    /// Returns the number of bytes of headers and records.
     pub(in crate::log) fn bytes(&self) -> u64 {
         self.iter().map(|segment| segment.bytes()).sum()
     }
 
-    /// Bytes that their files take on the disk, or may come to take.
+    /// Returns the number of bytes that the files take on the disk, or may come to take.
     pub(in crate::log) fn disk_bytes(&self) -> u64 {
         self.iter().map(|segment| segment.disk_bytes()).sum()
     }
 
-    /// Bytes of records that the engine's index points to.
+    /// Returns the number of bytes of records that the engine's index points to.
     pub(in crate::log) fn live_bytes(&self) -> u64 {
         self.iter().map(|segment| segment.live_bytes.get()).sum()
     }
 
-    /// Notes that the index will not point to a record any more. Called before the change is
-    /// appended that supersedes it.
+    /// Records that the index will no longer point to a record. Called before the change that
+    /// supersedes the record is appended.
     #[inline]
     pub(crate) fn note_loss(&self, location: Location) {
         if let Some(segment) = self.get(location) {
@@ -83,7 +83,7 @@ impl Segments {
         }
     }
 
-    /// Counts a record that the index does not point to any more.
+    /// Counts a record that the index no longer points to.
     #[inline]
     pub(crate) fn remove_live(&self, location: Location, bytes: usize) {
         if let Some(segment) = self.get(location) {
@@ -91,7 +91,7 @@ impl Segments {
         }
     }
 
-    /// Has compaction look again at all segments that damage elsewhere has kept.
+    /// Lets compaction work again on all segments that were kept because of damage elsewhere.
     pub(crate) fn unspare(&self) {
         self.iter().for_each(|segment| segment.unspare());
     }

@@ -1,4 +1,4 @@
-//! Reading the records of a log that is in use, in their order.
+//! Walk through the records of a log that is in use, in their order.
 
 use super::{Location, Lsn, ReadOutcome, Reader, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, Segment};
 use crate::log::Log;
@@ -12,7 +12,7 @@ const STEP_BYTES: u64 = 256 << 10;
 /// Callback for a record; gets its segment, its location and the record.
 pub(crate) type VisitChange<'v> = dyn FnMut(&Arc<Segment>, Location, &Record<'_>) + 'v;
 
-/// Place of the log whose records cannot be read.
+/// Part of the log whose records cannot be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gap {
     /// LSN of its beginning. A record that is older may have been changed in the gap.
@@ -22,17 +22,18 @@ pub(crate) struct Gap {
 }
 
 impl Log {
-    /// The LSN of what comes to the log from now on. Everything older was appended.
+    /// Returns the LSN at which the next record will be appended. Everything older has been
+    /// appended.
     pub(crate) fn end_lsn(&self) -> Lsn {
         let mut end = Lsn::from_bits(0);
         self.at_end(|lsn| end = lsn);
         end
     }
 
-    /// Shows the records before an LSN that the log has at present, in their order, and names the
-    /// gaps between them to `skip`, which are counted and logged as damage. Records that are
-    /// removed before they are read are left out. Ends when `go_on` returns false; returns whether
-    /// it came to the end.
+    /// Calls `visit` with each record before `upto` that the log has at present, in order, and
+    /// `skip` with each gap between them. Gaps are counted and logged as damage. Records that are
+    /// removed before they are read are left out. Stops when `go_on` returns false; returns whether
+    /// the walk is complete.
     pub(crate) fn for_each_record(
         &self,
         upto: Lsn,
@@ -42,7 +43,7 @@ impl Log {
     ) -> Result<bool> {
         self.gaps_at_opening().into_iter().for_each(&mut *skip);
         let contents = self.manifest.contents();
-        // Segments before the last one that clears are void, also while they are still there.
+        // Segments before the last one that clears are void, even while they still exist.
         let mut number = contents.clears;
         loop {
             let is_before = |one: &Segment| {
@@ -56,7 +57,7 @@ impl Log {
             drop(segments);
             number = segment.number + 1;
             let mut skip_from = |offset: u64, what: &str| {
-                // One that was removed meanwhile is nobody's any more.
+                // Damage in a segment that was removed meanwhile no longer matters.
                 if !segment.is_taken_out() {
                     segment.note_fault(offset, what);
                     skip(segment.gap_at(offset));
@@ -104,7 +105,7 @@ impl Log {
         }
     }
 
-    /// The gaps that the opening found, also those of which it has kept the bytes aside.
+    /// Returns the gaps that the opening found, including those whose bytes it has kept aside.
     fn gaps_at_opening(&self) -> Vec<Gap> {
         let segments = self.segments().in_order();
         let gap_of = |damage: &Damage| {
@@ -124,7 +125,7 @@ impl Log {
 }
 
 impl Segment {
-    /// The gap that begins at an offset.
+    /// Returns the gap that begins at an offset.
     fn gap_at(&self, offset: u64) -> Gap {
         let offset = offset.max(SEGMENT_HEADER_BYTES as u64).next_multiple_of(ALIGNMENT as u64);
         let is_in_reach = offset < SEGMENT_BYTES_MAX as u64;

@@ -1,4 +1,4 @@
-//! Checkpoints: the index as it was, so that opening need not read the whole log.
+//! Checkpoints: save the index, so that opening need not read the whole log.
 //!
 //! ```text
 //! checkpoint
@@ -7,20 +7,20 @@
 //! 12   4  zeros
 //! 16   8  database ID
 //! 24   8  the next sequence number
-//! 32   8  number of the segment from which on the log is to be replayed
+//! 32   8  number of the segment from which the log must be replayed
 //! 40   8  byte offset in it
 //! 48      blocks: count of entries (4), CRC-32C of them (4), entries of 8 bytes: the engine's
-//!         then one line of 40 bytes a segment: slot (8), number (8), live bytes (8),
+//!         then one line of 40 bytes per segment: slot (8), number (8), live bytes (8),
 //!         tombstone bytes (8), next expiry in milliseconds since the Unix epoch (8)
 //!         then the trailer: offset of the first line (8), number of lines (4),
 //!         CRC-32C of header, lines and these 12 bytes (4)
 //! ```
 //!
-//! The index is written while others go on writing, block by block. So entries may be newer
-//! than the position noted at the beginning: replaying from there sets them right, because it
-//! ends with the same last change of each key. Before a checkpoint gets its name, all that its
-//! entries point to is made durable. An entry whose segment is gone at opening was moved or
-//! removed later than the position, and is left out.
+//! The index is written block by block, while other threads continue to write. So entries may be
+//! newer than the position stored at the beginning. Replaying from there corrects them, because it
+//! ends with the same last change of each key. Before a checkpoint gets its name, all records that
+//! its entries point to are made durable. An entry whose segment is gone at opening was moved or
+//! removed after the position, and is left out.
 
 use super::error_at;
 use super::record::{ALIGNMENT, SEQUENCE_MAX, read_u32, read_u64};
@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 pub(crate) const NAME: &str = "checkpoint";
 
-/// Name that a file of blocks has while it is made that keeps none.
+/// Temporary name of a file of blocks, which is removed at once.
 const NAMELESS: &str = "index.new";
 
 pub(super) const MAGIC: &[u8; 8] = b"tyrantck";
@@ -45,10 +45,10 @@ pub(crate) const BLOCK_HEADER_BYTES: usize = 8;
 pub(super) const LINE_BYTES: usize = 40;
 const TRAILER_BYTES: usize = 16;
 
-/// Entries of a block at most.
+/// Maximum number of entries of a block.
 pub(crate) const BLOCK_ENTRIES_MAX: usize = 1 << 27;
 
-/// Bytes of blocks that are read at a time, unless one is longer.
+/// Bytes of blocks that are read at a time, unless a block is longer.
 const READ_AHEAD_BYTES: usize = 256 << 10;
 
 /// A block that was written.
@@ -58,7 +58,7 @@ pub(crate) struct Block {
     pub(crate) offset: u64,
 }
 
-/// Makes `bytes` a block of these entries.
+/// Encodes a block of these entries into `bytes`.
 pub(crate) fn encode_block(bytes: &mut Vec<u8>, entries: &[u64], salt: u32) {
     bytes.clear();
     bytes.extend_from_slice(&(entries.len() as u32).to_le_bytes());
@@ -68,7 +68,7 @@ pub(crate) fn encode_block(bytes: &mut Vec<u8>, entries: &[u64], salt: u32) {
     bytes[4..BLOCK_HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Makes a file for blocks, in the directory but without a name. Returns the name it had, too.
+/// Creates a file for blocks in the directory, without a name. Returns the name that it had, too.
 pub(crate) fn nameless_file(
     storage: &dyn Storage,
     directory: &Path,
@@ -105,13 +105,13 @@ pub(crate) struct Checkpoint {
     pub(crate) segments: Vec<SegmentLine>,
     next: u64,
     blocks_end: u64,
-    /// Bytes of the blocks that were read last, and the offset of the first.
+    /// Bytes of the blocks that were read last, and the offset of the first byte.
     read_ahead: Vec<u8>,
     read_from: u64,
 }
 
 impl Checkpoint {
-    /// Opens the checkpoint of a log, if there is a good one.
+    /// Opens the checkpoint of a log, if there is an undamaged one.
     pub(super) fn open(
         storage: &dyn Storage,
         directory: &Path,
@@ -119,7 +119,7 @@ impl Checkpoint {
     ) -> Result<Option<Self>> {
         match Self::read(storage, directory, database_id) {
             Err(Error::Corrupted { file, offset, what }) => {
-                // It only saves time: the log has everything.
+                // A checkpoint only saves time: the log has everything.
                 tracing::warn!("{} is ignored: {what} at byte {offset}", file.display());
                 Ok(None)
             }
@@ -127,7 +127,7 @@ impl Checkpoint {
         }
     }
 
-    /// As `open`, but one that is damaged is an error.
+    /// Like `open`, but a damaged checkpoint is an error.
     pub(super) fn read(
         storage: &dyn Storage,
         directory: &Path,
@@ -208,12 +208,12 @@ impl Checkpoint {
         })
     }
 
-    /// The error of something in the next block.
+    /// Returns the error of damage in the next block.
     pub(crate) fn corrupted(&self, what: &str) -> Error {
         Error::Corrupted { file: self.path.clone(), offset: self.next, what: what.into() }
     }
 
-    /// The last block and its offset, if its last word is the number of its words.
+    /// Returns the last block and its offset, if its last word is the number of its words.
     pub(crate) fn last_block(&mut self) -> Result<Option<(u64, Vec<u64>)>> {
         let Some(last) = self.blocks_end.checked_sub(8).filter(|last| *last >= self.next) else {
             return Ok(None);
@@ -230,23 +230,23 @@ impl Checkpoint {
         self.next = next;
         match block {
             Ok(Some(block)) if is_last => Ok(Some((start, block))),
-            // It is another number that the blocks end with.
+            // The blocks end with some other number.
             Ok(_) | Err(Error::Corrupted { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The file.
+    /// Returns the file and its path.
     pub(crate) fn file(&self) -> (&Arc<dyn File>, &Path) {
         (&self.file, &self.path)
     }
 
-    /// Bytes of the blocks.
+    /// Returns the size of the blocks, in bytes.
     pub(crate) fn blocks_bytes(&self) -> u64 {
         self.blocks_end - HEADER_BYTES as u64
     }
 
-    /// The entries of the next block, or `None` after the last.
+    /// Returns the entries of the next block, or `None` after the last.
     pub(crate) fn next_block(&mut self) -> Result<Option<Vec<u64>>> {
         if self.next >= self.blocks_end {
             return Ok(None);
@@ -256,7 +256,7 @@ impl Checkpoint {
         let (count, sum) = (read_u32(head) as usize, read_u32(&head[4..]));
         let end = next + 8 + count as u64 * 8;
         if count > BLOCK_ENTRIES_MAX || end > self.blocks_end {
-            return Err(self.corrupted("a block goes on beyond the others"));
+            return Err(self.corrupted("a block extends beyond the end of the blocks"));
         }
         let salt = self.salt;
         let bytes = self.bytes_at(next + 8, count * 8)?;
@@ -282,7 +282,7 @@ impl Checkpoint {
     }
 }
 
-/// The sequence number that a checkpoint says it began at, be the rest of it as it may.
+/// Returns the sequence number at which a checkpoint began, even if the rest of it is damaged.
 pub(super) fn began(storage: &dyn Storage, directory: &Path) -> Result<Option<u64>> {
     let path = directory.join(NAME);
     match storage.open(&path, Open::Existing) {
@@ -296,15 +296,15 @@ pub(super) fn began(storage: &dyn Storage, directory: &Path) -> Result<Option<u6
     }
 }
 
-/// Slots and numbers name one segment each.
+/// Fails unless each slot and each number names one segment.
 fn check_lines(lines: &[SegmentLine]) -> std::result::Result<(), &'static str> {
     if lines.iter().any(|line| line.slot >= SEGMENTS_MAX) {
-        return Err("a segment in a slot that there is not");
+        return Err("a slot number over the limit");
     }
     let slots: BTreeSet<_> = lines.iter().map(|line| line.slot).collect();
     let numbers: BTreeSet<_> = lines.iter().map(|line| line.number).collect();
     if slots.len() < lines.len() || numbers.len() < lines.len() {
-        return Err("two segments that are one");
+        return Err("two lines for one slot or segment");
     }
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! One record of the log, as bytes.
+//! Records of the log: their bytes, encoding and decoding.
 //!
 //! ```text
 //!  0   4  CRC-32C of the bytes from 12 on, then of bytes 4..12, started from the log's salt
 //!  4   8  sequence number: of the change that made the record; kept when compaction moves it
 //! 12   1  flags: bits 0-1 and 6 kind (0 put, 1 tombstone, 2 batch, 3 page; with bit 6:
-//!                1 filler, 2 block, 3 sync mark)
+//!                1 filler, 2 append block, 3 sync mark)
 //!                bit 2 an expiry is present, bit 3 client flags are present
 //!                bits 4-5 compression of the value (0 none, 1 LZ4, 2 Zstandard)
 //! 13 1-3  length of the key, LEB128
@@ -16,16 +16,20 @@
 //!    0-7  zeros, up to a multiple of 8
 //! ```
 //!
-//! All numbers are little-endian. The checksum takes the sequence number last so that a writer
-//! can compute nearly all of it before it holds the lock under which the number is given.
+//! All numbers are little-endian. The checksum covers the sequence number last. So a writer can
+//! compute nearly all of it before it holds the lock under which the number is assigned.
 //!
-//! The value of a tombstone is the number of the segment it was first written to, 8 bytes: what
-//! it removes lies there or before. A page is a part of an index, under a key that the engine
-//! chooses. The value of a batch is the records it joins; its own
-//! checksum covers its header only, since each of those has one. The same is true of a block,
-//! whose records are independent of each other and need not fill it, and of a filler, whose value
-//! means nothing. The value of a sync mark is the number of a segment and a byte offset in it, 8
-//! bytes each: everything in the log before that place was synced when the mark was written.
+//! The value of a tombstone is the number of the segment it was first written to, 8 bytes: the
+//! record that it removes is there or before. A page is a part of an index, under a key that the
+//! engine chooses.
+//!
+//! The value of a batch is the records that it joins. Its own checksum covers only its header,
+//! because each member has one. The same is true of an append block and of a filler. The records of
+//! an append block are independent of each other and need not fill it. The value of a filler means
+//! nothing.
+//!
+//! The value of a sync mark is the number of a segment and a byte offset in it, 8 bytes each:
+//! everything in the log before that point was synced when the mark was written.
 
 use crate::checksum;
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -34,29 +38,29 @@ use crate::{Compression, Meta, varint};
 /// Records begin at multiples of this, in bytes.
 pub(crate) const ALIGNMENT: usize = 8;
 
-/// Shortest record: prefix, flags, two lengths, padding.
+/// Minimum size of a record, in bytes: prefix, flags, two lengths, padding.
 pub(crate) const RECORD_BYTES_MIN: usize = 16;
 
-/// Most bytes of records in a block.
+/// Maximum number of bytes of records in an append block.
 pub(crate) const BLOCK_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of checksum and sequence number.
+/// Size of the checksum and sequence number, in bytes.
 pub(crate) const PREFIX_BYTES: usize = 12;
 
-/// Longest header: prefix, flags, two lengths, expiry, client flags.
+/// Maximum size of a header, in bytes: prefix, flags, two lengths, expiry, client flags.
 pub(crate) const HEADER_BYTES_MAX: usize = PREFIX_BYTES + 1 + 3 + 5 + 8 + 4;
 
-/// Highest sequence number: far above what any log comes to, and so that none ever wraps.
+/// Highest sequence number: far above that of any real log, and so low that none ever overflows.
 pub(crate) const SEQUENCE_MAX: u64 = 1 << 62;
 
-/// Most bytes of a page beside the key and value of the one record it may hold.
+/// Maximum size of a page besides the key and value of the one record that it may hold, in bytes.
 pub(crate) const PAGE_OVERHEAD_BYTES_MAX: usize = 512;
 
-/// Longest record, padding included.
+/// Maximum size of a record, padding included, in bytes.
 pub(crate) const RECORD_BYTES_MAX: usize =
     HEADER_BYTES_MAX + KEY_BYTES_MAX + VALUE_BYTES_MAX + PAGE_OVERHEAD_BYTES_MAX + ALIGNMENT;
 
-/// Values of blocks and fillers, which nobody reads.
+/// Values of append blocks and fillers, which are never read.
 static ZEROS: [u8; BLOCK_BYTES_MAX] = [0; BLOCK_BYTES_MAX];
 
 const KIND_MASK: u8 = 0b0100_0011;
@@ -74,22 +78,22 @@ const KNOWN_FLAGS: u8 = 0b0111_1111;
 pub(crate) enum Kind {
     /// The key has this value.
     Put,
-    /// The key has no value any more.
+    /// The key no longer has a value.
     Tombstone,
-    /// The records in the value stand or fall together.
+    /// The records in the value are valid together or not at all.
     Batch,
     /// A part of the engine's index.
     Page,
-    /// Independent records, one behind the other, and then, if it was not filled, nothing.
+    /// Independent records, one after the other, and zeros if the block was not filled.
     AppendBlock,
-    /// Takes the room that is left in a block.
+    /// Fills the rest of an append block.
     Filler,
-    /// Tells how far the log had been synced. Nothing to engines.
+    /// Records how far the log had been synced. Engines ignore it.
     Mark,
 }
 
 impl Kind {
-    /// Whether the value is beyond the checksum.
+    /// Returns whether the checksum leaves out the value.
     fn is_hollow(self) -> bool {
         matches!(self, Self::Batch | Self::AppendBlock | Self::Filler)
     }
@@ -103,11 +107,11 @@ pub(crate) struct Record<'a> {
     pub(crate) meta: Meta,
     pub(crate) compression: Compression,
     pub(crate) key: &'a [u8],
-    /// As stored.
+    /// The value as stored.
     pub(crate) value: &'a [u8],
     /// Offset of the value in the record, in bytes.
     pub(crate) value_start: usize,
-    /// Bytes in the log, padding included.
+    /// Size in the log, padding included, in bytes.
     pub(crate) total: usize,
 }
 
@@ -116,9 +120,9 @@ pub(crate) struct Record<'a> {
 pub(crate) enum NotARecord {
     /// Nothing was written here.
     Unwritten,
-    /// It goes on beyond the bytes at hand; at least this many are needed.
+    /// The record extends beyond the given bytes; at least this many are needed.
     Short(usize),
-    /// It is damaged, or never was one.
+    /// The bytes are damaged, or never were a record.
     Bad(&'static str),
 }
 
@@ -199,8 +203,8 @@ impl Header {
     }
 }
 
-/// Bytes in the log of the record that begins the bytes, if it is one. Its first
-/// [`RECORD_BYTES_MIN`] suffice unless it is longer than [`HEADER_BYTES_MAX`].
+/// Returns the size in the log, in bytes, of the record that `bytes` begin with, if they do. The
+/// first [`RECORD_BYTES_MIN`] bytes suffice unless the record is longer than [`HEADER_BYTES_MAX`].
 #[inline]
 pub(crate) fn total(bytes: &[u8]) -> Result<usize, NotARecord> {
     let lengths = bytes.get(PREFIX_BYTES + 1..).ok_or(NotARecord::Short(HEADER_BYTES_MAX))?;
@@ -218,7 +222,7 @@ pub(crate) fn total(bytes: &[u8]) -> Result<usize, NotARecord> {
 }
 
 impl<'a> Record<'a> {
-    /// Reads the record that begins the bytes, and checks it.
+    /// Decodes the record that `bytes` begin with, and verifies its checksum.
     #[inline]
     pub(crate) fn decode(bytes: &'a [u8], salt: u32) -> Result<Self, NotARecord> {
         let (record, checked_end) = Self::split(bytes)?;
@@ -229,7 +233,7 @@ impl<'a> Record<'a> {
         Ok(record)
     }
 
-    /// As `decode`, without the checksum: enough to compare a key.
+    /// Like `decode`, without the checksum: enough to compare a key.
     #[inline]
     pub(crate) fn decode_unchecked(bytes: &'a [u8]) -> Result<Self, NotARecord> {
         Self::split(bytes).map(|(record, _)| record)
@@ -255,8 +259,8 @@ impl<'a> Record<'a> {
         Ok((record, checked_end))
     }
 
-    /// Returns the place that a sync mark gives: the number of a segment and a byte offset in it.
-    /// `None` if the value does not have 16 bytes.
+    /// Returns the point that a sync mark records: the number of a segment and a byte offset in it.
+    /// `None` if the value is not 16 bytes long.
     pub(crate) fn synced(&self) -> Option<(u64, u64)> {
         let (number, offset) = self.value.split_first_chunk::<8>()?;
         Some((u64::from_le_bytes(*number), u64::from_le_bytes(offset.try_into().ok()?)))
@@ -268,18 +272,18 @@ impl<'a> Record<'a> {
         self.value_start + if self.kind.is_hollow() { 0 } else { self.value.len() }
     }
 
-    /// Whether its value is other records.
+    /// Returns whether the value is other records.
     pub(super) fn is_joint(&self) -> bool {
         matches!(self.kind, Kind::Batch | Kind::AppendBlock)
     }
 
-    /// The number that a tombstone carries: of the segment it was first written to.
+    /// Returns the number of the segment that a tombstone was first written to.
     pub(crate) fn birth_segment(&self) -> Option<u64> {
         Some(u64::from_le_bytes(self.value.try_into().ok()?))
     }
 }
 
-/// A record about to be written. All but the sequence number is ready.
+/// A record about to be written, complete but for its sequence number.
 pub(crate) struct Prepared<'a> {
     header: [u8; HEADER_BYTES_MAX],
     header_bytes: usize,
@@ -290,7 +294,7 @@ pub(crate) struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    /// Lays out a record. The caller has checked the limits.
+    /// Prepares a record. The caller has checked the limits.
     #[inline]
     pub(crate) fn new(
         salt: u32,
@@ -335,8 +339,8 @@ impl<'a> Prepared<'a> {
         Self { header, header_bytes: end, key, value, partial }
     }
 
-    /// The beginning of a block with room for so many bytes of records, a multiple of
-    /// [`ALIGNMENT`] up to [`BLOCK_BYTES_MAX`]. Records may begin right behind it.
+    /// Prepares the beginning of an append block for `bytes` bytes of records, a multiple of
+    /// [`ALIGNMENT`] up to [`BLOCK_BYTES_MAX`]. Records may begin right after it.
     pub(crate) fn append_block(salt: u32, bytes: usize) -> Self {
         let (meta, compression) = (Meta::NONE, Compression::None);
         let block = Self::new(salt, Kind::AppendBlock, &[], &ZEROS[..bytes], meta, compression);
@@ -344,36 +348,36 @@ impl<'a> Prepared<'a> {
         Self::new(salt, Kind::AppendBlock, padding, &ZEROS[..bytes], meta, compression)
     }
 
-    /// A record that fills `bytes` bytes at the end of a block: a multiple of [`ALIGNMENT`] from
-    /// [`RECORD_BYTES_MIN`] up to [`BLOCK_BYTES_MAX`].
+    /// Prepares a record that fills `bytes` bytes at the end of an append block: a multiple of
+    /// [`ALIGNMENT`] from [`RECORD_BYTES_MIN`] up to [`BLOCK_BYTES_MAX`].
     pub(crate) fn filler(salt: u32, bytes: usize) -> Self {
-        // A length takes up to three bytes; what is too much for the header pads the record.
+        // A length takes up to three bytes. Bytes that the header does not need become padding.
         let value = bytes.saturating_sub(PREFIX_BYTES + 1 + 1 + 3);
         Self::new(salt, Kind::Filler, &[], &ZEROS[..value], Meta::NONE, Compression::None)
     }
 
-    /// As [`Prepared::seal`], without the value.
+    /// Like [`Prepared::seal`], without the value.
     pub(crate) fn seal_hollow(&mut self, sequence: u64) -> [&[u8]; 2] {
         let [header, key, _] = self.seal(sequence);
         [header, key]
     }
 
-    /// Whether it is the page of a leaf.
+    /// Returns whether this is a page of a leaf.
     pub(crate) fn is_page(&self) -> bool {
         self.header[PREFIX_BYTES] & KIND_MASK == KIND_PAGE
     }
 
-    /// Bytes in the log, padding included.
+    /// Returns the size in the log, padding included, in bytes.
     pub(crate) fn total(&self) -> usize {
         (self.header_bytes + self.key.len() + self.value.len()).next_multiple_of(ALIGNMENT)
     }
 
-    /// Bytes a key must have for the value to begin where records may begin.
+    /// Returns the length of a key with which the value begins where records may begin.
     pub(crate) fn padding_to_align_value(&self) -> usize {
         self.header_bytes.next_multiple_of(ALIGNMENT) - self.header_bytes
     }
 
-    /// The parts of the record under this sequence number.
+    /// Returns the parts of the record under this sequence number.
     #[inline]
     pub(crate) fn seal(&mut self, sequence: u64) -> [&[u8]; 3] {
         let sequence = sequence.to_le_bytes();
@@ -383,7 +387,7 @@ impl<'a> Prepared<'a> {
         [&self.header[..self.header_bytes], self.key, self.value]
     }
 
-    /// The record under this sequence number, padding included, at the end of `bytes`.
+    /// Appends the record under this sequence number, padding included, to `bytes`.
     pub(crate) fn write_to(&mut self, sequence: u64, bytes: &mut Vec<u8>) {
         let end = bytes.len() + self.total();
         for part in self.seal(sequence) {
@@ -398,9 +402,9 @@ fn body_checksum(salt: u32, parts: [&[u8]; 3]) -> u32 {
     parts.iter().fold(salt, |sum, part| checksum::append(sum, part))
 }
 
-/// The checksum of what came before `bytes` and of these, in the order of the checksum.
+/// Returns the checksum `sum` of earlier bytes, continued with `bytes`.
 #[inline]
-pub(crate) fn checksum_goes_on(sum: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn continue_checksum(sum: u32, bytes: &[u8]) -> u32 {
     checksum::append(sum, bytes)
 }
 
@@ -419,10 +423,10 @@ pub(crate) fn read_u32(bytes: &[u8]) -> u32 {
     bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Most bytes of a length.
+/// Maximum size of an encoded length, in bytes.
 const LENGTH_BYTES_MAX: usize = 5;
 
-/// Returns the length that `bytes` begins with, and what follows it.
+/// Returns the length that `bytes` begin with, and the rest.
 #[inline]
 fn split_length(bytes: &[u8]) -> Result<(usize, &[u8]), NotARecord> {
     let Some((length, rest)) = varint::split::<LENGTH_BYTES_MAX>(bytes) else {
@@ -458,10 +462,10 @@ mod tests {
             prop_assert_eq!((record.key, record.value), (&key[..], &value[..]));
             prop_assert_eq!((record.meta, record.sequence), (meta, 7));
             prop_assert_eq!(record.total, bytes.len());
-            // The first bytes suffice to tell, unless there are many more.
-            let told = total(&bytes[..RECORD_BYTES_MIN]);
+            // The first bytes suffice for the size, unless the header is longer.
+            let computed = total(&bytes[..RECORD_BYTES_MIN]);
             let enough = &bytes[..bytes.len().min(HEADER_BYTES_MAX)];
-            prop_assert_eq!(told.or_else(|_| total(enough)), Ok(bytes.len()));
+            prop_assert_eq!(computed.or_else(|_| total(enough)), Ok(bytes.len()));
         }
 
         #[test]
@@ -487,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filler_takes_what_room_there_is() {
+    fn a_filler_fills_exactly_the_given_bytes() {
         for bytes in (RECORD_BYTES_MIN..=BLOCK_BYTES_MAX).step_by(ALIGNMENT) {
             let mut filler = Prepared::filler(5, bytes);
             assert_eq!(filler.total(), bytes);
@@ -499,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn the_records_of_a_block_begin_right_behind_its_header() {
+    fn the_records_of_a_block_begin_right_after_its_header() {
         for bytes in [RECORD_BYTES_MIN, 4096, BLOCK_BYTES_MAX] {
             let mut block = Prepared::append_block(5, bytes);
             let header = block.seal_hollow(1).concat();
@@ -509,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_record_is_as_short_as_it_is_said_to_be() {
+    fn the_shortest_record_has_the_minimum_size() {
         let bytes = written(Kind::Put, b"", b"", Meta::NONE, 0);
         assert_eq!((bytes.len(), total(&bytes)), (RECORD_BYTES_MIN, Ok(RECORD_BYTES_MIN)));
     }

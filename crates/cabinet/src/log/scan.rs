@@ -1,4 +1,4 @@
-//! Reading a segment from one end to the other.
+//! Scanner: reads a segment from one end to the other.
 
 use super::record::{
     ALIGNMENT, BLOCK_BYTES_MAX, HEADER_BYTES_MAX, Kind, NotARecord, RECORD_BYTES_MIN, Record,
@@ -12,19 +12,20 @@ use std::sync::Arc;
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// The same, of a scan that goes on later and then reads again what it has not come to.
+/// Bytes read at a time by a scan that is paused and later resumed, which then reads the rest
+/// again.
 const SHORT_CHUNK_BYTES: usize = 64 << 10;
 
-/// Bytes that are checked at most while the next record behind damage is looked for.
+/// Maximum number of bytes that are checked while the next record after damage is searched.
 const FIND_BYTES_MAX: usize = 4 << 30;
 
-/// Said of a record that goes on beyond the end.
+/// Description of a record that extends beyond the end.
 pub(super) const CUT: &str = "a record that is cut";
 
-/// Said of a place that holds zeros.
+/// Description of zeros where a record should be.
 pub(super) const UNWRITTEN: &str = "nothing is written where a record should be";
 
-/// Said of bytes that the disk cannot read.
+/// Description of bytes that the disk cannot read.
 pub(super) const UNREADABLE: &str = "the disk cannot read it";
 
 /// Callback for each record. It gets the record's offset, the record, and its bytes.
@@ -33,57 +34,60 @@ pub(crate) type Visit<'v> = dyn FnMut(u64, &Record<'_>, &[u8]) -> crate::Result<
 /// Offset at which a scan stopped before the end it was given, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stop {
-    /// Offset of the first byte that is no record.
+    /// Offset of the first byte that is not part of a record.
     pub(crate) offset: u64,
     /// `None` if nothing was written there.
     pub(crate) what: Option<&'static str>,
-    /// Offset of the end of the block that it is in. Bytes from there on do not depend on it.
+    /// Offset of the end of the append block that contains the stop. Bytes from there on do not
+    /// depend on it.
     pub(crate) append_block_end: Option<u64>,
-    /// Offset of the end of the batch that is not whole. Its members are records for themselves.
+    /// Offset of the end of the batch that is not whole. Its members are records of their own.
     pub(crate) batch_end: Option<u64>,
 }
 
-/// Puts that follow each other. See [`Scanner::puts_at_hand`].
+/// Consecutive puts. See [`Scanner::puts_at_hand`].
 pub(crate) struct Puts<'s> {
-    /// Their offsets, and they themselves.
+    /// The puts and their offsets.
     pub(crate) records: Vec<(u64, Record<'s>)>,
-    /// Offset of the end of the last one.
+    /// Offset of the end of the last put.
     pub(crate) end: u64,
 }
 
-/// Scans records in the order they were appended. A batch is gone through only if it is whole.
+/// Scans records in the order in which they were appended. The members of a batch are visited only
+/// if all are whole.
 pub(crate) struct Scanner {
     file: Arc<dyn File>,
     salt: u32,
     /// File offset of the buffer.
     base: u64,
     buffer: Vec<u8>,
-    /// Parts of the buffer that the disk could not read, by offset in the file. They hold zeros.
+    /// Ranges of the file in the buffer that the disk could not read. The buffer holds zeros there.
     unreadable: Vec<Range<u64>>,
-    /// There was such a part before.
+    /// Whether there was such a range so far.
     has_met_unreadable: bool,
     /// Offset of the next record.
     next: u64,
-    /// Offset of the end of the block that it is in.
+    /// Offset of the end of the append block that contains the next record.
     append_block_end: Option<u64>,
     end: u64,
-    /// The greatest place that a sync mark told of, as the number of a segment and an offset.
+    /// The greatest point that a sync mark recorded, as the number of a segment and an offset.
     synced: (u64, u64),
     /// Bytes that are read at a time.
     chunk_bytes: usize,
 }
 
-/// Position of a scan that goes on later.
+/// Position of a scan that is resumed later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScanPosition {
     /// Offset of the next record.
     pub(crate) offset: u64,
-    /// Offset of the end of the block that it is in.
+    /// Offset of the end of the append block that contains the next record.
     append_block_end: Option<u64>,
 }
 
 impl Scanner {
-    /// Scans from `start` (at least the segment's first record) up to `end`.
+    /// Creates a scan from `start`, or from the segment's first record if that is later, up to
+    /// `end`.
     pub(crate) fn new(file: Arc<dyn File>, salt: u32, start: u64, end: u64) -> Self {
         let next = start.max(SEGMENT_HEADER_BYTES as u64);
         Self {
@@ -101,7 +105,7 @@ impl Scanner {
         }
     }
 
-    /// Goes on from where a scan of the same file stood, and reads little at a time.
+    /// Resumes a scan of the same file, and reads little at a time.
     pub(crate) fn resumed(
         file: Arc<dyn File>,
         salt: u32,
@@ -112,18 +116,18 @@ impl Scanner {
         Self { append_block_end, chunk_bytes, ..Self::new(file, salt, scan_position.offset, end) }
     }
 
-    /// Returns where it stands. It can go on from there unless it has stopped at damage.
+    /// Returns the position of the scan. It can be resumed there unless it has stopped at damage.
     pub(crate) fn scan_position(&self) -> ScanPosition {
         ScanPosition { offset: self.next, append_block_end: self.append_block_end }
     }
 
-    /// Whether the disk could not read a part of what was scanned.
+    /// Returns whether the disk could not read a part of the scanned bytes.
     pub(crate) fn has_met_unreadable(&self) -> bool {
         self.has_met_unreadable
     }
 
-    /// The greatest place up to which the log had been synced, as sync marks have it that were met
-    /// so far.
+    /// Returns the greatest point up to which the log had been synced, according to the sync marks
+    /// scanned so far.
     pub(crate) fn synced(&self) -> (u64, u64) {
         self.synced
     }
@@ -133,21 +137,21 @@ impl Scanner {
         self.next
     }
 
-    /// Shows the next record, its offset and its bytes to `visit`. Answers false at the end,
-    /// and then [`Scanner::stop`] says why it is there.
+    /// Calls `visit` with the next record, its offset and its bytes, or with those of each member
+    /// of a batch. Returns false at the end, and a [`Stop`] where there is no record.
     pub(crate) fn next(&mut self, visit: &mut Visit<'_>) -> Result<Result<bool, Stop>, ScanError> {
         if self.next >= self.end {
             return Ok(Ok(false));
         }
         if self.next >= SEGMENT_BYTES_MAX as u64 {
-            return Ok(Err(self.stop_at(Some("a record out of reach"))));
+            return Ok(Err(self.stop_at(Some("a record beyond the maximum offset"))));
         }
         let mut needed = HEADER_BYTES_MAX;
         loop {
             if let Some(append_block_end) = self.append_block_end
                 && append_block_end < self.next + RECORD_BYTES_MIN as u64
             {
-                // The rest of the block has room for no record.
+                // No record fits into the rest of the append block.
                 self.next = append_block_end;
                 self.append_block_end = None;
                 if self.next >= self.end {
@@ -159,7 +163,9 @@ impl Scanner {
             let end = self.append_block_end.unwrap_or(self.end);
             let record = match Record::decode(bytes, self.salt) {
                 Ok(record) if self.next + record.total as u64 > end => {
-                    return Ok(Err(self.stop_at(Some("a record that goes on beyond its block"))));
+                    return Ok(Err(
+                        self.stop_at(Some("a record that extends beyond its append block"))
+                    ));
                 }
                 Ok(record) => record,
                 Err(NotARecord::Short(more))
@@ -169,7 +175,7 @@ impl Scanner {
                 }
                 Err(NotARecord::Short(more)) if self.next + more as u64 <= self.end => {
                     if more <= bytes.len() {
-                        // A header close to the end may be shorter than the longest one.
+                        // Near the end, a header may be shorter than the longest one.
                         return Ok(Err(self.stop_at(Some(CUT))));
                     }
                     needed = more;
@@ -201,7 +207,7 @@ impl Scanner {
                         || record.value.len() > BLOCK_BYTES_MAX
                         || !inner.is_multiple_of(ALIGNMENT) =>
                 {
-                    return Ok(Err(self.stop_at(Some("a block that cannot be"))));
+                    return Ok(Err(self.stop_at(Some("an invalid append block"))));
                 }
                 Kind::AppendBlock => {
                     self.append_block_end = Some(self.next + total as u64);
@@ -216,14 +222,14 @@ impl Scanner {
                 }
             }
             let mut offset = self.next + inner as u64;
-            // The value is here, too, unless it does not begin where records may begin.
+            // The value begins here, unless it does not begin where records may begin.
             let mut rest = &bytes[inner..record.total];
             if !is_whole_batch(rest, self.salt, offset) {
                 let batch_end = Some(self.next + total as u64);
                 let stop = self.stop_at(Some("a batch that is not whole"));
                 return Ok(Err(Stop { batch_end, ..stop }));
             }
-            // Its records follow one by one; they are known to be good.
+            // The members follow one by one and are known to be good.
             while let Ok(member) = Record::decode(rest, self.salt) {
                 visit(offset, &member, &rest[..member.total])?;
                 offset += member.total as u64;
@@ -234,8 +240,8 @@ impl Scanner {
         }
     }
 
-    /// Returns puts that follow each other and were read from the disk already, beginning with the
-    /// next record, `max` at most. The scan stays where it is, see [`Scanner::pass`].
+    /// Returns up to `max` consecutive puts that were already read from the disk, beginning with
+    /// the next record. The scan does not advance, see [`Scanner::pass`].
     pub(crate) fn puts_at_hand(&self, max: usize) -> Puts<'_> {
         let mut puts = Puts { records: Vec::new(), end: self.next };
         let limit = self.append_block_end.unwrap_or(self.end).min(SEGMENT_BYTES_MAX as u64);
@@ -256,28 +262,29 @@ impl Scanner {
         puts
     }
 
-    /// Goes on behind puts that were at hand.
+    /// Continues the scan after puts that were at hand.
     pub(crate) fn pass(&mut self, end: u64) {
         debug_assert!((self.next..=self.end).contains(&end));
         self.next = end;
     }
 
-    /// Returns whether nothing was written from a stop to the end: a process that is killed before
+    /// Returns whether nothing was written from a stop to the end. A process that is killed before
     /// it has cut a sealed segment leaves zeros there.
     pub(crate) fn is_at_unused_end(&mut self, stop: &Stop) -> io::Result<bool> {
         let is_unwritten = stop.what.is_none() && stop.append_block_end.is_none();
         Ok(is_unwritten && !self.find_next()? && !self.has_met_unreadable)
     }
 
-    /// After a stop within a block: goes on behind the block.
+    /// Continues after the append block in which the scan has stopped.
     pub(crate) fn leave_append_block(&mut self) {
         if let Some(append_block_end) = self.append_block_end.take() {
             self.next = append_block_end;
         }
     }
 
-    /// After a stop: goes on to where the damaged record ends if its lengths are good, since bytes
-    /// in it may look like a record; else to the next place where a record begins, if there is one.
+    /// Continues after a stop. If the lengths of the damaged record are plausible, the scan
+    /// continues at its end, because bytes in it may look like a record. Otherwise it continues at
+    /// the next record. Returns whether there is one.
     pub(crate) fn find_next(&mut self) -> io::Result<bool> {
         let (stopped_at, append_block_end) = (self.next, self.append_block_end);
         if let Some(end) = self.supposed_end()? {
@@ -295,8 +302,8 @@ impl Scanner {
         self.find()
     }
 
-    /// Returns the offset of the end of the record at hand, if its lengths are as they were; `None`
-    /// if it may hold others.
+    /// Returns the offset of the end of the damaged record, if its lengths are plausible; `None` if
+    /// it may hold other records.
     fn supposed_end(&mut self) -> io::Result<Option<u64>> {
         self.fill(HEADER_BYTES_MAX)?;
         if let Err(NotARecord::Short(total)) = Record::decode_unchecked(self.ahead()?)
@@ -311,7 +318,7 @@ impl Scanner {
         Ok((!holds_others && is_within).then_some(end))
     }
 
-    /// Whether a whole record begins here.
+    /// Returns whether a whole record begins at the next offset.
     fn is_at_record(&mut self) -> io::Result<bool> {
         let needed = match Record::decode_unchecked(self.ahead()?) {
             Ok(record) => record.total,
@@ -322,13 +329,14 @@ impl Scanner {
         Ok(Record::decode(self.ahead()?, self.salt).is_ok())
     }
 
-    /// After a stop: goes on to the next place at or behind this one where a record begins.
+    /// Continues after a stop at the first record at or after `place`. Returns whether there is
+    /// one.
     pub(crate) fn find_from(&mut self, place: u64) -> io::Result<bool> {
         self.next = place.max(self.next);
         self.find()
     }
 
-    /// Goes back to where it stopped.
+    /// Moves the scan back to where it stopped.
     pub(crate) fn go_back(&mut self, place: u64, append_block_end: Option<u64>) {
         self.next = place;
         self.append_block_end = append_block_end;
@@ -339,13 +347,13 @@ impl Scanner {
         }
     }
 
-    /// Goes back to where it stood before.
+    /// Moves the scan back to an earlier position.
     pub(crate) fn go_back_to(&mut self, scan_position: ScanPosition) {
         self.go_back(scan_position.offset, scan_position.append_block_end);
     }
 
-    /// From here on: the next place where a record begins, if there is one. Reading there is
-    /// bounded: bytes that look like the lengths of long records many times over end it.
+    /// Moves to the next record from here on. Returns whether there is one. The search is bounded:
+    /// it ends if the bytes often look like the lengths of long records.
     fn find(&mut self) -> io::Result<bool> {
         let mut checked = 0;
         loop {
@@ -387,7 +395,7 @@ impl Scanner {
         Stop { offset: self.next, what, append_block_end: self.append_block_end, batch_end: None }
     }
 
-    /// Whether the disk could not read a part of the record at hand.
+    /// Returns whether the disk could not read a part of the record at the next offset.
     fn is_unreadable_ahead(&self) -> bool {
         if self.unreadable.is_empty() {
             return false;
@@ -397,7 +405,7 @@ impl Scanner {
         self.unreadable.iter().any(|part| part.start < end && self.next < part.end)
     }
 
-    /// Makes the buffer hold at least `needed` bytes from `next` on, or all up to the end.
+    /// Fills the buffer with at least `needed` bytes from `next` on, or all up to the end.
     fn fill(&mut self, needed: usize) -> io::Result<()> {
         let have = (self.base + self.buffer.len() as u64).saturating_sub(self.next);
         let left = self.end - self.next;
@@ -413,14 +421,14 @@ impl Scanner {
         self.buffer.resize(target.max(filled), 0);
         self.unreadable.retain(|part| part.end > self.base);
         let (buffer, offset) = (&mut self.buffer[filled..], self.base + filled as u64);
-        // If the file is shorter than it was said to be, the missing part reads as unwritten.
+        // If the file is shorter than expected, the missing part reads as unwritten.
         read_around(&*self.file, buffer, offset, &mut self.unreadable)?;
         self.has_met_unreadable |= !self.unreadable.is_empty();
         Ok(())
     }
 }
 
-/// Whether these bytes are records from beginning to end, all within reach.
+/// Returns whether `bytes` consist of whole records, all within reach of a location.
 fn is_whole_batch(mut bytes: &[u8], salt: u32, mut offset: u64) -> bool {
     while !bytes.is_empty() {
         match Record::decode(bytes, salt) {
@@ -434,12 +442,12 @@ fn is_whole_batch(mut bytes: &[u8], salt: u32, mut offset: u64) -> bool {
     true
 }
 
-/// Whether a batch may hold such a record.
+/// Returns whether a batch may hold such a record.
 fn is_member(kind: Kind) -> bool {
     matches!(kind, Kind::Put | Kind::Tombstone | Kind::Page)
 }
 
-/// Why a scan could not go on.
+/// Reason why a scan failed.
 #[derive(Debug)]
 pub(crate) enum ScanError {
     /// The file could not be read.

@@ -7,26 +7,26 @@
 //!  16   8  database ID, random
 //!  24   8  seed of key hashes, random
 //!  32   4  salt of checksums, random
-//!  36  24  what the kind was created with, as its engine has it; zeros for hash
+//!  36  24  parameters that the engine was created with; zeros for hash
 //!  60   4  CRC-32C of the bytes before
 //!  64   8  generation: rises with each write
 //!  72   4  bit 0: closed cleanly; bit 1: there is another copy; bit 2: the file of the last
-//!          segment has 64 zeros or more behind its last record
+//!          segment has 64 zeros or more after its last record
 //!  76   4  number of segments in the list
-//!  80  16  boot of the machine under which the database was opened last, as Linux names it
+//!  80  16  boot ID of the machine (Linux) when the database was last opened
 //!  96   8  number of the last segment before which everything is void; 0 if there is none
 //! 104   8  segments up to this number were synced, with their names
 //! 112   8  if closed cleanly: number of the segment that the log ends in
 //! 120   8  and the byte offset at which it ends there
-//! 128   8  a sequence number that every later record exceeds or has
+//! 128   8  a sequence number that no later record is below
 //! 136   4  CRC-32C of the list
 //! 140   4  CRC-32C of bytes 0 to 140
 //! 144      zeros
-//! 512      the list, one line a segment, in the order of their numbers:
+//! 512      the list, one line per segment, in the order of their numbers:
 //!          number (8), length in bytes once it is sealed, else 0 (8)
 //! ```
 //!
-//! All but the list lies in one sector, which a disk writes whole or not at all. The first format
+//! All but the list is in one sector, which a disk writes whole or not at all. The first format
 //! ended at byte 64, and had no second copy.
 
 use super::{EngineParameters, StoredKind};
@@ -38,10 +38,10 @@ use std::collections::BTreeMap;
 const MAGIC: &[u8; 8] = b"tyrantdb";
 const VERSION: u32 = 2;
 
-/// Bytes of what the first format had, too.
+/// Size of the part that the first format had, too, in bytes.
 const HEAD_BYTES: usize = 64;
 
-/// Bytes up to the list.
+/// Offset of the list, in bytes.
 pub(super) const SECTOR_BYTES: usize = 512;
 
 /// Offset of the checksum of the sector, in bytes.
@@ -49,21 +49,21 @@ const SUM_AT: usize = 140;
 
 pub(super) const LINE_BYTES: usize = 16;
 
-/// Least length of a file, in bytes.
+/// Minimum size of a file, in bytes.
 pub(super) const FILE_BYTES_MIN: usize = 4096;
 
 const CLOSED: u32 = 1;
 const PAIRED: u32 = 2;
 const MARGIN: u32 = 4;
 
-/// How the last process that had the database open left it.
+/// State in which the last process left the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::log) enum State {
-    /// The first format did not say.
+    /// Unknown: the first format does not store it.
     Unknown,
-    /// It is open, or was not closed.
+    /// The database is open, or was not closed.
     Open,
-    /// It was closed, and the log ended there.
+    /// The database was closed, and the log ended here.
     Closed { number: u64, offset: u64 },
 }
 
@@ -73,10 +73,10 @@ pub(in crate::log) struct Contents {
     pub(in crate::log) database_id: DatabaseId,
     pub(in crate::log) parameters: EngineParameters,
     pub(super) generation: u64,
-    /// There is another copy.
+    /// Whether there is another copy.
     pub(super) is_paired: bool,
-    /// The file of the last segment has [`crate::log::segments::MARGIN_BYTES`] behind its last
-    /// record.
+    /// Whether the file of the last segment has [`crate::log::segments::MARGIN_BYTES`] zeros after
+    /// its last record.
     pub(in crate::log) has_margin: bool,
     pub(in crate::log) state: State,
     pub(in crate::log) boot: [u8; 16],
@@ -84,7 +84,7 @@ pub(in crate::log) struct Contents {
     pub(in crate::log) clears: u64,
     /// Segments up to this number were synced, with their names.
     pub(in crate::log) synced_through: u64,
-    /// A sequence number that every later record exceeds or has.
+    /// Sequence number that no later record is below.
     pub(in crate::log) next_sequence: u64,
     /// The segments that must be there, and the lengths of those that are sealed; else 0.
     pub(in crate::log) segments: BTreeMap<u64, u64>,
@@ -96,9 +96,9 @@ pub(super) enum Copy {
     /// Has a version or kind that this program does not know.
     Unknown(&'static str),
     Bad(&'static str),
-    /// It says whose it is, and nothing more.
+    /// Only the part up to its kind and parameters can be read.
     Headed(Contents),
-    /// Its list of segments is not whole.
+    /// The list of segments is damaged.
     Torn(Contents),
     Good(Contents),
 }
@@ -116,7 +116,7 @@ impl Copy {
 }
 
 impl Contents {
-    /// Those of a new database.
+    /// Returns the contents of a new database's manifest.
     pub(in crate::log) fn new(database_id: DatabaseId, parameters: EngineParameters) -> Self {
         Self {
             database_id,
@@ -133,7 +133,7 @@ impl Contents {
         }
     }
 
-    /// Bytes that `encode` returns.
+    /// Returns the number of bytes that `encode` returns.
     pub(super) fn encoded_bytes(&self) -> usize {
         SECTOR_BYTES + self.segments.len() * LINE_BYTES
     }
@@ -174,7 +174,7 @@ impl Contents {
     }
 }
 
-/// Bytes that the list takes, as the first sector says.
+/// Returns the size of the list in bytes, as the first sector has it.
 pub(super) fn list_bytes(sector: &[u8]) -> usize {
     let count = sector.get(76..80).map_or(0, read_u32) as usize;
     if read_u32(sector.get(8..).unwrap_or_default()) == VERSION {
@@ -184,7 +184,7 @@ pub(super) fn list_bytes(sector: &[u8]) -> usize {
     }
 }
 
-/// Reads a copy: a sector, and the list if there is one.
+/// Decodes a copy: a sector, and the list if there is one.
 pub(super) fn decode(bytes: &[u8]) -> Copy {
     let Some((sector, list)) = bytes.split_at_checked(SECTOR_BYTES) else {
         return Copy::Bad("it is too short");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_contents_are_read_again() {
         for state in [State::Open, State::Closed { number: 59, offset: 64 }] {
             let contents = Contents { state, ..contents() };
             let Copy::Good(read) = decode(&contents.encode()) else { panic!("it is good") };
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flipped_bit_of_what_counts_goes_unnoticed() {
+    fn every_flipped_bit_that_matters_is_noticed() {
         let bytes = contents().encode();
         for at in (0..SUM_AT + 4).chain(SECTOR_BYTES..bytes.len()) {
             let mut damaged = bytes.clone();

@@ -1,16 +1,17 @@
-//! The manifest: what makes a directory a database, and which segments it must have.
+//! The manifest: identifies a database, and lists the segments that it must have.
 //!
-//! It is there twice, as `manifest` and `manifest.2`, so that no single bad sector costs the
-//! database. [`codec`] draws its bytes, [`update`] keeps both copies while the database is open.
+//! There are two copies, `manifest` and `manifest.2`, so that no single bad sector costs the
+//! database. [`codec`] draws the bytes of a copy, [`update`] maintains both copies while the
+//! database is open.
 //!
-//! - Each copy has a generation, which rises with each write, and checksums. The good copy with the
-//!   highest generation counts.
-//! - A copy is overwritten only while the other one is whole on the disk. So a crash costs one copy
-//!   at most, and that one knew little more than the other: segments begun since.
-//! - The names of segments that are removed leave both copies before the files are removed, and at
-//!   least the one with the higher generation durably. So a segment that the manifest names is
+//! - Each copy has checksums and a generation, which rises with each write. The undamaged copy with
+//!   the highest generation counts.
+//! - A copy is overwritten only while the other one is whole on the disk. So a crash costs at most
+//!   one copy, and with it only the names of segments begun since the last sync.
+//! - The names of removed segments are deleted from both copies before the files are, and durably
+//!   from at least the copy with the higher generation. So a segment that the manifest names is
 //!   missing only if something else has removed it.
-//! - Both copies are made by renaming, and so never there without contents.
+//! - Both copies are made by renaming, so neither ever exists without contents.
 
 mod codec;
 mod update;
@@ -34,11 +35,11 @@ pub(crate) const SECOND_NAME: &str = "manifest.2";
 /// Names of the copies, by their index.
 const NAMES: [&str; 2] = [NAME, SECOND_NAME];
 
-/// The error where no copy can be read ends with this.
-const WAY_OUT: &str = "and the other copy cannot be read either, so that the database does not open; \
+/// End of the error if no copy can be read.
+const WAY_OUT: &str = "and the other copy cannot be read either, so the database cannot be opened; \
                        `tyrant salvage` copies what can be read into another";
 
-/// A kind of database, as the manifest has it.
+/// Kind of a database, as stored in the manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoredKind {
     Hash = 1,
@@ -47,7 +48,8 @@ pub(crate) enum StoredKind {
     Table = 4,
 }
 
-/// Kind that an engine was created with and keeps, and parameters: bytes that are its own.
+/// Kind that an engine was created with and keeps, and its parameters, which only the engine
+/// interprets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EngineParameters {
     pub(crate) kind: StoredKind,
@@ -60,22 +62,22 @@ impl EngineParameters {
     }
 }
 
-/// The manifest of a database that is there.
+/// The manifest of an existing database.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) contents: Contents,
-    /// Which copy it is.
+    /// Index of the copy that the contents are from.
     best: usize,
-    /// Copies that have to be made again: missing, damaged or of the first format.
+    /// Copies that must be rewritten: missing, damaged or of the first format.
     to_heal: [bool; 2],
-    /// Copies that something else than a crash has damaged or removed.
+    /// Damage to copies by something other than a crash.
     pub(super) damages: Vec<Damage>,
 }
 
 impl Found {
-    /// Makes the copy that counts durable: a process that was killed may have left it in the page
-    /// cache only. Before the other copy is overwritten, and before anything is removed that this
-    /// one does not name.
+    /// Makes the copy that counts durable, because a killed process may have left it in the page
+    /// cache only. Called before the other copy is overwritten, and before any file is removed that
+    /// this copy does not name.
     pub(super) fn sync(&self, storage: &dyn Storage, directory: &Path) -> Result<()> {
         let path = directory.join(NAMES[self.best]);
         let synced = storage.open(&path, Open::Existing).and_then(|file| file.sync());
@@ -98,7 +100,7 @@ pub(super) fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Fou
     if let Copy::Good(contents) = &copies[0]
         && contents.state == State::Unknown
     {
-        // In the first format a second copy is what an upgrade did not come to the end of.
+        // In the first format, a second copy is left by an upgrade that did not finish.
         let contents = contents.clone();
         return Ok(Some(Found { contents, best: 0, to_heal: [true; 2], damages: Vec::new() }));
     }
@@ -121,7 +123,7 @@ pub(super) fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Fou
     let what = match &copies[other] {
         Copy::Good(second) if second.database_id == contents.database_id => None,
         Copy::Good(_) => Some("it is the manifest of another database"),
-        // Lists are longer than a sector: a crash may tear the one that is being written. Bytes
+        // Lists are longer than a sector, so a crash may tear the copy that is being written. Bytes
         // written since the database was opened may be lost in other ways.
         Copy::Torn(_)
             if contents.state == State::Open || storage.boot_id() != Some(contents.boot) =>
@@ -143,8 +145,8 @@ pub(super) fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Fou
     Ok(Some(Found { contents, best, to_heal, damages: damages.into_iter().collect() }))
 }
 
-/// Returns what can be told of a database from the remains of its manifest, to save its records.
-/// `None` if no copy of the manifest tells anything.
+/// Returns as much of the contents as can be read from a damaged manifest, to save the database's
+/// records. `None` if neither copy can be read.
 pub(super) fn read_remains(storage: &dyn Storage, directory: &Path) -> Result<Option<Contents>> {
     for name in NAMES {
         if let Copy::Good(contents) | Copy::Torn(contents) | Copy::Headed(contents) =
@@ -174,13 +176,13 @@ fn read_copy(storage: &dyn Storage, directory: &Path, name: &str) -> Result<Copy
     read_around(&*file, list, offset, &mut unreadable).map_err(failed)?;
     Ok(match decode(&bytes) {
         copy if unreadable.is_empty() => copy,
-        // A crash tears a list, and leaves none that cannot be read.
+        // A crash may tear a list, but does not make it unreadable.
         Copy::Torn(contents) | Copy::Headed(contents) => Copy::Headed(contents),
         _ => Copy::Bad(UNREADABLE),
     })
 }
 
-/// The manifest of a new database, in both copies.
+/// Creates the manifest of a new database, in both copies.
 pub(super) fn create(
     storage: &dyn Storage,
     directory: &Path,
@@ -193,8 +195,8 @@ pub(super) fn create(
     Ok(Found { contents, best: 0, to_heal: [false; 2], damages: Vec::new() })
 }
 
-/// Makes both copies, each by renaming: the first one last, without which a directory is no
-/// database for those who only look at names. Returns what they say.
+/// Writes both copies, each by renaming. The first copy is written last: programs that only look at
+/// file names take a directory for a database because of it. Returns the contents written.
 pub(super) fn write(
     storage: &dyn Storage,
     directory: &Path,
@@ -208,7 +210,7 @@ pub(super) fn write(
     Ok(contents)
 }
 
-/// Makes one copy, by renaming.
+/// Writes one copy, by renaming.
 fn write_copy(
     storage: &dyn Storage,
     directory: &Path,
@@ -218,14 +220,13 @@ fn write_copy(
     let name = NAMES[index];
     replace_with(storage, directory, name, &mut |file| {
         let mut bytes = contents.encode();
-        // A list that grows by a few segments later needs no space of a disk that may be full.
+        // Padding lets a list grow by a few segments later, on a disk that may be full then.
         bytes.resize(bytes.len().next_multiple_of(codec::FILE_BYTES_MIN), 0);
         file.write_at(&bytes, 0).map_err(|error| error_at("write", &directory.join(name), error))
     })
 }
 
-/// Replaces a file by one with what `fill` writes into it, durably, and either wholly or not at
-/// all.
+/// Replaces a file durably and atomically by one that `fill` writes.
 pub(super) fn replace_with(
     storage: &dyn Storage,
     directory: &Path,

@@ -1,13 +1,13 @@
-//! The manifest of an open database: which copy is written when.
+//! The manifest of an open database: decides which copy is written when.
 //!
-//! One copy is whole on the disk at all times, and is not touched until the other one is. A new
-//! segment is noted in the other one at once, without a sync: what is written survives the death of
-//! the process. After a loss of power the segment is known by its header. A sync of the background,
-//! or a removal of segments, makes this copy durable, and then writes the next one without a sync:
-//! a loss of power may tear that one, and leaves the durable one alone. Closing syncs both.
+//! One copy is whole on the disk at all times, and is not touched until the other one is too. A new
+//! segment is written to the other copy at once, without a sync, which survives a killed process.
+//! After a loss of power the segment is known by its header. A background sync, or a removal of
+//! segments, makes this copy durable, and then writes the next one without a sync. A loss of power
+//! may tear that one, and leaves the durable one alone. Closing syncs both.
 //!
-//! `flushing` is held while copies are synced; `inner` never is, since writers that begin a segment
-//! take it. Changes that they note meanwhile are written when the sync is done.
+//! `flushing` is held while copies are synced. `inner` never is, because writers that begin a
+//! segment lock it. Their changes during a sync are written when the sync is done.
 
 use super::super::error_at;
 use super::super::segments::Segment;
@@ -20,7 +20,7 @@ use crate::sync::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// See the module.
+/// The manifest of an open database. See the module.
 pub(in crate::log) struct Manifest {
     copies: [(PathBuf, Arc<dyn File>); 2],
     flushing: Mutex<()>,
@@ -36,23 +36,23 @@ enum Synced {
 
 struct Inner {
     contents: Contents,
-    /// The copy that is whole on the disk.
+    /// Index of the copy that is whole on the disk.
     durable: usize,
-    /// Both copies are being written and synced.
+    /// Whether both copies are being written and synced.
     is_busy: bool,
-    /// Something has changed that no copy has on the disk.
+    /// Whether there is a change that no copy has on the disk.
     is_dirty: bool,
-    /// Bytes that the file of each copy has.
+    /// Size of each copy's file, in bytes.
     allocated: [u64; 2],
 }
 
 impl Inner {
-    /// Notes that a copy has been written to this length.
+    /// Records that a copy was written up to `bytes`.
     fn note_allocated(&mut self, index: usize, bytes: u64) {
         self.allocated[index] = self.allocated[index].max(bytes);
     }
 
-    /// Returns what each copy needs to name one segment more, in bytes.
+    /// Returns the size that each copy needs to name one more segment, in bytes.
     fn needed_bytes(&self) -> u64 {
         (self.contents.encoded_bytes() + LINE_BYTES) as u64
     }
@@ -63,8 +63,7 @@ impl Inner {
 }
 
 impl Manifest {
-    /// Takes over what was found, less what has changed of it since. Copies that are bad are made
-    /// again.
+    /// Opens the manifest that was found, with new `contents`, and rewrites bad copies.
     pub(in crate::log) fn open(
         storage: &dyn Storage,
         directory: &Path,
@@ -103,14 +102,14 @@ impl Manifest {
         }
         let inner = Inner { contents, durable, is_busy: false, is_dirty: true, allocated };
         let manifest = Self { copies, flushing: Mutex::default(), inner: Mutex::new(inner) };
-        // Before anything is appended: a segment that is appended to again has no length any more,
-        // and what a later sync promises behind its old one must not be cut off after a loss of
-        // power.
+        // This must happen before anything is appended. The segment that is appended to again has
+        // no length in the manifest any more. Otherwise records after its old length, which a later
+        // sync promises, would be cut off after a loss of power.
         manifest.write_durably(Synced::One)?;
         Ok(manifest)
     }
 
-    /// Changes what is said, and writes it to the copy that may be torn. No sync.
+    /// Changes the contents, and writes them to the copy that may be torn. No sync.
     fn change(&self, change: impl FnOnce(&mut Contents)) -> Result<()> {
         let mut inner = self.inner.lock();
         change(&mut inner.contents);
@@ -137,7 +136,8 @@ impl Manifest {
     }
 
     /// Changes the contents, writes both copies, one after the other, and syncs the first or both.
-    /// `change` returns what undoes it: if it does not become durable, no later write may have it.
+    /// `change` returns a function that undoes it: a change that does not become durable must not
+    /// be in a later write.
     fn change_durably<U: FnOnce(&mut Contents)>(
         &self,
         synced: Synced,
@@ -183,7 +183,7 @@ impl Manifest {
         self.inner.lock().is_dirty
     }
 
-    /// Returns what it says now.
+    /// Returns the current contents.
     pub(in crate::log) fn contents(&self) -> Contents {
         self.inner.lock().contents.clone()
     }
@@ -191,7 +191,7 @@ impl Manifest {
 
 /// Changes that an open log makes.
 impl Manifest {
-    /// Changes what the kind was created with.
+    /// Changes the parameters that the engine was created with.
     pub(in crate::log) fn change_parameters(&self, parameters: [u8; 24]) -> Result<()> {
         self.change_durably(Synced::One, |contents| {
             let before = std::mem::replace(&mut contents.parameters.encoded, parameters);
@@ -199,19 +199,19 @@ impl Manifest {
         })
     }
 
-    /// Allocates space in both copies for the name of another segment. On a disk that is full
-    /// later, names have to be taken out of both, which writes them whole.
+    /// Allocates space in both copies for the name of another segment. If the disk is full later,
+    /// names can still be removed from both copies, which writes them whole.
     pub(in crate::log) fn allocate(&self) -> Result<()> {
         if self.inner.lock().has_space() {
             return Ok(());
         }
-        // No other thread writes to the copies meanwhile.
+        // While this is locked, no other thread writes to the copies.
         let _one_at_a_time = self.flushing.lock();
         let mut inner = self.inner.lock();
         let padded = inner.needed_bytes().next_multiple_of(FILE_BYTES_MIN as u64);
         for (index, (path, file)) in self.copies.iter().enumerate() {
             let length = file.length().map_err(|error| error_at("read", path, error))?;
-            // Nothing that counts is beyond what it has.
+            // No contents are after the end of the list.
             let bytes = inner.allocated[index].max(length);
             if bytes < padded {
                 let more = vec![0; usize::try_from(padded - bytes).unwrap_or(0)];
@@ -222,7 +222,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Notes that a segment is begun, and how long the one before it has become. The caller holds
+    /// Records that a segment is begun, and the final length of the one before it. The caller holds
     /// the tail. If that fails, the segment is known by its header.
     pub(in crate::log) fn note_begun(
         &self,
@@ -232,7 +232,7 @@ impl Manifest {
         next: u64,
     ) {
         let length = sealed.bytes();
-        let noted = self.change(|contents| {
+        let written = self.change(|contents| {
             if let Some(line) = contents.segments.get_mut(&sealed.number) {
                 *line = length;
             }
@@ -244,14 +244,14 @@ impl Manifest {
                 contents.clears = 0;
             }
         });
-        if let Err(error) = noted {
+        if let Err(error) = written {
             tracing::warn!("segment {number} is not in the manifest yet: {error}");
         }
     }
 
-    /// Takes the names of segments out of both copies, durably out of the one that counts after a
+    /// Removes the names of segments from both copies, durably from the one that counts after a
     /// loss of power. Their files may be removed then. If that fails, the names stay: the segments
-    /// are still read, and opening would remove a file without a name.
+    /// are still read, and an opening would remove a file without a name.
     pub(in crate::log) fn forget_names(&self, segments: &[Arc<Segment>]) -> Result<()> {
         if segments.is_empty() {
             return Ok(());
@@ -264,7 +264,7 @@ impl Manifest {
         })
     }
 
-    /// Notes that segments up to this one are on the disk. [`Manifest::flush`] writes it.
+    /// Records that segments up to this one are on the disk. [`Manifest::flush`] writes it.
     pub(in crate::log) fn note_synced(&self, number: u64) {
         let mut inner = self.inner.lock();
         if inner.contents.synced_through < number {
@@ -278,12 +278,12 @@ impl Manifest {
         if self.is_dirty() { self.write_durably(Synced::One) } else { Ok(()) }
     }
 
-    /// Notes that the log ends there. Everything is synced, and nothing follows.
+    /// Records the final end of the log. Everything is synced, and nothing is appended later.
     pub(in crate::log) fn note_closed(&self, end: End) -> Result<()> {
         let End { place: (number, offset), next_sequence, .. } = end;
         if self.is_dirty() {
-            // Then only the first sector changes, which no crash can tear.
-            // A greater number than the next one does no harm.
+            // After this, only the first sector changes, which no crash can tear. A sequence number
+            // that is too high does no harm.
             self.change_durably(Synced::Both, |contents| {
                 contents.next_sequence = next_sequence;
                 |_: &mut Contents| ()

@@ -1,4 +1,4 @@
-//! A log as the medium that the records of a disk engine are stored on.
+//! [`Persistence`] of a log: stores the records of a disk engine.
 
 use super::Log;
 use crate::{

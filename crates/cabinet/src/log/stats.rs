@@ -1,9 +1,9 @@
-//! Counts of what a log did since it was opened.
+//! Counts of a log's activities since it was opened.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// How often something was done, and for how long.
+/// Count and total duration of an activity.
 #[derive(Default)]
 pub(super) struct Timed {
     count: AtomicU64,
@@ -11,7 +11,7 @@ pub(super) struct Timed {
 }
 
 impl Timed {
-    /// Counts one that began at this time and has ended now.
+    /// Counts one that began at `began` and ends now.
     pub(super) fn count_since(&self, began: Instant) {
         self.count.fetch_add(1, Ordering::Relaxed);
         let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -22,7 +22,7 @@ impl Timed {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Microseconds that they took together.
+    /// Returns the total duration in microseconds.
     pub(super) fn total_us(&self) -> u64 {
         self.total_us.load(Ordering::Relaxed)
     }

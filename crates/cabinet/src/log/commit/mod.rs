@@ -1,11 +1,11 @@
 //! Group commit: many writers share one sync.
 //!
-//! A writer appends, then waits until the durable position has come past its record. One
-//! thread syncs back to back for as long as something is not durable; each sync covers all that
-//! was appended before it began, and releases every writer of those. The others, which appended
-//! while it went on, are left asleep: they wait for the next one.
+//! A writer appends, then waits until the durable position has passed its record. While some record
+//! is not durable, one thread syncs back to back. Each sync covers all records appended before it
+//! began, and wakes the writers of those. Writers that appended during the sync stay asleep until
+//! the next one.
 //!
-//! [`sync`] has the sync itself, which connects this with the writer and the segments.
+//! [`sync`] holds the sync itself, which connects commits with the writer and the segments.
 
 mod sync;
 
@@ -23,19 +23,20 @@ use std::time::Duration;
 #[derive(Default)]
 pub(crate) struct Commit {
     durable: AtomicU64,
-    /// Why writing has stopped, if it has.
+    /// Reason why writing has stopped, if it has.
     poison: RwLock<Option<String>>,
     poisoned: AtomicBool,
     waiters: Mutex<Waiters>,
-    /// Writers that the present sync covers sleep on one, those of the next sync on the other.
+    /// Writers covered by the current sync wait on one of these, those of the next sync on the
+    /// other.
     moved: [Condvar; 2],
-    /// The syncing thread sleeps and wants to be told of the next append.
+    /// Whether the syncing thread sleeps and must be woken by the next append.
     idle: AtomicBool,
     work: Mutex<()>,
     wake: Condvar,
     listeners: Mutex<Vec<DurableListener>>,
-    /// Held while files are being synced. Holds the place up to which everything was synced last,
-    /// and which no mark tells of yet.
+    /// Held while files are synced. Contains the offset up to which the last sync reached, if no
+    /// sync mark records it yet.
     syncing: Mutex<Option<SegmentOffset>>,
     /// Sealed segments that were not synced yet, oldest first.
     unsynced: Mutex<Vec<Arc<Segment>>>,
@@ -44,14 +45,14 @@ pub(crate) struct Commit {
 
 #[derive(Default)]
 struct Waiters {
-    /// How many syncs were begun.
+    /// Number of syncs that were begun.
     syncs: usize,
-    /// Position up to which the last of them covers the log.
+    /// Position up to which the last sync covers the log.
     covered: LogPosition,
 }
 
 impl Commit {
-    /// A log begins with these sealed segments. It is not known whether they were synced.
+    /// Creates the state of a log with these sealed segments, which may not have been synced.
     pub(super) fn new(sealed: Vec<Arc<Segment>>) -> Self {
         Self { unsynced: Mutex::new(sealed), ..Self::default() }
     }
@@ -60,28 +61,30 @@ impl Commit {
         self.durable.load(Ordering::Acquire)
     }
 
-    /// Syncs of the active segment, and the time in which the disk made files durable for them.
+    /// Returns the count of syncs of the active segment, and the time that the disk took for them.
     pub(super) fn syncs(&self) -> &Timed {
         &self.syncs
     }
 
-    /// A sync begins, which covers everything before `position`. There is one at a time.
+    /// Records the beginning of a sync that covers everything before `position`. There is one at a
+    /// time.
     fn begin(&self, position: LogPosition) {
         let mut waiters = self.waiters.lock();
         waiters.syncs += 1;
         waiters.covered = position;
     }
 
-    /// Everything before `position` is durable now: what the sync that was begun covers.
+    /// Records that the current sync has made everything before `position` durable, and wakes the
+    /// writers that it covers.
     fn advance(&self, position: LogPosition) {
         self.durable.fetch_max(position, Ordering::AcqRel);
-        // Taken so that nobody misses this between looking and sleeping.
+        // Locked so that no waiter misses this between its check and its sleep.
         let syncs = self.waiters.lock().syncs;
         self.moved[syncs % 2].notify_all();
-        self.tell();
+        self.notify_listeners();
     }
 
-    /// No further write will be accepted, and none that waits be acknowledged.
+    /// Stops all writing: later writes are refused, and waiting ones fail.
     fn poison(&self, why: &Error) {
         let mut poison = self.poison.write();
         if poison.is_none() {
@@ -94,7 +97,7 @@ impl Commit {
         for moved in &self.moved {
             moved.notify_all();
         }
-        self.tell();
+        self.notify_listeners();
     }
 
     /// Fails if writing has stopped.
@@ -108,7 +111,7 @@ impl Commit {
         Error::Poisoned(self.poison.read().clone().unwrap_or_default())
     }
 
-    fn tell(&self) {
+    fn notify_listeners(&self) {
         for listener in self.listeners.lock().iter() {
             listener(self.durable());
         }
@@ -133,7 +136,7 @@ impl Commit {
         Ok(())
     }
 
-    /// Tells the syncing thread that there is something to do.
+    /// Wakes the syncing thread if it is idle.
     #[inline]
     pub(crate) fn nudge(&self) {
         if self.idle.load(Ordering::SeqCst) {
@@ -147,22 +150,22 @@ impl Commit {
         self.unsynced.lock().push(segment);
     }
 
-    /// The segments that were sealed and not synced since.
+    /// Returns the segments that were sealed and not synced since.
     pub(super) fn unsynced(&self) -> Vec<Arc<Segment>> {
         self.unsynced.lock().clone()
     }
 
-    /// Takes segments off the list of those to sync: they were, or are gone.
+    /// Removes segments from the list of those to sync: they were synced, or removed.
     pub(super) fn drop_unsynced(&self, segments: &[Arc<Segment>]) {
         self.unsynced.lock().retain(|one| !segments.iter().any(|done| Arc::ptr_eq(one, done)));
     }
 
-    /// The syncing thread sleeps until nudged, unless `has_work` says otherwise.
+    /// Sleeps until nudged, unless `has_work` returns true. Called by the syncing thread.
     pub(crate) fn sleep(&self, has_work: impl Fn() -> bool) {
         let mut work = self.work.lock();
         self.idle.store(true, Ordering::SeqCst);
         if !has_work() {
-            // The bound is for the case of a stop that nobody nudges for.
+            // The time limit covers a stop without a nudge.
             self.wake.wait_for(&mut work, Duration::from_millis(100));
         }
         self.idle.store(false, Ordering::SeqCst);

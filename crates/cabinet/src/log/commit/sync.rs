@@ -1,4 +1,4 @@
-//! Making what was appended durable.
+//! Sync: makes appended records durable.
 
 use super::super::segments::{Segment, SegmentSet};
 use super::super::{Log, error_at};
@@ -44,8 +44,8 @@ impl Log {
         self.sync_with(true)
     }
 
-    /// As [`Log::sync`]. With `mark`, a sync that has something to do begins with a mark of how far
-    /// the last one had come: after a loss of power that proves what was on the disk.
+    /// Like [`Log::sync`]. With `mark`, a sync that has work to do first appends a mark of how far
+    /// the last sync reached. After a loss of power the mark proves which bytes were on the disk.
     pub(in crate::log) fn sync_with(&self, mark: bool) -> Result<LogPosition> {
         let mut syncing = self.commit.lock();
         self.commit.check()?;
@@ -86,18 +86,18 @@ impl Log {
         Ok(())
     }
 
-    /// Makes all sealed segments durable, once they are cut and frozen.
+    /// Cuts and freezes all sealed segments, and makes them durable.
     pub(in crate::log) fn sync_all_sealed(&self) -> Result<()> {
         let sealed = self.cut_sealed()?;
         self.sync_sealed(&sealed)?;
-        // Those before them were synced earlier.
+        // The segments before these were synced earlier.
         if let Some(last) = sealed.iter().map(|segment| segment.number).max() {
             self.manifest.note_synced(last);
         }
         Ok(())
     }
 
-    /// Whether something is not durable that can become so: after a failed sync nothing can.
+    /// Returns whether some record is not durable but can become so. After a failed sync none can.
     pub(crate) fn has_to_sync(&self) -> bool {
         self.commit.check().is_ok() && self.appended() > self.commit.durable()
     }

@@ -1,12 +1,12 @@
 //! The background threads of a log.
 //!
-//! - *preallocation*: begins the next segment shortly before the active one is full, and allocates
-//!   and prepares the pages that will be appended to next.
-//! - *maintenance*: cuts and syncs sealed segments, looks which are in memory, compacts, and has
+//! - *preallocation*: begins the next segment shortly before the active one is full, and prepares
+//!   the pages for the next appends.
+//! - *maintenance*: cuts and syncs sealed segments, checks which are in memory, compacts, and has
 //!   the engine sweep and write checkpoints.
 //! - *syncer*: makes writes durable, see [`crate::log::commit`]; only with a durability.
 //!
-//! Threads hold the engine weakly: it closes when its last user lets it go.
+//! Threads hold the engine weakly: it closes when its last user drops it.
 
 use crate::log::Log;
 use crate::log::space::Relocate;
@@ -18,36 +18,35 @@ use std::time::Duration;
 /// How often maintenance looks for work.
 const MAINTENANCE_PERIOD: Duration = Duration::from_millis(500);
 
-/// Niceness of the maintenance thread: it gives way to readers and writers. If it comes to nothing
-/// by that, writers are slowed down, see [`crate::log::Pressure`], and it gets the time that they
-/// leave.
+/// Niceness of the maintenance thread: it yields to readers and writers. If it falls behind,
+/// writers are slowed down, see [`crate::log::Pressure`], and it gets the time that they leave.
 const MAINTENANCE_NICENESS: i32 = 15;
 
-/// A checkpoint is written once so many bytes were appended since the last, or four times the
-/// size of the index if that is more: a share of at most a fifth of what is written.
+/// Bytes appended since the last checkpoint after which the next is written, or four times the size
+/// of the index if that is more. So checkpoints are at most a fifth of the bytes written.
 pub(crate) const CHECKPOINT_BYTES_MIN: u64 = 256 << 20;
 
 /// An engine, as its background threads see it.
 pub(crate) trait Maintained: Relocate + Send + Sync + 'static {
     fn log(&self) -> &Log;
-    /// Removes what has expired from the index. `go_on` is asked now and then; the rest is for the
-    /// next time.
+    /// Removes expired records from the index. Stops when `go_on` returns false; the rest is left
+    /// for the next sweep.
     fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<()>;
     /// Writes a checkpoint.
     fn checkpoint(&self) -> Result<()>;
-    /// Makes parts of the index on the disk again that were found to be damaged.
+    /// Rebuilds parts of the index on the disk that were found to be damaged.
     fn mend(&self, _go_on: &dyn Fn() -> bool) -> Result<()> {
         Ok(())
     }
-    /// Whether a checkpoint gives back memory that has to be given back.
+    /// Returns whether a checkpoint is needed to free memory.
     fn wants_checkpoint(&self) -> bool {
         false
     }
-    /// Whether there is a cap on bytes.
+    /// Returns whether there is a cap on bytes.
     fn is_capped(&self) -> bool {
         self.log().space.quota().is_capped()
     }
-    /// Evicts what is over the cap, if there is one.
+    /// Evicts until the log is within the cap, if there is one.
     fn enforce_cap(&self) -> Result<()>
     where
         Self: Sized,
@@ -57,7 +56,7 @@ pub(crate) trait Maintained: Relocate + Send + Sync + 'static {
             log.space.quota().note_checkpoint_bytes(self.checkpoint_bytes());
             let evicted = log.space.quota().evicted();
             log.evict_while(self, &|| log.space.wants_eviction(&log.segments))?;
-            // The checkpoint lists more records than there are now, after a cap was lowered.
+            // After a cap was lowered, the checkpoint lists more records than there are now.
             if log.space.quota().evicted() > evicted
                 && log.checkpoint_file_bytes() > 2 * self.checkpoint_bytes()
             {
@@ -66,7 +65,7 @@ pub(crate) trait Maintained: Relocate + Send + Sync + 'static {
         }
         Ok(())
     }
-    /// Gives dead space back.
+    /// Reclaims dead space.
     fn compact(&self, go_on: &dyn Fn() -> bool) -> Result<()>
     where
         Self: Sized,
@@ -88,7 +87,7 @@ pub(crate) trait Maintained: Relocate + Send + Sync + 'static {
         log.segments.drop_retired();
         compacted
     }
-    /// Whether so much was appended since the last checkpoint that the next is due.
+    /// Returns whether enough was appended since the last checkpoint that the next is due.
     fn is_checkpoint_due(&self) -> bool {
         let due = CHECKPOINT_BYTES_MIN.max(4 * self.checkpoint_bytes());
         self.log().since_checkpoint() > due || self.wants_checkpoint()
@@ -114,7 +113,7 @@ impl Background {
         let mut background = Self { threads: Vec::new() };
         engine.log().maintenance.signals.start();
         background.spawn("cabinet-ahead", engine, 0, preallocate)?;
-        // If writers cannot go on without it, it gives way to no other thread.
+        // Writers at the cap wait for this thread, so it does not yield to others.
         let niceness = if engine.is_capped() { 0 } else { MAINTENANCE_NICENESS };
         background.spawn("cabinet-keeper", engine, niceness, maintain)?;
         if engine.log().settings.durability != Durability::None {
@@ -133,7 +132,7 @@ impl Background {
         let weak = Arc::downgrade(engine);
         let body = move || {
             if niceness != 0 {
-                // A refusal costs others some time only.
+                // A failure only costs other threads some time.
                 let thread = Some(rustix::thread::gettid());
                 let _ = rustix::process::setpriority_process(thread, niceness);
             }
@@ -150,7 +149,7 @@ impl Background {
         log.commit.nudge();
         let current = std::thread::current().id();
         for thread in self.threads.drain(..) {
-            // The last user may have been one of them, for the length of a step.
+            // This thread may be one of them: it held the last reference for the length of a step.
             if thread.thread().id() != current {
                 let _ = thread.join();
             }
@@ -160,20 +159,20 @@ impl Background {
 }
 
 fn run<E: Maintained>(weak: &Weak<E>, step: fn(&E) -> Result<()>) {
-    let mut told = String::new();
+    let mut logged = String::new();
     while let Some(engine) = weak.upgrade() {
         if engine.log().maintenance.signals.stopping() {
             return;
         }
         let failed = step(&engine).err().map(|error| error.to_string()).unwrap_or_default();
         if !failed.is_empty() {
-            // A full disk stays full for long, and is said once.
-            if failed != told {
-                tracing::error!("in the background: {failed}");
+            // A full disk stays full for long, and is logged once.
+            if failed != logged {
+                tracing::error!("maintenance in the background failed: {failed}");
             }
             std::thread::sleep(MAINTENANCE_PERIOD);
         }
-        told = failed;
+        logged = failed;
     }
 }
 
@@ -189,17 +188,17 @@ fn maintain<E: Maintained>(engine: &E) -> Result<()> {
     let log = engine.log();
     let go_on = || !log.maintenance.signals.stopping();
     log.maintain_segments()?;
-    // Nothing that needs the index comes to its end before.
+    // Work that needs the index fails until it is repaired.
     engine.mend(&go_on)?;
-    // It is as gentle as compaction, which has nothing to wait for it for.
+    // Sweeping is as slow as compaction, which need not wait for it.
     engine.sweep(&|| go_on() && log.due_for_compaction().is_none())?;
     engine.enforce_cap()?;
     let compacted = engine.compact(&go_on);
     if !matches!(compacted, Ok(()) | Err(Error::NoSpace { .. })) {
         return compacted;
     }
-    // On a full disk, too: there may be room for these, and there is something to be gained by
-    // them.
+    // This runs on a full disk too: there may be space for a checkpoint, and a checkpoint may free
+    // some.
     if go_on() && engine.is_checkpoint_due() {
         engine.checkpoint()?;
     }

@@ -1,4 +1,4 @@
-//! Writing checkpoints, while others write to the log.
+//! Writing of checkpoints, while other threads write to the log.
 
 use crate::io::Open;
 use crate::log::checkpoint::{
@@ -18,16 +18,17 @@ use std::time::Instant;
 pub(super) struct LastCheckpoint {
     /// Log position at which it was begun.
     position: AtomicU64,
-    /// Number of the segment that was appended to then.
+    /// Number of the segment that was active then.
     number: AtomicU64,
-    /// A verification has found it to be damaged.
+    /// Whether a verification has found the checkpoint to be damaged.
     pub(super) is_suspected: AtomicBool,
-    /// Those that were written since the log was opened.
+    /// Checkpoints that were written since the log was opened.
     pub(super) written: Timed,
 }
 
 impl LastCheckpoint {
-    /// One that was begun at this position, when this segment was appended to.
+    /// Creates the record of a checkpoint that was begun at `position`, while segment `number` was
+    /// active.
     pub(super) fn new(position: LogPosition, number: u64) -> Self {
         let (position, number) = (AtomicU64::new(position), AtomicU64::new(number));
         Self { position, number, ..Self::default() }
@@ -40,17 +41,17 @@ impl LastCheckpoint {
 }
 
 impl Log {
-    /// Writes a checkpoint; `blocks` hands the index's entries to its argument, block by block.
+    /// Writes a checkpoint. `blocks` passes the index's entries to its argument, block by block.
     pub(crate) fn write_checkpoint(
         &self,
         blocks: impl FnOnce(&mut dyn FnMut(&[u64]) -> Result<Block>) -> Result<()>,
     ) -> Result<()> {
-        // No segment goes, and so no slot gets another meaning, until it is written.
+        // Until the checkpoint is written, no segment is removed, so no slot changes its meaning.
         let _maintenance = self.maintenance.pause();
         self.write_checkpoint_held(blocks)
     }
 
-    /// As [`Log::write_checkpoint`]. The caller holds `maintenance`.
+    /// Like [`Log::write_checkpoint`]. The caller holds `maintenance`.
     pub(crate) fn write_checkpoint_held(
         &self,
         blocks: impl FnOnce(&mut dyn FnMut(&[u64]) -> Result<Block>) -> Result<()>,
@@ -58,7 +59,7 @@ impl Log {
         let mut blocks = Some(blocks);
         let began = Instant::now();
         self.commit.check()?;
-        // The sync at the end interrupts nobody for pages of a segment that is frozen.
+        // The sync at the end does not disturb writers for the pages of a frozen segment.
         self.seal_if_worth_it()?;
         self.cut_sealed()?;
         let mut header = [0; HEADER_BYTES];
@@ -93,7 +94,7 @@ impl Log {
             let sum = crc32c::crc32c_append(crc32c::crc32c(&header), &tail);
             tail.extend_from_slice(&sum.to_le_bytes());
             file.write_at(&tail, end).map_err(failed)?;
-            // A mark would be something that was appended since.
+            // A mark would itself be an append since the checkpoint was begun.
             self.sync_with(false).map(|_| ())
         })?;
         self.maintenance.checkpoints.note_begun(started);
@@ -101,7 +102,7 @@ impl Log {
         Ok(())
     }
 
-    /// Bytes that the last checkpoint takes; 0 if there is none.
+    /// Returns the size of the last checkpoint, in bytes; 0 if there is none.
     pub(super) fn checkpoint_file_bytes(&self) -> u64 {
         let directory = self.segments.directory();
         let file = directory.storage().open(&directory.path().join(NAME), Open::Existing);
@@ -124,18 +125,18 @@ impl Log {
         lines
     }
 
-    /// Whether nothing was appended since the last checkpoint was begun.
+    /// Returns whether nothing was appended since the last checkpoint was begun.
     pub(crate) fn is_checkpointed(&self) -> bool {
         self.maintenance.checkpoints.position.load(Ordering::Relaxed) == self.appended()
     }
 
-    /// Bytes appended since the last checkpoint was begun.
+    /// Returns the number of bytes appended since the last checkpoint was begun.
     pub(crate) fn since_checkpoint(&self) -> u64 {
         let begun = self.maintenance.checkpoints.position.load(Ordering::Relaxed);
         self.appended().saturating_sub(begun)
     }
 
-    /// Segments begun since the last checkpoint was.
+    /// Returns the number of segments begun since the last checkpoint was.
     pub(crate) fn segments_since_checkpoint(&self) -> u64 {
         let begun = self.maintenance.checkpoints.number.load(Ordering::Relaxed);
         self.active_number().saturating_sub(begun)

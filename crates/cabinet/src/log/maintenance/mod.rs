@@ -1,7 +1,7 @@
-//! Maintenance: what a log does beside its callers, and for its users now and then.
+//! Maintenance: the work that a log does in the background, and occasionally for its users.
 //!
-//! [`background`] has the threads. They finish sealed segments, have the engine [`sweep`] and write
-//! [checkpoints](checkpoint), and give space back, see [`super::space`].
+//! [`background`] holds the threads. They finish sealed segments, have the engine [`sweep`] and
+//! write [checkpoints](checkpoint), and reclaim space, see [`super::space`].
 
 mod background;
 mod checkpoint;
@@ -21,18 +21,19 @@ use checkpoint::LastCheckpoint;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// See the module.
+/// The maintenance of a log. See the module.
 pub(crate) struct Maintenance {
-    /// Held by whatever takes segments out, or relies on none being taken out.
+    /// Held while segments are removed, or must not be.
     lock: Mutex<()>,
     checkpoints: LastCheckpoint,
-    /// Damage of the index, where that is in runs.
+    /// Damage of the index, if the index is stored in runs on the disk.
     index_faults: Arc<Faults>,
     signals: Arc<Signals>,
 }
 
 impl Maintenance {
-    /// The last checkpoint of the log was begun at this position, in this segment.
+    /// Creates the maintenance of a log whose last checkpoint was begun at position `checkpointed`,
+    /// in segment `number`.
     pub(super) fn new(
         checkpointed: LogPosition,
         number: u64,
@@ -43,39 +44,39 @@ impl Maintenance {
         Self { lock: Mutex::default(), checkpoints, index_faults, signals }
     }
 
-    /// Keeps maintenance from running until the guard is dropped. It is taken before the locks of
-    /// an index.
+    /// Prevents maintenance from running until the guard is dropped. Locked before the locks of an
+    /// index.
     pub(crate) fn pause(&self) -> MutexGuard<'_, ()> {
         self.lock.lock()
     }
 
-    /// As `pause`, unless it is under way.
+    /// Like `pause`, but returns `None` while maintenance is running.
     #[cfg(test)]
     pub(crate) fn try_pause(&self) -> Option<MutexGuard<'_, ()>> {
         self.lock.try_lock()
     }
 
-    /// Reads of the index on the disk that have met damage.
+    /// Returns the damage that reads of the index on the disk have met.
     pub(crate) fn index_faults(&self) -> &Arc<Faults> {
         &self.index_faults
     }
 
-    /// Whether a verification has found the checkpoint to be damaged.
+    /// Returns whether a verification has found the checkpoint to be damaged.
     pub(crate) fn suspects_checkpoint(&self) -> bool {
         self.checkpoints.is_suspected.load(Ordering::Relaxed)
     }
 
-    /// Notes whether the checkpoint is to be looked at by those who use it.
+    /// Records whether users of the checkpoint must check it.
     pub(crate) fn suspect_checkpoint(&self, is_suspected: bool) {
         self.checkpoints.is_suspected.store(is_suspected, Ordering::Relaxed);
     }
 
-    /// Whether the background threads are being stopped.
+    /// Returns whether the background threads are being stopped.
     pub(crate) fn is_stopping(&self) -> bool {
         self.signals.stopping()
     }
 
-    /// Has the background look for work now.
+    /// Wakes the background to look for work.
     pub(crate) fn wake(&self) {
         self.signals.wake();
     }
@@ -84,7 +85,7 @@ impl Maintenance {
         &self.signals
     }
 
-    /// The stats: names and values.
+    /// Returns the stats as names and values.
     pub(super) fn report(&self) -> [(&'static str, String); 2] {
         let written = &self.checkpoints.written;
         [

@@ -1,4 +1,4 @@
-//! Finishing sealed segments: they are cut to their length, frozen, and synced.
+//! Finishing of sealed segments: cuts them to their length, freezes and syncs them.
 
 use crate::log::segments::Segment;
 use crate::log::{Log, error_at};
@@ -6,19 +6,19 @@ use crate::{Durability, Result};
 use std::sync::Arc;
 
 impl Log {
-    /// Does what is to be done regularly for segments, but for giving their space back.
+    /// Does the regular work for segments, except for reclaiming their space.
     pub(crate) fn maintain_segments(&self) -> Result<()> {
         self.finish_sealed()?;
-        self.segments.look_what_is_resident();
+        self.segments.check_residency();
         self.segments.drop_retired();
         Ok(())
     }
 
-    /// Cuts sealed segments to their length, freezes them, and makes them durable if that was
-    /// asked for.
+    /// Cuts sealed segments to their length, freezes them, and makes them durable if the log has a
+    /// durability.
     pub(super) fn finish_sealed(&self) -> Result<()> {
         let sealed = self.cut_sealed()?;
-        // Without a durability it is for the operating system to say when.
+        // Without a durability, the operating system decides when to write.
         if self.settings.durability == Durability::None {
             return Ok(());
         }
@@ -26,14 +26,15 @@ impl Log {
         self.sync_sealed(&sealed)
     }
 
-    /// The segments that were sealed and not synced since, cut to their length.
+    /// Cuts the segments that were sealed and not synced since to their length, and returns them.
     pub(in crate::log) fn cut_sealed(&self) -> Result<Vec<Arc<Segment>>> {
         let sealed = self.commit.unsynced();
         for segment in &sealed {
             let _growing = segment.growing.lock();
             let length = segment.file.length();
             if length.is_ok_and(|length| length > segment.bytes()) {
-                // The files of a snapshot have ended where they end before they were linked.
+                // A file that a snapshot links was cut before it was linked, so it is never cut
+                // here.
                 segment
                     .file
                     .give_back(&segment.map, 0)

@@ -1,11 +1,11 @@
-//! How writers and callers reach the background threads.
+//! Signals: wake and stop the background threads.
 
 use crate::sync::Mutex;
 use parking_lot::Condvar;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How callers reach the threads of a log.
+/// Signals from callers to the threads of a log.
 #[derive(Default)]
 pub(in crate::log) struct Signals {
     running: AtomicBool,
@@ -17,23 +17,23 @@ pub(in crate::log) struct Signals {
 }
 
 impl Signals {
-    /// The threads are being started.
+    /// Records that the threads are being started.
     pub(super) fn start(&self) {
         self.running.store(true, Ordering::Release);
     }
 
-    /// Has the threads stop.
+    /// Requests that the threads stop.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// The threads have stopped.
+    /// Records that the threads have stopped.
     pub(super) fn note_stopped(&self) {
         self.running.store(false, Ordering::Release);
     }
 
-    /// Sleeps until woken, unless there is something to preallocate.
+    /// Sleeps until woken or for `period`, unless there is something to preallocate.
     pub(super) fn sleep_until_preallocation(&self, period: Duration, has_work: impl Fn() -> bool) {
         let mut lock = self.preallocation_lock.lock();
         if !has_work() && !self.stopping() {
@@ -47,7 +47,7 @@ impl Signals {
 
     pub(in crate::log) fn wake(&self) {
         if self.is_running() {
-            // Taken so that nobody misses this between looking and sleeping.
+            // Locked so that no thread misses this between its check and its sleep.
             drop(self.lock.lock());
             self.wake.notify_all();
             drop(self.preallocation_lock.lock());

@@ -1,9 +1,8 @@
-//! Snapshots: a copy of the log as it is at one moment, in constant time.
+//! Snapshots: copy a log as it is at one moment, in constant time.
 //!
-//! Sealed segments do not change, so a second name for each is a copy. The copy gets an active
-//! segment of its own: nothing is ever appended to a file that has two names. On another file
-//! system files cannot have one: there they are copied, and may be removed meanwhile, since they
-//! are open.
+//! Sealed segments do not change, so a hard link to each is a copy. The copy gets an active segment
+//! of its own: a file with two names is never appended to. Files cannot be linked across file
+//! systems: there they are copied. They may be removed meanwhile, because they are open.
 
 use crate::io::{Appender, File, Open, Storage, directory_of};
 use crate::log::opening::DAMAGED_INFIX;
@@ -25,11 +24,11 @@ struct Snapshot<'l> {
     storage: &'l dyn Storage,
     path: &'l Path,
     sealed: Sealed,
-    /// Files that are there.
+    /// Files that were created so far.
     made: Vec<PathBuf>,
 }
 
-/// A file that the copy is to have.
+/// A file that the copy must have.
 struct Source {
     from: PathBuf,
     file: Arc<dyn File>,
@@ -37,8 +36,8 @@ struct Source {
 }
 
 impl Log {
-    /// Makes a log at `path` that holds all that was appended before `barrier` called what it is
-    /// given, and nothing that was appended later.
+    /// Makes a log at `path` that holds everything appended before `barrier` called its argument,
+    /// and nothing that was appended later.
     pub(in crate::log) fn snapshot(
         &self,
         path: &Path,
@@ -47,9 +46,10 @@ impl Log {
         let storage = self.segments.directory().storage();
         check_is_free(storage, path)?;
         let (maintenance, sealed) = self.seal_at_barrier(barrier)?;
-        // Another copy may have been made there meanwhile.
+        // Another snapshot may have been made there meanwhile.
         check_is_free(storage, path)?;
-        // Before they have a second name, so that nothing of the copy changes.
+        // Segments are cut and synced before they have a second name, so that no file of the copy
+        // changes.
         self.cut_sealed()?;
         self.sync()?;
         let is_new = storage.list(path).is_err();
@@ -57,7 +57,7 @@ impl Log {
         let mut snapshot = Snapshot { log: self, storage, path, sealed, made: Vec::new() };
         let filled = snapshot.fill(maintenance);
         if filled.is_err() {
-            // Files that cannot be removed make no database.
+            // Files that cannot be removed do not form a database.
             for file in snapshot.made {
                 let _ = storage.remove(&file);
             }
@@ -68,7 +68,8 @@ impl Log {
         filled
     }
 
-    /// Seals the active segment when `barrier` says so. No segment goes before the guard does.
+    /// Seals the active segment when `barrier` calls its argument. No segment is removed until the
+    /// guard is dropped.
     fn seal_at_barrier(
         &self,
         barrier: &mut SnapshotBarrier<'_>,
@@ -89,7 +90,7 @@ impl Log {
     }
 }
 
-/// Fails if there is anything at `path`.
+/// Fails if `path` exists and is not empty.
 fn check_is_free(storage: &dyn Storage, path: &Path) -> Result<()> {
     if storage.list(path).is_ok_and(|names| !names.is_empty()) {
         return Err(error_at("create", path, io::ErrorKind::AlreadyExists.into()));
@@ -101,8 +102,8 @@ impl Snapshot<'_> {
     fn fill(&mut self, maintenance: MutexGuard<'_, ()>) -> Result<()> {
         let mut segments = self.log.segments().in_order();
         segments.retain(|segment| segment.number < self.sealed.before);
-        // The first of all files: from now on the place is taken.
-        // Before any of them can be removed.
+        // The contents are read before any segment can be removed. The copy's own segment is its
+        // first file: from then on `path` is occupied.
         let contents = self.contents();
         let clears = contents.clears == self.sealed.before;
         self.begin_own_segment(segments.last().map(|last| &**last), clears)?;
@@ -119,12 +120,12 @@ impl Snapshot<'_> {
             }
             left = rest;
         }
-        // To copy may take its time, for which nobody shall wait.
+        // Copying may take long, so the guard is dropped first.
         drop(maintenance);
         for source in left {
             self.copy(source).map_err(|error| error_at("copy", &source.from, error))?;
         }
-        // The manifest comes last: without it the directory is no database yet.
+        // The manifest comes last: without it the directory is not a database yet.
         let names = [manifest::SECOND_NAME, manifest::NAME];
         self.made.extend(names.map(|name| self.path.join(name)));
         manifest::write(self.storage, self.path, contents)?;
@@ -132,27 +133,28 @@ impl Snapshot<'_> {
         self.storage.sync_dir(parent).map_err(|error| error_at("sync", parent, error))
     }
 
-    /// Returns the contents of the copy's manifest: as if the copy had been closed at the beginning
-    /// of its own segment. A segment that is missing is missing in the copy, too.
+    /// Returns the contents of the copy's manifest, as if the copy had been closed at the beginning
+    /// of its own segment. A missing segment is missing in the copy, too.
     fn contents(&self) -> manifest::Contents {
         let own = self.sealed.before;
         let mut contents = self.log.manifest.contents();
         contents.segments.retain(|number, _| *number < own);
         if contents.clears > own {
-            // The database was cleared after the moment that the copy is of.
+            // The database was cleared after the moment of the snapshot.
             contents.clears = 0;
         }
         contents.segments.insert(own, 0);
         let offset = SEGMENT_HEADER_BYTES as u64;
         contents.state = manifest::State::Closed { number: own, offset };
-        // The copy's own segment is synced as far as it goes, not what will be appended to it.
+        // The copy's own segment is synced up to its header only.
         contents.synced_through = own.saturating_sub(1);
         contents.next_sequence = self.sealed.next_sequence;
         contents.boot = [0; 16];
         contents
     }
 
-    /// The segments, the checkpoint if there is one, and what was kept aside, all of them open.
+    /// Returns the segments, the checkpoint if there is one, and the files kept aside, all of them
+    /// open.
     fn sources(&self, segments: &[Arc<Segment>]) -> Result<Vec<Source>> {
         let source = |segment: &Arc<Segment>| Source {
             from: segment.path.clone(),
@@ -160,7 +162,7 @@ impl Snapshot<'_> {
             to: segment_path(self.path, segment.number),
         };
         let mut sources: Vec<Source> = segments.iter().map(source).collect();
-        // It is never written to again either: the next one takes its name.
+        // The checkpoint is never written to again either: the next one replaces it by name.
         let from = self.log.directory().join(checkpoint::NAME);
         match self.storage.open(&from, Open::Existing) {
             Ok(file) => sources.push(Source { from, file, to: self.path.join(checkpoint::NAME) }),
@@ -171,7 +173,7 @@ impl Snapshot<'_> {
         Ok(sources)
     }
 
-    /// Adds the files in which openings have kept damage aside: the copy lacks what they held, too,
+    /// Adds the files in which openings have kept damage aside: the copy lacks the same records,
     /// and must not be taken for whole.
     fn add_kept_aside(&self, sources: &mut Vec<Source>) -> Result<()> {
         let listed = self.storage.list(self.log.directory());
@@ -180,7 +182,7 @@ impl Snapshot<'_> {
             let from = self.log.directory().join(name);
             match self.storage.open(&from, Open::Existing) {
                 Ok(file) => sources.push(Source { from, file, to: self.path.join(name) }),
-                // Somebody has just accepted the loss.
+                // The loss was accepted just now: the file was removed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error_at("open", &from, error)),
             }
@@ -189,7 +191,8 @@ impl Snapshot<'_> {
     }
 
     fn begin_own_segment(&mut self, last: Option<&Segment>, clears: bool) -> Result<()> {
-        // Not the number of a segment that was removed: a checkpoint may still know that one.
+        // The number is not that of a removed segment, because a checkpoint may still list that
+        // one.
         let number = self.sealed.before;
         let previous = last.filter(|last| last.number + 1 == number);
         let header = SegmentHeader {
@@ -224,7 +227,7 @@ impl Snapshot<'_> {
         let mut buffer = vec![0; COPIED_BYTES];
         let mut at = 0;
         loop {
-            // Files of a log are read at random otherwise.
+            // Readahead is off by default, because files of a log are read at random.
             source.file.will_read(at, 2 * COPIED_BYTES as u64);
             let bytes = source.file.read_at(&mut buffer, at)?;
             if bytes == 0 {

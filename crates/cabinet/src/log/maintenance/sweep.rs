@@ -1,4 +1,4 @@
-//! Sweeping: finding the expired records of a segment, so that the engine removes them.
+//! Sweep: finds the expired records of a segment, so that the engine removes them.
 
 use crate::Result;
 use crate::log::record::Record;
@@ -8,12 +8,12 @@ use crate::log::{Log, error_at};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A segment is not gone through for expired records more often than this, in milliseconds.
+/// Minimum time between two sweeps of a segment, in milliseconds.
 const SWEEP_INTERVAL_MS: u64 = 30_000;
 
 impl Log {
-    /// Shows the expired records of a segment to `visit`, which says whether one stays, and notes
-    /// when to look again.
+    /// Calls `visit` with each expired record of a segment. `visit` returns whether the record
+    /// stays. Records when to sweep the segment again.
     pub(crate) fn sweep_segment(
         &self,
         segment: &Arc<Segment>,
@@ -22,11 +22,11 @@ impl Log {
     ) -> Result<()> {
         segment.next_expiry_ms.store(u64::MAX, Ordering::Relaxed);
         if !segment.is_sealed() {
-            // So that no open block is in the way.
+            // An open block would end the scan.
             drop(self.writer.close_blocks());
         }
         let failed = |error| {
-            // The rest is still to be looked at.
+            // The rest must still be swept.
             segment.note_expiry(now_ms);
             error_at("read", &segment.path, error)
         };
@@ -47,7 +47,7 @@ impl Log {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => return Ok(()),
                 Ok(Err(stop)) => {
-                    // Zeros at the end are what a process leaves that was killed.
+                    // A killed process leaves zeros at the end.
                     if let Some(what) = stop.what {
                         segment.note_fault(stop.offset, what);
                     }
@@ -59,7 +59,7 @@ impl Log {
                 Err(ScanError::Visit(error)) => return Err(error),
             }
             if pace.spent(scanner.offset() - before, || false) && self.maintenance.is_stopping() {
-                // The rest is still to be looked at.
+                // The rest must still be swept.
                 segment.note_expiry(now_ms);
                 return Ok(());
             }

@@ -1,9 +1,9 @@
-//! Verifying every checksum of a log that is in use.
+//! Verification: checks every checksum of a log that is in use.
 //!
-//! Segments are read from one end to the other, at a bounded rate, without a lock: sealed ones do
-//! not change, and of the one that is appended to only what was complete at the beginning is read.
-//! One that is compacted meanwhile stays readable, and damage in it no longer matters. Pages that
-//! were not in the page cache before do not stay there, so that records in use keep their place.
+//! Segments are read from one end to the other, at a bounded rate, without a lock. Sealed segments
+//! do not change; of the active one, only the records that were complete at the beginning are read.
+//! A segment that is compacted meanwhile stays readable, and damage in it no longer matters. Pages
+//! that were not in the page cache before do not stay there, so that records in use stay cached.
 
 use crate::log::checkpoint::{self, Checkpoint};
 use crate::log::scan::{ScanError, Scanner, UNWRITTEN};
@@ -14,28 +14,28 @@ use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes between two looks at the clock, and between two calls of `go_on`.
+/// Bytes between two checks of the clock, and between two calls of `go_on`.
 const STEP_BYTES: u64 = 256 << 10;
 
 /// Longest time without a call of `go_on`.
 const NAP_MAX: Duration = Duration::from_millis(100);
 
-/// Bytes that the system is told of before they are read.
+/// Bytes that are announced to the operating system before they are read.
 const AHEAD_BYTES: u64 = 2 << 20;
 
 /// Progress of a verification.
 struct Run<'r> {
     verified: Verified,
-    /// Bytes since the clock was looked at.
+    /// Bytes since the last check of the clock.
     unpaced: u64,
-    /// When the bytes before those were due to be done.
+    /// Time at which the bytes before those were due to be done.
     due: Instant,
     go_on: &'r mut GoOn<'r>,
     report: &'r mut dyn FnMut(Damage),
 }
 
 impl Run<'_> {
-    /// Counts bytes, and waits if they came too soon. Returns whether to go on.
+    /// Counts bytes, and waits if they came too soon. Returns whether to continue.
     fn spend(&mut self, bytes: u64) -> bool {
         self.unpaced += bytes;
         if self.unpaced < STEP_BYTES {
@@ -82,7 +82,7 @@ impl Log {
         Ok(run.verified)
     }
 
-    /// Verifies manifest and checkpoint.
+    /// Verifies the manifest and the checkpoint.
     fn verify_small_files(&self, run: &mut Run<'_>) -> Result<()> {
         let storage = self.segments.directory().storage();
         let manifest = || manifest::read(storage, self.directory()).map(|_| ());
@@ -108,19 +108,19 @@ impl Log {
         Ok(())
     }
 
-    /// Returns the offset at which the records of a segment end at present, in bytes.
+    /// Returns the current end of the records of a segment, in bytes.
     fn end_of(&self, segment: &Arc<Segment>) -> u64 {
         if segment.is_sealed() {
             return segment.bytes();
         }
-        // So that no open block is in the way.
+        // Closes the append blocks, because an open one would end the scan.
         match self.writer.closed_end().place {
             (number, offset) if number == segment.number => offset,
             _ => segment.bytes(),
         }
     }
 
-    /// Returns whether to go on with the next.
+    /// Verifies a segment. Returns whether to continue with the next.
     fn verify_segment(&self, segment: &Arc<Segment>, run: &mut Run<'_>) -> Result<bool> {
         let is_present = || self.segments().has(segment);
         if !is_present() {
@@ -163,14 +163,14 @@ impl Log {
                 Ok(Ok(goes_on)) => goes_on,
                 Ok(Err(stop)) => {
                     let goes_on = scanner.find_next();
-                    // Zeros at the end are what a process leaves that was killed.
+                    // A killed process leaves zeros at the end.
                     let is_tail = stop.what.is_none() && matches!(goes_on, Ok(false));
                     if !is_tail {
                         found(run, stop.offset, stop.what.unwrap_or(UNWRITTEN));
                     }
                     goes_on.map_err(|error| error_at("read", &segment.path, error))?
                 }
-                // The disk has given up on it: that is damage, and the next segment may be whole.
+                // An unreadable disk block is damage, and the next segment may be whole.
                 Err(ScanError::Read(error)) => {
                     found(run, before, &format!("it cannot be read: {error}"));
                     false

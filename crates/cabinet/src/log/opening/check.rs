@@ -1,4 +1,5 @@
-//! Reading a log's files without opening it: every checksum, and everything that can be read.
+//! Check: reads a log's files without opening it, verifies every checksum and visits every readable
+//! record.
 
 use super::holes::{Fate, Promise, Walk};
 use super::survey::{self, Survey};
@@ -15,7 +16,7 @@ use std::path::Path;
 
 const LOCK: &str = "lock";
 
-/// Callback for each record that can be read, in the order of the log; gets its place.
+/// Callback for each readable record, in the order of the log; gets its segment and offset.
 pub(crate) type VisitRecord<'v> = dyn FnMut(SegmentOffset, &Record<'_>) -> Result<()> + 'v;
 
 /// Counts of a walk through a log.
@@ -24,30 +25,30 @@ pub(crate) struct Walked {
     pub(crate) segments: u64,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
-    /// Bytes of records that were being appended at the end: the next opening drops them.
+    /// Bytes of records that were being appended at the end. The next opening drops them.
     pub(crate) torn_bytes: u64,
 }
 
-/// A log that is only looked at. While it is, nobody can open it.
+/// A log that is only read. Meanwhile no process can open it.
 pub(crate) struct Files<'s> {
     storage: &'s dyn Storage,
     directory: &'s Path,
     database_id: DatabaseId,
     pub(crate) parameters: EngineParameters,
-    /// Numbers of those that are there.
+    /// Numbers of the segments that exist.
     numbers: Vec<u64>,
     survey: Survey,
     promise: Promise,
-    /// Damages of the manifest.
+    /// Damage of the manifest.
     damages: Vec<Damage>,
     _lock: Option<Lock>,
 }
 
-/// Keeps others from opening a database.
+/// Lock that keeps other processes from opening a database.
 pub(super) type Lock = Box<dyn std::any::Any + Send + Sync>;
 
-/// Locks a database with these files, to look at it only. If there is no lock file, none is made:
-/// then the directory alone is locked.
+/// Locks a database with these files, to read it only. If there is no lock file, none is created:
+/// then only the directory is locked.
 pub(super) fn lock_to_look(
     storage: &dyn Storage,
     directory: &Path,
@@ -74,9 +75,9 @@ impl<'s> Files<'s> {
             return Err(error_at("open", directory, io::ErrorKind::NotFound.into()));
         };
         let (database_id, parameters) = (contents.database_id, contents.parameters);
-        // A damaged one proves nothing, and is reported elsewhere.
+        // A damaged checkpoint proves nothing, and is reported elsewhere.
         let checkpoint = Checkpoint::read(storage, directory, &database_id).ok().flatten();
-        let place = survey::place_of(checkpoint.as_ref());
+        let place = survey::checkpoint_offset(checkpoint.as_ref());
         let mut promise = Promise::new(&contents, storage.boot_id(), place);
         let survey = Survey::of(storage, directory, &contents, &mut promise)?;
         let numbers = survey.extents().iter().map(|extent| extent.number).collect();
@@ -102,17 +103,17 @@ impl<'s> Files<'s> {
         self.directory
     }
 
-    /// Whether there is a file for a checkpoint, be it good or not.
+    /// Returns whether there is a file for a checkpoint, even a damaged one.
     pub(crate) fn has_checkpoint(&self) -> bool {
         self.storage.open(&self.directory.join(checkpoint::NAME), Open::Existing).is_ok()
     }
 
-    /// The numbers of its segments, in their order.
+    /// Returns the numbers of the segments, in their order.
     pub(crate) fn numbers(&self) -> &[u64] {
         &self.numbers
     }
 
-    /// The checkpoint, if there is one.
+    /// Returns the checkpoint, if there is one.
     pub(crate) fn checkpoint(&self) -> Result<Option<Checkpoint>> {
         Checkpoint::read(self.storage, self.directory, &self.database_id)
     }
@@ -136,14 +137,14 @@ impl<'s> Files<'s> {
         }
     }
 
-    /// Takes it that the log had been synced behind a record at this place, which the checkpoint
-    /// lists.
+    /// Records that the log had been synced past a record at this point, because the checkpoint
+    /// lists it.
     pub(crate) fn note_listed(&mut self, place: SegmentOffset) {
         self.promise.prove((place.0, place.1 + 1));
     }
 
-    /// Shows every record that can be read of the segments whose numbers are `wanted` to `visit`,
-    /// and what cannot to `report`; headers are looked at in all.
+    /// Calls `visit` with every readable record of the segments for which `wanted` returns true,
+    /// and `report` with all damage in them. Headers are checked in all segments.
     pub(crate) fn walk_those(
         &self,
         wanted: &dyn Fn(u64) -> bool,

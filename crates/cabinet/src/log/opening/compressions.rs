@@ -1,8 +1,8 @@
 //! Refusal of a database whose records this build cannot decompress.
 //!
-//! The files do not name the compressions of their records, each record does. So the beginning of
-//! each segment is read, and what is replayed anyway. A compressed record that is met by neither is
-//! an error when it is read; it is not damage.
+//! The files do not list the compressions of their records: each record has its own. So the
+//! beginning of each segment is read, besides the records that are replayed anyway. A compressed
+//! record elsewhere is an error when it is read; it is not damage.
 
 use super::Recovery;
 use crate::log::error_at;
@@ -11,8 +11,8 @@ use crate::log::scan::{ScanError, Scanner};
 use crate::{Result, compress};
 use std::sync::Arc;
 
-/// Bytes of each segment that are looked at.
-const LOOKED_AT_BYTES: u64 = 256 << 10;
+/// Bytes at the beginning of each segment that are read.
+const READ_BYTES: u64 = 256 << 10;
 
 impl Recovery {
     /// Fails with [`crate::Error::NotSupported`] if a record near the beginning of a segment is
@@ -24,12 +24,12 @@ impl Recovery {
         for segment in self.segments.iter() {
             let file = Arc::clone(&segment.file);
             let mut scanner = Scanner::new(file, self.database_id.salt, 0, segment.bytes());
-            while scanner.offset() < LOOKED_AT_BYTES {
+            while scanner.offset() < READ_BYTES {
                 let mut visit =
                     |_: u64, record: &Record<'_>, _: &[u8]| compress::require(record.compression);
                 match scanner.next(&mut visit) {
                     Ok(Ok(true)) => {}
-                    // Recovery tells what is wrong there.
+                    // Recovery reports the damage.
                     Ok(Ok(false) | Err(_)) => break,
                     Err(ScanError::Read(error)) => {
                         return Err(error_at("read", &segment.path, error));

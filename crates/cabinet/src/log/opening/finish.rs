@@ -1,4 +1,4 @@
-//! The end of an opening: a log that is ready for appending.
+//! End of an opening: creates a log that is ready for appending.
 
 use super::Recovery;
 use crate::io::{Appender, File, Open};
@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Recovery {
-    /// The log, ready for appending.
+    /// Returns the log, ready for appending.
     pub(crate) fn finish(self) -> Result<Log> {
         let mut segments = self.segments;
         let last = segments.in_order().last().cloned();
         let segment = match last {
-            // A log whose last segment was not replayed still has to be cut to its end.
+            // A last segment that was not replayed must still be cut to its end.
             Some(segment) if !segment.is_damaged() => segment,
             last => {
                 let number = last.as_ref().map_or(0, |last| last.number) + 1;
@@ -54,7 +54,7 @@ impl Recovery {
                 if !begun {
                     return Err(Error::NoSpace { path });
                 }
-                // The appender of the tail is taken again below, from a map of the same bytes.
+                // The appender of the tail is taken below, from a new map of the same bytes.
                 let map = segment
                     .file
                     .map(capacity, SEGMENT_HEADER_BYTES)
@@ -80,12 +80,13 @@ impl Recovery {
         contents.synced_through = contents.synced_through.min(segment.number - 1);
         let listed = std::mem::take(&mut contents.segments);
         if contents.clears >= segment.number && self.whole_from != Some(contents.clears) {
-            // The segment that cleared went with the power: a later one of its number does not.
+            // The segment that cleared was lost with the power. A later segment with its number
+            // does not clear.
             contents.clears = 0;
         }
         for one in segments.iter() {
             let known = listed.get(&one.number).copied().unwrap_or(0);
-            // The length that one is short of is what makes it short.
+            // A short segment keeps its recorded length, which shows that it is short.
             let length = if one.number == segment.number { 0 } else { one.bytes().max(known) };
             contents.segments.insert(one.number, length);
             if self.whole_from == Some(one.number) && one.number > 1 {
@@ -124,7 +125,7 @@ impl Recovery {
                 signals,
             ),
             settings: self.settings,
-            // Whether the last process synced them is not known.
+            // It is not known whether the last process synced them.
             commit: Commit::new(older),
             damages: self.damages,
             _lock: self.lock,
@@ -137,7 +138,7 @@ impl Recovery {
     }
 }
 
-/// Gives the file of the segment that is appended to this length. Returns whether it has it.
+/// Extends the file of the active segment to `length` bytes. Returns whether it has that length.
 fn has_margin(segment: &Segment, length: u64) -> bool {
     let has = |file: &dyn File| file.length().is_ok_and(|present| present >= length);
     has(&*segment.file)

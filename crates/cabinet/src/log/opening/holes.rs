@@ -1,7 +1,7 @@
-//! Holes: what is no record where there should be one, and what that means.
+//! Holes: bytes that are not a record where one should be, and their meaning.
 //!
-//! Opening and checking go through segments by this one walk, so they agree. At a hole it asks two
-//! things: whether anything valid follows, and whether what was there had been promised. See
+//! Opening and checking use this same walk through the segments, so they agree. At a hole the walk
+//! determines whether a valid record follows, and whether the bytes there had been promised. See
 //! [`Promise`].
 //!
 //! | | promised | not promised |
@@ -11,8 +11,8 @@
 //! was written |
 //! | elsewhere | damage | loss of what no power failure spares |
 //!
-//! Behind damage the walk goes on with the next record. Behind what was lost with the power the
-//! rest of the segment is left out, so that no batch comes back in parts.
+//! After damage the walk continues with the next record. After bytes lost with the power, the rest
+//! of the segment is left out, so that no batch comes back in part.
 
 use crate::Damage;
 use crate::io::{File, can_write_part, read_around};
@@ -24,23 +24,23 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Said of the place where a file ends that was longer.
+/// Description of the end of a file that was longer.
 const CUT_OFF: &str = "the file was cut";
 
 /// Reason why the bytes of a hole hold no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// The rest of an append block that its thread had not filled.
+    /// The rest of an append block that was not filled.
     Unfilled,
     /// The end of the log, which was being appended to.
     Torn,
-    /// It was not synced when the power went.
+    /// The bytes were not synced when the power was lost.
     Lost,
-    /// It had been promised.
+    /// The bytes had been promised.
     Damaged,
 }
 
-/// Bytes of a segment that hold no record though they should or might.
+/// Bytes of a segment that hold no record where one should or might be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hole {
     pub(crate) number: u64,
@@ -49,12 +49,12 @@ pub(crate) struct Hole {
     pub(crate) bytes: u64,
     pub(crate) fate: Fate,
     pub(crate) what: &'static str,
-    /// Records follow it in its segment, or in a later one.
+    /// Whether records follow it in its segment, or in a later one.
     pub(crate) is_followed: bool,
 }
 
 impl Hole {
-    /// Returns the hole as damage, if the log had promised that there is none.
+    /// Returns the hole as damage. Used if the log had promised that there is none.
     pub(crate) fn damage(&self) -> Damage {
         Damage { file: self.path.clone(), offset: self.offset, what: self.what.into() }
     }
@@ -66,9 +66,9 @@ pub(crate) struct Extent {
     pub(crate) number: u64,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn File>,
-    /// Bytes that the file has.
+    /// Size of the file, in bytes.
     pub(crate) length: u64,
-    /// Offset at which its records end, in bytes, if known: it is sealed then.
+    /// Offset at which its records end, in bytes, if known. Then the segment is sealed.
     pub(crate) end: Option<u64>,
     pub(crate) is_last: bool,
 }
@@ -80,19 +80,19 @@ impl Extent {
     }
 }
 
-/// Promise of the last process that had the database open: the records that it was to keep.
+/// Records that the last process to open the database promised to keep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Promise {
-    /// It closed the database: everything up to `end`. Records after it were appended after another
-    /// opening, whose note was lost with the power.
+    /// It closed the database: everything up to `end` is promised. Records after that were appended
+    /// after a later opening, whose manifest was lost with the power.
     Closed { end: SegmentOffset, proven: SegmentOffset },
-    /// It was killed: everything, since the system has it; only what was being appended may be
-    /// torn.
+    /// It was killed: everything is promised, because the operating system has it. Only appends
+    /// under way may be torn.
     Killed { proven: SegmentOffset, has_margin: bool },
-    /// The power went: what had been synced. Segments up to `through` were, whole.
+    /// The power was lost: everything that was synced is promised. Segments up to `through` were
+    /// synced whole.
     PowerLost { through: u64, proven: SegmentOffset },
-    /// Its manifest was of the first format: as `PowerLost`, but sealed segments are taken for
-    /// whole.
+    /// Its manifest was of the first format: like `PowerLost`, but sealed segments count as whole.
     Unknown { proven: SegmentOffset },
 }
 
@@ -113,7 +113,7 @@ impl Promise {
         }
     }
 
-    /// Notes that the log had been synced up to this place.
+    /// Records that the log had been synced up to this point.
     pub(super) fn prove(&mut self, place: SegmentOffset) {
         match self {
             Self::Closed { proven, .. }
@@ -123,13 +123,13 @@ impl Promise {
         }
     }
 
-    /// Whether sync marks further on may prove more.
+    /// Returns whether later sync marks may prove more.
     pub(super) fn can_be_proven(&self) -> bool {
         !matches!(self, Self::Killed { .. })
     }
 
-    /// Whether what was at this place had been promised. Records that follow prove that, while the
-    /// system lived, it had been written.
+    /// Returns whether a record at this point had been promised. Records that follow prove that it
+    /// had been written, unless the power was lost.
     pub(super) fn covers(&self, place: SegmentOffset, is_followed: bool, is_last: bool) -> bool {
         match *self {
             Self::Closed { end, proven } => place < end.max(proven),
@@ -139,16 +139,15 @@ impl Promise {
         }
     }
 
-    /// Whether there had been something that the disk cannot read any more: a process that is
-    /// killed leaves nothing of that kind.
+    /// Returns whether unreadable bytes had been promised: a killed process leaves no such bytes.
     fn covers_unreadable(&self, what: Option<&str>) -> bool {
         matches!(self, Self::Killed { .. }) && what == Some(UNREADABLE)
     }
 
-    /// Returns a description of the end of the log, in a file of this length in bytes, if the last
-    /// process was killed and a kill does not leave such an end; else `None`. A process appends
-    /// only where the file has room, so it leaves no record that is cut; and after the last record,
-    /// even a torn one, there is a margin.
+    /// Returns a description of the end of the log, in a file of `length` bytes, if the last
+    /// process was killed and a kill does not leave such an end; otherwise `None`. A process
+    /// appends only within its file, so it leaves no record that is cut. Even after a torn last
+    /// record, there is a margin.
     pub(super) fn beyond_a_kill(
         &self,
         stop: &Stop,
@@ -165,7 +164,7 @@ impl Promise {
         })
     }
 
-    /// Whether this segment had been promised.
+    /// Returns whether this segment had been promised.
     pub(super) fn covers_segment(&self, number: u64) -> bool {
         match *self {
             Self::Closed { end, proven } => number <= end.0.max(proven.0),
@@ -181,7 +180,7 @@ pub(crate) struct Walk {
     salt: u32,
     extents: Vec<Extent>,
     promise: Promise,
-    /// All sync marks there are have been looked for.
+    /// Whether all sync marks were searched.
     is_proven: bool,
 }
 
@@ -194,8 +193,8 @@ impl Walk {
         &self.extents
     }
 
-    /// Shows the records of a segment from `start` on to `visit`, and its holes to `each`, in their
-    /// order. Returns where its records end.
+    /// Calls `visit` with each record of a segment from `start` on, and `each` with each hole, in
+    /// their order. Returns the offset at which the records end.
     pub(crate) fn segment(
         &mut self,
         index: usize,
@@ -228,7 +227,7 @@ impl Walk {
                 let place = (extent.number, stop.offset);
                 self.prove_all(index, stop.offset)?;
                 let is_known = within.is_some() || !extent.is_last;
-                // Such a block can neither be filled nor cut.
+                // An unreadable block can neither be filled nor cut.
                 if !can_write_part(&*extent.file, stop.offset..append_block_end)? {
                     stop.what = Some(UNREADABLE);
                 }
@@ -248,7 +247,7 @@ impl Walk {
             let Some(next) = followed_at else {
                 self.prove_all(index, stop.offset)?;
                 let place = (extent.number, stop.offset);
-                // The whole records of a batch that was promised are better than nothing.
+                // The whole records of a promised batch are better than nothing.
                 if stop.batch_end.is_some()
                     && (self.promise.covers(place, !extent.is_last, extent.is_last)
                         || self.promise.covers_unreadable(stop.what))
@@ -267,7 +266,7 @@ impl Walk {
             }
             scanner.go_back(stop.offset, None);
             resume(&mut scanner, &stop)?;
-            // Members of a batch come before what follows it.
+            // Members of a batch come before the next record after it.
             let next = next.min(scanner.offset());
             each(&extent.hole(&stop, next, Fate::Damaged, true))?;
         }
@@ -302,12 +301,12 @@ impl Walk {
                     end = end.max(offset);
                 }
             } else if stop.what.is_none() {
-                // Space that was allocated and not used.
+                // The rest was allocated but not used.
                 return Ok(());
             }
             return Ok(each(&extent.hole(&stop, end, fate, false))?);
         }
-        // A process that was killed before it had cut a sealed segment leaves zeros at its end.
+        // A process that is killed before it has cut a sealed segment leaves zeros at its end.
         if stop.what.is_none() && extent.end.is_none_or(|end| end <= stop.offset) {
             return Ok(());
         }
@@ -318,7 +317,7 @@ impl Walk {
         Ok(each(&extent.hole(stop, end, fate, is_followed))?)
     }
 
-    /// Looks for sync marks behind a place, once.
+    /// Searches for sync marks after this point, once.
     fn prove_all(&mut self, index: usize, offset: u64) -> io::Result<()> {
         if self.is_proven || !self.promise.can_be_proven() {
             return Ok(());
@@ -334,7 +333,7 @@ impl Walk {
     }
 }
 
-/// Whether the last bytes of a file of this length are a margin.
+/// Returns whether the last bytes of a file of `length` bytes are a margin.
 fn ends_with_margin(file: &dyn File, length: u64) -> io::Result<bool> {
     let Some(start) = length.checked_sub(MARGIN_BYTES as u64) else { return Ok(false) };
     let mut margin = [0; MARGIN_BYTES];
@@ -342,7 +341,7 @@ fn ends_with_margin(file: &dyn File, length: u64) -> io::Result<bool> {
     Ok(margin == [0; MARGIN_BYTES])
 }
 
-/// The greatest place that sync marks between these offsets of a segment tell of.
+/// Returns the greatest point that sync marks between these offsets of a segment record.
 pub(super) fn marked(
     file: &Arc<dyn File>,
     salt: u32,
@@ -360,15 +359,15 @@ pub(super) fn marked(
                 }
             }
             Err(ScanError::Read(error)) => return Err(error),
-            // It is never refused.
+            // The visitor never fails.
             Err(ScanError::Visit(_)) => break,
         }
     }
     Ok(scanner.synced())
 }
 
-/// Returns the offset of the next record after a hole, in bytes. Members of a batch that the hole
-/// began with do not count. `None` if there is no such record.
+/// Returns the offset of the next record after a hole, in bytes. Members of a batch with which the
+/// hole began do not count. `None` if there is no such record.
 fn next_record(scanner: &mut Scanner, stop: &Stop) -> io::Result<Option<u64>> {
     let found = match stop.batch_end {
         Some(batch_end) => scanner.find_from(batch_end)?,
@@ -377,7 +376,8 @@ fn next_record(scanner: &mut Scanner, stop: &Stop) -> io::Result<Option<u64>> {
     Ok(found.then(|| scanner.offset()))
 }
 
-/// Goes on with the first whole record behind the beginning of a hole, be it a batch's member.
+/// Resumes the scan at the first whole record after the beginning of a hole, which may be a member
+/// of a batch.
 fn resume(scanner: &mut Scanner, stop: &Stop) -> io::Result<bool> {
     scanner.go_back(stop.offset, stop.append_block_end);
     scanner.find_next()

@@ -1,7 +1,7 @@
-//! Finding out which log files belong to when no copy of the manifest can be read.
+//! Identification of a log whose manifest copies are both unreadable.
 //!
-//! All checksums of a log start from its salt, and a CRC can be run backwards: from the checksum
-//! of a header or record that is whole, and the bytes it covers, follows the salt.
+//! All checksums of a log start from its salt, and a CRC can be run backwards: the salt follows
+//! from the checksum of a whole header or record and the bytes that it covers.
 
 use crate::io::File;
 use crate::log::DatabaseId;
@@ -14,16 +14,16 @@ use std::sync::Arc;
 /// The polynomial of CRC-32C, lowest term first.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// Bytes at the beginning of each segment in which records are asked for the salt.
-const ASKED_BYTES: usize = 256 << 10;
+/// Bytes at the beginning of each segment in which records are used to find the salt.
+const USED_BYTES: usize = 256 << 10;
 
-/// Longest record that is asked for the salt.
-const ASKED_RECORD_BYTES_MAX: usize = 4096;
+/// Maximum size of a record that is used to find the salt, in bytes.
+const USED_RECORD_BYTES_MAX: usize = 4096;
 
-/// Records that must agree on a salt which no header confirms.
+/// Number of records that must agree on a salt that no header confirms.
 const AGREEING_RECORDS: usize = 3;
 
-/// The number from which the checksum of these bytes must have started.
+/// Returns the value from which the checksum of these bytes must have started.
 fn start_of(sum: u32, parts: &[&[u8]]) -> u32 {
     let mut state = !sum;
     for byte in parts.iter().rev().flat_map(|part| part.iter().rev()) {
@@ -35,13 +35,13 @@ fn start_of(sum: u32, parts: &[&[u8]]) -> u32 {
     !state
 }
 
-/// The ID of the database that these segments are of, as far as salvaging needs it: the seed of
-/// key hashes is lost. `None` if neither headers nor records agree on one.
+/// Returns the ID of the database that these segments belong to, except for the seed of key hashes,
+/// which is lost and not needed to salvage. `None` if neither headers nor records agree on one.
 pub(super) fn identify(files: &[Arc<dyn File>]) -> io::Result<Option<DatabaseId>> {
     let mut headers: BTreeMap<(u64, u32), usize> = BTreeMap::new();
     let mut salts: BTreeMap<u32, usize> = BTreeMap::new();
     for file in files {
-        let (bytes, _) = read_beginning(&**file, ASKED_BYTES)?;
+        let (bytes, _) = read_beginning(&**file, USED_BYTES)?;
         if let Some(database_id) = of_header(&bytes) {
             *headers.entry((database_id.id, database_id.salt)).or_default() += 1;
         }
@@ -49,7 +49,7 @@ pub(super) fn identify(files: &[Arc<dyn File>]) -> io::Result<Option<DatabaseId>
             *salts.entry(salt).or_default() += 1;
         }
     }
-    // A damaged header tells of a salt that nothing else confirms.
+    // A damaged header yields a salt that nothing else confirms.
     let confirmed = headers
         .into_iter()
         .max_by_key(|((_, salt), count)| *count + salts.get(salt).copied().unwrap_or(0));
@@ -67,8 +67,7 @@ pub(super) fn identify(files: &[Arc<dyn File>]) -> io::Result<Option<DatabaseId>
     })
 }
 
-/// Returns the database ID that a header gives; `None` unless all its other fields are valid for a
-/// header.
+/// Returns the database ID in a header; `None` unless all its other fields are valid.
 fn of_header(bytes: &[u8]) -> Option<DatabaseId> {
     let header = bytes.get(..SEGMENT_HEADER_BYTES)?;
     let salt = start_of(read_u32(&header[60..]), &[&header[..60]]);
@@ -76,18 +75,19 @@ fn of_header(bytes: &[u8]) -> Option<DatabaseId> {
     SegmentHeader::decode(header, &database_id).is_ok().then_some(database_id)
 }
 
-/// The salts from which the checksums of the first records started, if they are whole.
+/// Returns the salts from which the checksums of the first records started, if the records are
+/// whole.
 fn salts_of_records(bytes: &[u8]) -> Vec<u32> {
     let mut salts = Vec::new();
     let mut at = SEGMENT_HEADER_BYTES;
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
         match Record::decode_unchecked(rest) {
             Ok(record) => {
-                if record.total <= ASKED_RECORD_BYTES_MAX {
+                if record.total <= USED_RECORD_BYTES_MAX {
                     let checked = &rest[PREFIX_BYTES..record.checked_end()];
                     salts.push(start_of(read_u32(rest), &[checked, &rest[4..PREFIX_BYTES]]));
                 }
-                // Records of a batch or a block begin where its value does.
+                // The records of a batch or an append block begin where its value does.
                 let is_joint = record.is_joint() && record.value_start.is_multiple_of(ALIGNMENT);
                 at += if is_joint { record.value_start } else { record.total };
             }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_tells_the_database_id() {
+    fn a_header_identifies_the_database() {
         let database_id = DatabaseId { id: 0x1234_5678_9abc_def0, hash_seed: 0, salt: 0xfeed_beef };
         let header = SegmentHeader {
             number: 3,

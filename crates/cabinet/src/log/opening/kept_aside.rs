@@ -1,4 +1,4 @@
-//! Files in which an opening keeps aside what is in the way, so that nothing is lost for good.
+//! Files in which an opening keeps unusable bytes aside, so that they can still be inspected.
 
 use super::Recovery;
 use super::holes::Hole;
@@ -10,14 +10,14 @@ use crate::{Error, Result};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Part of the names of files that hold what an opening could not read.
+/// Part of the names of files that hold bytes that an opening could not read.
 pub(in crate::log) const DAMAGED_INFIX: &str = ".log.damaged";
 
-/// Files that hold what was lost with the power, the newest ones: as many are kept.
+/// Number of files with bytes lost with the power that are kept, the newest ones.
 const LOST_FILES_MAX: usize = 8;
 
 impl Recovery {
-    /// Keeps a file out of the way of those to come.
+    /// Renames a file so that it is not in the way of later ones.
     pub(super) fn set_aside(&self, path: &Path, extension: &str) -> Result<()> {
         let failed = |error| error_at("rename", path, error);
         let aside = path.with_extension("").with_extension(extension);
@@ -25,7 +25,7 @@ impl Recovery {
         self.storage.rename(path, &aside).map_err(failed)
     }
 
-    /// A name that no file has: this one, or one that begins with it.
+    /// Returns a free file name: `path`, or one that begins with it.
     fn free_name(&self, path: &Path) -> io::Result<PathBuf> {
         let names = self.storage.list(&self.directory)?;
         let is_free = |path: &Path| {
@@ -42,15 +42,15 @@ impl Recovery {
         Ok(free)
     }
 
-    /// Keeps aside what was lost with the power, as far as that is reasonable: it was never
-    /// promised, so that it must not take the space of a capped log, nor keep a database on a full
-    /// disk shut.
+    /// Keeps aside bytes that were lost with the power, if there is space. They were never
+    /// promised. So they must not use the space of a capped log, nor prevent the opening on a full
+    /// disk.
     pub(super) fn keep_lost(&self, segment: &Segment, hole: &Hole, is_last: bool) -> Result<()> {
         if self.settings.capacity_bytes != 0 {
             return Ok(());
         }
         match self.keep_aside(segment, hole, "lost") {
-            // If it is not the last, records in later segments could depend on it.
+            // In an earlier segment, records in later ones could depend on the lost ones.
             Err(Error::NoSpace { path }) if is_last => {
                 tracing::warn!("there is no space to keep {} aside", path.display());
             }
@@ -59,7 +59,7 @@ impl Recovery {
         self.remove_old_losses()
     }
 
-    /// Removes what was lost with the power before the newest [`LOST_FILES_MAX`] times.
+    /// Removes files with bytes lost with the power, except for the newest [`LOST_FILES_MAX`].
     pub(super) fn remove_old_losses(&self) -> Result<()> {
         let failed = |error| error_at("list", &self.directory, error);
         let mut lost = self.storage.list(&self.directory).map_err(failed)?;
@@ -73,7 +73,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Copies the bytes of a hole, as far as they are there, into a file of their own.
+    /// Copies the bytes of a hole, as far as they exist, into a file of their own.
     pub(super) fn keep_aside(&self, segment: &Segment, hole: &Hole, infix: &str) -> Result<()> {
         let failed = |error| error_at("keep a part aside of", &segment.path, error);
         let name = format!("log.{infix}-{}", hole.offset);

@@ -1,13 +1,14 @@
-//! Opening a log: what the last process left behind becomes a log again.
+//! Opening a log: recovers the files that the last process left.
 //!
-//! 1. The manifest says whose segments these are, and which must be there; see [`survey`].
-//! 2. Segments are opened, oldest first; those before the last one that clears are removed. A
-//!    missing one gets a placeholder, so that what pointed into it is an error and not nothing.
-//! 3. A checkpoint, if there is a good one, gives the engine its index as it was at some
-//!    position; the log is replayed from there. Otherwise it is replayed from the beginning.
-//! 4. Holes are told apart, see [`holes`]. Append blocks that were not filled are filled. A
-//!    torn tail is cut. Damage is reported, what cannot be read is kept aside, and the replay goes
-//!    on after it. If the disk cannot read, nothing is written.
+//! 1. The manifest names the segments that must exist; see [`survey`].
+//! 2. Segments are opened, oldest first. Those before the last one that clears are removed. A
+//!    missing one gets a placeholder, so that reads of its records are errors and do not find
+//!    nothing.
+//! 3. If there is an undamaged checkpoint, the engine gets its index as it was at some position,
+//!    and the log is replayed from there. Otherwise it is replayed from the beginning.
+//! 4. Holes are classified, see [`holes`]. Append blocks that were not filled are filled. A torn
+//!    tail is cut. Damage is reported, unreadable bytes are kept aside, and the replay continues
+//!    after them. Where the disk cannot read, nothing is written.
 
 pub(crate) mod check;
 mod compressions;
@@ -15,8 +16,8 @@ mod finish;
 pub(crate) mod holes;
 mod identify;
 mod kept_aside;
-mod mend;
 pub(crate) mod remains;
+mod repair;
 mod segments;
 mod survey;
 
@@ -46,8 +47,8 @@ pub(crate) struct Recovery {
     directory: PathBuf,
     settings: Settings,
     pub(crate) database_id: DatabaseId,
-    /// Kind and parameters that the database was created with; only the parameters may differ from
-    /// those that were asked for.
+    /// Kind and parameters that the database was created with. Only the parameters may differ from
+    /// the requested ones.
     pub(crate) parameters: EngineParameters,
     lock: Box<dyn Any + Send + Sync>,
     manifest: manifest::Found,
@@ -58,23 +59,23 @@ pub(crate) struct Recovery {
     next_sequence: u64,
     replayed: bool,
     replay_from: (u64, u64),
-    /// Number of the oldest segment, if the log began with it or was cleared by it: then replaying
-    /// all of the log gives the whole index, and a checkpoint from before it is void.
+    /// Number of the oldest segment, if the log began with it or was cleared by it. Then replaying
+    /// the whole log gives the whole index, and a checkpoint from before it is void.
     pub(crate) whole_from: Option<u64>,
-    /// Numbers of segments that hold pages of leaves and no change, as the segments after them say.
+    /// Numbers of segments that hold pages of leaves and no change, according to the next segment.
     without_changes: BTreeSet<u64>,
-    /// Behind the last record that the checkpoint lists, of those that were noted.
+    /// Point after the last record that the checkpoint lists, of those that were noted.
     listed_end: SegmentOffset,
-    /// Holes that the replay has met where records should be, in the order of the log.
+    /// Holes that the replay has met, in the order of the log.
     pub(crate) holes: Vec<Hole>,
     damages: Vec<Damage>,
-    /// Damage of an index in runs.
+    /// Damage of an index that is stored in runs on the disk.
     pub(crate) index_faults: Arc<Faults>,
 }
 
 impl Recovery {
-    /// Opens what is in the directory, or makes a new log of it, with these parameters. A log of
-    /// another kind is refused.
+    /// Opens the log in the directory, or creates a new one with these parameters. A log of another
+    /// kind is refused.
     pub(crate) fn open(
         storage: Arc<dyn Storage>,
         directory: &Path,
@@ -107,7 +108,7 @@ impl Recovery {
         };
         let database_id = found.contents.database_id;
         let checkpoint = Checkpoint::open(storage.as_ref(), directory, &database_id)?;
-        let place = survey::place_of(checkpoint.as_ref());
+        let place = survey::checkpoint_offset(checkpoint.as_ref());
         let promise = Promise::new(&found.contents, storage.boot_id(), place);
         let mut recovery = Self {
             directory: directory.to_owned(),
@@ -136,7 +137,7 @@ impl Recovery {
         if let Some(checkpoint) = &recovery.checkpoint
             && !recovery.reaches(checkpoint.replay_segment, checkpoint.replay_offset)
         {
-            // The log that it ends with was made durable before it.
+            // That part of the log was made durable before the checkpoint.
             let error = checkpoint.corrupted("the log that it ends with is missing");
             recovery.distrust_checkpoint(&error);
         }
@@ -147,14 +148,15 @@ impl Recovery {
         Ok(recovery)
     }
 
-    /// Whether the log goes on behind the checkpoint, or segments are gone that it lists.
+    /// Returns whether the log continues after the checkpoint, or the checkpoint lists segments
+    /// that are gone.
     pub(crate) fn goes_on(&self) -> bool {
         let place = self.replay_from;
         let goes_on = |extent: &Extent| (extent.number, extent.length) > place;
         self.checkpoint.is_none() || self.lists_what_is_gone() || self.extents.iter().any(goes_on)
     }
 
-    /// Whether the checkpoint lists segments that are gone.
+    /// Returns whether the checkpoint lists segments that are gone.
     pub(crate) fn lists_what_is_gone(&self) -> bool {
         let is_there = |number| self.segments.iter().any(|segment| segment.number == number);
         let lines = self.checkpoint.as_ref().map_or(&[][..], |checkpoint| &checkpoint.segments);
@@ -165,19 +167,20 @@ impl Recovery {
         &self.directory
     }
 
-    /// Returns a function that tells how many bytes of the disk are free.
+    /// Returns a function that returns the number of free bytes of the disk.
     pub(crate) fn free_space(&self) -> impl Fn() -> u64 + use<> {
         let (storage, directory) = (Arc::clone(&self.storage), self.directory.clone());
         move || storage.free_bytes(&directory).unwrap_or(u64::MAX)
     }
 
-    /// Makes a file without a name for an index that does not fit into memory.
+    /// Returns a function that creates a file without a name, for an index that does not fit into
+    /// memory.
     pub(crate) fn run_file_maker(&self) -> impl Fn() -> Result<(Arc<dyn File>, PathBuf)> + use<> {
         let (storage, directory) = (Arc::clone(&self.storage), self.directory.clone());
         move || checkpoint::nameless_file(storage.as_ref(), &directory)
     }
 
-    /// Whether the log has come to this place, be it that the segment has gone since.
+    /// Returns whether the log has reached this point, even if the segment is gone since.
     fn reaches(&self, number: u64, offset: u64) -> bool {
         let mut newer = self.segments.iter().filter(|segment| segment.number >= number).peekable();
         newer.peek().is_some()
@@ -186,27 +189,27 @@ impl Recovery {
             })
     }
 
-    /// Reports damage that an engine has found.
+    /// Records damage that an engine has found.
     pub(crate) fn report(&mut self, damage: Damage) {
         report_damage(&damage);
         self.damages.push(damage);
     }
 
-    /// Notes that the checkpoint lists a record at this place: it was on the disk before the list
-    /// was.
+    /// Records that the checkpoint lists a record at this point: it was on the disk before the
+    /// checkpoint was.
     pub(crate) fn note_listed(&mut self, place: SegmentOffset) {
         let end = (place.0, place.1 + 1);
         self.promise.prove(end);
         self.listed_end = self.listed_end.max(end);
     }
 
-    /// Forgets the checkpoint, so that the log is replayed from the beginning.
+    /// Drops a damaged checkpoint, so that the log is replayed from the beginning.
     pub(crate) fn distrust_checkpoint(&mut self, error: &Error) {
         tracing::warn!("the checkpoint is ignored: {error}");
         self.forget_checkpoint();
     }
 
-    /// As `distrust_checkpoint`, of one that is merely too old.
+    /// Drops a checkpoint that is merely too old.
     pub(crate) fn forget_checkpoint(&mut self) {
         self.checkpoint = None;
         self.replay_from = (0, 0);
@@ -217,7 +220,7 @@ impl Recovery {
         }
     }
 
-    /// Shows the engine every record from where its index stands, in order.
+    /// Calls `visit` with every record after the checkpoint's position, in order.
     pub(crate) fn replay(
         &mut self,
         visit: &mut dyn FnMut(&Segments, &Segment, Location, &Record<'_>) -> Result<()>,
@@ -260,7 +263,7 @@ impl Recovery {
                 ScanError::Visit(error) => error,
             })?;
             (self.next_sequence, self.replayed) = (next_sequence, replayed);
-            self.mend(&segment, &extent, end, &holes)?;
+            self.repair(&segment, &extent, end, &holes)?;
             self.holes.append(&mut holes);
             done += segment.bytes();
             if done - told >= PROGRESS_BYTES {
@@ -271,12 +274,12 @@ impl Recovery {
         Ok(())
     }
 
-    /// Places behind the checkpoint's position of which an earlier opening has kept aside what was
-    /// there, and did not come to its end: what they held may be missed by what follows.
+    /// Returns the points after the checkpoint's position whose bytes an earlier, unfinished
+    /// opening has kept aside. Later records may depend on the lost ones.
     pub(crate) fn kept_aside(&self) -> Result<Vec<(SegmentOffset, Fate)>> {
         let failed = |error| error_at("list", &self.directory, error);
         let names = self.storage.list(&self.directory).map_err(failed)?;
-        // Segments that were removed or cleared since are none of the log's any more.
+        // Segments that were removed or cleared since are no longer part of the log.
         let oldest = self.segments.iter().map(|segment| segment.number).min().unwrap_or(u64::MAX);
         let from = self.replay_from.max((oldest, 0));
         let place_in = |name: &String| {
@@ -293,13 +296,13 @@ impl Recovery {
         Ok(names.iter().filter_map(place_in).collect())
     }
 
-    /// Whether no change is lost with this segment.
+    /// Returns whether no change is lost with this segment.
     pub(crate) fn is_without_changes(&self, number: u64) -> bool {
         self.without_changes.contains(&number)
     }
 
-    /// Returns where segments with changes are missing from the checkpoint's position on, and what
-    /// became of what they held from there on.
+    /// Returns the points from the checkpoint's position on at which segments with changes are
+    /// missing, and the fate of their records from there on.
     pub(crate) fn missing(&self) -> impl Iterator<Item = (SegmentOffset, Fate)> {
         let (first, first_offset) = self.replay_from;
         let missing = self
@@ -315,7 +318,7 @@ impl Recovery {
     }
 }
 
-/// Makes a new database of a directory without a manifest, unless there is or was one.
+/// Creates a new database in a directory without a manifest, unless it holds segments.
 fn create(
     storage: &dyn Storage,
     directory: &Path,
@@ -328,8 +331,8 @@ fn create(
             file: directory.join(manifest::NAME),
             offset: 0,
             what:
-                "it is missing, and so is its copy, but there are segments: the database does not \
-                   open; `tyrant salvage` copies what can be read into another"
+                "it is missing, and so is its copy, but there are segments: the database cannot be \
+                   opened; `tyrant salvage` copies what can be read into another"
                     .into(),
         });
     }

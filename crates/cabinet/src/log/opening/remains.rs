@@ -1,8 +1,7 @@
-//! Remains of a damaged log, read without opening it: every record that is whole, wherever it
-//! is. Nothing is written to the log's directory, which may be on a file system that is
-//! read-only.
+//! Remains of a damaged log, read without opening it: visits every whole record, wherever it is.
+//! Nothing is written to the log's directory, which may be on a read-only file system.
 //!
-//! [`super::check`] reports what opening would find; this reads on after any damage.
+//! [`super::check`] reports what opening would find; this reader continues after any damage.
 
 use super::check::{Lock, lock_to_look};
 use super::holes::Promise;
@@ -22,10 +21,10 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Visits a record; told how many holes there are in the log before it.
+/// Callback for a record; also gets the number of holes in the log before it.
 pub(crate) type VisitWhole<'v> = dyn FnMut(&Record<'_>, u64) -> Result<()> + 'v;
 
-/// A damaged log that is only read. While it is, no process can open it.
+/// A damaged log that is only read. Meanwhile no process can open it.
 pub(crate) struct Remains<'s> {
     storage: &'s dyn Storage,
     directory: &'s Path,
@@ -34,12 +33,12 @@ pub(crate) struct Remains<'s> {
     pub(crate) parameters: Option<EngineParameters>,
     /// In the order of the log.
     segments: Vec<Remnant>,
-    /// Numbers of segments that the manifest names and that are not there.
+    /// Numbers of segments that the manifest names and that do not exist.
     missing: Vec<u64>,
     /// Promise of the last process, if a manifest can be read.
     promise: Option<Promise>,
     /// Number of the segment and byte offset in it at which the log ended when it was closed;
-    /// `None` if it was not.
+    /// `None` if it was not closed.
     closed_at: Option<(u64, u64)>,
     /// Damage found before any record is read.
     damages: Vec<Damage>,
@@ -144,7 +143,7 @@ impl<'s> Remains<'s> {
         let length = file.length().map_err(failed)?;
         let header = match header {
             Ok(header) => Some(header),
-            // It was just being begun.
+            // The segment was just being begun.
             Err(_) if is_blank && !self.has_record(&file, length)? => {
                 return Ok(());
             }
@@ -176,11 +175,11 @@ impl<'s> Remains<'s> {
         }
     }
 
-    /// Puts segments where their headers say that they belong. Those before the last one that
-    /// clears are void.
+    /// Sorts the segments by the numbers in their headers, and drops those before the last one that
+    /// clears.
     fn put_in_order(&mut self) {
         self.segments.sort_by_key(|segment| segment.number);
-        // The same segment under a second name brings nothing.
+        // A second copy of the same segment adds nothing.
         self.segments.dedup_by(|later, first| {
             later.number == first.number && later.header.is_some() && later.header == first.header
         });
@@ -190,20 +189,21 @@ impl<'s> Remains<'s> {
         self.segments.drain(..first);
     }
 
-    /// Number of the oldest segment, if the log began with it or was cleared by it: then it has all
-    /// changes that there ever were.
+    /// Returns the number of the oldest segment, if the log began with it or was cleared by it.
+    /// Then the log has all changes that were ever made.
     pub(crate) fn whole_from(&self) -> Option<u64> {
         let first = self.segments.first()?;
         let clears = first.header.as_ref().is_some_and(|header| header.clears);
         (clears || first.number == 1).then_some(first.number)
     }
 
-    /// The checkpoint, if there is one.
+    /// Returns the checkpoint, if there is one.
     pub(crate) fn checkpoint(&self) -> Result<Option<Checkpoint>> {
         Checkpoint::read(self.storage, self.directory, &self.database_id)
     }
 
-    /// The sequence number that the checkpoint says it began at, be the rest of it as it may.
+    /// Returns the sequence number at which the checkpoint began, even if the rest of it is
+    /// damaged.
     pub(crate) fn checkpoint_began(&self) -> Result<Option<u64>> {
         checkpoint::began(self.storage, self.directory)
     }
@@ -212,8 +212,8 @@ impl<'s> Remains<'s> {
         self.directory.join(name)
     }
 
-    /// Visits every record that is whole, in the order of the log, and reports each place where
-    /// there was something else. Returns how many of these are holes in the log.
+    /// Visits every whole record, in the order of the log, and reports all other bytes as damage.
+    /// Returns the number of holes among them.
     pub(crate) fn walk(
         &self,
         visit: &mut VisitWhole<'_>,
@@ -305,25 +305,25 @@ impl<'s> Remains<'s> {
     }
 }
 
-/// A segment, and what else is known of its end.
+/// A segment, and the known end of its records.
 struct Part<'r> {
     segment: &'r Remnant,
-    /// Offset at which its records ended, in bytes, as the next segment has it; for the last one,
-    /// as the manifest of a closed log has it. `None` if neither is known.
+    /// Offset at which its records ended, in bytes, according to the next segment; for the last
+    /// one, according to the manifest of a closed log. `None` if neither is known.
     told: Option<u64>,
     is_last: bool,
 }
 
 impl Part<'_> {
-    /// Whether a stop is damage, and not what a process leaves that is killed while it appends:
-    /// blocks that are not filled, and something unfinished or nothing at the end.
+    /// Returns whether a stop is damage. A process that is killed while it appends leaves append
+    /// blocks that are not filled, and a torn record or zeros at the end: these are none.
     fn is_damage(&self, stop: &Stop, goes_on_at: Option<u64>) -> bool {
         let is_end = match (stop.append_block_end, goes_on_at) {
             (_, None) => true,
             (Some(append_block_end), Some(next)) => next >= append_block_end,
             (None, Some(_)) => false,
         };
-        // A segment of which the end is known was closed.
+        // A segment whose end is known was complete.
         let is_unfinished = self.told.is_none() && (self.is_last || stop.what.is_none());
         !(is_end && is_unfinished)
     }

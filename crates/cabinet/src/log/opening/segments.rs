@@ -1,4 +1,4 @@
-//! Opening the segments of a log, as the survey has found them.
+//! Opening of the segments that the survey has found.
 
 use super::survey::{self, Survey, Surveyed};
 use super::{Recovery, report_damage};
@@ -12,7 +12,7 @@ use crate::log::segments::{
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// More sequence numbers than the records of a segment had.
+/// Upper bound of the number of records of a segment.
 const SEQUENCES_OF_SEGMENT: u64 = (SEGMENT_BYTES_MAX / RECORD_BYTES_MIN) as u64;
 
 impl Recovery {
@@ -28,7 +28,7 @@ impl Recovery {
         if !survey.removable.is_empty()
             && let Some(Surveyed { path, file: Some(file), .. }) = survey.segments.first()
         {
-            // If it clears, it may be in the page cache only.
+            // If this segment clears, it may be in the page cache only.
             file.sync().map_err(|error| error_at("sync", path, error))?;
             storage.sync_dir(&directory).map_err(|error| error_at("sync", &directory, error))?;
         }
@@ -60,7 +60,8 @@ impl Recovery {
         self.extents = survey.extents();
         let lines = self.checkpoint.as_ref().map_or(&[][..], |checkpoint| &checkpoint.segments);
         let lines = lines.to_vec();
-        // Segments that the checkpoint knows keep their slots; the others come after all those.
+        // Segments that the checkpoint lists keep their slots. The others get slots after all
+        // those.
         let mut free = lines.iter().map(|line| line.slot + 1).max().unwrap_or(0);
         let last = survey.segments.len().saturating_sub(1);
         for (index, one) in survey.segments.into_iter().enumerate() {
@@ -72,7 +73,7 @@ impl Recovery {
             }
             let is_last = index == last;
             if is_last && one.file.is_none() {
-                // Its records had numbers that no other record shall have.
+                // The sequence numbers of its records must not be used again.
                 self.skip_sequences();
             }
             self.next_sequence = self.next_sequence.max(one.header.first_sequence);
@@ -92,7 +93,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Skips more numbers than the records had that are lost with a segment.
+    /// Skips at least as many sequence numbers as the records of a lost segment had.
     pub(super) fn skip_sequences(&mut self) {
         self.next_sequence = (self.next_sequence + SEQUENCES_OF_SEGMENT).min(SEQUENCE_MAX);
     }

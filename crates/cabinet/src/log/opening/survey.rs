@@ -1,14 +1,14 @@
-//! The survey of a log that nobody has open: which segments there are, and which there should be.
+//! Survey of a log that is not open: finds the segments that exist, and those that should.
 //!
-//! It changes nothing. Opening acts on it, checking only reports it.
+//! The survey changes nothing. Opening acts on it, checking only reports it.
 //!
-//! - A segment is known by its header, regardless of its file's name. If the header is damaged,
-//!   the file's name gives the number and the manifest the rest.
-//! - A segment that the manifest names and that was promised is missing if it is not there; see
-//!   [`Promise`].
+//! - A segment is identified by its header, regardless of its file's name. If the header is
+//!   damaged, the file's name gives the number and the manifest the rest.
+//! - A segment that the manifest names and that was promised counts as missing if it does not
+//!   exist; see [`Promise`].
 //! - A segment whose file the disk cannot open counts as missing, regardless of the promise.
 //! - A file that the manifest does not name was being removed, if its number is below the highest
-//!   named one; else it was just begun, and counts if it holds anything.
+//!   named one. Otherwise it was just begun, and counts if it holds records.
 
 use super::holes::{Extent, Promise, marked};
 use super::kept_aside::DAMAGED_INFIX;
@@ -26,12 +26,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Suffix of the names of files that are on their way to the names they should have.
+/// Suffix of files that are being renamed to their right names.
 const MOVED_SUFFIX: &str = ".moved";
 
 /// A file that may be a segment.
 struct Candidate {
-    /// The number in its name.
+    /// Number in the file's name.
     named: u64,
     path: PathBuf,
     file: Arc<dyn File>,
@@ -47,28 +47,28 @@ pub(super) struct Surveyed {
     /// `None` if it is missing.
     pub(super) file: Option<Arc<dyn File>>,
     pub(super) length: u64,
-    /// As its header says, or as can be told without.
+    /// The header, or as much of it as is known without it.
     pub(super) header: SegmentHeader,
-    /// Its header cannot be believed.
+    /// Whether the header is damaged.
     pub(super) is_headless: bool,
     /// Offset at which its records end, in bytes, if known.
     pub(super) end: Option<u64>,
 }
 
-/// See the module.
+/// The survey of a log. See the module.
 #[derive(Default)]
 pub(super) struct Survey {
-    /// In their order.
+    /// The segments that count, in their order.
     pub(super) segments: Vec<Surveyed>,
     /// Files whose segments are void, were being removed, or were begun and hold nothing.
     pub(super) removable: Vec<PathBuf>,
-    /// Files under the name of another segment, and their number.
+    /// Files under the name of another segment, and their own number.
     pub(super) misnamed: Vec<(PathBuf, u64)>,
-    /// Files that are no segment of this log.
+    /// Files that are not a segment of this log, and the reason.
     pub(super) foreign: Vec<(PathBuf, &'static str)>,
-    /// Files of segments whose headers were not synced when the power went, though records were.
+    /// Files of segments whose headers were lost with the power, though records were not.
     pub(super) lost: Vec<PathBuf>,
-    /// Why the file of a segment cannot be opened, by number.
+    /// Reason why the file of a segment cannot be opened, by number.
     unopened: BTreeMap<u64, String>,
     pub(super) damages: Vec<Damage>,
 }
@@ -85,7 +85,7 @@ impl Survey {
         let candidates =
             candidates(storage, directory, &names, &contents.database_id, &mut survey.unopened)?;
         let found = survey.sort_out(candidates);
-        // A file under the name of another segment takes its place.
+        // A segment under another name replaces one that cannot be opened.
         survey.unopened.retain(|number, _| !found.contains_key(number));
         survey.prove(&found, contents, promise)?;
         survey.choose(directory, contents, promise, found)?;
@@ -93,7 +93,7 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Whose file is whose, by number.
+    /// Assigns the files to segments, by number.
     fn sort_out(&mut self, candidates: Vec<Candidate>) -> BTreeMap<u64, Candidate> {
         let mut found: BTreeMap<u64, Candidate> = BTreeMap::new();
         let (good, bad): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|c| c.header.is_ok());
@@ -134,7 +134,7 @@ impl Survey {
         found
     }
 
-    /// Looks for sync marks that tell whether what is missing had been synced.
+    /// Searches for sync marks that prove that missing segments or headers had been synced.
     fn prove(
         &self,
         found: &BTreeMap<u64, Candidate>,
@@ -154,7 +154,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Which of the segments count, and which are missing.
+    /// Decides which segments count, and which are missing.
     fn choose(
         &mut self,
         directory: &Path,
@@ -170,7 +170,7 @@ impl Survey {
         let is_named = |number: u64| !is_listed || contents.segments.contains_key(&number);
         let mut counting = BTreeMap::new();
         for (number, candidate) in found {
-            // Nothing was promised of a segment that was just being begun when the power went.
+            // A segment that was just being begun at a loss of power was not promised.
             let may_be_begun = number == last_found
                 && (!is_named(number) || !is_listed || !promise.covers_segment(number));
             let is_void = candidate.header.is_err()
@@ -190,8 +190,8 @@ impl Survey {
         };
         let by_header = counting.iter().rev().find(|(number, one)| clears(number, one));
         let mut first = by_header.map_or(0, |(number, _)| *number);
-        // A header that is good says itself whether it clears; the manifest speaks for one that is
-        // not there.
+        // An undamaged header shows itself whether its segment clears. The manifest is used for a
+        // missing one.
         if contents.clears > first
             && !counting.contains_key(&contents.clears)
             && contents.segments.contains_key(&contents.clears)
@@ -202,7 +202,7 @@ impl Survey {
         let kept = counting.split_off(&first);
         self.removable.extend(counting.into_values().map(|candidate| candidate.path));
         let numbers: Vec<u64> = if is_listed {
-            // Segments are numbered one by one: those between were begun before the last one.
+            // Segments are numbered one by one: the numbers between were begun before the last one.
             let last = last(kept.keys().next_back()).max(last_unopened).max(highest);
             let begun = last.min(highest + 4096);
             let named = contents.segments.keys().copied().filter(|number| *number >= first);
@@ -265,20 +265,20 @@ impl Survey {
         self.segments.push(Surveyed { number, path, file, length, header, is_headless, end });
     }
 
-    /// Notes as damage each file that an earlier opening has kept aside: its contents were lost
-    /// then, and count as lost until the file is removed.
+    /// Records as damage each file that an earlier opening has kept aside. Its contents count as
+    /// lost until the file is removed.
     fn note_kept_aside(&mut self, directory: &Path, names: &[String]) {
         let mut aside: Vec<_> = names.iter().filter(|name| name.contains(DAMAGED_INFIX)).collect();
         aside.sort();
         for name in aside {
-            let what = "an opening has kept this aside because it could not be read: what it held is \
+            let what = "an opening has kept this aside because it could not be read: its records are \
                         missing since; remove the file to accept that";
             let file = directory.join(name);
             self.damages.push(Damage { file, offset: 0, what: what.into() });
         }
     }
 
-    /// The segments that are there, for a walk.
+    /// Returns the segments that exist, for a walk.
     pub(super) fn extents(&self) -> Vec<Extent> {
         let last = self.segments.last().map_or(0, |last| last.number);
         let extent = |one: &Surveyed| {
@@ -294,7 +294,7 @@ impl Survey {
         self.segments.iter().filter_map(extent).collect()
     }
 
-    /// Number of the first segment, if the log began with it or was cleared by it.
+    /// Returns the number of the first segment, if the log began with it or was cleared by it.
     pub(super) fn whole_from(&self, contents: &Contents) -> Option<u64> {
         let Some(first) = self.segments.first() else { return Some(1) };
         let is_first = first.number == 1 || first.header.clears || first.number == contents.clears;
@@ -302,7 +302,7 @@ impl Survey {
     }
 }
 
-/// Returns the header that a segment would have, as far as it can be told without it.
+/// Returns the header of a segment, as far as it is known without reading it.
 fn supposed(number: u64, length: u64, contents: &Contents) -> SegmentHeader {
     SegmentHeader {
         number,
@@ -314,7 +314,7 @@ fn supposed(number: u64, length: u64, contents: &Contents) -> SegmentHeader {
     }
 }
 
-/// The files that may be segments. Those that the disk cannot open are put into `unopened`.
+/// Returns the files that may be segments. Those that the disk cannot open are added to `unopened`.
 fn candidates(
     storage: &dyn Storage,
     directory: &Path,
@@ -344,7 +344,7 @@ fn candidates(
     Ok(candidates)
 }
 
-/// The damage of a segment whose file the disk cannot open.
+/// Returns the description of a segment whose file the disk cannot open.
 pub(super) fn cannot_be_opened(error: &io::Error) -> String {
     format!("the segment cannot be opened: {error}")
 }
@@ -355,7 +355,7 @@ impl Candidate {
         self.header.is_ok_and(|header| header.number == self.named) && !name.ends_with(MOVED_SUFFIX)
     }
 
-    /// Whether there is a record of this log in it, or may be where the disk cannot read it.
+    /// Returns whether the file holds a record of this log, or may where the disk cannot read it.
     fn holds_records(&self, database_id: &DatabaseId) -> Result<bool> {
         if self.is_blank && self.length <= SEGMENT_HEADER_BYTES as u64 {
             return Ok(false);
@@ -369,8 +369,8 @@ impl Candidate {
     }
 }
 
-/// Gives files the names that their headers ask for: by way of others, since two may have each
-/// other's.
+/// Renames files to the names in their headers. Uses temporary names, because two files may have
+/// each other's.
 pub(super) fn give_right_names(
     storage: &dyn Storage,
     directory: &Path,
@@ -393,7 +393,9 @@ pub(super) fn give_right_names(
     storage.sync_dir(directory)
 }
 
-/// The place that a checkpoint is of, for a promise.
-pub(super) fn place_of(checkpoint: Option<&crate::log::checkpoint::Checkpoint>) -> SegmentOffset {
+/// Returns the replay position of a checkpoint, for a promise.
+pub(super) fn checkpoint_offset(
+    checkpoint: Option<&crate::log::checkpoint::Checkpoint>,
+) -> SegmentOffset {
     checkpoint.map_or((0, 0), |one| (one.replay_segment, one.replay_offset))
 }

@@ -1,4 +1,4 @@
-//! Mending segments: their holes are filled, kept aside or cut off.
+//! Repair of segments: fills holes, keeps them aside or cuts them off.
 
 use super::holes::{Extent, Fate, Hole};
 use super::{Recovery, report_damage};
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Recovery {
-    /// Makes of a segment what can be appended to, or read again and again, without its holes.
-    pub(super) fn mend(
+    /// Makes a segment ready for appends, or for repeated reads, without its holes.
+    pub(super) fn repair(
         &mut self,
         segment: &Arc<Segment>,
         extent: &Extent,
@@ -22,39 +22,39 @@ impl Recovery {
     ) -> Result<()> {
         let is_last = extent.is_last;
         let mut cut_at = end;
-        // Behind zeros, too, there may be some.
+        // There may also be stale bytes after zeros.
         let mut is_stale = end < extent.scanned_end();
         for hole in holes {
             let reaches_end = hole.offset + hole.bytes >= extent.scanned_end() && !hole.is_followed;
             match hole.fate {
                 Fate::Unfilled => {
                     if hole.what != UNWRITTEN {
-                        tell(hole, "are dropped");
+                        warn(hole, "are dropped");
                     }
                     self.fill(segment, hole)?;
                 }
                 Fate::Torn => {
-                    tell(hole, "are cut off");
+                    warn(hole, "are cut off");
                     is_stale = true;
                 }
                 Fate::Lost => {
-                    tell(hole, "were not synced when the power went, and are dropped");
+                    warn(hole, "were not synced when the power went, and are dropped");
                     if hole.is_followed {
                         self.keep_lost(segment, hole, is_last)?;
                     }
                     if hole.what == UNREADABLE {
-                        // No part of a page that cannot be read can be written either.
+                        // No part of an unreadable page can be written either.
                         let cut = segment.file.truncate(hole.offset);
                         cut.map_err(|error| error_at("cut", &segment.path, error))?;
                     }
-                    // The next append begins after the place that the file kept aside names,
-                    // so that a later opening does not take it for a part of the loss.
+                    // The next append begins after the offset in the name of the file kept aside,
+                    // so that a later opening does not count it as lost.
                     let bytes = if is_last { RECORD_BYTES_MIN as u64 } else { hole.bytes };
                     if !is_last || hole.is_followed {
                         if self.fill_or_keep(segment, &Hole { bytes, ..hole.clone() })? {
                             cut_at = cut_at.max(hole.offset + bytes);
                         } else if !is_last {
-                            // It stays as long as it is mapped.
+                            // The segment keeps its length while it is mapped.
                             let end = hole.offset + hole.bytes;
                             let grown = segment.file.truncate(end);
                             grown.map_err(|error| error_at("write", &segment.path, error))?;
@@ -71,10 +71,10 @@ impl Recovery {
                     } else if hole.what == UNREADABLE
                         || reaches_end && (hole.number, hole.offset) < self.listed_end
                     {
-                        // It may not be possible to write there, nor to cut the file, and another
-                        // time the disk may read it; and what comes to a listed place would be
-                        // taken for what was there. So it stays, and the log goes on in a new
-                        // segment.
+                        // Writing there or cutting the file may fail, and the disk may be able to
+                        // read it another time. Also, a new record at a listed point would be
+                        // mistaken for the old one. So the bytes stay, and the log continues in a
+                        // new segment.
                         segment.damaged.store(true, Ordering::Relaxed);
                         if reaches_end {
                             self.skip_sequences();
@@ -94,7 +94,7 @@ impl Recovery {
                 }
             }
         }
-        // A segment that was shorter than it should be has been filled up, and is that long now.
+        // A segment that was too short has been filled up to its recorded length.
         let is_longer = cut_at > segment.bytes() && !segment.is_damaged();
         let has_rest = extent.end.is_none() && end < extent.length && !segment.is_damaged();
         if is_last || is_longer || has_rest {
@@ -103,8 +103,8 @@ impl Recovery {
         Ok(())
     }
 
-    /// As `fill`; returns whether that was done. If the disk cannot read a page, and so cannot
-    /// write any part of it, the segment is kept as it is.
+    /// Like `fill`, and returns whether it succeeded. If the disk cannot read a page, and so cannot
+    /// write a part of it, the segment is kept as it is.
     fn fill_or_keep(&self, segment: &Segment, hole: &Hole) -> Result<bool> {
         match self.fill(segment, hole) {
             Err(Error::Io { source, .. }) if is_unreadable(&source) => {
@@ -115,7 +115,7 @@ impl Recovery {
         }
     }
 
-    /// Makes a hole mean nothing, for good.
+    /// Overwrites a hole with fillers, durably.
     fn fill(&self, segment: &Segment, hole: &Hole) -> Result<()> {
         let failed = |error| error_at("write", &segment.path, error);
         let mut at = hole.offset;
@@ -140,7 +140,7 @@ impl Recovery {
         segment.file.sync().map_err(failed)
     }
 
-    /// Makes a segment end there, and its file so many zeros behind that, if it is that long.
+    /// Cuts a segment at `end`, and its file up to `margin` zeros later, if it is that long.
     fn cut(
         &mut self,
         segment: &Arc<Segment>,
@@ -150,19 +150,19 @@ impl Recovery {
     ) -> Result<()> {
         let failed = |error| error_at("cut", &segment.path, error);
         let length = segment.file.length().map_err(failed)?.clamp(end, end + margin as u64);
-        // Zeros beyond the end are what is appended over, but stale bytes must not be.
+        // Appends may overwrite zeros after the end, but not stale bytes.
         let zeros = &[0; MARGIN_BYTES][..(length - end) as usize];
         if is_stale && segment.file.write_at(zeros, end).is_err() {
             segment.file.truncate(end).map_err(failed)?;
             if segment.file.write_at(zeros, end).is_err_and(|error| is_unreadable(&error)) {
-                // The page that the end is in: the log goes on in a new segment.
+                // The page with the end cannot be written: the log continues in a new segment.
                 segment.damaged.store(true, Ordering::Relaxed);
             }
         } else {
             segment.file.truncate(length).map_err(failed)?;
         }
         if is_stale {
-            // Nor may they come back behind what is appended now, if the power goes before a sync.
+            // Stale bytes must not reappear after new records if the power is lost before a sync.
             segment.file.sync().map_err(failed)?;
         }
         let written = usize::try_from(end).unwrap_or(usize::MAX);
@@ -172,7 +172,7 @@ impl Recovery {
     }
 }
 
-fn tell(hole: &Hole, what_became: &str) {
+fn warn(hole: &Hole, outcome: &str) {
     let (path, Hole { offset, bytes, what, .. }) = (hole.path.display(), hole);
-    tracing::warn!("{path}: {bytes} bytes at byte {offset} {what_became}: {what}");
+    tracing::warn!("{path}: {bytes} bytes at byte {offset} {outcome}: {what}");
 }

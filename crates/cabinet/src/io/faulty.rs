@@ -1,10 +1,11 @@
-//! A storage in memory whose disk fills up, whose reads and syncs fail, and whose power goes.
+//! Faulty storage: in memory, with a disk that fills up, reads and syncs that fail, and losses of
+//! power.
 //!
-//! Each file has a live image, which is what the process sees, and a durable one, which is what
-//! was synced. [`FaultyStorage::kill`] is the death of the process: everything live stays.
-//! [`FaultyStorage::lose_power`] is the end of the machine: of what was not synced, each sector
-//! is on the disk or is not, and so is each name that was given or taken since the directory
-//! was last synced. The fault model is that of a disk whose sectors are written whole.
+//! Each file has a live image, which the process sees, and a durable one, with the synced bytes.
+//! [`FaultyStorage::kill`] kills the process: the live images stay. [`FaultyStorage::lose_power`]
+//! stops the machine. Each sector that was not synced is then on the disk or not, and so is each
+//! name that was added or removed since the directory was synced. In this fault model a disk writes
+//! sectors whole.
 #![cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only tests make it fail"))]
 
 use super::{File, Map, Open, Storage};
@@ -21,35 +22,35 @@ use std::time::Duration;
 /// Bytes that a disk writes whole or not at all.
 const SECTOR_BYTES: usize = 512;
 
-/// Bytes that the system reads at a time.
+/// Bytes that the operating system reads at a time.
 const PAGE_BYTES: u64 = 4096;
 
-/// Failures to come. All are off at first.
+/// Failures to inject. All are off at first.
 #[derive(Debug)]
 pub struct Faults {
-    /// Bytes the disk has left for new files and growing ones.
+    /// Bytes that the disk has left for new files and growing ones.
     pub space_bytes: AtomicU64,
-    /// Every sync fails with an input/output error.
+    /// Whether every sync fails with an input/output error.
     pub fail_syncs: AtomicBool,
-    /// After so many more syncs every one fails.
+    /// Number of syncs after which every one fails.
     pub syncs_left: AtomicU64,
-    /// Every read of a file (not of a mapping) fails, though not for the medium's sake.
+    /// Whether every read of a file (not of a mapping) fails, though not because of the medium.
     pub fail_reads: AtomicBool,
-    /// Every read of a file gives at most this many bytes at a time; 0 is no limit.
+    /// Maximum number of bytes that a read of a file returns; 0 is no limit.
     pub short_reads: AtomicU64,
-    /// Reads that may not wait answer that they would.
+    /// Whether reads that must not wait fail as if they would.
     pub cold: AtomicBool,
-    /// Reads that may wait do so while this is set.
+    /// Whether reads that may wait block until this is reset.
     stalled: AtomicBool,
-    /// Reads that wait.
+    /// Number of reads that wait.
     waiting: AtomicU64,
-    /// No file gets a second name, as none does on another file system.
+    /// Whether links fail, as they do across file systems.
     pub refuse_links: AtomicBool,
-    /// The disk says that it has space, as one does of which others have a quota.
+    /// Whether the disk reports free space though it is full, as under a quota.
     pub hide_shortage: AtomicBool,
-    /// An allocation that fails keeps what there was, as on ext4.
+    /// Whether a failed allocation keeps the space that there was, as on ext4.
     pub keep_parts: AtomicBool,
-    /// Bytes that were written to files, not through a mapping.
+    /// Number of bytes that were written to files, not through a mapping.
     pub written_bytes: AtomicU64,
 }
 
@@ -72,12 +73,12 @@ impl Default for Faults {
     }
 }
 
-/// See the module.
+/// Faulty storage. See the module.
 #[derive(Clone, Default)]
 pub struct FaultyStorage {
     state: Arc<Mutex<State>>,
     faults: Arc<Faults>,
-    /// How often the power was lost.
+    /// Number of losses of power.
     boots: u128,
 }
 
@@ -86,14 +87,14 @@ struct State {
     live: BTreeMap<PathBuf, Arc<FaultyFile>>,
     durable: BTreeMap<PathBuf, Arc<FaultyFile>>,
     locks: BTreeSet<PathBuf>,
-    /// Files that have lost their names.
+    /// Files that no longer have a name.
     nameless: Vec<Weak<FaultyFile>>,
 }
 
 struct FaultyFile {
     image: Mutex<Image>,
     faults: Arc<Faults>,
-    /// Bytes that were read, not through a mapping.
+    /// Number of bytes that were read, not through a mapping.
     read_bytes: AtomicU64,
 }
 
@@ -105,7 +106,7 @@ impl FaultyFile {
 
 #[derive(Default)]
 struct Image {
-    /// Bytes written other than through the map.
+    /// Bytes that were not written through the map.
     contents: Vec<u8>,
     map: Option<Map>,
     allocated: u64,
@@ -121,8 +122,8 @@ impl Image {
         self.contents.len().max(mapped).max(allocated)
     }
 
-    /// Whether a page has unreadable bytes of which only a part would be written: the system reads
-    /// the page first then.
+    /// Returns whether only a part of a page with unreadable bytes would be written: the operating
+    /// system then reads the page first.
     fn is_unreadable_beside(&self, written: Range<u64>) -> bool {
         let pages = [written.start, written.end].map(|at| (at / PAGE_BYTES, at % PAGE_BYTES));
         pages.into_iter().filter(|(_, within)| *within != 0).any(|(page, _)| {
@@ -131,7 +132,7 @@ impl Image {
         })
     }
 
-    /// Fills the buffer from `start` on; all of it lies within the length.
+    /// Fills the buffer from `start` on; all of it is within the length.
     fn read(&self, buffer: &mut [u8], start: usize) {
         buffer.fill(0);
         let mut overlay = |bytes: &[u8]| {
@@ -153,18 +154,18 @@ impl Image {
 }
 
 impl FaultyStorage {
-    /// An empty disk.
+    /// Creates an empty disk.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The failures to come.
+    /// Returns the failures to inject.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// Has reads of these bytes of a file fail with an input/output error until they are written
-    /// over whole. A mapping shows zeros there.
+    /// Makes reads of these bytes of a file fail with an input/output error until they are
+    /// completely overwritten. A mapping shows zeros there.
     pub fn lose_sectors(&self, path: &Path, bytes: Range<u64>) -> io::Result<()> {
         let state = self.state.lock();
         let file = state.live.get(path).ok_or_else(not_found)?;
@@ -172,20 +173,19 @@ impl FaultyStorage {
         Ok(())
     }
 
-    /// Has every opening of a file fail with an input/output error.
+    /// Makes every opening of a file fail with an input/output error.
     pub fn lose_file(&self, path: &Path) -> io::Result<()> {
         self.lose_sectors(path, 0..u64::MAX)
     }
 
-    /// Bytes of a file that were read so far, not through a mapping.
+    /// Returns the number of bytes of a file that were read so far, not through a mapping.
     pub fn read_bytes(&self, path: &Path) -> io::Result<u64> {
         let state = self.state.lock();
         let file = state.live.get(path).ok_or_else(not_found)?;
         Ok(file.read_bytes.load(Ordering::Relaxed))
     }
 
-    /// Bytes of files that have lost their names and are still open: the disk has them until they
-    /// are closed.
+    /// Returns the number of bytes of files that no longer have a name but are still open.
     pub fn nameless_bytes(&self) -> u64 {
         let mut state = self.state.lock();
         state.nameless.retain(|file| file.strong_count() > 0);
@@ -194,7 +194,7 @@ impl FaultyStorage {
         open.filter_map(Weak::upgrade).map(|file| file.image.lock().length() as u64).sum()
     }
 
-    /// Returns the disk as a process finds it that starts after this one was killed.
+    /// Returns the disk for a process that starts after this one was killed.
     pub fn kill(&self) -> Self {
         let state = self.state.lock();
         self.restart(
@@ -206,8 +206,8 @@ impl FaultyStorage {
         )
     }
 
-    /// Returns the disk as a machine finds it that starts after this one lost its power; `chance`
-    /// returns random numbers.
+    /// Returns the disk for a machine that starts after this one lost its power. `chance` returns
+    /// random numbers.
     pub fn lose_power(&self, mut chance: impl FnMut() -> u64) -> Self {
         let state = self.state.lock();
         let paths: BTreeSet<&PathBuf> = state.live.keys().chain(state.durable.keys()).collect();
@@ -248,12 +248,12 @@ impl FaultyStorage {
     }
 }
 
-/// The durable image, with some of the sectors that were to follow.
+/// Returns the durable image with some of the sectors that were not synced.
 fn torn(live: &[u8], durable: &[u8], chance: &mut impl FnMut() -> u64) -> Vec<u8> {
     if live == durable {
         return live.to_vec();
     }
-    // The length is a matter of the file system's own journal: old, new, or in between.
+    // The length depends on the file system's journal: old, new, or in between.
     let length = match chance() % 3 {
         0 => durable.len(),
         1 => live.len(),
@@ -388,20 +388,20 @@ impl Drop for Lock {
 }
 
 impl Faults {
-    /// Nothing is in memory from now on, and whoever may wait for that does.
+    /// Makes all reads miss the cache from now on, and block if they may wait.
     pub fn stall_all(&self) {
         self.cold.store(true, Ordering::Relaxed);
         self.stalled.store(true, Ordering::Release);
     }
 
-    /// Waits until a read waits.
+    /// Waits until a read blocks.
     pub fn await_stalled(&self) {
         while self.waiting.load(Ordering::Acquire) == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Reads go on, and everything is in memory.
+    /// Lets reads continue, and puts everything into the cache again.
     pub fn go_on(&self) {
         self.cold.store(false, Ordering::Relaxed);
         self.stalled.store(false, Ordering::Release);
@@ -480,7 +480,7 @@ impl File for FaultyFile {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut image = self.image.lock();
-        // A map would hide what is written.
+        // A map would hide the bytes written.
         image.contents = image.live();
         image.map = None;
         let start = usize::try_from(offset).map_err(io::Error::other)?;
@@ -533,7 +533,7 @@ impl File for FaultyFile {
         image.unreadable.retain(|bad| bad.start < length);
         self.faults.give_space(image.allocated.saturating_sub(length));
         image.allocated = length;
-        // The map lends its bytes to readers; the file has them on its own from here on.
+        // Readers borrow the bytes of the map, so the file gets its own copy here.
         image.map = None;
         Ok(())
     }

@@ -11,13 +11,13 @@ use std::io;
 pub(super) struct FileLock(File);
 
 impl FileLock {
-    /// Takes the lock alone. Fails with [`io::ErrorKind::WouldBlock`] if it is taken.
+    /// Takes the lock exclusively. Fails with [`io::ErrorKind::WouldBlock`] if it is taken.
     pub(super) fn exclusive(file: File) -> io::Result<Self> {
         Self::take(file, FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// Takes the lock together with others that share it. Fails with
-    /// [`io::ErrorKind::WouldBlock`] if somebody has it alone.
+    /// Takes the lock, shared with other holders. Fails with [`io::ErrorKind::WouldBlock`] if it is
+    /// taken exclusively.
     pub(super) fn shared(file: File) -> io::Result<Self> {
         Self::take(file, FlockOperation::NonBlockingLockShared)
     }

@@ -1,11 +1,12 @@
 //! Shared mappings of append-only files.
 //!
-//! A [`Map`] may be longer than its file. Bytes below `written` never change and may be lent
-//! out; bytes from there on belong to the one [`Appender`], but for the [`AppendBlock`]s that it
-//! has given away: those lie below `written`, and what of one is not appended yet belongs to its
-//! holder. That split is what makes handing out plain slices sound: nobody in this process writes
-//! where somebody reads. Within a block that rests on readers asking for no more than the records
-//! that they were told of. That no other process writes is what the database's lock file is for.
+//! A [`Map`] may be longer than its file. Bytes below `written` never change and may be borrowed.
+//! Bytes from there on belong to the one [`Appender`]. An [`AppendBlock`] that the appender has
+//! given away is below `written`, and its part that is not appended yet belongs to its holder.
+//!
+//! That split makes plain slices sound: no thread of this process writes where another reads.
+//! Within a block it relies on readers that request only records whose location they were given.
+//! The database's lock file keeps other processes from writing.
 #![expect(unsafe_code, reason = "memory maps cannot be had without it; see each SAFETY line")]
 
 use crate::sync::interrupt;
@@ -21,23 +22,24 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[derive(Clone)]
 pub struct Map(Arc<Shared>);
 
-/// On a cache line of its own, which appends change.
+/// Shared state, aligned to its own cache lines, because appends change it.
 #[repr(align(64))]
 struct Shared {
     raw: MmapRaw,
-    /// Bytes that are final and may be read.
+    /// Number of bytes that are final and may be read.
     written: AtomicUsize,
-    /// Bytes that the file has, and so may be touched.
+    /// Number of bytes that the file has, and that may be touched.
     backed: AtomicUsize,
     appender_taken: AtomicBool,
-    /// The appender and the blocks that are there.
+    /// Number of live appenders and append blocks.
     writers: AtomicUsize,
-    /// Whether the system tells which pages are in memory.
-    tells_residency: bool,
+    /// Whether the operating system reports which pages are in memory.
+    reports_residency: bool,
 }
 
 impl Map {
-    /// Maps the first `capacity` bytes of a file, of which `written` (at most its length) count.
+    /// Maps the first `capacity` bytes of a file, of which `written` (at most its length) are
+    /// final.
     pub(super) fn of_file(file: &fs::File, capacity: usize, written: usize) -> io::Result<Self> {
         let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
         let raw = MmapOptions::new().len(capacity.max(1)).map_raw(file)?;
@@ -46,7 +48,7 @@ impl Map {
         Ok(Self::new(raw, written.min(length), length, true))
     }
 
-    /// The same of a file that is only open for reading. There is to be no appender.
+    /// Like `of_file`, for a file that is only open for reading. The map has no appender.
     pub(super) fn of_file_to_read(
         file: &fs::File,
         capacity: usize,
@@ -58,28 +60,28 @@ impl Map {
         }
         let raw = MmapOptions::new().len(capacity).map_raw_read_only(file)?;
         raw.advise(memmap2::Advice::Random)?;
-        let map = Self::new(raw, written.min(length), 0, tells_residency(file));
+        let map = Self::new(raw, written.min(length), 0, reports_residency(file));
         map.0.appender_taken.store(true, Ordering::Release);
         Ok(map)
     }
 
-    /// Maps the first `written` bytes of a file, which is only open for reading, and from there on
-    /// memory. So appends do not reach the file.
+    /// Maps the first `written` bytes of a file that is only open for reading, followed by memory.
+    /// So appends do not reach the file.
     pub(super) fn of_file_before_memory(
         file: &fs::File,
         capacity: usize,
         written: usize,
     ) -> io::Result<Self> {
         let written = written.min(capacity);
-        // The page in which appends begin is memory.
+        // The page in which appends begin is in memory.
         let mapped = written - written % rustix::param::page_size();
         let mut tail = vec![0; written - mapped];
         file.read_exact_at(&mut tail, mapped as u64)?;
-        let map = Self::of_zeros(capacity, tells_residency(file))?;
+        let map = Self::of_zeros(capacity, reports_residency(file))?;
         let address = map.0.raw.as_mut_ptr();
         if mapped > 0 {
-            // SAFETY: the range consists of whole pages of a mapping that this map owns and that
-            // nobody has seen yet.
+            // SAFETY: the range consists of whole pages of a mapping that this map owns and that no
+            // other code has seen yet.
             unsafe {
                 rustix::mm::mmap(
                     address.cast(),
@@ -94,14 +96,14 @@ impl Map {
             }
         }
         // SAFETY: the mapping is at least `written` bytes long, its pages from `mapped` on are
-        // memory that nobody has seen yet, and the vector lies elsewhere.
+        // memory that no other code has seen yet, and the vector is elsewhere.
         unsafe { std::ptr::copy_nonoverlapping(tail.as_ptr(), address.add(mapped), tail.len()) };
         map.0.written.store(written, Ordering::Release);
         map.set_backed(written);
         Ok(map)
     }
 
-    /// Memory that behaves like a mapping of a file that begins with `contents`.
+    /// Creates a map of memory that behaves like one of a file with `contents`.
     pub(super) fn of_memory(contents: &[u8], capacity: usize) -> io::Result<Self> {
         let map = Self::of_zeros(capacity, true)?;
         let bytes = contents.len().min(capacity);
@@ -121,12 +123,12 @@ impl Map {
         Ok(map)
     }
 
-    fn of_zeros(capacity: usize, tells_residency: bool) -> io::Result<Self> {
+    fn of_zeros(capacity: usize, reports_residency: bool) -> io::Result<Self> {
         let raw = MmapRaw::from(MmapOptions::new().len(capacity.max(1)).map_anon()?);
-        Ok(Self::new(raw, 0, 0, tells_residency))
+        Ok(Self::new(raw, 0, 0, reports_residency))
     }
 
-    fn new(raw: MmapRaw, written: usize, backed: usize, tells_residency: bool) -> Self {
+    fn new(raw: MmapRaw, written: usize, backed: usize, reports_residency: bool) -> Self {
         let backed = backed.min(raw.len());
         let (written, backed) = (AtomicUsize::new(written), AtomicUsize::new(backed));
         Self(Arc::new(Shared {
@@ -135,17 +137,17 @@ impl Map {
             backed,
             appender_taken: AtomicBool::new(false),
             writers: AtomicUsize::new(0),
-            tells_residency,
+            reports_residency,
         }))
     }
 
-    /// Bytes that may be read.
+    /// Returns the number of bytes that may be read.
     pub(crate) fn written(&self) -> usize {
         self.0.written.load(Ordering::Acquire)
     }
 
-    /// The bytes from `start` up to `end`, or `None` if they are not all written. If blocks may be
-    /// open, the range has to be within a record that was appended.
+    /// Returns the bytes from `start` up to `end`, or `None` if they are not all written. If append
+    /// blocks may be open, the range must be within a record that was appended.
     #[inline]
     pub(crate) fn get(&self, start: usize, end: usize) -> Option<&[u8]> {
         if start > end || end > self.written() {
@@ -158,18 +160,18 @@ impl Map {
         Some(unsafe { std::slice::from_raw_parts(self.0.raw.as_ptr().add(start), end - start) })
     }
 
-    /// Asks the processor to fetch the cache line at `offset`.
+    /// Prefetches the cache line at `offset`.
     #[inline]
     pub(crate) fn prefetch(&self, offset: usize) {
         prefetch(self.0.raw.as_ptr().wrapping_add(offset.min(self.0.raw.len())));
     }
 
-    /// Tells the map that its file has grown to `bytes`.
+    /// Records that the file has grown to `bytes`.
     pub(super) fn set_backed(&self, bytes: usize) {
         self.0.backed.store(bytes.min(self.0.raw.len()), Ordering::Release);
     }
 
-    /// Bytes that the file has.
+    /// Returns the number of bytes that the file has.
     pub(crate) fn backed(&self) -> usize {
         self.0.backed.load(Ordering::Acquire)
     }
@@ -193,8 +195,8 @@ impl Map {
         };
     }
 
-    /// Maps the written bytes of `file`, whose map this is, for reading only, at the place where
-    /// they are. Does nothing before there was an appender, or while somebody may write.
+    /// Maps the written bytes of `file`, whose map this is, for reading only, at the same address.
+    /// Does nothing before there was an appender, or while a writer exists.
     pub(super) fn freeze(&self, file: &fs::File) {
         let had_appender = self.0.appender_taken.load(Ordering::Acquire);
         let is_written_to = self.0.writers.load(Ordering::Acquire) > 0;
@@ -202,9 +204,9 @@ impl Map {
             return;
         }
         let (address, bytes) = (self.0.raw.as_mut_ptr(), self.written());
-        // SAFETY: the range lies within a mapping that this map owns, and is replaced, in one
-        // step, by one of the same bytes of the same file; so slices of it stay good. It is
-        // not written to: the one appender is gone, and so are its blocks.
+        // SAFETY: the range is within a mapping that this map owns. It is replaced, in one step, by
+        // one of the same bytes of the same file, so slices of it stay valid. It is not written to:
+        // the one appender and its blocks are gone.
         let mapped = unsafe {
             rustix::mm::mmap(
                 address.cast(),
@@ -224,20 +226,19 @@ impl Map {
         }
     }
 
-    /// Says that its bytes will be read from the first to the last.
+    /// Announces that the bytes will be read from the first to the last.
     #[cfg(feature = "internals")]
     pub(crate) fn expect_reading_in_order(&self) {
         // A refusal costs speed only.
         let _ = self.0.raw.advise(memmap2::Advice::Sequential);
     }
 
-    /// Whether every page of the written part is in memory.
+    /// Returns whether every page of the written part is in memory.
     pub(crate) fn is_resident(&self) -> bool {
         self.residency().is_some_and(|pages| pages.iter().all(|page| page & 1 == 1))
     }
 
-    /// Which pages with bytes of a range are in memory, as far as it is written; `None` if the
-    /// system does not tell.
+    /// Returns which pages of the written part of a range are in memory; `None` if that is unknown.
     pub(crate) fn resident_pages_within(&self, start: u64, end: u64) -> Option<Vec<bool>> {
         let end = usize::try_from(end).unwrap_or(usize::MAX).min(self.written());
         let start = usize::try_from(start).unwrap_or(usize::MAX).min(end);
@@ -245,21 +246,22 @@ impl Map {
         Some(pages.into_iter().map(|page| page & 1 == 1).collect())
     }
 
-    /// Which pages of the written part are in memory; none of them where the system does not tell.
+    /// Returns which pages of the written part are in memory; an empty list if that is unknown.
     pub(crate) fn resident_pages(&self) -> Vec<bool> {
         self.residency().unwrap_or_default().into_iter().map(|page| page & 1 == 1).collect()
     }
 
-    /// A byte for each page of the written part, of which the lowest bit tells.
+    /// Returns a byte for each page of the written part; its lowest bit is set if the page is in
+    /// memory.
     fn residency(&self) -> Option<Vec<u8>> {
-        // Asked once: an appender may be at work meanwhile.
+        // The length is read once, because an appender may change it meanwhile.
         self.residency_of(0, self.written())
     }
 
-    /// A byte for each page of a range that begins with a page and ends within the written part.
+    /// Like `residency`, for a range that begins at a page and ends within the written part.
     fn residency_of(&self, start: usize, end: usize) -> Option<Vec<u8>> {
         let bytes = end.checked_sub(start).filter(|_| end <= self.0.raw.len())?;
-        if !self.0.tells_residency {
+        if !self.0.reports_residency {
             return None;
         }
         let pages = bytes.div_ceil(page_bytes());
@@ -267,28 +269,29 @@ impl Map {
             return Some(Vec::new());
         }
         let mut resident = vec![0u8; pages];
-        // SAFETY: the range lies within the mapping, see above, and the vector has a byte for each
-        // of its pages, of which `bytes` tells the number both here and there.
-        let answer = unsafe {
+        // SAFETY: the range is within the mapping, see above, and the vector has a byte for each of
+        // its pages: both numbers follow from `bytes`.
+        let status = unsafe {
             let first = self.0.raw.as_mut_ptr().add(start);
             libc::mincore(first.cast(), bytes, resident.as_mut_ptr())
         };
-        (answer == 0).then_some(resident)
+        (status == 0).then_some(resident)
     }
 }
 
-/// Bytes of memory that are looked at for zeros together, and of the shortest page there is.
+/// Bytes of memory that are compared with zeros together: the smallest page size.
 const PAGE_BYTES: usize = 4096;
 
-/// Bytes of a page of memory, and of the page cache: a power of two, 4 KiB or more.
+/// Returns the size of a page of memory, and of the page cache, in bytes: a power of two, 4 KiB or
+/// more.
 #[inline]
 pub(crate) fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// Whether `mincore` tells which pages of a file are in memory. Since Linux 5.2 it says that all
-/// are to a user who neither owns the file nor may write to it.
-fn tells_residency(file: &fs::File) -> bool {
+/// Returns whether `mincore` reports which pages of a file are in memory. Since Linux 5.2 it
+/// reports all pages as resident to a user who neither owns the file nor may write to it.
+fn reports_residency(file: &fs::File) -> bool {
     let user = rustix::process::geteuid();
     let is_owner = rustix::fs::fstat(file).is_ok_and(|stat| stat.st_uid == user.as_raw());
     let may_write = || {
@@ -299,7 +302,7 @@ fn tells_residency(file: &fs::File) -> bool {
     is_owner || user.is_root() || may_write()
 }
 
-/// Asks the processor to fetch the cache line that holds `place`.
+/// Prefetches the cache line that holds `place`.
 #[inline]
 pub(crate) fn prefetch<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -325,9 +328,9 @@ impl Drop for Appender {
 }
 
 impl Appender {
-    /// The appender of a map, or `None` if it has had one already.
+    /// Returns the appender of a map, or `None` if the map has had one already.
     pub(crate) fn of(map: &Map) -> Option<Self> {
-        // Before it is said that there is one: nobody shall think that it has gone.
+        // Counted before the flag is set, so that no thread takes the appender for dropped.
         map.0.writers.fetch_add(1, Ordering::AcqRel);
         if map.0.appender_taken.swap(true, Ordering::AcqRel) {
             map.0.writers.fetch_sub(1, Ordering::Release);
@@ -336,13 +339,13 @@ impl Appender {
         Some(Self { map: map.clone(), end: map.written() })
     }
 
-    /// Bytes written so far; where the next append goes.
+    /// Returns the number of bytes written so far, which is the offset of the next append.
     pub(crate) fn end(&self) -> usize {
         self.end
     }
 
-    /// Appends the parts one behind the other, then zeros up to `total` bytes. Answers false,
-    /// having changed nothing, if the file has no room for them.
+    /// Appends the parts one after the other, then zeros up to `total` bytes. Returns false, and
+    /// changes nothing, if the file has no space for them.
     #[inline]
     #[must_use]
     pub(crate) fn append(&mut self, parts: &[&[u8]], total: usize) -> bool {
@@ -360,8 +363,8 @@ impl Appender {
         true
     }
 
-    /// As `append`, of what is long: `each` is called for every `piece_bytes` of it with where in
-    /// the file they begin and end, once they are there.
+    /// Like `append`, for a long record. `each` is called after every `piece_bytes` bytes with the
+    /// offsets at which the piece begins and ends.
     #[must_use]
     pub(crate) fn append_pieces(
         &mut self,
@@ -377,14 +380,14 @@ impl Appender {
         }
         let mut place = self.end;
         for piece in parts.iter().flat_map(|part| part.chunks(piece_bytes.max(1))) {
-            let behind = place + piece.len();
+            let piece_end = place + piece.len();
             // SAFETY: the target lies within `self.end..end`, which is within the mapping and the
             // file, above `written`, where only this appender, borrowed mutably, has access.
-            if !unsafe { write(&self.map, place, behind, &[piece]) } {
+            if !unsafe { write(&self.map, place, piece_end, &[piece]) } {
                 return false;
             }
-            each(place, behind);
-            place = behind;
+            each(place, piece_end);
+            place = piece_end;
         }
         // SAFETY: as above.
         if !unsafe { write(&self.map, place, end, &[]) } {
@@ -395,8 +398,8 @@ impl Appender {
         true
     }
 
-    /// Gives the next `bytes` bytes away, to be filled by somebody else while appends go on
-    /// behind them. `None`, having changed nothing, if the file has no room for them.
+    /// Gives away the next `bytes` bytes as a block that another thread fills, while appends
+    /// continue after it. Returns `None`, and changes nothing, if the file has no space for them.
     pub(crate) fn give_append_block(&mut self, bytes: usize) -> Option<AppendBlock> {
         let limit = self.end.checked_add(bytes)?;
         if limit > self.map.backed() {
@@ -410,7 +413,7 @@ impl Appender {
     }
 }
 
-/// A stretch of a [`Map`] that has a writer of its own. It holds zeros until it is written to.
+/// A stretch of a [`Map`] that has a writer of its own. It holds zeros until it is written.
 pub(crate) struct AppendBlock {
     map: Map,
     end: usize,
@@ -424,17 +427,17 @@ impl Drop for AppendBlock {
 }
 
 impl AppendBlock {
-    /// Offset in the file, in bytes, of the next append.
+    /// Returns the offset of the next append in the file, in bytes.
     pub(crate) fn end(&self) -> usize {
         self.end
     }
 
-    /// Bytes that are left.
+    /// Returns the number of bytes that are left.
     pub(crate) fn left(&self) -> usize {
         self.limit - self.end
     }
 
-    /// As [`Appender::append`], within the block.
+    /// Like [`Appender::append`], within the block.
     #[inline]
     #[must_use]
     pub(crate) fn append(&mut self, parts: &[&[u8]], total: usize) -> bool {
@@ -442,9 +445,9 @@ impl AppendBlock {
             return false;
         }
         let end = self.end + total;
-        // SAFETY: the target lies within the file, as the whole block did when it was given away
-        // (files that are mapped do not get shorter than `written`); no other block and no
-        // appender reaches there, this block is borrowed mutably, and no reader was told of it.
+        // SAFETY: the target is within the file, as the whole block was when it was given away
+        // (files that are mapped do not get shorter than `written`). No other block and no appender
+        // reaches there, this block is borrowed mutably, and no reader was given the location.
         if !unsafe { write(&self.map, self.end, end, parts) } {
             return false;
         }
@@ -453,12 +456,12 @@ impl AppendBlock {
     }
 }
 
-/// Writes the parts one behind the other from `start` on, then zeros up to `end`. Answers false,
-/// having changed nothing, if the parts are longer.
+/// Writes the parts one after the other from `start` on, then zeros up to `end`. Returns false, and
+/// changes nothing, if the parts are longer.
 ///
 /// # Safety
 ///
-/// `start..end` lies within the map and its file, and nobody else has access to it.
+/// `start..end` is within the map and its file, and no other thread has access to it.
 #[inline]
 unsafe fn write(map: &Map, start: usize, end: usize, parts: &[&[u8]]) -> bool {
     let bytes: usize = parts.iter().map(|part| part.len()).sum();
@@ -485,23 +488,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_which_the_system_does_not_tell_counts_as_not_in_memory() {
+    fn a_file_of_unknown_residency_counts_as_not_in_memory() {
         let bytes = 3 * page_bytes();
-        for is_told in [true, false] {
-            let map = Map::of_zeros(bytes, is_told).expect("a map");
+        for is_known in [true, false] {
+            let map = Map::of_zeros(bytes, is_known).expect("a map");
             map.set_backed(bytes);
             let mut appender = Appender::of(&map).expect("the first appender");
             assert!(appender.append(&[&vec![1; bytes]], bytes));
-            assert_eq!(map.is_resident(), is_told);
-            assert_eq!(map.resident_pages().len(), if is_told { 3 } else { 0 });
+            assert_eq!(map.is_resident(), is_known);
+            assert_eq!(map.resident_pages().len(), if is_known { 3 } else { 0 });
             let within = map.resident_pages_within(page_bytes() as u64 + 1, bytes as u64 - 1);
-            assert_eq!(within, is_told.then(|| vec![true, true]));
+            assert_eq!(within, is_known.then(|| vec![true, true]));
         }
     }
 
-    /// Before it was asked how long the map is only once, this ended with a broken heap.
+    /// Regression: reading the length of the map twice corrupted the heap.
     #[test]
-    fn looking_what_is_resident_stays_in_bounds_while_the_map_grows() {
+    fn checking_residency_stays_in_bounds_while_the_map_grows() {
         const BYTES: usize = 256 << 20;
         let map = Map::of_memory(&[], BYTES).expect("a map");
         map.set_backed(BYTES);

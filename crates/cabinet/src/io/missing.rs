@@ -1,9 +1,9 @@
-//! A stand-in for a file that is missing: it is empty, and refuses to be written to.
+//! Placeholder for a missing file: it is empty, and refuses writes.
 
 use super::{File, Map};
 use std::io;
 
-/// See the module.
+/// Placeholder for a missing file. See the module.
 pub(crate) struct Missing;
 
 fn missing() -> io::Error {

@@ -1,8 +1,8 @@
-//! The border to the operating system: files, mappings, and a storage that fails on purpose.
+//! I/O layer: files, mappings, and a storage that fails on purpose.
 //!
-//! All unsafe code of the library is in [`map`] and [`words`]. Everything above works through
-//! [`Storage`] and [`File`], so that the same log runs on a real disk and on one whose power fails
-//! at will.
+//! All unsafe code of the library is in [`map`] and [`words`]. All other code works through
+//! [`Storage`] and [`File`], so that the same log runs on a real disk and on a simulated one that
+//! loses its power.
 
 mod faulty;
 mod file_lock;
@@ -31,7 +31,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How [`Storage::open`] opens.
+/// Mode of [`Storage::open`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
     /// An existing file.
@@ -40,7 +40,7 @@ pub enum Open {
     New,
 }
 
-/// The directory that a path is in; `.` for a name alone.
+/// Returns the directory that a path is in; `.` for a name alone.
 pub(crate) fn directory_of(path: &Path) -> &Path {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.unwrap_or(Path::new("."))
@@ -55,77 +55,79 @@ pub(crate) fn storage(read_only: bool) -> Arc<dyn Storage> {
 pub trait Storage: Send + Sync {
     /// Creates a directory, unless it exists. The one above it must exist.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
-    /// Names of the files in a directory.
+    /// Returns the names of the files in a directory.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
     /// Opens a file for reading and writing.
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>>;
-    /// Gives a file another name, replacing what had it.
+    /// Renames a file, replacing one that has the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file's name.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Removes an empty directory.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
-    /// Gives a file a second name, which must not exist. Not every file system can, and none can
-    /// that of another.
+    /// Gives a file a second name, which must not exist. Not every file system supports that, and
+    /// none across file systems.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, directory: &Path) -> io::Result<()>;
-    /// Takes the lock of the directory that `path`, the lock file, is in until the answer is
-    /// dropped. Fails with [`io::ErrorKind::WouldBlock`] if it is taken.
+    /// Locks the directory that `path`, the lock file, is in, until the result is dropped. Fails
+    /// with [`io::ErrorKind::WouldBlock`] if it is locked.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>>;
-    /// Takes the lock of a directory that has no lock file, without making one. `None` where that
-    /// cannot be done.
+    /// Locks a directory that has no lock file, without creating one. Returns `None` where that is
+    /// not supported.
     fn lock_directory(&self, _path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
         Ok(None)
     }
-    /// Random number of this run of the machine: another one after its power was lost. `None` if it
-    /// cannot be had.
+    /// Returns a random number of this boot of the machine, which changes after a loss of power.
+    /// `None` if it is unknown.
     fn boot_id(&self) -> Option<[u8; 16]> {
         None
     }
-    /// Bytes that files in a directory may still grow by, all together. Others may take them.
+    /// Returns the number of bytes by which files in a directory may still grow in total. Other
+    /// processes may use them.
     fn free_bytes(&self, directory: &Path) -> io::Result<u64>;
 }
 
 /// An open file. Offsets and lengths are in bytes.
 pub trait File: Send + Sync {
-    /// Its length.
+    /// Returns the length of the file.
     fn length(&self) -> io::Result<u64>;
-    /// Reads until the buffer is full or the file ends; answers how much was read.
+    /// Reads until the buffer is full or the file ends. Returns the number of bytes read.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// As `read_at`, but fails with [`io::ErrorKind::WouldBlock`] (or reads less) rather than
-    /// wait for the disk.
+    /// Like `read_at`, but fails with [`io::ErrorKind::WouldBlock`] (or reads less) instead of
+    /// waiting for the disk.
     fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all bytes.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Gives the file blocks, and a length, up to `length`, for its map to append to; the new
-    /// part reads as zeros.
+    /// Allocates the file up to `length`, for its map to append to. The new part reads as zeros.
     fn allocate(&self, map: &Map, length: u64) -> io::Result<()>;
-    /// As `allocate`, and has the new pages in memory and in the map: appends there will not
-    /// fault. They count as changed, so a file that is synced all the time is better without.
+    /// Like `allocate`, but also brings the new pages into memory and into the map, so that appends
+    /// there do not fault. The pages count as changed, so this does not suit a file that is synced
+    /// constantly.
     fn prepare(&self, map: &Map, length: u64) -> io::Result<()> {
         self.allocate(map, length)
     }
-    /// Gives blocks back that were allocated for a map beyond what is written and `kept` bytes
-    /// more. The caller keeps others from appending meanwhile.
+    /// Gives back the space that was allocated for a map, except for the written bytes and `kept`
+    /// more. The caller keeps other threads from appending meanwhile.
     fn give_back(&self, map: &Map, kept: usize) -> io::Result<()> {
         let end = map.backed().min(map.written() + kept);
         map.set_backed(end);
         self.truncate(end as u64)
     }
-    /// Maps the file's written bytes again, for reading only. Nothing is appended any more. Pages
-    /// that are mapped for writing cost every thread an interruption when they are written back.
+    /// Maps the file's written bytes again, for reading only, once nothing is appended any more.
+    /// When a page that is mapped for writing is written back, every thread is interrupted.
     fn freeze(&self, _map: &Map) {}
-    /// Cuts the file.
+    /// Sets the length of the file.
     fn truncate(&self, length: u64) -> io::Result<()>;
     /// Makes contents and length durable.
     fn sync(&self) -> io::Result<()>;
-    /// Has these bytes on their way to the disk, as far as they have changed, and their pages given
-    /// up where nobody has them mapped. Nothing is durable by that.
+    /// Starts to write these bytes to the disk, if they have changed, and drops their pages that
+    /// are not mapped. Does not make them durable.
     fn write_back(&self, _offset: u64, _bytes: u64) {}
-    /// Tells the system that these bytes will be read soon.
+    /// Announces to the operating system that these bytes will be read soon.
     fn will_read(&self, offset: u64, bytes: u64);
-    /// Tells the system that these bytes will not be read soon. Pages that others have mapped stay.
+    /// Lets the operating system drop the pages of these bytes. Pages that other processes have
+    /// mapped stay.
     fn forget(&self, _offset: u64, _bytes: u64) {}
     /// Maps `capacity` bytes, of which the first `written` are in the file.
     fn map(&self, capacity: usize, written: usize) -> io::Result<Map>;

@@ -1,13 +1,13 @@
-//! The real file system, of which nothing is changed: what is written stays in memory.
+//! Overlay storage: the real file system, read-only; changes stay in memory.
 //!
-//! A database that is opened for reading only is recovered as any other: a torn tail is cut, a new
-//! segment is begun, the manifest is rewritten. All of that happens to the files as this storage
-//! shows them, and is gone with it. So one recovery serves both, and the files stay byte for byte
-//! what they were, also on a file system that is read-only.
+//! A database that is opened for reading only is recovered like any other: a torn tail is cut, a
+//! new segment is begun, the manifest is rewritten. All of that changes only the files that this
+//! storage shows, and disappears with it. So one recovery serves both cases. The real files stay
+//! byte for byte the same, even on a read-only file system.
 //!
-//! A file that is only read costs no memory beyond its mapping, also one that is appended to, as a
-//! log's last segment is: only what is appended is in memory. One that is changed elsewhere is
-//! copied into memory first.
+//! A file that is only read costs no memory beyond its mapping. Nor does a file that is appended
+//! to, such as a log's last segment: only the appended bytes are in memory. A file that is changed
+//! elsewhere is copied into memory first.
 
 use super::file_lock::FileLock;
 use super::{File, Map, Open, RealStorage, Storage, directory_of, real};
@@ -21,7 +21,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// See the module.
+/// Overlay storage. See the module.
 #[derive(Clone, Default)]
 pub struct OverlayStorage {
     state: Arc<Mutex<State>>,
@@ -29,14 +29,14 @@ pub struct OverlayStorage {
 
 #[derive(Default)]
 struct State {
-    /// Files that were opened or made here, by the names that they have here.
+    /// Files that were opened or created here, by their names here.
     files: BTreeMap<PathBuf, Arc<OverlayFile>>,
-    /// Names that the file system has, but that were taken from their files here.
+    /// Names that the file system has, but that were removed here.
     removed: BTreeSet<PathBuf>,
 }
 
 impl State {
-    /// The file of a name.
+    /// Returns the file with a name.
     fn find(&mut self, path: &Path) -> io::Result<Arc<OverlayFile>> {
         if let Some(file) = self.files.get(path) {
             return Ok(Arc::clone(file));
@@ -68,7 +68,7 @@ impl State {
 }
 
 impl OverlayStorage {
-    /// The file system as it is.
+    /// Creates a storage that shows the file system as it is.
     pub fn new() -> Self {
         Self::default()
     }
@@ -140,8 +140,8 @@ impl Storage for OverlayStorage {
         Ok(u64::MAX)
     }
 
-    /// Holds off those who write, not those who read. Takes the lock of the lock file, if there is
-    /// one, and of its directory, which stays one when the file is removed.
+    /// Locks out writers, not other readers. Locks the lock file, if there is one, and its
+    /// directory, whose lock stays when the file is removed.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {
         let file = match fs::File::open(path) {
             Ok(file) => Some(FileLock::shared(file)?),
@@ -151,7 +151,7 @@ impl Storage for OverlayStorage {
         let directory = match FileLock::shared(fs::File::open(directory_of(path))?) {
             Ok(lock) => Some(lock),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
-            // Not every file system of a network locks directories.
+            // Not every network file system locks directories.
             Err(_) => None,
         };
         Ok(Box::new((file, directory)))
@@ -171,7 +171,7 @@ impl OverlayFile {
         self.image.lock().file_of(offset, bytes)
     }
 
-    /// The file of the disk, whatever the image has of it.
+    /// Returns the file on the disk, regardless of the image.
     fn base_file(&self) -> Option<Arc<fs::File>> {
         match &self.image.lock().base {
             Base::File { file, .. } => Some(Arc::clone(file)),
@@ -180,11 +180,11 @@ impl OverlayFile {
     }
 }
 
-/// Contents of a file: its base, and over that the map.
+/// Contents of a file: its base, and the map over it.
 struct Image {
     base: Base,
     map: Option<Map>,
-    /// Bytes of the base that the map has as they are; from there on it has its own.
+    /// Number of bytes that the map has unchanged from the base; after that it has its own.
     unchanged: usize,
     /// Length that was allocated, in bytes. Bytes in neither base nor map read as zeros.
     allocated: usize,
@@ -193,7 +193,7 @@ struct Image {
 enum Base {
     /// The first bytes of a file on the disk.
     File { file: Arc<fs::File>, bytes: usize },
-    /// Changed, or new.
+    /// A changed or new file.
     Memory(Vec<u8>),
 }
 
@@ -205,7 +205,7 @@ impl Base {
         }
     }
 
-    /// Cuts it if it is longer.
+    /// Cuts the base if it is longer.
     fn truncate(&mut self, length: usize) {
         match self {
             Self::File { bytes, .. } => *bytes = length.min(*bytes),
@@ -213,7 +213,7 @@ impl Base {
         }
     }
 
-    /// Reads the bytes that it has into the beginning of the buffer.
+    /// Reads the bytes that the base has into the beginning of the buffer.
     fn read_at(&self, buffer: &mut [u8], start: usize) -> io::Result<()> {
         let count = self.length().saturating_sub(start).min(buffer.len());
         let buffer = &mut buffer[..count];
@@ -236,7 +236,7 @@ impl Image {
         self.map.as_ref().map_or(0, Map::written)
     }
 
-    /// The file of the disk, if it alone has the bytes of a range.
+    /// Returns the file on the disk, if it alone has the bytes of a range.
     fn file_of(&self, offset: u64, bytes: usize) -> Option<Arc<fs::File>> {
         let Base::File { file, bytes: length } = &self.base else { return None };
         let end = usize::try_from(offset).ok()?.checked_add(bytes)?;
@@ -263,7 +263,7 @@ impl Image {
         Ok(count)
     }
 
-    /// The bytes in memory, to be changed. A map that was made of them keeps what it had.
+    /// Returns the bytes in memory, to be changed. A map that was made of them keeps its bytes.
     fn contents(&mut self) -> io::Result<&mut Vec<u8>> {
         if !matches!((&self.base, &self.map), (Base::Memory(_), None)) {
             let mut contents = vec![0; self.length()];
@@ -314,7 +314,7 @@ impl File for OverlayFile {
         }
         let image = self.image.lock();
         match image.base {
-            // A caller that must not wait asks somebody who may.
+            // A caller that must not wait passes the read to one that may.
             Base::File { .. } => Err(io::ErrorKind::WouldBlock.into()),
             Base::Memory(_) => image.read_at(buffer, offset),
         }
@@ -465,12 +465,13 @@ mod tests {
                 assert_eq!(bytes[..], expected[start as usize..][..1000], "{written} {start}");
                 file.will_read(start, 1000);
                 file.forget(start, 1000);
-                // In memory or not, nothing else is read without waiting.
+                // Cached or not, a read without waiting returns the same bytes.
                 if let Ok(count) = file.read_cached_at(bytes, start) {
                     assert_eq!(bytes[..count], expected[start as usize..][..count]);
                 }
             }
-            // Appended bytes stay when the file is cut behind them, and go with a cut before them.
+            // Appended bytes stay when the file is cut after them, and are lost with a cut before
+            // them.
             file.give_back(&map, 0).unwrap();
             assert_eq!(file.length().unwrap(), written as u64 + 5000);
             file.truncate(written as u64 / 2).unwrap();

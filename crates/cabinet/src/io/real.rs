@@ -1,4 +1,4 @@
-//! Files of the operating system.
+//! Real storage: files of the operating system.
 
 use super::file_lock::FileLock;
 use super::{File, Map, Open, Storage};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// File in which Linux identifies this boot, by a UUID.
 const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Bytes that are announced to the system at a time: what it reads ahead unless it is told else.
+/// Bytes that are announced to the operating system at a time: its default readahead.
 const ANNOUNCED_BYTES: u64 = 128 << 10;
 
 /// The file system of the machine.
@@ -24,7 +24,7 @@ const ANNOUNCED_BYTES: u64 = 128 << 10;
 pub struct RealStorage;
 
 impl RealStorage {
-    /// A file in a directory that has no name there, and so goes with the last who has it open.
+    /// Creates a file without a name in a directory. It disappears when it is closed.
     #[cfg(feature = "internals")]
     pub(crate) fn temporary(directory: &Path) -> io::Result<Arc<dyn File>> {
         use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,7 +49,7 @@ impl Storage for RealStorage {
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(directory)? {
-            // A name that is not UTF-8 is none of ours.
+            // A name that is not UTF-8 is not one of a database.
             if let Ok(name) = entry?.file_name().into_string() {
                 names.push(name);
             }
@@ -61,7 +61,7 @@ impl Storage for RealStorage {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create_new(how == Open::New);
         let file = match options.open(path) {
-            // Those who only read may do so.
+            // A protected file can still be opened for reading.
             Err(error) if how == Open::Existing && is_protected(&error) => fs::File::open(path)?,
             file => file?,
         };
@@ -97,7 +97,8 @@ impl Storage for RealStorage {
             file => file?,
         };
         let file = FileLock::exclusive(file)?;
-        // The file may be removed and made again, the directory cannot be without its files.
+        // The lock file may be removed and created again. The directory cannot be, without its
+        // files.
         let directory = self.lock_directory(super::directory_of(path))?;
         Ok(Box::new((file, directory)))
     }
@@ -105,7 +106,7 @@ impl Storage for RealStorage {
     fn lock_directory(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
         match FileLock::exclusive(fs::File::open(path)?) {
             Ok(lock) => Ok(Some(Box::new(lock))),
-            // Not every file system of a network locks directories.
+            // Not every network file system locks directories.
             Err(error)
                 if matches!(
                     Errno::from_io_error(&error),
@@ -130,19 +131,19 @@ impl Storage for RealStorage {
     }
 }
 
-/// Whether a file cannot be opened for writing, be it that it can for reading.
+/// Returns whether a file cannot be opened for writing, though perhaps for reading.
 fn is_protected(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
 }
 
-/// Tells the system what becomes of bytes of a file, or of all from `offset` on if there are 0. A
-/// refusal costs time or memory only.
+/// Advises the operating system about bytes of a file, or about all from `offset` on if `bytes` is
+/// 0. A failure costs only time or memory.
 pub(super) fn advise(file: &fs::File, offset: u64, bytes: u64, advice: Advice) {
     let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(bytes), advice);
 }
 
-/// As [`File::will_read`]. The system reads the first bytes of an announcement only, as many as it
-/// reads ahead of its own accord or the disk takes at once.
+/// Implements [`File::will_read`]. The operating system reads only the first bytes of an
+/// announcement: as many as its readahead or one request to the disk.
 pub(super) fn will_read(file: &fs::File, offset: u64, bytes: u64) {
     let end = offset.saturating_add(bytes);
     let mut at = offset;
@@ -153,12 +154,12 @@ pub(super) fn will_read(file: &fs::File, offset: u64, bytes: u64) {
     }
 }
 
-/// As [`File::read_cached_at`].
+/// Implements [`File::read_cached_at`].
 pub(super) fn read_cached(file: &fs::File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut buffers = [io::IoSliceMut::new(buffer)];
     match rustix::io::preadv2(file, &mut buffers, offset, ReadWriteFlags::NOWAIT) {
         Ok(bytes) => Ok(bytes),
-        // Not every file system can tell: then nothing counts as cached.
+        // Not every file system supports this: then no page counts as cached.
         Err(Errno::OPNOTSUPP) => Err(io::ErrorKind::WouldBlock.into()),
         Err(error) => Err(error.into()),
     }
@@ -168,12 +169,12 @@ static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
 
 struct RealFile {
     file: fs::File,
-    /// Held while blocks are added to the file, or taken from it.
+    /// Held while space is added to the file, or removed from it.
     allocating: Mutex<()>,
 }
 
 impl RealFile {
-    /// Gives the file blocks up to `length`.
+    /// Allocates the file up to `length`.
     fn extend(&self, length: u64) -> io::Result<()> {
         let present = self.length()?;
         if length > present {
@@ -220,8 +221,8 @@ impl File for RealFile {
         let _one_at_a_time = self.allocating.lock();
         self.extend(length)?;
         let (start, end) = (map.backed(), usize::try_from(length).unwrap_or(usize::MAX));
-        // An append ends at `backed`, so no record is overwritten. The kernel takes zeros
-        // in large pieces for a third of what it takes to fault in page by page.
+        // An append ends at `backed`, so no record is overwritten. Writing zeros in large pieces
+        // takes a third of the time of faulting in page by page.
         for at in (start..end).step_by(ZEROS.len()) {
             let bytes = ZEROS.len().min(end - at);
             self.file.write_all_at(&ZEROS[..bytes], at as u64)?;

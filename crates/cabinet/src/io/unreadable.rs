@@ -1,15 +1,15 @@
-//! Bytes that the disk has but cannot read: told from other failures, and read around.
+//! Unreadable bytes: distinguished from other failures, and read around.
 
 use super::File;
 use rustix::io::Errno;
 use std::io;
 use std::ops::Range;
 
-/// Bytes that a disk loses together, as the page cache reads them.
+/// Bytes that a disk loses together: a page of the page cache.
 const PAGE_BYTES: u64 = 4096;
 
-/// Whether a read failed because the medium, or the file system's own checksum, does not give the
-/// bytes: that is damage, which other bytes of the file need not share.
+/// Returns whether a read failed because of the medium, or because of the file system's own
+/// checksum. That is damage, and other bytes of the file may be readable.
 pub(crate) fn is_unreadable(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -53,8 +53,8 @@ pub(crate) fn read_around(
     Ok(filled)
 }
 
-/// Returns whether the disk can read these bytes, and what is on one page with them: a page is read
-/// before a part of it is written.
+/// Returns whether the disk can read these bytes and the rest of their pages: a page is read before
+/// a part of it is written.
 pub(crate) fn can_write_part(file: &dyn File, bytes: Range<u64>) -> io::Result<bool> {
     let start = bytes.start / PAGE_BYTES * PAGE_BYTES;
     let length = bytes.end.next_multiple_of(PAGE_BYTES) - start;

@@ -145,9 +145,9 @@ impl Promise {
     }
 
     /// Returns a description of the end of the log, in a file of `length` bytes, if the last
-    /// process was killed and a kill does not leave such an end; otherwise `None`. A process
-    /// appends only within its file, so it leaves no record that is cut. Even after a torn last
-    /// record, there is a margin.
+    /// process was killed and a kill does not leave such an end. Otherwise returns `None`. A
+    /// process appends only within its file, so it leaves no record that is cut. Even after a torn
+    /// last record, there is a margin.
     pub(super) fn beyond_a_kill(
         &self,
         stop: &Stop,

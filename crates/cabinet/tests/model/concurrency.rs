@@ -1,4 +1,4 @@
-//! Many threads at once.
+//! Concurrency: promises under many threads.
 
 use crate::for_each_engine;
 use crate::subject::Subject;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 for_each_engine!(
     additions_by_many_threads_are_all_counted,
-    a_scan_among_writers_meets_every_lasting_record_once,
+    a_scan_beside_writers_visits_every_lasting_record_once,
     a_reader_among_writers_never_sees_part_of_a_value,
     a_batch_is_never_seen_in_part,
 );
@@ -33,9 +33,9 @@ fn additions_by_many_threads_are_all_counted<S: Subject>() {
     assert_eq!(total, ADDITIONS * THREADS as i32);
 }
 
-fn a_scan_among_writers_meets_every_lasting_record_once<S: Subject>() {
+fn a_scan_beside_writers_visits_every_lasting_record_once<S: Subject>() {
     const LASTING: u32 = 3000;
-    // A scan may read what is dead, too, and nothing removes that here.
+    // A scan may also read dead records, which nothing removes here.
     const WRITES: u32 = 100_000;
     let subject = S::new(Clock::real());
     let database = subject.database();
@@ -44,7 +44,8 @@ fn a_scan_among_writers_meets_every_lasting_record_once<S: Subject>() {
     }
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // One writer makes the tables grow, and shrink again; one overwrites what lasts.
+        // One writer makes the tables grow and shrink again. The other overwrites the lasting
+        // records.
         scope.spawn(|| {
             let mut number = 0u32;
             while !done.load(Ordering::Relaxed) && number < WRITES {
@@ -89,7 +90,7 @@ fn a_scan_among_writers_meets_every_lasting_record_once<S: Subject>() {
                 } else {
                     scan.step_keys(&mut note).unwrap()
                 };
-                // A step may be as little as one leaf.
+                // A step may visit as little as one leaf.
                 steps += 1;
                 if steps.is_multiple_of(64) {
                     std::thread::yield_now();
@@ -144,7 +145,7 @@ fn a_batch_is_never_seen_in_part<S: Subject>() {
             }
         });
         for _ in 0..500 {
-            // A transaction that reads all of it and commits has seen one state.
+            // A transaction that reads all records and commits has seen one state.
             let transaction = database.transaction();
             let values: Vec<_> = (0..8u8).map(|key| transaction.get(&[key]).unwrap()).collect();
             if transaction.commit().is_ok() {

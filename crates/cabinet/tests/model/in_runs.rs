@@ -5,8 +5,8 @@ use cabinet::testing::Storage;
 use cabinet::{Engine, HashDatabase, Options, Result};
 use std::sync::Arc;
 
-/// A hash database with no memory for its index: what has changed since the last time that
-/// [`DiskEngine::run_maintenance`] was called is in memory, the rest in the checkpoint.
+/// A hash database with no memory for its index. Changes since the last call of
+/// [`DiskEngine::run_maintenance`] are in memory, the rest is in the checkpoint.
 pub(crate) struct HashInRuns(pub(crate) Arc<HashDatabase>);
 
 impl DiskEngine for HashInRuns {

@@ -1,4 +1,4 @@
-//! One set of promises for all engines.
+//! Model test: one set of promises for all engines.
 //!
 //! An engine takes part by a [`subject::Subject`] and a line in [`for_each_engine`].
 
@@ -24,7 +24,7 @@ type Fixed = Arc<FixedDatabase>;
 type Tree = Arc<TreeDatabase>;
 type Table = disk::TableDatabase;
 
-/// Makes a test of each engine out of a function over any [`subject::Subject`].
+/// Makes one test per engine of each function over any [`subject::Subject`].
 macro_rules! for_each_engine {
     ($($promise:ident),* $(,)?) => {
         $(mod $promise {

@@ -1,4 +1,4 @@
-//! Any bytes for keys and values over a database that takes only some.
+//! Adapter that accepts any bytes as keys and values, over a database that accepts only some.
 
 use cabinet::{
     Batch, BatchChange, Change, Engine, Family, FullScan, KeyOrder, Maintenance, Meta, RecordRef,
@@ -7,26 +7,27 @@ use cabinet::{
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// How keys and values become such as the database takes, and back.
+/// Conversion of keys and values to those that the database accepts, and back.
 pub(crate) trait Mapping: Send + Sync {
-    /// Whether the order of keys stays.
+    /// Whether the conversion preserves the order of keys.
     const IN_ORDER: bool;
 
     fn key(key: &[u8]) -> Vec<u8>;
 
     fn value(key: &[u8], value: &[u8]) -> Vec<u8>;
 
-    /// Shows a record of the database as it was meant.
+    /// Calls `visit` with a record of the database, converted back.
     fn visit(entry: RecordRef<'_>, visit: &mut dyn FnMut(RecordRef<'_>));
 }
 
-/// Each key has an id that follows from it, and is stored in front of its value.
+/// The id follows from the key, which is stored in front of the value.
 pub(crate) struct Numbers;
 
 impl Mapping for Numbers {
     const IN_ORDER: bool = false;
 
-    /// Short keys lie close together, so that they share pages; others are alone on theirs.
+    /// Returns the id of a key. Short keys are close together, so that they share pages. Others are
+    /// alone on their pages.
     fn key(key: &[u8]) -> Vec<u8> {
         let id = match key {
             [] => 1,
@@ -53,12 +54,13 @@ impl Mapping for Numbers {
     }
 }
 
-/// Values become columns: a short one becomes all of [`COLUMNS`], a long one only the first.
+/// Values become columns: a short one is stored in all of [`COLUMNS`], a long one only in the
+/// first.
 pub(crate) struct Rows;
 
 pub(crate) const COLUMNS: [&[u8]; 4] = [b"lexical", b"decimal", b"token", b"qgram"];
 
-/// Longest value of which all columns are made, in bytes.
+/// Maximum size of a value that is stored in all columns, in bytes.
 const SHORT_BYTES_MAX: usize = 64;
 
 /// Byte that follows each value, so that it is never empty.
@@ -67,7 +69,7 @@ const END: u8 = b'.';
 impl Mapping for Rows {
     const IN_ORDER: bool = true;
 
-    /// The empty key would be replaced by an identifier.
+    /// Returns the key of the row. An empty key would be replaced by an identifier.
     fn key(key: &[u8]) -> Vec<u8> {
         [b"k", key].concat()
     }
@@ -101,7 +103,7 @@ impl Mapping for Rows {
     }
 }
 
-/// See the module.
+/// A database behind the adapter. See the module.
 pub(crate) struct Mapped<M>(Arc<dyn Engine>, PhantomData<M>);
 
 impl<M: Mapping> Mapped<M> {
@@ -154,7 +156,7 @@ impl<M: Mapping> Engine for Mapped<M> {
         self.0.write(&mapped)
     }
 
-    /// The key is in the value.
+    /// Scans whole records, because the key is in the value.
     fn scan(&self, from: &ScanCursor, visitor: Visitor<'_>) -> Result<Option<ScanCursor>> {
         visitor.of_records(|visit| {
             self.0.scan(from, Visitor::Records(&mut |entry| M::visit(entry, visit)))
@@ -178,7 +180,7 @@ impl<M: Mapping> Engine for Mapped<M> {
     }
 }
 
-/// A scan of what is mapped.
+/// A scan behind the adapter.
 struct MappedScan<'e, M>(Box<dyn FullScan + 'e>, PhantomData<M>);
 
 impl<M: Mapping> FullScan for MappedScan<'_, M> {
@@ -186,7 +188,7 @@ impl<M: Mapping> FullScan for MappedScan<'_, M> {
         self.0.step(&mut |entry| M::visit(entry, visit))
     }
 
-    /// The key is in the value.
+    /// Steps over whole records, because the key is in the value.
     fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.step(&mut |entry| visit(entry.key))
     }

@@ -1,8 +1,8 @@
-//! Random operations on an engine and on a `BTreeMap`: they must answer and hold the same, and
-//! after a crash the engine what it may.
+//! Model: random operations on an engine and on a `BTreeMap`. Both must return and hold the same.
+//! After a crash the engine must hold one of the possible states.
 //!
-//! [`HISTORIES`] an engine, ten engines; the environment variable `PROPTEST_CASES` asks for another
-//! number.
+//! There are [`HISTORIES`] histories per engine; the environment variable `PROPTEST_CASES` sets
+//! another number.
 
 use crate::for_each_engine;
 use crate::operation::{Operation, RecordOperation, TransactionOperation, operations};
@@ -16,16 +16,16 @@ use std::ops::ControlFlow;
 
 const START_MS: u64 = 1_000_000;
 
-/// Histories that are gone through unless the environment asks for more.
+/// Number of histories that are run unless the environment sets another.
 const HISTORIES: u32 = 100;
 
 for_each_engine!(
-    behaves_as_a_map_whatever_befalls_it,
+    behaves_as_a_map_through_all_operations_and_crashes,
     a_batch_survives_a_crash,
     a_batch_of_which_compaction_moved_a_part_is_whole,
 );
 
-fn behaves_as_a_map_whatever_befalls_it<S: Subject>() {
+fn behaves_as_a_map_through_all_operations_and_crashes<S: Subject>() {
     let mut config = ProptestConfig::default();
     if std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases = HISTORIES;
@@ -33,7 +33,7 @@ fn behaves_as_a_map_whatever_befalls_it<S: Subject>() {
     proptest!(config, |(operations in operations(200))| run::<S>(&operations));
 }
 
-// Failures that were found, shrunk.
+// Shrunk failures that were found earlier.
 
 fn a_batch_survives_a_crash<S: Subject>() {
     let changes = vec![(vec![], Some(vec![]))];
@@ -119,8 +119,8 @@ fn step<S: Subject>(subject: &mut S, model: &mut Model, operation: &Operation) {
     }
 }
 
-/// Scans all, doing something between the steps. A record is met as it is at that moment, at most
-/// once, and once if it was there all the time.
+/// Scans all records, with operations between the steps. A record is visited at most once, with its
+/// state at that moment, and exactly once if it existed throughout.
 fn scan_beside<S: Subject>(
     subject: &mut S,
     model: &mut Model,
@@ -130,12 +130,12 @@ fn scan_beside<S: Subject>(
     let database = subject.database().clone();
     let mut scan = database.full_scan(Wanted::Records).unwrap();
     let mut lasting: BTreeSet<Vec<u8>> = model.all_live().map(|(key, _)| key.clone()).collect();
-    let mut met = BTreeSet::new();
+    let mut visited = BTreeSet::new();
     let mut some = |model: &Model| {
         scan.step(|entry| {
             let record = model.live(entry.key).expect("a record that is not there");
             assert_eq!((entry.value, entry.meta), (&record.value[..], record.meta));
-            assert!(met.insert(entry.key.to_vec()), "{:?} was met twice", entry.key);
+            assert!(visited.insert(entry.key.to_vec()), "{:?} was visited twice", entry.key);
         })
         .unwrap()
     };
@@ -150,14 +150,17 @@ fn scan_beside<S: Subject>(
         step(subject, model, &Operation::Crash);
     }
     while some(&before) {}
-    assert!(lasting.is_subset(&met), "{lasting:?} of which were met {met:?}");
+    assert!(
+        lasting.is_subset(&visited),
+        "lasting records are {lasting:?}, visited are {visited:?}"
+    );
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Record {
     pub(crate) value: Vec<u8>,
     pub(crate) meta: Meta,
-    /// 0 until it is known.
+    /// 0 until the version is known.
     pub(crate) version: Version,
 }
 
@@ -165,11 +168,11 @@ pub(crate) struct Record {
 #[derive(Clone)]
 struct Model {
     records: BTreeMap<Vec<u8>, Record>,
-    /// The newest version that was seen.
+    /// The newest version that was read.
     newest: Version,
     time: ManualClock,
     keeps_meta: bool,
-    /// States that may be there after a crash.
+    /// Possible states after a crash.
     possible: Possible,
 }
 
@@ -184,7 +187,7 @@ impl Model {
         }
     }
 
-    /// Notes what there is now.
+    /// Records the current state as possible.
     fn note<S: Subject>(&mut self) {
         self.possible.note(&self.records);
         if !S::LOSES {
@@ -209,12 +212,12 @@ impl Model {
         lifetime_ms.map_or(0, |ms| self.time.now_ms().saturating_add_signed(ms))
     }
 
-    /// Does one thing to one record of both, and compares the answers.
+    /// Applies one operation to a record in both, and compares the results.
     fn apply(&mut self, database: &Database, key: &[u8], operation: &RecordOperation) {
         let old = self.live(key).cloned();
         let old_value = old.as_ref().map(|old| old.value.as_slice());
         let old_meta = old.as_ref().map_or(Meta::NONE, |old| old.meta);
-        // New state of the record; `None` if there is none afterwards.
+        // New state of the record; `None` if it does not exist afterwards.
         let new: Option<(Vec<u8>, Meta)> = match operation {
             RecordOperation::Get => {
                 assert_eq!(database.get(key).unwrap().as_deref(), old_value);
@@ -273,7 +276,7 @@ impl Model {
                 let sum = add(old_value, |old: Option<[u8; 8]>| {
                     old.map_or(0.0, f64::from_le_bytes) + *addend
                 });
-                // A sum that is no number is refused, as Tokyo Tyrant refuses it.
+                // A sum that is not a number is refused, as in Tokyo Tyrant.
                 let sum = sum.filter(|sum| !sum.is_nan());
                 match (database.add_double(key, *addend), sum) {
                     (Ok(answer), Some(sum)) => assert_eq!(answer.to_bits(), sum.to_bits()),
@@ -305,7 +308,7 @@ impl Model {
         self.check_record(database, key);
     }
 
-    /// Compares one record, and learns its version if it has just been stored.
+    /// Compares one record, and learns its version if it was just stored.
     fn check_record(&mut self, database: &Database, key: &[u8]) {
         let read = database
             .read(key, |entry| {
@@ -359,7 +362,7 @@ impl Model {
 
     fn transact(&mut self, database: &Database, operation: &TransactionOperation) {
         let transaction = database.transaction();
-        // It is the transaction's own until it is committed.
+        // The changes belong to the transaction alone until it is committed.
         let mut within = Self { keeps_meta: true, ..self.clone() };
         let mut changed = BTreeSet::new();
         let mut expected = BTreeSet::new();
@@ -422,7 +425,7 @@ impl Model {
         }
     }
 
-    /// Compares records that were changed together, in no known order.
+    /// Compares records that were changed together, in unknown order.
     fn check_changed<'a>(&mut self, database: &Database, keys: impl Iterator<Item = &'a Vec<u8>>) {
         let (before, mut after) = (self.newest, self.newest);
         for key in keys.collect::<BTreeSet<_>>() {
@@ -437,7 +440,7 @@ impl Model {
         let expected: BTreeMap<_, _> =
             self.all_live().map(|(key, record)| (key.clone(), record.clone())).collect();
         assert_eq!(all(database), expected);
-        // Also those that have expired.
+        // Expired keys are read, too.
         let keys: Vec<&[u8]> = self.records.keys().map(Vec::as_slice).collect();
         let mut left = keys.iter();
         let read = database.read_each(&keys, |found| {
@@ -452,35 +455,39 @@ impl Model {
         });
         read.unwrap();
         assert_eq!(left.len(), 0);
-        // Those that have expired may be there or not.
+        // Expired records may still exist.
         let count = expected.len() as u64..=self.records.len() as u64;
         assert!(count.contains(&database.len()), "{} of {count:?}", database.len());
     }
 
-    /// Learns what is left after a crash, which must be possible.
+    /// Learns the contents after a crash, which must be a possible state.
     fn resolve(&mut self, database: &Database) {
         let found = all(database);
         self.records = self.possible.resolve(&found, self.time.now_ms());
         self.newest = found.values().map(|record| record.version).max().unwrap_or(0);
     }
 
-    /// From a key on, a scan meets the rest: with all before it, everything exactly once.
+    /// Compares a scan from a key on with the end of a scan of all records.
     fn check_scan_from(&self, database: &Database, key: &[u8]) {
         let middle = database.scan_cursor_of(key);
-        let mut behind = Vec::new();
+        let mut rest = Vec::new();
         let mut position = Some(middle);
         while let Some(from) = position {
-            position = database.scan_keys(&from, |key| behind.push(key.to_vec())).unwrap();
+            position = database.scan_keys(&from, |key| rest.push(key.to_vec())).unwrap();
         }
         if self.live(key).is_some() {
-            assert_eq!(behind.first().map(Vec::as_slice), Some(key), "it begins at the key");
+            assert_eq!(
+                rest.first().map(Vec::as_slice),
+                Some(key),
+                "the scan does not begin at the key"
+            );
         }
         let mut all = Vec::new();
         let mut position = Some(ScanCursor::Start);
         while let Some(from) = position {
             position = database.scan_keys(&from, |key| all.push(key.to_vec())).unwrap();
         }
-        assert!(all.ends_with(&behind), "and goes on in the order of the whole");
+        assert!(all.ends_with(&rest), "the scan differs from the end of the scan of all");
     }
 
     fn check_prefix(&self, database: &Database, prefix: &[u8], max: Option<usize>) {
@@ -494,7 +501,7 @@ impl Model {
     }
 
     fn check_find(&self, database: &Database, part: &[u8]) {
-        // Letters stand for themselves in a pattern; other keys are not looked for.
+        // Letters are literal in a pattern. Other keys are not searched.
         if !part.iter().all(u8::is_ascii_alphanumeric) {
             return;
         }
@@ -510,21 +517,21 @@ impl Model {
     }
 }
 
-/// All live records of a database, each of which it shows once.
+/// Returns all live records of a database. Fails if a record is visited twice.
 fn all(database: &Database) -> BTreeMap<Vec<u8>, Record> {
-    let mut met = BTreeMap::new();
+    let mut visited = BTreeMap::new();
     database
         .for_each(|entry| {
             let (value, meta, version) = (entry.value.to_vec(), entry.meta, entry.version);
             let record = Record { value, meta, version };
-            assert!(met.insert(entry.key.to_vec(), record).is_none(), "met twice");
+            assert!(visited.insert(entry.key.to_vec(), record).is_none(), "visited twice");
             ControlFlow::Continue(())
         })
         .unwrap();
-    met
+    visited
 }
 
-/// The sum, or `None` if the value is not as wide as the number.
+/// Returns the sum, or `None` if the value does not have the width of the number.
 fn add<const WIDTH: usize, T>(
     value: Option<&[u8]>,
     add: impl Fn(Option<[u8; WIDTH]>) -> T,

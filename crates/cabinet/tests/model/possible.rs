@@ -1,18 +1,18 @@
-//! Contents that a database may have after a crash.
+//! Possible contents of a database after a crash.
 //!
-//! For each record: what it was when it was last acknowledged, or anything that it became since.
-//! For changes that were made together: all or nothing.
+//! For each record: its last acknowledged state, or any state since. For changes that were made
+//! together: all or nothing.
 
 use crate::model::Record;
 use std::collections::{BTreeMap, BTreeSet};
 
 type Records = BTreeMap<Vec<u8>, Record>;
 
-/// The states of each record since the last that was acknowledged, which is the first of them.
+/// The states of each record since the last acknowledged one, which is the first of them.
 #[derive(Clone, Default)]
 pub(crate) struct Possible {
     states: BTreeMap<Vec<u8>, Vec<State>>,
-    /// The newest of them.
+    /// The newest states.
     noted: Records,
     step: u64,
 }
@@ -20,12 +20,12 @@ pub(crate) struct Possible {
 #[derive(Clone)]
 struct State {
     record: Option<Record>,
-    /// Which changes it came with; 0 is before all of them.
+    /// Step of changes that made the state; 0 is before all of them.
     step: u64,
 }
 
 impl Possible {
-    /// Notes what has become of the records since the last call, in one step.
+    /// Records the changes of the records since the last call as one step.
     pub(crate) fn note(&mut self, records: &Records) {
         self.step += 1;
         let all: BTreeSet<&Vec<u8>> = records.keys().chain(self.noted.keys()).collect();
@@ -43,15 +43,15 @@ impl Possible {
         }
     }
 
-    /// All that was noted will stay.
+    /// Makes all recorded changes permanent.
     pub(crate) fn acknowledge(&mut self) {
         for states in self.states.values_mut() {
             states.drain(..states.len() - 1);
         }
     }
 
-    /// Checks that what was found is possible, and answers what there is from now on. Records
-    /// that have expired may be there or not.
+    /// Checks that `found` is possible, and returns the contents from now on. Expired records may
+    /// be found or not.
     pub(crate) fn resolve(&mut self, found: &Records, now_ms: u64) -> Records {
         let mut at: BTreeMap<u64, &Vec<u8>> = BTreeMap::new();
         let mut before: BTreeMap<u64, &Vec<u8>> = BTreeMap::new();
@@ -68,8 +68,8 @@ impl Possible {
                 "{key:?} is {found:?}, which is none of {} possible states",
                 states.len(),
             );
-            // Steps that the record is certainly at, or not yet at. A state that looks the same
-            // earlier and later tells nothing.
+            // Steps that the record has certainly reached, or not yet. A state that occurs both
+            // earlier and later is no evidence.
             let steps = || matching.iter().map(|state| state.step);
             let (first, last) = (steps().min().unwrap_or(0), steps().max().unwrap_or(0));
             if first == last {
@@ -82,10 +82,10 @@ impl Possible {
             }
         }
         let unknown = found.keys().find(|key| !self.states.contains_key(*key));
-        assert_eq!(unknown, None, "a record that was never there");
+        assert_eq!(unknown, None, "a record that was never stored");
         for (step, key) in &at {
             let other = before.get(step);
-            assert_eq!(other, None, "it was changed together with {key:?}, which is there");
+            assert_eq!(other, None, "it was changed together with {key:?}, whose change was found");
         }
         *self = Self::default();
         self.note(&resolved);

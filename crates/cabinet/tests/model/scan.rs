@@ -1,12 +1,12 @@
-//! Scans of many records.
+//! Scans: promises about scans of many records.
 
 use crate::for_each_engine;
 use crate::subject::Subject;
 use cabinet::Clock;
 
-for_each_engine!(a_scan_from_a_key_meets_it_first_and_agrees_with_the_scan_of_all);
+for_each_engine!(a_scan_from_a_key_visits_it_first_and_agrees_with_the_scan_of_all);
 
-fn a_scan_from_a_key_meets_it_first_and_agrees_with_the_scan_of_all<S: Subject>() {
+fn a_scan_from_a_key_visits_it_first_and_agrees_with_the_scan_of_all<S: Subject>() {
     let subject = S::new(Clock::real());
     let database = subject.database();
     for number in 0..4000u32 {

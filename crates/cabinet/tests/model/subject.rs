@@ -1,4 +1,4 @@
-//! Engines under test.
+//! Subjects: the engines under test, with their crashes.
 
 use crate::disk::{DiskEngine, TableDatabase};
 use crate::in_runs::HashInRuns;
@@ -12,33 +12,33 @@ use cabinet::{
 use std::path::Path;
 use std::sync::Arc;
 
-/// An engine that can be tested, and what may befall it.
+/// An engine under test, and the events that it must survive.
 pub(crate) trait Subject: Sized {
-    /// Whether it keeps the flags and the expiry of a record.
+    /// Whether the engine keeps the flags and the expiry of a record.
     const KEEPS_META: bool = true;
 
-    /// Whether a crash may take what was not acknowledged. Otherwise it takes nothing.
+    /// Whether a crash may lose changes that were not acknowledged. Otherwise it loses nothing.
     const LOSES: bool = false;
 
-    /// An empty database that goes by `clock`.
+    /// Creates an empty database with this clock.
     fn new(clock: Clock) -> Self;
 
-    /// The database as it is open now.
+    /// Returns the open database.
     fn database(&self) -> &Database;
 
-    /// Has it do what it otherwise does in the background.
+    /// Does the background work once.
     fn run_maintenance(&mut self) {}
 
-    /// Has it change something beside its records.
+    /// Changes something other than records.
     fn rearrange(&mut self, _choice: u8) {}
 
-    /// Checks what has to hold besides the records being there.
+    /// Checks invariants other than the records.
     fn check(&self) {}
 
-    /// Closes it in good order and opens it again. All must be there.
+    /// Closes the database cleanly and reopens it. All records must be found.
     fn reopen(&mut self) {}
 
-    /// Has it die and opens it again. All that was acknowledged must be there.
+    /// Crashes the database and reopens it. All acknowledged changes must be found.
     fn crash(&mut self) {}
 }
 
@@ -75,20 +75,20 @@ impl Subject for MemoryTree {
     }
 }
 
-/// A database on a disk that is to behave as a map from keys to values.
+/// A disk database that must behave as a map from keys to values.
 pub(crate) trait Modelled: DiskEngine {
-    /// As [`Subject::KEEPS_META`].
+    /// Like [`Subject::KEEPS_META`].
     const KEEPS_META: bool = true;
 
-    /// It, with any bytes for keys and values.
+    /// Returns the engine, adapted to any bytes as keys and values.
     fn map(&self) -> Arc<dyn Engine> {
         self.engine()
     }
 
-    /// As [`Subject::rearrange`].
+    /// Like [`Subject::rearrange`].
     fn rearrange(&self, _choice: u8) {}
 
-    /// As [`Subject::check`].
+    /// Like [`Subject::check`].
     fn check(&self) {}
 }
 
@@ -117,20 +117,20 @@ impl Modelled for TableDatabase {
         let number = usize::from(choice) % COLUMNS.len();
         let kind = [Lexical, Decimal, Token, Gram][number];
         if choice < 64 {
-            // There may be none.
+            // There may be no index.
             let _ = self.table.set_index(COLUMNS[number], IndexChange::Remove);
         } else {
             self.table.set_index(COLUMNS[number], IndexChange::Set(kind)).unwrap();
         }
     }
 
-    /// No row is without its entries, and no entry without its row.
+    /// Checks that every row has its postings, and every posting its row.
     fn check(&self) {
         self.table.check_indices().unwrap();
     }
 }
 
-/// A database on a storage in memory, whose process gets killed.
+/// A database on a storage in memory whose process is killed.
 pub(crate) struct Killed<E: Modelled>(Disk<E>);
 
 impl<E: Modelled> Subject for Killed<E> {
@@ -162,12 +162,12 @@ impl<E: Modelled> Subject for Killed<E> {
 
     fn crash(&mut self) {
         let left = self.0.storage.kill();
-        self.0.go_on(left);
+        self.0.reopen_on(left);
     }
 }
 
-/// A database on a storage in memory that loses what was not synced. Its writes return before
-/// they are acknowledged.
+/// A database on a storage in memory that loses unsynced changes. Its writes return before they are
+/// acknowledged.
 pub(crate) struct PowerLost<E: Modelled> {
     disk: Disk<E>,
     /// State of the generator that decides which sectors survive.
@@ -191,7 +191,7 @@ impl<E: Modelled> Subject for PowerLost<E> {
     }
 
     fn rearrange(&mut self, choice: u8) {
-        // So that no two histories lose the same sectors.
+        // Makes each history lose other sectors.
         self.chance ^= u64::from(choice) << 32;
         self.disk.opened().engine.rearrange(choice);
     }
@@ -210,7 +210,7 @@ impl<E: Modelled> Subject for PowerLost<E> {
             *chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             *chance >> 33
         });
-        self.disk.go_on(left);
+        self.disk.reopen_on(left);
     }
 }
 
@@ -230,7 +230,7 @@ impl<E: Modelled> Disk<E> {
     fn new(durability: Durability, clock: Clock) -> Self {
         let mut options = options(clock);
         options.durability = durability;
-        // As small as they may be, so that there are many and compaction has work.
+        // Segments are as small as allowed, so that there are many, and compaction has work.
         options.segment_bytes = Some(64 << 10);
         let mut disk = Self { storage: FaultyStorage::new(), options, opened: None };
         disk.reopen();
@@ -243,7 +243,7 @@ impl<E: Modelled> Disk<E> {
 
     fn run_maintenance(&mut self) {
         self.opened().engine.run_maintenance().unwrap();
-        // One is due only after many bytes.
+        // A checkpoint is due only after many bytes.
         self.opened().engine.checkpoint().unwrap();
     }
 
@@ -254,11 +254,11 @@ impl<E: Modelled> Disk<E> {
         self.opened = Some(Opened { engine, database });
     }
 
-    /// Opens the storage that is left after the crash. Changes that the old handle makes on
-    /// closing happen to the old storage.
+    /// Opens the storage that is left after the crash. Changes that the old handle makes when it
+    /// closes go to the old storage.
     ///
-    /// A crash leaves nothing that checking takes for damage, and opening agrees.
-    fn go_on(&mut self, storage: FaultyStorage) {
+    /// A crash must leave no damage that checking or opening finds.
+    fn reopen_on(&mut self, storage: FaultyStorage) {
         let path = Path::new(E::PATH);
         let report = &mut |damage| panic!("{damage}");
         cabinet::testing::check_on(&storage, path, &|_| true, report).unwrap();

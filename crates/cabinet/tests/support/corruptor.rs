@@ -1,5 +1,5 @@
-//! Every file of a database of every kind, damaged everywhere: it is refused, or what it holds was
-//! stored there once.
+//! Corruptor: damages every file of a database of every kind everywhere. The database must be
+//! refused, or hold only records that were stored there once.
 
 use crate::disk::{DiskEngine, TableDatabase};
 use cabinet::testing::{FaultyStorage, Open, Storage};
@@ -10,9 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 const KEYS: u32 = 60;
-/// Bytes between two places that are damaged.
+/// Bytes between two damaged offsets.
 const STRIDE: usize = 151;
-/// Ways to damage a file at a place.
+/// Ways to damage a file at an offset.
 const WAYS: [fn(&mut Vec<u8>, usize); 4] = [
     |bytes, place| bytes[place] ^= 1,
     |bytes, place| bytes[place] ^= 0x80,
@@ -23,9 +23,9 @@ const WAYS: [fn(&mut Vec<u8>, usize); 4] = [
     |bytes, place| bytes.truncate(place),
 ];
 
-/// Contents by name.
+/// Contents of files by name.
 type Files = BTreeMap<String, Vec<u8>>;
-/// All values that each key had.
+/// All values that each key ever had.
 type History = BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>;
 
 fn open<E: DiskEngine>(files: &Files) -> (FaultyStorage, cabinet::Result<(E, Database)>) {
@@ -52,7 +52,7 @@ fn read<E: DiskEngine>(storage: &FaultyStorage) -> Files {
         let file = storage.open(&Path::new(E::PATH).join(&name), Open::Existing).unwrap();
         let mut contents = vec![0; file.length().unwrap() as usize];
         file.read_at(&mut contents, 0).unwrap();
-        // Damage to a hundred thousand zeros shows nothing.
+        // Damage to long zeros would test nothing.
         let end = contents.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         contents.truncate(end.next_multiple_of(64));
         files.insert(name, contents);
@@ -60,14 +60,14 @@ fn read<E: DiskEngine>(storage: &FaultyStorage) -> Files {
     files
 }
 
-/// A key and one of its values, such as every kind takes: an id, and columns of a row.
+/// Returns a key and one of its values that every kind accepts: an id, and columns of a row.
 fn record(key: u32, round: u32) -> (Vec<u8>, Vec<u8>) {
     let value = format!("number\0{round}\0text\0{}", format!("{key} ").repeat(key as usize % 40));
     (key.to_string().into_bytes(), value.into_bytes())
 }
 
-/// A database that was closed, one that was killed some time after a checkpoint, and what they
-/// hold.
+/// Returns a database that was closed, one that was killed some time after a checkpoint, and the
+/// values that they had.
 fn bases<E: DiskEngine>() -> ([Files; 2], History) {
     let storage = FaultyStorage::new();
     let (engine, database) = open_on::<E>(&storage).unwrap();
@@ -85,7 +85,7 @@ fn bases<E: DiskEngine>() -> ([Files; 2], History) {
             database.remove(&record(key, round).0).unwrap();
         }
         match round {
-            // Seals the segment.
+            // Optimizing seals the segment.
             0 => database.optimize().unwrap(),
             1 => engine.checkpoint().unwrap(),
             _ => {}
@@ -102,7 +102,7 @@ fn bases<E: DiskEngine>() -> ([Files; 2], History) {
     ([read::<E>(&storage), killed], history)
 }
 
-/// Nothing that is answered was never stored; what cannot be answered is damaged.
+/// Checks that every record that can be read was stored once. Fails if a record cannot be read.
 fn check(database: &Database, history: &History) -> Result<(), Error> {
     let is_good = |key: &[u8], value: &Vec<u8>| {
         let values = history.get(key);
@@ -164,7 +164,7 @@ fn damage_everywhere<E: DiskEngine>() {
     assert!(served > 0, "{refused} were refused");
 }
 
-/// Uses a database that may be damaged: what it takes, it keeps.
+/// Uses a database that may be damaged. It must keep every change that it accepts.
 fn serve<E: DiskEngine>(
     storage: &FaultyStorage,
     engine: E,
@@ -195,21 +195,21 @@ fn serve<E: DiskEngine>(
 }
 
 #[test]
-fn a_hash_damaged_anywhere_is_refused_or_holds_nothing_that_was_never_stored() {
+fn a_hash_damaged_anywhere_is_refused_or_holds_only_stored_records() {
     damage_everywhere::<Arc<HashDatabase>>();
 }
 
 #[test]
-fn a_fixed_length_database_damaged_anywhere_is_refused_or_holds_nothing_that_was_never_stored() {
+fn a_fixed_length_database_damaged_anywhere_is_refused_or_holds_only_stored_records() {
     damage_everywhere::<Arc<FixedDatabase>>();
 }
 
 #[test]
-fn a_tree_damaged_anywhere_is_refused_or_holds_nothing_that_was_never_stored() {
+fn a_tree_damaged_anywhere_is_refused_or_holds_only_stored_records() {
     damage_everywhere::<Arc<TreeDatabase>>();
 }
 
 #[test]
-fn a_table_damaged_anywhere_is_refused_or_holds_nothing_that_was_never_stored() {
+fn a_table_damaged_anywhere_is_refused_or_holds_only_stored_records() {
     damage_everywhere::<TableDatabase>();
 }

@@ -1,4 +1,4 @@
-//! Databases of every kind that lives on a disk, on a storage of the test's own.
+//! Disk databases of every kind, on a storage of the test's own.
 
 use cabinet::table::Table;
 use cabinet::testing::Storage;
@@ -6,7 +6,8 @@ use cabinet::{Database, Engine, FixedDatabase, HashDatabase, Options, Result, Tr
 use std::path::Path;
 use std::sync::Arc;
 
-/// A database without threads of its own, so small that everything happens all the time.
+/// A database without threads of its own, so small that compaction, eviction and the like happen
+/// constantly.
 pub(crate) trait DiskEngine: Sized {
     /// Path of the database.
     const PATH: &str;
@@ -19,7 +20,7 @@ pub(crate) trait DiskEngine: Sized {
         Database::from_engine(self.engine())
     }
 
-    /// Does what its threads would do.
+    /// Does the work of its threads once.
     fn run_maintenance(&self) -> Result<()>;
 
     fn checkpoint(&self) -> Result<()>;
@@ -50,7 +51,7 @@ impl DiskEngine for Arc<FixedDatabase> {
 
     fn open(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
         let mut options = options.clone();
-        // More than a test stores in one value, and ids for all keys.
+        // Wider than any test value, with ids for all keys.
         options.width = Some(4 << 20);
         options.limit_bytes = Some(u64::MAX);
         FixedDatabase::open_on(storage, Path::new(Self::PATH), &options, false).map(Self::new)
@@ -98,7 +99,7 @@ fn small_leaves(options: &Options, leaf_bytes: u32, cache_bytes: u64) -> Options
     options
 }
 
-/// A table and the tree that it is.
+/// A table, and the tree that it consists of.
 pub(crate) struct TableDatabase {
     pub(crate) table: Arc<Table>,
     tree: Arc<TreeDatabase>,

@@ -1,4 +1,4 @@
-//! A storage that says when it is about to change.
+//! Observed storage: calls a function before each change.
 
 use cabinet::testing::{FaultyStorage, File, Map, Open, Storage};
 use std::any::Any;
@@ -6,23 +6,23 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Operation that a storage is about to do.
+/// Operation that a storage is about to perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StorageOperation {
-    /// A file is to be removed.
+    /// A file will be removed.
     Remove,
-    /// Bytes are to be written into a file.
+    /// Bytes will be written into a file.
     Write,
-    /// Names in a directory are to be made durable.
+    /// Names in a directory will be made durable.
     SyncNames,
-    /// A file or a name is to change otherwise. Appending through a map is no change.
+    /// A file or a name will change otherwise. Appending through a map is not a change.
     Change,
 }
 
-/// Called before each operation.
+/// Function that is called before each operation.
 type Watch = Arc<dyn Fn(StorageOperation) + Send + Sync>;
 
-/// See the module.
+/// Observed storage. See the module.
 pub(crate) struct ObservedStorage {
     pub(crate) storage: FaultyStorage,
     pub(crate) watch: Watch,

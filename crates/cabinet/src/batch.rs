@@ -1,4 +1,4 @@
-//! Changes that happen together or not at all.
+//! Batches: changes that are applied together or not at all.
 
 use crate::limits::BATCH_BYTES_MAX;
 use crate::{Error, Meta, Result, Version};
@@ -12,17 +12,19 @@ pub enum BatchChange {
     Remove,
 }
 
-/// Changes that an engine applies all or none, and versions it must find first.
+/// Changes that an engine applies together or not at all, and record versions that it must find
+/// first.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub(crate) changes: Vec<(Vec<u8>, BatchChange)>,
     pub(crate) expected: Vec<(Vec<u8>, Option<Version>)>,
-    /// It removes something, beside which it notes little: a full disk has room for that.
+    /// Whether the batch removes records and writes little else, so that a full disk has space for
+    /// it.
     pub(crate) removes: bool,
 }
 
 impl Batch {
-    /// An empty batch.
+    /// Creates an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
@@ -42,12 +44,12 @@ impl Batch {
         self.expected.push((key.to_vec(), version));
     }
 
-    /// The changes, in the order in which they were joined.
+    /// Returns the changes, in the order in which they were added.
     pub fn changes(&self) -> impl Iterator<Item = (&[u8], &BatchChange)> {
         self.changes.iter().map(|(key, change)| (&key[..], change))
     }
 
-    /// The versions that records have to be at (`None`: do not exist).
+    /// Returns the versions that records must have (`None`: must not exist).
     pub fn expected(&self) -> impl Iterator<Item = (&[u8], Option<Version>)> {
         self.expected.iter().map(|(key, version)| (&key[..], *version))
     }
@@ -65,7 +67,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Whether it changes nothing.
+    /// Returns whether the batch has no changes.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }

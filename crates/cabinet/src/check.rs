@@ -1,4 +1,4 @@
-//! Checking a database's files.
+//! Check of a database's files.
 
 use crate::damage::{Checked, Damage};
 use crate::io::{RealStorage, Storage};
@@ -11,13 +11,13 @@ use crate::{Error, Result};
 use std::collections::HashSet;
 use std::path::Path;
 
-/// Verifies every checksum of the database in a directory, which nobody has open, and reports
-/// each place that is damaged. Changes nothing.
+/// Verifies every checksum of the database in a directory, which no process may have open, and
+/// reports all damage. Changes nothing.
 pub fn check(path: impl AsRef<Path>, report: &mut dyn FnMut(Damage)) -> Result<Checked> {
     check_those(path, &|_| true, report)
 }
 
-/// As [`check`], but of the files of the log goes only through those whose names are `wanted`.
+/// Like [`check`], but only for those files of the log for whose names `wanted` returns true.
 pub fn check_those(
     path: impl AsRef<Path>,
     wanted: &dyn Fn(&str) -> bool,
@@ -26,7 +26,7 @@ pub fn check_those(
     check_in(&RealStorage, path.as_ref(), wanted, report)
 }
 
-/// As [`check_those`], on a storage of the caller's own.
+/// Like [`check_those`], on a storage of the caller's own.
 #[cfg(feature = "testing")]
 pub fn check_on(
     storage: &dyn Storage,
@@ -50,7 +50,7 @@ fn check_in(
     }
     let mut reported = HashSet::new();
     let mut report = |damage: Damage| {
-        // A record that is damaged may be the page of a leaf, too.
+        // A damaged record may also be reported as the page of a leaf.
         if reported.insert((damage.file.clone(), damage.offset)) {
             report(damage);
         }
@@ -76,8 +76,8 @@ fn check_in(
     })
 }
 
-/// A tree has a list of its leaves from the beginning on, and only with its first segment can do
-/// without. The pages that it lists are among those that were read.
+/// Checks the pages of a tree. A tree always has a list of its leaves, unless it still has its
+/// first segment. The listed pages must be among those that were read.
 fn check_leaves(
     files: &Files<'_>,
     listed: Vec<SegmentOffset>,
@@ -92,7 +92,7 @@ fn check_leaves(
         let file = files.directory().join(checkpoint::NAME);
         report(Damage { file, offset: 0, what: "the list of the tree's leaves is missing".into() });
     }
-    // Those that are missing were reported, and those that were removed are not listed any more.
+    // Missing segments were reported, and removed ones are not listed any more.
     let is_read = |number: u64| wanted(number) && files.numbers().contains(&number);
     for (number, offset) in listed {
         if is_read(number) && !pages.contains(&(number, offset)) {
@@ -106,7 +106,8 @@ fn is_tree(files: &Files<'_>) -> bool {
     matches!(files.parameters.kind, StoredKind::Tree | StoredKind::Table)
 }
 
-/// The places of the pages of a tree that its checkpoint lists; none if that is damaged.
+/// Returns the segments and offsets of the pages that a tree's checkpoint lists; none if the
+/// checkpoint is damaged.
 fn listed_leaves(files: &Files<'_>) -> Result<Vec<SegmentOffset>> {
     if !is_tree(files) {
         return Ok(Vec::new());

@@ -1,19 +1,21 @@
-//! CRC-32C, for records of a hundred bytes as well as for pages.
+//! CRC-32C checksum, fast for short records as well as for pages.
 //!
-//! The crate computes long inputs with three streams at once; with short ones most of its time goes
-//! to the bytes before the first aligned word. Here a short input takes one instruction of SSE 4.2
-//! per eight bytes, aligned or not.
+//! The `crc32c` crate computes long inputs with three streams at once. For short inputs most of its
+//! time is spent on the bytes before the first aligned word. Here a short input takes one SSE 4.2
+//! instruction per eight bytes, aligned or not.
 
 #![cfg_attr(
     target_arch = "x86_64",
     expect(unsafe_code, reason = "instructions that not all processors have; see the SAFETY line")
 )]
 
-/// Longest input that is computed in one stream, in bytes. From here on, three streams are faster.
+/// Maximum size of an input that is computed in one stream, in bytes. Above that, three streams are
+/// faster.
 #[cfg(target_arch = "x86_64")]
 const ONE_STREAM_BYTES_MAX: usize = 384;
 
-/// Returns the checksum of what came before and of `bytes`. The first `sum` is 0, or a salt.
+/// Returns the checksum `sum` of earlier bytes, continued with `bytes`. The first `sum` is 0, or a
+/// salt.
 #[inline]
 pub(crate) fn append(sum: u32, bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]

@@ -1,28 +1,28 @@
-//! Current time, for expiry. Tests set it by hand.
+//! Clock: the current time, for expiry. Tests set it by hand.
 
 use crate::ExpiredKeys;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Tells the time, in milliseconds since the Unix epoch.
+/// Source of the time, in milliseconds since the Unix epoch.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
-    /// The time set by hand, or none to ask the system.
+    /// The time set by hand; `None` for the system's time.
     manual: Option<Arc<AtomicU64>>,
-    /// Whom to leave to remove what has expired, if not the engine itself.
+    /// List for the keys of expired records, if the engine does not remove these itself.
     expired: Option<Arc<ExpiredKeys>>,
 }
 
-/// Sets the time of the [`Clock`] it was made with.
+/// Handle that sets the time of its [`Clock`].
 #[cfg(feature = "testing")]
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     now_ms: Arc<AtomicU64>,
 }
 
-/// Two clocks are equal if they are both the system's or the same one set by hand, and hand over
-/// to the same one.
+/// Two clocks are equal if both use the system's time or the same time set by hand, and both use
+/// the same list of expired keys.
 impl PartialEq for Clock {
     fn eq(&self, other: &Self) -> bool {
         is_same(self.manual.as_ref(), other.manual.as_ref())
@@ -41,36 +41,36 @@ fn is_same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
 impl Eq for Clock {}
 
 impl Clock {
-    /// The system's clock.
+    /// Returns the system's clock.
     pub fn real() -> Self {
         Self::default()
     }
 
-    /// A clock that stands at `start_ms` until its [`ManualClock`] moves it.
+    /// Returns a clock that stays at `start_ms` until its [`ManualClock`] moves it.
     #[cfg(feature = "testing")]
     pub fn manual(start_ms: u64) -> (Self, ManualClock) {
         let now_ms = Arc::new(AtomicU64::new(start_ms));
         (Self { manual: Some(Arc::clone(&now_ms)), expired: None }, ManualClock { now_ms })
     }
 
-    /// The same clock for a database that does not remove what has expired, but names its keys in
-    /// [`Database::expired_keys`](crate::Database::expired_keys).
+    /// Returns the same clock for a database that does not remove expired records, but lists their
+    /// keys in [`Database::expired_keys`](crate::Database::expired_keys).
     #[cfg(feature = "internals")]
     pub fn handing_over(self) -> Self {
         Self { expired: Some(Arc::default()), ..self }
     }
 
-    /// Returns the list in which the keys of expired records are named; `None` if they are not.
+    /// Returns the list of the keys of expired records; `None` if there is none.
     pub(crate) fn expired_keys(&self) -> Option<&ExpiredKeys> {
         self.expired.as_deref()
     }
 
-    /// Names the key of an expired record to the one who removes it; says whether there is one.
+    /// Adds the key of an expired record to the list. Returns whether there is a list.
     pub(crate) fn hand_over(&self, key: &[u8]) -> bool {
         self.expired.as_ref().map(|expired| expired.name(key)).is_some()
     }
 
-    /// Milliseconds since the Unix epoch; 0 if the system's clock stands before it.
+    /// Returns the milliseconds since the Unix epoch; 0 if the system's clock is before it.
     pub fn now_ms(&self) -> u64 {
         match &self.manual {
             Some(now_ms) => now_ms.load(Ordering::Relaxed),
@@ -88,12 +88,12 @@ impl ManualClock {
         self.now_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// Moves the time on.
+    /// Advances the time by `by_ms` milliseconds.
     pub fn advance(&self, by_ms: u64) {
         self.now_ms.fetch_add(by_ms, Ordering::Relaxed);
     }
 
-    /// The time it stands at.
+    /// Returns the current time, in milliseconds since the Unix epoch.
     pub fn now_ms(&self) -> u64 {
         self.now_ms.load(Ordering::Relaxed)
     }

@@ -32,7 +32,7 @@ const KINDS: [(IndexKind, &[&str]); 4] = [
 ];
 
 impl IndexKind {
-    /// Returns the name that Tokyo Cabinet gives it, in lower case.
+    /// Returns Tokyo Cabinet's name for the kind, in lower case.
     pub fn name(self) -> &'static str {
         ["lexical", "decimal", "token", "qgram"][self as usize]
     }
@@ -50,13 +50,13 @@ impl IndexKind {
 /// Change of the index of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexChange {
-    /// Build one, in place of any that there is.
+    /// Build an index, in place of any existing one.
     Set(IndexKind),
-    /// Build one, and fail with [`crate::Error::IndexExists`] if there is one.
+    /// Build an index, and fail with [`crate::Error::IndexExists`] if there is one.
     SetNew(IndexKind),
-    /// Rebuild the present one.
+    /// Rebuild the existing index.
     Optimize,
-    /// Remove it.
+    /// Remove the index.
     Remove,
 }
 
@@ -66,7 +66,7 @@ const REMOVE: u32 = 9999;
 const KEEP: u32 = 1 << 24;
 
 impl IndexChange {
-    /// Reads Tokyo Cabinet's text: a name in either case, with `+` in front to keep an index that
+    /// Parses Tokyo Cabinet's text: a name in either case, with `+` in front to keep an index that
     /// exists, or a number with flags. Returns `None` if it is neither.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_read_as_the_original_writes_them() {
+    fn changes_are_parsed_as_tokyo_cabinet_writes_them() {
         use IndexChange::{Optimize, Remove, Set, SetNew};
         use IndexKind::{Decimal, Gram, Lexical, Token};
         for (text, change) in [

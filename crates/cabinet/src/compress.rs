@@ -1,7 +1,7 @@
 //! Compression of single values.
 //!
-//! A compressed value is the uncompressed length, in bytes, as a LEB128 number, followed by an
-//! LZ4 block or a Zstandard frame. Which of the two it is stands elsewhere in the record.
+//! A compressed value is the uncompressed length, in bytes, as a LEB128 number, followed by an LZ4
+//! block or a Zstandard frame. The flags of the record tell which.
 
 use crate::limits::VALUE_BYTES_MAX;
 use crate::{Error, Result, varint};
@@ -9,12 +9,12 @@ use crate::{Error, Result, varint};
 /// How values are stored. A value that does not shrink is stored as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// As they are.
+    /// Uncompressed.
     #[default]
     None,
-    /// LZ4 block format: fast. With the feature `lz4`.
+    /// LZ4 block format: fast. Needs the feature `lz4`.
     Lz4,
-    /// Zstandard: small. With the feature `zstd`.
+    /// Zstandard: small. Needs the feature `zstd`.
     Zstd,
 }
 
@@ -35,31 +35,32 @@ pub(crate) fn require(compression: Compression) -> Result<()> {
     }
 }
 
-/// Shorter values are stored as they are: there is next to nothing to gain.
+/// Minimum size of a value that is compressed, in bytes: shorter ones would gain almost nothing.
 const COMPRESS_BYTES_MIN: usize = 64;
 
-/// Most bytes of the uncompressed length.
+/// Maximum size of the encoded uncompressed length, in bytes.
 const LENGTH_BYTES_MAX: usize = 9;
 
-/// Most bytes that one byte of an LZ4 block can stand for: a length byte adds at most 255.
+/// Maximum number of bytes that one byte of an LZ4 block can expand to: a length byte adds at most
+/// 255.
 const LZ4_RATIO_MAX: usize = 255;
 
-/// Bytes of the shortest Zstandard block: a header of 3 and the byte that it repeats.
+/// Size of the shortest Zstandard block, in bytes: a header of 3 and the byte that it repeats.
 const ZSTD_BLOCK_BYTES_MIN: usize = 4;
 
-/// Most bytes that one Zstandard block can stand for.
+/// Maximum number of bytes that one Zstandard block can expand to.
 const ZSTD_BLOCK_CONTENT_BYTES_MAX: usize = 128 * 1024;
 
-/// Why bytes are not a compressed value.
+/// Reason why bytes are not a compressed value.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DecompressError {
-    /// The length is missing, or is no number.
+    /// The length is missing or invalid.
     #[error("the length before the compressed bytes is damaged")]
     Length,
-    /// The length is over the limit of values, or more than so few bytes can stand for.
+    /// The length is over the limit of values, or more than the compressed bytes can expand to.
     #[error("the compressed bytes claim to stand for {0}")]
     TooLong(u64),
-    /// The bytes are not what the algorithm makes, or stand for another number of bytes.
+    /// The bytes are not output of the algorithm, or expand to another number of bytes.
     #[error("the compressed bytes are damaged")]
     Damaged,
     /// This build lacks the algorithm.
@@ -68,7 +69,7 @@ pub(crate) enum DecompressError {
 }
 
 impl DecompressError {
-    /// Returns the error of a read: damage, unless it is this build that lacks the algorithm.
+    /// Returns the error of a read: damage, unless this build lacks the algorithm.
     pub(crate) fn or_damage(self, damage: impl FnOnce(String) -> Error) -> Error {
         match self {
             Self::Missing(compression) => {
@@ -79,7 +80,7 @@ impl DecompressError {
     }
 }
 
-/// The compressed form of `value`, if it is shorter.
+/// Returns the compressed form of `value`, if it is shorter.
 pub(crate) fn compress(value: &[u8], compression: Compression) -> Option<Vec<u8>> {
     if compression == Compression::None || value.len() < COMPRESS_BYTES_MIN {
         return None;
@@ -94,8 +95,8 @@ pub(crate) fn compress(value: &[u8], compression: Compression) -> Option<Vec<u8>
     (output.len() < value.len()).then_some(output)
 }
 
-/// The value whose compressed form is `bytes`. Allocates no more than `bytes` can stand for, and
-/// never more than the longest value takes.
+/// Returns the value whose compressed form is `bytes`. Allocates no more than `bytes` can expand
+/// to, and never more than the longest value takes.
 pub(crate) fn decompress(
     bytes: &[u8],
     compression: Compression,
@@ -155,7 +156,7 @@ mod zstandard {
     const LEVEL: i32 = 3;
 
     thread_local! {
-        // Making a context costs more than compressing a small value with it.
+        // Creating a context costs more than compressing a small value with it.
         static COMPRESSOR: RefCell<Option<Compressor<'static>>> =
             RefCell::new(Compressor::new(LEVEL).ok());
         static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> =
@@ -180,7 +181,7 @@ mod zstandard {
     }
 }
 
-/// In place of an algorithm that this build lacks.
+/// Placeholder for an algorithm that this build lacks.
 #[cfg(not(all(feature = "lz4", feature = "zstd")))]
 mod absent {
     pub(super) fn compress(_: &[u8], _: &mut Vec<u8>) -> Option<()> {
@@ -242,13 +243,13 @@ mod tests {
     #[test]
     fn a_claimed_length_is_bounded_by_the_bytes_and_by_the_limit_of_values() {
         for algorithm in ALGORITHMS {
-            // A handful of bytes cannot stand for a gigabyte.
+            // A few bytes cannot expand to a gigabyte.
             let claim = with_length(VALUE_BYTES_MAX, &[0; 16]);
             assert_eq!(
                 decompress(&claim, algorithm),
                 Err(DecompressError::TooLong(VALUE_BYTES_MAX as u64))
             );
-            // Nor can any number of them stand for more than the longest value.
+            // No number of bytes can expand to more than the longest value.
             let claim = with_length(VALUE_BYTES_MAX + 1, &vec![0; VALUE_BYTES_MAX / 200]);
             assert_eq!(
                 decompress(&claim, algorithm),

@@ -1,8 +1,8 @@
-//! Damage: places in files that do not hold what they should, and outcomes of looking for them.
+//! Damage in files, and outcomes of checks for it.
 
 use std::path::PathBuf;
 
-/// Damaged place in a file.
+/// Damage in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The file.
@@ -30,7 +30,7 @@ pub struct Checked {
     pub bytes: u64,
     /// Bytes of an incomplete record at the end, as a crash leaves them. Opening cuts them.
     pub torn_bytes: u64,
-    /// Places that were reported.
+    /// Number of damages that were reported.
     pub damages: u64,
 }
 
@@ -39,10 +39,10 @@ pub struct Checked {
 pub struct Verified {
     /// Segments, records and damage.
     pub checked: Checked,
-    /// Whether it went on to the end.
+    /// Whether the verification reached the end.
     pub is_complete: bool,
 }
 
-/// Function that a verification calls now and then, with what was verified so far. It returns the
-/// most bytes to read per second from then on, or `None` to stop.
+/// Function that a verification calls regularly, with the counts so far. It returns the maximum
+/// number of bytes to read per second from then on, or `None` to stop.
 pub type GoOn<'g> = dyn FnMut(&Verified) -> Option<u64> + 'g;

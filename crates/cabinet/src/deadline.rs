@@ -1,7 +1,7 @@
-//! Deadline of a thread: scans and queries of it end with an error afterwards.
+//! Deadline of a thread, after which its scans and queries fail.
 //!
-//! A scan may look at every record of a database, and return only then to its caller. A caller with
-//! a deadline sets it once for its thread, around all operations.
+//! A scan may read every record of a database before it returns. A caller with a deadline sets it
+//! once for its thread, around all operations.
 
 use crate::{Error, Result};
 use std::cell::Cell;
@@ -12,8 +12,8 @@ thread_local! {
 }
 
 /// Calls `run`, in which scans and queries of this thread fail with [`Error::Late`] from `deadline`
-/// on. They look at the clock between steps of a few hundred records. A deadline that is set
-/// already, and earlier, stays. Other operations have no deadline.
+/// on. They check the clock every few hundred records. An earlier deadline that is already set
+/// stays. Other operations have no deadline.
 pub fn with_deadline<T>(deadline: Option<Instant>, run: impl FnOnce() -> T) -> T {
     /// Restores the deadline, even after a panic.
     struct Restore(Option<Instant>);
@@ -28,7 +28,7 @@ pub fn with_deadline<T>(deadline: Option<Instant>, run: impl FnOnce() -> T) -> T
     run()
 }
 
-/// Fails from the deadline of this thread on.
+/// Fails if the deadline of this thread has passed.
 #[inline]
 pub(crate) fn check() -> Result<()> {
     match DEADLINE.get() {

@@ -5,11 +5,10 @@ use std::sync::Arc;
 /// Moment at which a write is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// When the operating system has it. It survives the death of the process, but not a power
-    /// failure.
+    /// When the operating system has it. It survives a killed process, but not a loss of power.
     #[default]
     None,
-    /// As `None`, but a power failure loses at most this many milliseconds of writes.
+    /// Like `None`, but a loss of power loses at most this many milliseconds of writes.
     Interval(u64),
     /// When it is on the disk. Concurrent writers share one sync.
     Always,

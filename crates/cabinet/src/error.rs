@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Result of every operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation was not done. Nothing was changed unless the variant says so.
+/// Reason why an operation failed. Nothing was changed unless the variant says so.
 ///
 /// `Debug` prints the same text as `Display`: a program whose `main` returns the error shows it.
 #[derive(thiserror::Error)]
@@ -22,7 +22,7 @@ pub enum Error {
         /// The system's own error.
         source: std::io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file is damaged.
     #[error("{} is corrupted at byte {offset}: {what}", file.display())]
     Corrupted {
         /// The file.
@@ -32,14 +32,15 @@ pub enum Error {
         /// Description of the damage.
         what: String,
     },
-    /// The disk (or the given capacity) is full. Reads go on; writes go on when space returns.
+    /// The disk (or the given capacity) is full. Reads still work; writes work again when there is
+    /// space.
     #[error("no space left for {}", path.display())]
     NoSpace {
         /// The file that could not grow.
         path: PathBuf,
     },
-    /// An on-memory database has the memory that it may use. Reads, removals and what does not get
-    /// longer go on; other writes go on when records are removed.
+    /// An on-memory database uses all the memory that it may. Reads, removals and changes that need
+    /// no more memory still work. Other writes work again after records are removed.
     #[error(
         "no memory left in {}: its records take the {max} bytes that they may; remove some, or set \
          a cap (capsiz), over which those not used lately are evicted",
@@ -48,14 +49,14 @@ pub enum Error {
     NoMemory {
         /// The database.
         path: PathBuf,
-        /// Most bytes that it may use.
+        /// Maximum number of bytes that it may use.
         max: u64,
     },
-    /// An earlier write or sync failed, so nothing further is accepted. Reads go on.
+    /// An earlier write or sync failed, so all later ones are refused. Reads still work.
     #[error("writing stopped after an earlier failure: {0}")]
     Poisoned(String),
-    /// Changes are refused: the database was opened for reading only, or those who wrap it allow
-    /// no changes at present.
+    /// Changes are refused: the database was opened for reading only, or the program around it
+    /// allows no changes at present.
     #[error("{0}")]
     ReadOnly(String),
     /// The key is longer than [`crate::limits::KEY_BYTES_MAX`].
@@ -67,7 +68,7 @@ pub enum Error {
         max: usize,
     },
     /// The value is (or would become) longer than [`crate::limits::VALUE_BYTES_MAX`], or its record
-    /// than a cap on bytes leaves room for.
+    /// is longer than a cap on bytes allows.
     #[error("value of {bytes} bytes is over the limit of {max}")]
     ValueTooLong {
         /// Length of the value.
@@ -85,8 +86,7 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
-    /// The key names no record that a fixed-length database can have: see
-    /// [`crate::Numbered`].
+    /// The key is not an id that a fixed-length database can have: see [`crate::Numbered`].
     #[error("{key:?} is no id: ids are numbers from 1 to {max}")]
     NoId {
         /// The key given, shortened.
@@ -94,8 +94,8 @@ pub enum Error {
         /// The greatest id that this database takes.
         max: u64,
     },
-    /// A record that is to be added to does not hold a number of the right width, or the sum would
-    /// not be a number.
+    /// The record to add to does not hold a number of the right width, or the sum would not be a
+    /// number.
     #[error("the record does not hold a number of {width} bytes, or the sum is none")]
     NotANumber {
         /// Bytes that the number takes: 4 for integers, 8 for doubles.
@@ -104,16 +104,18 @@ pub enum Error {
     /// A transaction read a record that another writer has changed since. Nothing was written.
     #[error("a record read in the transaction was changed by another writer")]
     Conflict,
-    /// The deadline of this thread is over: see [`crate::with_deadline`].
-    #[error("the deadline is over: allow more time, or search less at a time")]
+    /// The deadline of this thread has passed: see [`crate::with_deadline`].
+    #[error("the deadline has passed: allow more time, or search less at a time")]
     Late,
     /// Only with [`crate::Wait::Never`]: the record is not in memory, or another thread holds its
     /// lock.
     #[error("the operation would have to wait")]
     WouldBlock,
-    /// A callback of the database has called it: see [`crate::Database`] for what a callback may
-    /// call.
-    #[error("a callback called the database that it was called by: call it after the callback")]
+    /// A callback of the database has called the database: see [`crate::Database`] for the calls
+    /// that a callback may make.
+    #[error(
+        "a callback called the database that it was called by: call it after the callback returns"
+    )]
     Reentrant,
     /// Another process (or another handle of this one) has the database open.
     #[error("{} is in use by another process, or is open in this one already", path.display())]
@@ -121,9 +123,9 @@ pub enum Error {
         /// The database.
         path: PathBuf,
     },
-    /// There is one of Tokyo Cabinet's own files where a database was to be opened.
+    /// The file is one of Tokyo Cabinet's own, not a database of this library.
     #[error(
-        "{} is {what}: `tyrant import {} --into NAME` makes a database of it",
+        "{} is {what}: `tyrant import {} --into NAME` converts it to a database",
         path.display(),
         path.display()
     )]
@@ -136,8 +138,8 @@ pub enum Error {
     /// The name of a column of a table is empty or too long, or has no value.
     #[error("{0}")]
     BadColumn(String),
-    /// A search that is to remove rows has a part that means nothing, so that it would remove
-    /// others than were meant.
+    /// A search for rows to remove has an invalid part, so that it would remove other rows than
+    /// were meant.
     #[error("nothing is removed by this search: {0}")]
     BadSearch(String),
     /// There is an index on the column already.
@@ -149,20 +151,20 @@ pub enum Error {
     /// This kind of database, or this state of it, does not have this operation.
     #[error("not supported: {0}")]
     NotSupported(String),
-    /// An argument means nothing to this database.
+    /// An argument is invalid for this database.
     #[error("bad argument: {0}")]
     InvalidArgument(String),
-    /// The files hold something else than what was asked for.
+    /// The files hold a database of another kind than was requested.
     #[error("{} is {found}, not {wanted}: open it as what it is", path.display())]
     WrongKind {
         /// The file or folder.
         path: PathBuf,
-        /// Kind that they have.
+        /// Kind that was found.
         found: String,
-        /// Kind that was asked for.
+        /// Kind that was requested.
         wanted: String,
     },
-    /// The database has as many of something as it can ever have.
+    /// The database has the maximum number of something.
     #[error("a database has at most {max} {what}: move records to another one")]
     TooMany {
         /// Things of which there are too many, in the plural.
@@ -170,7 +172,7 @@ pub enum Error {
         /// The limit.
         max: u64,
     },
-    /// A part of this library does not keep its promise to another one. Nothing was changed.
+    /// A defect of this library. Nothing was changed.
     #[error("a defect of this library, please report it: {0}")]
     Internal(String),
     /// A regular expression that does not parse.
@@ -199,12 +201,12 @@ impl Error {
     }
 }
 
-/// Keys of the tuning of a name, for the error that lists them.
+/// Keys of a name's tuning, for the error that lists them.
 pub(crate) const TUNING_KEYS: &str = "mode, opts, compression, durability, dead, compaction, \
     order, cache, index, capnum, capsiz, idx, memory, query_memory, bnum, apow, fpow, rcnum, xmsiz, \
     dfunit, lmemb, nmemb, lcnum, ncnum, lsmax, width, limsiz, dbgfd";
 
-/// Reason why a name names no database.
+/// Reason why a name is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
@@ -214,7 +216,7 @@ pub enum NameError {
          .hdb, .tcb, .bdb, .tcf, .fdb, .tct or .tdb"
     )]
     UnknownKind(String),
-    /// A part behind a `#` is not of the form `key=value`.
+    /// A part after a `#` is not of the form `key=value`.
     #[error("tuning {0:?} is not of the form key=value")]
     NotAPair(String),
     /// There is no such tuning.

@@ -16,12 +16,12 @@ impl ExpiryStats {
         self.reads.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts an expired record whose space is given back.
+    /// Counts an expired record whose space is reclaimed.
     pub(crate) fn count_removed(&self) {
         self.removed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the counts by the names that [`crate::Database::stats`] shows.
+    /// Returns the counts by their names in [`crate::Database::stats`].
     pub(crate) fn report(&self) -> [(&'static str, String); 2] {
         let text = |count: &AtomicU64| count.load(Ordering::Relaxed).to_string();
         [("expired_reads", text(&self.reads)), ("expired_removed", text(&self.removed))]

@@ -1,17 +1,17 @@
-//! Records that have expired and are removed by another than the engine.
+//! Keys of expired records that the server removes instead of the engine.
 //!
-//! An engine removes what has expired by itself, and nobody hears of it. A server that tells others
-//! what changes has to: it gives the engine a [`Clock`](crate::Clock) that hands over. The engine
-//! then leaves such records where they are, unseen, and names their keys here, until
+//! An engine removes expired records silently. A server that reports changes to replicas must know
+//! of them. It gives the engine a [`Clock`](crate::Clock) with a list. The engine then keeps such
+//! records, invisibly, and adds their keys to the list until
 //! [`Database::remove_expired`](crate::Database::remove_expired) is called.
 
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 
-/// Bytes of keys that wait at most; the engine names what it has left out the next time.
+/// Maximum number of bytes of listed keys. The engine adds further keys the next time.
 const WAITING_BYTES_MAX: usize = 1 << 20;
 
-/// Keys of records that have expired and are still there.
+/// Keys of records that have expired and still exist.
 #[derive(Debug, Default)]
 pub struct ExpiredKeys(Mutex<Waiting>);
 
@@ -22,7 +22,7 @@ struct Waiting {
 }
 
 impl ExpiredKeys {
-    /// Takes the keys that have been named since the last time, each once.
+    /// Returns and clears the keys that were added since the last call, each once.
     pub fn take(&self) -> BTreeSet<Vec<u8>> {
         let mut waiting = self.0.lock();
         waiting.bytes = 0;

@@ -1,5 +1,5 @@
-//! Files beside a database, for a program that serves one: locks of folders, files that are mapped
-//! into memory and have one owner each.
+//! Files beside a database, for a program that serves one: locks of folders, temporary files, and
+//! mapped files with one writer each.
 //!
 //! The feature `internals` exports them. They are made for the server of this project, and may
 //! change in any version.
@@ -42,8 +42,8 @@ impl fmt::Debug for FolderLock {
     }
 }
 
-/// File without a name, for bytes that take too much memory. It is removed when this and what
-/// [`Spool::finish`] returns are dropped.
+/// File without a name, for bytes that take too much memory. It is removed when this and the result
+/// of [`Spool::finish`] are dropped.
 pub struct Spool {
     file: Arc<dyn File>,
     bytes: u64,
@@ -67,8 +67,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Starts writing a part back to the disk, and drops its pages that are clean. A refusal costs
-    /// memory only.
+    /// Starts to write a part to the disk, and drops its clean pages. A failure costs only memory.
     pub fn write_back(&self, offset: u64, bytes: u64) {
         self.file.write_back(offset, bytes);
     }
@@ -108,8 +107,8 @@ impl fmt::Debug for Spooled {
     }
 }
 
-/// File of a fixed length that is appended to without a system call. Bytes that were appended
-/// survive the process, but not a power failure.
+/// File of a fixed length that is appended to without a system call. Appended bytes survive a
+/// killed process, but not a loss of power.
 pub struct AppendFile {
     appender: Appender,
     /// Keeps the file open.

@@ -1,18 +1,19 @@
-//! Memory that an allocator takes for a block of bytes, so that budgets count it.
+//! Sizes of heap blocks: memory that an allocator uses for a number of bytes, so that budgets count
+//! it.
 //!
 //! Allocators have blocks of certain sizes. Those of mimalloc, which the server uses, and of
-//! jemalloc divide each power of two into four; glibc rounds up less, and adds 8 bytes. Lists of
-//! bytes that are allocated with these sizes have no bytes that could not be used.
+//! jemalloc divide each power of two into four. glibc rounds up less, and adds 8 bytes. Lists of
+//! bytes that are allocated with these sizes waste no bytes.
 
-/// Multiple of which sizes are up to `SMALL_BYTES_MAX`.
+/// Sizes up to `SMALL_BYTES_MAX` are multiples of this.
 const SMALL_STEP_BYTES: usize = 16;
 
 const SMALL_BYTES_MAX: usize = 128;
 
-/// Sizes between a power of two and the next.
+/// Number of sizes between a power of two and the next.
 const SIZES_PER_DOUBLING: u32 = 4;
 
-/// Returns the bytes of the block that an allocator gives to who wants so many.
+/// Returns the size of the block that an allocator returns for a request of `bytes` bytes.
 #[inline]
 pub(crate) const fn block_bytes(bytes: usize) -> usize {
     if bytes <= SMALL_BYTES_MAX {
@@ -25,7 +26,7 @@ pub(crate) const fn block_bytes(bytes: usize) -> usize {
     }
 }
 
-/// Makes room for so many bytes more; the capacity is that of a block.
+/// Reserves space for `more` bytes. The capacity is that of a block.
 #[inline]
 pub(crate) fn reserve(list: &mut Vec<u8>, more: usize) {
     if list.capacity() - list.len() < more {
@@ -46,7 +47,7 @@ pub(crate) fn copy(bytes: &[u8]) -> Vec<u8> {
     copy
 }
 
-/// Returns the bytes that the elements of a list take in memory, beside what they point to.
+/// Returns the bytes that the elements of a list take in memory, without the data they point to.
 pub(crate) const fn list_bytes<T>(capacity: usize) -> usize {
     block_bytes(capacity * size_of::<T>())
 }

@@ -1,4 +1,4 @@
-//! Files of which a database on disk consists, for callers that copy them elsewhere.
+//! Inventory of the files of a disk database, for callers that copy them elsewhere.
 
 use crate::Kind;
 use crate::Result;
@@ -8,26 +8,26 @@ use crate::log::segments::{segment_name, segment_number};
 use crate::log::{StoredKind, checkpoint, manifest};
 use std::path::Path;
 
-/// The files of a database that nobody has open.
+/// The files of a database that no process has open.
 ///
-/// All but the checkpoint are as they are for ever, if it is a copy that was never opened: two
-/// copies of a database have the files of their log in common, but for those that compaction has
-/// removed or that were new.
+/// In a copy that was never opened, no file but the checkpoint ever changes. Two copies of a
+/// database have the same files of the log, except for those that compaction has removed or that
+/// are new.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inventory {
     /// Kind of database.
     pub kind: Kind,
-    /// Random number that the database was given at its creation, and its copies have too.
+    /// Random number that a database gets at its creation, and that its copies share.
     pub database_id: u64,
-    /// Names of the files in its folder that make it: the files of the log in their order, the
-    /// checkpoint if there is one, and at last the manifest, without which a folder is no database.
+    /// Names of its files: the files of the log in their order, the checkpoint if there is one, and
+    /// last the manifest, without which a folder is not a database.
     pub files: Vec<String>,
 }
 
 impl Inventory {
-    /// Looks at the database in a folder. Fails with [`crate::Error::InUse`] if somebody has it
-    /// open, and with [`crate::Error::Corrupted`] if its manifest is damaged.
+    /// Lists the files of the database in a folder. Fails with [`crate::Error::InUse`] if a process
+    /// has it open, and with [`crate::Error::Corrupted`] if its manifest is damaged.
     pub fn of(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let files = Files::open(&RealStorage, path)?;
@@ -41,18 +41,20 @@ impl Inventory {
         if path.join(checkpoint::NAME).exists() {
             names.push(checkpoint::NAME.to_owned());
         }
-        // The first copy last: without it a folder is no database for those who look at names.
+        // The first copy of the manifest is last: programs that only look at file names take a
+        // folder for a database because of it.
         names.push(manifest::SECOND_NAME.to_owned());
         names.push(manifest::NAME.to_owned());
         Ok(Self { kind, database_id: files.database_id().id, files: names })
     }
 
-    /// Whether a file of such a name is one of a log, which does not change once it is in a copy.
+    /// Returns whether a file with this name is one of a log, which does not change once it is in a
+    /// copy.
     pub fn is_of_log(name: &str) -> bool {
         segment_number(name).is_some()
     }
 
-    /// Whether a database can have a file of such a name among those that make it.
+    /// Returns whether a database can have a file with this name.
     pub fn is_file_name(name: &str) -> bool {
         let others = [checkpoint::NAME, manifest::NAME, manifest::SECOND_NAME];
         Self::is_of_log(name) || others.contains(&name)

@@ -1,18 +1,18 @@
 //! Orders of keys.
 //!
-//! Two keys that an order calls equal are one key; the bytes that were stored first stay.
+//! Two keys that an order calls equal are one key. The bytes that were stored first stay.
 
 use std::cmp::Ordering;
 
 /// How a tree compares keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyOrder {
-    /// By unsigned bytes; of two keys of which one begins the other, the shorter comes first.
+    /// By unsigned bytes. If one key is a prefix of the other, the shorter comes first.
     #[default]
     Lexical,
-    /// As decimal numbers: white space, an optional `-`, digits, and a fraction after a point,
-    /// of which 16 digits count. Keys that begin with no number are 0. Equal numbers are ordered by
-    /// their bytes, so `1` and `1.0` are two keys.
+    /// As decimal numbers: white space, an optional `-`, digits, and a fraction after a point, of
+    /// which 16 digits count. Keys that do not begin with a number are 0. Equal numbers are ordered
+    /// by their bytes, so `1` and `1.0` are two keys.
     Decimal,
     /// As little-endian 32-bit integers. Shorter keys are extended by zeros, longer ones cut.
     Int32,
@@ -24,7 +24,7 @@ pub enum KeyOrder {
 const FRACTION_DIGITS_MAX: usize = 16;
 
 impl KeyOrder {
-    /// All of them, by their names in tuning.
+    /// All orders, by their names in tuning.
     pub const NAMES: [(&'static str, Self); 4] = [
         ("lexical", Self::Lexical),
         ("decimal", Self::Decimal),
@@ -32,12 +32,12 @@ impl KeyOrder {
         ("int64", Self::Int64),
     ];
 
-    /// Its name in tuning.
+    /// Returns the order's name in tuning.
     pub fn name(self) -> &'static str {
         Self::NAMES.into_iter().find(|(_, order)| *order == self).map_or("", |(name, _)| name)
     }
 
-    /// Which of two keys comes first.
+    /// Compares two keys.
     #[inline]
     pub fn compare(self, left: &[u8], right: &[u8]) -> Ordering {
         match self {
@@ -48,8 +48,8 @@ impl KeyOrder {
         }
     }
 
-    /// A number that rises with the key, though not always where the key does: what it tells
-    /// apart need not be compared.
+    /// Returns a number that does not decrease as the key increases. Keys with different numbers
+    /// need not be compared.
     #[inline]
     pub(crate) fn head(self, key: &[u8]) -> u64 {
         match self {
@@ -60,7 +60,7 @@ impl KeyOrder {
         }
     }
 
-    /// A key that is after `left`, and not after `right`, and short if the order allows it.
+    /// Returns a key that is after `left`, and not after `right`, and short if the order allows it.
     /// `left` must come before `right`.
     pub(crate) fn separator<'a>(self, left: &[u8], right: &'a [u8]) -> &'a [u8] {
         if self != Self::Lexical {
@@ -71,7 +71,7 @@ impl KeyOrder {
     }
 }
 
-/// The first eight bytes, as a number that orders as they do.
+/// Returns the first eight bytes, as a number with the same order.
 #[inline]
 fn head_of_bytes(key: &[u8]) -> u64 {
     if let Some(bytes) = key.first_chunk::<8>() {
@@ -126,7 +126,7 @@ impl<'a> Decimal<'a> {
         Self { whole, negative, rest }
     }
 
-    /// The digits after the point as a whole number of 10^-16, with the sign.
+    /// Returns the digits after the point in units of 10^-16, with the sign.
     fn fraction(&self) -> i64 {
         let [b'.', digits @ ..] = self.rest else { return 0 };
         let digits = digits.iter().take(FRACTION_DIGITS_MAX).take_while(|d| d.is_ascii_digit());
@@ -158,7 +158,7 @@ mod tests {
         [KeyOrder::Lexical, KeyOrder::Decimal, KeyOrder::Int32, KeyOrder::Int64];
 
     #[test]
-    fn odd_decimals_are_ordered_as_by_the_original() {
+    fn odd_decimals_are_ordered_as_by_tokyo_cabinet() {
         let expected = ["-1", "-0.5", "+1", "abc", "0.25", " 1", "01", "1", "1.0", "1e3", "2"];
         let mut keys = expected;
         keys.reverse();
@@ -193,7 +193,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_order_is_one_and_its_heads_rise_with_it(
+        fn every_order_is_total_and_its_heads_rise_with_it(
             a in key(), b in key(), c in key(),
         ) {
             for order in ORDERS {
@@ -208,7 +208,7 @@ mod tests {
         }
 
         #[test]
-        fn a_separator_lies_between(a in key(), b in key()) {
+        fn a_separator_is_between_its_keys(a in key(), b in key()) {
             for order in ORDERS {
                 let (left, right) = match order.compare(&a, &b) {
                     Ordering::Less => (&a, &b),

@@ -20,7 +20,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind that a path names, if it names one.
+    /// Returns the kind that a path names, if any.
     pub fn of_path(path: &Path) -> Option<Self> {
         match path.to_str() {
             Some("*") => return Some(Self::MemoryHash),
@@ -36,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// Its name in messages.
+    /// Returns the name of the kind in messages.
     pub fn title(self) -> &'static str {
         match self {
             Self::MemoryHash => "on-memory hash",
@@ -48,7 +48,7 @@ impl Kind {
         }
     }
 
-    /// Whether nothing of it is on the disk.
+    /// Returns whether the kind keeps nothing on the disk.
     pub fn is_on_memory(self) -> bool {
         matches!(self, Self::MemoryHash | Self::MemoryTree)
     }

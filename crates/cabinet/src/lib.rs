@@ -44,15 +44,16 @@
 //!
 //! # Settings and features
 //!
-//! [`Options`] sets what a name can set, with types. The features of Cargo `legacy`, `lz4`, `table`
-//! and `zstd` are on by default; without one, what needs it fails with [`Error::NotSupported`].
+//! [`Options`] sets everything that a name can set, with types. The features of Cargo `legacy`,
+//! `lz4`, `table` and `zstd` are on by default. An operation that needs a missing one fails with
+//! [`Error::NotSupported`].
 //!
 //! # Out of scope
 //!
-//! It knows no network (the `server` crate does), no queries (but in a [`table`]) other than by
-//! key, prefix and pattern, and no other process: a database is open in one process at a time. It
-//! understands Tokyo Cabinet's names, and reads its files (see [`legacy`]), but does not write
-//! them.
+//! The library has no network access (the `server` crate has) and no queries other than by key,
+//! prefix and pattern, except in a [`table`]. A database is open in one process at a time. The
+//! library understands Tokyo Cabinet's names, and reads its files (see [`legacy`]), but does not
+//! write them.
 
 #![cfg_attr(
     not(all(feature = "table", feature = "internals")),
@@ -150,7 +151,7 @@ pub use salvage::{Salvaged, salvage, salvage_as};
 pub use scan::ScanCursor;
 pub use transaction::Transaction;
 
-/// Items for the workspace's other crates alone. No version promises them.
+/// Items for the workspace's other crates only. No version guarantees them.
 #[cfg_attr(
     not(feature = "internals"),
     expect(unused_imports, reason = "the library itself uses a part of them")

@@ -1,9 +1,9 @@
-//! Taking the locks of records, for threads that may wait and for those that must not.
+//! Locking of records, for threads that may wait and for those that must not.
 //!
-//! Some threads hold such a lock while they wait for the disk, copy a large value, or go through
-//! many records. A thread that must not wait, an event loop of the server, tries for a moment
-//! ([`Wait::Never`]), and has its operation done by one that may. So an event loop is safe
-//! whatever the other holders of a lock do.
+//! Some threads hold such a lock while they wait for the disk, copy a large value, or visit many
+//! records. A thread that must not wait, such as an event loop of the server, tries for a moment
+//! ([`Wait::Never`]), then passes its operation to one that may. So long lock holders do not block
+//! event loops.
 //!
 //! # Locks that an operation on one record takes
 //!
@@ -24,7 +24,7 @@
 //! | `structure` of the log | a thread that begins or removes a segment | taken by an append that
 //! begins a segment, and waited for |
 //!
-//! The last two rows are what is left: an append of an event loop may itself have to begin a
+//! The last two rows are the exceptions: an append of an event loop may itself have to begin a
 //! segment, and waits for another thread that does. The background allocates ahead, so that is
 //! rare. The key locks of the server are tried in the same way (`update_log/key_locks.rs` there).
 
@@ -32,10 +32,11 @@ use crate::{Error, Result, Wait};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-/// How long a thread that must not wait tries: longer than a short change holds a lock.
+/// Time for which a thread that must not wait tries: longer than a short change holds a lock.
 const MOMENT: Duration = Duration::from_micros(50);
 
-/// Locks for reading. Fails with [`Error::WouldBlock`] rather than wait, if that must not be.
+/// Locks for reading. With [`Wait::Never`], fails with [`Error::WouldBlock`] instead of waiting
+/// long.
 #[inline]
 pub(crate) fn read<T>(lock: &RwLock<T>, wait: Wait) -> Result<RwLockReadGuard<'_, T>> {
     match lock.try_read() {
@@ -45,7 +46,7 @@ pub(crate) fn read<T>(lock: &RwLock<T>, wait: Wait) -> Result<RwLockReadGuard<'_
     }
 }
 
-/// As [`read`], for writing.
+/// Like [`read`], for writing.
 #[inline]
 pub(crate) fn write<T>(lock: &RwLock<T>, wait: Wait) -> Result<RwLockWriteGuard<'_, T>> {
     match lock.try_write() {

@@ -1,8 +1,8 @@
 //! Database names with tuning: `casket.tch#mode=wc#compression=lz4`.
 //!
-//! The part before the first `#` says where the database is and, by its suffix, of which kind.
-//! Every further part sets one thing. Names of things and letters of suffixes may be in either
-//! case. Numbers take the suffixes k, m, g, t, p and e, for powers of 1024.
+//! The part before the first `#` is the path of the database; its suffix names the kind. Every
+//! further part sets one thing. Keys, words as values, and suffixes may be in either case. Numbers
+//! take the suffixes k, m, g, t, p and e, for powers of 1024.
 //!
 //! | key | value | meaning |
 //! | --- | --- | --- |
@@ -13,7 +13,7 @@
 //! | `compression` | `none`, `lz4`, `zstd` | how values are stored; goes before `opts` |
 //! | `durability` | `none`, `always`, `interval:MS` | when a write counts as acknowledged |
 //! | `dead` | 10 to 90 | percent of dead bytes in the files above which compaction works |
-//! | `compaction` | a number | bytes a second that compaction reads while there is no hurry |
+//! | `compaction` | a number | bytes per second that compaction reads while there is no hurry |
 //! | `order` | `lexical`, `decimal`, `int32`, `int64` | trees: the order of keys, chosen when the
 //! database is created |
 //! | `cache` | a number, at least 64k | trees: most bytes of pages in memory |
@@ -31,11 +31,11 @@
 //! the ids; 256 MiB if not given |
 //!
 //! Other settings of Tokyo Cabinet (`bnum`, `apow`, ...) have no meaning here. They are accepted,
-//! so that old names go on working, and listed in [`Specification::notices`]; so are settings that
-//! have no meaning for the kind of database at hand. Anything unknown is an error.
+//! so that old names still work, and listed in [`Specification::notices`]. So are settings that
+//! have no meaning for the kind of database. Unknown settings are errors.
 //!
-//! A program that knows the settings when it is compiled uses [`Options`] instead, whose methods
-//! set the same.
+//! A program that knows the settings at compile time uses [`Options`] instead, whose methods set
+//! the same.
 
 pub use crate::error::NameError;
 pub use crate::kind::Kind;
@@ -50,29 +50,30 @@ use std::path::{Path, PathBuf};
 
 pub use crate::limits::INTERVAL_MS_MAX;
 
-/// Tuning of Tokyo Cabinet's that is a number and has no meaning here.
+/// Numeric tuning of Tokyo Cabinet that has no meaning here.
 const IDLE_NUMBERS: &[&str] = &[
     "bnum", "apow", "fpow", "rcnum", "xmsiz", "dfunit", "lmemb", "nmemb", "lcnum", "ncnum",
     "lsmax", "dbgfd",
 ];
 
-const NUMBER: &str = "a whole number, with k, m, g, t, p or e behind it for powers of 1024";
+const NUMBER: &str =
+    "a whole number, with an optional suffix k, m, g, t, p or e for powers of 1024";
 
-/// Contents of a name.
+/// Parsed name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Specification {
-    /// Which kind of database.
+    /// Kind of database.
     pub kind: Kind,
     /// Path of the database; `*` and `+` for the on-memory kinds.
     pub path: PathBuf,
-    /// How it is opened.
+    /// Options for opening.
     pub options: Options,
-    /// Lines for the log: what was accepted and has no effect.
+    /// Lines for the log: settings that were accepted but have no effect.
     pub notices: Vec<String>,
 }
 
 impl Specification {
-    /// Reads a name with its tuning.
+    /// Parses a name with its tuning.
     pub fn parse(name: &str) -> Result<Self, NameError> {
         let mut parts = name.split('#');
         let path = Path::new(parts.next().unwrap_or_default());
@@ -97,7 +98,7 @@ impl Specification {
     }
 }
 
-/// Returns the options that tuning without a path gives. Parts that are no tuning are left out.
+/// Returns the options that tuning without a path sets. Unknown parts are left out.
 pub(crate) fn options_of(kind: Kind, tuning: &str) -> Options {
     let mut known =
         Tuning { kind, options: Options::default(), compression: None, idle: Vec::new() };
@@ -131,7 +132,7 @@ impl Pair<'_> {
         number(self.value).ok_or_else(|| self.bad(NUMBER))
     }
 
-    /// A number, or `None` for one that asks for the default: it is negative, or 0.
+    /// Parses a number. Returns `None` for one that asks for the default: it is negative, or 0.
     fn number_or_default(&self) -> Result<Option<u64>, NameError> {
         match self.value.strip_prefix('-') {
             Some(digits) => number(digits).map(|_| None).ok_or_else(|| self.bad(NUMBER)),
@@ -139,7 +140,7 @@ impl Pair<'_> {
         }
     }
 
-    /// Letters in lower case, each of which is among those allowed.
+    /// Returns the letters in lower case, if all of them are allowed.
     fn letters(&self, allowed: &str) -> Result<String, NameError> {
         let letters = self.value.to_ascii_lowercase();
         if letters.is_empty() || letters.contains(|letter| !allowed.contains(letter)) {
@@ -149,11 +150,11 @@ impl Pair<'_> {
     }
 }
 
-/// The settings gathered so far.
+/// The settings parsed so far.
 struct Tuning {
     kind: Kind,
     options: Options,
-    /// Given by its own key, which goes before `opts`.
+    /// Compression set by its own key, which takes precedence over `opts`.
     compression: Option<Compression>,
     /// Settings that have no effect: a key, or a key with its value.
     idle: Vec<String>,
@@ -183,7 +184,7 @@ impl Tuning {
             "compaction" => {
                 let bytes = pair.number()?;
                 if bytes == 0 {
-                    return Err(pair.bad("bytes a second, more than 0"));
+                    return Err(pair.bad("bytes per second, more than 0"));
                 }
                 self.options.compaction_bytes_per_second = bytes;
                 matches!(self.kind, Kind::Hash | Kind::Fixed)
@@ -264,7 +265,7 @@ impl Tuning {
         self.options.read_only = !writes;
         self.options.create = writes && letters.contains('c');
         self.options.truncate = writes && letters.contains('t');
-        // A database is always locked, and whoever comes second is told so at once.
+        // A database is always locked, and a second process fails at once.
         if letters.contains('e') {
             self.idle.push("mode=e".into());
         }
@@ -288,7 +289,7 @@ impl Tuning {
     }
 }
 
-/// `COLUMN:TYPE`, or a column alone.
+/// Parses `COLUMN:TYPE`, or a column alone.
 fn index(pair: &Pair<'_>) -> Result<IndexDescription, NameError> {
     let (column, kind) = match pair.value.rsplit_once(':') {
         Some((column, kind)) => (column, IndexChange::parse(kind.as_bytes())),

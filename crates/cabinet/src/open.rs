@@ -12,19 +12,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl Database {
-    /// Opens the database that a name such as `casket.tch#durability=always` says, see
-    /// [`crate::name`].
+    /// Opens the database with a name such as `casket.tch#durability=always`, see [`crate::name`].
     pub fn open(name: &str) -> Result<Self> {
         Self::open_specification(&Specification::parse(name)?)
     }
 
-    /// Opens the database at a path, whose suffix says the kind: `casket.tch`, `*`, `+`.
+    /// Opens the database at a path whose suffix is the kind: `casket.tch`, `*`, `+`.
     pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let path = path.as_ref();
         open(kind_of(path, options.kind)?, path, options)
     }
 
-    /// Opens the database that was specified. The notices go to the log.
+    /// Opens the database of a parsed name. Its notices are logged.
     pub fn open_specification(specification: &Specification) -> Result<Self> {
         for notice in &specification.notices {
             tracing::info!("{notice}");
@@ -44,8 +43,8 @@ impl Options {
     }
 }
 
-/// Returns the kind that was asked for, or else that of the path. They may not contradict. Fails if
-/// the path is a name with settings, which would have no effect.
+/// Returns the requested kind, or else that of the path. They may not contradict. Fails if the path
+/// is a name with settings, which would have no effect.
 fn kind_of(path: &Path, asked: Option<Kind>) -> Result<Kind> {
     if path.file_name().is_some_and(|name| name.as_encoded_bytes().contains(&b'#')) {
         return Err(Error::InvalidArgument(format!(
@@ -78,7 +77,7 @@ fn open(kind: Kind, path: &Path, options: &Options) -> Result<Database> {
     }
     let mut options = options.clone();
     if options.read_only {
-        // Nothing goes because somebody looks at it.
+        // A reader must not evict anything.
         options.capacity_bytes = 0;
     }
     let options = &options;

@@ -1,10 +1,10 @@
 //! POSIX extended regular expressions on bytes, over the `regex` crate.
 //!
 //! The crate's syntax is Perl's, so a pattern is translated: bracket expressions (in which a
-//! backslash is an ordinary character and `]` may stand first), `a+?` (which repeats a
-//! repetition), and escapes. The C library's additions to POSIX are understood (`\w \W \s \S \b \B
-//! \< \>`), except back-references, which cannot be matched in linear time. A dot is any one
-//! byte: keys need not be text.
+//! backslash is an ordinary character and `]` may come first), `a+?` (which repeats a repetition),
+//! and escapes. The C library's additions to POSIX are supported (`\w \W \s \S \b \B \< \>`),
+//! except back-references, which cannot be matched in linear time. A dot is any one byte: keys need
+//! not be text.
 
 use crate::{Error, Result};
 #[cfg(feature = "internals")]
@@ -28,7 +28,7 @@ const COMPILED_BYTES_MIN: usize = 1 << 10;
 /// Most repetitions that an interval such as `{3,7}` may ask for, as in the C library.
 const REPETITIONS_MAX: u32 = 32767;
 
-/// Characters that mean themselves after a backslash only.
+/// Characters that are literal only after a backslash.
 const SPECIAL: &[u8] = br"\.+*?()|[]{}^$";
 
 /// Names of classes in bracket expressions.
@@ -42,14 +42,14 @@ pub fn compile(pattern: &[u8]) -> Result<Regex> {
     build(pattern, "(?:", COMPILED_BYTES_MAX)
 }
 
-/// Compiles a pattern as [`compile`] does, for a text of this length in bytes, which no match may
-/// search for long: the time can rise with the product of both lengths. The longer the text is, the
-/// less memory the pattern may take: [`WORK_MAX`].
+/// Compiles a pattern like [`compile`], for a text of `text_bytes` bytes, so that no match takes
+/// too long: the time can rise with the product of both lengths. The longer the text is, the less
+/// memory the pattern may take: [`WORK_MAX`].
 pub fn compile_for(pattern: &[u8], text_bytes: usize) -> Result<Regex> {
     build(pattern, "(?:", compiled_bytes_max(text_bytes))
 }
 
-/// Compiles a pattern as [`compile_for`] does, for matches whose groups are read.
+/// Compiles a pattern like [`compile_for`], for matches whose groups are read.
 pub fn compile_capturing_for(pattern: &[u8], text_bytes: usize) -> Result<Regex> {
     build(pattern, "(", compiled_bytes_max(text_bytes))
 }
@@ -89,7 +89,7 @@ enum Before {
     Nothing,
     /// Something that begins at this byte of the output.
     Atom(usize),
-    /// The same, with a repetition behind it.
+    /// The same, followed by a repetition.
     Repeated(usize),
 }
 
@@ -132,7 +132,7 @@ impl<'a> Translator<'a> {
                         self.output.push(')');
                         self.before = Before::Atom(start);
                     }
-                    // If no group is open, it means itself.
+                    // If no group is open, the parenthesis is literal.
                     None => self.literal(byte),
                 },
                 b'|' | b'^' => {
@@ -177,7 +177,7 @@ impl<'a> Translator<'a> {
             Before::Nothing => return Err(bad(format!("nothing to repeat before {operator}"))),
             Before::Atom(start) => start,
             Before::Repeated(start) => {
-                // A second operator behind the first means something else to the crate.
+                // A second operator after the first means something else to the crate.
                 self.output.insert_str(start, "(?:");
                 self.output.push(')');
                 start
@@ -188,7 +188,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// The rest of `{n}`, `{n,}`, `{,m}` or `{n,m}`.
+    /// Parses the rest of `{n}`, `{n,}`, `{,m}` or `{n,m}`.
     fn interval(&mut self) -> Result<()> {
         let wrong = || bad("a { is not followed by one or two numbers and a }");
         let end = self.rest.iter().position(|&byte| byte == b'}').ok_or_else(wrong)?;
@@ -215,8 +215,8 @@ impl<'a> Translator<'a> {
         self.repeat(&format!("{{{least},{most}}}"))
     }
 
-    /// The rest of a bracket expression. It becomes a class in which every byte that is meant
-    /// literally is escaped, since the crate gives more of them a meaning.
+    /// Parses the rest of a bracket expression. It becomes a class in which every literal byte is
+    /// escaped, because the crate gives a meaning to more of them.
     fn bracket(&mut self) -> Result<()> {
         let open = || bad("a [ is not closed");
         let mut class = String::from("[");
@@ -261,7 +261,8 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// One member of a bracket expression that begins with `byte`: itself, or `[.x.]`, or `[=x=]`.
+    /// Parses one member of a bracket expression that begins with `byte`: itself, or `[.x.]`, or
+    /// `[=x=]`.
     fn element(&mut self, byte: u8) -> Result<u8> {
         match self.rest.first() {
             Some(&mark @ (b'.' | b'=')) if byte == b'[' => match self.named(mark)? {
@@ -272,7 +273,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// The name in `[:name:]`, of which the opening bracket has been read.
+    /// Parses the name in `[:name:]`, after its opening bracket.
     fn named(&mut self, mark: u8) -> Result<&'a [u8]> {
         let rest = &self.rest[1..];
         let end = rest.windows(2).position(|pair| pair == [mark, b']']);
@@ -282,7 +283,7 @@ impl<'a> Translator<'a> {
     }
 }
 
-/// Appends a byte that is to mean itself.
+/// Appends a byte as a literal.
 fn push_byte(output: &mut String, byte: u8) {
     if byte.is_ascii_alphanumeric() {
         output.push(char::from(byte));

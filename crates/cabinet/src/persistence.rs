@@ -23,8 +23,8 @@ pub trait Persistence: Send + Sync {
         Ok(())
     }
 
-    /// Returns the damaged places that opening the database has found, and those that an earlier
-    /// opening has set aside.
+    /// Returns the damage that opening the database has found, and that which an earlier opening
+    /// has set aside.
     fn damages(&self) -> Vec<Damage> {
         Vec::new()
     }
@@ -54,7 +54,7 @@ pub trait Persistence: Send + Sync {
         0
     }
 
-    /// Blocks until `position` is durable. Fails as the sync did.
+    /// Blocks until `position` is durable. Fails if the sync failed.
     fn wait_durable(&self, _position: LogPosition) -> Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Records: what is stored with a key, and what an update makes of it.
+//! Records: values with flags and expiry, and changes of them.
 
 /// Number of a record's last change: unique within a database, rising with the changes of each
 /// key, never 0.
@@ -23,7 +23,7 @@ impl Meta {
     }
 }
 
-/// A record that is borrowed from the database while a function looks at it.
+/// A record that is borrowed from the database during a callback.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordRef<'a> {
     /// The key.

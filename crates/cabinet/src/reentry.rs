@@ -1,31 +1,31 @@
-//! Callbacks of callers, and the operations that they may not call.
+//! Reentry check: rejects operations that callbacks of callers must not call.
 //!
-//! A record is lent to a callback where it lies: under the lock of its shard, leaf or row, or while
-//! the file that holds it is kept. An operation of the same database in a callback could wait for
-//! that lock for ever, depending on the kind of database, the key and the other threads. So there
-//! is one rule for all kinds, and it does not depend on any of these:
+//! A callback borrows a record in place: under the lock of its shard, leaf or row, or while its
+//! file is kept. An operation of the same database in a callback could wait for that lock for ever.
+//! That would depend on the kind of database, the key and the other threads. So there is one rule
+//! for all kinds that depends on none of these:
 //!
-//! - A callback of a database calls no operation of it that may fail, neither through this handle
-//!   nor through a clone, cursor, transaction or table of it: [`Error::Reentrant`] is returned, and
-//!   nothing is done.
-//! - A visitor of the results of a query is lent copies. It may read and change rows, but not set
+//! - A callback must not call an operation of its database that can fail. This includes other
+//!   handles: a clone, cursor, transaction or table of it. The operation returns
+//!   [`Error::Reentrant`] and does nothing.
+//! - A visitor of the results of a query gets copies. It may read and change rows, but not set
 //!   indices.
 //! - Other databases may be called. Two threads that nest two databases in opposite orders may wait
 //!   for each other.
 //!
-//! A mark per thread says whose callback is running. It is set only around callbacks, and an
-//! operation outside of one pays for a load and a branch.
+//! A mark per thread records which database's callback is running. It is set only around callbacks,
+//! and an operation outside of one costs a load and a branch.
 
 use crate::{Error, Result};
 use std::cell::{Cell, RefCell};
 
-/// The callback that is running; 0 if none is.
+/// Mark of the callback that is running; 0 if none is.
 type Mark = usize;
 
 thread_local! {
     /// The innermost callback that is running on this thread.
     static INNERMOST: Cell<Mark> = const { Cell::new(0) };
-    /// Those around it, of other databases.
+    /// The callbacks around it, of other databases.
     static AROUND: RefCell<Vec<Mark>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -35,17 +35,17 @@ pub(crate) fn engine_id_of<T: ?Sized>(engine: &T) -> usize {
     std::ptr::from_ref(engine).cast::<()>().addr()
 }
 
-/// Callbacks that are lent a record where it lies.
+/// Returns the mark of callbacks that borrow a record in place.
 fn of_record(engine_id: usize) -> Mark {
     engine_id << 1
 }
 
-/// Visitors of the results of queries.
+/// Returns the mark of visitors of the results of queries.
 fn of_result(engine_id: usize) -> Mark {
     engine_id << 1 | 1
 }
 
-/// Fails if this thread is in a callback that was lent a record of this database.
+/// Fails if this thread is in a callback that borrows a record of this database.
 #[inline]
 pub(crate) fn check(engine_id: usize) -> Result<()> {
     if INNERMOST.get() == 0 { Ok(()) } else { check_marks(&[of_record(engine_id)]) }
@@ -56,7 +56,7 @@ pub(crate) fn check_all(engine_id: usize) -> Result<()> {
     check_marks(&[of_record(engine_id), of_result(engine_id)])
 }
 
-/// Returns whether this thread is in a callback that was lent a record of this database.
+/// Returns whether this thread is in a callback that borrows a record of this database.
 pub(crate) fn is_within(engine_id: usize) -> bool {
     check(engine_id).is_err()
 }
@@ -73,7 +73,7 @@ fn check_marks(marks: &[Mark]) -> Result<()> {
     if is_innermost || is_around() { Err(Error::Reentrant) } else { Ok(()) }
 }
 
-/// Runs a callback that is lent a record of this database.
+/// Runs a callback that borrows a record of this database.
 #[inline]
 pub(crate) fn in_record_callback<T>(engine_id: usize, callback: impl FnOnce() -> T) -> T {
     let _running = Running::start(of_record(engine_id));
@@ -87,7 +87,7 @@ pub(crate) fn in_result_callback<T>(engine_id: usize, callback: impl FnOnce() ->
     callback()
 }
 
-/// A callback that is running; also one that panics comes to its end.
+/// Guard of a running callback, which also ends when the callback panics.
 struct Running {
     around: Mark,
 }

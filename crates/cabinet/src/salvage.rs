@@ -1,4 +1,4 @@
-//! Saving what can be read of a damaged database.
+//! Salvage: saves the readable records of a damaged database.
 
 use crate::io::{FaultyStorage, RealStorage, Storage};
 use crate::log::StoredKind;
@@ -12,31 +12,30 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Counts of what [`salvage`] did.
+/// Counts of a [`salvage`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Salvaged {
-    /// Changes (of a hash or fixed-length database), records or rows that were made again.
+    /// Changes (of a hash or fixed-length database), records or rows that were copied.
     pub changes: u64,
-    /// Values that could be read but not decompressed, and pages and changes of a tree that mean
-    /// nothing.
+    /// Values that could be read but not decompressed, and invalid pages and changes of a tree.
     pub unreadable: u64,
-    /// Places that were reported.
+    /// Number of damages that were reported.
     pub damages: u64,
-    /// Changes may be missing: records may have older values than they had, or be back after they
+    /// Whether changes may be missing: records may have older values, or may be back after they
     /// were removed.
     pub may_be_stale: bool,
-    /// The list of a tree's leaves could not be used, so that it was rebuilt from all pages and
-    /// changes in its log: more records that were removed may have come back.
+    /// Whether the list of a tree's leaves could not be used, so that it was rebuilt from all pages
+    /// and changes in its log. More removed records may then be back.
     pub is_rebuilt: bool,
-    /// Records of a tree that were found in a page which is not the last of their leaf, and changes
-    /// that may have been made to another duplicate.
+    /// Records of a tree that were found in a page that is not the last of their leaf, and changes
+    /// that may belong to another duplicate.
     pub doubtful: u64,
 }
 
-/// Copies all that can be read of a database, which no process has open, into another, which for a
-/// table has to be one. If the newest record of a key cannot be read, an older one may come
-/// back. Writes nothing where the first is, which may be on a file system that is read-only. A tree
-/// is put together in a folder beside the other database, whose name ends in `.salvage`.
+/// Copies all readable records of a database, which no process may have open, into another. For a
+/// table the other must be one, too. If the newest record of a key cannot be read, an older one may
+/// come back. Writes nothing to the damaged database, which may be on a read-only file system. A
+/// tree is rebuilt in a folder beside the other database, whose name ends in `.salvage`.
 pub fn salvage(
     path: impl AsRef<Path>,
     into: &Database,
@@ -45,8 +44,8 @@ pub fn salvage(
     salvage_as(path, None, into, report)
 }
 
-/// As [`salvage`], of a database of this kind. It needs to be known only if no manifest can be read
-/// and the records do not tell.
+/// Like [`salvage`], for a database of this kind. The kind is needed only if no manifest can be
+/// read and the records do not show it.
 pub fn salvage_as(
     path: impl AsRef<Path>,
     kind: Option<name::Kind>,
@@ -56,7 +55,7 @@ pub fn salvage_as(
     salvage_in(&RealStorage, path.as_ref(), kind, into, report)
 }
 
-/// As [`salvage_as`], on a storage of the caller's own.
+/// Like [`salvage_as`], on a storage of the caller's own.
 #[cfg(feature = "testing")]
 pub fn salvage_on(
     storage: &dyn Storage,
@@ -84,7 +83,7 @@ fn salvage_in(
         report(damage);
     };
     if !compress::HAS_ALL {
-        // Pages that cannot be decompressed would count as damaged.
+        // Pages that this build cannot decompress would count as damaged.
         remains.walk(&mut |record, _| compress::require(record.compression), &mut |_| ())?;
     }
     let (kind, order) = kind_of(&remains, kind, into)?;
@@ -131,8 +130,8 @@ fn salvage_in(
     Ok(salvaged)
 }
 
-/// The kind of a database, and the order of its keys: as the manifest has it, else as they were
-/// given or as its records tell.
+/// Returns the kind of a database and the order of its keys: from the manifest, or else as given,
+/// or else as its records show.
 fn kind_of(
     remains: &Remains<'_>,
     given: Option<name::Kind>,
@@ -178,7 +177,7 @@ fn kind_of(
     }
 }
 
-/// Makes one change of a hash or fixed-length database again.
+/// Repeats one change of a hash or fixed-length database.
 fn repeat(record: &Record<'_>, into: &Database, salvaged: &mut Salvaged) -> Result<()> {
     match record.kind {
         Kind::Put if record.compression == Compression::None => {
@@ -201,8 +200,8 @@ fn repeat(record: &Record<'_>, into: &Database, salvaged: &mut Salvaged) -> Resu
     Ok(())
 }
 
-/// Temporary storage in which a tree is put together: a folder beside the other database, or memory
-/// if that database is in memory.
+/// Temporary storage in which a tree is rebuilt: a folder beside the other database, or memory if
+/// that database is in memory.
 struct Scratch {
     folder: Option<PathBuf>,
 }
@@ -216,7 +215,7 @@ impl Scratch {
         let mut name = own.into_os_string();
         name.push(".salvage");
         let path = PathBuf::from(name);
-        // One that is there already is not ours to remove.
+        // An existing folder must not be removed.
         match fs::create_dir(&path) {
             Ok(()) => Ok(Self { folder: Some(path) }),
             Err(source) => Err(Error::Io { operation: "create", path, source }),

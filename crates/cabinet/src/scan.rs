@@ -4,8 +4,8 @@ use crate::{Error, RecordRef, Result};
 use std::any::Any;
 use std::ops::ControlFlow;
 
-/// Cursor of a scan: where it continues. It stays valid while others write: a record that exists
-/// throughout a scan is visited exactly once.
+/// Cursor of a scan: the point at which it continues. It stays valid while other threads write: a
+/// record that exists throughout a scan is visited exactly once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ScanCursor {
     /// The beginning.
@@ -20,7 +20,7 @@ pub enum ScanCursor {
 }
 
 impl ScanCursor {
-    /// Returns the error of an engine of another kind than the one that gave this position.
+    /// Returns the error of an engine of another kind than the one that returned this cursor.
     pub(crate) fn foreign(&self) -> Error {
         let what = format!("{self:?} is a position of another kind of database");
         Error::InvalidArgument(what)
@@ -38,9 +38,9 @@ pub enum Wanted {
 
 /// Function that a step of a scan calls for each record.
 pub enum Visitor<'v> {
-    /// It gets whole records.
+    /// Gets whole records.
     Records(&'v mut dyn FnMut(RecordRef<'_>)),
-    /// It gets keys alone, so that values need not be read.
+    /// Gets only keys, so that values need not be read.
     Keys(&'v mut dyn FnMut(&[u8])),
 }
 
@@ -59,16 +59,16 @@ impl Visitor<'_> {
 /// engine. If a step fails, the scan ends.
 pub trait FullScan {
     /// Calls `visit` with some records, or none if the next ones have expired or were removed.
-    /// Returns whether there may be more. A record that is changed or removed while the step goes
-    /// on may be shown as it was.
+    /// Returns whether there may be more. A record that is changed or removed during the step may
+    /// be visited in its old state.
     fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool>;
 
-    /// As [`FullScan::step`], for keys alone.
+    /// Like [`FullScan::step`], for keys alone.
     fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
 }
 
-/// State of an iteration over all keys between two of its steps. Only its engine can go on with it.
-/// It borrows nothing, and holds no file.
+/// State of an iteration over all keys between two of its steps. Only the engine that created it
+/// can continue it. It borrows nothing, and holds no file.
 pub struct IterationState(Box<dyn Any + Send>);
 
 impl IterationState {
@@ -81,13 +81,13 @@ impl IterationState {
         self.0.downcast_mut().ok_or_else(Self::foreign)
     }
 
-    /// Returns the error of an engine that cannot go on with a state.
+    /// Returns the error of an engine that cannot continue an iteration.
     pub(crate) fn foreign() -> Error {
         Error::InvalidArgument("the iteration is of another database".into())
     }
 }
 
-/// Makes steps of a scan, until one says that there are no more, or `visit` breaks.
+/// Runs steps of a scan until a step returns false or `visit` breaks.
 pub(crate) fn step_until_break(
     mut step: impl FnMut(&mut dyn FnMut(RecordRef<'_>)) -> Result<bool>,
     mut visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>,
@@ -99,7 +99,7 @@ pub(crate) fn step_until_break(
                 flow = visit(entry);
             }
         });
-        // The rest of a step is of no interest once all is found.
+        // After a break, the rest of a step does not matter.
         if flow.is_continue() && !more? {
             break;
         }

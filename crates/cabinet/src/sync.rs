@@ -1,9 +1,9 @@
-//! Locks of the log, and the places where a model may interrupt a thread.
+//! Locks of the log, and the points at which a model may interrupt a thread.
 //!
 //! Programs get parking_lot's locks and nothing else. The unit tests also run this code as a model
-//! under shuttle: threads take turns, and a seed chooses who goes on at each lock and at each
-//! [`interrupt`]. A lock that is held across such a place must be a [`Mutex`], because a thread of
-//! a model that blocked in the system would stop them all.
+//! under shuttle: threads take turns, and a seed chooses which one continues at each lock and at
+//! each [`interrupt`]. A lock that is held across such a point must be a [`Mutex`]. Otherwise one
+//! blocked thread of a model would stop all others.
 
 pub(crate) use parking_lot::MutexGuard;
 
@@ -17,7 +17,7 @@ impl<T> Mutex<T> {
         Self(parking_lot::Mutex::new(value))
     }
 
-    /// Waits until the lock is free, and takes it.
+    /// Locks the mutex, waiting until it is free.
     #[inline(always)]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         #[cfg(test)]
@@ -30,7 +30,7 @@ impl<T> Mutex<T> {
         self.0.lock()
     }
 
-    /// Takes the lock if it is free.
+    /// Locks the mutex if it is free.
     #[inline(always)]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         interrupt();
@@ -41,13 +41,13 @@ impl<T> Mutex<T> {
         guard
     }
 
-    /// Returns whether a guard is that of this lock.
+    /// Returns whether a guard belongs to this lock.
     pub(crate) fn is_of(&self, guard: &MutexGuard<'_, T>) -> bool {
         std::ptr::eq(MutexGuard::mutex(guard), &self.0)
     }
 }
 
-/// Marks a place where other threads of a model may go on. Does nothing elsewhere.
+/// Marks a point at which a model may switch threads. Does nothing in programs.
 #[inline(always)]
 pub(crate) fn interrupt() {
     #[cfg(test)]
@@ -56,7 +56,7 @@ pub(crate) fn interrupt() {
     }
 }
 
-/// Notes in tests that the calling thread takes a lock.
+/// Records in tests that the calling thread takes a lock.
 #[inline(always)]
 pub(crate) fn note_taken<T>(lock: &T) {
     #[cfg(test)]
@@ -64,7 +64,7 @@ pub(crate) fn note_taken<T>(lock: &T) {
     let _ = lock;
 }
 
-/// Which locks a thread takes.
+/// Trace of the locks that a thread takes.
 #[cfg(test)]
 pub(crate) mod trace {
     use std::cell::RefCell;
@@ -92,11 +92,11 @@ pub(crate) mod model {
     use shuttle::{Config, MaxSteps, Runner};
     use std::cell::Cell;
 
-    /// Places at which a thread is chosen, of one run. More mean that the threads wait for each
-    /// other.
+    /// Maximum number of points in one run at which a thread is chosen. More mean that the threads
+    /// wait for each other.
     const STEPS_MAX: usize = 200_000;
 
-    /// Bytes of stack of each thread: code that is not optimized takes much.
+    /// Stack size of each thread, in bytes: code that is not optimized needs much.
     const STACK_BYTES: usize = 1 << 20;
 
     thread_local! {
@@ -113,14 +113,14 @@ pub(crate) mod model {
         is_running().then(|| shuttle::current::me().into())
     }
 
-    /// Runs a model so many times, each time with other turns, which the seed chooses. A failure
-    /// prints the turns, for `shuttle::replay`.
+    /// Runs a model `runs` times, each time with another interleaving, which the seed chooses. A
+    /// failure prints the interleaving, for `shuttle::replay`.
     pub(crate) fn run(seed: u64, runs: usize, model: impl Fn() + Send + Sync + 'static) {
         let mut config = Config::new();
         config.max_steps = MaxSteps::FailAfter(STEPS_MAX);
         config.stack_size = STACK_BYTES;
         let scheduler = RandomScheduler::new_from_seed(seed, runs);
-        // Threads of a model are all on the thread of the system that runs it.
+        // All threads of a model run on this thread of the operating system.
         IS_RUNNING.set(true);
         let _ended = Ended;
         Runner::new(scheduler, config).run(model);

@@ -1,5 +1,5 @@
 //! Keys by which a tree is recognised as a table (`docs/formats/table.md`). The table's own modules
-//! know the others.
+//! define the others.
 
 /// First bytes of the key spaces.
 pub(crate) const META: u8 = 0;
@@ -21,7 +21,7 @@ pub(crate) fn is_own_key(key: &[u8]) -> bool {
     key == [META, LAYOUT]
 }
 
-/// Returns the key of the note that postings of indices may not agree with the rows.
+/// Returns the key of the record which states that postings of indices may not agree with the rows.
 pub(crate) fn suspicion() -> Vec<u8> {
     vec![META, SUSPICION]
 }

@@ -12,9 +12,9 @@ pub use crate::salvage::salvage_on;
 use crate::Options;
 
 impl Options {
-    /// Hash and fixed-length kinds without durability: spreads writes over many stretches of the
-    /// log from the first one on, as the writes of many threads are. It gains nothing but tests
-    /// that mean something with one thread.
+    /// Spreads writes over many append blocks from the first write on, as the writes of many
+    /// threads are. For hash and fixed-length kinds without durability. Its only use is to make
+    /// tests with one thread meaningful.
     pub fn set_eager_append_blocks(&mut self, is_eager: bool) {
         self.eager_append_blocks = is_eager;
     }

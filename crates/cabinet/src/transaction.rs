@@ -1,9 +1,9 @@
-//! Transactions: changes that are gathered, and written together or not at all.
+//! Transactions: changes that are collected, and then written together or not at all.
 //!
-//! A transaction is optimistic. It takes no locks: it notes the version of every record that it
-//! reads, and on commit hands the changes with these versions to [`Engine::write`], which refuses
-//! all of them if any of these records has changed since. So transactions are serializable as far
-//! as single records go. A scan sees the database as it is, without the transaction's own changes,
+//! A transaction is optimistic: it takes no locks. It notes the version of every record that it
+//! reads. On commit it passes the changes with these versions to [`Engine::write`], which refuses
+//! all of them if one of these records has changed since. So transactions are serializable as far
+//! as single records are concerned. A scan sees the database without the transaction's own changes,
 //! and is not checked on commit.
 
 use crate::limits::BATCH_BYTES_MAX;
@@ -19,16 +19,16 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Versions that records have within the transaction that has put them begin here.
+/// First of the versions that records have within the transaction that has put them.
 const PROVISIONAL_VERSIONS: Version = 1 << 63;
 
-/// Bytes that a change or a noted version takes beside key and value.
+/// Bytes that a change or a noted version takes besides the key and the value.
 const ENTRY_BYTES: usize = 64;
 
-/// Changes that become visible to others all at once, on [`Transaction::commit`]; dropping it
-/// abandons them.
+/// Changes that become visible to other handles all at once, on [`Transaction::commit`]. Dropping
+/// the transaction discards them.
 ///
-/// All operations on records of [`Database`] work within it, and see its own changes.
+/// All operations on records of [`Database`] work within the transaction, and see its own changes.
 ///
 /// ```
 /// # fn main() -> cabinet::Result<()> {
@@ -52,8 +52,8 @@ pub struct Transaction {
 }
 
 impl Database {
-    /// Begins a transaction. It may hold [`BATCH_BYTES_MAX`] bytes; beyond that its operations
-    /// fail with [`Error::BatchTooLong`], and it goes on with what it has.
+    /// Begins a transaction. It may hold [`BATCH_BYTES_MAX`] bytes. Operations beyond that fail
+    /// with [`Error::BatchTooLong`], and leave the transaction as it was.
     pub fn transaction(&self) -> Transaction {
         self.transaction_up_to(BATCH_BYTES_MAX)
     }
@@ -63,8 +63,7 @@ impl Database {
         let buffer = Arc::new(Buffer { target: self.clone(), state });
         Transaction {
             target: self.clone(),
-            // So that callbacks of the transaction are callbacks of the database, and the other way
-            // around.
+            // Callbacks of the transaction count as callbacks of the database, and the reverse.
             within: Database::with_engine_id(Arc::clone(&buffer) as _, self.engine_id()),
             buffer,
         }
@@ -72,8 +71,8 @@ impl Database {
 }
 
 impl Transaction {
-    /// Writes the changes. Fails with [`Error::Conflict`], having written nothing, if a record
-    /// that the transaction has read was changed by somebody else.
+    /// Writes the changes. Fails with [`Error::Conflict`], having written nothing, if another
+    /// writer has changed a record that the transaction has read.
     pub fn commit(self) -> Result<()> {
         let target = self.target.clone();
         target.enter()?;
@@ -86,7 +85,7 @@ impl Transaction {
         std::mem::take(&mut *self.buffer.state.lock()).into_batch()
     }
 
-    /// Abandons the changes, as dropping it does.
+    /// Discards the changes, as dropping the transaction does.
     pub fn abort(self) {}
 }
 
@@ -98,7 +97,7 @@ impl Deref for Transaction {
     }
 }
 
-/// The changes of a transaction, over the database as it is.
+/// The changes of a transaction, over the contents of the database.
 struct Buffer {
     target: Database,
     state: Mutex<State>,
@@ -130,7 +129,7 @@ impl Pending {
 }
 
 impl State {
-    /// Sets what becomes of a record; answers its provisional version, or 0.
+    /// Sets the change of a record. Returns its provisional version, or 0.
     fn set(&mut self, key: &[u8], change: Change) -> Result<Version> {
         let (pending, version) = match change {
             Change::Keep => return Ok(0),
@@ -149,7 +148,7 @@ impl State {
         Ok(version)
     }
 
-    /// Notes that a record was read. The version that was read first counts.
+    /// Records that a record was read. The version of the first read counts.
     fn expect(&mut self, key: &[u8], version: Option<Version>) -> Result<()> {
         if !self.expected.contains_key(key) {
             self.check_bytes(self.bytes + entry_bytes(key))?;
@@ -181,7 +180,7 @@ fn entry_bytes(key: &[u8]) -> usize {
 }
 
 impl Buffer {
-    /// Shows a record to `visit`, or that there is none, as the transaction has it.
+    /// Calls `visit` with a record, or with `None` if there is none, as the transaction has it.
     fn look<T>(
         &self,
         state: &mut State,
@@ -205,7 +204,7 @@ impl Buffer {
         match (result, visit) {
             (Some(result), _) => Ok(result),
             (None, Some(visit)) => Ok(visit(None)),
-            // `read` calls its closure once at most.
+            // `read` calls its closure at most once.
             (None, None) => Err(Error::Internal("a read has called no closure".into())),
         }
     }
@@ -234,7 +233,7 @@ impl Engine for Buffer {
         state.set(key, change)
     }
 
-    /// Joins a batch, or a transaction within this one, to the changes.
+    /// Adds a batch, or a transaction within this one, to the changes.
     fn write(&self, batch: &Batch) -> Result<()> {
         let mut state = self.state.lock();
         for (key, expected) in &batch.expected {
@@ -287,7 +286,8 @@ impl Engine for Buffer {
         self.target.engine().canonical_key(key)
     }
 
-    /// There are no duplicates within a transaction, and ids are not known before the commit.
+    /// Returns the family of operations. A transaction has no duplicates, and does not know ids
+    /// before the commit.
     fn family(&self) -> Family<'_> {
         match self.target.engine().family() {
             Family::Ordered(engine) => Family::Sorted(engine.order()),
@@ -350,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transaction_beyond_its_limit_is_refused_and_goes_on() {
+    fn operations_beyond_the_limit_are_refused_and_the_transaction_continues() {
         let database = Database::open("*").unwrap();
         let transaction = database.transaction_up_to(2 * ENTRY_BYTES + 100);
         let refused = |result: Result<Version>| matches!(result, Err(Error::BatchTooLong { .. }));

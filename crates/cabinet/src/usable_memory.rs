@@ -1,48 +1,49 @@
-//! Memory that this process may use: the least limit of its control groups, else the machine's.
+//! Usable memory of this process: the lowest limit of its control groups, else the machine's
+//! memory.
 //!
-//! A container's limit is a control group's, and `/proc/meminfo` does not know of it. Both versions
-//! of the kernel's interface are read, also side by side, and all groups from that of the process
-//! up to the root, since each limits what is below it.
+//! A container's limit is a control group's, and `/proc/meminfo` does not show it. Both versions of
+//! the kernel's interface are read, even if both are in use. All groups from that of the process up
+//! to the root are read, because each limits those below it.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Bytes assumed where the system says nothing.
+/// Bytes assumed where the operating system reports nothing.
 const UNKNOWN_BYTES: u64 = 1 << 30;
 
-/// File in a group's folder that has its limit, by version. In the second, over `high` the process
-/// is slowed down until next to nothing, over `max` it is killed.
+/// Files in a group's folder that have its limit, by version. In the second version, the process is
+/// slowed down almost to a stop over `high`, and killed over `max`.
 const V1_LIMITS: &[&str] = &["memory.limit_in_bytes"];
 const V2_LIMITS: &[&str] = &["memory.max", "memory.high"];
 
-/// Folders of the groups unless `/proc/self/mountinfo` says otherwise.
+/// Folders of the groups unless `/proc/self/mountinfo` has others.
 const V1_FOLDER: &str = "/sys/fs/cgroup/memory";
 const V2_FOLDER: &str = "/sys/fs/cgroup";
 
 /// Memory that a process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsableMemory {
-    /// How much, in bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Whether a control group allows less than the machine has. The pages of files that the
-    /// process reads and writes count too then.
+    /// Whether a control group allows less than the machine has. Then the pages of files that the
+    /// process reads and writes count too.
     pub is_limited: bool,
 }
 
 impl UsableMemory {
-    /// Returns what this process may use, as it was at the first call.
+    /// Returns the memory that this process may use, as it was at the first call.
     pub fn of_process() -> Self {
         static FOUND: OnceLock<UsableMemory> = OnceLock::new();
         *FOUND.get_or_init(|| Self::find(Path::new("/")))
     }
 
-    /// Returns `1 / share` of it, held between `min` and `max` bytes.
+    /// Returns `1 / share` of the memory, held between `min` and `max` bytes.
     pub fn share(self, share: u64, min: u64, max: u64) -> u64 {
         (self.bytes / share).clamp(min, max)
     }
 
-    /// Looks below `root`, which tests choose.
+    /// Reads the files below `root`, which tests choose.
     fn find(root: &Path) -> Self {
         let machine = machine_bytes(root);
         let group = group_limit(root);
@@ -51,7 +52,7 @@ impl UsableMemory {
                 Self { bytes: group, is_limited: true }
             }
             (Some(bytes), _) => Self { bytes, is_limited: false },
-            // Some systems say that there is no limit by a very large one.
+            // Some systems express "no limit" by a very large one.
             (None, Some(group)) if group < i64::MAX as u64 / 2 => {
                 Self { bytes: group, is_limited: true }
             }
@@ -60,7 +61,7 @@ impl UsableMemory {
     }
 }
 
-/// Bytes of memory that the machine has.
+/// Returns the memory of the machine, in bytes.
 fn machine_bytes(root: &Path) -> Option<u64> {
     let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -68,15 +69,15 @@ fn machine_bytes(root: &Path) -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
-/// The least limit of the groups of the process.
+/// Returns the lowest limit of the groups of the process, in bytes.
 fn group_limit(root: &Path) -> Option<u64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
     groups.lines().filter_map(|line| limit_of_line(root, line, &mounts)).min()
 }
 
-/// The least limit of the group in a line of `/proc/self/cgroup`, `ID:CONTROLLERS:PATH`, and of
-/// those above it.
+/// Returns the lowest limit of the group in a line of `/proc/self/cgroup`, `ID:CONTROLLERS:PATH`,
+/// and of those above it.
 fn limit_of_line(root: &Path, line: &str, mounts: &str) -> Option<u64> {
     let mut fields = line.splitn(3, ':');
     let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -102,22 +103,22 @@ fn limit_of_line(root: &Path, line: &str, mounts: &str) -> Option<u64> {
     }
 }
 
-/// The number in a file, unless it says `max` or is not there.
+/// Returns the number in a file, unless it is `max` or the file is missing.
 fn limit_in(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 /// A mounted hierarchy of groups.
 struct Mount {
-    /// The group that is seen at the folder: not the first of all in a container without a name
+    /// The group that is visible at the folder: not the root group in a container without a name
     /// space for groups.
     group: PathBuf,
     folder: PathBuf,
 }
 
 impl Mount {
-    /// The first one in the lines of `/proc/self/mountinfo` of which `is_it` holds, given its kind
-    /// of file system and the options of that.
+    /// Returns the first mount in the lines of `/proc/self/mountinfo` for which `is_it` returns
+    /// true, given its kind of file system and that one's options.
     fn find(mounts: &str, is_it: impl Fn(&str, &str) -> bool, default: &str) -> Self {
         let read = |line: &str| {
             let (mount, system) = line.split_once(" - ")?;
@@ -149,7 +150,7 @@ mod tests {
     const MACHINE: &str = "MemTotal:        8388608 kB\nMemFree:  1 kB\n";
     const MACHINE_BYTES: u64 = 8 << 30;
 
-    /// Files below a folder, as a system has them.
+    /// Creates files below a folder, as on a real system.
     fn system(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a folder");
         for (name, text) in files {

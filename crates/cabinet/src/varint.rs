@@ -1,7 +1,7 @@
-//! Numbers of variable width, LEB128: base 128, least significant group first. A set high bit says
+//! Numbers of variable width, LEB128: base 128, least significant group first. A set high bit means
 //! that another byte follows.
 
-/// Most bytes of a number of 64 bits.
+/// Maximum size of a number of 64 bits, in bytes.
 pub(crate) const BYTES_MAX: usize = 10;
 
 /// Appends a number.
@@ -14,7 +14,7 @@ pub(crate) fn push(output: &mut Vec<u8>, mut number: u64) {
     output.push(number as u8);
 }
 
-/// Writes a number from `at` on, where there is room for it. Returns where it ends.
+/// Writes a number from `at` on, where there is space for it. Returns the offset after it.
 #[inline]
 pub(crate) fn write(output: &mut [u8], mut at: usize, mut number: u64) -> usize {
     while number >= 0x80 {
@@ -32,8 +32,8 @@ pub(crate) fn len(number: u64) -> usize {
     (u64::BITS - (number | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-/// Returns the number that `bytes` begins with, and what follows it. Returns `None` if it has no
-/// end, more than `MAX` bytes or more than 64 bits.
+/// Returns the number that `bytes` begin with, and the rest. Returns `None` if it has no end, more
+/// than `MAX` bytes or more than 64 bits.
 #[inline]
 pub(crate) fn split<const MAX: usize>(bytes: &[u8]) -> Option<(u64, &[u8])> {
     const { assert!(MAX <= BYTES_MAX) };
@@ -52,14 +52,14 @@ pub(crate) fn split<const MAX: usize>(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// Takes a number from the front of `input`. Returns `None` if there is none of 64 bits.
+/// Splits a number off the front of `input`. Returns `None` if there is none of 64 bits.
 pub(crate) fn take(input: &mut &[u8]) -> Option<u64> {
     let (number, rest) = split::<BYTES_MAX>(input)?;
     *input = rest;
     Some(number)
 }
 
-/// Takes as many bytes as the number in front of them says.
+/// Splits off bytes that are preceded by their number.
 pub(crate) fn take_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = usize::try_from(take(input)?).ok()?;
     let (bytes, rest) = input.split_at_checked(len)?;

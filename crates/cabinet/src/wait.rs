@@ -1,10 +1,10 @@
-//! Whether an operation may wait.
+//! Wait mode: whether an operation may wait.
 
-/// Whether an operation may wait for the disk, and for locks that others hold for long.
+/// Whether an operation may wait for the disk, and for locks that are held for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// It waits.
+    /// The operation waits.
     Block,
-    /// It fails with [`crate::Error::WouldBlock`] instead, and has changed nothing.
+    /// The operation fails with [`crate::Error::WouldBlock`] instead, and changes nothing.
     Never,
 }

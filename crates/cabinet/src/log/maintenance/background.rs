@@ -168,7 +168,7 @@ fn run<E: Maintained>(weak: &Weak<E>, step: fn(&E) -> Result<()>) {
         if !failed.is_empty() {
             // A full disk stays full for long, and is logged once.
             if failed != logged {
-                tracing::error!("maintenance in the background failed: {failed}");
+                tracing::error!("background work failed: {failed}");
             }
             std::thread::sleep(MAINTENANCE_PERIOD);
         }

@@ -1,4 +1,4 @@
-//! Compression of single values.
+//! Compression of single values, by LZ4 or Zstandard.
 //!
 //! A compressed value is the uncompressed length, in bytes, as a LEB128 number, followed by an LZ4
 //! block or a Zstandard frame. The flags of the record tell which.

@@ -28,9 +28,8 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
 pub struct FolderLock(#[expect(dead_code, reason = "it is dropped")] Box<dyn Any + Send + Sync>);
 
 impl FolderLock {
-    /// Takes the lock of the folder that `lock_file` is in. Creates that file if it is missing, as
-    /// a database does with its file `lock`. Fails with [`io::ErrorKind::WouldBlock`] if the lock
-    /// is taken.
+    /// Locks the folder that `lock_file` is in. Creates that file if it is missing, as a database
+    /// does with its file `lock`. Fails with [`io::ErrorKind::WouldBlock`] if the folder is locked.
     pub fn take(lock_file: &Path) -> io::Result<Self> {
         RealStorage.lock(lock_file).map(Self)
     }
@@ -90,7 +89,7 @@ impl fmt::Debug for Spool {
     }
 }
 
-/// Contents of a [`Spool`], which do not change any more.
+/// Contents of a [`Spool`], which no longer change.
 pub struct Spooled(Option<Map>);
 
 impl Deref for Spooled {

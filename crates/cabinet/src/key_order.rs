@@ -1,4 +1,4 @@
-//! Orders of keys.
+//! Key orders: comparison of keys in a tree.
 //!
 //! Two keys that an order calls equal are one key. The bytes that were stored first stay.
 

@@ -1,7 +1,7 @@
 //! An embedded, persistent key-value library: several kinds of database behind one API.
 //!
-//! A [`Database`] maps keys to values, both any bytes. It is opened by a name, which says where it
-//! is, of which kind, and how it is tuned (see [`name`]):
+//! A [`Database`] maps keys to values, both any bytes. It is opened by a name, which holds its
+//! path, its kind, and its settings (see [`name`]):
 //!
 //! | name | kind |
 //! | --- | --- |

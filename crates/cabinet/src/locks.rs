@@ -18,7 +18,7 @@
 //! | directory of a tree | none: changed in memory alone | waited for |
 //! | queue of the pages in memory | none | waited for |
 //! | pages of a fixed-length database | none: changed in memory alone | waited for |
-//! | end of the log, and an append block | a large value, which says so first; a thread that begins
+//! | end of the log, and an append block | a large value, which announces itself; a thread that begins
 //! a segment (creates and allocates a file) | refused while a large value is written, else waited
 //! for |
 //! | `structure` of the log | a thread that begins or removes a segment | taken by an append that

@@ -1,4 +1,4 @@
-//! Opening a database by name.
+//! Opening of a database by its name, or by its path and options.
 
 use crate::memory::{MemoryHash, MemoryTree};
 use crate::name::{NameError, Specification};

@@ -15,7 +15,7 @@ use std::fmt::Write;
 /// Longest pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 16 * 1024;
 
-/// Most memory a compiled pattern may take, in bytes.
+/// Maximum memory of a compiled pattern, in bytes.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
 
 /// Memory of a compiled pattern times the length of a text, in bytes each, up to which
@@ -25,7 +25,7 @@ pub const WORK_MAX: u64 = 1 << 33;
 /// Memory that a compiled pattern may always take, in bytes. Most patterns take less.
 const COMPILED_BYTES_MIN: usize = 1 << 10;
 
-/// Most repetitions that an interval such as `{3,7}` may ask for, as in the C library.
+/// Maximum number of repetitions in an interval such as `{3,7}`, as in the C library.
 const REPETITIONS_MAX: u32 = 32767;
 
 /// Characters that are literal only after a backslash.
@@ -37,7 +37,7 @@ const CLASSES: [&str; 12] = [
     "upper", "xdigit",
 ];
 
-/// Compiles a pattern of Tokyo Cabinet's: extended syntax, a leading `*` ignores case.
+/// Compiles a pattern of Tokyo Cabinet: extended syntax; a leading `*` ignores case.
 pub fn compile(pattern: &[u8]) -> Result<Regex> {
     build(pattern, "(?:", COMPILED_BYTES_MAX)
 }

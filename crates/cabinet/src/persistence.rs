@@ -6,7 +6,8 @@ use crate::{
 use std::path::{Path, PathBuf};
 
 /// Files of an open database, or the memory that holds its records. All methods may be called from
-/// any thread at once. The provided ones are those of records in memory, which are never durable.
+/// any thread at once. The provided methods are those of records in memory, which are never
+/// durable.
 pub trait Persistence: Send + Sync {
     /// Returns the path of the database; `*` or `+` for the on-memory kinds.
     fn path(&self) -> PathBuf;

@@ -91,7 +91,7 @@ impl Map {
                     file,
                     0,
                 )?;
-                // A refusal costs speed only.
+                // A failure only costs speed.
                 let _ = rustix::mm::madvise(address.cast(), mapped, rustix::mm::Advice::Random);
             }
         }
@@ -153,7 +153,7 @@ impl Map {
         if start > end || end > self.written() {
             return None;
         }
-        // SAFETY: `start..end` lies within the mapping and, being below `written`, within the
+        // SAFETY: `start..end` is within the mapping and, being below `written`, within the
         // file and beyond the reach of the appender: it is not written while the slice lives,
         // because `written` never falls. Nor does the holder of a block write to a record that
         // it has appended.
@@ -184,8 +184,8 @@ impl Map {
         if start >= end {
             return;
         }
-        // A refusal (an old kernel) costs speed only.
-        // SAFETY: the range lies within the mapping; populating changes no contents.
+        // A failure (an old kernel) only costs speed.
+        // SAFETY: the range is within the mapping; populating changes no contents.
         let _ = unsafe {
             rustix::mm::madvise(
                 self.0.raw.as_mut_ptr().add(start).cast(),
@@ -219,7 +219,7 @@ impl Map {
         };
         if mapped.is_ok() {
             for advice in [rustix::mm::Advice::Random, rustix::mm::Advice::LinuxPopulateRead] {
-                // A refusal costs speed only.
+                // A failure only costs speed.
                 // SAFETY: the range was mapped above; neither advice changes its contents.
                 let _ = unsafe { rustix::mm::madvise(address.cast(), bytes, advice) };
             }
@@ -229,7 +229,7 @@ impl Map {
     /// Announces that the bytes will be read from the first to the last.
     #[cfg(feature = "internals")]
     pub(crate) fn expect_reading_in_order(&self) {
-        // A refusal costs speed only.
+        // A failure only costs speed.
         let _ = self.0.raw.advise(memmap2::Advice::Sequential);
     }
 
@@ -353,7 +353,7 @@ impl Appender {
         if end > self.map.backed() {
             return false;
         }
-        // SAFETY: the target lies within the mapping and the file (`end <= backed <= len`),
+        // SAFETY: the target is within the mapping and the file (`end <= backed <= len`),
         // above `written`, where only this appender, which is borrowed mutably, has access.
         if !unsafe { write(&self.map, self.end, end, parts) } {
             return false;
@@ -381,7 +381,7 @@ impl Appender {
         let mut place = self.end;
         for piece in parts.iter().flat_map(|part| part.chunks(piece_bytes.max(1))) {
             let piece_end = place + piece.len();
-            // SAFETY: the target lies within `self.end..end`, which is within the mapping and the
+            // SAFETY: the target is within `self.end..end`, which is within the mapping and the
             // file, above `written`, where only this appender, borrowed mutably, has access.
             if !unsafe { write(&self.map, place, piece_end, &[piece]) } {
                 return false;
@@ -471,7 +471,7 @@ unsafe fn write(map: &Map, start: usize, end: usize, parts: &[&[u8]]) -> bool {
     let mut place = start;
     for part in parts {
         interrupt();
-        // SAFETY: the target lies within `start..end`, see above.
+        // SAFETY: the target is within `start..end`, see above.
         unsafe {
             let target = map.0.raw.as_mut_ptr().add(place);
             std::ptr::copy_nonoverlapping(part.as_ptr(), target, part.len());

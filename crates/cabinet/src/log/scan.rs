@@ -132,7 +132,7 @@ impl Scanner {
         self.synced
     }
 
-    /// Offset of the next record.
+    /// Returns the offset of the next record.
     pub(crate) fn offset(&self) -> u64 {
         self.next
     }

@@ -266,9 +266,9 @@ impl Model {
                     old.map_or(0, i32::from_le_bytes).wrapping_add(*addend)
                 });
                 match (database.add_int(key, *addend), sum) {
-                    (Ok(answer), Some(sum)) => assert_eq!(answer, sum),
+                    (Ok(result), Some(sum)) => assert_eq!(result, sum),
                     (Err(Error::NotANumber { width: 4 }), None) => {}
-                    (answer, sum) => panic!("{answer:?} in place of {sum:?}"),
+                    (result, sum) => panic!("{result:?} in place of {sum:?}"),
                 }
                 sum.map(|sum| (sum.to_le_bytes().to_vec(), old_meta))
             }
@@ -279,9 +279,9 @@ impl Model {
                 // A sum that is not a number is refused, as in Tokyo Tyrant.
                 let sum = sum.filter(|sum| !sum.is_nan());
                 match (database.add_double(key, *addend), sum) {
-                    (Ok(answer), Some(sum)) => assert_eq!(answer.to_bits(), sum.to_bits()),
+                    (Ok(result), Some(sum)) => assert_eq!(result.to_bits(), sum.to_bits()),
                     (Err(Error::NotANumber { width: 8 }), None) => {}
-                    (answer, sum) => panic!("{answer:?} in place of {sum:?}"),
+                    (result, sum) => panic!("{result:?} in place of {sum:?}"),
                 }
                 sum.map(|sum| (sum.to_le_bytes().to_vec(), old_meta))
             }

@@ -19,8 +19,8 @@ fn a_scan_from_a_key_visits_it_first_and_agrees_with_the_scan_of_all<S: Subject>
     }
     assert_eq!(all.len(), 4000);
     for (index, key) in all.iter().enumerate().step_by(7) {
-        let mut behind = Vec::new();
-        database.scan_keys(&database.scan_cursor_of(key), |key| behind.push(key.to_vec())).unwrap();
-        assert!(all[index..].starts_with(&behind));
+        let mut rest = Vec::new();
+        database.scan_keys(&database.scan_cursor_of(key), |key| rest.push(key.to_vec())).unwrap();
+        assert!(all[index..].starts_with(&rest));
     }
 }

@@ -65,7 +65,7 @@ impl Run<'_> {
 }
 
 impl Log {
-    /// See [`crate::Database::verify`].
+    /// Verifies the log, see [`crate::Database::verify`].
     pub(in crate::log) fn verify<'r>(
         &self,
         go_on: &'r mut GoOn<'r>,

@@ -8,7 +8,7 @@
 //!    and the log is replayed from there. Otherwise it is replayed from the beginning.
 //! 4. Holes are classified, see [`holes`]. Append blocks that were not filled are filled. A torn
 //!    tail is cut. Damage is reported, unreadable bytes are kept aside, and the replay continues
-//!    after them. Where the disk cannot read, nothing is written.
+//!    after them. If the disk cannot read some bytes, nothing is written there.
 
 pub(crate) mod check;
 mod compressions;
@@ -230,7 +230,7 @@ impl Recovery {
         let mut walk = Walk::new(self.database_id.salt, extents, self.promise);
         let to_go = walk.extents().iter().filter(|extent| extent.number >= first);
         let total: u64 = to_go.map(Extent::scanned_end).sum();
-        let (mut done, mut told) = (0, 0);
+        let (mut done, mut reported) = (0, 0);
         for index in 0..walk.extents().len() {
             let extent = walk.extents()[index].clone();
             let Some(segment) =
@@ -266,8 +266,8 @@ impl Recovery {
             self.repair(&segment, &extent, end, &holes)?;
             self.holes.append(&mut holes);
             done += segment.bytes();
-            if done - told >= PROGRESS_BYTES {
-                told = done;
+            if done - reported >= PROGRESS_BYTES {
+                reported = done;
                 tracing::info!("replayed {} of {} MiB of the log", done >> 20, total >> 20);
             }
         }

@@ -235,14 +235,14 @@ impl<'s> Remains<'s> {
         for (index, segment) in self.segments.iter().enumerate() {
             report_missing(segment.number, &mut report);
             let next = self.segments.get(index + 1);
-            let told = next
+            let known_end = next
                 .filter(|next| next.number == segment.number + 1)
                 .and_then(|next| next.header.as_ref())
                 .map(|header| header.previous_bytes)
                 .filter(|bytes| *bytes != 0);
             let closed_at = self.closed_at.filter(|(number, _)| *number == segment.number);
-            let told = told.or(closed_at.map(|(_, offset)| offset));
-            let part = Part { segment, told, is_last: next.is_none() };
+            let known_end = known_end.or(closed_at.map(|(_, offset)| offset));
+            let part = Part { segment, known_end, is_last: next.is_none() };
             self.walk_part(&part, &holes, visit, &mut report)?;
         }
         report_missing(u64::MAX, &mut report);
@@ -258,7 +258,7 @@ impl<'s> Remains<'s> {
     ) -> Result<()> {
         let Remnant { path, file, length, .. } = part.segment;
         let mut report = |offset, what: String| report(Damage { file: path.clone(), offset, what });
-        let end = part.told.unwrap_or(*length).min(*length);
+        let end = part.known_end.unwrap_or(*length).min(*length);
         let start = SEGMENT_HEADER_BYTES as u64;
         let mut scanner = Scanner::new(Arc::clone(file), self.database_id.salt, start, end);
         let failed = |error| match error {
@@ -290,7 +290,7 @@ impl<'s> Remains<'s> {
             }
         };
         if part.is_last
-            && part.told.is_none()
+            && part.known_end.is_none()
             && let Some(promise) = self.promise
             && let Some(what) = promise
                 .beyond_a_kill(&last, &*part.segment.file, *length)
@@ -298,8 +298,8 @@ impl<'s> Remains<'s> {
         {
             report(last.offset, what.into());
         }
-        if let Some(told) = part.told.filter(|told| told > length) {
-            report(*length, format!("{told} bytes were written, {length} are there"));
+        if let Some(known_end) = part.known_end.filter(|known_end| known_end > length) {
+            report(*length, format!("{known_end} bytes were written, {length} exist"));
         }
         Ok(())
     }
@@ -310,7 +310,7 @@ struct Part<'r> {
     segment: &'r Remnant,
     /// Offset at which its records ended, in bytes, according to the next segment; for the last
     /// one, according to the manifest of a closed log. `None` if neither is known.
-    told: Option<u64>,
+    known_end: Option<u64>,
     is_last: bool,
 }
 
@@ -324,7 +324,7 @@ impl Part<'_> {
             (None, Some(_)) => false,
         };
         // A segment whose end is known was complete.
-        let is_unfinished = self.told.is_none() && (self.is_last || stop.what.is_none());
+        let is_unfinished = self.known_end.is_none() && (self.is_last || stop.what.is_none());
         !(is_end && is_unfinished)
     }
 }

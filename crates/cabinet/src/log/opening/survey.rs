@@ -215,7 +215,7 @@ impl Survey {
         } else {
             kept.keys().copied().collect()
         };
-        let told: BTreeMap<u64, u64> = kept
+        let previous_ends: BTreeMap<u64, u64> = kept
             .values()
             .filter_map(|candidate| candidate.header.ok())
             .filter(|header| header.previous_bytes != 0 && header.number > 0)
@@ -224,7 +224,7 @@ impl Survey {
         let mut kept = kept;
         for number in numbers {
             let listed = contents.segments.get(&number).copied().filter(|length| *length != 0);
-            let end = listed.or_else(|| told.get(&number).copied());
+            let end = listed.or_else(|| previous_ends.get(&number).copied());
             match kept.remove(&number) {
                 Some(candidate) => self.take(candidate, number, end, contents),
                 None => self.miss(directory, number, end, contents, promise),

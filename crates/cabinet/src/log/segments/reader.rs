@@ -89,7 +89,7 @@ impl Reader {
         &self.segment
     }
 
-    /// Offset of the next record.
+    /// Returns the offset of the next record.
     pub(crate) fn offset(&self) -> u64 {
         self.scanner.offset()
     }

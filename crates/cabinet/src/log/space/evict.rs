@@ -13,9 +13,10 @@
 //! After a cap was lowered, a segment may be much longer than the cap's segments, and may hold more
 //! than must be evicted. Then its newest records are moved too, as many as there is space for.
 //!
-//! Dead bytes are reclaimed before live records. A mostly dead segment is compacted instead of
-//! evicted; so is any segment while the log exceeds its share of dead bytes. Thus expired records
-//! are removed first, and a few records that are rewritten constantly do not evict all others.
+//! Dead bytes are reclaimed before live records. A segment that is half dead is compacted instead
+//! of evicted. While the log exceeds its share of dead bytes, a quarter is enough. Thus expired
+//! records are removed first, and a few records that are rewritten constantly do not evict all
+//! others.
 
 use super::Relocate;
 use crate::log::record::{Kind, Record};

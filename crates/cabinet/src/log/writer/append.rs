@@ -1,4 +1,4 @@
-//! Appending records to the end of the log.
+//! Append path: adds records to the end of the log.
 
 use super::Tail;
 use crate::limits::BATCH_LOG_BYTES_MAX;

@@ -71,7 +71,7 @@ impl Tail {
         }
     }
 
-    /// The active segment.
+    /// Returns the active segment.
     pub(super) fn segment(&self) -> &Arc<Segment> {
         &self.segment
     }
@@ -216,8 +216,8 @@ impl Writer {
 
 /// Writes a large record at the end of the tail. Returns false if it does not fit.
 ///
-/// The record is copied in pieces. Where memory is [limited](UsableMemory), each piece is on its
-/// way to the disk when the next one is copied: there, changed pages of files count and cannot be
+/// The record is copied in pieces. If memory is [limited](UsableMemory), each piece is on its way
+/// to the disk when the next one is copied, because changed pages of files count and cannot be
 /// reclaimed.
 #[cold]
 fn write_large(tail: &mut Tail, parts: &[&[u8]], total: usize) -> bool {

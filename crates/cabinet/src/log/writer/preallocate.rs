@@ -32,7 +32,7 @@ impl Writer {
 }
 
 impl Log {
-    /// Preallocates, if that is wanted.
+    /// Runs preallocation, if it is wanted.
     pub(in crate::log) fn preallocate(&self) -> Result<()> {
         let is_wanted = self.writer.is_preallocation_wanted.swap(false, Ordering::Relaxed);
         // All free space belongs to the reserve until it is whole.
@@ -86,7 +86,7 @@ impl Log {
         }
     }
 
-    /// Starts to write appended bytes to the disk. Where memory is limited, changed pages of files
+    /// Starts to write appended bytes to the disk. If memory is limited, changed pages of files
     /// count and cannot be reclaimed before they are written.
     fn write_back_early(&self, active: &Segment, end: usize) {
         let always_syncs = self.writer.durability == Durability::Always;

@@ -1,4 +1,4 @@
-//! Check of a database's files.
+//! Database check: verifies a database's files without opening it.
 
 use crate::damage::{Checked, Damage};
 use crate::io::{RealStorage, Storage};

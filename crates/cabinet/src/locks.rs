@@ -1,4 +1,4 @@
-//! Locking of records, for threads that may wait and for those that must not.
+//! Record locks, for threads that may wait and for those that must not.
 //!
 //! Some threads hold such a lock while they wait for the disk, copy a large value, or visit many
 //! records. A thread that must not wait, such as an event loop of the server, tries for a moment

@@ -10,20 +10,20 @@
 //! with `w` does it write, create and truncate |
 //! | `opts` | letters: `l`, `d`, `b`, `t` | `d` and `b` compress with Zstandard, `t` with LZ4, `l`
 //! needs no asking |
-//! | `compression` | `none`, `lz4`, `zstd` | how values are stored; goes before `opts` |
+//! | `compression` | `none`, `lz4`, `zstd` | how values are stored; takes precedence over `opts` |
 //! | `durability` | `none`, `always`, `interval:MS` | when a write counts as acknowledged |
 //! | `dead` | 10 to 90 | percent of dead bytes in the files above which compaction works |
 //! | `compaction` | a number | bytes per second that compaction reads while there is no hurry |
 //! | `order` | `lexical`, `decimal`, `int32`, `int64` | trees: the order of keys, chosen when the
 //! database is created |
-//! | `cache` | a number, at least 64k | trees: most bytes of pages in memory |
-//! | `index` | a number, at least 64k | hash: most bytes of the index in memory |
+//! | `cache` | a number, at least 64k | trees: maximum bytes of pages in memory |
+//! | `index` | a number, at least 64k | hash: maximum bytes of the index in memory |
 //! | `idx` | `COLUMN:TYPE`, with `lex`, `dec`, `tok` or `qgr` | tables: an index to build where the
 //! column has none; may be given again |
 //! | `query_memory` | a number | tables: bytes that a query holds in memory, about |
-//! | `capnum` | a number | on-memory kinds and trees: most records |
-//! | `capsiz` | a number | on-memory kinds: most bytes; hash and fixed-length: most bytes on the
-//! disk, at least 4m; trees and tables: most bytes of all pages, at least 4m |
+//! | `capnum` | a number | on-memory kinds and trees: maximum number of records |
+//! | `capsiz` | a number | on-memory kinds: maximum bytes; hash and fixed-length: maximum bytes on
+//! the disk, at least 4m; trees and tables: maximum bytes of all pages, at least 4m |
 //! | `memory` | a number | on-memory kinds without `capsiz`: bytes in memory over which writes are
 //! refused; 0 is unlimited |
 //! | `width` | a number | fixed-length, on creation: bytes of the longest value; 255 if not given |

@@ -1,4 +1,4 @@
-//! Opening of a database by its name, or by its path and options.
+//! Database opening, by name or by path and options.
 
 use crate::memory::{MemoryHash, MemoryTree};
 use crate::name::{NameError, Specification};

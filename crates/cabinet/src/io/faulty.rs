@@ -3,8 +3,8 @@
 //!
 //! Each file has a live image, which the process sees, and a durable one, with the synced bytes.
 //! [`FaultyStorage::kill`] kills the process: the live images stay. [`FaultyStorage::lose_power`]
-//! stops the machine. Each sector that was not synced is then on the disk or not, and so is each
-//! name that was added or removed since the directory was synced. In this fault model a disk writes
+//! stops the machine. Each sector that was not synced is then on the disk or not. So is each name
+//! that was added or removed since the directory was synced. In this fault model a disk writes
 //! sectors whole.
 #![cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only tests make it fail"))]
 

@@ -1,4 +1,4 @@
-//! Numbers of threads, which spread threads over slots and counters.
+//! Thread numbers, which spread threads over slots and counters.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};

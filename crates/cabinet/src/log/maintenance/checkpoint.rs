@@ -1,4 +1,4 @@
-//! Writing of checkpoints, while other threads write to the log.
+//! Checkpoint writer: saves the index while other threads write to the log.
 
 use crate::io::Open;
 use crate::log::checkpoint::{

@@ -1,4 +1,4 @@
-//! Finishing of sealed segments: cuts them to their length, freezes and syncs them.
+//! Sealed segments: cut to their length, frozen and synced.
 
 use crate::log::segments::Segment;
 use crate::log::{Log, error_at};

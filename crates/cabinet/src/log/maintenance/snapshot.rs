@@ -1,4 +1,4 @@
-//! Snapshots: copy a log as it is at one moment, in constant time.
+//! Snapshots: copies of a log as it is at one moment, made in constant time.
 //!
 //! Sealed segments do not change, so a hard link to each is a copy. The copy gets an active segment
 //! of its own: a file with two names is never appended to. Files cannot be linked across file

@@ -1,4 +1,4 @@
-//! Refusal of a database whose records this build cannot decompress.
+//! Compression check: refuses a database whose records this build cannot decompress.
 //!
 //! The files do not list the compressions of their records: each record has its own. So the
 //! beginning of each segment is read, besides the records that are replayed anyway. A compressed

@@ -1,4 +1,4 @@
-//! End of an opening: creates a log that is ready for appending.
+//! Last step of an opening: creates the log, ready for appends.
 
 use super::Recovery;
 use crate::io::{Appender, File, Open};

@@ -9,7 +9,7 @@
 //! | in an append block of the last segment | damage | the block was not filled: nothing is lost |
 //! | at the end of the last segment | damage | a torn tail: it was never acknowledged; or nothing
 //! was written |
-//! | elsewhere | damage | loss of what no power failure spares |
+//! | elsewhere | damage | lost with the power: it was not synced |
 //!
 //! After damage the walk continues with the next record. After bytes lost with the power, the rest
 //! of the segment is left out, so that no batch comes back in part.
@@ -144,10 +144,10 @@ impl Promise {
         matches!(self, Self::Killed { .. }) && what == Some(UNREADABLE)
     }
 
-    /// Returns a description of the end of the log, in a file of `length` bytes, if the last
-    /// process was killed and a kill does not leave such an end. Otherwise returns `None`. A
-    /// process appends only within its file, so it leaves no record that is cut. Even after a torn
-    /// last record, there is a margin.
+    /// Describes the end of the log, in a file of `length` bytes, if the last process was killed
+    /// and a kill does not leave such an end. Otherwise returns `None`. A process appends only
+    /// within its file, so it leaves no record that is cut. Even after a torn last record, there is
+    /// a margin.
     pub(super) fn beyond_a_kill(
         &self,
         stop: &Stop,

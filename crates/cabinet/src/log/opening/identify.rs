@@ -1,4 +1,4 @@
-//! Identification of a log whose manifest copies are both unreadable.
+//! Log identification, for when both copies of the manifest are unreadable.
 //!
 //! All checksums of a log start from its salt, and a CRC can be run backwards: the salt follows
 //! from the checksum of a whole header or record and the bytes that it covers.

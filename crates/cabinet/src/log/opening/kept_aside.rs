@@ -1,4 +1,4 @@
-//! Files in which an opening keeps unusable bytes aside, so that they can still be inspected.
+//! Kept-aside files: hold bytes that an opening could not use, for later inspection.
 
 use super::Recovery;
 use super::holes::Hole;

@@ -1,4 +1,4 @@
-//! Repair of segments: fills holes, keeps them aside or cuts them off.
+//! Segment repair: fills holes, keeps them aside, or cuts them off.
 
 use super::holes::{Extent, Fate, Hole};
 use super::{Recovery, report_damage};

@@ -1,4 +1,4 @@
-//! Opening of the segments that the survey has found.
+//! Segment opener: opens the segments that the survey has found, and removes void ones.
 
 use super::survey::{self, Survey, Surveyed};
 use super::{Recovery, report_damage};

@@ -1,4 +1,4 @@
-//! Large value: read piece by piece.
+//! Large values, read in pieces.
 
 use super::segment::Segment;
 use crate::io::is_unreadable;

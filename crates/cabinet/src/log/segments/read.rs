@@ -1,4 +1,4 @@
-//! Reads of one record by its location.
+//! Record reads, by location.
 //!
 //! A segment that was in memory at the last check is read through its mapping, the fastest way. Any
 //! other is read through its file, which reports when it would have to wait; see [`crate::Wait`].

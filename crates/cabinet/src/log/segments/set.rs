@@ -1,4 +1,4 @@
-//! Set of the segments that a log has at one moment.
+//! Segment set: the segments that a log has at one moment.
 
 use super::location::{Location, Lsn, SEGMENTS_MAX};
 use super::segment::Segment;

@@ -1,4 +1,4 @@
-//! Walk through the records of a log that is in use, in their order.
+//! Log walk: visits the records of a log that is in use, in their order.
 
 use super::{Location, Lsn, ReadOutcome, Reader, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, Segment};
 use crate::log::Log;

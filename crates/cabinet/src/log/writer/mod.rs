@@ -216,9 +216,8 @@ impl Writer {
 
 /// Writes a large record at the end of the tail. Returns false if it does not fit.
 ///
-/// The record is copied in pieces. If memory is [limited](UsableMemory), each piece is on its way
-/// to the disk when the next one is copied, because changed pages of files count and cannot be
-/// reclaimed.
+/// The record is copied in pieces. If memory is [limited](UsableMemory), each piece is sent to the
+/// disk before the next one is copied. Changed pages of files count there, and cannot be reclaimed.
 #[cold]
 fn write_large(tail: &mut Tail, parts: &[&[u8]], total: usize) -> bool {
     let is_limited = UsableMemory::of_process().is_limited;

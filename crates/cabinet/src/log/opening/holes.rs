@@ -282,7 +282,8 @@ impl Walk {
     ) -> Result<(), ScanError> {
         let place = (extent.number, stop.offset);
         let length = extent.length.max(stop.offset);
-        // It was sealed and has all of its records; the segment after it went with the power.
+        // A sealed segment with all of its records is whole; the segment after it was lost with the
+        // power.
         if extent.is_last && stop.what.is_none() && extent.end == Some(stop.offset) {
             return Ok(());
         }

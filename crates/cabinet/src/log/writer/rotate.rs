@@ -155,8 +155,8 @@ impl Log {
         Ok(Sealed { before: tail.segment.number, next_sequence: tail.next_sequence })
     }
 
-    /// Seals the active segment if it is at least a quarter full. Returns whether it did. A full disk
-    /// is no error: the active segment then stays as it is.
+    /// Seals the active segment if it is at least a quarter full. Returns whether it did. A full
+    /// disk is no error: the active segment then stays as it is.
     pub(in crate::log) fn seal_if_worth_it(&self) -> Result<bool> {
         let closed = self.writer.close_blocks();
         let mut tail = self.writer.lock();

@@ -271,8 +271,8 @@ impl Survey {
         let mut aside: Vec<_> = names.iter().filter(|name| name.contains(DAMAGED_INFIX)).collect();
         aside.sort();
         for name in aside {
-            let what = "an opening has kept this aside because it could not be read: its records are \
-                        missing since; remove the file to accept that";
+            let what = "an opening has kept this aside because it could not be read: its records \
+                        are missing since; remove the file to accept that";
             let file = directory.join(name);
             self.damages.push(Damage { file, offset: 0, what: what.into() });
         }

@@ -97,6 +97,12 @@ enum Command {
         /// Set the number of records in each kind of database.
         #[arg(long, default_value_t = small_memory::RECORDS)]
         records: u64,
+        /// Put this number of small records, of which the index takes more memory than it may.
+        #[arg(long, default_value_t = small_memory::SMALL_RECORDS)]
+        small_records: u64,
+        /// Put small records alone.
+        #[arg(long)]
+        only_small: bool,
         #[command(flatten)]
         build: Build,
     },
@@ -245,7 +251,10 @@ fn main() -> Result<()> {
             differential::run(build.profile(), seed, conversations)
         }
         Command::FullDisk { size_mib, build } => full_disk::run(build.profile(), size_mib),
-        Command::SmallMemory { records, build } => small_memory::run_with(build.profile(), records),
+        Command::SmallMemory { records, small_records, only_small, build } => {
+            let records = if only_small { 0 } else { records };
+            small_memory::run_with(build.profile(), records, small_records)
+        }
         Command::ColdScans { options, build } => cold_scans::run_all(build.profile(), &options),
         Command::Benchmark(options) => benchmark::run_all(&options),
         Command::Backup { load, build } => backup::run(build.profile(), &load),

@@ -148,6 +148,14 @@ impl Server {
         Ok(server)
     }
 
+    /// Returns how many bytes the server has read from the disk.
+    pub(crate) fn read_bytes(&self) -> Result<u64> {
+        let path = format!("/proc/{}/io", self.child.id());
+        let account = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        let bytes = account.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+        Ok(bytes.with_context(|| format!("no read_bytes in {path}"))?.parse()?)
+    }
+
     /// Sends SIGTERM, and waits until the server has closed the database and exited.
     pub(crate) fn stop(&mut self) -> Result<()> {
         let process = rustix::process::Pid::from_child(&self.child);

@@ -26,7 +26,7 @@ pub(crate) const RECORDS: u64 = 2_000_000;
 const RECORDS_OF_DEBUG: u64 = 400_000;
 
 /// Number of small records of which the index takes more memory than it may, about 25 MB.
-const SMALL_RECORDS: u64 = 2_000_000;
+pub(crate) const SMALL_RECORDS: u64 = 2_000_000;
 
 /// One small record in so many is read.
 const READ_EVERY: u64 = 1009;
@@ -61,18 +61,29 @@ pub(crate) fn run(profile: Profile) -> Result<()> {
         Profile::Debug => RECORDS_OF_DEBUG,
         Profile::Release => RECORDS,
     };
-    run_with(profile, records)
+    run_with(profile, records, SMALL_RECORDS)
 }
 
-/// Runs the tests with `records` records.
-pub(crate) fn run_with(profile: Profile, records: u64) -> Result<()> {
+/// Runs the tests with `records` records in each kind of database, none if that is 0, and then with
+/// small records.
+pub(crate) fn run_with(profile: Profile, records: u64, small_records: u64) -> Result<()> {
     if !requirements::is_root() {
         println!("small memory: SKIPPED, a memory cgroup needs root");
         return Ok(());
     }
     let programs = build(profile)?;
+    if records > 0 {
+        fill_all_kinds(&programs, profile, records)?;
+    }
+    outgrow_index(&programs, small_records)?;
+    println!("small memory: no process was killed in {} MiB", MEMORY_BYTES >> 20);
+    Ok(())
+}
+
+/// Fills a database of each kind, and sends it requests that would take too much memory.
+fn fill_all_kinds(programs: &Path, profile: Profile, records: u64) -> Result<()> {
     for kind in ["tch", "tcb", "tcf", "tct"] {
-        let mut server = Enclosed::start(&programs, kind)?;
+        let mut server = Enclosed::start(programs, kind)?;
         let began = Instant::now();
         server.put_all(kind, records)?;
         println!("small memory: {records} puts into .{kind} in {:.1?}", began.elapsed());
@@ -93,7 +104,7 @@ pub(crate) fn run_with(profile: Profile, records: u64) -> Result<()> {
         ensure!(count == records + uploaded, ".{kind} has {count} records, not {records}");
     }
     for kind in ["*", "+"] {
-        let mut server = Enclosed::start(&programs, kind)?;
+        let mut server = Enclosed::start(programs, kind)?;
         let taken = server.put_until_refused(kind, records)?;
         println!("small memory: {taken} puts into {kind} before one was refused");
         for (what, request) in large_requests(kind, taken)? {
@@ -104,36 +115,42 @@ pub(crate) fn run_with(profile: Profile, records: u64) -> Result<()> {
         let count = server.records()?;
         ensure!(count == taken && count > 0, "{kind} has {count} records, not {taken}");
     }
-    outgrow_index(&programs)?;
-    println!("small memory: no process was killed in {} MiB", MEMORY_BYTES >> 20);
     Ok(())
 }
 
 /// Puts so many small records that their index does not fit into its memory, and kills the server.
-/// All records must be there afterwards.
-fn outgrow_index(programs: &Path) -> Result<()> {
+/// All records must be there afterwards, but for those that are removed.
+fn outgrow_index(programs: &Path, records: u64) -> Result<()> {
     let mut server = Enclosed::start(programs, "tch")?;
     let began = Instant::now();
-    let records = SMALL_RECORDS;
     server.put_all_by(records, 1, |number| put_of(&key("tch", number), &short_value(number)))?;
     println!("small memory: {records} puts of small records in {:.1?}", began.elapsed());
-    for _ in 0..2 {
+    let mut removed = 0;
+    for round in 0..2 {
         ensure!(server.stat("index_on_disk")? == "1", "the index is in memory");
+        server.read_small(records, removed)?;
         let mut connection = Connection::open(server.server.port)?;
-        for number in (0..records).step_by(READ_EVERY as usize) {
+        let began = Instant::now();
+        let changed = (round..records).step_by(READ_EVERY as usize);
+        for number in changed.clone() {
             let (key, value) = (key("tch", number), short_value(number));
-            connection.send(format!("get {key}\r\n").as_bytes())?;
-            let expected = format!("VALUE {key} 0 {}", value.len());
-            let line = connection.line()?;
-            ensure!(line == expected, "get {key} replied {line:?}");
-            ensure!(connection.line()?.as_bytes() == value, "another value of {key}");
-            ensure!(connection.line()? == "END", "get {key} has no end");
+            let value = String::from_utf8_lossy(&value);
+            connection.send(format!("set {key} 0 0 {}\r\n{value}\r\n", value.len()).as_bytes())?;
+            ensure!(connection.line()? == "STORED", "set {key} failed");
         }
+        println!(
+            "small memory: {:.0?} per overwrite",
+            began.elapsed() / u32::try_from(changed.count().max(1))?
+        );
+        let key = key("tch", removed * READ_EVERY);
+        connection.send(format!("delete {key}\r\n").as_bytes())?;
+        ensure!(connection.line()? == "DELETED", "{key} was not there");
+        removed += 1;
         let began = Instant::now();
         server.kill_and_start(programs)?;
         println!("small memory: open {:.1?} after SIGKILL", began.elapsed());
-        let count = server.records()?;
-        ensure!(count == records, "there are {count} records, not {records}");
+        let (count, expected) = (server.records()?, records - removed);
+        ensure!(count == expected, "there are {count} records, not {expected}");
     }
     Ok(())
 }
@@ -268,6 +285,36 @@ impl Enclosed {
             }
         }
         bail!("{most} puts into {kind} were not refused")
+    }
+
+    /// Reads a sample of small records, of which the first `removed` are gone, and prints how much
+    /// of the disk a get reads.
+    fn read_small(&self, records: u64, removed: u64) -> Result<()> {
+        let mut connection = Connection::open(self.server.port)?;
+        let (began, before) = (Instant::now(), self.server.read_bytes()?);
+        let mut gets = 0;
+        for number in (0..records).step_by(READ_EVERY as usize) {
+            let (key, value) = (key("tch", number), short_value(number));
+            connection.send(format!("get {key}\r\n").as_bytes())?;
+            gets += 1;
+            let line = connection.line()?;
+            if number < removed * READ_EVERY {
+                ensure!(line == "END", "{key} was removed, and get replied {line:?}");
+                continue;
+            }
+            let expected = format!("VALUE {key} 0 {}", value.len());
+            ensure!(line == expected, "get {key} replied {line:?}");
+            ensure!(connection.line()?.as_bytes() == value, "another value of {key}");
+            ensure!(connection.line()? == "END", "get {key} has no end");
+        }
+        let read = self.server.read_bytes()? - before;
+        println!(
+            "small memory: {gets} gets of small records read {:.2} pages of 4 KiB and took {:.0?} \
+             each",
+            read as f64 / 4096.0 / gets as f64,
+            began.elapsed() / u32::try_from(gets)?
+        );
+        Ok(())
     }
 
     /// Returns the number of records.

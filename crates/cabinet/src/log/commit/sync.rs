@@ -90,9 +90,11 @@ impl Log {
     pub(in crate::log) fn sync_all_sealed(&self) -> Result<()> {
         let sealed = self.cut_sealed()?;
         self.sync_sealed(&sealed)?;
-        // The segments before these were synced earlier.
-        if let Some(last) = sealed.iter().map(|segment| segment.number).max() {
-            self.manifest.note_synced(last);
+        // The segments before these were synced earlier. Those up to a number count as synced only
+        // if the next one has a header on the disk: without it they are the end of the log.
+        if let Some(last) = sealed.iter().max_by_key(|segment| segment.number) {
+            self.manifest.note_synced(last.number - 1);
+            self.manifest.note_synced_to((last.number, last.bytes()));
         }
         Ok(())
     }

@@ -16,8 +16,9 @@
 //!  80  16  boot ID of the machine (Linux) when the database was last opened
 //!  96   8  number of the last segment before which everything is void; 0 if there is none
 //! 104   8  segments up to this number were synced, with their names
-//! 112   8  if closed cleanly: number of the segment that the log ends in
-//! 120   8  and the byte offset at which it ends there
+//! 112   8  if closed cleanly: number of the segment that the log ends in; else of the one up to
+//!          which the log was synced, whether or not the segments after it had names by then
+//! 120   8  and the byte offset of that end
 //! 128   8  a sequence number that no later record is below
 //! 136   4  CRC-32C of the list
 //! 140   4  CRC-32C of bytes 0 to 140
@@ -32,7 +33,7 @@
 use super::{EngineParameters, StoredKind};
 use crate::log::DatabaseId;
 use crate::log::record::{SEQUENCE_MAX, read_u32, read_u64};
-use crate::log::segments::SEGMENTS_MAX;
+use crate::log::segments::{SEGMENTS_MAX, SegmentOffset};
 use std::collections::BTreeMap;
 
 const MAGIC: &[u8; 8] = b"tyrantdb";
@@ -84,6 +85,9 @@ pub(in crate::log) struct Contents {
     pub(in crate::log) clears: u64,
     /// Segments up to this number were synced, with their names.
     pub(in crate::log) synced_through: u64,
+    /// Place up to which the log was synced, whether or not the segment after it was. Of a closed
+    /// database, `state` has the end.
+    pub(in crate::log) synced_to: SegmentOffset,
     /// Sequence number that no later record is below.
     pub(in crate::log) next_sequence: u64,
     /// The segments that must be there, and the lengths of those that are sealed; else 0.
@@ -128,6 +132,7 @@ impl Contents {
             boot: [0; 16],
             clears: 0,
             synced_through: 0,
+            synced_to: (0, 0),
             next_sequence: 1,
             segments: BTreeMap::new(),
         }
@@ -151,11 +156,13 @@ impl Contents {
         put(64, &self.generation.to_le_bytes());
         let mut flags = if self.is_paired { PAIRED } else { 0 };
         flags |= if self.has_margin { MARGIN } else { 0 };
+        let mut end = self.synced_to;
         if let State::Closed { number, offset } = self.state {
             flags |= CLOSED;
-            put(112, &number.to_le_bytes());
-            put(120, &offset.to_le_bytes());
+            end = (number, offset);
         }
+        put(112, &end.0.to_le_bytes());
+        put(120, &end.1.to_le_bytes());
         put(72, &flags.to_le_bytes());
         put(76, &(self.segments.len() as u32).to_le_bytes());
         put(80, &self.boot);
@@ -229,11 +236,13 @@ pub(super) fn decode(bytes: &[u8]) -> Copy {
     contents.clears = read_u64(&sector[96..]);
     contents.synced_through = read_u64(&sector[104..]);
     contents.next_sequence = read_u64(&sector[128..]).clamp(1, SEQUENCE_MAX);
-    contents.state = if flags & CLOSED == 0 {
-        State::Open
+    let end = (read_u64(&sector[112..]), read_u64(&sector[120..]));
+    if flags & CLOSED == 0 {
+        contents.state = State::Open;
+        contents.synced_to = end;
     } else {
-        State::Closed { number: read_u64(&sector[112..]), offset: read_u64(&sector[120..]) }
-    };
+        contents.state = State::Closed { number: end.0, offset: end.1 };
+    }
     let count = read_u32(&sector[76..]) as usize;
     if count * LINE_BYTES != list.len() || read_u32(&sector[136..]) != crc32c::crc32c(list) {
         return Copy::Torn(contents);
@@ -263,8 +272,9 @@ mod tests {
 
     #[test]
     fn written_contents_are_read_again() {
-        for state in [State::Open, State::Closed { number: 59, offset: 64 }] {
-            let contents = Contents { state, ..contents() };
+        let ends = [(State::Open, (58, 96)), (State::Closed { number: 59, offset: 64 }, (0, 0))];
+        for (state, synced_to) in ends {
+            let contents = Contents { state, synced_to, ..contents() };
             let Copy::Good(read) = decode(&contents.encode()) else { panic!("it is good") };
             assert_eq!(read, contents);
         }

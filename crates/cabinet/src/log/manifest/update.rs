@@ -10,7 +10,7 @@
 //! segment lock it. Their changes during a sync are written when the sync is done.
 
 use super::super::error_at;
-use super::super::segments::Segment;
+use super::super::segments::{Segment, SegmentOffset};
 use super::super::writer::End;
 use super::codec::{Contents, FILE_BYTES_MIN, LINE_BYTES, State};
 use super::{Found, NAMES, write, write_copy};
@@ -269,6 +269,15 @@ impl Manifest {
         let mut inner = self.inner.lock();
         if inner.contents.synced_through < number {
             inner.contents.synced_through = number;
+            inner.is_dirty = true;
+        }
+    }
+
+    /// Notes that the log is on the disk up to this place. [`Manifest::flush`] writes it.
+    pub(in crate::log) fn note_synced_to(&self, place: SegmentOffset) {
+        let mut inner = self.inner.lock();
+        if inner.contents.synced_to < place {
+            inner.contents.synced_to = place;
             inner.is_dirty = true;
         }
     }

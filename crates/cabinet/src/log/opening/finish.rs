@@ -76,8 +76,6 @@ impl Recovery {
         contents.has_margin = has_margin(&segment, appender.end() as u64 + MARGIN_BYTES as u64);
         contents.boot = self.storage.boot_id().unwrap_or_default();
         contents.next_sequence = self.next_sequence;
-        // The last segment may have been sealed and synced, if the one after it was lost.
-        contents.synced_through = contents.synced_through.min(segment.number - 1);
         let listed = std::mem::take(&mut contents.segments);
         if contents.clears >= segment.number && self.whole_from != Some(contents.clears) {
             // The segment that cleared was lost with the power. A later segment with its number

@@ -102,7 +102,7 @@ impl Promise {
         boot: Option<[u8; 16]>,
         checkpoint: SegmentOffset,
     ) -> Self {
-        let proven = checkpoint;
+        let proven = checkpoint.max(contents.synced_to);
         match contents.state {
             State::Closed { number, offset } => Self::Closed { end: (number, offset), proven },
             State::Open if boot == Some(contents.boot) => {
@@ -282,11 +282,6 @@ impl Walk {
     ) -> Result<(), ScanError> {
         let place = (extent.number, stop.offset);
         let length = extent.length.max(stop.offset);
-        // A sealed segment with all of its records is whole; the segment after it was lost with the
-        // power.
-        if extent.is_last && stop.what.is_none() && extent.end == Some(stop.offset) {
-            return Ok(());
-        }
         if extent.is_last {
             let (mut fate, mut end) = (Fate::Torn, length);
             let mut stop = stop.clone();

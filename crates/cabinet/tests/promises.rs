@@ -2,7 +2,7 @@
 //! only the sealed ones: what they have is promised still.
 
 use cabinet::testing::{FaultyStorage, Open, Storage, check_on};
-use cabinet::{Damage, Database, Durability, HashDatabase, Maintenance, Options};
+use cabinet::{Damage, Database, Durability, HashDatabase, Options};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

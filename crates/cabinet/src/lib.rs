@@ -162,7 +162,9 @@ mod internals {
     #[cfg(feature = "internals")]
     pub use crate::database::Iteration;
     pub use crate::database::SteppedScan;
-    pub use crate::engine::{Engine, Eviction, Family, Maintenance, Ordered, PlaceChange, Seek};
+    pub use crate::engine::{
+        Engine, Eviction, Family, Logged, Maintenance, Ordered, PlaceChange, Seek,
+    };
     pub use crate::expired_keys::ExpiredKeys;
     pub use crate::fixed::FixedDatabase;
     pub use crate::hash::HashDatabase;

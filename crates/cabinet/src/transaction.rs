@@ -9,8 +9,8 @@
 use crate::limits::BATCH_BYTES_MAX;
 use crate::{
     Batch, BatchChange, Change, Database, Engine, Error, Family, FullScan, IterationState,
-    Maintenance, Meta, Options, Persistence, RecordRef, Result, ScanCursor, SnapshotBarrier,
-    Version, Visitor, Wait, Wanted,
+    LargeValue, Logged, Maintenance, Meta, Options, Persistence, RecordRef, Result, ScanCursor,
+    SnapshotBarrier, Version, Visitor, Wait, Wanted,
 };
 use parking_lot::Mutex;
 use std::borrow::Cow;
@@ -266,18 +266,6 @@ impl Engine for Buffer {
         self.target.engine().full_scan(wanted, is_in_order)
     }
 
-    fn iteration(&self, from: Option<&[u8]>) -> Result<Option<IterationState>> {
-        self.target.engine().iteration(from)
-    }
-
-    fn step_iteration(
-        &self,
-        iteration: &mut IterationState,
-        visit: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool> {
-        self.target.engine().step_iteration(iteration, visit)
-    }
-
     fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor {
         self.target.scan_cursor_of(key)
     }
@@ -292,12 +280,35 @@ impl Engine for Buffer {
         match self.target.engine().family() {
             Family::Ordered(engine) => Family::Sorted(engine.order()),
             Family::Sorted(order) => Family::Sorted(order),
+            Family::Logged(_) => Family::Logged(self),
             Family::Unordered | Family::Numbered(_) => Family::Unordered,
         }
     }
 
     fn maintenance(&self) -> &dyn Maintenance {
         self
+    }
+}
+
+/// An iteration sees the database as it is, as a scan does.
+impl Logged for Buffer {
+    /// The transaction may have changed the value.
+    fn large_value(&self, _: &[u8], _: usize, _: Wait) -> Result<Option<LargeValue>> {
+        Ok(None)
+    }
+
+    fn iteration(&self, from: Option<&[u8]>) -> Result<Option<IterationState>> {
+        let logged = self.target.engine().as_logged();
+        logged.map_or(Ok(None), |engine| engine.iteration(from))
+    }
+
+    fn step_iteration(
+        &self,
+        iteration: &mut IterationState,
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        let engine = self.target.engine().as_logged().ok_or_else(IterationState::foreign)?;
+        engine.step_iteration(iteration, visit)
     }
 }
 

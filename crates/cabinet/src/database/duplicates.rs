@@ -10,7 +10,7 @@ impl Database {
         match self.engine.family() {
             Family::Ordered(engine) => Some(engine.order()),
             Family::Sorted(order) => Some(order),
-            Family::Unordered | Family::Numbered(_) => None,
+            Family::Unordered | Family::Logged(_) | Family::Numbered(_) => None,
         }
     }
 

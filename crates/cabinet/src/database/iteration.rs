@@ -56,8 +56,9 @@ impl Database {
     /// such a record it visits nothing.
     pub fn iteration_from(&self, key: &[u8]) -> Result<Iteration> {
         self.enter()?;
-        let next = match self.engine.iteration(Some(key))? {
-            Some(iteration) => Next::InLog(iteration),
+        let logged = self.engine.as_logged();
+        let next = match logged.map_or(Ok(None), |engine| engine.iteration(Some(key)))? {
+            Some(state) => Next::InLog(state),
             None => Next::At(self.engine.scan_cursor_of(key)),
         };
         Ok(Iteration { next })
@@ -79,13 +80,17 @@ impl Database {
         self.enter()?;
         deadline::check()?;
         if matches!(iteration.next, Next::Start) {
-            iteration.next = match self.engine.iteration(None)? {
+            let logged = self.engine.as_logged();
+            iteration.next = match logged.map_or(Ok(None), |engine| engine.iteration(None))? {
                 Some(state) => Next::InLog(state),
                 None => Next::At(ScanCursor::Start),
             };
         }
         let has_more = match &mut iteration.next {
-            Next::InLog(state) => self.call(|| self.engine.step_iteration(state, &mut visit))?,
+            Next::InLog(state) => {
+                let engine = self.engine.as_logged().ok_or_else(IterationState::foreign)?;
+                self.call(|| engine.step_iteration(state, &mut visit))?
+            }
             Next::At(position) => {
                 match self.call(|| self.engine.scan_keys(position, &mut visit))? {
                     Some(next) => {

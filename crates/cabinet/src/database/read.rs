@@ -36,7 +36,8 @@ impl Database {
     pub fn large_value(&self, key: &[u8], bytes_min: usize) -> Result<Option<LargeValue>> {
         self.enter()?;
         check_key(key)?;
-        self.engine.large_value(key, bytes_min, self.wait)
+        let logged = self.engine.as_logged();
+        logged.map_or(Ok(None), |engine| engine.large_value(key, bytes_min, self.wait))
     }
 
     /// Returns the size of a key's value, in bytes.

@@ -1,23 +1,26 @@
 //! Engine traits: the interface of one kind of database.
 //!
-//! [`Engine`] has the operations on records: a read, a blind write, an atomic read-modify-write, a
-//! resumable scan. [`Maintenance`] has the operations on the whole database, and [`Persistence`] is
-//! the medium of the records. [`Family`] gives further operations that the keys allow. Named
-//! operations (append, add, compare-and-swap, ...) are built on these once, in [`crate::Database`].
+//! [`Engine`] has the operations on records that every engine has: a read, a blind write, an atomic
+//! read-modify-write, a resumable scan. [`Maintenance`] has the operations on the whole database,
+//! and [`Persistence`] is the medium of the records. [`Family`] gives the operations that only
+//! engines of one family have: [`Logged`], [`Ordered`], [`Numbered`]. Named operations (append,
+//! add, compare-and-swap, ...) are built on these once, in [`crate::Database`].
 
+mod logged;
 mod maintenance;
 mod numbered;
 pub(crate) mod ordered;
 mod steps;
 
+pub use logged::Logged;
 pub use maintenance::Maintenance;
 pub use numbered::Numbered;
 pub use ordered::{Eviction, Ordered, PlaceChange, Seek, Side};
 pub(crate) use steps::Steps;
 
 use crate::{
-    Batch, Change, FullScan, IterationState, KeyOrder, LargeValue, Meta, Persistence, RecordRef,
-    Result, ScanCursor, Version, Visitor, Wait, Wanted,
+    Batch, Change, FullScan, KeyOrder, Meta, Persistence, RecordRef, Result, ScanCursor, Version,
+    Visitor, Wait, Wanted,
 };
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -27,6 +30,8 @@ use std::ops::ControlFlow;
 pub enum Family<'e> {
     /// Keys have no order.
     Unordered,
+    /// Keys have no order, but their records are in the order of a log.
+    Logged(&'e dyn Logged),
     /// Scans visit keys in this order. Each key has one value.
     Sorted(KeyOrder),
     /// Keys have an order, and each may have several values.
@@ -39,17 +44,6 @@ pub enum Family<'e> {
 pub trait Engine: Send + Sync {
     /// Calls `visit` with the live record of a key. Returns whether there was one.
     fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool>;
-
-    /// Opens the value of a key for reading in pieces, if it has `bytes_min` bytes or more and is
-    /// stored in one piece on the disk. Otherwise returns `None`, and [`Engine::read`] reads it.
-    fn large_value(
-        &self,
-        _key: &[u8],
-        _bytes_min: usize,
-        _wait: Wait,
-    ) -> Result<Option<LargeValue>> {
-        Ok(None)
-    }
 
     /// Announces keys that are about to be read or written, so that the cache misses of finding
     /// them overlap. It changes no result.
@@ -102,22 +96,6 @@ pub trait Engine: Send + Sync {
         Ok(Box::new(Steps::new(self)))
     }
 
-    /// Returns an iteration over all keys, or from the record of a key on, if the engine has a
-    /// faster order than that of its positions.
-    fn iteration(&self, _from: Option<&[u8]>) -> Result<Option<IterationState>> {
-        Ok(None)
-    }
-
-    /// Calls `visit` with some keys of an iteration of this engine, perhaps none. Returns whether
-    /// there may be more.
-    fn step_iteration(
-        &self,
-        _iteration: &mut IterationState,
-        _visit: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool> {
-        Err(IterationState::foreign())
-    }
-
     /// Returns the position of a scan that begins at `key`.
     fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor;
 
@@ -156,7 +134,7 @@ impl<'e> dyn Engine + 'e {
     pub fn as_ordered(&self) -> Option<&dyn Ordered> {
         match self.family() {
             Family::Ordered(engine) => Some(engine),
-            Family::Unordered | Family::Sorted(_) | Family::Numbered(_) => None,
+            _ => None,
         }
     }
 
@@ -164,7 +142,15 @@ impl<'e> dyn Engine + 'e {
     pub fn as_numbered(&self) -> Option<&dyn Numbered> {
         match self.family() {
             Family::Numbered(engine) => Some(engine),
-            Family::Unordered | Family::Sorted(_) | Family::Ordered(_) => None,
+            _ => None,
+        }
+    }
+
+    /// Returns the operations on records in a log, if that is where they are.
+    pub fn as_logged(&self) -> Option<&dyn Logged> {
+        match self.family() {
+            Family::Logged(engine) => Some(engine),
+            _ => None,
         }
     }
 

@@ -11,8 +11,9 @@ use crate::io::Storage;
 use crate::keyed::{EngineHandle, GROUP_KEYS_MAX, Index, IndexKey, ShardIndex as _, Stretch};
 use crate::log::{EngineParameters, Location, StoredKind};
 use crate::{
-    Batch, Change, Engine, ExpiredKeys, Family, FullScan, IterationState, LargeValue, Maintenance,
-    Meta, Options, Persistence, RecordRef, Result, ScanCursor, Version, Visitor, Wait, Wanted,
+    Batch, Change, Engine, ExpiredKeys, Family, FullScan, IterationState, LargeValue, Logged,
+    Maintenance, Meta, Options, Persistence, RecordRef, Result, ScanCursor, Version, Visitor, Wait,
+    Wanted,
 };
 pub(crate) use slot_table::SlotTable;
 use slot_table::TAG_BITS;
@@ -202,10 +203,6 @@ impl Engine for HashDatabase {
         self.engine.read(self.engine.index.index_key_of(key), key, wait, visit)
     }
 
-    fn large_value(&self, key: &[u8], bytes_min: usize, wait: Wait) -> Result<Option<LargeValue>> {
-        self.engine.large_value(self.engine.index.index_key_of(key), key, bytes_min, wait)
-    }
-
     fn prefetch(&self, keys: &[&[u8]]) {
         for keys in keys.chunks(GROUP_KEYS_MAX) {
             self.engine.prefetch_group(&self.index_keys_of(keys)[..keys.len()]);
@@ -254,6 +251,25 @@ impl Engine for HashDatabase {
         Ok(self.engine.full_scan(self, wanted))
     }
 
+    fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor {
+        let index_key = self.engine.index.index_key_of(key);
+        ScanCursor::Hash(position_at(index_key.shard, index_key.tag))
+    }
+
+    fn family(&self) -> Family<'_> {
+        Family::Logged(self)
+    }
+
+    fn maintenance(&self) -> &dyn Maintenance {
+        self
+    }
+}
+
+impl Logged for HashDatabase {
+    fn large_value(&self, key: &[u8], bytes_min: usize, wait: Wait) -> Result<Option<LargeValue>> {
+        self.engine.large_value(self.engine.index.index_key_of(key), key, bytes_min, wait)
+    }
+
     /// Keys of large records are read faster in the order of positions. An iteration from a key on
     /// is often short, and one in log order would read all runs of the index.
     fn iteration(&self, from: Option<&[u8]>) -> Result<Option<IterationState>> {
@@ -271,19 +287,6 @@ impl Engine for HashDatabase {
         visit: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
         self.engine.step_iteration(iteration.of()?, visit, &|from| self.step(from))
-    }
-
-    fn scan_cursor_of(&self, key: &[u8]) -> ScanCursor {
-        let index_key = self.engine.index.index_key_of(key);
-        ScanCursor::Hash(position_at(index_key.shard, index_key.tag))
-    }
-
-    fn family(&self) -> Family<'_> {
-        Family::Unordered
-    }
-
-    fn maintenance(&self) -> &dyn Maintenance {
-        self
     }
 }
 

@@ -161,6 +161,7 @@ mod tests {
     use super::super::full_scan::{ITERATION_RECORDS_MAX, STEP_RECORDS};
     use super::super::scans::{ITERATION_NAMES_MAX, ITERATIONS_MAX};
     use super::*;
+    use crate::engine::Logged;
     use crate::hash::HashDatabase;
     use crate::io::FaultyStorage;
     use crate::{Change, Engine, Error, Maintenance, Meta, Options};

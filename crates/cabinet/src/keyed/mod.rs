@@ -463,7 +463,7 @@ impl<I: Index> KeyedEngine<I> {
         damage.map_or(Ok(false), |error| Err(*error))
     }
 
-    /// Implements [`crate::Engine::large_value`].
+    /// Implements [`crate::engine::Logged::large_value`].
     pub(crate) fn large_value(
         &self,
         index_key: IndexKey<I>,

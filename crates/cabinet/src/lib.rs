@@ -170,7 +170,7 @@ mod internals {
     pub use crate::hash::HashDatabase;
     pub use crate::inventory::Inventory;
     pub use crate::memory::{MemoryHash, MemoryTree};
-    pub use crate::persistence::Persistence;
+    pub use crate::persistence::{Medium, Persistence};
     pub use crate::scan::{FullScan, IterationState, Visitor, Wanted};
     pub use crate::tree::TreeDatabase;
     pub use crate::usable_memory::UsableMemory;

@@ -1,14 +1,13 @@
-//! Persistence: the medium that records are stored on, and how durable they are there.
+//! Medium of the records of a database, and their persistence if it is a disk.
 
 use crate::{
     Damage, Durability, DurableListener, GoOn, LogPosition, Result, SnapshotBarrier, Verified,
 };
 use std::path::{Path, PathBuf};
 
-/// Files of an open database, or the memory that holds its records. All methods may be called from
-/// any thread at once. The provided methods are those of records in memory, which are never
-/// durable.
-pub trait Persistence: Send + Sync {
+/// Files of an open database, or the memory that holds its records: the operations that make sense
+/// on both. All methods may be called from any thread at once.
+pub trait Medium: Send + Sync {
     /// Returns the path of the database; `*` or `+` for the on-memory kinds.
     fn path(&self) -> PathBuf;
 
@@ -19,47 +18,40 @@ pub trait Persistence: Send + Sync {
     /// chooses.
     fn copy_at(&self, path: &Path, barrier: &mut SnapshotBarrier<'_>) -> Result<()>;
 
-    /// Makes everything written so far durable.
+    /// Makes everything written so far durable. Does nothing for records in memory, which are never
+    /// durable.
     fn sync(&self) -> Result<()> {
         Ok(())
     }
+}
 
+/// Log of an open database on the disk: how far it is durable, and where it is damaged. Records in
+/// memory have none. All methods may be called from any thread at once.
+pub trait Persistence: Send + Sync {
     /// Returns the damage that opening the database has found, and that which an earlier opening
     /// has set aside.
-    fn damages(&self) -> Vec<Damage> {
-        Vec::new()
-    }
+    fn damages(&self) -> Vec<Damage>;
 
     /// Verifies every checksum of the files while they are in use, see
     /// [`crate::Database::verify`].
     fn verify<'r>(
         &self,
-        _go_on: &'r mut GoOn<'r>,
-        _report: &'r mut dyn FnMut(Damage),
-    ) -> Result<Verified> {
-        Ok(Verified { is_complete: true, ..Verified::default() })
-    }
+        go_on: &'r mut GoOn<'r>,
+        report: &'r mut dyn FnMut(Damage),
+    ) -> Result<Verified>;
 
     /// Returns the durability with which the database was opened.
-    fn durability(&self) -> Durability {
-        Durability::None
-    }
+    fn durability(&self) -> Durability;
 
     /// Returns the end of the log. It is after each operation that has returned.
-    fn appended(&self) -> LogPosition {
-        0
-    }
+    fn appended(&self) -> LogPosition;
 
     /// Returns the position before which everything is durable.
-    fn durable(&self) -> LogPosition {
-        0
-    }
+    fn durable(&self) -> LogPosition;
 
     /// Blocks until `position` is durable. Fails if the sync failed.
-    fn wait_durable(&self, _position: LogPosition) -> Result<()> {
-        Ok(())
-    }
+    fn wait_durable(&self, position: LogPosition) -> Result<()>;
 
     /// Sets a function that is called whenever the durable position moves, and when a sync fails.
-    fn on_durable(&self, _listener: DurableListener) {}
+    fn on_durable(&self, listener: DurableListener);
 }

@@ -9,7 +9,7 @@
 use crate::limits::BATCH_BYTES_MAX;
 use crate::{
     Batch, BatchChange, Change, Database, Engine, Error, Family, FullScan, IterationState,
-    LargeValue, Logged, Maintenance, Meta, Options, Persistence, RecordRef, Result, ScanCursor,
+    LargeValue, Logged, Maintenance, Medium, Meta, Options, RecordRef, Result, ScanCursor,
     SnapshotBarrier, Version, Visitor, Wait, Wanted,
 };
 use parking_lot::Mutex;
@@ -329,12 +329,12 @@ impl Maintenance for Buffer {
         Err(not_within("clear"))
     }
 
-    fn persistence(&self) -> &dyn Persistence {
+    fn medium(&self) -> &dyn Medium {
         self
     }
 }
 
-impl Persistence for Buffer {
+impl Medium for Buffer {
     fn path(&self) -> PathBuf {
         self.target.path()
     }

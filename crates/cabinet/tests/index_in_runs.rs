@@ -319,7 +319,7 @@ fn what_a_verification_finds_of_the_index_is_made_again() {
         damage(&storage, [offset]);
         let verify = || {
             let (go_on, report) = (&mut |_: &_| Some(u64::MAX), &mut |_| {});
-            database.persistence().verify(go_on, report).unwrap().checked.damages
+            database.persistence().unwrap().verify(go_on, report).unwrap().checked.damages
         };
         assert_eq!(verify(), 1);
         assert_eq!(stat(&database, "index_mended_pages"), 0);
@@ -1094,7 +1094,7 @@ proptest! {
         }
         history.step(&Event::Maintain);
         history.scan();
-        prop_assert_eq!(history.database().persistence().damages(), []);
+        prop_assert_eq!(history.database().persistence().unwrap().damages(), []);
         history.step(&Event::Kill);
         history.step(&Event::Maintain);
         history.scan();

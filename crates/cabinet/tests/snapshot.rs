@@ -182,7 +182,7 @@ fn a_copy_that_loses_power_before_its_first_sync_is_not_damaged() {
         let report = &mut |damage| panic!("{damage}");
         cabinet::testing::check_on(&left, Path::new("copy.tch"), &|_| true, report).unwrap();
         let again = open(Arc::new(left), "copy.tch");
-        assert_eq!(again.persistence().damages(), []);
+        assert_eq!(again.persistence().unwrap().damages(), []);
         let found = Database::from_engine(Arc::clone(&again) as Arc<dyn Engine>);
         let kept = (0..RECORDS).all(|number| found.get(&number.to_le_bytes()).unwrap().is_some());
         assert!(kept, "what the copy was made with is there");

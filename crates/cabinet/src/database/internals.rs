@@ -88,7 +88,7 @@ impl Database {
     /// Like [`copy_to`](Self::copy_to), at a moment that `barrier` chooses.
     pub fn copy_at(&self, path: &Path, barrier: &mut SnapshotBarrier<'_>) -> Result<()> {
         self.enter()?;
-        self.engine.persistence().copy_at(path, &mut |take| self.call(|| barrier(take)))
+        self.engine.medium().copy_at(path, &mut |take| self.call(|| barrier(take)))
     }
 
     /// Returns whether there is a cap, above which records that were not used lately are evicted.

@@ -23,12 +23,12 @@ impl Database {
     /// Returns the size in bytes: on the disk, or in memory for an on-memory database. In a
     /// callback of an on-memory hash database, its tables are not counted.
     pub fn size_bytes(&self) -> u64 {
-        self.engine.persistence().size_bytes()
+        self.engine.medium().size_bytes()
     }
 
     /// Returns the path of the database; `*` or `+` for the on-memory kinds.
     pub fn path(&self) -> PathBuf {
-        self.engine.persistence().path()
+        self.engine.medium().path()
     }
 
     /// Returns the kind of the database; `None` for an engine of another crate whose path names no
@@ -40,7 +40,7 @@ impl Database {
     /// Makes everything written so far durable.
     pub fn sync(&self) -> Result<()> {
         self.enter()?;
-        self.engine.persistence().sync()
+        self.engine.medium().sync()
     }
 
     /// Reclaims all dead space, and returns when that is done.
@@ -63,7 +63,7 @@ impl Database {
     /// Writes a consistent copy to `path`, which must not exist, without delaying writers.
     pub fn copy_to(&self, path: &Path) -> Result<()> {
         self.enter()?;
-        self.engine.persistence().copy_at(path, &mut barrier::at_once)
+        self.engine.medium().copy_at(path, &mut barrier::at_once)
     }
 
     /// Verifies every checksum of the database's files while it is in use, and calls `report` with
@@ -79,12 +79,15 @@ impl Database {
         report: &'r mut dyn FnMut(Damage),
     ) -> Result<Verified> {
         self.enter()?;
-        self.engine.persistence().verify(go_on, report)
+        match self.engine.persistence() {
+            Some(log) => log.verify(go_on, report),
+            None => Ok(Verified { is_complete: true, ..Verified::default() }),
+        }
     }
 
     /// Returns the durability with which the database was opened.
     pub fn durability(&self) -> Durability {
-        self.engine.persistence().durability()
+        self.engine.persistence().map_or(Durability::None, |log| log.durability())
     }
 
     /// Returns whether the database was opened for reading only. Every method that changes it then
@@ -95,27 +98,29 @@ impl Database {
 
     /// Returns the end of the log, which is after each operation that has returned.
     pub fn appended(&self) -> LogPosition {
-        self.engine.persistence().appended()
+        self.engine.persistence().map_or(0, |log| log.appended())
     }
 
     /// Returns the position before which everything is durable.
     pub fn durable(&self) -> LogPosition {
-        self.engine.persistence().durable()
+        self.engine.persistence().map_or(0, |log| log.durable())
     }
 
     /// Blocks until `position` is durable. Fails if the sync fails.
     pub fn wait_durable(&self, position: LogPosition) -> Result<()> {
         self.enter()?;
-        self.engine.persistence().wait_durable(position)
+        self.engine.persistence().map_or(Ok(()), |log| log.wait_durable(position))
     }
 
     /// Sets a function that is called whenever the durable position moves, and when a sync fails.
     pub fn on_durable(&self, listener: DurableListener) -> Result<()> {
         self.enter()?;
         let engine_id = self.engine_id;
-        self.engine.persistence().on_durable(Arc::new(move |position| {
-            reentry::in_record_callback(engine_id, || listener(position));
-        }));
+        if let Some(log) = self.engine.persistence() {
+            log.on_durable(Arc::new(move |position| {
+                reentry::in_record_callback(engine_id, || listener(position));
+            }));
+        }
         Ok(())
     }
 
@@ -123,7 +128,7 @@ impl Database {
     /// have set aside. If there are any, records may be missing or outdated. [`crate::check`] also
     /// finds damage in files that opening does not read.
     pub fn damages(&self) -> Vec<Damage> {
-        self.engine.persistence().damages()
+        self.engine.persistence().map_or_else(Vec::new, |log| log.damages())
     }
 
     /// Returns the stats as names and values, for `stat`; none in a callback of this database.

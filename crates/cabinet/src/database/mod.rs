@@ -110,7 +110,8 @@ impl Database {
     /// engine with this ID.
     pub(crate) fn with_engine_id(engine: Arc<dyn Engine>, engine_id: usize) -> Self {
         let is_read_only = engine.maintenance().is_read_only();
-        let is_always_durable = engine.persistence().durability() == Durability::Always;
+        let is_always_durable =
+            engine.persistence().is_some_and(|log| log.durability() == Durability::Always);
         Self {
             engine,
             #[cfg(feature = "table")]
@@ -198,8 +199,7 @@ impl Database {
         if self.deferred || !self.is_always_durable {
             return Ok(());
         }
-        let persistence = self.engine.persistence();
-        persistence.wait_durable(persistence.appended())
+        self.engine.persistence().map_or(Ok(()), |log| log.wait_durable(log.appended()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Maintenance: the operations on a database as a whole.
 
-use crate::{Batch, ExpiredKeys, Options, Persistence, Result, Wait};
+use crate::{Batch, ExpiredKeys, Medium, Options, Persistence, Result, Wait};
 
 /// Size, settings and upkeep of an open database. All methods may be called from several threads at
 /// once.
@@ -62,5 +62,10 @@ pub trait Maintenance: Send + Sync {
     }
 
     /// Returns the medium that the records are stored on.
-    fn persistence(&self) -> &dyn Persistence;
+    fn medium(&self) -> &dyn Medium;
+
+    /// Returns the log on the disk; `None` if the records are in memory.
+    fn persistence(&self) -> Option<&dyn Persistence> {
+        None
+    }
 }

@@ -2,9 +2,10 @@
 //!
 //! [`Engine`] has the operations on records that every engine has: a read, a blind write, an atomic
 //! read-modify-write, a resumable scan. [`Maintenance`] has the operations on the whole database,
-//! and [`Persistence`] is the medium of the records. [`Family`] gives the operations that only
-//! engines of one family have: [`Logged`], [`Ordered`], [`Numbered`]. Named operations (append,
-//! add, compare-and-swap, ...) are built on these once, in [`crate::Database`].
+//! [`Medium`] those on its files or memory, [`Persistence`] those that only a disk has. [`Family`]
+//! gives the operations that only engines of one family have: [`Logged`], [`Ordered`],
+//! [`Numbered`]. Named operations (append, add, compare-and-swap, ...) are built on these once, in
+//! [`crate::Database`].
 
 mod logged;
 mod maintenance;
@@ -19,8 +20,8 @@ pub use ordered::{Eviction, Ordered, PlaceChange, Seek, Side};
 pub(crate) use steps::Steps;
 
 use crate::{
-    Batch, Change, FullScan, KeyOrder, Meta, Persistence, RecordRef, Result, ScanCursor, Version,
-    Visitor, Wait, Wanted,
+    Batch, Change, FullScan, KeyOrder, Medium, Meta, Persistence, RecordRef, Result, ScanCursor,
+    Version, Visitor, Wait, Wanted,
 };
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -155,7 +156,12 @@ impl<'e> dyn Engine + 'e {
     }
 
     /// Returns the medium that the records are stored on.
-    pub fn persistence(&self) -> &dyn Persistence {
+    pub fn medium(&self) -> &dyn Medium {
+        self.maintenance().medium()
+    }
+
+    /// Returns the log on the disk; `None` if the records are in memory.
+    pub fn persistence(&self) -> Option<&dyn Persistence> {
         self.maintenance().persistence()
     }
 }

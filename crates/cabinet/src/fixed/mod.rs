@@ -21,8 +21,9 @@ use crate::io::Storage;
 use crate::keyed::{EngineHandle, Index, IndexKey, KeyedEngine, ShardIndex as _};
 use crate::log::{EngineParameters, StoredKind};
 use crate::{
-    Batch, Change, Compression, Engine, Error, ExpiredKeys, Family, FullScan, Maintenance, Meta,
-    Numbered, Options, Persistence, RecordRef, Result, ScanCursor, Version, Visitor, Wait, Wanted,
+    Batch, Change, Compression, Engine, Error, ExpiredKeys, Family, FullScan, Maintenance, Medium,
+    Meta, Numbered, Options, Persistence, RecordRef, Result, ScanCursor, Version, Visitor, Wait,
+    Wanted,
 };
 use id::{Key, Text};
 use page_index::{Directory, PageIndex, page_of, shard_of};
@@ -467,8 +468,12 @@ impl Maintenance for FixedDatabase {
         self.engine.remove_damaged(index_key_of(id), Text::of(id).as_bytes(), wait)
     }
 
-    fn persistence(&self) -> &dyn Persistence {
+    fn medium(&self) -> &dyn Medium {
         &self.engine.log
+    }
+
+    fn persistence(&self) -> Option<&dyn Persistence> {
+        Some(&self.engine.log)
     }
 }
 

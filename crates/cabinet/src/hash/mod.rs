@@ -12,8 +12,8 @@ use crate::keyed::{EngineHandle, GROUP_KEYS_MAX, Index, IndexKey, ShardIndex as 
 use crate::log::{EngineParameters, Location, StoredKind};
 use crate::{
     Batch, Change, Engine, ExpiredKeys, Family, FullScan, IterationState, LargeValue, Logged,
-    Maintenance, Meta, Options, Persistence, RecordRef, Result, ScanCursor, Version, Visitor, Wait,
-    Wanted,
+    Maintenance, Medium, Meta, Options, Persistence, RecordRef, Result, ScanCursor, Version,
+    Visitor, Wait, Wanted,
 };
 pub(crate) use slot_table::SlotTable;
 use slot_table::TAG_BITS;
@@ -327,8 +327,12 @@ impl Maintenance for HashDatabase {
         self.engine.remove_damaged(self.engine.index.index_key_of(key), key, wait)
     }
 
-    fn persistence(&self) -> &dyn Persistence {
+    fn medium(&self) -> &dyn Medium {
         &self.engine.log
+    }
+
+    fn persistence(&self) -> Option<&dyn Persistence> {
+        Some(&self.engine.log)
     }
 }
 
@@ -375,7 +379,7 @@ mod tests {
         database.put(b"key", b"value", Meta::NONE, Wait::Block).unwrap();
         assert!(log.has_to_sync());
         storage.faults().fail_syncs.store(true, Ordering::Relaxed);
-        database.persistence().sync().unwrap_err();
+        database.medium().sync().unwrap_err();
         assert!(log.appended() > log.commit().durable() && !log.has_to_sync());
     }
 

@@ -2,12 +2,12 @@
 
 use super::Log;
 use crate::{
-    Damage, Durability, DurableListener, GoOn, LogPosition, Persistence, Result, SnapshotBarrier,
-    Verified,
+    Damage, Durability, DurableListener, GoOn, LogPosition, Medium, Persistence, Result,
+    SnapshotBarrier, Verified,
 };
 use std::path::{Path, PathBuf};
 
-impl Persistence for Log {
+impl Medium for Log {
     fn path(&self) -> PathBuf {
         self.directory().to_owned()
     }
@@ -23,7 +23,9 @@ impl Persistence for Log {
     fn sync(&self) -> Result<()> {
         Self::sync(self).map(|_| ())
     }
+}
 
+impl Persistence for Log {
     fn damages(&self) -> Vec<Damage> {
         self.damages.clone()
     }

@@ -28,8 +28,8 @@ use super::expiry::SEARCHES;
 use super::record::Record;
 use super::shard::Shard;
 use crate::{
-    Batch, BatchChange, Change, Engine, Error, ExpiredKeys, Family, Maintenance, Meta, Options,
-    Persistence, RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait, locks,
+    Batch, BatchChange, Change, Engine, Error, ExpiredKeys, Family, Maintenance, Medium, Meta,
+    Options, RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait, locks,
     reentry,
 };
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -489,12 +489,12 @@ impl Maintenance for MemoryHash {
         self.options.clock.expired_keys()
     }
 
-    fn persistence(&self) -> &dyn Persistence {
+    fn medium(&self) -> &dyn Medium {
         self
     }
 }
 
-impl Persistence for MemoryHash {
+impl Medium for MemoryHash {
     fn path(&self) -> PathBuf {
         PathBuf::from(PATH)
     }

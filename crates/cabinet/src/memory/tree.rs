@@ -14,9 +14,8 @@ use super::copy::copy_records;
 use super::expiry::{Expiries, LOOKS_PER_WRITE, SEARCHES};
 use super::record::Record;
 use crate::{
-    Batch, BatchChange, Change, Clock, Engine, Error, ExpiredKeys, Family, Maintenance, Meta,
-    Options, Persistence, RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait,
-    locks,
+    Batch, BatchChange, Change, Clock, Engine, Error, ExpiredKeys, Family, Maintenance, Medium,
+    Meta, Options, RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait, locks,
 };
 use parking_lot::RwLock;
 use std::borrow::Borrow;
@@ -417,12 +416,12 @@ impl Maintenance for MemoryTree {
         self.options.clock.expired_keys()
     }
 
-    fn persistence(&self) -> &dyn Persistence {
+    fn medium(&self) -> &dyn Medium {
         self
     }
 }
 
-impl Persistence for MemoryTree {
+impl Medium for MemoryTree {
     fn path(&self) -> PathBuf {
         PathBuf::from(PATH)
     }

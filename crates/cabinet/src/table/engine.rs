@@ -7,8 +7,9 @@ use super::cursor::KeyRange;
 use super::write::RowChange;
 use super::{Row, RowView, Table, keys};
 use crate::{
-    Batch, BatchChange, Change, Engine, Error, Family, FullScan, KeyOrder, Maintenance, Meta,
-    Options, Ordered, Persistence, RecordRef, Result, ScanCursor, Version, Visitor, Wait, Wanted,
+    Batch, BatchChange, Change, Engine, Error, Family, FullScan, KeyOrder, Maintenance, Medium,
+    Meta, Options, Ordered, Persistence, RecordRef, Result, ScanCursor, Version, Visitor, Wait,
+    Wanted,
 };
 use std::collections::BTreeMap;
 
@@ -294,7 +295,11 @@ impl Maintenance for Table {
         if batch.is_empty() { Ok(()) } else { self.write(batch) }
     }
 
-    fn persistence(&self) -> &dyn Persistence {
+    fn medium(&self) -> &dyn Medium {
+        self.engine.medium()
+    }
+
+    fn persistence(&self) -> Option<&dyn Persistence> {
         self.engine.persistence()
     }
 }

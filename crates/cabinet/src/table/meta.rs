@@ -44,7 +44,7 @@ fn read_number(engine: &dyn Engine, kind: u8) -> Result<Option<u64>> {
 
 fn damaged(engine: &dyn Engine, what: &str) -> Error {
     Error::Corrupted {
-        file: engine.persistence().path(),
+        file: engine.medium().path(),
         offset: 0,
         what: format!("in the table: {what}"),
     }
@@ -98,7 +98,7 @@ pub(super) fn check_layout(engine: &dyn Engine, is_read_only: bool) -> Result<()
         Some(version) if version == VERSION.to_le_bytes() => Ok(()),
         Some(_) => Err(Error::NotSupported(format!(
             "the layout of {}, a table of another version: open it with that version",
-            engine.persistence().path().display()
+            engine.medium().path().display()
         ))),
         None if !engine.maintenance().is_empty() => {
             Err(damaged(engine, "it does not say which layout it has"))

@@ -158,7 +158,7 @@ impl Table {
     }
 
     fn of_engine(engine: Arc<dyn Engine>, options: &Options) -> Result<Self> {
-        let path = engine.persistence().path();
+        let path = engine.medium().path();
         Self::of(engine, options).map_err(|error| recover::with_way_out(&path, error))
     }
 
@@ -448,11 +448,10 @@ impl Table {
     /// methods do not.
     pub fn acknowledge(&self) -> Result<()> {
         self.enter()?;
-        let persistence = self.engine.persistence();
-        if persistence.durability() != Durability::Always {
-            return Ok(());
+        match self.engine.persistence() {
+            Some(log) if log.durability() == Durability::Always => log.wait_durable(log.appended()),
+            _ => Ok(()),
         }
-        persistence.wait_durable(persistence.appended())
     }
 
     /// Fails if this thread is in a callback that was lent a row.
@@ -475,7 +474,7 @@ impl Table {
     /// Returns the folder for temporary files: that of the database, if it has one that may be
     /// written to, otherwise that of the system.
     fn temporary_folder(&self) -> PathBuf {
-        let path = self.engine.persistence().path();
+        let path = self.engine.medium().path();
         if path.is_dir() && !self.is_read_only { path } else { std::env::temp_dir() }
     }
 }
@@ -488,11 +487,11 @@ impl Drop for Table {
         self.flusher = None;
         // Changes that are not flushed now are made again at the next opening.
         if let Err(error) = self.postings.flush() {
-            tracing::warn!("closing {}: {error}", self.engine.persistence().path().display());
+            tracing::warn!("closing {}: {error}", self.engine.medium().path().display());
         }
         // Numbers that are not noted now are counted then.
         if let Err(error) = meta::write_clean(&*self.engine, self.len(), self.last_uid()) {
-            tracing::warn!("closing {}: {error}", self.engine.persistence().path().display());
+            tracing::warn!("closing {}: {error}", self.engine.medium().path().display());
         }
     }
 }

@@ -80,7 +80,7 @@ pub(super) fn forget_postings(engine: &dyn Engine, is_read_only: bool) -> Result
     if is_read_only {
         return Err(Error::ReadOnly(format!(
             "the indices of {} have to be made anew after damage: open it for writing once",
-            engine.persistence().path().display()
+            engine.medium().path().display()
         )));
     }
     remove_blocks(engine, vec![keys::POSTINGS])?;
@@ -95,7 +95,7 @@ impl Table {
             let column = String::from_utf8_lossy(&index.column).into_owned();
             tracing::warn!(
                 "{}: the index of column {column:?} is made anew after damage",
-                self.engine.persistence().path().display()
+                self.engine.medium().path().display()
             );
             self.build(&index)?;
         }
@@ -220,7 +220,7 @@ mod tests {
         storage.remove(&path.join(missing)).unwrap();
         for _ in 0..2 {
             let (table, tree) = open(&storage);
-            assert!(!tree.persistence().damages().is_empty());
+            assert!(!tree.persistence().unwrap().damages().is_empty());
             table.check_indices().unwrap();
             for (text, expected) in [(&b"of the checkpoint"[..], 0), (b"of the last segment", 1)] {
                 let query = Query::new().with(b"text", Operator::StringEqual, text);

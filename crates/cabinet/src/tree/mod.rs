@@ -66,8 +66,8 @@ use crate::log::record::RECORD_BYTES_MAX;
 use crate::log::{Background, Log, Pressure, StoredKind, Usage};
 use crate::{
     Batch, Change, Clock, Compression, Engine, Error, ExpiredKeys, Family, FullScan, KeyOrder,
-    Maintenance, Meta, Options, Persistence, RecordRef, Result, ScanCursor, Version, Visitor, Wait,
-    Wanted,
+    Maintenance, Medium, Meta, Options, Persistence, RecordRef, Result, ScanCursor, Version,
+    Visitor, Wait, Wanted,
 };
 use cache::Cache;
 use capacity::RecordCap;
@@ -541,8 +541,12 @@ impl Maintenance for TreeDatabase {
         self.engine.clock.expired_keys()
     }
 
-    fn persistence(&self) -> &dyn Persistence {
+    fn medium(&self) -> &dyn Medium {
         &self.engine.log
+    }
+
+    fn persistence(&self) -> Option<&dyn Persistence> {
+        Some(&self.engine.log)
     }
 }
 

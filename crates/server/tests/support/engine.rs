@@ -1,9 +1,9 @@
 //! Engine whose disk the test controls.
 
 use cabinet::{
-    Batch, Change, Durability, DurableListener, Engine, Error, Family, KeyOrder, LogPosition,
-    Maintenance, Meta, Options, Persistence, RecordRef, Result, ScanCursor, SnapshotBarrier,
-    Version, Visitor, Wait,
+    Batch, Change, Damage, Durability, DurableListener, Engine, Error, Family, GoOn, KeyOrder,
+    LogPosition, Maintenance, Medium, Meta, Options, Persistence, RecordRef, Result, ScanCursor,
+    SnapshotBarrier, Verified, Version, Visitor, Wait,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -242,12 +242,16 @@ impl Maintenance for ManualEngine {
         Ok(())
     }
 
-    fn persistence(&self) -> &dyn Persistence {
+    fn medium(&self) -> &dyn Medium {
         self
+    }
+
+    fn persistence(&self) -> Option<&dyn Persistence> {
+        Some(self)
     }
 }
 
-impl Persistence for ManualEngine {
+impl Medium for ManualEngine {
     fn path(&self) -> PathBuf {
         self.path.clone()
     }
@@ -263,6 +267,20 @@ impl Persistence for ManualEngine {
     fn sync(&self) -> Result<()> {
         self.make_durable();
         Ok(())
+    }
+}
+
+impl Persistence for ManualEngine {
+    fn damages(&self) -> Vec<Damage> {
+        Vec::new()
+    }
+
+    fn verify<'r>(
+        &self,
+        _go_on: &'r mut GoOn<'r>,
+        _report: &'r mut dyn FnMut(Damage),
+    ) -> Result<Verified> {
+        Ok(Verified { is_complete: true, ..Verified::default() })
     }
 
     fn durability(&self) -> Durability {

@@ -42,6 +42,6 @@ impl Table {
 
     fn differs(&self, column: &[u8], how: &str) -> Error {
         let what = format!("the index of column {:?} {how}", String::from_utf8_lossy(column));
-        Error::Corrupted { file: self.engine.persistence().path(), offset: 0, what }
+        Error::Corrupted { file: self.engine.medium().path(), offset: 0, what }
     }
 }

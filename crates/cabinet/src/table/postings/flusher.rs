@@ -139,7 +139,7 @@ impl Flusher {
             .spawn(move || flushed.run_flusher())
             .map_err(|source| Error::Io {
                 operation: "start a thread for",
-                path: postings.engine.persistence().path(),
+                path: postings.engine.medium().path(),
                 source,
             })?;
         postings.pace.has_flusher.store(true, Ordering::Release);

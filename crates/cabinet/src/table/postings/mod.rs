@@ -256,7 +256,7 @@ impl PostingStore {
     pub(super) fn check_full(&self, is_full: bool, removes: bool) -> Result<()> {
         let is_within = || self.used_bytes() <= FULL_DISK_BUDGETS * self.budget_bytes();
         if is_full && !(removes && is_within()) {
-            return Err(Error::NoSpace { path: self.engine.persistence().path() });
+            return Err(Error::NoSpace { path: self.engine.medium().path() });
         }
         Ok(())
     }

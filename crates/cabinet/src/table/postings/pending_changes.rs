@@ -58,7 +58,7 @@ pub(super) fn for_each(
         let parts = parts.and_then(|(sequence, rest)| Some((sequence, rest.split_first()?)));
         let Some((sequence, (was, primary))) = parts else {
             let what = "in the table: a record of a changed row that does not parse".into();
-            return Err(Error::Corrupted { file: engine.persistence().path(), offset: 0, what });
+            return Err(Error::Corrupted { file: engine.medium().path(), offset: 0, what });
         };
         visit(Record {
             sequence: u64::from_be_bytes(*sequence),

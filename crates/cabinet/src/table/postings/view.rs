@@ -225,5 +225,5 @@ pub(super) fn first_at_or_after(
 
 pub(super) fn damaged(engine: &dyn Engine) -> Error {
     let what = "in the table: a block of entries that does not parse".into();
-    Error::Corrupted { file: engine.persistence().path(), offset: 0, what }
+    Error::Corrupted { file: engine.medium().path(), offset: 0, what }
 }

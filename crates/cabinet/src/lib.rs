@@ -71,6 +71,7 @@ mod readme {}
 
 mod barrier;
 mod batch;
+mod batch_plan;
 mod check;
 mod checksum;
 mod clock;

@@ -10,7 +10,7 @@ use crate::limits::BATCH_BYTES_MAX;
 use crate::{
     Batch, BatchChange, Change, Database, Engine, Error, Family, FullScan, IterationState,
     LargeValue, Logged, Maintenance, Medium, Meta, Options, RecordRef, Result, ScanCursor,
-    SnapshotBarrier, Version, Visitor, Wait, Wanted,
+    SnapshotBarrier, Version, Visitor, Wait, Wanted, batch_plan,
 };
 use parking_lot::Mutex;
 use std::borrow::Cow;
@@ -236,13 +236,10 @@ impl Engine for Buffer {
     /// Adds a batch, or a transaction within this one, to the changes.
     fn write(&self, batch: &Batch) -> Result<()> {
         let mut state = self.state.lock();
-        for (key, expected) in &batch.expected {
+        batch_plan::check_expected(&batch.expected, |key| {
             let key = &*self.target.engine().canonical_key(key)?;
-            let version = self.look(&mut state, key, |entry| entry.map(|entry| entry.version))?;
-            if version != *expected {
-                return Err(Error::Conflict);
-            }
-        }
+            self.look(&mut state, key, |entry| entry.map(|entry| entry.version))
+        })?;
         let more = |(key, change): &(Vec<u8>, BatchChange)| match change {
             BatchChange::Put(value, _) => entry_bytes(key) + value.len(),
             BatchChange::Remove => entry_bytes(key),

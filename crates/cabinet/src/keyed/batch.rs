@@ -5,15 +5,11 @@ use super::{Found, Index, IndexKey, KeyedEngine, ShardIndex, Slot, find_location
 use crate::batch::BatchChange;
 use crate::log::record::{Kind, Prepared};
 use crate::log::{Appended, Check, Purpose};
-use crate::{Batch, Compression, Error, Meta, Result, Wait};
+use crate::{Batch, Compression, Error, KeyOrder, Meta, Result, Wait, batch_plan};
 use std::collections::BTreeMap;
 
-/// Most attempts to read ahead the records that a batch compares. They may leave memory again
-/// before the locks are taken. After that they are read under the locks.
-const TRIES_MAX: usize = 3;
-
 /// One change as it will be logged.
-struct Step<'a, I: Index> {
+struct ShardChange<'a, I: Index> {
     index_key: IndexKey<I>,
     key: &'a [u8],
     value: Vec<u8>,
@@ -32,13 +28,8 @@ impl<I: Index> KeyedEngine<I> {
     pub(crate) fn write_batch(&self, batch: &Batch) -> Result<()> {
         batch.check_length()?;
         self.with_space(Wait::Block, || {
-            for _ in 0..TRIES_MAX {
-                match self.write_once(batch, Wait::Never) {
-                    Err(Error::WouldBlock) => self.read_ahead(batch)?,
-                    result => return result,
-                }
-            }
-            self.write_once(batch, Wait::Block)
+            let read = || self.read_ahead(batch);
+            batch_plan::read_then_write(read, |wait| self.write_once(batch, wait))
         })
     }
 
@@ -63,40 +54,42 @@ impl<I: Index> KeyedEngine<I> {
     /// Applies a batch. Reads from the disk under the locks only if `wait` allows it.
     fn write_once(&self, batch: &Batch, wait: Wait) -> Result<()> {
         let mut tables = self.lock_shards(batch)?;
-        for (key, expected) in &batch.expected {
-            if self.version_of(&tables, key, wait)? != *expected {
-                return Err(Error::Conflict);
-            }
-        }
-        let steps = self.steps(batch, &tables, wait)?;
-        if steps.is_empty() {
+        batch_plan::check_expected(&batch.expected, |key| self.version_of(&tables, key, wait))?;
+        let planned = self.planned(batch, &tables, wait)?;
+        if planned.is_empty() {
             return Ok(());
         }
-        let mut records: Vec<Prepared<'_>> = steps
+        let mut records: Vec<Prepared<'_>> = planned
             .iter()
-            .map(|step| {
-                self.log.prepare(step.kind, step.key, &step.value, step.meta, step.compression)
+            .map(|change| {
+                self.log.prepare(
+                    change.kind,
+                    change.key,
+                    &change.value,
+                    change.meta,
+                    change.compression,
+                )
             })
             .collect();
         let totals: Vec<usize> = records.iter().map(Prepared::total).collect();
-        let mut places: Vec<Option<Appended>> = vec![None; steps.len()];
-        let only_removes = steps.iter().all(|step| step.kind == Kind::Tombstone);
+        let mut places: Vec<Option<Appended>> = vec![None; planned.len()];
+        let only_removes = planned.iter().all(|change| change.kind == Kind::Tombstone);
         if I::ShardIndex::HAS_RUNS && !only_removes {
             self.check_index_memory()?;
         }
         let purpose = if only_removes { Purpose::Remove } else { Purpose::Store };
         let segments = self.log.segments();
-        let found = steps.iter().filter_map(|step| step.found.as_ref());
+        let found = planned.iter().filter_map(|change| change.found.as_ref());
         found.for_each(|found| segments.note_loss(found.location));
         drop(segments);
         let mut note = |index: usize, appended| places[index] = Some(appended);
         self.log.append_batch(&mut records, purpose, &mut note)?;
-        for ((step, total), appended) in steps.iter().zip(totals).zip(places) {
-            let (Some(appended), Some(table)) = (appended, tables.get_mut(&step.index_key.shard))
+        for ((change, total), appended) in planned.iter().zip(totals).zip(places) {
+            let (Some(appended), Some(table)) = (appended, tables.get_mut(&change.index_key.shard))
             else {
                 continue;
             };
-            self.apply(table, step, appended, total);
+            self.apply(table, change, appended, total);
         }
         Ok(())
     }
@@ -108,12 +101,9 @@ impl<I: Index> KeyedEngine<I> {
     }
 
     fn lock_shards(&self, batch: &Batch) -> Result<Tables<'_, I>> {
-        let keys = batch.changes.iter().map(|(key, _)| key);
-        let keys = keys.chain(batch.expected.iter().map(|(key, _)| key));
-        let shard = |key: &Vec<u8>| self.index_key_of(key).map(|index_key| index_key.shard);
-        let mut shards = keys.map(shard).collect::<Result<Vec<usize>>>()?;
-        shards.sort_unstable();
-        shards.dedup();
+        let shard = |key| self.index_key_of(key).map(|index_key| index_key.shard);
+        let shards = batch_plan::keys(batch).map(shard).collect::<Result<Vec<usize>>>()?;
+        let shards = batch_plan::lock_order(shards, usize::cmp);
         debug_assert!(shards.len() <= I::SHARDS);
         Ok(shards.into_iter().map(|shard| (shard, self.shards[shard].write())).collect())
     }
@@ -143,29 +133,36 @@ impl<I: Index> KeyedEngine<I> {
     }
 
     /// Returns the last change of each key, without removals of keys that do not exist.
-    fn steps<'a>(
+    fn planned<'a>(
         &self,
         batch: &'a Batch,
         tables: &Tables<'_, I>,
         wait: Wait,
-    ) -> Result<Vec<Step<'a, I>>> {
-        let last: BTreeMap<&[u8], &BatchChange> =
-            batch.changes.iter().map(|(key, change)| (&key[..], change)).collect();
+    ) -> Result<Vec<ShardChange<'a, I>>> {
+        let last = batch_plan::last_changes(batch, KeyOrder::Lexical);
         let birth = self.log.active_number().to_le_bytes();
-        let mut steps = Vec::with_capacity(last.len());
+        let mut planned = Vec::with_capacity(last.len());
         for (key, change) in last {
             let index_key = self.index_key_of(key)?;
             // Everything that can fail comes before the first change.
             let found = self.lookup(tables, index_key, key, wait)?;
-            let step = match change {
+            let change = match change {
                 BatchChange::Put(value, meta) => {
                     let mut buffer = Vec::new();
                     let (value, compression) = self.compress(value, &mut buffer);
                     let value = value.to_vec();
-                    Step { index_key, key, value, meta: *meta, compression, kind: Kind::Put, found }
+                    ShardChange {
+                        index_key,
+                        key,
+                        value,
+                        meta: *meta,
+                        compression,
+                        kind: Kind::Put,
+                        found,
+                    }
                 }
                 BatchChange::Remove if found.is_none() => continue,
-                BatchChange::Remove => Step {
+                BatchChange::Remove => ShardChange {
                     index_key,
                     key,
                     value: birth.to_vec(),
@@ -175,49 +172,45 @@ impl<I: Index> KeyedEngine<I> {
                     found,
                 },
             };
-            steps.push(step);
+            planned.push(change);
         }
-        // Their order is free, but the log needs the longest one last.
-        if let Some(longest) = (0..steps.len()).max_by_key(|index| steps[*index].value.len()) {
-            let last = steps.len() - 1;
-            steps.swap(longest, last);
-        }
-        Ok(steps)
+        batch_plan::longest_last(&mut planned, |change| change.value.len());
+        Ok(planned)
     }
 
     fn apply(
         &self,
         table: &mut I::ShardIndex,
-        step: &Step<'_, I>,
+        change: &ShardChange<'_, I>,
         appended: Appended,
         total: usize,
     ) {
         let segments = self.log.segments();
         // The slot of an entry changes with changes of other keys. The location does not while the
         // shard is locked.
-        let slot = step.found.as_ref().and_then(|found| {
+        let slot = change.found.as_ref().and_then(|found| {
             segments.remove_live(found.location, found.total);
             // Over a run, the slot is the entry itself.
             let slot = match table.run() {
                 Some(_) => Some(found.slot),
-                None => find_location(table, step.index_key.tag, found.location),
+                None => find_location(table, change.index_key.tag, found.location),
             }?;
             Some((slot, found.location))
         });
         let segment = segments.get(appended.location);
-        match (step.kind, slot) {
+        match (change.kind, slot) {
             (Kind::Put, slot) => {
                 if let Some(segment) = segment {
                     segment.add_live(total);
-                    segment.note_expiry(step.meta.expires_at_ms);
-                    self.note_expiry(step.meta);
+                    segment.note_expiry(change.meta.expires_at_ms);
+                    self.note_expiry(change.meta);
                 }
                 match slot {
                     Some((slot, from)) => {
                         table.replace(slot, appended.location, total);
-                        self.note_moved(&segments, step.key, from, appended.location);
+                        self.note_moved(&segments, change.key, from, appended.location);
                     }
-                    None => table.insert(step.index_key.tag, appended.location, total),
+                    None => table.insert(change.index_key.tag, appended.location, total),
                 }
             }
             (_, slot) => {
@@ -227,7 +220,7 @@ impl<I: Index> KeyedEngine<I> {
                 if let Some((slot, _)) = slot {
                     table.remove(slot);
                 }
-                self.note_forgotten(step.index_key.shard, &segments, appended.location);
+                self.note_forgotten(change.index_key.shard, &segments, appended.location);
             }
         }
     }

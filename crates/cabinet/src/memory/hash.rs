@@ -28,8 +28,8 @@ use super::expiry::SEARCHES;
 use super::record::Record;
 use super::shard::Shard;
 use crate::{
-    Batch, BatchChange, Change, Engine, Error, ExpiredKeys, Family, Maintenance, Medium, Meta,
-    Options, RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait, locks,
+    Batch, BatchChange, Change, Engine, ExpiredKeys, Family, Maintenance, Medium, Meta, Options,
+    RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait, batch_plan, locks,
     reentry,
 };
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -355,20 +355,16 @@ impl Engine for MemoryHash {
         }
         let mut indexes: Vec<usize> = changes.iter().map(|((index, _), ..)| *index).collect();
         indexes.extend(batch.expected.iter().map(|(key, _)| self.place(key).0));
-        indexes.sort_unstable();
-        indexes.dedup();
+        let indexes = batch_plan::lock_order(indexes, usize::cmp);
         let mut shards: Vec<_> =
             indexes.iter().map(|&index| (index, self.shards[index].0.write())).collect();
         let at = |index: usize| indexes.partition_point(|&locked| locked < index);
 
-        for (key, expected) in &batch.expected {
+        batch_plan::check_expected(&batch.expected, |key| {
             let (index, tag) = self.place(key);
             let shard = &shards[at(index)].1;
-            let present = self.live(shard, shard.find(tag, key)).map(Record::version);
-            if present != *expected {
-                return Err(Error::Conflict);
-            }
-        }
+            Ok(self.live(shard, shard.find(tag, key)).map(Record::version))
+        })?;
         let mut added = Added::default();
         for ((index, tag), key, record) in &changes {
             let shard = &shards[at(*index)].1;
@@ -521,6 +517,7 @@ impl Medium for MemoryHash {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
 
     #[test]
     fn a_thread_that_must_not_wait_does_not_wait_for_a_shard_that_is_held() {

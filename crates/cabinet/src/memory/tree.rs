@@ -14,8 +14,9 @@ use super::copy::copy_records;
 use super::expiry::{Expiries, LOOKS_PER_WRITE, SEARCHES};
 use super::record::Record;
 use crate::{
-    Batch, BatchChange, Change, Clock, Engine, Error, ExpiredKeys, Family, Maintenance, Medium,
-    Meta, Options, RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait, locks,
+    Batch, BatchChange, Change, Clock, Engine, ExpiredKeys, Family, Maintenance, Medium, Meta,
+    Options, RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait, batch_plan,
+    locks,
 };
 use parking_lot::RwLock;
 use std::borrow::Borrow;
@@ -315,11 +316,9 @@ impl Engine for MemoryTree {
             });
         }
         let mut tree = self.tree.write();
-        for (key, expected) in &batch.expected {
-            if self.live(&tree, key).map(|item| item.record.version()) != *expected {
-                return Err(Error::Conflict);
-            }
-        }
+        batch_plan::check_expected(&batch.expected, |key| {
+            Ok(self.live(&tree, key).map(|item| item.record.version()))
+        })?;
         let mut added = Added::default();
         for (key, record) in &changes {
             match (tree.bytes_of(key), record) {
@@ -440,6 +439,7 @@ impl Medium for MemoryTree {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
 
     #[test]
     fn a_thread_that_must_not_wait_does_not_wait_for_the_tree_that_is_held() {

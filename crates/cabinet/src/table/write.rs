@@ -14,7 +14,7 @@ use super::{keys, meta};
 use crate::limits::{
     BATCH_BYTES_MAX, PRIMARY_KEY_BYTES_MAX, ROW_POSTINGS_BYTES_MAX, VALUE_BYTES_MAX,
 };
-use crate::{Batch, BatchChange, Change, Error, Meta, Result, Version, Wait};
+use crate::{Batch, BatchChange, Change, Error, Meta, Result, Version, Wait, batch_plan};
 use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -196,10 +196,10 @@ impl Table {
         loop {
             let mut batch = Batch::new();
             batch.removes = rows.values().all(Option::is_none);
+            batch_plan::check_expected(expected, |primary| {
+                Ok(self.stored(primary)?.map(|(_, version)| version))
+            })?;
             for (primary, version) in expected {
-                if self.stored(primary)?.map(|(_, version)| version) != *version {
-                    return Err(Error::Conflict);
-                }
                 batch.expect(&keys::row(primary), *version);
             }
             let mut more = 0;
@@ -233,9 +233,7 @@ impl Table {
 
     /// In the order of their numbers, so that nobody waits in a circle.
     fn lock_stripes<'k>(&self, rows: impl Iterator<Item = &'k [u8]>) -> Vec<MutexGuard<'_, ()>> {
-        let mut stripes: Vec<usize> = rows.map(stripe).collect();
-        stripes.sort_unstable();
-        stripes.dedup();
+        let stripes = batch_plan::lock_order(rows.map(stripe).collect(), usize::cmp);
         stripes.into_iter().map(|stripe| self.stripes[stripe].lock()).collect()
     }
 

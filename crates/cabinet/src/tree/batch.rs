@@ -7,16 +7,12 @@ use super::redo::Operation;
 use crate::batch::BatchChange;
 use crate::log::Purpose;
 use crate::log::record::{Kind, Prepared};
-use crate::{Batch, Compression, Error, Meta, Result, Version, Wait};
+use crate::{Batch, Compression, Error, Meta, Result, Version, Wait, batch_plan};
 use parking_lot::RwLockWriteGuard;
 use std::sync::Arc;
 
-/// How often pages are read before the locks are taken, and may be out of memory again by then.
-/// After that they are read under the locks.
-const TRIES_MAX: usize = 3;
-
 /// One change as it will be written.
-struct Step<'a> {
+struct LeafChange<'a> {
     /// Which of the locked leaves.
     leaf: usize,
     key: &'a [u8],
@@ -34,18 +30,20 @@ impl TreeEngine {
         batch.check_length()?;
         self.check_batch_cap(batch)?;
         self.pause_if_behind(Wait::Block)?;
-        let changes = batch.changes.iter().map(|(key, _)| &key[..]);
-        let mut keys: Vec<&[u8]> =
-            changes.chain(batch.expected.iter().map(|(key, _)| &key[..])).collect();
-        keys.sort_by(|left, right| self.order.compare(left, right));
-        keys.dedup_by(|left, right| self.order.compare(left, right).is_eq());
-        let mut tries = 0;
+        let compare = |left: &&[u8], right: &&[u8]| self.order.compare(left, right);
+        let keys = batch_plan::lock_order(batch_plan::keys(batch).collect(), compare);
+        let read = || {
+            let (handles, _) = self.handles_of(&keys);
+            handles.iter().try_for_each(|handle| self.bring(&handle.leaf))
+        };
+        batch_plan::read_then_write(read, |wait| self.write_once(batch, &keys, wait))
+    }
+
+    /// Applies a batch that has these keys, in order. Reads pages under the locks only if `wait`
+    /// allows it.
+    fn write_once(&self, batch: &Batch, keys: &[&[u8]], wait: Wait) -> Result<()> {
         loop {
-            let (handles, leaf_of) = self.handles_of(&keys);
-            tries += 1;
-            if tries <= TRIES_MAX {
-                handles.iter().try_for_each(|handle| self.bring(&handle.leaf))?;
-            }
+            let (handles, leaf_of) = self.handles_of(keys);
             let mut states = Vec::with_capacity(handles.len());
             for handle in &handles {
                 let state = handle.leaf.write();
@@ -54,11 +52,12 @@ impl TreeEngine {
                 }
                 states.push(state);
             }
-            let is_gone_again = |state: &RwLockWriteGuard<'_, State>| stored_home(state).is_some();
-            if states.len() < handles.len()
-                || tries <= TRIES_MAX && states.iter().any(is_gone_again)
-            {
+            if states.len() < handles.len() {
                 continue;
+            }
+            let is_stored = |state: &RwLockWriteGuard<'_, State>| stored_home(state).is_some();
+            if wait == Wait::Never && states.iter().any(is_stored) {
+                return Err(Error::WouldBlock);
             }
             let leaf_of = |key: &[u8]| {
                 let place = keys.binary_search_by(|other| self.order.compare(other, key));
@@ -114,30 +113,34 @@ impl TreeEngine {
         for (handle, state) in handles.iter().zip(states.iter_mut()) {
             self.load(&handle.leaf, state)?;
         }
-        for (key, expected) in &batch.expected {
-            if self.version_of(&mut states[leaf_of(key)], key) != *expected {
-                return Err(Error::Conflict);
-            }
-        }
+        batch_plan::check_expected(&batch.expected, |key| {
+            Ok(self.version_of(&mut states[leaf_of(key)], key))
+        })?;
         // All that can fail comes before the first change.
-        let steps = self.steps(batch, states, leaf_of)?;
-        if steps.is_empty() {
+        let planned = self.planned(batch, states, leaf_of)?;
+        if planned.is_empty() {
             return Ok(());
         }
-        let mut records: Vec<Prepared<'_>> = steps
+        let mut records: Vec<Prepared<'_>> = planned
             .iter()
-            .map(|step| {
-                self.log.prepare(Kind::Put, step.key, &step.redo, step.meta, Compression::None)
+            .map(|change| {
+                self.log.prepare(
+                    Kind::Put,
+                    change.key,
+                    &change.redo,
+                    change.meta,
+                    Compression::None,
+                )
             })
             .collect();
-        let mut sequences = vec![0; steps.len()];
-        let only_removes = batch.removes || steps.iter().all(|step| step.operation.removes());
+        let mut sequences = vec![0; planned.len()];
+        let only_removes = batch.removes || planned.iter().all(|change| change.operation.removes());
         let purpose = if only_removes { Purpose::Remove } else { Purpose::Store };
         self.log.append_batch(&mut records, purpose, |index, appended| {
             sequences[index] = appended.sequence;
         })?;
-        for (step, sequence) in steps.iter().zip(sequences) {
-            let Step { leaf, key, value, meta, operation, .. } = step;
+        for (change, sequence) in planned.iter().zip(sequences) {
+            let LeafChange { leaf, key, value, meta, operation, .. } = change;
             self.apply(&mut states[*leaf], *operation, key, value, *meta, sequence);
         }
         Ok(())
@@ -150,16 +153,14 @@ impl TreeEngine {
     }
 
     /// The last change of each key, less removals of what does not exist.
-    fn steps<'a>(
+    fn planned<'a>(
         &self,
         batch: &'a Batch,
         states: &mut [RwLockWriteGuard<'_, State>],
         leaf_of: &dyn Fn(&[u8]) -> usize,
-    ) -> Result<Vec<Step<'a>>> {
-        let mut changes: Vec<&(Vec<u8>, BatchChange)> = batch.changes.iter().rev().collect();
-        changes.sort_by(|(left, _), (right, _)| self.order.compare(left, right));
-        changes.dedup_by(|(left, _), (right, _)| self.order.compare(left, right).is_eq());
-        let mut steps = Vec::with_capacity(changes.len());
+    ) -> Result<Vec<LeafChange<'a>>> {
+        let changes = batch_plan::last_changes(batch, self.order);
+        let mut planned = Vec::with_capacity(changes.len());
         for (key, change) in changes {
             let leaf = leaf_of(key);
             self.remove_expired_of(&mut states[leaf], key)?;
@@ -178,13 +179,9 @@ impl TreeEngine {
             self.check_cap(&mut states[leaf], operation, &group, key, value)?;
             let operation = operation.on(records);
             let redo = operation.encode(value, <[u8]>::to_vec);
-            steps.push(Step { leaf, key, value, meta, operation, redo });
+            planned.push(LeafChange { leaf, key, value, meta, operation, redo });
         }
-        // Their order means nothing, but the log wants the longest one last.
-        if let Some(longest) = (0..steps.len()).max_by_key(|index| steps[*index].redo.len()) {
-            let last = steps.len() - 1;
-            steps.swap(longest, last);
-        }
-        Ok(steps)
+        batch_plan::longest_last(&mut planned, |change| change.redo.len());
+        Ok(planned)
     }
 }

@@ -26,7 +26,13 @@ impl Import {
                     self.database.put_duplicate(key, value, Side::After)?;
                 }
             }
-            _ => return Err(cabinet::Error::NotSupported("this example imports no rows".into())),
+            _ => {
+                return Err(cabinet::Error::Unsupported {
+                    operation: "rows",
+                    kind: "this example",
+                    advice: "import them by `tyrant import`",
+                });
+            }
         }
         self.records += item.records();
         Ok(())

@@ -25,12 +25,14 @@ pub(crate) const HAS_ALL: bool = cfg!(all(feature = "lz4", feature = "zstd"));
 #[inline]
 pub(crate) fn require(compression: Compression) -> Result<()> {
     match compression {
-        Compression::Lz4 if !cfg!(feature = "lz4") => {
-            Err(Error::without_feature("values compressed with LZ4", "lz4"))
-        }
-        Compression::Zstd if !cfg!(feature = "zstd") => {
-            Err(Error::without_feature("values compressed with Zstandard", "zstd"))
-        }
+        Compression::Lz4 if !cfg!(feature = "lz4") => Err(Error::without_feature(
+            "values compressed with LZ4",
+            "build the crate tyrant-cabinet with its feature `lz4`",
+        )),
+        Compression::Zstd if !cfg!(feature = "zstd") => Err(Error::without_feature(
+            "values compressed with Zstandard",
+            "build the crate tyrant-cabinet with its feature `zstd`",
+        )),
         Compression::None | Compression::Lz4 | Compression::Zstd => Ok(()),
     }
 }

@@ -48,6 +48,18 @@ impl Kind {
         }
     }
 
+    /// Returns its name with an article, for sentences.
+    pub(crate) fn described(self) -> &'static str {
+        match self {
+            Self::MemoryHash => "an on-memory hash database",
+            Self::MemoryTree => "an on-memory tree database",
+            Self::Hash => "a hash database",
+            Self::Tree => "a B+ tree database",
+            Self::Fixed => "a fixed-length database",
+            Self::Table => "a table",
+        }
+    }
+
     /// Returns whether the kind keeps nothing on the disk.
     pub fn is_on_memory(self) -> bool {
         matches!(self, Self::MemoryHash | Self::MemoryTree)

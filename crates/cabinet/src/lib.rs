@@ -46,7 +46,7 @@
 //!
 //! [`Options`] sets everything that a name can set, with types. The features of Cargo `legacy`,
 //! `lz4`, `table` and `zstd` are on by default. An operation that needs a missing one fails with
-//! [`Error::NotSupported`].
+//! [`Error::Unsupported`].
 //!
 //! # Out of scope
 //!

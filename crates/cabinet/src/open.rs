@@ -92,7 +92,7 @@ fn open(kind: Kind, path: &Path, options: &Options) -> Result<Database> {
             return Ok(Database::from(Arc::new(Table::open(path, options)?)).of_kind(kind));
         }
         #[cfg(not(feature = "table"))]
-        Kind::Table => return Err(Error::without_feature("tables", "table")),
+        Kind::Table => return Err(Error::without_tables()),
     };
     Ok(Database::of_engine(engine).of_kind(kind))
 }
@@ -107,8 +107,10 @@ fn refuse_legacy(path: &Path) -> Result<()> {
 #[cfg(not(feature = "legacy"))]
 fn refuse_legacy(path: &Path) -> Result<()> {
     if path.is_file() {
-        let what = format!("{}, which is a file, as those of Tokyo Cabinet are", path.display());
-        return Err(Error::without_feature(&what, "legacy"));
+        return Err(Error::without_feature(
+            "files in place of folders, such as those of Tokyo Cabinet",
+            "build the crate tyrant-cabinet with its feature `legacy`",
+        ));
     }
     Ok(())
 }

@@ -109,12 +109,12 @@ fn salvage_in(
             })?;
         }
         #[cfg(not(feature = "table"))]
-        StoredKind::Table => return Err(Error::without_feature("tables", "table")),
+        StoredKind::Table => return Err(Error::without_tables()),
         #[cfg(feature = "table")]
         StoredKind::Table => {
             let Some(table) = into.table() else {
                 return Err(Error::InvalidArgument(
-                    "a table is salvaged into a table (.tct)".into(),
+                    "rows cannot be salvaged into other kinds: give a table (.tct)".into(),
                 ));
             };
             let rebuilt = table.salvage(&remains, &mut report)?;
@@ -144,7 +144,10 @@ fn kind_of(
         Some(name::Kind::Fixed) => Some(StoredKind::Fixed),
         Some(name::Kind::Table) => Some(StoredKind::Table),
         Some(kind @ (name::Kind::MemoryHash | name::Kind::MemoryTree)) => {
-            let what = format!("an {} database has no files to salvage", kind.title());
+            let what = format!(
+                "an {} database has no files: give the kind of those to salvage",
+                kind.title()
+            );
             return Err(Error::InvalidArgument(what));
         }
     };
@@ -155,8 +158,11 @@ fn kind_of(
         }
         let is_tree = matches!(parameters.kind, StoredKind::Tree | StoredKind::Table);
         let order = if is_tree { order_of(parameters) } else { Some(KeyOrder::default()) };
-        let unknown =
-            || Error::NotSupported("an order of keys that this version does not know".into());
+        let unknown = || Error::Unsupported {
+            operation: "the order of keys of this database",
+            kind: "this version",
+            advice: "salvage it with the version that made it",
+        };
         return Ok((parameters.kind, order.ok_or_else(unknown)?));
     }
     let mut signs = Signs::default();

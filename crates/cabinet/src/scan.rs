@@ -22,7 +22,8 @@ pub enum ScanCursor {
 impl ScanCursor {
     /// Returns the error of an engine of another kind than the one that returned this cursor.
     pub(crate) fn foreign(&self) -> Error {
-        let what = format!("{self:?} is a position of another kind of database");
+        let what =
+            format!("{self:?} is a position of another kind of database: begin another scan");
         Error::InvalidArgument(what)
     }
 }
@@ -83,7 +84,7 @@ impl IterationState {
 
     /// Returns the error of an engine that cannot continue an iteration.
     pub(crate) fn foreign() -> Error {
-        Error::InvalidArgument("the iteration is of another database".into())
+        Error::InvalidArgument("the iteration is of another database: begin another one".into())
     }
 }
 

@@ -349,8 +349,8 @@ impl Medium for Buffer {
     }
 }
 
-fn not_within(what: &str) -> Error {
-    Error::NotSupported(format!("{what} within a transaction: call it before or after"))
+fn not_within(operation: &'static str) -> Error {
+    Error::Unsupported { operation, kind: "a transaction", advice: "call it before or after" }
 }
 
 #[cfg(test)]

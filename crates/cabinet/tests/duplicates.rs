@@ -51,11 +51,11 @@ fn a_prefix_finds_each_key_once_in_every_order() {
 fn what_a_kind_does_not_have_is_said() {
     let hash = Database::open("*").unwrap();
     assert!(!hash.has_duplicates());
-    assert!(matches!(hash.read_duplicate(b"a", 0, |_| ()), Err(Error::NotSupported(_))));
-    assert!(matches!(hash.read_row(b"a", |_| ()), Err(Error::NotSupported(_))));
+    assert!(matches!(hash.read_duplicate(b"a", 0, |_| ()), Err(Error::Unsupported { .. })));
+    assert!(matches!(hash.read_row(b"a", |_| ()), Err(Error::Unsupported { .. })));
     let (_folder, tree) = open("casket.tcb");
     assert!(tree.has_duplicates());
-    assert!(matches!(tree.read_row(b"a", |_| ()), Err(Error::NotSupported(_))));
+    assert!(matches!(tree.read_row(b"a", |_| ()), Err(Error::Unsupported { .. })));
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn a_copy_is_of_the_moment_that_was_chosen() {
         assert!(copied.get(b"2").expect("a read").is_none(), "{suffix}");
         // If it cannot be taken, nothing is made.
         let none = folder.path().join(format!("none.{suffix}"));
-        let refused = || Error::NotSupported("no copy".into());
+        let refused = || Error::Conflict;
         database.copy_at(&none, &mut |_| Err(refused())).expect_err("an error");
         assert!(!none.exists());
     }

@@ -351,7 +351,7 @@ fn a_copy_needs_a_new_place_on_the_disk() {
     std::fs::write(&taken, b"").unwrap();
     for kind in KINDS {
         let database = open(kind, |_| {});
-        assert!(matches!(database.copy_to("*".as_ref()), Err(Error::NotSupported(_))));
+        assert!(matches!(database.copy_to("*".as_ref()), Err(Error::Unsupported { .. })));
         assert!(matches!(database.copy_to("copy".as_ref()), Err(Error::Name(_))));
         assert!(matches!(database.copy_to(&taken), Err(Error::Io { .. })));
     }

@@ -36,7 +36,7 @@ fn log_of(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 
 fn assert_names_feature<T>(result: Result<T, Error>, feature: &str, what: &str) {
     let error = result.err().unwrap_or_else(|| panic!("{what}: no refusal"));
-    assert!(matches!(error, Error::NotSupported(_)), "{what}: {error}");
+    assert!(matches!(error, Error::Unsupported { .. }), "{what}: {error}");
     assert!(error.to_string().ends_with(&format!("its feature `{feature}`")), "{what}: {error}");
 }
 

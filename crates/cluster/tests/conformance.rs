@@ -220,7 +220,8 @@ fn a_database_is_used_only_in_the_mode_that_it_was_made_with() {
 fn plain_mode_puts_gets_and_removes_and_refuses_what_depends_on_the_record() {
     let server = serve(&make("plain", "#mode=plain"));
     let mut client = server.connect();
-    let refused = "SERVER_ERROR not supported: the store has no changes that depend on the record";
+    let refused = "SERVER_ERROR the store does not support changes that depend on the record: serve a \
+        database on a disk for it";
     for (request, reply) in [
         ("set a 5 0 3\r\none\r\n", "STORED"),
         ("get a\r\n", "VALUE a 5 3\r\none\r\nEND"),

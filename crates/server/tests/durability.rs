@@ -108,7 +108,8 @@ fn a_write_that_can_no_longer_become_durable_is_never_acknowledged() {
     unlucky.expect_close();
     let mut client = server.connect();
     client.exchange(b"get k\r\n", b"VALUE k 0 1\r\nv\r\nEND\r\n");
-    let refusal = "SERVER_ERROR writing stopped after an earlier failure: the disk is gone\r\n";
+    let refusal = "SERVER_ERROR writing stopped after an earlier failure (the disk is gone): remove \
+        its cause, then close the database and open it again\r\n";
     client.exchange(SET, refusal);
 }
 

@@ -416,7 +416,9 @@ fn a_full_disk_is_reported_in_the_form_of_each_protocol() {
     let mut client = server.connect();
     client.exchange(b"set k 0 0 1\r\nv\r\n", b"STORED\r\n");
     engine.set_full(true);
-    client.exchange(b"set k 0 0 1\r\nw\r\n", b"SERVER_ERROR no space left for casket.tch\r\n");
+    let full = "SERVER_ERROR no space left for casket.tch: free space on its file system, or raise \
+        its cap (capsiz) if it has one\r\n";
+    client.exchange(b"set k 0 0 1\r\nw\r\n", full);
     client.exchange(b"set k 0 0 1 noreply\r\nw\r\nverbosity 1\r\n", b"OK\r\n");
     client.exchange(b"\xc8\x10\0\0\0\x01\0\0\0\x01kw", b"\x01");
     client.exchange(

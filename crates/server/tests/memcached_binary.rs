@@ -336,5 +336,7 @@ fn limits_and_failures_have_statuses_of_the_protocol() {
     let server = start_engine(&engine);
     engine.set_full(true);
     let refused = server.connect().ask(&set(SET, b"k", b"v"));
-    assert_eq!(said(&refused), (0x82, "no space left for casket.tch"));
+    let full = "no space left for casket.tch: free space on its file system, or raise its cap \
+        (capsiz) if it has one";
+    assert_eq!(said(&refused), (0x82, full));
 }

@@ -27,7 +27,7 @@ fn a_read_only_replica_refuses_writes_in_every_protocol_and_names_its_master() {
     let replica = start_with(read_only(other.path(), master.address), copy.clone());
     set(&master, "a", "1");
     wait_until_equal(&copy, &source);
-    let reason = format!("this is a read-only replica of {}", master.address);
+    let reason = format!("this is a read-only replica of {}: write to that server", master.address);
     let refused = format!("SERVER_ERROR {reason}\r\n");
     let mut client = replica.connect();
     for request in [

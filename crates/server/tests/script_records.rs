@@ -268,7 +268,10 @@ fn a_transaction_on_a_record_that_another_client_changes_meanwhile_changes_nothi
 fn operations_that_cannot_be_undone_are_refused_within_a_transaction() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |result: Result<(), ScriptError>| {
-        assert!(matches!(result, Err(ScriptError::Database(Error::NotSupported(_)))), "{result:?}");
+        assert!(
+            matches!(result, Err(ScriptError::Database(Error::Unsupported { .. }))),
+            "{result:?}"
+        );
     };
     let records = of(&fixed(folder.path()));
     records.begin_transaction().unwrap();

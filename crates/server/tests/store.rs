@@ -206,21 +206,24 @@ fn a_store_is_refused_what_it_lacks_with_an_error_that_says_so() {
     let mut client = server.connect();
     client.exchange(
         "flush_all\r\n",
-        "SERVER_ERROR not supported: the store has no removal of all records\r\n",
+        "SERVER_ERROR the store does not support removal of all records: serve a database on a \
+         disk for it\r\n",
     );
     client
         .exchange("set a 0 0 11\r\n01234567890\r\n", "SERVER_ERROR object too large for cache\r\n");
     client.exchange("set a 0 0 10\r\n0123456789\r\n", "STORED\r\n");
     client.exchange(
         "set 01234567890 0 0 1\r\nv\r\n",
-        "CLIENT_ERROR key of 11 bytes is over the limit of 10\r\n",
+        "CLIENT_ERROR key of 11 bytes is over the limit of 10: use a shorter one, such as a \
+         hash of it\r\n",
     );
     for request in
         ["add b 0 0 1\r\nv\r\n", "incr a 1\r\n", "append a 0 0 1\r\nv\r\n", "touch a 9\r\n"]
     {
         client.exchange(
             request,
-            "SERVER_ERROR not supported: the store has no changes that depend on the record\r\n",
+            "SERVER_ERROR the store does not support changes that depend on the record: serve a \
+             database on a disk for it\r\n",
         );
     }
     client.exchange(
@@ -235,24 +238,24 @@ fn a_store_is_refused_what_it_lacks_with_an_error_that_says_so() {
     );
     client.exchange(request(&Request::KeysWithPrefix { prefix: b"a", max: -1 }), b"\0\0\0\0\0");
     for (asked, reason) in [
-        (request(&Request::Copy { path: b"/tmp/x" }), "the store has no copies"),
+        (request(&Request::Copy { path: b"/tmp/x" }), "the store does not support copies"),
         (
             request(&Request::PutShift { key: b"a", value: b"v", width: 1 }),
-            "the store has no changes that depend on the record",
+            "the store does not support changes that depend on the record",
         ),
         (
             request(&Request::Restore { path: b"/tmp/x", timestamp_us: 0, options: 0 }),
-            "the store has no update log",
+            "the store does not support an update log",
         ),
         (
             request(&Request::SetMaster { host: b"h", port: 1, timestamp_us: 0, options: 0 }),
-            "the store has no replication of its servers",
+            "the store does not support replication of its servers",
         ),
-        (request(&Request::Optimize { parameters: b"" }), "the store has no optimize"),
-        (request(&Request::Size), "the store has no size in bytes"),
+        (request(&Request::Optimize { parameters: b"" }), "the store does not support optimize"),
+        (request(&Request::Size), "the store does not support a size in bytes"),
         (misc("putdup", &["a", "v"]), "the store has one value under each key"),
-        (misc("regex", &["a"]), "the store has no lists of keys"),
-        (misc("iterinit", &["a"]), "the store has no lists of keys"),
+        (misc("regex", &["a"]), "the store does not support lists of keys"),
+        (misc("iterinit", &["a"]), "the store does not support lists of keys"),
     ] {
         let is_misc = asked.starts_with(b"\xc8\x90");
         client.exchange(asked, if is_misc { MISC_FAILURE } else { b"\x01" });

@@ -116,7 +116,7 @@ impl Request {
             RecordsError::Masked => FsError::Forbidden,
             // A replica, or a database that cannot store properties.
             RecordsError::Database(
-                cabinet::Error::ReadOnly(_) | cabinet::Error::NotSupported(_),
+                cabinet::Error::ReadOnly(_) | cabinet::Error::Unsupported { .. },
             ) => FsError::Forbidden,
             RecordsError::TooLong => FsError::TooLarge,
             RecordsError::Unmet => say(StatusCode::PRECONDITION_FAILED),

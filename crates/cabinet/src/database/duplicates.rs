@@ -20,7 +20,7 @@ impl Database {
     }
 
     /// Stores a value before or after those that a key has. Like all functions for duplicates,
-    /// fails with [`NotSupported`](crate::Error::NotSupported) if the database has none.
+    /// fails with [`Unsupported`](crate::Error::Unsupported) if the database has none.
     pub fn put_duplicate(&self, key: &[u8], value: &[u8], side: Side) -> Result<Version> {
         self.put_duplicate_with(key, value, Meta::NONE, side)
     }

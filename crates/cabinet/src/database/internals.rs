@@ -2,9 +2,9 @@
 //! engines, scans in steps, expiry by the caller, and copies at a moment that the caller chooses.
 
 use super::{Database, SteppedScan, check_key};
-use crate::{Engine, ExpiredKeys, RecordRef, Result, SnapshotBarrier, Wanted, reentry};
 #[cfg(feature = "table")]
-use crate::{Error, table::RowView};
+use crate::table::RowView;
+use crate::{Engine, ExpiredKeys, RecordRef, Result, SnapshotBarrier, Wanted, reentry};
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -66,8 +66,8 @@ impl Database {
         primary: &[u8],
         visit: impl FnOnce(RowView<'_>) -> T,
     ) -> Result<Option<T>> {
-        let missing = || Error::NotSupported("rows need a table (.tct)".into());
         self.enter()?;
+        let missing = || self.unsupported("rows", "open a table (.tct)");
         let table = self.table().ok_or_else(missing)?;
         table.read_waiting(primary, self.wait, |row| self.call(|| visit(row)))
     }

@@ -167,11 +167,11 @@ impl Database {
     }
 
     /// Returns an iterator over the records with keys between two bounds, in the order of keys,
-    /// such as `range("a".."c")`. Fails with [`Error::NotSupported`] if the keys have no order.
+    /// such as `range("a".."c")`. Fails with [`Error::Unsupported`] if the keys have no order.
     pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<Records<'_>> {
         self.enter()?;
         let order = self.order().ok_or_else(|| {
-            Error::NotSupported("ranges need ordered keys, as in a B+ tree (.tcb)".into())
+            self.unsupported("ranges of keys", "open a B+ tree (.tcb), whose keys are in an order")
         })?;
         let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
         let (begin, end) = (owned(bounds.start_bound()), owned(bounds.end_bound()));

@@ -3,7 +3,7 @@
 use super::Database;
 use crate::name::options_of;
 use crate::{
-    Damage, Durability, DurableListener, GoOn, Kind, LogPosition, Result, Verified, barrier,
+    Damage, Durability, DurableListener, Error, GoOn, Kind, LogPosition, Result, Verified, barrier,
     reentry,
 };
 use std::path::{Path, PathBuf};
@@ -35,6 +35,12 @@ impl Database {
     /// kind.
     pub fn kind(&self) -> Option<Kind> {
         self.kind.or_else(|| Kind::of_path(&self.path()))
+    }
+
+    /// Returns the error of an operation that this kind of database does not have.
+    pub(super) fn unsupported(&self, operation: &'static str, advice: &'static str) -> Error {
+        let kind = self.kind().map_or("this kind of database", Kind::described);
+        Error::Unsupported { operation, kind, advice }
     }
 
     /// Makes everything written so far durable.

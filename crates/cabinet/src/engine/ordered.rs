@@ -127,7 +127,9 @@ pub trait Ordered: Engine {
 
 /// Returns an engine as an ordered one.
 pub(crate) fn ordered(engine: &dyn Engine) -> Result<&dyn Ordered> {
-    engine
-        .as_ordered()
-        .ok_or_else(|| Error::NotSupported("duplicates and cursors need a B+ tree (.tcb)".into()))
+    engine.as_ordered().ok_or(Error::Unsupported {
+        operation: "duplicates and cursors",
+        kind: "this kind of database",
+        advice: "open a B+ tree (.tcb)",
+    })
 }

@@ -232,7 +232,8 @@ impl FixedDatabase {
         let changed = parameters.changed(options)?;
         if self.max().is_some_and(|max| max > changed.id_max()) {
             let (max, id_max) = (self.max().unwrap_or(0), changed.id_max());
-            let what = format!("limsiz allows ids up to {id_max}, but there is a record {max}");
+            let what =
+                format!("limsiz allows ids up to {id_max}, but there is a record {max}: raise it");
             return Err(Error::InvalidArgument(what));
         }
         if changed == *parameters {
@@ -406,9 +407,11 @@ impl Engine for FixedDatabase {
                     Cow::Owned(Text::of(id).as_bytes().to_vec())
                 })
             }
-            _ => Err(Error::NotSupported(
-                "a batch accepts ids, but not min, max, prev or next".into(),
-            )),
+            _ => Err(Error::Unsupported {
+                operation: "min, max, prev and next as keys",
+                kind: "a batch",
+                advice: "give ids as numbers",
+            }),
         }
     }
 

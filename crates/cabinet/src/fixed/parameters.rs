@@ -34,7 +34,8 @@ impl Parameters {
     pub(super) fn changed(self, options: &Options) -> Result<Self> {
         let width = options.width.filter(|width| *width > 0).unwrap_or(self.width);
         if width > FIXED_WIDTH_BYTES_MAX {
-            let what = format!("a width of {width} bytes, at most {FIXED_WIDTH_BYTES_MAX}");
+            let what =
+                format!("a width of {width} bytes: choose from 1 to {FIXED_WIDTH_BYTES_MAX}");
             return Err(Error::InvalidArgument(what));
         }
         let limit_bytes = match options.limit_bytes.filter(|bytes| *bytes > 0) {

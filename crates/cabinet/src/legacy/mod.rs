@@ -254,8 +254,9 @@ impl File {
         let codec = match header.codec {
             Codec::External if self.is_plain => Codec::Plain,
             Codec::External => {
-                return Err(Error::NotSupported(format!(
-                    "the values in {} are encoded by functions of the application that wrote it",
+                return Err(Error::InvalidArgument(format!(
+                    "functions of the application that wrote {} have encoded its values: decode \
+                     them there, or call File::assume_plain first if they are plain",
                     self.path.display()
                 )));
             }

@@ -18,7 +18,11 @@ pub(super) fn copy_records<'a>(
     let name = path.to_str().ok_or_else(|| failed(io::ErrorKind::InvalidFilename))?;
     let specification = Specification::parse(name)?;
     if specification.kind.is_on_memory() {
-        return Err(Error::NotSupported("copies into memory: give the name of a file".into()));
+        return Err(Error::Unsupported {
+            operation: "copies into memory",
+            kind: "an on-memory database",
+            advice: "name a copy on the disk, such as copy.tch",
+        });
     }
     if specification.path.exists() {
         return Err(failed(io::ErrorKind::AlreadyExists));

@@ -96,10 +96,11 @@ impl Notes {
 pub(super) fn check_layout(engine: &dyn Engine, is_read_only: bool) -> Result<()> {
     match read(engine, &key(LAYOUT, b""))? {
         Some(version) if version == VERSION.to_le_bytes() => Ok(()),
-        Some(_) => Err(Error::NotSupported(format!(
-            "the layout of {}, a table of another version: open it with that version",
-            engine.medium().path().display()
-        ))),
+        Some(_) => Err(Error::Unsupported {
+            operation: "the layout of this table",
+            kind: "this version",
+            advice: "open it with the version that made it",
+        }),
         None if !engine.maintenance().is_empty() => {
             Err(damaged(engine, "it does not say which layout it has"))
         }

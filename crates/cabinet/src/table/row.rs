@@ -180,11 +180,11 @@ fn without_value(name: &[u8]) -> Error {
 
 fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() {
-        return Err(Error::BadColumn("a column needs a name".into()));
+        return Err(Error::BadColumn("a column needs a name: it is empty".into()));
     }
     if name.len() > COLUMN_NAME_BYTES_MAX {
         return Err(Error::BadColumn(format!(
-            "the name of a column is {} bytes long, and at most {COLUMN_NAME_BYTES_MAX} are allowed",
+            "the name of a column has {} bytes: use a shorter one, of {COLUMN_NAME_BYTES_MAX} at most",
             name.len()
         )));
     }

@@ -112,7 +112,11 @@ impl Rows {
         change: IndexChange,
     ) -> Result<Option<i32>, Stop> {
         if column.len() > COLUMN_NAME_BYTES_MAX {
-            let reason = "the name of the column to be indexed is too long".to_owned();
+            let reason = format!(
+                "the name of the column to be indexed has {} bytes: no column has more than \
+                 {COLUMN_NAME_BYTES_MAX}",
+                column.len()
+            );
             return Err(Error::BadColumn(reason).into());
         }
         let own = column.clone();
@@ -144,7 +148,9 @@ impl Rows {
             let before = self.upkeep.fresh().await?;
             let Some(indexes) = change(&before)? else { return Ok((Arc::clone(&before), before)) };
             let Some(number) = before.number.checked_add(1) else {
-                return Err(Error::NotSupported("more than 2^31 changes of indexes".into()).into());
+                return Err(
+                    Error::TooMany { what: "changes of indexes", max: i32::MAX as u64 }.into()
+                );
             };
             let after = Definitions { number, indexes };
             match self.upkeep.tables.swap_definitions(before.number, &after).await {
@@ -225,7 +231,9 @@ impl Rows {
 }
 
 fn replaced() -> Stop {
-    Error::NotSupported("another client has replaced or removed the index meanwhile".into()).into()
+    let what =
+        "another client has replaced or removed the index meanwhile: set it again if need be";
+    Error::InvalidArgument(what.into()).into()
 }
 
 /// Returns the indexes once a change of that of a column has begun: with a new one, which is not
@@ -256,7 +264,8 @@ pub(super) fn begun(
     let is_filling = indexes.iter().any(|index| index.column == column && !index.is_ready);
     if let Some(kind) = kind.filter(|_| !is_filling) {
         if indexes.iter().filter(|index| index.column != column).count() >= INDEXES_MAX {
-            return Err(Error::NotSupported(format!("more than {INDEXES_MAX} indexes")));
+            let what = format!("more than {INDEXES_MAX} indexes: remove one first");
+            return Err(Error::InvalidArgument(what));
         }
         let (id, column) = (definitions.number.saturating_add(1), column.to_vec());
         indexes.push(Definition { id, column, kind, is_ready: is_at_once });

@@ -31,8 +31,8 @@ const OUTPUT_BYTES_MAX: u64 = 4096;
 /// Copies the database to a path or, if `target` begins with `@`, runs a command on a snapshot.
 pub(crate) fn copy(shared: &Shared, database: &Store, target: &[u8]) -> Result<()> {
     if target.is_empty() || target.contains(&0) {
-        return Err(Error::NotSupported(format!(
-            "copy to \"{}\", name a path without zero bytes",
+        return Err(Error::InvalidArgument(format!(
+            "copy to \"{}\": name a path without zero bytes",
             target.escape_ascii()
         )));
     }
@@ -42,7 +42,11 @@ pub(crate) fn copy(shared: &Shared, database: &Store, target: &[u8]) -> Result<(
         return database.copy_to(&path).map(|_| ());
     };
     if !shared.config.copy_command || command.is_empty() {
-        return Err(Error::NotSupported("copy by a command, allow it with --copy-command".into()));
+        return Err(Error::Unsupported {
+            operation: "copies by a command",
+            kind: "this server",
+            advice: "start it with --copy-command, and give a command",
+        });
     }
     let command = OsStr::from_bytes(command);
     let path = database.path();

@@ -283,7 +283,11 @@ impl<'a> Executor<'a> {
 
 #[cold]
 fn no_iterator() -> Stop {
-    Stop::Failed(Error::NotSupported("an iterator without a client".into()))
+    Stop::Failed(Error::Unsupported {
+        operation: "iterators",
+        kind: "an update log",
+        advice: "call them as a client",
+    })
 }
 
 /// Carries out an operation. If the kind of operation is known, only its part is compiled.

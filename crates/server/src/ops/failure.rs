@@ -88,7 +88,7 @@ impl From<&Error> for Failure {
             Error::KeyTooLong { .. }
             | Error::ValueTooLong { .. }
             | Error::BatchTooLong { .. }
-            | Error::NotSupported(_)
+            | Error::Unsupported { .. }
             | Error::InvalidArgument(_)
             | Error::WrongKind { .. }
             | Error::BadColumn(_)

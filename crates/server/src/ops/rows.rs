@@ -70,7 +70,10 @@ pub(super) fn changes_of(pairs: Strings<'_>) -> Result<Vec<NamedChange<'_>>, Err
     for [column, kind] in parts.as_chunks::<2>().0 {
         let change = IndexChange::parse(kind).ok_or_else(|| {
             let shown = &kind[..kind.len().min(SHOWN_KIND_BYTES_MAX)];
-            Error::NotSupported(format!("there is no index \"{}\"", shown.escape_ascii()))
+            Error::InvalidArgument(format!(
+                "there is no index \"{}\": choose lex, dec, tok, qgr, opt or void",
+                shown.escape_ascii()
+            ))
         })?;
         changes.push((*column, *kind, change));
     }

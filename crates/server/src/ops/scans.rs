@@ -197,7 +197,11 @@ pub(super) fn range(
         return range_of_ids(numbered, begin, max, end, limit, reply);
     }
     let Some(order) = store.order() else {
-        return Err(Stop::Failed(Error::NotSupported("the keys are in no order".into())));
+        return Err(Stop::Failed(Error::Unsupported {
+            operation: "ranges of keys",
+            kind: "a database without an order of keys",
+            advice: "serve a B+ tree (.tcb)",
+        }));
     };
     let mut position = match begin {
         None | Some(b"") => ScanCursor::Start,

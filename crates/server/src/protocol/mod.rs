@@ -306,17 +306,21 @@ impl<'a> Context<'a> {
         // that is no number may be usual.
         match error {
             Error::Corrupted { .. } | Error::ReadOnly(_) | Error::NotANumber { .. } => {}
-            Error::NotSupported(reason) => self.session.last_reason = Some(reason.as_str().into()),
             error => self.session.last_reason = Some(error.to_string().into()),
         }
         tracing::debug!("{operation}: {error}");
     }
 
-    /// Returns the database of this process, or the reason why there is none for `what`.
-    fn local(&self, what: &str) -> Result<&'a Store, Error> {
+    /// Returns the database of this process, or the reason why there is none for an
+    /// operation.
+    fn local(&self, operation: &'static str) -> Result<&'a Store, Error> {
         match self.shared.remote {
             None => Ok(self.database),
-            Some(_) => Err(Error::NotSupported(format!("the store has no {what}"))),
+            Some(_) => Err(Error::Unsupported {
+                operation,
+                kind: "the store",
+                advice: "serve a database on a disk for it",
+            }),
         }
     }
 

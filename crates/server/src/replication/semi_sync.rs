@@ -217,8 +217,10 @@ impl fmt::Debug for SemiSync {
 impl WriteCondition for SemiSync {
     fn check(&self) -> cabinet::Result<()> {
         if self.has_given_up() && self.settings.on_timeout == OnTimeout::Error {
-            let what =
-                format!("fewer than {} replicas acknowledge changes", self.settings.replicas);
+            let what = format!(
+                "fewer than {} replicas acknowledge changes: retry once they do",
+                self.settings.replicas
+            );
             return Err(cabinet::Error::ReadOnly(what));
         }
         Ok(())

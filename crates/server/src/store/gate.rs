@@ -36,7 +36,8 @@ impl Gate {
         if self.stays_open {
             return;
         }
-        *self.reason.lock() = format!("this is a read-only replica of {master}");
+        *self.reason.lock() =
+            format!("this is a read-only replica of {master}: write to that server");
         self.is_closed.store(true, Ordering::Release);
     }
 

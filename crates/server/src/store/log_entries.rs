@@ -1,6 +1,6 @@
 //! Log entries: changes of records as requests of the binary protocol.
 
-use cabinet::{Change, Meta, RecordRef};
+use cabinet::{Change, Error, Meta, RecordRef, Result};
 use wire::binary::{Function, Request, Strings, StringsBuffer};
 
 /// Beginning of the third argument of `misc put` that carries flags (4 bytes) and expiry (8 bytes),
@@ -71,10 +71,15 @@ pub(crate) fn meta_in(mark: &[u8]) -> Option<Meta> {
     Some(Meta { flags: u32::from_be_bytes(*flags), expires_at_ms })
 }
 
-pub(crate) fn strings(arguments: &[&[u8]]) -> Option<StringsBuffer> {
+/// Returns the arguments of a call that is logged. Fails if they do not fit the log.
+pub(crate) fn strings(arguments: &[&[u8]]) -> Result<StringsBuffer> {
     let mut strings = StringsBuffer::default();
     for argument in arguments {
-        strings.push(argument).ok()?;
+        strings.push(argument).map_err(|_| Error::Unsupported {
+            operation: "arguments as long or as many as these",
+            kind: "the update log",
+            advice: "divide them among several calls",
+        })?;
     }
-    Some(strings)
+    Ok(strings)
 }

@@ -610,7 +610,11 @@ impl Store {
 
     /// Returns the table.
     fn rows(&self) -> Result<&Table> {
-        let missing = || Error::NotSupported("rows in a database that is not a table".into());
+        let missing = || Error::Unsupported {
+            operation: "rows",
+            kind: "a database that is no table",
+            advice: "serve a table (.tct)",
+        };
         self.view.database.table().ok_or_else(missing)
     }
 
@@ -625,11 +629,7 @@ impl Store {
     ) -> Result<T> {
         self.pass()?;
         let Some(log) = &self.log else { return call() };
-        let Some(strings) = strings(arguments) else {
-            return Err(Error::NotSupported(
-                "an argument above the longest of an update log".into(),
-            ));
-        };
+        let strings = strings(arguments)?;
         let guard = self.begin(log, scope)?;
         if let Scope::Key(key) = scope {
             self.expire(&guard, key)?;

@@ -3,7 +3,7 @@
 
 use crate::store::view::View;
 use crate::store::{put_request, strings};
-use cabinet::{Error, Result};
+use cabinet::Result;
 use wire::binary::{Function, Request};
 
 /// Bytes of values above which further values go into another operation.
@@ -60,9 +60,7 @@ fn call(
     arguments: &[&[u8]],
     take: &mut dyn FnMut(Request<'_>),
 ) -> Result<()> {
-    let strings = strings(arguments).ok_or_else(|| {
-        Error::NotSupported("an argument above the longest of an update log".into())
-    })?;
+    let strings = strings(arguments)?;
     take(Request::Misc { function, options: 0, arguments: strings.strings() });
     Ok(())
 }

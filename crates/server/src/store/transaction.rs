@@ -34,8 +34,11 @@ impl Store {
     pub(crate) fn check_transaction_key(&self, key: &[u8]) -> Result<()> {
         let is_relative = self.as_numbered().is_some() && is_relative(key);
         if is_relative || key.is_empty() && self.has_rows() {
-            let what = "a transaction on a key that the server chooses";
-            return Err(Error::NotSupported(what.into()));
+            return Err(Error::Unsupported {
+                operation: "keys that the server chooses",
+                kind: "a transaction",
+                advice: "give the key itself",
+            });
         }
         Ok(())
     }

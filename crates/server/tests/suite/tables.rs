@@ -143,7 +143,7 @@ pub(crate) fn malformed_searches(server: &Running) {
     client.exchange(
         misc("error", &[]),
         list(&["2: invalid operation: nothing is removed by this search: there is no operator \
-            \"BOGUS\""]),
+            \"BOGUS\"; correct that, and search again"]),
     );
     client.exchange(b"\xc8\x80", b"\0\0\0\0\0\0\0\0\x03");
     client.exchange(misc("search", &["out", "count", "hint", ""]), {
@@ -156,8 +156,9 @@ pub(crate) fn index_changes(server: &Running) {
     let mut client = server.connect();
     client.exchange(misc("setindex", &["a", "LEX", "b"]), MISC_FAILURE);
     client.exchange(misc("setindex", &["a", "LEX", "b", "BOGUS"]), MISC_FAILURE);
-    client
-        .exchange(misc("error", &[]), list(&["2: invalid operation: there is no index \"BOGUS\""]));
+    let reason = "2: invalid operation: bad argument: there is no index \"BOGUS\": choose lex, dec, \
+        tok, qgr, opt or void";
+    client.exchange(misc("error", &[]), list(&[reason]));
     client.exchange(misc("setindex", &["a", "+LEX"]), DONE);
 }
 
@@ -200,7 +201,8 @@ pub(crate) fn removals(server: &Running) {
     client.exchange(misc("search", &[]), list(&[]));
     // The index still exists.
     client.exchange(misc("setindex", &["age", "+DEC"]), MISC_FAILURE);
-    let reason = "21: existing record: there is an index on the column already";
+    let reason = "21: existing record: there is an index on the column already: keep it, or remove \
+        it first";
     client.exchange(misc("error", &[]), list(&[reason]));
     client.exchange(misc("setindex", &["age", "VOID"]), DONE);
     client.exchange(misc("setindex", &["age", "+DEC"]), DONE);

@@ -184,7 +184,11 @@ impl Engine for ManualEngine {
     }
 
     fn write(&self, _batch: &Batch) -> Result<()> {
-        Err(Error::NotSupported("batches".into()))
+        Err(Error::Unsupported {
+            operation: "batches",
+            kind: "this engine",
+            advice: "write one by one",
+        })
     }
 
     fn scan(&self, from: &ScanCursor, visitor: Visitor<'_>) -> Result<Option<ScanCursor>> {
@@ -261,7 +265,7 @@ impl Medium for ManualEngine {
     }
 
     fn copy_at(&self, _path: &Path, _barrier: &mut SnapshotBarrier<'_>) -> Result<()> {
-        Err(Error::NotSupported("copies".into()))
+        Err(Error::Unsupported { operation: "copies", kind: "this engine", advice: "copy by hand" })
     }
 
     fn sync(&self) -> Result<()> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 const READ_BYTES: u64 = 256 << 10;
 
 impl Recovery {
-    /// Fails with [`crate::Error::NotSupported`] if a record near the beginning of a segment is
+    /// Fails with [`crate::Error::Unsupported`] if a record near the beginning of a segment is
     /// compressed by an algorithm that this build lacks.
     pub(super) fn require_compressions(&self) -> Result<()> {
         if compress::HAS_ALL {

@@ -48,9 +48,11 @@ impl Table {
         reentry::check_all(reentry::engine_id_of(self))?;
         self.check_writable()?;
         if column.len() > crate::limits::COLUMN_NAME_BYTES_MAX {
-            return Err(Error::BadColumn(
-                "the name of the column to be indexed is too long".into(),
-            ));
+            return Err(Error::BadColumn(format!(
+                "the name of the column to be indexed has {} bytes: no column has more than {}",
+                column.len(),
+                crate::limits::COLUMN_NAME_BYTES_MAX
+            )));
         }
         let _building = self.building.lock();
         let old = {

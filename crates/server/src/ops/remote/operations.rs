@@ -122,7 +122,7 @@ impl Remote {
             }
             Operation::Range { begin, max, end } => {
                 if !self.capabilities.is_ordered {
-                    return Err(lacks("order of keys"));
+                    return Err(lacks("ranges of keys"));
                 }
                 [*begin, *end].iter().flatten().try_for_each(|key| self.check_length(key))?;
                 // An empty key is no id.
@@ -133,7 +133,7 @@ impl Remote {
             }
             Operation::Count => {
                 if !self.capabilities.counts {
-                    return Err(lacks("exact count"));
+                    return Err(lacks("an exact count"));
                 }
                 return Ok(StoreRequest::Count);
             }
@@ -249,6 +249,6 @@ impl Remote {
     }
 }
 
-fn lacks(what: &str) -> Error {
-    Error::NotSupported(format!("the store has no {what}"))
+fn lacks(operation: &'static str) -> Error {
+    Error::Unsupported { operation, kind: "the store", advice: "serve a database on a disk for it" }
 }

@@ -54,8 +54,17 @@ pub enum RowRefusal {
     NoIndex,
     /// See [`Error::NotANumber`].
     NotANumber,
-    /// See [`Error::NotSupported`].
-    NotSupported(String),
+    /// See [`Error::Unsupported`].
+    Unsupported {
+        /// The operation.
+        operation: &'static str,
+        /// Name of that which lacks it.
+        kind: &'static str,
+        /// Advice on what to do instead.
+        advice: &'static str,
+    },
+    /// See [`Error::InvalidArgument`].
+    InvalidArgument(String),
 }
 
 impl From<Error> for RowRefusal {
@@ -67,8 +76,11 @@ impl From<Error> for RowRefusal {
             Error::IndexExists => Self::IndexExists,
             Error::NoIndex => Self::NoIndex,
             Error::NotANumber { .. } => Self::NotANumber,
-            Error::NotSupported(reason) => Self::NotSupported(reason),
-            error => Self::NotSupported(error.to_string()),
+            Error::Unsupported { operation, kind, advice } => {
+                Self::Unsupported { operation, kind, advice }
+            }
+            Error::InvalidArgument(reason) => Self::InvalidArgument(reason),
+            error => Self::InvalidArgument(error.to_string()),
         }
     }
 }
@@ -82,7 +94,10 @@ impl From<RowRefusal> for Error {
             RowRefusal::IndexExists => Self::IndexExists,
             RowRefusal::NoIndex => Self::NoIndex,
             RowRefusal::NotANumber => Self::NotANumber { width: size_of::<f64>() },
-            RowRefusal::NotSupported(reason) => Self::NotSupported(reason),
+            RowRefusal::Unsupported { operation, kind, advice } => {
+                Self::Unsupported { operation, kind, advice }
+            }
+            RowRefusal::InvalidArgument(reason) => Self::InvalidArgument(reason),
         }
     }
 }

@@ -290,7 +290,7 @@ fn post(
     };
     let arguments = form::arguments(&request.body()).ok().and_then(|arguments| {
         let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
-        strings(&arguments)
+        strings(&arguments).ok()
     });
     let Some(arguments) = arguments else {
         reply::message(output, Status::BadRequest);

@@ -260,7 +260,12 @@ impl Records {
     ) -> Result<T> {
         self.begin(Command::Put, Count::Put)?;
         if !self.keeps_own() {
-            return Err(cabinet::Error::NotSupported("records of the front end".into()).into());
+            return Err(cabinet::Error::Unsupported {
+                operation: "records of the front end",
+                kind: "a fixed-length database or a table",
+                advice: "serve a hash database (.tch) or a B+ tree (.tcb)",
+            }
+            .into());
         }
         let key = own_key(name);
         for _ in 0..ATTEMPTS_MAX {

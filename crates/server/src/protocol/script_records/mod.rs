@@ -73,7 +73,9 @@ impl From<Stop> for ScriptError {
             Stop::Forbidden(right) => Self::Invalid(
                 format!("the caller lacks the right {right}, or has it for other keys only").into(),
             ),
-            Stop::Failed(Error::NotSupported(reason)) => Self::Invalid(reason.into()),
+            Stop::Failed(error @ Error::Unsupported { .. }) => {
+                Self::Invalid(error.to_string().into())
+            }
             Stop::Failed(error) => Self::Database(error),
         }
     }
@@ -547,7 +549,7 @@ impl ScriptRecords {
     ) -> Result<Option<Vec<Vec<u8>>>> {
         self.leave_loop();
         let too_long = || ScriptError::Invalid("an argument is too long".into());
-        let arguments = strings(arguments).ok_or_else(too_long)?;
+        let arguments = strings(arguments).map_err(|_| too_long())?;
         let mut state = self.lock()?;
         if state.transaction.is_some() {
             return Err(transaction::not_within("misc"));

@@ -13,7 +13,7 @@ impl ScriptRecords {
         self.leave_loop();
         let mut state = self.lock()?;
         if state.transaction.is_some() {
-            return Err(not_within("a transaction"));
+            return Err(not_within("another transaction"));
         }
         state.transaction = Some(self.database().transaction());
         Ok(())
@@ -51,6 +51,7 @@ pub(super) fn check(store: &Store, operation: &Operation<'_>) -> Result<()> {
     operation.key().map_or(Ok(()), |key| Ok(store.check_transaction_key(key)?))
 }
 
-pub(super) fn not_within(operation: &str) -> ScriptError {
-    Error::NotSupported(format!("{operation} within a transaction")).into()
+pub(super) fn not_within(operation: &'static str) -> ScriptError {
+    let advice = "call it before or after";
+    Error::Unsupported { operation, kind: "a transaction", advice }.into()
 }

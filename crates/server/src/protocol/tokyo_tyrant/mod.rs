@@ -137,7 +137,7 @@ fn operate(
         count(context, request, None);
     }
     let result = result?;
-    if let Err(Error::NotSupported(_)) = result
+    if let Err(Error::Unsupported { .. } | Error::InvalidArgument(_)) = result
         && let Request::PutKeep { .. } | Request::AddInt { .. } | Request::AddDouble { .. } =
             request
     {
@@ -208,7 +208,7 @@ fn administer(
         }
         Request::Size => {
             context.counters.count(Count::Size);
-            let local = context.local("size in bytes");
+            let local = context.local("a size in bytes");
             if let Ok(store) = context.attempt("size", local)? {
                 encode::count(output, store.size_bytes());
                 return Ok(Next::GoOn);
@@ -276,7 +276,7 @@ fn restore(
 ) -> Result<bool, Halt> {
     context.wait()?;
     context.counters.count(Count::Restore);
-    let gate = context.local("update log").and_then(|_| context.shared.served.gate.pass());
+    let gate = context.local("an update log").and_then(|_| context.shared.served.gate.pass());
     if context.attempt("restore", gate)?.is_err() {
         return Ok(false);
     }

@@ -6,7 +6,6 @@ use super::repository::{Repository, sync_folder};
 use super::time;
 use crate::transfer::progress::Progress;
 use anyhow::{Context, Result, bail, ensure};
-use cabinet::Database;
 use cabinet::files::{FolderLock, folder_of};
 use cabinet::name::Kind;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -112,8 +111,7 @@ impl Restore {
     fn open_and_replay(&self, path: &Path, catalog: &Catalog) -> Result<(Option<Replayed>, u64)> {
         let mut options = cabinet::Options::default();
         options.create = false;
-        let database =
-            Database::open_with(path, &options).context("cannot open the restored database")?;
+        let database = options.open(path).context("cannot open the restored database")?;
         let Some(until) = &self.until else { return Ok((None, database.len())) };
         let Some(position_us) = catalog.position_us else {
             bail!(

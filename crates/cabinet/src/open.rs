@@ -14,33 +14,49 @@ use std::sync::Arc;
 impl Database {
     /// Opens the database with a name such as `casket.tch#durability=always`, see [`crate::name`].
     pub fn open(name: &str) -> Result<Self> {
-        Self::open_specification(&Specification::parse(name)?)
-    }
-
-    /// Opens the database at a path whose suffix is the kind: `casket.tch`, `*`, `+`.
-    pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        let path = path.as_ref();
-        open(kind_of(path, options.kind)?, path, options)
+        open_specified(&Specification::parse(name)?)
     }
 
     /// Opens the database of a parsed name. Its notices are logged.
+    #[cfg(feature = "internals")]
     pub fn open_specification(specification: &Specification) -> Result<Self> {
-        for notice in &specification.notices {
-            tracing::info!("{notice}");
-        }
-        open(specification.kind, &specification.path, &specification.options)
+        open_specified(specification)
     }
 }
 
 impl Options {
-    /// Opens the database at a path with these options. Fails with
-    /// [`Error::InvalidArgument`] if an option is out of its bounds.
+    /// Opens the database at a path with these options. Without a [kind](Self::kind), the suffix of
+    /// the path names it: `casket.tch`, `*`, `+`. Fails with [`Error::InvalidArgument`] if an
+    /// option is out of its bounds.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Database> {
         let path = path.as_ref();
-        let kind = kind_of(path, self.kind)?;
-        self.check(kind)?;
-        open(kind, path, self)
+        open(kind_of(path, self.kind)?, path, self)
     }
+}
+
+#[cfg(feature = "table")]
+impl Table {
+    /// Opens the table at a path, or creates it there, and builds the indices that the options ask
+    /// for where the column has none. Fails with [`Error::InvalidArgument`] if an option is out of
+    /// its bounds, or if the path or the options name another kind.
+    ///
+    /// [`Options::open`] opens it as a [`Database`], of which it is the [table](Database::table).
+    pub fn open(path: &Path, options: &Options) -> Result<Self> {
+        match kind_of(path, options.kind.or(Some(Kind::Table)))? {
+            Kind::Table => Self::open_checked(path, &checked(Kind::Table, path, options)?),
+            other => Err(Error::InvalidArgument(format!(
+                "the options ask for a {} database, not for a table: leave the kind out",
+                other.title()
+            ))),
+        }
+    }
+}
+
+fn open_specified(specification: &Specification) -> Result<Database> {
+    for notice in &specification.notices {
+        tracing::info!("{notice}");
+    }
+    open(specification.kind, &specification.path, &specification.options)
 }
 
 /// Returns the requested kind, or else that of the path. They may not contradict. Fails if the path
@@ -70,7 +86,11 @@ fn kind_of(path: &Path, asked: Option<Kind>) -> Result<Kind> {
     }
 }
 
-fn open(kind: Kind, path: &Path, options: &Options) -> Result<Database> {
+/// Returns the options that take effect. Every way to open a database passes this, before it
+/// touches a file. Fails if an option is out of its bounds, if this build lacks a feature, or if
+/// the path is a file of Tokyo Cabinet.
+fn checked(kind: Kind, path: &Path, options: &Options) -> Result<Options> {
+    options.check(kind)?;
     compress::require(options.compression)?;
     if !kind.is_on_memory() {
         refuse_legacy(path)?;
@@ -80,7 +100,11 @@ fn open(kind: Kind, path: &Path, options: &Options) -> Result<Database> {
         // A reader must not evict anything.
         options.capacity_bytes = 0;
     }
-    let options = &options;
+    Ok(options)
+}
+
+fn open(kind: Kind, path: &Path, options: &Options) -> Result<Database> {
+    let options = &checked(kind, path, options)?;
     let engine: Arc<dyn Engine> = match kind {
         Kind::MemoryHash => Arc::new(MemoryHash::new(options)),
         Kind::MemoryTree => Arc::new(MemoryTree::new(options)),
@@ -89,7 +113,7 @@ fn open(kind: Kind, path: &Path, options: &Options) -> Result<Database> {
         Kind::Fixed => Arc::new(FixedDatabase::open(path, options)?),
         #[cfg(feature = "table")]
         Kind::Table => {
-            return Ok(Database::from(Arc::new(Table::open(path, options)?)).of_kind(kind));
+            return Ok(Database::from(Arc::new(Table::open_checked(path, options)?)).of_kind(kind));
         }
         #[cfg(not(feature = "table"))]
         Kind::Table => return Err(Error::without_tables()),

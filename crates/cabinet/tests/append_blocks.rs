@@ -204,7 +204,7 @@ fn what_recovery_has_filled_is_read_again_and_found_good() {
     let path = folder.path().join(PATH);
     let killed = folder.path().join("killed.tch");
     {
-        let database = Database::open_with(&path, &options(&clock)).expect("the database opens");
+        let database = options(&clock).open(&path).expect("the database opens");
         for number in 0..500u32 {
             database.put(&number.to_le_bytes(), &[1; 50]).expect("a put");
         }
@@ -219,7 +219,7 @@ fn what_recovery_has_filled_is_read_again_and_found_good() {
         let mut damages = 0;
         let report = cabinet::check(&killed, &mut |_| damages += 1).expect("a check");
         assert_eq!((damages, report.torn_bytes), (0, 0));
-        let database = Database::open_with(&killed, &options(&clock)).expect("the copy opens");
+        let database = options(&clock).open(&killed).expect("the copy opens");
         for number in 0..500u32 {
             let found = database.get(&number.to_le_bytes()).expect("a read");
             assert_eq!(found, Some(vec![1; 50]), "{number}");
@@ -266,7 +266,7 @@ fn threads_in_each_others_way_get_blocks_and_lose_nothing() {
         let file = file.expect("a file");
         std::fs::copy(file.path(), killed.join(file.file_name())).expect("a copy");
     }
-    let recovered = Database::open_with(&killed, &options).expect("the copy opens");
+    let recovered = options.open(&killed).expect("the copy opens");
     for (key, value) in live.into_iter().enumerate() {
         assert_eq!(recovered.get(&(key as u64).to_le_bytes()).expect("a read"), value, "{key}");
     }

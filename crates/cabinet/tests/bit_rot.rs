@@ -29,7 +29,7 @@ impl Subject {
     fn open(&self) -> Database {
         let mut options = Options::default();
         options.segment_bytes = Some(64 << 10);
-        Database::open_with(self.path(), &options).unwrap()
+        options.open(self.path()).unwrap()
     }
 
     /// One with records in several segments.

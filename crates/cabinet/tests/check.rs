@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use cabinet::{Damage, Database, Meta, Ordered, check, salvage};
+use cabinet::{Damage, Database, Meta, Options, Ordered, check, salvage};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ fn each_flipped_byte_is_found_at_its_record_and_costs_that_one() {
             assert!(damage.offset < *place && place - damage.offset < 32, "{damage:?} {place}");
         }
 
-        let into = Database::open_with(folder.path().join("new.tch"), &Default::default()).unwrap();
+        let into = Options::new().open(folder.path().join("new.tch")).unwrap();
         let salvaged = salvage(&path, &into, &mut |_| ()).unwrap();
         assert_eq!(salvaged.damages, places.len() as u64);
         for number in 0..RECORDS {

@@ -125,7 +125,7 @@ fn a_snapshot_beside_writers_holds_whole_batches_and_opens_beside_its_source() {
         for copy in 0..5 {
             let path = directory.path().join(format!("copy-{copy}.tch"));
             database.copy_to(&path).expect("a snapshot");
-            let copied = Database::open_with(&path, &Options::default()).expect("the copy opens");
+            let copied = Options::new().open(&path).expect("the copy opens");
             let first = copied.get(&keys[0]).expect("a read");
             for key in &keys {
                 assert_eq!(copied.get(key).expect("a read"), first);
@@ -172,7 +172,7 @@ fn durable_writers_share_syncs() {
     let mut options = options();
     options.durability = cabinet::Durability::Always;
     let path = directory.path().join("casket.tch");
-    let database = Database::open_with(&path, &options).expect("the database opens");
+    let database = options.open(&path).expect("the database opens");
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let database = &database;

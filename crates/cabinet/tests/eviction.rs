@@ -52,7 +52,7 @@ fn open<E: DiskEngine>(storage: &FaultyStorage, options: &Options) -> (E, Databa
 
 /// A capped hash database with its threads, in a folder.
 fn open_real(path: &Path) -> Database {
-    Database::open_with(path, &options()).unwrap()
+    options().open(path).unwrap()
 }
 
 /// Ids, which are keys of every kind.
@@ -327,7 +327,7 @@ fn a_database_that_is_opened_for_reading_evicts_nothing() {
     for name in ["casket.tch", "casket.tcf", "casket.tcb", "casket.tct"] {
         let path = folder.path().join(name);
         let limit = |options: &Options| {
-            let database = Database::open_with(&path, options).unwrap();
+            let database = options.open(&path).unwrap();
             let stat = database.stats().into_iter().find(|(name, _)| *name == "limit_bytes");
             stat.unwrap().1
         };

@@ -241,7 +241,7 @@ fn what_it_was_created_with_is_remembered() {
     database.copy_to(&copy).unwrap();
     drop(database);
     let again = open(folder.path(), "#width=200");
-    let copy = Database::open_with(&copy, &Options::default()).unwrap();
+    let copy = Options::new().open(&copy).unwrap();
     for database in [again, copy] {
         let numbered = database.as_numbered().unwrap();
         assert_eq!((numbered.width(), numbered.id_max()), (3, 960));
@@ -302,7 +302,7 @@ fn what_has_expired_is_not_at_an_end() {
     let mut options = Options::default();
     options.clock = clock;
     let path = folder.path().join("casket.tcf");
-    let database = Database::open_with(&path, &options).unwrap();
+    let database = options.open(&path).unwrap();
     for id in 1..=5 {
         database.put(id.to_string().as_bytes(), id.to_string().as_bytes()).unwrap();
     }
@@ -337,13 +337,13 @@ fn the_files_of_another_kind_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (hash, fixed) = (folder.path().join("casket.tch"), folder.path().join("casket.tcf"));
     let options = Options::default();
-    drop(Database::open_with(&hash, &options).unwrap());
+    drop(options.open(&hash).unwrap());
     std::fs::rename(&hash, &fixed).unwrap();
-    assert!(Database::open_with(&fixed, &options).is_err());
+    assert!(options.open(&fixed).is_err());
     std::fs::remove_dir_all(&fixed).unwrap();
-    drop(Database::open_with(&fixed, &options).unwrap());
+    drop(options.open(&fixed).unwrap());
     std::fs::rename(&fixed, &hash).unwrap();
-    assert!(Database::open_with(&hash, &options).is_err());
+    assert!(options.open(&hash).is_err());
 }
 
 #[test]

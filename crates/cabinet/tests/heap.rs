@@ -204,7 +204,7 @@ fn heap_of_a_million_records() {
         let folder = tempfile::tempdir().unwrap();
         let (budget, before) = (23 << 20, in_use());
         let options = Options::new().cache_bytes(budget as u64);
-        let database = Database::open_with(folder.path().join("casket.tcb"), &options).unwrap();
+        let database = options.open(folder.path().join("casket.tcb")).unwrap();
         let tree = Measured { database, budget, before };
         let value = vec![1; value_bytes];
         for number in 0..1_000_000 {
@@ -228,7 +228,7 @@ fn ids_far_apart_take_the_heap_that_is_counted() {
     {
         let folder = tempfile::tempdir().unwrap();
         let options = Options::new().width(8).limit_bytes(1 << 50);
-        let database = Database::open_with(folder.path().join("casket.tcf"), &options).unwrap();
+        let database = options.open(folder.path().join("casket.tcf")).unwrap();
         let before = (in_use(), stat(&database, "index_bytes"));
         for number in (0..PAGES).map(|number| (first + number * step) % PAGES) {
             let id = 1 + number * 256 * 977;

@@ -13,7 +13,7 @@ fn value() -> Vec<u8> {
 }
 
 fn open(folder: &Path) -> Database {
-    Database::open_with(folder.join("a.tch"), &Options::default()).unwrap()
+    Options::new().open(folder.join("a.tch")).unwrap()
 }
 
 #[test]

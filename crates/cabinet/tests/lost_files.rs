@@ -28,7 +28,7 @@ fn options() -> Options {
 }
 
 fn open(path: &Path) -> cabinet::Result<Database> {
-    Database::open_with(path, &options())
+    options().open(path)
 }
 
 fn fill(path: &Path) -> Database {
@@ -144,12 +144,12 @@ fn where_the_only_segment_is_gone_its_records_are_errors_and_versions_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("casket.tch");
     let version = {
-        let database = Database::open_with(&path, &Options::default()).unwrap();
+        let database = Options::new().open(&path).unwrap();
         database.put(b"key", b"value").unwrap();
         database.put(b"other", b"value").unwrap()
     };
     fs::remove_file(&segments(&path)[0]).unwrap();
-    let database = Database::open_with(&path, &Options::default()).unwrap();
+    let database = Options::new().open(&path).unwrap();
     assert!(matches!(database.get(b"key"), Err(Error::Corrupted { .. })));
     assert!(database.put(b"new", b"value").unwrap() > version);
     assert_eq!(database.damages().len(), 1);

@@ -9,7 +9,7 @@ const KINDS: [&str; 2] = ["*", "+"];
 fn open(kind: &str, set: impl FnOnce(&mut Options)) -> Database {
     let mut options = Options::default();
     set(&mut options);
-    Database::open_with(kind, &options).unwrap()
+    options.open(kind).unwrap()
 }
 
 fn key(number: u32) -> [u8; 16] {
@@ -288,7 +288,7 @@ fn a_copy_on_the_disk_holds_every_live_record() {
         database.put_with(b"gone", b"", gone).unwrap();
         let place = folder.path().join(if kind == "*" { "hash.tch" } else { "tree.tch" });
         database.copy_to(&place).unwrap();
-        let copy = Database::open_with(&place, &Options::default()).unwrap();
+        let copy = Options::new().open(&place).unwrap();
         assert_eq!(copy.len(), 1000);
         for number in 0..1000 {
             let read = copy.read(&key(number), |entry| (entry.value.to_vec(), entry.meta));
@@ -339,7 +339,7 @@ fn a_copy_that_fails_half_way_leaves_nothing() {
         assert!(!place.exists());
         database.remove(b"no id").unwrap();
         database.copy_to(&place).unwrap();
-        assert_eq!(Database::open_with(&place, &Options::default()).unwrap().len(), 99);
+        assert_eq!(Options::new().open(&place).unwrap().len(), 99);
         std::fs::remove_dir_all(&place).unwrap();
     }
 }

@@ -204,7 +204,7 @@ fn on_memory_kinds_open_by_name_with_their_caps() {
 fn a_handle_for_reading_refuses_every_write() {
     let mut options = Options::default();
     options.read_only = true;
-    let database = Database::open_with("*", &options).unwrap();
+    let database = options.open("*").unwrap();
     assert_eq!(database.get(b"key").unwrap(), None);
     assert!(database.put(b"key", b"value").is_err());
     assert!(database.remove(b"key").is_err());

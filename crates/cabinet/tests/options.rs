@@ -4,10 +4,12 @@ use cabinet::limits::{
     CACHE_BYTES_MIN, CAPACITY_BYTES_MIN, FIXED_WIDTH_BYTES_MAX, INDEX_BYTES_MIN, INTERVAL_MS_MAX,
 };
 use cabinet::name::Specification;
+use cabinet::table::Table;
 use cabinet::{
     Clock, Compression, Database, Durability, Error, IndexKind, KeyOrder, Kind, Options,
 };
 use std::collections::BTreeSet;
+use std::path::Path;
 
 #[test]
 fn each_method_sets_what_its_key_in_a_name_sets() {
@@ -125,6 +127,39 @@ fn a_value_out_of_its_bounds_is_refused_by_name_and_makes_no_database() {
             assert!(!path.exists(), "{name} {value}");
         }
     }
+}
+
+#[test]
+fn every_way_to_open_refuses_an_option_out_of_its_bounds() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.tct");
+    let options = Options::new().dead_percent_max(9);
+    let name = path.display().to_string();
+    let mut specification = Specification::parse(&name).unwrap();
+    specification.options = options.clone();
+    for (way, opened) in [
+        ("a name", Database::open(&format!("{name}#dead=9")).map(drop)),
+        ("options", options.open(&path).map(drop)),
+        ("a table", Table::open(&path, &options).map(drop)),
+        ("a parsed name", Database::open_specification(&specification).map(drop)),
+    ] {
+        let error = opened.expect_err(way);
+        assert!(matches!(error, Error::InvalidArgument(_) | Error::Name(_)), "{way}: {error}");
+        assert!(!path.exists(), "{way}");
+    }
+}
+
+#[test]
+fn a_table_is_opened_as_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |path: &Path, options: &Options| {
+        let error = Table::open(path, options).err().expect("a refusal");
+        assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
+        assert!(!path.exists());
+    };
+    refused(&folder.path().join("a.tch"), &Options::new());
+    refused(&folder.path().join("a"), &Options::new().kind(Kind::Hash));
+    Table::open(&folder.path().join("a"), &Options::new()).unwrap();
 }
 
 #[test]

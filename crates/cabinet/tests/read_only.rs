@@ -74,7 +74,7 @@ fn to_read() -> Options {
 }
 
 fn read_all(path: &Path, records: u64) {
-    let database = Database::open_with(path, &to_read()).unwrap();
+    let database = to_read().open(path).unwrap();
     assert_eq!(database.len(), records, "{}", path.display());
     assert_eq!(database.get(&key(0)).unwrap(), None);
     assert!(database.get(&key(2999)).unwrap().is_some());
@@ -113,14 +113,14 @@ fn a_database_that_was_killed_stays_what_it_was_when_it_is_read() {
         assert!(files(&path) == before, "salvage has changed a {suffix}");
         // Two may read at a time, and nobody writes meanwhile.
         fs::write(path.join("lock"), b"").unwrap();
-        let one = Database::open_with(&path, &to_read()).unwrap();
+        let one = to_read().open(&path).unwrap();
         read_all(&path, records);
         let refused = Database::open(path.to_str().unwrap()).map(drop);
         assert!(matches!(refused, Err(Error::InUse { .. })), "{refused:?}");
         drop(one);
         // Nor does anybody read while it is written to.
         let writer = Database::open(path.to_str().unwrap()).unwrap();
-        let refused = Database::open_with(&path, &to_read()).map(drop);
+        let refused = to_read().open(&path).map(drop);
         assert!(matches!(refused, Err(Error::InUse { .. })), "{refused:?}");
         assert_eq!(writer.len(), records);
     }
@@ -236,7 +236,7 @@ fn every_change_of_a_database_opened_for_reading_is_refused() {
         let path = folder.path().join(format!("casket.{suffix}"));
         killed(&path);
         let before = files(&path);
-        let database = Database::open_with(&path, &to_read()).unwrap();
+        let database = to_read().open(&path).unwrap();
         let record = database.get(b"2000").unwrap().unwrap();
         assert!(database.is_read_only());
         let transaction: Transaction = database.transaction();
@@ -263,7 +263,7 @@ fn every_change_of_a_database_opened_for_reading_is_refused() {
         assert!(files(&path) == before, "a {suffix} has changed");
     }
     for name in ["*", "+"] {
-        let database = Database::open_with(name, &to_read()).unwrap();
+        let database = to_read().open(name).unwrap();
         assert_refused(name, &database, WRITES);
         assert_eq!(database.len(), 0);
     }

@@ -185,7 +185,7 @@ fn a_tree_is_salvaged_without_its_checkpoint() {
         for (number, (loss, says_when)) in LOSSES.iter().enumerate() {
             let context = format!("seed {seed}, loss {number}");
             let into = folder.path().join(format!("new{number}.tcb"));
-            let into = Database::open_with(&into, &Options::default()).unwrap();
+            let into = Options::new().open(&into).unwrap();
             let salvaged = salvage(&path, &into, *loss);
             assert!(salvaged.is_rebuilt && salvaged.damages > 0, "{context}");
             for (key, values) in &model.values {
@@ -211,7 +211,7 @@ fn a_table_is_salvaged_without_its_checkpoint() {
     for (number, (loss, _)) in LOSSES.iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("casket.tct");
-        let database = Database::open_with(&path, &options()).unwrap();
+        let database = options().open(&path).unwrap();
         let table = database.table().unwrap();
         table.set_index(b"number", IndexChange::Set(IndexKind::Decimal)).unwrap();
         let row =
@@ -226,7 +226,7 @@ fn a_table_is_salvaged_without_its_checkpoint() {
         let uid = table.generate_uid().unwrap();
         drop(database);
         let into = folder.path().join(format!("new{number}.tct"));
-        let into = Database::open_with(&into, &Options::default()).unwrap();
+        let into = Options::new().open(&into).unwrap();
         let salvaged = salvage(&path, &into, *loss);
         assert!(salvaged.is_rebuilt, "loss {number}");
         let table = into.table().unwrap();
@@ -248,7 +248,7 @@ fn identifiers_go_on_behind_the_keys_of_rows_where_a_table_is_damaged() {
     for (number, (loss, _)) in LOSSES.iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("casket.tct");
-        let database = Database::open_with(&path, &options()).unwrap();
+        let database = options().open(&path).unwrap();
         let table = database.table().unwrap();
         // As if the note of those given out was an old one.
         assert_eq!(table.generate_uid().unwrap(), 1);
@@ -259,7 +259,7 @@ fn identifiers_go_on_behind_the_keys_of_rows_where_a_table_is_damaged() {
         table.put(b"1", &Row::new()).unwrap();
         drop(database);
         let into = folder.path().join(format!("new{number}.tct"));
-        let into = Database::open_with(&into, &Options::default()).unwrap();
+        let into = Options::new().open(&into).unwrap();
         salvage(&path, &into, *loss);
         let uid = into.table().unwrap().generate_uid().unwrap();
         assert_eq!(uid, LAST + (1 << 20) + 1, "loss {number}");
@@ -294,7 +294,7 @@ fn killed(folder: &Path, extension: &str) -> PathBuf {
     let path = folder.join(format!("killed.{extension}"));
     let open = folder.join(format!("open.{extension}"));
     let fill = |round| {
-        let database = Database::open_with(&open, &Options::default()).unwrap();
+        let database = Options::new().open(&open).unwrap();
         for number in 1..=KEYS {
             let key = if extension == "tcf" { number.to_string().into() } else { key(number) };
             database.put(&key, &value(number, round)).unwrap();
@@ -315,7 +315,7 @@ fn salvaged_rounds(path: &Path, kind: Option<Kind>) -> [usize; 3] {
     let extension = path.extension().unwrap().to_str().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let into = folder.path().join(format!("new.{extension}"));
-    let into = Database::open_with(&into, &Options::default()).unwrap();
+    let into = Options::new().open(&into).unwrap();
     let salvaged = salvage_untouched(path, kind, &into).unwrap();
     assert!(salvaged.damages > 0 && salvaged.may_be_stale, "{salvaged:?}");
     let mut rounds = [0; 3];
@@ -419,7 +419,7 @@ fn segments_under_each_others_names_are_read_in_their_order() {
     fs::rename(&files[0], &beside).unwrap();
     fs::rename(&files[2], &files[0]).unwrap();
     fs::rename(&beside, &files[2]).unwrap();
-    let into = Database::open_with(folder.path().join("new.tcb"), &Options::default()).unwrap();
+    let into = Options::new().open(folder.path().join("new.tcb")).unwrap();
     let salvaged = salvage_untouched(&path, None, &into).unwrap();
     assert_eq!((salvaged.damages, salvaged.is_rebuilt, salvaged.doubtful), (2, false, 0));
     for (key, values) in &model.values {
@@ -434,12 +434,12 @@ fn a_leaf_that_is_lost_is_made_of_an_older_page_and_the_changes_since() {
         let folder = tempfile::tempdir().unwrap();
         let path = killed(folder.path(), extension);
         // A checkpoint, which lists pages with the second round.
-        drop(Database::open_with(&path, &Options::default()).unwrap());
+        drop(Options::new().open(&path).unwrap());
         let file = segments(&path).pop().unwrap();
         let places = places_of(&file, b"7 in round 2 ");
         change_file(&file, |bytes| bytes[*places.last().unwrap()] ^= 4);
         let into = folder.path().join(format!("new.{extension}"));
-        let into = Database::open_with(&into, &Options::default()).unwrap();
+        let into = Options::new().open(&into).unwrap();
         let salvaged = salvage_untouched(&path, None, &into).unwrap();
         assert!(salvaged.damages == 1 && salvaged.may_be_stale, "{salvaged:?}");
         assert!((1..KEYS as u64 / 2).contains(&salvaged.doubtful), "{salvaged:?}");

@@ -45,7 +45,7 @@ fn is_whole(engine: &Arc<HashDatabase>) -> bool {
 fn of_two_copies_to_one_place_one_stays_and_the_other_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options::default();
-    let database = Database::open_with(folder.path().join("casket.tch"), &options).unwrap();
+    let database = options.open(folder.path().join("casket.tch")).unwrap();
     database.put(b"key", b"value").unwrap();
     let copy = folder.path().join("copy.tch");
     let (is_late, is_copied) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -70,7 +70,7 @@ fn of_two_copies_to_one_place_one_stays_and_the_other_is_refused() {
         };
         assert!(matches!(database.copy_at(&copy, barrier), Err(Error::Io { .. })));
     });
-    let copied = Database::open_with(&copy, &options).unwrap();
+    let copied = options.open(&copy).unwrap();
     assert_eq!(copied.get(b"key").unwrap().unwrap(), b"value");
 }
 

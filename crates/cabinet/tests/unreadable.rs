@@ -243,7 +243,7 @@ fn what_is_in_other_files_is_salvaged_if_one_cannot_be_opened() {
     let lost = segments::<Hash>(&storage)[1].clone();
     storage.lose_file(&lost).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let into = Database::open_with(folder.path().join("into.tch"), &options()).unwrap();
+    let into = options().open(folder.path().join("into.tch")).unwrap();
     let mut found = Vec::new();
     salvage_on(&storage, Path::new(Hash::PATH), None, &into, &mut |damage| found.push(damage))
         .unwrap();
@@ -256,11 +256,11 @@ fn what_is_in_other_files_is_salvaged_if_one_cannot_be_opened() {
 fn a_file_that_is_there_and_may_not_be_opened_is_an_error_that_names_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("casket.tch");
-    drop(Database::open_with(&path, &options()).unwrap());
+    drop(options().open(&path).unwrap());
     let segment = path.join("0000000001.log");
     std::fs::remove_file(&segment).unwrap();
     std::fs::create_dir(&segment).unwrap();
-    let error = Database::open_with(&path, &options()).err().unwrap().to_string();
+    let error = options().open(&path).err().unwrap().to_string();
     assert!(error.starts_with(&format!("open {}: ", segment.display())), "{error}");
 }
 
@@ -574,7 +574,7 @@ fn a_salvage_takes_what_is_around_a_page_that_cannot_be_read() {
         storage.lose_sectors(&segments::<E>(&storage)[1], 0..64).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let into = folder.path().join(format!("into.{into_suffix}"));
-        let into = Database::open_with(&into, &Options::default()).unwrap();
+        let into = Options::new().open(&into).unwrap();
         let mut found = Vec::new();
         let path = Path::new(E::PATH);
         salvage_on(&storage, path, None, &into, &mut |damage| found.push(damage)).unwrap();

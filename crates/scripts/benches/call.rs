@@ -4,7 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a benchmark may panic")]
 
-use cabinet::{Database, Options};
+use cabinet::Options;
 use scripts::{Allowed, Limits, Scripts, Source};
 use server::{Config, Endpoint, Extension, Server};
 use std::time::Instant;
@@ -23,7 +23,7 @@ const CALLS: u32 = 200_000;
 
 fn main() {
     let listen = vec![Endpoint::Tcp { host: Some("127.0.0.1".into()), port: 0 }];
-    let database = Database::open_with("*", &Options::default()).unwrap();
+    let database = Options::new().open("*").unwrap();
     let server = Server::bind(Config { listen, ..Config::default() }, database).unwrap();
     let records = server.script_records(0, 1);
     let source = Source::Inline(CODE.into());

@@ -207,7 +207,7 @@ fn versatile_functions_follow_tokyo_tyrant_at_the_edges() {
 
 #[test]
 fn range_works_on_ordered_databases() {
-    let tree = cabinet::Database::open_with("+", &cabinet::Options::default()).unwrap();
+    let tree = cabinet::Options::new().open("+").unwrap();
     let server = start(tree);
     let mut client = server.connect();
     client.exchange(misc("putlist", &["a", "1", "b", "2", "c", "3", "d", "4"]), list(&[]));
@@ -315,7 +315,7 @@ fn copy_writes_to_a_path_and_runs_a_command_only_if_allowed() {
     };
     client.exchange(copy(path.to_str().unwrap()), b"\0");
     let options = cabinet::Options::default();
-    let copied = cabinet::Database::open_with(&path, &options).unwrap();
+    let copied = options.open(&path).unwrap();
     assert_eq!(copied.get(b"k").unwrap().unwrap(), b"v");
     let made = folder.path().join("made");
     // Without the arguments that follow it.

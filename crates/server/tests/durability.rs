@@ -3,7 +3,7 @@
 
 mod support;
 
-use cabinet::{Database, Durability, LogPosition, Options, Persistence};
+use cabinet::{Durability, LogPosition, Options, Persistence};
 use std::sync::Arc;
 use support::{ManualEngine, Running, start_engine};
 
@@ -144,7 +144,7 @@ fn many_clients_are_acknowledged_by_the_log_on_disk() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = Options::default();
     options.durability = Durability::Always;
-    let database = Database::open_with(folder.path().join("casket.tch"), &options).unwrap();
+    let database = options.open(folder.path().join("casket.tch")).unwrap();
     let server = support::start(database.clone());
     std::thread::scope(|scope| {
         for client in 0..8 {

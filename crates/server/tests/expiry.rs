@@ -32,7 +32,7 @@ fn open(folder: &Path, kind: &str) -> (Database, ManualClock) {
     let mut options = Options::default();
     options.clock = clock.handing_over();
     let path = if kind.len() == 1 { kind.into() } else { folder.join(kind) };
-    (Database::open_with(path, &options).unwrap(), time)
+    (options.open(path).unwrap(), time)
 }
 
 /// Returns the database of a server that executes a log without flags and expiry, as Tokyo

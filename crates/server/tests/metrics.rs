@@ -282,7 +282,7 @@ fn the_log_counts_its_segments_compactions_and_checkpoints() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = cabinet::Options::default();
     options.segment_bytes = Some(64 << 10);
-    let database = Database::open_with(folder.path().join("casket.tch"), &options).unwrap();
+    let database = options.open(folder.path().join("casket.tch")).unwrap();
     let server = start(database.clone());
     let metrics = Monitored::new(&server);
     let before = metrics.value("tyrant_log_bytes", &[]);
@@ -305,7 +305,7 @@ fn a_tree_counts_its_checkpoints() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = cabinet::Options::default();
     options.segment_bytes = Some(64 << 10);
-    let database = Database::open_with(folder.path().join("casket.tcb"), &options).unwrap();
+    let database = options.open(folder.path().join("casket.tcb")).unwrap();
     let server = start(database.clone());
     let metrics = Monitored::new(&server);
     let mut number = 0_u32;

@@ -28,7 +28,7 @@ pub(super) fn copy_records<'a>(
         return Err(failed(io::ErrorKind::AlreadyExists));
     }
     let copy = || {
-        let target = Database::open_specification(&specification)?.deferred();
+        let target = Database::open(name)?.deferred();
         for record in records {
             let value = record.value()?;
             target.put_with(record.key(), &value, record.meta())?;

@@ -132,9 +132,8 @@ struct Uid {
 }
 
 impl Table {
-    /// Opens the table in a directory, or creates it there, and builds the indices that the options
-    /// ask for where the column has none.
-    pub fn open(path: &Path, options: &Options) -> Result<Self> {
+    /// Opens the table in a directory with options that were checked, or creates it there.
+    pub(crate) fn open_checked(path: &Path, options: &Options) -> Result<Self> {
         let storage = crate::io::storage(options.read_only);
         let tree = TreeDatabase::open_table_in(storage, path, options, !options.read_only)?;
         let mut table = Self::of_engine(Arc::new(tree), options)?;

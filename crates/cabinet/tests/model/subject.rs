@@ -54,7 +54,7 @@ pub(crate) struct MemoryHash(Database);
 
 impl Subject for MemoryHash {
     fn new(clock: Clock) -> Self {
-        Self(Database::open_with("*", &options(clock)).unwrap())
+        Self(options(clock).open("*").unwrap())
     }
 
     fn database(&self) -> &Database {
@@ -67,7 +67,7 @@ pub(crate) struct MemoryTree(Database);
 
 impl Subject for MemoryTree {
     fn new(clock: Clock) -> Self {
-        Self(Database::open_with("+", &options(clock)).unwrap())
+        Self(options(clock).open("+").unwrap())
     }
 
     fn database(&self) -> &Database {

@@ -400,7 +400,7 @@ fn writers_of_many_threads_keep_to_the_cap_of_a_table() {
     options.indices = INDICES
         .map(|(column, kind)| cabinet::table::IndexDescription { column: column.to_vec(), kind })
         .to_vec();
-    let database = Database::open_with(&path, &options).unwrap();
+    let database = options.open(&path).unwrap();
     let table = database.table().unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -448,7 +448,7 @@ fn writers_of_many_threads_keep_to_the_cap_of_a_table() {
     check(table);
     let before = rows(table);
     drop(database);
-    let database = Database::open_with(&path, &options).unwrap();
+    let database = options.open(&path).unwrap();
     let table = database.table().unwrap();
     assert_eq!(rows(table), before);
     check(table);

@@ -302,7 +302,7 @@ fn writers_of_many_threads_keep_to_the_cap() {
     const LONGEST: u64 = 8000;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(PATH);
-    let database = Database::open_with(&path, &options()).unwrap();
+    let database = options().open(&path).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..WRITERS {
             let database = database.clone();
@@ -334,7 +334,7 @@ fn writers_of_many_threads_keep_to_the_cap() {
         std::thread::sleep(Duration::from_millis(10));
     }
     drop(database);
-    let database = Database::open_with(&path, &options()).unwrap();
+    let database = options().open(&path).unwrap();
     assert_eq!((database.len(), data_bytes(&database)), (left, bytes));
 }
 

@@ -364,7 +364,7 @@ fn a_tree_that_is_closed_or_killed_under_load_is_not_damaged() {
         let path = folder.path().join(PATH);
         let mut options = Options::default();
         options.segment_bytes = Some(256 << 10);
-        let database = Database::open_with(&path, &options).unwrap();
+        let database = options.open(&path).unwrap();
         for number in 0..4000 + 500 * round {
             database.put(&key(number), &value(number, round).repeat(3)).unwrap();
         }
@@ -381,7 +381,7 @@ fn a_tree_that_is_closed_or_killed_under_load_is_not_damaged() {
         let mut found = Vec::new();
         let checked = cabinet::check(&left, &mut |damage| found.push(damage)).unwrap();
         assert_eq!((checked.damages, &found[..]), (0, &[][..]), "round {round}");
-        let database = Database::open_with(&left, &options).unwrap();
+        let database = options.open(&left).unwrap();
         assert_eq!(database.len(), (4000 + 500 * round) as u64);
         drop(database);
         let checked = cabinet::check(&left, &mut |damage| panic!("{damage}")).unwrap();

@@ -136,14 +136,14 @@ fn what_is_overwritten_takes_no_more_space_than_checkpoints_allow() {
 fn a_snapshot_opens_alone_and_holds_what_was_there() {
     let directory = tempfile::tempdir().unwrap();
     let options = small_options(KeyOrder::Lexical);
-    let database = Database::open_with(directory.path().join("source.tcb"), &options).unwrap();
+    let database = options.open(directory.path().join("source.tcb")).unwrap();
     fill(&database, 2000);
     let copy = directory.path().join("copy.tcb");
     database.copy_to(&copy).unwrap();
     fill(&database, 3000);
     drop(database);
     std::fs::remove_dir_all(directory.path().join("source.tcb")).unwrap();
-    let copied = Database::open_with(&copy, &Options::default()).unwrap();
+    let copied = Options::new().open(&copy).unwrap();
     check(&copied, 2000);
     copied.put(b"only in the copy", b"1").unwrap();
     assert_eq!(copied.len(), 2001);
@@ -204,17 +204,17 @@ fn the_longest_value_and_no_longer_one_comes_back() {
     let path = directory.path().join(PATH);
     let long_key = vec![b'k'; KEY_BYTES_MAX];
     for length in [VALUE_BYTES_MAX - 1, VALUE_BYTES_MAX] {
-        let database = Database::open_with(&path, &Options::default()).unwrap();
+        let database = Options::new().open(&path).unwrap();
         database.put(&long_key, &vec![9; length]).unwrap();
         assert!(matches!(
             database.put_duplicate(&long_key, &[9; 1000], Side::After),
             Err(Error::ValueTooLong { .. })
         ));
         drop(database);
-        let database = Database::open_with(&path, &Options::default()).unwrap();
+        let database = Options::new().open(&path).unwrap();
         assert_eq!(database.value_size(&long_key).unwrap(), Some(length));
     }
-    let database = Database::open_with(&path, &Options::default()).unwrap();
+    let database = Options::new().open(&path).unwrap();
     let over = database.put(&long_key, &vec![9; VALUE_BYTES_MAX + 1]);
     assert!(matches!(over, Err(Error::ValueTooLong { .. })));
 }
@@ -424,7 +424,7 @@ fn writers_scans_checkpoints_and_clearing_go_on_side_by_side() {
     });
     let left = database.len();
     drop((engine, database));
-    let database = Database::open_with(&path, &options).unwrap();
+    let database = options.open(&path).unwrap();
     assert_eq!(database.len(), left);
     let mut met = 0;
     let count = |_: cabinet::RecordRef<'_>| {

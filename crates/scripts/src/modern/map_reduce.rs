@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use crate::clock::CallClock;
     use crate::shared::Mapper;
-    use cabinet::{Database, Options};
+    use cabinet::Options;
     use server::{Config, Endpoint, Server};
 
     struct Panics;
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_mapper_that_panics_does_not_keep_the_sender_waiting() {
         let listen = vec![Endpoint::Tcp { host: Some("127.0.0.1".into()), port: 0 }];
-        let database = Database::open_with("*", &Options::default()).unwrap();
+        let database = Options::new().open("*").unwrap();
         let server = Server::bind(Config { listen, ..Config::default() }, database).unwrap();
         let records = server.script_records(0, 1);
         let map = MapFunctions { map: "map".into(), finish: None };

@@ -30,17 +30,17 @@ pub(crate) fn limits() -> Limits {
 
 /// Opens an on-memory hash database.
 pub(crate) fn memory() -> Database {
-    Database::open_with("*", &Options::default()).unwrap()
+    Options::new().open("*").unwrap()
 }
 
 /// Opens an on-memory tree database.
 pub(crate) fn memory_tree() -> Database {
-    Database::open_with("+", &Options::default()).unwrap()
+    Options::new().open("+").unwrap()
 }
 
 /// Opens a database in a folder.
 pub(crate) fn named(folder: &Path, name: &str) -> Database {
-    Database::open_with(folder.join(name), &Options::default()).unwrap()
+    Options::new().open(folder.join(name)).unwrap()
 }
 
 impl Script {

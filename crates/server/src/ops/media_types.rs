@@ -209,10 +209,10 @@ fn named(store: &Store, name: &str) -> Result<Option<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cabinet::{Database, Options};
+    use cabinet::Options;
 
     fn store(name: &str) -> Store {
-        Store::new(Database::open_with(name, &Options::default()).expect("a database"), None, 0)
+        Store::new(Options::new().open(name).expect("a database"), None, 0)
     }
 
     #[test]

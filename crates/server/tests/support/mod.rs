@@ -59,32 +59,32 @@ pub(crate) fn config() -> Config {
 
 /// Opens an on-memory hash database.
 pub(crate) fn memory() -> Database {
-    Database::open_with("*", &Options::default()).unwrap()
+    Options::new().open("*").unwrap()
 }
 
 /// Opens an on-memory tree database.
 pub(crate) fn memory_tree() -> Database {
-    Database::open_with("+", &Options::default()).unwrap()
+    Options::new().open("+").unwrap()
 }
 
 /// Opens a fixed-length database in a folder.
 pub(crate) fn fixed(folder: &Path) -> Database {
-    Database::open_with(folder.join("casket.tcf"), &Options::default()).unwrap()
+    Options::new().open(folder.join("casket.tcf")).unwrap()
 }
 
 /// Opens a hash database in a folder.
 pub(crate) fn hash(folder: &Path) -> Database {
-    Database::open_with(folder.join("casket.tch"), &Options::default()).unwrap()
+    Options::new().open(folder.join("casket.tch")).unwrap()
 }
 
 /// Opens a tree in a folder.
 pub(crate) fn tree(folder: &Path) -> Database {
-    Database::open_with(folder.join("casket.tcb"), &Options::default()).unwrap()
+    Options::new().open(folder.join("casket.tcb")).unwrap()
 }
 
 /// Opens a table in a folder.
 pub(crate) fn table(folder: &Path) -> Database {
-    Database::open_with(folder.join("casket.tct"), &Options::default()).unwrap()
+    Options::new().open(folder.join("casket.tct")).unwrap()
 }
 
 /// Opens a database in a folder, by its name with tuning.

@@ -163,11 +163,11 @@ pub fn is_legacy(path: &Path) -> bool {
 /// Returns the error that names the kind of the file at a path, and how to import it.
 pub(crate) fn refusal(path: &Path) -> Error {
     let what = match File::open(path).map(|file| file.header.kind) {
-        Ok(Kind::Hash) => "a hash database of Tokyo Cabinet's",
-        Ok(Kind::Tree) => "a B+ tree database of Tokyo Cabinet's",
-        Ok(Kind::Fixed) => "a fixed-length database of Tokyo Cabinet's",
-        Ok(Kind::Table) => "a table database of Tokyo Cabinet's",
-        _ => "a file of Tokyo Cabinet's",
+        Ok(Kind::Hash) => "a hash database of Tokyo Cabinet",
+        Ok(Kind::Tree) => "a B+ tree of Tokyo Cabinet",
+        Ok(Kind::Fixed) => "a fixed-length database of Tokyo Cabinet",
+        Ok(Kind::Table) => "a table of Tokyo Cabinet",
+        _ => "a file of Tokyo Cabinet",
     };
     Error::LegacyFile { path: path.to_owned(), what }
 }

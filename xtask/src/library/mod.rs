@@ -1,9 +1,10 @@
 //! `cargo xtask library`: checks of cabinet as a product of its own: its features, its public
-//! surface, the oldest compiler, what is published, changes that break its users, and accesses to
-//! memory under sanitizers.
+//! surface, the oldest compiler, what is published, the programs of its README, changes that break
+//! its users, and accesses to memory under sanitizers.
 
 mod features;
 mod public_api;
+mod readme;
 mod release;
 mod sanitize;
 
@@ -36,6 +37,8 @@ enum Part {
     Msrv,
     /// List what would be published, build it from the package, and rehearse its publication.
     Package,
+    /// Build and run each program of the README in a new project, as a reader would.
+    Readme,
     /// Run tests of the unsafe code, and of what threads share, under sanitizers.
     Sanitize,
     /// Look for changes that break users of the library (installs the tool).
@@ -54,6 +57,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Some(Part::PublicApi { check }) => public_api::run(*check),
         Some(Part::Msrv) => release::check_msrv(),
         Some(Part::Package) => release::package(),
+        Some(Part::Readme) => readme::run_all(),
         Some(Part::Sanitize) => sanitize::run_all(),
         Some(Part::Semver { baseline }) => release::semver(baseline.as_deref()),
     }
@@ -66,5 +70,6 @@ pub(crate) fn run_all() -> Result<()> {
     release::semver(None)?;
     release::check_msrv()?;
     release::package()?;
+    readme::run_all()?;
     sanitize::run_all()
 }

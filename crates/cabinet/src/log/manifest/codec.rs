@@ -85,8 +85,8 @@ pub(in crate::log) struct Contents {
     pub(in crate::log) clears: u64,
     /// Segments up to this number were synced, with their names.
     pub(in crate::log) synced_through: u64,
-    /// Place up to which the log was synced, whether or not the segment after it was. Of a closed
-    /// database, `state` has the end.
+    /// Place up to which the log was synced, whether or not the segment after it was. If the
+    /// database is closed, `state` has the end.
     pub(in crate::log) synced_to: SegmentOffset,
     /// Sequence number that no later record is below.
     pub(in crate::log) next_sequence: u64,

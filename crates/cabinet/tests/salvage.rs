@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use cabinet::limits::CACHE_BYTES_MIN;
 use cabinet::name::Kind;
 use cabinet::table::{IndexChange, IndexKind, Row};
 use cabinet::testing::RealStorage;
@@ -211,7 +212,7 @@ fn a_table_is_salvaged_without_its_checkpoint() {
     for (number, (loss, _)) in LOSSES.iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("casket.tct");
-        let database = options().open(&path).unwrap();
+        let database = options().cache_bytes(CACHE_BYTES_MIN).open(&path).unwrap();
         let table = database.table().unwrap();
         table.set_index(b"number", IndexChange::Set(IndexKind::Decimal)).unwrap();
         let row =
@@ -248,7 +249,7 @@ fn identifiers_go_on_behind_the_keys_of_rows_where_a_table_is_damaged() {
     for (number, (loss, _)) in LOSSES.iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("casket.tct");
-        let database = options().open(&path).unwrap();
+        let database = options().cache_bytes(CACHE_BYTES_MIN).open(&path).unwrap();
         let table = database.table().unwrap();
         // As if the note of those given out was an old one.
         assert_eq!(table.generate_uid().unwrap(), 1);

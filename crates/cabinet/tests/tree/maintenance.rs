@@ -1,7 +1,7 @@
 //! Budget, space, copies, limits, damage, and many threads.
 
 use crate::{PATH, open, small_options, stat};
-use cabinet::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use cabinet::limits::{CACHE_BYTES_MIN, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use cabinet::testing::{FaultyStorage, Open, Storage};
 use cabinet::{
     Clock, Compression, Database, Error, KeyOrder, Maintenance, Meta, Options, Side, TreeDatabase,
@@ -135,7 +135,7 @@ fn what_is_overwritten_takes_no_more_space_than_checkpoints_allow() {
 #[test]
 fn a_snapshot_opens_alone_and_holds_what_was_there() {
     let directory = tempfile::tempdir().unwrap();
-    let options = small_options(KeyOrder::Lexical);
+    let options = small_options(KeyOrder::Lexical).cache_bytes(CACHE_BYTES_MIN);
     let database = options.open(directory.path().join("source.tcb")).unwrap();
     fill(&database, 2000);
     let copy = directory.path().join("copy.tcb");
@@ -424,7 +424,7 @@ fn writers_scans_checkpoints_and_clearing_go_on_side_by_side() {
     });
     let left = database.len();
     drop((engine, database));
-    let database = options.open(&path).unwrap();
+    let database = options.cache_bytes(CACHE_BYTES_MIN).open(&path).unwrap();
     assert_eq!(database.len(), left);
     let mut met = 0;
     let count = |_: cabinet::RecordRef<'_>| {

@@ -1,6 +1,6 @@
 //! Salvage: saves the readable records of a damaged database.
 
-use crate::io::{FaultyStorage, RealStorage, Storage};
+use crate::io::{MemoryStorage, RealStorage, Storage};
 use crate::log::StoredKind;
 use crate::log::record::{Kind, Record};
 use crate::log::remains::Remains;
@@ -231,7 +231,7 @@ impl Scratch {
     fn storage(&self) -> Arc<dyn Storage> {
         match self.folder {
             Some(_) => Arc::new(RealStorage),
-            None => Arc::new(FaultyStorage::new()),
+            None => Arc::new(MemoryStorage::default()),
         }
     }
 
@@ -247,5 +247,40 @@ impl Drop for Scratch {
         {
             tracing::warn!("removing {}: {error}", folder.display());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Engine, Maintenance, Meta, Options};
+
+    #[test]
+    fn a_tree_in_memory_may_be_larger_than_its_cache() {
+        let options = Options {
+            segment_bytes: Some(64 << 10),
+            leaf_bytes: Some(512),
+            cache_bytes: Some(8 << 10),
+            ..Options::default()
+        };
+        let scratch = Scratch { folder: None };
+        let tree =
+            TreeDatabase::open_on(scratch.storage(), &scratch.tree(), &options, false).unwrap();
+        let value = |round: u32, key: u32| format!("value {key} of round {round}").into_bytes();
+        for round in 0..3 {
+            for key in 0..2000u32 {
+                let value = value(round, key);
+                tree.put(&key.to_be_bytes(), &value, Meta::NONE, Wait::Block).unwrap();
+            }
+            tree.optimize(None).unwrap();
+        }
+        let mut keys = 0u32;
+        tree.each_record(&mut |entry| {
+            assert_eq!(entry.value, value(2, keys));
+            keys += 1;
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(keys, 2000);
     }
 }

@@ -6,7 +6,6 @@
 //! stops the machine. Each sector that was not synced is then on the disk or not. So is each name
 //! that was added or removed since the directory was synced. In this fault model a disk writes
 //! sectors whole.
-#![cfg_attr(not(feature = "testing"), expect(dead_code, reason = "only tests make it fail"))]
 
 use super::{File, Map, Open, Storage};
 use parking_lot::Mutex;

@@ -1,12 +1,14 @@
-//! I/O layer: files, mappings, and a storage that fails on purpose.
+//! I/O layer: files, mappings, a storage in memory, and for tests one that fails on purpose.
 //!
 //! All unsafe code of the library is in [`map`] and [`words`]. All other code works through
 //! [`Storage`] and [`File`], so that the same log runs on a real disk and on a simulated one that
 //! loses its power.
 
+#[cfg(any(test, feature = "testing"))]
 mod faulty;
 mod file_lock;
 mod map;
+mod memory;
 mod missing;
 mod overlay;
 mod real;
@@ -16,9 +18,11 @@ mod words;
 
 #[cfg(feature = "testing")]
 pub use faulty::Faults;
+#[cfg(any(test, feature = "testing"))]
 pub use faulty::FaultyStorage;
 pub use map::Map;
 pub(crate) use map::{AppendBlock, Appender, page_bytes, prefetch};
+pub(crate) use memory::MemoryStorage;
 pub(crate) use missing::Missing;
 pub use overlay::OverlayStorage;
 pub use real::RealStorage;

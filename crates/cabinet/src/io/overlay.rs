@@ -97,8 +97,7 @@ impl Storage for OverlayStorage {
         match found {
             Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let image = Image::new(Base::Memory(Vec::new()));
-                let file = Arc::new(OverlayFile { image: Mutex::new(image) });
+                let file = Arc::new(OverlayFile::in_memory());
                 state.insert(path, Arc::clone(&file));
                 Ok(file)
             }
@@ -162,11 +161,17 @@ impl Storage for OverlayStorage {
     }
 }
 
-struct OverlayFile {
+/// File whose changes stay in memory.
+pub(super) struct OverlayFile {
     image: Mutex<Image>,
 }
 
 impl OverlayFile {
+    /// Returns an empty file, of which the disk has nothing.
+    pub(super) fn in_memory() -> Self {
+        Self { image: Mutex::new(Image::new(Base::Memory(Vec::new()))) }
+    }
+
     fn file_of(&self, offset: u64, bytes: usize) -> Option<Arc<fs::File>> {
         self.image.lock().file_of(offset, bytes)
     }

@@ -83,7 +83,7 @@ mod tests {
         let path = || "/nowhere".into();
         let error = cabinet::Error::Io { operation: "open", path: path(), source: system() };
         let error = anyhow::Error::from(error).context("cannot begin");
-        let expected = format!("cannot begin: open /nowhere: {}", system());
+        let expected = format!("cannot begin: open /nowhere: {}; check the path", system());
         assert_eq!(describe(&error), expected);
         assert_eq!(describe(&anyhow!("alone")), "alone");
     }

@@ -17,7 +17,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused a file operation.
-    #[error("{operation} {}: {source}; {}", path.display(), advice_on(source))]
+    #[error("{operation} {}: {source}{}", path.display(), advice_after(source))]
     Io {
         /// Operation that failed, as a verb.
         operation: &'static str,
@@ -262,6 +262,12 @@ fn advice_on(source: &io::Error) -> &'static str {
         ErrorKind::OutOfMemory => "free memory",
         _ => "check the file system, and the log of the operating system",
     }
+}
+
+/// Returns the end of a text that ends with an error of the system. An error with a text of its own
+/// has its advice in that.
+fn advice_after(source: &io::Error) -> String {
+    if source.get_ref().is_some() { String::new() } else { format!("; {}", advice_on(source)) }
 }
 
 /// Returns what to do about damage, unless its description says that.

@@ -109,46 +109,42 @@ fn share(engine: Arc<dyn Engine>, upkeep: &(dyn Fn() + Sync)) {
     }
 }
 
+/// Shares an engine over a log, which is compacted and checkpointed meanwhile.
+fn share_logged<E: Engine + Maintenance + 'static>(
+    engine: cabinet::Result<E>,
+    checkpoint: fn(&E) -> cabinet::Result<()>,
+) {
+    let engine = Arc::new(engine.expect("the database opens"));
+    let shared = Arc::clone(&engine);
+    share(shared, &|| {
+        engine.optimize(None).expect("compaction");
+        checkpoint(&engine).expect("a checkpoint");
+    });
+}
+
 #[test]
 fn threads_share_a_hash_database_without_a_race() {
     for is_spread in [false, true] {
-        let (storage, path) = (FaultyStorage::new(), Path::new("casket.tch"));
-        let storage = Arc::new(storage);
+        let (storage, path) = (Arc::new(FaultyStorage::new()), Path::new("casket.tch"));
         let engine = HashDatabase::open_on(storage, path, &options(is_spread), false);
-        let engine = Arc::new(engine.expect("the database opens"));
-        let shared = Arc::clone(&engine);
-        share(shared, &|| {
-            engine.optimize(None).expect("compaction");
-            engine.checkpoint().expect("a checkpoint");
-        });
+        share_logged(engine, HashDatabase::checkpoint);
     }
 }
 
 #[test]
 fn threads_share_a_fixed_length_database_without_a_race() {
     for is_spread in [false, true] {
-        let (storage, path) = (FaultyStorage::new(), Path::new("casket.tcf"));
-        let storage = Arc::new(storage);
+        let (storage, path) = (Arc::new(FaultyStorage::new()), Path::new("casket.tcf"));
         let engine = FixedDatabase::open_on(storage, path, &options(is_spread), false);
-        let engine = Arc::new(engine.expect("the database opens"));
-        let shared = Arc::clone(&engine);
-        share(shared, &|| {
-            engine.optimize(None).expect("compaction");
-            engine.checkpoint().expect("a checkpoint");
-        });
+        share_logged(engine, FixedDatabase::checkpoint);
     }
 }
 
 #[test]
 fn threads_share_a_tree_without_a_race() {
-    let (storage, path) = (FaultyStorage::new(), Path::new("casket.tcb"));
-    let engine = TreeDatabase::open_on(Arc::new(storage), path, &options(false), false);
-    let engine = Arc::new(engine.expect("the database opens"));
-    let shared = Arc::clone(&engine);
-    share(shared, &|| {
-        engine.optimize(None).expect("compaction");
-        engine.checkpoint().expect("a checkpoint");
-    });
+    let (storage, path) = (Arc::new(FaultyStorage::new()), Path::new("casket.tcb"));
+    let engine = TreeDatabase::open_on(storage, path, &options(false), false);
+    share_logged(engine, TreeDatabase::checkpoint);
 }
 
 #[test]

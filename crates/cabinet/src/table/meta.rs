@@ -203,7 +203,7 @@ pub(super) fn remove_index(batch: &mut Batch, column: &[u8]) {
     batch.remove(&key(INDEX, column));
 }
 
-/// Notes that the postings of an index are to be removed, in case nobody comes to do so.
+/// Records that the postings of an index must be removed, so that a restart does not forget it.
 pub(super) fn put_dropped(batch: &mut Batch, id: u32) {
     batch.put(&key(DROPPED, &id.to_be_bytes()), b"", Meta::NONE);
 }

@@ -238,7 +238,7 @@ impl Table {
         })
     }
 
-    /// Stores a row if there is none under the primary key; says whether it did.
+    /// Stores a row if there is none under the primary key. Returns whether it did.
     pub fn put_keep(&self, primary: &[u8], row: &Row) -> Result<bool> {
         self.enter()?;
         self.change(primary, Wait::Block, &mut |old| match old {
@@ -281,7 +281,7 @@ impl Table {
         })
     }
 
-    /// Removes a row; says whether there was one.
+    /// Removes a row. Returns whether there was one.
     pub fn remove(&self, primary: &[u8]) -> Result<bool> {
         self.enter()?;
         self.change(primary, Wait::Block, &mut |old| Ok((RowChange::Remove, old.is_some())))

@@ -48,7 +48,7 @@ impl Row {
         Ok(self)
     }
 
-    /// Removes a column; says whether there was one.
+    /// Removes a column. Returns whether there was one.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let before = self.columns.len();
         self.columns.retain(|(known, _)| known != name);

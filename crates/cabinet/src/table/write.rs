@@ -237,7 +237,7 @@ impl Table {
         stripes.into_iter().map(|stripe| self.stripes[stripe].lock()).collect()
     }
 
-    /// Adds the postings of one index to rows, for as long as nobody changes them.
+    /// Adds the postings of one index to rows, each under the lock that its writers take.
     pub(super) fn add_postings(&self, index: &Arc<Index>, primaries: &[Vec<u8>]) -> Result<()> {
         let indices = std::slice::from_ref(index);
         for primary in primaries {

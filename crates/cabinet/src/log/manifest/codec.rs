@@ -15,7 +15,7 @@
 //!  76   4  number of segments in the list
 //!  80  16  boot ID of the machine (Linux) when the database was last opened
 //!  96   8  number of the last segment before which everything is void; 0 if there is none
-//! 104   8  segments up to this number were synced, with their names
+//! 104   8  segments up to this number were synced, with their names and the next one's header
 //! 112   8  if closed cleanly: number of the segment that the log ends in; else of the one up to
 //!          which the log was synced, whether or not the segments after it had names by then
 //! 120   8  and the byte offset of that end
@@ -83,7 +83,7 @@ pub(in crate::log) struct Contents {
     pub(in crate::log) boot: [u8; 16],
     /// Number of the last segment before which everything is void; 0 if there is none.
     pub(in crate::log) clears: u64,
-    /// Segments up to this number were synced, with their names.
+    /// Segments up to this number were synced, with their names and the next one's header.
     pub(in crate::log) synced_through: u64,
     /// Place up to which the log was synced, whether or not the segment after it was. If the
     /// database is closed, `state` has the end.

@@ -62,8 +62,8 @@ impl Index {
         if self.is_rows() { vec![keys::ROWS] } else { keys::postings(self.id) }
     }
 
-    /// Puts the postings of a row with this value in the column; says whether the value is in them
-    /// whole.
+    /// Adds the postings of a row with this value in the column to `postings`. Returns whether they
+    /// have the whole value.
     pub(super) fn put_postings(
         &self,
         primary: &[u8],

@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
         if self.advance() { Some((&self.key, self.value)) } else { None }
     }
 
-    /// Goes to the next posting; says whether there is one.
+    /// Moves to the next posting. Returns whether there is one.
     pub(super) fn advance(&mut self) -> bool {
         if self.rest.is_empty() {
             return false;

@@ -126,7 +126,7 @@ fn weave<'c>(
     change
 }
 
-/// Writes the posting at which the block stands, and goes to the next; says whether there is one.
+/// Writes the current posting of the block, and moves to the next. Returns whether there is one.
 /// `follows` tells whether the last one written is the one before in the block.
 fn keep(block: &mut Reader<'_>, writer: &mut Writer, follows: &mut bool) -> bool {
     let (key, value) = block.posting();

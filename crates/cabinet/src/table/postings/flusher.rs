@@ -187,6 +187,6 @@ mod tests {
                 std::thread::yield_now();
             }
         });
-        assert!(!postings.request_flush(), "nobody does it any more");
+        assert!(!postings.request_flush(), "there is no flusher any more");
     }
 }

@@ -1,7 +1,7 @@
 //! Short histories of threads that share a database, for tools that watch each access to memory:
-//! see `cargo xtask library sanitize`. The files are in memory.
+//! see `cargo xtask library sanitize`. The files are on a disk: a storage that models one copies a
+//! file at a sync, beside appends to it, and that copy is a race of its own.
 
-use cabinet::testing::FaultyStorage;
 use cabinet::{
     Change, Database, Engine, FixedDatabase, HashDatabase, Maintenance, MemoryHash, MemoryTree,
     Meta, Options, TreeDatabase, Wait,
@@ -109,11 +109,16 @@ fn share(engine: Arc<dyn Engine>, upkeep: &(dyn Fn() + Sync)) {
     }
 }
 
-/// Shares an engine over a log, which is compacted and checkpointed meanwhile.
+/// Shares an engine over a log in an empty directory, and compacts it and writes checkpoints
+/// meanwhile.
 fn share_logged<E: Engine + Maintenance + 'static>(
-    engine: cabinet::Result<E>,
+    name: &str,
+    is_spread: bool,
+    open: fn(&Path, &Options) -> cabinet::Result<E>,
     checkpoint: fn(&E) -> cabinet::Result<()>,
 ) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let engine = open(&directory.path().join(name), &options(is_spread));
     let engine = Arc::new(engine.expect("the database opens"));
     let shared = Arc::clone(&engine);
     share(shared, &|| {
@@ -125,26 +130,20 @@ fn share_logged<E: Engine + Maintenance + 'static>(
 #[test]
 fn threads_share_a_hash_database_without_a_race() {
     for is_spread in [false, true] {
-        let (storage, path) = (Arc::new(FaultyStorage::new()), Path::new("casket.tch"));
-        let engine = HashDatabase::open_on(storage, path, &options(is_spread), false);
-        share_logged(engine, HashDatabase::checkpoint);
+        share_logged("casket.tch", is_spread, HashDatabase::open, HashDatabase::checkpoint);
     }
 }
 
 #[test]
 fn threads_share_a_fixed_length_database_without_a_race() {
     for is_spread in [false, true] {
-        let (storage, path) = (Arc::new(FaultyStorage::new()), Path::new("casket.tcf"));
-        let engine = FixedDatabase::open_on(storage, path, &options(is_spread), false);
-        share_logged(engine, FixedDatabase::checkpoint);
+        share_logged("casket.tcf", is_spread, FixedDatabase::open, FixedDatabase::checkpoint);
     }
 }
 
 #[test]
 fn threads_share_a_tree_without_a_race() {
-    let (storage, path) = (Arc::new(FaultyStorage::new()), Path::new("casket.tcb"));
-    let engine = TreeDatabase::open_on(storage, path, &options(false), false);
-    share_logged(engine, TreeDatabase::checkpoint);
+    share_logged("casket.tcb", false, TreeDatabase::open, TreeDatabase::checkpoint);
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Short histories of threads that share a database, for tools that watch each access to memory:
-//! see `cargo xtask library sanitize`. The files are on a disk: a storage that models one copies a
-//! file at a sync, beside appends to it, and that copy is a race of its own.
+//! see `cargo xtask library sanitize`. The files are on a disk.
 
 use cabinet::{
     Change, Database, Engine, FixedDatabase, HashDatabase, Maintenance, MemoryHash, MemoryTree,

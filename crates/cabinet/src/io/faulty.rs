@@ -134,14 +134,11 @@ impl Image {
     /// Fills the buffer from `start` on; all of it is within the length.
     fn read(&self, buffer: &mut [u8], start: usize) {
         buffer.fill(0);
-        let mut overlay = |bytes: &[u8]| {
-            let bytes = bytes.get(start..).unwrap_or_default();
-            let count = bytes.len().min(buffer.len());
-            buffer[..count].copy_from_slice(&bytes[..count]);
-        };
-        overlay(&self.contents);
+        let contents = self.contents.get(start..).unwrap_or_default();
+        let count = contents.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&contents[..count]);
         if let Some(map) = &self.map {
-            overlay(map.get(0, map.written()).unwrap_or_default());
+            map.copy(start, buffer);
         }
     }
 

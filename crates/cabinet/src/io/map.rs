@@ -1,14 +1,14 @@
 //! Shared mappings of append-only files.
 //!
-//! A [`Map`] may be longer than its file. Bytes below `written` never change and may be borrowed.
-//! Bytes from there on belong to the one [`Appender`]. An [`AppendBlock`] that the appender has
-//! given away is below `written`, and its part that is not appended yet belongs to its holder.
+//! A [`Map`] may be longer than its file. Bytes below `written` never change and may be borrowed,
+//! but for those of an open [`AppendBlock`] that its holder has not appended yet: [`OpenBlocks`]
+//! knows these. Bytes from `written` on belong to the one [`Appender`].
 //!
-//! That split makes plain slices sound: no thread of this process writes where another reads.
-//! Within a block it relies on readers that request only records whose location they were given.
-//! The database's lock file keeps other processes from writing.
+//! That split makes plain slices sound, whatever range is requested: no thread of this process
+//! writes where another reads. The database's lock file keeps other processes from writing.
 #![expect(unsafe_code, reason = "memory maps cannot be had without it; see each SAFETY line")]
 
+use super::open_blocks::OpenBlocks;
 use crate::sync::interrupt;
 use memmap2::{MmapOptions, MmapRaw};
 use std::fs;
@@ -22,12 +22,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[derive(Clone)]
 pub struct Map(Arc<Shared>);
 
-/// Shared state, aligned to its own cache lines, because appends change it.
-#[repr(align(64))]
+/// Shared state, aligned to its own cache lines, because appends change it. A read needs the first
+/// line only.
+#[repr(C, align(64))]
 struct Shared {
     raw: MmapRaw,
-    /// Number of bytes that are final and may be read.
+    /// Number of bytes that are final, but for those of open append blocks.
     written: AtomicUsize,
+    open_blocks: OpenBlocks,
     /// Number of bytes that the file has, and that may be touched.
     backed: AtomicUsize,
     appender_taken: AtomicBool,
@@ -134,6 +136,7 @@ impl Map {
         Self(Arc::new(Shared {
             raw,
             written,
+            open_blocks: OpenBlocks::default(),
             backed,
             appender_taken: AtomicBool::new(false),
             writers: AtomicUsize::new(0),
@@ -146,18 +149,33 @@ impl Map {
         self.0.written.load(Ordering::Acquire)
     }
 
-    /// Returns the bytes from `start` up to `end`, or `None` if they are not all written. If append
-    /// blocks may be open, the range must be within a record that was appended.
+    /// Returns the bytes from `start` up to `end`, or `None` if they are not all written.
     #[inline]
     pub(crate) fn get(&self, start: usize, end: usize) -> Option<&[u8]> {
-        if start > end || end > self.written() {
+        let is_written = start <= end && end <= self.written();
+        if !is_written || !self.0.open_blocks.are_final(start..end) {
             return None;
         }
-        // SAFETY: `start..end` is within the mapping and, being below `written`, within the
-        // file and beyond the reach of the appender: it is not written while the slice lives,
-        // because `written` never falls. Nor does the holder of a block write to a record that
-        // it has appended.
+        // SAFETY: `start..end` is within the mapping and, being below `written`, within the file
+        // and beyond the reach of the appender: it is not written while the slice lives, because
+        // `written` never falls. Nor does the holder of an append block write there: blocks that
+        // are opened later are above, and a block's end never falls.
         Some(unsafe { std::slice::from_raw_parts(self.0.raw.as_ptr().add(start), end - start) })
+    }
+
+    /// Copies the written bytes from `start` on into the buffer, and zeros for those that are not
+    /// appended to an open block yet. Leaves the rest of the buffer as it is.
+    pub(super) fn copy(&self, start: usize, buffer: &mut [u8]) {
+        let end = start.saturating_add(buffer.len()).min(self.written());
+        let mut next = start;
+        while next < end {
+            let unwritten = self.0.open_blocks.next_unwritten(&(next..end)).unwrap_or(end..end);
+            if let Some(bytes) = self.get(next, unwritten.start) {
+                buffer[next - start..][..bytes.len()].copy_from_slice(bytes);
+            }
+            buffer[unwritten.start - start..unwritten.end - start].fill(0);
+            next = unwritten.end;
+        }
     }
 
     /// Prefetches the cache line at `offset`.
@@ -399,14 +417,16 @@ impl Appender {
     }
 
     /// Gives away the next `bytes` bytes as a block that another thread fills, while appends
-    /// continue after it. Returns `None`, and changes nothing, if the file has no space for them.
+    /// continue after it. Returns `None`, and changes nothing, if the file has no space for them or
+    /// too many blocks are open.
     pub(crate) fn give_append_block(&mut self, bytes: usize) -> Option<AppendBlock> {
         let limit = self.end.checked_add(bytes)?;
         if limit > self.map.backed() {
             return None;
         }
+        let number = self.map.0.open_blocks.open(self.end..limit)?;
         self.map.0.writers.fetch_add(1, Ordering::AcqRel);
-        let block = AppendBlock { map: self.map.clone(), end: self.end, limit };
+        let block = AppendBlock { map: self.map.clone(), number, end: self.end, limit };
         self.end = limit;
         self.map.0.written.store(limit, Ordering::Release);
         Some(block)
@@ -416,12 +436,15 @@ impl Appender {
 /// A stretch of a [`Map`] that has a writer of its own. It holds zeros until it is written.
 pub(crate) struct AppendBlock {
     map: Map,
+    /// Number of the block among the map's open ones.
+    number: usize,
     end: usize,
     limit: usize,
 }
 
 impl Drop for AppendBlock {
     fn drop(&mut self) {
+        self.map.0.open_blocks.close(self.number);
         self.map.0.writers.fetch_sub(1, Ordering::Release);
     }
 }
@@ -447,11 +470,13 @@ impl AppendBlock {
         let end = self.end + total;
         // SAFETY: the target is within the file, as the whole block was when it was given away
         // (files that are mapped do not get shorter than `written`). No other block and no appender
-        // reaches there, this block is borrowed mutably, and no reader was given the location.
+        // reaches there, this block is borrowed mutably, and readers are refused these bytes until
+        // the block's end is behind them.
         if !unsafe { write(&self.map, self.end, end, parts) } {
             return false;
         }
         self.end = end;
+        self.map.0.open_blocks.set_end(self.number, end);
         true
     }
 }
@@ -485,6 +510,7 @@ unsafe fn write(map: &Map, start: usize, end: usize, parts: &[&[u8]]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::open_blocks::OPEN_BLOCKS_MAX;
     use super::*;
 
     #[test]
@@ -519,5 +545,97 @@ mod tests {
             }
         });
         assert!(map.is_resident());
+    }
+
+    /// Creates a map of memory, and its appender.
+    fn appended(bytes: usize) -> (Map, Appender) {
+        let map = Map::of_zeros(bytes, true).expect("a map");
+        map.set_backed(bytes);
+        let appender = Appender::of(&map).expect("the first appender");
+        (map, appender)
+    }
+
+    #[test]
+    fn bytes_of_an_open_block_are_refused_until_they_are_appended() {
+        let (map, mut appender) = appended(200);
+        assert!(appender.append(&[&[1; 10]], 10));
+        let mut first = appender.give_append_block(20).expect("a block");
+        let mut second = appender.give_append_block(20).expect("a block");
+        assert!(appender.append(&[&[4; 10]], 10));
+        assert!(first.append(&[&[2; 5]], 5) && second.append(&[&[3; 20]], 20));
+        for (start, end, is_final) in
+            [(0, 15, true), (0, 16, false), (15, 16, false), (30, 60, true), (29, 60, false)]
+        {
+            assert_eq!(map.get(start, end).is_some(), is_final, "{start}..{end}");
+        }
+        assert_eq!((map.get(15, 15), map.get(59, 61)), (Some(&[][..]), None));
+        let mut copy = [9; 70];
+        map.copy(0, &mut copy);
+        let parts: [&[u8]; 6] = [&[1; 10], &[2; 5], &[0; 15], &[3; 20], &[4; 10], &[9; 10]];
+        assert_eq!(copy[..], parts.concat());
+        drop(first);
+        assert_eq!(map.get(0, 60).expect("closed blocks"), &copy[..60]);
+    }
+
+    #[test]
+    fn a_limited_number_of_blocks_is_open() {
+        let (_map, mut appender) = appended(2 * OPEN_BLOCKS_MAX);
+        let give = |appender: &mut Appender| appender.give_append_block(1);
+        let mut blocks: Vec<_> = std::iter::from_fn(|| give(&mut appender)).collect();
+        assert_eq!((blocks.len(), appender.end()), (OPEN_BLOCKS_MAX, OPEN_BLOCKS_MAX));
+        drop(blocks.swap_remove(7));
+        assert!(give(&mut appender).is_some());
+    }
+
+    /// A tool that watches each access finds a read beside a write.
+    #[test]
+    fn threads_that_read_any_bytes_do_not_meet_writers() {
+        const BYTES: usize = 1 << 20;
+        let (map, mut appender) = appended(BYTES);
+        let check = |start: usize, end: usize| {
+            let bytes = map.get(start, end).unwrap_or_default();
+            assert!(bytes.iter().all(|byte| *byte == 1), "a byte that is not final");
+        };
+        let (sender, blocks) = std::sync::mpsc::sync_channel::<AppendBlock>(4);
+        // Each writer holds a clone until it returns or panics.
+        let blocks = Arc::new(parking_lot::Mutex::new(blocks));
+        let writing = Arc::downgrade(&blocks);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for bytes in (64..2048).step_by(40).cycle() {
+                    let Some(block) = appender.give_append_block(bytes) else { break };
+                    if sender.send(block).is_err() || !appender.append(&[&[1; 9]], 9) {
+                        break;
+                    }
+                }
+            });
+            for blocks in [Arc::clone(&blocks), blocks] {
+                let map = &map;
+                scope.spawn(move || {
+                    let next = || blocks.lock().recv();
+                    while let Ok(mut block) = next() {
+                        while block.left() > 0 {
+                            let (start, bytes) = (block.end(), block.left().min(24));
+                            assert!(block.append(&[&vec![1; bytes]], bytes));
+                            assert!(map.get(start, start + bytes).is_some(), "bytes are refused");
+                        }
+                    }
+                });
+            }
+            for step in [3, 7] {
+                let (map, writing, check) = (&map, &writing, &check);
+                scope.spawn(move || {
+                    let mut at = 0;
+                    while writing.strong_count() > 0 {
+                        let written = map.written().max(1);
+                        at = (at + step * 7919) % written;
+                        check(at, at + step * 20);
+                        check(written.saturating_sub(step * 100), written);
+                    }
+                });
+            }
+        });
+        check(0, map.written());
+        assert!(map.written() > BYTES / 2);
     }
 }

@@ -10,6 +10,7 @@ mod file_lock;
 mod map;
 mod memory;
 mod missing;
+mod open_blocks;
 mod overlay;
 mod real;
 mod unreadable;

@@ -261,8 +261,8 @@ impl Image {
         buffer.fill(0);
         let end = self.mapped_bytes().clamp(start, start + count);
         let (mapped, rest) = buffer.split_at_mut(end - start);
-        if let Some(bytes) = self.map.as_ref().and_then(|map| map.get(start, end)) {
-            mapped.copy_from_slice(bytes);
+        if let Some(map) = &self.map {
+            map.copy(start, mapped);
         }
         self.base.read_at(rest, end)?;
         Ok(count)

@@ -5,7 +5,7 @@ use super::run::{self, Run, RunFile};
 use super::{Found, Index, IndexKey, KeyedEngine, Seen, ShardIndex, Slot};
 use crate::log::checkpoint::{self, Block};
 use crate::log::record::{Kind, Record};
-use crate::log::{Location, Log, Maintained, Relocate, Segment, Segments};
+use crate::log::{Location, Log, Maintained, Relocate, Segment, Segments, Unsealed};
 use crate::{Batch, Error, Options, Result, Wait};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -539,7 +539,8 @@ impl<I: Index> KeyedEngine<I> {
     /// records are readable without it.
     pub(crate) fn close(&self) -> Result<()> {
         self.log.commit().check()?;
-        // On a full disk the checkpoint may need the preallocated space.
+        // On a full disk the checkpoint may need the space.
+        self.log.remove_emptied(Unsealed::Sync)?;
         self.log.trim()?;
         let is_needed = self.needs_checkpoint.load(Ordering::Relaxed);
         if is_needed || !self.log.is_checkpointed() {

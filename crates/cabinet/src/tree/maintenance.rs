@@ -4,7 +4,7 @@ use super::leaf::State;
 use super::redo::Operation;
 use super::{NEVER_MS, SWEEPING_MS, TreeEngine};
 use crate::log::record::Record;
-use crate::log::{Location, Log, Maintained, Relocate, SHORT_SEGMENTS_MAX, Segment};
+use crate::log::{Location, Log, Maintained, Relocate, SHORT_SEGMENTS_MAX, Segment, Unsealed};
 use crate::{Meta, Result};
 use std::sync::atomic::Ordering;
 
@@ -97,6 +97,7 @@ impl TreeEngine {
     /// Makes the next opening quick. All that is written stays readable without it.
     pub(super) fn close(&self) -> Result<()> {
         self.log.commit().check()?;
+        self.log.remove_emptied(Unsealed::Sync)?;
         if !self.log.is_checkpointed() {
             // So that nothing follows the position from which redo is replayed.
             self.flush()?;

@@ -9,7 +9,7 @@
 //! Threads hold the engine weakly: it closes when its last user drops it.
 
 use crate::log::Log;
-use crate::log::space::Relocate;
+use crate::log::space::{Relocate, Unsealed};
 use crate::{Durability, Error, Result};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -71,9 +71,11 @@ pub(crate) trait Maintained: Relocate + Send + Sync + 'static {
         Self: Sized,
     {
         let log = self.log();
-        let compact_due = || {
+        let mut has_emptied = false;
+        let mut compact_due = || {
             while go_on() {
                 let Some(segment) = log.due_for_compaction() else { break };
+                has_emptied = true;
                 log.compact_next(&segment, self, go_on)?;
                 log.finish_sealed()?;
                 log.segments.drop_retired();
@@ -82,8 +84,10 @@ pub(crate) trait Maintained: Relocate + Send + Sync + 'static {
             Ok(())
         };
         let compacted = compact_due();
+        // Writers often fill the active segment before the next round, so that it is sealed then.
         // On a full disk the next compaction may need the space.
-        log.remove_emptied()?;
+        let may_wait = has_emptied && compacted.is_ok() && go_on() && !log.space.is_wanted();
+        log.remove_emptied(if may_wait { Unsealed::Wait } else { Unsealed::Sync })?;
         log.segments.drop_retired();
         compacted
     }

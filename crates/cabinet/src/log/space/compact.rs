@@ -2,7 +2,7 @@
 //!
 //! A sealed segment is scanned, and the engine moves its live records to the end of the log. It
 //! does so under the lock that its writers take, so that the order of the log stays the order of
-//! changes. Then the moved records are synced, and the segment is removed. Counts show which
+//! changes. The emptied segment is removed once the moved records are synced. Counts show which
 //! segments are worth compacting, but only the index shows which records are live.
 //!
 //! A tombstone must outlive every older record of its key. Those are in the segment in which the
@@ -26,6 +26,16 @@ const EMPTIED_BYTES_MAX: u64 = 16 << 20;
 /// Number of records whose parts of the index are prefetched together. Index look-ups are random:
 /// otherwise most of the time would be spent waiting for one cache line after another.
 const BATCH_RECORDS: usize = 32;
+
+/// Policy for emptied segments while records that were moved from them are in the active segment,
+/// which is hardly filled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unsealed {
+    /// Sync the active segment.
+    Sync,
+    /// Remove the emptied segments another time.
+    Wait,
+}
 
 /// Operations of an engine on the records of a segment that will be removed.
 pub(crate) trait Relocate {
@@ -130,7 +140,7 @@ impl Log {
 
     /// Like [`Log::compact`], gently, for callers that compact one segment after the other and then
     /// call [`Log::remove_emptied`]. The files of several small segments are removed together, with
-    /// one sync of the manifest.
+    /// one sync of the moved records and one of the manifest.
     pub(in crate::log) fn compact_next(
         &self,
         segment: &Arc<Segment>,
@@ -143,17 +153,46 @@ impl Log {
         let emptied = segments.iter().filter(|segment| segment.is_emptied());
         let emptied: u64 = emptied.map(|segment| segment.bytes()).sum();
         let is_needed = self.space.is_wanted() || self.space.quota.is_capped();
-        if is_needed || emptied > EMPTIED_BYTES_MAX { self.remove_emptied_held() } else { Ok(()) }
+        if is_needed || emptied > EMPTIED_BYTES_MAX {
+            self.remove_emptied_held(Unsealed::Sync)
+        } else {
+            Ok(())
+        }
     }
 
-    /// Removes the segments that compaction has emptied.
-    pub(in crate::log) fn remove_emptied(&self) -> Result<()> {
+    /// Removes the segments that compaction has emptied, after making durable what was moved.
+    pub(crate) fn remove_emptied(&self, unsealed: Unsealed) -> Result<()> {
         let _maintenance = self.maintenance.pause();
-        self.remove_emptied_held()
+        self.remove_emptied_held(unsealed)
     }
 
-    fn remove_emptied_held(&self) -> Result<()> {
-        self.remove_matching(&Segment::is_emptied)
+    fn remove_emptied_held(&self, unsealed: Unsealed) -> Result<()> {
+        let is_any = self.segments().iter().any(|segment| segment.is_emptied());
+        if is_any && self.sync_moved(unsealed)? {
+            self.remove_matching(&Segment::is_emptied)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the records durable that were moved from emptied segments, and the records, wherever
+    /// they are, that replaced those that were not moved. Returns whether they are.
+    ///
+    /// A sync of a page that is mapped for writing interrupts every processor that runs a thread of
+    /// the process. So the active segment is not synced if all of these records are in sealed
+    /// segments, or if it is worth sealing. The last sealed segment then stays: records were
+    /// appended to it after the emptied segments had been sealed.
+    fn sync_moved(&self, unsealed: Unsealed) -> Result<bool> {
+        let active = self.writer.lock().segment().number;
+        let are_sealed = active > self.space.emptied_at.load(Ordering::Relaxed);
+        if are_sealed || self.seal_if_worth_it()? {
+            self.sync_all_sealed()?;
+        } else if unsealed == Unsealed::Wait {
+            return Ok(false);
+        } else {
+            self.cut_sealed()?;
+            self.sync()?;
+        }
+        Ok(true)
     }
 
     /// Reclaims the dead bytes of one segment on a full disk, for a writer. An error here does not
@@ -164,9 +203,11 @@ impl Log {
         if !self.space.is_wanted() {
             return;
         }
-        if let Some(segment) = self.due_for_compaction()
-            && let Err(error) = self.compact_held(&segment, false, engine, &|| true)
-        {
+        let reclaimed = self.due_for_compaction().map_or_else(
+            || self.remove_emptied_held(Unsealed::Sync),
+            |segment| self.compact_held(&segment, false, engine, &|| true),
+        );
+        if let Err(error) = reclaimed {
             tracing::debug!("no space was reclaimed on a full disk: {error}");
         }
         self.segments.drop_retired();
@@ -181,13 +222,13 @@ impl Log {
         engine: &dyn Relocate,
         go_on: &dyn Fn() -> bool,
     ) -> Result<()> {
-        // If an earlier removal failed, its space is not reclaimed yet.
-        self.remove_emptied_held()?;
+        // An earlier removal may have failed, or waits.
+        self.remove_emptied_held(Unsealed::Sync)?;
         self.empty(segment, gently, engine, go_on)?;
-        self.remove_emptied_held()
+        self.remove_emptied_held(Unsealed::Sync)
     }
 
-    /// Moves the live records of a sealed segment, durably.
+    /// Moves the live records of a sealed segment. They are not durable yet.
     fn empty(
         &self,
         segment: &Arc<Segment>,
@@ -265,17 +306,8 @@ impl Log {
                 }
             }
         }
-        // Moved records must be durable before the segment that they came from is removed. So must
-        // the records, wherever they are, that replaced those that were not moved.
-        // If the active segment was sealed for this, all of these are in sealed segments, and the
-        // last of them stays. The new active segment is not synced: a sync of a page that is mapped
-        // for writing interrupts every processor that runs a thread of the process.
-        if self.seal_if_worth_it()? {
-            self.sync_all_sealed()?;
-        } else {
-            self.cut_sealed()?;
-            self.sync()?;
-        }
+        let active = self.writer.lock().segment().number;
+        self.space.emptied_at.store(active, Ordering::Relaxed);
         self.space.compactions.count_since(began);
         self.space.compacted_bytes.fetch_add(segment.bytes(), Ordering::Relaxed);
         segment.emptied.store(true, Ordering::Relaxed);

@@ -15,7 +15,7 @@ mod quota;
 mod reserve;
 mod usage;
 
-pub(crate) use compact::Relocate;
+pub(crate) use compact::{Relocate, Unsealed};
 pub(crate) use large_change::LARGE_CHANGE_BYTES;
 pub(crate) use pressure::Pressure;
 pub(crate) use quota::Quota;
@@ -48,6 +48,8 @@ pub(crate) struct Space {
     dead_percent_max: u64,
     /// Maximum number of bytes per second that compaction reads while there is no hurry.
     bytes_per_second: u64,
+    /// Number that the active segment had when compaction last emptied a segment.
+    emptied_at: AtomicU64,
     compactions: Timed,
     compacted_bytes: AtomicU64,
     moved_bytes: AtomicU64,
@@ -67,6 +69,7 @@ impl Space {
             segment_bytes_max: settings.segment_bytes_max,
             dead_percent_max: u64::from(settings.dead_percent_max),
             bytes_per_second: settings.compaction_bytes_per_second,
+            emptied_at: AtomicU64::new(0),
             compactions: Timed::default(),
             compacted_bytes: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),

@@ -1,4 +1,4 @@
-//! One record of a page, as bytes.
+//! Cell: the bytes of one record of a page.
 //!
 //! ```text
 //! 0    1  flags: bit 0 an expiry is present, bit 1 client flags are present
@@ -17,10 +17,10 @@ use crate::{Meta, RecordRef, Version, varint};
 const HAS_EXPIRY: u8 = 1;
 const HAS_CLIENT_FLAGS: u8 = 2;
 
-/// Most bytes that a cell takes beside its key and value.
+/// Maximum bytes of a cell beside its key and value.
 pub(super) const OVERHEAD_BYTES_MAX: usize = 1 + 3 + 5 + 8 + 8 + 4;
 
-/// Appends a record to the bytes.
+/// Appends the cell of a record to `bytes`.
 pub(super) fn encode(entry: &RecordRef<'_>, bytes: &mut Vec<u8>) {
     let RecordRef { key, value, meta, version } = *entry;
     bytes.push(flags_of(meta));
@@ -37,8 +37,8 @@ pub(super) fn encode(entry: &RecordRef<'_>, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(value);
 }
 
-/// Writes another value, meta and version over those of the record that the bytes begin with.
-/// Returns false, having changed nothing, if these would be laid out in another way.
+/// Overwrites value, meta and version of the record that `bytes` begins with. Returns false and
+/// changes nothing if the new cell would have another layout.
 pub(super) fn overwrite(bytes: &mut [u8], value: &[u8], meta: Meta, version: Version) -> bool {
     let Some((old, total)) = decode(bytes) else { return false };
     if old.value.len() != value.len() || bytes[0] != flags_of(meta) {
@@ -66,20 +66,20 @@ fn flags_of(meta: Meta) -> u8 {
     expiry | if meta.flags == 0 { 0 } else { HAS_CLIENT_FLAGS }
 }
 
-/// Bytes that expiry and client flags take.
+/// Returns the bytes that expiry and client flags take.
 fn optional_bytes(meta: Meta) -> usize {
     let expiry = if meta.expires_at_ms == 0 { 0 } else { 8 };
     expiry + if meta.flags == 0 { 0 } else { 4 }
 }
 
-/// Bytes that a record takes.
+/// Returns the bytes of a record's cell.
 pub(super) fn encoded_bytes(entry: &RecordRef<'_>) -> usize {
     let (key, value) = (entry.key.len(), entry.value.len());
     let optional = optional_bytes(entry.meta);
     1 + varint::len(key as u64) + varint::len(value as u64) + 8 + optional + key + value
 }
 
-/// The record that the bytes begin with, and how many it takes. `None` if there is none.
+/// Returns the record that `bytes` begins with, and the bytes of its cell; `None` if there is none.
 #[inline]
 pub(super) fn decode(bytes: &[u8]) -> Option<(RecordRef<'_>, usize)> {
     let (&flags, rest) = bytes.split_first()?;
@@ -106,7 +106,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(RecordRef<'_>, usize)> {
     Some((entry, bytes.len() - rest.len()))
 }
 
-/// Most bytes of a length.
+/// Maximum bytes of an encoded length.
 const LENGTH_BYTES_MAX: usize = 5;
 
 /// Appends a length.
@@ -114,7 +114,7 @@ pub(super) fn push_length(bytes: &mut Vec<u8>, length: usize) {
     varint::push(bytes, length as u64);
 }
 
-/// Returns the length that `bytes` begins with, and what follows it.
+/// Returns the length that `bytes` begins with, and the bytes after it.
 #[inline]
 pub(super) fn split_length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (length, rest) = varint::split::<LENGTH_BYTES_MAX>(bytes)?;
@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_comes_back(
+        fn a_decoded_record_equals_the_encoded_one(
             key in proptest::collection::vec(any::<u8>(), 0..300),
             value in proptest::collection::vec(any::<u8>(), 0..300),
             expires_at_ms in prop_oneof![Just(0), any::<u64>()],
@@ -152,7 +152,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_over_a_record_is_as_if_it_was_encoded(
+        fn an_overwritten_cell_equals_a_newly_encoded_one(
             key in proptest::collection::vec(any::<u8>(), 0..300),
             lengths in prop_oneof![(0..300usize).prop_map(|n| (n, n)), (0..300usize, 0..300usize)],
             expiries in prop::array::uniform2(prop_oneof![Just(0), any::<u64>()]),

@@ -1,4 +1,4 @@
-//! One leaf: its page, in memory or only in the log.
+//! Leaf: a page, in memory or only in the log, with its lock and state.
 
 use super::page::Page;
 use crate::log::Location;
@@ -10,21 +10,21 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// A leaf with its lock.
 pub(super) type Leaf = RwLock<State>;
 
-/// Bytes of memory that a leaf takes beside its page: the counts of its owners are with it.
+/// Bytes of memory of a leaf beside its page, including the two reference counts.
 pub(super) const LEAF_BYTES: usize = heap::block_bytes(2 * size_of::<usize>() + size_of::<Leaf>());
 
-/// Bytes of memory that a page takes beside its lists.
+/// Bytes of memory of a page beside its lists.
 const LOADED_BYTES: usize = heap::block_bytes(size_of::<Loaded>());
 
-/// The generation of what is no leaf any more.
+/// Generation of a leaf that was joined to another one or cleared.
 pub(super) const GONE: u32 = u32::MAX;
 
 /// A leaf, as the directory knows it.
 #[derive(Clone)]
 pub(super) struct Handle {
     pub(super) leaf: Arc<Leaf>,
-    /// That of the leaf when the directory was last told of its bounds. If the leaf has another
-    /// one, its bounds have changed since the directory was asked.
+    /// Generation of the leaf when the directory's bounds for it last changed. If the leaf has
+    /// another generation by now, its bounds have changed since the search.
     pub(super) generation: u32,
 }
 
@@ -43,13 +43,13 @@ pub(super) struct Home {
     pub(super) total: u32,
 }
 
-/// The page of a leaf that is only in the log.
+/// Page of a leaf that is only in the log.
 #[derive(Clone, Copy)]
 pub(super) struct StoredPage {
     /// Id of the leaf.
     pub(super) id: u64,
     pub(super) home: Home,
-    /// As [`State::checked`].
+    /// Copy of [`State::checked`].
     pub(super) checked: u32,
 }
 
@@ -63,19 +63,20 @@ impl StoredPage {
 pub(super) struct State {
     pub(super) id: u64,
     pub(super) generation: u32,
-    /// Nothing in it expires before this, in milliseconds since the Unix epoch.
+    /// Time before which no record of the leaf expires, in milliseconds since the Unix epoch.
     pub(super) expires_at_ms: u64,
     pub(super) content: Content,
-    /// Bytes that the cap was told of.
+    /// Bytes of the leaf that are counted towards the cap.
     pub(super) counted: u32,
-    /// No key of it was last written before this version, as far as eviction has found out.
+    /// Lower bound of the versions of the leaf's keys, as far as eviction has found out.
     pub(super) oldest: Version,
-    /// It was used since the search for a page to take out of memory last came by.
+    /// Whether the leaf was used since the [cache](super::cache) last considered evicting its page.
     access_bit: AtomicBool,
-    /// A record of it was read or overwritten since [eviction](super::evict) last came by.
+    /// Whether a record of the leaf was read or overwritten since the hand of
+    /// [eviction](super::evict) last passed.
     read: AtomicBool,
-    /// Period in which the page in the log was found to be sound, see
-    /// [`crate::log::Segment::period`]; 0 is none.
+    /// Period in which the page in the log was found sound, see [`crate::log::Segment::period`]. 0
+    /// if it was not checked.
     pub(super) checked: AtomicU32,
 }
 
@@ -96,18 +97,18 @@ pub(super) enum Content {
 #[derive(Default)]
 pub(super) struct Loaded {
     pub(super) page: Page,
-    /// Record in the log of the same page; `None` if it was changed since.
+    /// Record in the log of the same page; `None` if the page has changed since.
     pub(super) home: Option<Home>,
-    /// Bytes that the cache was told of.
+    /// Bytes that are counted towards the cache.
     pub(super) charged: usize,
-    /// Bytes that the next checkpoint has to write of it, as the log was told.
+    /// Bytes that the next checkpoint must write, as counted by the log's quota.
     pub(super) unwritten: usize,
-    /// Index at which the last record was put.
+    /// Index of the last change.
     pub(super) inserted: usize,
 }
 
 impl Loaded {
-    /// Bytes of memory it takes.
+    /// Returns the bytes of memory that the page takes.
     #[inline]
     pub(super) fn memory_bytes(&self) -> usize {
         LOADED_BYTES + self.page.memory_bytes()
@@ -115,7 +116,7 @@ impl Loaded {
 }
 
 impl State {
-    /// A leaf that is only in the log.
+    /// Returns the state of a leaf whose page is only in the log.
     pub(super) fn stored(id: u64, content: Content, expires_at_ms: u64) -> Self {
         Self {
             id,
@@ -130,7 +131,7 @@ impl State {
         }
     }
 
-    /// A new leaf, which the log does not have yet.
+    /// Returns the state of a new leaf, whose page is not in the log yet.
     pub(super) fn fresh(id: u64, page: Page, expires_at_ms: u64) -> Self {
         let loaded = Loaded { page, home: None, charged: 0, unwritten: 0, inserted: 0 };
         Self {
@@ -146,7 +147,7 @@ impl State {
         }
     }
 
-    /// Returns the home of the page as it is now; `None` if the log does not have it.
+    /// Returns the home of the current page; `None` if the log does not have it.
     pub(super) fn home(&self) -> Option<Home> {
         match &self.content {
             Content::Stored { home, .. } => Some(*home),
@@ -161,7 +162,7 @@ impl State {
         }
     }
 
-    /// The page, which is only in the log, is somewhere else in it now.
+    /// Notes that the page, which is only in the log, was moved to another home.
     pub(super) fn move_to(&mut self, to: Home) {
         if let Content::Stored { home, .. } = &mut self.content {
             *home = to;
@@ -169,7 +170,7 @@ impl State {
         }
     }
 
-    /// Number of the last redo record that was applied.
+    /// Returns the sequence number of the last redo record that was applied.
     pub(super) fn applied(&self) -> u64 {
         match &self.content {
             Content::Stored { applied, .. } => *applied,
@@ -192,7 +193,8 @@ impl State {
         }
     }
 
-    /// Written only if it changes: readers of one leaf share its cache line.
+    /// Notes that the leaf was used. Writes only if that changes the bit: readers of one leaf share
+    /// its cache line.
     #[inline]
     pub(super) fn note_access(&self) {
         if !self.access_bit.load(Ordering::Relaxed) {
@@ -200,7 +202,7 @@ impl State {
         }
     }
 
-    /// Notes that a record of it was read or overwritten; as `note_access`.
+    /// Notes that a record of the leaf was read or overwritten, like `note_access`.
     #[inline]
     pub(super) fn note_read(&self) {
         if !self.read.load(Ordering::Relaxed) {
@@ -208,12 +210,12 @@ impl State {
         }
     }
 
-    /// Returns whether a record of it was read or overwritten since the last call.
+    /// Returns whether a record of the leaf was read or overwritten since the last call.
     pub(super) fn take_read(&self) -> bool {
         self.read.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether it was used since the last call.
+    /// Returns whether the leaf was used since the last call.
     pub(super) fn take_access(&self) -> bool {
         self.access_bit.swap(false, Ordering::Relaxed)
     }

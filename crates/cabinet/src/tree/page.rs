@@ -1,20 +1,20 @@
-//! A leaf's records, as they are in memory and in the log.
+//! Page: the records of a leaf, in memory and in the log.
 //!
 //! ```text
 //!  0   8  the sequence number of the last redo record that was applied
 //!  8   4  number of records, n
 //! 12   4  length of the common prefix, p; at most 255
-//! 16   p  the prefix that all keys have
-//!     4n  heads: what begins each key behind the prefix, as a number that orders as the keys do
-//!     4n  slots: where each record begins, in bytes from the beginning of the cells
+//! 16   p  the common prefix of all keys
+//!     4n  heads: first bytes of each key after the prefix, as a number that orders like the keys
+//!     4n  slots: offset of each record from the beginning of the cells, in bytes
 //!         cells: the records, see [`super::cell`]
 //! ```
 //!
-//! All numbers are little-endian. Heads and slots stand in the order of keys, the duplicates of
-//! a key in their own. A search looks at the heads, which lie on a few cache lines beside each
-//! other, and compares keys only where heads are equal. So a page is searched where it lies, in
-//! the log's mapping as in memory. In orders other than the lexical one there is no prefix, and a
-//! head is the upper half of the number that the order makes of the key.
+//! All numbers are little-endian. Heads and slots are in the order of keys, and those of a key's
+//! duplicates in the order of the duplicates. A search reads the heads, which are on a few
+//! neighbouring cache lines, and compares keys only if their heads are equal. So a page is searched
+//! in place, in the log's mapping as in memory. In orders other than the lexical one there is no
+//! prefix, and a head is the upper half of the key's head in that order.
 
 use super::cell;
 use crate::io::prefetch;
@@ -24,24 +24,24 @@ use std::ops::Range;
 
 const HEADER_BYTES: usize = 16;
 
-/// Longest prefix; what keys share beyond it makes them be compared as a whole.
+/// Maximum length of the prefix. Keys that share more bytes than this may have equal heads.
 const PREFIX_BYTES_MAX: usize = 255;
 
-/// Bytes that a record takes beside its cell: head and slot.
+/// Bytes of a record beside its cell: head and slot.
 pub(super) const PLACE_BYTES: usize = 8;
 
-/// Most bytes of a page beside its cells and places.
+/// Maximum bytes of a page beside its cells, heads and slots.
 pub(super) const OVERHEAD_BYTES_MAX: usize = HEADER_BYTES + PREFIX_BYTES_MAX;
 
-/// Bytes of heads up to which a search has all of them fetched at once: their cache misses overlap.
+/// Bytes of heads up to which a search prefetches all of them, so that their cache misses overlap.
 const PREFETCHED_BYTES_MAX: usize = 8 * CACHE_LINE_BYTES;
 
 const CACHE_LINE_BYTES: usize = 64;
 
-/// Dead bytes in the cells up to which they are left there.
+/// Dead bytes of the cells up to which they are not reclaimed.
 const DEAD_BYTES_MIN: usize = 1024;
 
-/// A page to be read, wherever it lies.
+/// A page to read, in memory or in the log's mapping.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
     pub(super) applied: u64,
@@ -52,7 +52,8 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The page that the bytes are. Nothing is checked but that its parts fit in.
+    /// Returns the page that the bytes encode; `None` if its parts do not fit in. Nothing else is
+    /// checked, see [`View::is_sound`].
     #[inline]
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
@@ -64,13 +65,13 @@ impl<'a> View<'a> {
         Some(Self { applied, prefix, heads, slots, cells })
     }
 
-    /// Bytes of the page, dead ones included.
+    /// Returns the bytes of the page, including dead ones.
     pub(super) fn bytes(&self) -> usize {
         HEADER_BYTES + self.prefix.len() + self.heads.len() + self.slots.len() + self.cells.len()
     }
 
-    /// Whether it is a page that a tree in this order may have: then the other methods tell the
-    /// truth. They never panic.
+    /// Returns whether the bytes are a valid page of a tree in this order. If they are not, the
+    /// other methods may return wrong results, but do not panic.
     pub(super) fn is_sound(&self, order: KeyOrder) -> bool {
         let mut previous: Option<&[u8]> = None;
         self.prefix.len() <= PREFIX_BYTES_MAX
@@ -88,7 +89,7 @@ impl<'a> View<'a> {
             })
     }
 
-    /// Number of records.
+    /// Returns the number of records.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.slots.len() / 4
@@ -104,7 +105,7 @@ impl<'a> View<'a> {
         read_u32(&self.slots[index * 4..]) as usize
     }
 
-    /// The record at an index.
+    /// Returns the record at an index, or an empty one if the page is unsound there.
     #[inline]
     pub(super) fn record(&self, index: usize) -> RecordRef<'a> {
         self.cell(index).0
@@ -121,7 +122,7 @@ impl<'a> View<'a> {
         self.record(index).key
     }
 
-    /// Index of the first record whose key is at or after this one.
+    /// Returns the index of the first record whose key is at or after this one.
     #[inline]
     pub(super) fn lower_bound(&self, order: KeyOrder, key: &[u8]) -> usize {
         match self.find(order, key) {
@@ -163,7 +164,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// As `find`, from an index on, behind a record with the same head and another key.
+    /// Like `find`, from an index on, after a record with the same head and a smaller key.
     fn find_among_many(
         &self,
         order: KeyOrder,
@@ -183,15 +184,15 @@ impl<'a> View<'a> {
         Err(index)
     }
 
-    /// Whether there is a record at an index, with this head. Equal keys have equal heads: where
-    /// these differ, no record need be read.
+    /// Returns whether there is a record with this head at an index. Equal keys have equal heads,
+    /// so if these differ, no record need be read.
     #[inline]
     fn has_head(&self, index: usize, head: u32) -> bool {
         index < self.len() && self.head(index) == head
     }
 
-    /// Returns the indices of the duplicates of a key: an empty range, at the place for them, if it
-    /// has none.
+    /// Returns the indices of the duplicates of a key. If it has none, the range is empty, at the
+    /// index at which they would be.
     #[inline]
     pub(super) fn group(&self, order: KeyOrder, key: &[u8]) -> Range<usize> {
         let start = match self.find(order, key) {
@@ -207,21 +208,21 @@ impl<'a> View<'a> {
         start..partition_point(start + 2..self.len(), is_at)
     }
 
-    /// Whether the records before an index have other keys than those from it on.
+    /// Returns whether the records on both sides of an index have different keys.
     fn is_boundary(&self, order: KeyOrder, index: usize) -> bool {
         order.compare(self.key(index - 1), self.key(index)) != Ordering::Equal
     }
 
-    /// Returns the index at which to divide the page between two keys, so that its bytes are
-    /// halved, if it has two. After an insertion at the very end all but that goes to the left:
-    /// keys that come in order fill their pages.
+    /// Returns the index at which to divide the page between two keys, so that its bytes are about
+    /// halved; `None` if all records have one key. After an insertion at the very end, all other
+    /// records go to the left: keys that are inserted in order fill their pages.
     pub(super) fn split_point(&self, order: KeyOrder, inserted: usize) -> Option<usize> {
         if inserted + 1 == self.len() && inserted > 0 && self.is_boundary(order, inserted) {
             return Some(inserted);
         }
         let last = self.len().checked_sub(1)?;
         if order.compare(self.key(0), self.key(last)) == Ordering::Equal {
-            // All are duplicates of one key: not to be looked through with each one more.
+            // All are duplicates of one key. They need not be searched each time that one is added.
             return None;
         }
         let half = (0..self.len()).map(|index| self.cell(index).1).sum::<usize>() / 2;
@@ -257,9 +258,9 @@ fn head(order: KeyOrder, prefix_bytes: usize, key: &[u8]) -> u32 {
     u32::from_be_bytes(bytes)
 }
 
-/// Index of the first place in a range for which `is_before` does not hold. Each step branches: a
-/// processor that guesses right fetches ahead. Without branches a get in a tree of 60 MB takes a
-/// fifth longer.
+/// Returns the first index of a range for which `is_before` returns false, or its end. Each step
+/// branches, so that a processor that predicts the branch fetches ahead. Without branches, a get in
+/// a tree of 60 MB takes a fifth longer.
 #[inline]
 fn partition_point(range: Range<usize>, is_before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (range.start, range.end);
@@ -292,7 +293,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// A copy of a page.
+    /// Copies a page into memory.
     pub(super) fn copy_of(view: View<'_>) -> Self {
         Self {
             applied: view.applied,
@@ -304,7 +305,7 @@ impl Page {
         }
     }
 
-    /// A page of some of another's records.
+    /// Returns a page of some records of another page.
     fn of(order: KeyOrder, view: View<'_>, range: Range<usize>) -> Self {
         let mut page = Self { applied: view.applied, ..Self::default() };
         page.extend(order, view, range);
@@ -326,12 +327,13 @@ impl Page {
         self.slots.len() / 4
     }
 
-    /// Bytes it takes in the log.
+    /// Returns the bytes that the page takes in the log, uncompressed.
     pub(super) fn bytes(&self) -> usize {
         HEADER_BYTES + self.prefix.len() + self.heads.len() * 2 + self.cells.len() - self.dead
     }
 
-    /// Bytes of memory that its lists take. Their capacities are those of whole blocks.
+    /// Returns the bytes of memory of its lists. Their capacities fill whole blocks of the
+    /// allocator.
     pub(super) fn memory_bytes(&self) -> usize {
         self.prefix.capacity()
             + self.heads.capacity()
@@ -339,7 +341,7 @@ impl Page {
             + self.cells.capacity()
     }
 
-    /// Puts a record at an index, where it keeps the order.
+    /// Inserts a record at an index, which must keep the order.
     pub(super) fn insert(&mut self, order: KeyOrder, index: usize, entry: &RecordRef<'_>) {
         self.widen(order, entry.key, self.slots.is_empty());
         let slot = self.push_cell(entry);
@@ -347,7 +349,7 @@ impl Page {
         insert_u32(&mut self.slots, index, slot);
     }
 
-    /// Replaces the record at an index by one whose key is equal.
+    /// Replaces value, meta and version of the record at an index.
     pub(super) fn replace(&mut self, index: usize, value: &[u8], meta: crate::Meta, version: u64) {
         let slot = self.view().slot(index);
         if let Some(cell) = self.cells.get_mut(slot..)
@@ -374,7 +376,7 @@ impl Page {
         self.reclaim_dead_bytes();
     }
 
-    /// Takes records out.
+    /// Removes records.
     pub(super) fn remove(&mut self, range: Range<usize>) {
         let view = self.view();
         let bytes: usize = range.clone().map(|index| view.cell(index).1).sum();
@@ -384,10 +386,10 @@ impl Page {
         self.reclaim_dead_bytes();
     }
 
-    /// Appends some of the records of a page all of whose keys are behind those of this one.
+    /// Appends some records of a page whose keys all come after those of this one.
     pub(super) fn extend(&mut self, order: KeyOrder, view: View<'_>, range: Range<usize>) {
         if let Some(last) = range.clone().next_back() {
-            // First and last key have the prefix of all that are between them.
+            // The common prefix of the first and the last key is that of all keys between them.
             self.widen(order, view.key(range.start), self.slots.is_empty());
             self.widen(order, view.key(last), false);
         }
@@ -406,14 +408,14 @@ impl Page {
         }
     }
 
-    /// Keeps the records before an index; answers a page of the others.
+    /// Keeps the records before an index, and returns a page of the others.
     pub(super) fn split_off(&mut self, order: KeyOrder, index: usize) -> Self {
         let right = Self::of(order, self.view(), index..self.len());
         *self = Self::of(order, self.view(), 0..index);
         right
     }
 
-    /// The bytes of the log, in which the records lie in their order.
+    /// Returns the bytes for the log. Their cells are in the order of the records.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.bytes());
         bytes.extend_from_slice(&self.applied.to_le_bytes());
@@ -434,7 +436,8 @@ impl Page {
         bytes
     }
 
-    /// Shortens the prefix to what the key has too; the first key brings it.
+    /// Shortens the prefix to the part that a new key has in common. The first key becomes the
+    /// prefix.
     fn widen(&mut self, order: KeyOrder, key: &[u8], is_first: bool) {
         if order != KeyOrder::Lexical {
             return;
@@ -452,14 +455,14 @@ impl Page {
     }
 
     fn push_cell(&mut self, entry: &RecordRef<'_>) -> u32 {
-        // To the next block rather than by doubling: all leaves in memory have this to spare.
+        // Grows to the next block rather than by doubling: every leaf in memory has spare capacity.
         heap::reserve(&mut self.cells, cell::encoded_bytes(entry));
         let slot = self.cells.len() as u32;
         cell::encode(entry, &mut self.cells);
         slot
     }
 
-    /// Gives dead bytes back once they are many.
+    /// Reclaims dead bytes once they exceed [`DEAD_BYTES_MIN`] and half of the cells.
     fn reclaim_dead_bytes(&mut self) {
         if self.dead > DEAD_BYTES_MIN && self.dead > self.cells.len() / 2 {
             let view = self.view();
@@ -516,7 +519,7 @@ mod tests {
         prop_oneof![
             proptest::collection::vec(b'a'..=b'c', 0..5),
             proptest::collection::vec(b'a'..=b'c', 0..5).prop_map(|key| [
-                b"a common beginning".to_vec(),
+                b"a common prefix".to_vec(),
                 key
             ]
             .concat()),
@@ -537,14 +540,14 @@ mod tests {
         ) {
             let mut page = Page::default();
             let mut model: Model = Vec::new();
-            for (version, (key, what, length)) in steps.into_iter().enumerate() {
+            for (version, (key, step, length)) in steps.into_iter().enumerate() {
                 let version = version as u64 + 1;
                 let value = vec![version as u8; length];
                 let group = page.view().group(order, &key);
                 let start = model.partition_point(|(other, ..)| order.compare(other, &key).is_lt());
                 let end = model.partition_point(|(other, ..)| order.compare(other, &key).is_le());
                 prop_assert_eq!(&group, &(start..end));
-                match what {
+                match step {
                     0..2 => {
                         page.remove(group.clone());
                         model.drain(group);
@@ -615,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_overwritten_again_and_again_does_not_grow_its_page() {
+    fn records_that_are_overwritten_repeatedly_do_not_grow_their_page() {
         let mut page = Page::default();
         let entry = RecordRef { key: b"key", value: b"", meta: Meta::NONE, version: 1 };
         page.insert(KeyOrder::Lexical, 0, &entry);

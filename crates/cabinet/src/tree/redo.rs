@@ -4,15 +4,15 @@
 //!
 //! ```text
 //! 0  1  bits 0-2: 0 insert, 1 replace, 2 remove, 3 remove all, 4 set; bit 7: a number follows
-//! 1 (4) number of the duplicate, little-endian; 0 if it is not there
-//!       the value to be stored, of an insertion or replacement
+//! 1 (4) number of the duplicate, little-endian; 0 if absent
+//!       value to store, for insert, replace and set
 //! ```
 //!
-//! Each is applied exactly once: a page knows the last one that it has seen.
+//! Each record is applied to a page exactly once: the page has the sequence number of the last one.
 //!
-//! Set and remove all say what the key has afterwards, whatever it had before. So they can be
-//! applied behind a hole in the log, too; the others only where all changes of the key before are
-//! known.
+//! "Set" and "remove all" are absolute: they define the key's records whatever it had before. So
+//! they can also be applied after a hole in the log. The others need all earlier changes of the
+//! key.
 
 use super::page::Page;
 use crate::{KeyOrder, Meta, RecordRef, Version};
@@ -20,21 +20,21 @@ use std::ops::Range;
 
 const HAS_INDEX: u8 = 1 << 7;
 
-/// Redo values up to this long are put together without an allocation.
+/// Maximum bytes of a redo value that is encoded without an allocation.
 const SHORT_BYTES_MAX: usize = 256;
 
 /// Change of the duplicates of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
-    /// The value becomes the duplicate with this number; those from there on move up.
+    /// Inserts the value as the duplicate with this number. The numbers of later ones grow by 1.
     Insert(usize),
-    /// The value takes the place of this duplicate.
+    /// Replaces the value of this duplicate.
     Replace(usize),
-    /// This duplicate goes.
+    /// Removes this duplicate.
     Remove(usize),
-    /// All of them go.
+    /// Removes all duplicates.
     RemoveAll,
-    /// The value becomes the only one of the key.
+    /// Removes all duplicates, and stores the value as the only one.
     Set,
 }
 
@@ -56,8 +56,7 @@ impl Operation {
         }
     }
 
-    /// The same operation on a key that has so many records, said without regard to them if that
-    /// can be.
+    /// Returns the same operation on a key with `records` records, as an absolute one if possible.
     pub(super) fn on(self, records: usize) -> Self {
         match (self, records) {
             (Self::Insert(0), 0) | (Self::Replace(0), 1) => Self::Set,
@@ -66,7 +65,7 @@ impl Operation {
         }
     }
 
-    /// The same operation on a key that has one record at most.
+    /// Returns the same operation on a key with at most one record.
     pub(super) fn on_single(self) -> Self {
         match self {
             Self::Insert(_) | Self::Replace(_) | Self::Set => Self::Set,
@@ -74,17 +73,17 @@ impl Operation {
         }
     }
 
-    /// Whether it says what the key has afterwards, whatever it had before.
+    /// Returns whether the operation defines the key's records, whatever it had before.
     pub(super) fn is_absolute(self) -> bool {
         matches!(self, Self::Set | Self::RemoveAll)
     }
 
-    /// Whether it makes a page smaller.
+    /// Returns whether the operation only removes records.
     pub(super) fn removes(self) -> bool {
         matches!(self, Self::Remove(_) | Self::RemoveAll)
     }
 
-    /// Whether a duplicate of the key, of this number, is still there after it.
+    /// Returns whether the key's duplicate with this number still exists after the operation.
     pub(super) fn keeps(self, number: usize) -> bool {
         match self {
             Self::Insert(_) => true,
@@ -93,7 +92,7 @@ impl Operation {
         }
     }
 
-    /// Lends the bytes that the log gets to `write`.
+    /// Calls `write` with the value of the log's record.
     pub(super) fn encode<T>(self, value: &[u8], write: impl FnOnce(&[u8]) -> T) -> T {
         let mut head = [0; 5];
         head[0] = self.code();
@@ -113,7 +112,7 @@ impl Operation {
         write(&[&head[..head_bytes], value].concat())
     }
 
-    /// The operation and its value, unless the bytes are something else.
+    /// Returns the operation and its value; `None` if the bytes are not a change.
     pub(super) fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (&code, mut rest) = bytes.split_first()?;
         let mut index = 0;
@@ -133,10 +132,10 @@ impl Operation {
         Some((operation, rest))
     }
 
-    /// Makes the change among the records with the key, which are at `group`; answers by how many
-    /// records the page has grown, and where. An operation
-    /// on a duplicate that is not there, which only damage can bring about, does the nearest.
-    #[expect(clippy::too_many_arguments, reason = "a change, and where it goes")]
+    /// Applies the change to the records with the key, whose indices are `group`. Returns the
+    /// number of records by which the page has grown, and the index of the change. Only damage can
+    /// cause an operation on a duplicate that does not exist. It then uses the nearest one.
+    #[expect(clippy::too_many_arguments, reason = "a change and its destination")]
     pub(super) fn apply(
         self,
         page: &mut Page,
@@ -190,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_come_back_from_their_bytes() {
+    fn decoded_operations_equal_the_encoded_ones() {
         for value in [&b""[..], b"value", &[7; SHORT_BYTES_MAX - 1], &[7; SHORT_BYTES_MAX]] {
             for operation in [
                 Operation::Insert(0),
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_on_what_is_not_there_does_the_nearest() {
+    fn an_operation_on_a_missing_duplicate_uses_the_nearest_one() {
         let mut page = Page::default();
         let order = KeyOrder::Lexical;
         let mut apply = |operation: Operation, version| {
@@ -232,8 +231,8 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_on_the_only_record_is_said_without_regard_to_it() {
-        for (operation, records, said) in [
+    fn an_operation_on_the_only_record_becomes_absolute() {
+        for (operation, records, expected) in [
             (Operation::Insert(0), 0, Operation::Set),
             (Operation::Insert(0), 1, Operation::Insert(0)),
             (Operation::Insert(1), 1, Operation::Insert(1)),
@@ -243,8 +242,9 @@ mod tests {
             (Operation::Remove(0), 2, Operation::Remove(0)),
             (Operation::RemoveAll, 2, Operation::RemoveAll),
         ] {
-            assert_eq!(operation.on(records), said);
-            assert_eq!(said.is_absolute(), matches!(said, Operation::Set | Operation::RemoveAll));
+            assert_eq!(operation.on(records), expected);
+            let is_absolute = matches!(expected, Operation::Set | Operation::RemoveAll);
+            assert_eq!(expected.is_absolute(), is_absolute);
         }
     }
 }

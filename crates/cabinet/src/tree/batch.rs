@@ -1,4 +1,4 @@
-//! Batches: many keys change together, also across a crash.
+//! Batches: change many keys atomically, also across a crash.
 
 use super::TreeEngine;
 use super::leaf::{Handle, Leaf, State, StoredPage};
@@ -11,9 +11,9 @@ use crate::{Batch, Compression, Error, Meta, Result, Version, Wait, batch_plan};
 use parking_lot::RwLockWriteGuard;
 use std::sync::Arc;
 
-/// One change as it will be written.
+/// A planned change of a batch.
 struct LeafChange<'a> {
-    /// Which of the locked leaves.
+    /// Index of the key's leaf among the locked leaves.
     leaf: usize,
     key: &'a [u8],
     value: &'a [u8],
@@ -24,8 +24,8 @@ struct LeafChange<'a> {
 }
 
 impl TreeEngine {
-    /// Applies a batch. All leaves it touches are locked, in their order, which single changes,
-    /// having one lock each, cannot come across.
+    /// Applies a batch. Locks all its leaves in their order. Single changes hold one lock each, so
+    /// they cannot deadlock with that.
     pub(super) fn write_batch(&self, batch: &Batch) -> Result<()> {
         batch.check_length()?;
         self.check_batch_cap(batch)?;
@@ -39,7 +39,7 @@ impl TreeEngine {
         batch_plan::read_then_write(read, |wait| self.write_once(batch, &keys, wait))
     }
 
-    /// Applies a batch that has these keys, in order. Reads pages under the locks only if `wait`
+    /// Applies a batch whose keys are `keys`, in order. Reads pages under the locks only if `wait`
     /// allows it.
     fn write_once(&self, batch: &Batch, keys: &[&[u8]], wait: Wait) -> Result<()> {
         loop {
@@ -88,7 +88,8 @@ impl TreeEngine {
         Ok(())
     }
 
-    /// The leaves of keys that are in order, each once, and which of them each key has.
+    /// Returns the leaves of sorted keys, each once, and for each key the index of its leaf among
+    /// them.
     fn handles_of(&self, keys: &[&[u8]]) -> (Vec<Handle>, Vec<usize>) {
         let directory = self.directory.read();
         let mut handles: Vec<Handle> = Vec::new();
@@ -116,7 +117,7 @@ impl TreeEngine {
         batch_plan::check_expected(&batch.expected, |key| {
             Ok(self.version_of(&mut states[leaf_of(key)], key))
         })?;
-        // All that can fail comes before the first change.
+        // All steps that can fail come before the first change.
         let planned = self.planned(batch, states, leaf_of)?;
         if planned.is_empty() {
             return Ok(());
@@ -152,7 +153,7 @@ impl TreeEngine {
         self.live(view, group).next().map(|(_, entry)| entry.version)
     }
 
-    /// The last change of each key, less removals of what does not exist.
+    /// Returns the last change of each key, without removals of keys that do not exist.
     fn planned<'a>(
         &self,
         batch: &'a Batch,

@@ -1,12 +1,12 @@
-//! The budget of a tree's memory, and which page goes first.
+//! Cache: the budget of a tree's memory, and the choice of the page to evict.
 //!
-//! The budget is for pages, leaves, the directory and the queue, each as the allocator rounds it.
-//! Pages may take what the others leave, and at least a share of the budget: in a tree so large
-//! that its leaves alone take most of the budget, pages and leaves together exceed it.
+//! The budget covers pages, leaves, the directory and the queue, each as the allocator rounds it.
+//! Pages may take the rest that the others leave, and always a quarter of the budget. So pages and
+//! leaves together exceed the budget in a tree whose leaves alone take most of it.
 //!
-//! CLOCK: all leaves with a page in memory are in a queue. The first one is evicted if it was not
-//! used since it last came to the front, and else moves to the end of the queue. The queue has a
-//! lock, which is taken only when a page comes or goes.
+//! The policy is CLOCK: all leaves with a page in memory are in a queue. The first one is evicted
+//! if it was not used since it last came to the front. Otherwise it moves to the end of the queue.
+//! The queue's lock is taken only when a page is loaded or evicted.
 
 use super::directory::Directory;
 use super::leaf::{GONE, Handle, LEAF_BYTES, Leaf};
@@ -16,13 +16,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Share of the budget, as a divisor, that pages may take whatever the leaves take.
+/// Divisor of the budget: the share that pages may always take.
 const PAGES_SHARE_MIN: usize = 4;
 
-/// Part of the queue, as a divisor, that may be leaves that are gone.
+/// Divisor of the queue's length: the share that may be leaves that are gone.
 const GONE_SHARE_MAX: usize = 8;
 
-/// See the module.
+/// The memory budget of a tree, and the queue of leaves to evict. See the module.
 pub(super) struct Cache {
     budget_bytes: usize,
     bytes: AtomicUsize,
@@ -51,17 +51,17 @@ impl Cache {
         self.budget_bytes
     }
 
-    /// Bytes of the pages in memory.
+    /// Returns the bytes of the pages in memory.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of what a tree has in memory beside pages: directory, leaves, queue.
+    /// Returns the bytes of memory that a tree takes beside its pages: directory, leaves and queue.
     pub(super) fn directory_bytes(&self) -> usize {
         self.leaves_bytes.load(Ordering::Relaxed) + self.queue_bytes.load(Ordering::Relaxed)
     }
 
-    /// Most bytes of pages in memory.
+    /// Returns the maximum bytes of pages in memory.
     #[inline]
     pub(super) fn pages_bytes_max(&self) -> usize {
         let left = self.budget_bytes.saturating_sub(self.directory_bytes());
@@ -73,13 +73,13 @@ impl Cache {
         self.bytes() > self.pages_bytes_max()
     }
 
-    /// Returns whether pages take twice what they may.
+    /// Returns whether pages take about twice their maximum or more.
     pub(super) fn is_far_over(&self) -> bool {
         self.bytes() / 2 > self.pages_bytes_max()
     }
 
-    /// A page takes so many bytes now, in place of those it took. The caller holds its leaf, so
-    /// the sum does not fall below 0.
+    /// Counts a page as `bytes` instead of `charged`, which it updates. The caller holds the page's
+    /// leaf, so the sum does not fall below 0.
     #[inline]
     pub(super) fn charge(&self, charged: &mut usize, bytes: usize) {
         if *charged != bytes {
@@ -88,18 +88,17 @@ impl Cache {
         }
     }
 
-    /// Counts the directory and its leaves again, which have changed. The caller holds the
-    /// directory's lock.
+    /// Counts the directory and its leaves after a change. The caller holds the directory's lock.
     pub(super) fn note_directory(&self, directory: &Directory<Handle>) {
         let bytes = directory.memory_bytes() + directory.len() * LEAF_BYTES;
         self.leaves_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// A leaf has a page in memory now.
+    /// Adds a leaf whose page is in memory now.
     pub(super) fn enter(&self, leaf: Arc<Leaf>) {
         let mut queue = self.queue.lock();
         if queue.len() == queue.capacity() {
-            // All that a queue which doubles its room has to spare would be taken from pages.
+            // Spare capacity reduces the memory for pages, so the queue does not double.
             let spare = queue.len() / 8 + 1;
             queue.reserve_exact(spare);
             self.note_queue(&queue);
@@ -107,7 +106,7 @@ impl Cache {
         queue.push_back(leaf);
     }
 
-    /// The leaf at the front, which leaves the queue.
+    /// Removes the leaf at the front from the queue, and returns it.
     pub(super) fn pop(&self) -> Option<Arc<Leaf>> {
         self.queue.lock().pop_front()
     }
@@ -117,8 +116,8 @@ impl Cache {
         self.queue_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// A leaf was joined with another one. Its memory is not counted any more, so the queue does
-    /// not keep many of them.
+    /// Notes that a leaf was joined to another one. Its memory is not counted any more, so the
+    /// queue keeps few such leaves.
     pub(super) fn note_gone(&self) {
         let gone = self.gone.fetch_add(1, Ordering::Relaxed) + 1;
         if gone > self.queue.lock().len() / GONE_SHARE_MAX {
@@ -126,7 +125,7 @@ impl Cache {
         }
     }
 
-    /// Drops what is no leaf any more. The lock of the queue is not held for all of it at once.
+    /// Drops leaves that are gone from the queue. The queue's lock is released between leaves.
     pub(super) fn forget_gone(&self) {
         self.gone.store(0, Ordering::Relaxed);
         let is_gone =
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_may_take_what_leaves_leave_and_never_less_than_their_share() {
+    fn pages_may_take_the_rest_that_leaves_leave_and_at_least_their_share() {
         const BUDGET: usize = 100_000;
         let cache = Cache::new(BUDGET);
         let mut directory = Directory::new(KeyOrder::Lexical, handle(0));

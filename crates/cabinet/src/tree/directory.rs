@@ -1,30 +1,30 @@
-//! From keys to leaves: the inner levels of the tree, in memory.
+//! Directory: the inner levels of the tree, in memory. It finds the leaf of a key.
 //!
-//! A sorted list of lower bounds, cut into chunks. Beside the bounds stand their heads, numbers
-//! that order as they do as far as they differ: a search goes through these first, a few cache
-//! lines of each of two levels, and compares keys only where heads are equal. With 8 KiB leaves
-//! two levels serve a terabyte; a bound costs about 60 bytes, and its leaf 112.
+//! The directory is a sorted list of lower bounds in chunks. Each bound has a head, a number that
+//! orders like the bound. A search first compares heads, on a few cache lines in each of two
+//! levels, and compares keys only if their heads are equal. With 8 KiB leaves, two levels are
+//! enough for a terabyte. A bound takes about 60 bytes, and its leaf 112.
 
 use crate::{KeyOrder, heap};
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Bounds of a chunk at most.
+/// Maximum number of bounds in a chunk.
 const CHUNK_BOUNDS_MAX: usize = 512;
 
-/// A list of places, each of which reaches from its lower bound to the next one's. The first has
-/// no lower bound, whatever is stored for it.
+/// A list of places. Each has the keys from its lower bound on and before the next place's. The
+/// first place has no lower bound, and the one that is stored for it is ignored.
 #[derive(Debug)]
 pub(super) struct Directory<T> {
     order: KeyOrder,
-    /// Heads of the first bound of each chunk.
+    /// Head of the first bound of each chunk.
     heads: Vec<u64>,
     chunks: Vec<Chunk<T>>,
     /// Number of places.
     places: usize,
     /// Bytes of all lower bounds.
     bounds_bytes: usize,
-    /// Bytes of memory that chunks and lower bounds take.
+    /// Bytes of memory of chunks and lower bounds.
     chunks_bytes: usize,
 }
 
@@ -41,13 +41,13 @@ struct Place<T> {
 }
 
 impl<T> Chunk<T> {
-    /// Bytes of memory it takes, beside lower bounds and what the places have.
+    /// Returns the bytes of memory of the lists, without those of lower bounds and leaves.
     fn memory_bytes(&self) -> usize {
         heap::list_bytes::<u64>(self.heads.capacity())
             + heap::list_bytes::<Place<T>>(self.places.capacity())
     }
 
-    /// Makes room for a place. Chunks that doubled their room would have too much of it.
+    /// Allocates space for another place. Doubling would leave chunks too much spare capacity.
     fn reserve_one(&mut self) {
         if self.places.len() == self.places.capacity() {
             self.places.reserve_exact(spare(self.places.len()));
@@ -57,7 +57,7 @@ impl<T> Chunk<T> {
         }
     }
 
-    /// Gives back most of the room that is not needed.
+    /// Frees most of the spare capacity.
     fn shrink(&mut self) {
         let places = self.places.len();
         self.places.shrink_to(places + spare(places));
@@ -65,7 +65,7 @@ impl<T> Chunk<T> {
     }
 }
 
-/// Places for which a chunk of so many has room beside them.
+/// Returns the spare capacity of a chunk with `places` places.
 fn spare(places: usize) -> usize {
     places / 8 + 1
 }
@@ -78,12 +78,13 @@ pub(super) struct Index {
 }
 
 impl<T> Directory<T> {
-    /// One place for all keys.
+    /// Creates a directory with one place for all keys.
     pub(super) fn new(order: KeyOrder, leaf: T) -> Self {
         Self::from_sorted(order, vec![(Box::default(), leaf)])
     }
 
-    /// Places in the order of their lower bounds. There must be one.
+    /// Creates a directory from places in the order of their lower bounds. There must be at least
+    /// one.
     pub(super) fn from_sorted(order: KeyOrder, places: Vec<(Box<[u8]>, T)>) -> Self {
         debug_assert!(!places.is_empty());
         let mut directory = Self {
@@ -107,30 +108,30 @@ impl<T> Directory<T> {
         directory
     }
 
-    /// Number of places.
+    /// Returns the number of places.
     pub(super) fn len(&self) -> usize {
         self.places
     }
 
-    /// Bytes of all lower bounds.
+    /// Returns the bytes of all lower bounds.
     pub(super) fn bounds_bytes(&self) -> usize {
         self.bounds_bytes
     }
 
-    /// Bytes of memory it takes, beside what the places have.
+    /// Returns the bytes of memory of the directory, without those of the leaves.
     pub(super) fn memory_bytes(&self) -> usize {
         heap::list_bytes::<u64>(self.heads.capacity())
             + heap::list_bytes::<Chunk<T>>(self.chunks.capacity())
             + self.chunks_bytes
     }
 
-    /// The place that a key belongs to.
+    /// Returns the place that a key belongs to.
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Index {
         self.search(key, |ordering| ordering != Ordering::Greater)
     }
 
-    /// The place of the keys right before this one.
+    /// Returns the place of the keys right before this one.
     pub(super) fn find_before(&self, key: &[u8]) -> Index {
         self.search(key, |ordering| ordering == Ordering::Less)
     }
@@ -153,12 +154,12 @@ impl<T> Directory<T> {
         &mut self.chunks[index.chunk].places[index.place].leaf
     }
 
-    /// The lower bound of a place, unless it is the first.
+    /// Returns the lower bound of a place; `None` for the first place.
     pub(super) fn lower(&self, index: Index) -> Option<&[u8]> {
         (index != self.first()).then(|| &*self.chunks[index.chunk].places[index.place].lower)
     }
 
-    /// The place behind this one.
+    /// Returns the place after this one; `None` for the last place.
     pub(super) fn next(&self, index: Index) -> Option<Index> {
         if index.place + 1 < self.chunks[index.chunk].places.len() {
             return Some(Index { place: index.place + 1, ..index });
@@ -171,7 +172,7 @@ impl<T> Directory<T> {
         self.next(index).and_then(|next| self.lower(next))
     }
 
-    /// Divides the place that `lower` belongs to: what is from there on is `leaf`'s.
+    /// Divides the place that `lower` belongs to: its keys from `lower` on belong to `leaf`.
     pub(super) fn insert(&mut self, lower: Box<[u8]>, leaf: T) {
         let index = self.find(&lower);
         let head = self.order.head(&lower);
@@ -192,7 +193,7 @@ impl<T> Directory<T> {
 
     fn divide(&mut self, index: Index, is_last: bool) {
         let chunk = &mut self.chunks[index.chunk];
-        // Bounds that come in order fill their chunks.
+        // Bounds that are inserted in order fill their chunks.
         let at = if is_last && index.place + 2 == chunk.places.len() {
             index.place + 1
         } else {
@@ -206,8 +207,8 @@ impl<T> Directory<T> {
         self.chunks.insert(index.chunk + 1, right);
     }
 
-    /// Takes a place out, so that the one before it reaches up to its upper bound. The first one
-    /// stays.
+    /// Removes a place. Its keys belong to the place before it then. The first place is not
+    /// removed.
     pub(super) fn remove(&mut self, index: Index) {
         if index == self.first() {
             return;
@@ -233,7 +234,8 @@ impl<T> Directory<T> {
         }
     }
 
-    /// Up to so many leaves from all over the order, or from all over a range of keys.
+    /// Returns up to `count` leaves, evenly spread over all places or over those of a range of
+    /// keys.
     pub(super) fn sample(&self, count: usize, keys: Option<Range<&[u8]>>) -> Vec<T>
     where
         T: Clone,
@@ -256,31 +258,31 @@ impl<T> Directory<T> {
         leaves
     }
 
-    /// How many places are before one.
+    /// Returns the number of places before a place.
     fn number(&self, index: Index) -> usize {
         let before = &self.chunks[..index.chunk];
         before.iter().map(|chunk| chunk.places.len()).sum::<usize>() + index.place
     }
 
-    /// All leaves, in order.
+    /// Returns all leaves, in order.
     #[cfg(test)]
     fn leaves(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flat_map(|chunk| &chunk.places).map(|place| &place.leaf)
     }
 
-    /// The last place whose lower bound is before the key in the sense of `is_before`, asked how
-    /// the bound compares with it; else the first place.
+    /// Returns the last place whose lower bound is before the key, or else the first place.
+    /// `is_before` decides from the comparison of the bound with the key.
     #[inline]
     fn search(&self, key: &[u8], is_before: impl Fn(Ordering) -> bool) -> Index {
         let sought = self.order.head(key);
-        let lies_before = |head: u64, place: &Place<T>| {
+        let is_place_before = |head: u64, place: &Place<T>| {
             head < sought || head == sought && is_before(self.order.compare(&place.lower, key))
         };
         // The first place counts as before everything.
         let (mut low, mut high) = (1, self.heads.len());
         while low < high {
             let middle = (low + high) / 2;
-            if lies_before(self.heads[middle], &self.chunks[middle].places[0]) {
+            if is_place_before(self.heads[middle], &self.chunks[middle].places[0]) {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -291,7 +293,7 @@ impl<T> Directory<T> {
         let (mut low, mut high) = (1, heads.len());
         while low < high {
             let middle = (low + high) / 2;
-            if lies_before(heads[middle], &places[middle]) {
+            if is_place_before(heads[middle], &places[middle]) {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -349,10 +351,10 @@ mod tests {
             let mut directory = Directory::new(order, 0);
             let mut model = vec![(vec![], 0)];
             let keys: Vec<_> = steps.iter().map(|(key, _)| key.clone()).collect();
-            for (number, (key, what)) in steps.into_iter().enumerate() {
+            for (number, (key, step)) in steps.into_iter().enumerate() {
                 let at = model[1..].partition_point(|(l, _)| order.compare(l, &key).is_le());
                 let is_bound = at > 0 && order.compare(&model[at].0, &key).is_eq();
-                if what == 0 {
+                if step == 0 {
                     directory.remove(directory.find(&key));
                     if at > 0 {
                         model.remove(at);
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_divide_and_go_whichever_way_bounds_come() {
+    fn chunks_are_divided_and_removed_in_every_order_of_bounds() {
         const BOUNDS: u32 = 5000;
         let rising: Vec<u32> = (1..BOUNDS).collect();
         let falling: Vec<u32> = (1..BOUNDS).rev().collect();

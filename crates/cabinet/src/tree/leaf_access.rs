@@ -1,7 +1,7 @@
-//! Reaching a leaf: to look at its page where it lies, or to change it in memory.
+//! Leaf access: reads the page of a leaf in place, or changes it in memory.
 //!
-//! The directory is asked without any lock held, so by the time the leaf is locked its bounds
-//! may have changed. Then its generation has, too, and the directory is asked again.
+//! The directory's lock is released before the leaf is locked, so the leaf's bounds may change in
+//! between. Then its generation changes, too, and the directory is searched again.
 
 use super::TreeEngine;
 use super::directory::Directory;
@@ -19,16 +19,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The bytes of a changed page are rounded up to about this part of a leaf.
+/// Divisor of the maximum leaf size: bytes of changed pages are rounded up to about that step.
 const UNWRITTEN_STEPS: usize = 8;
 
-/// Leaves that one call looks at in search of some to evict.
+/// Maximum number of leaves that one call considers for eviction.
 const EVICTION_LOOKS_MAX: usize = 64;
 
 impl TreeEngine {
-    /// Lends the page of the leaf that `locate` names to `visit`, together with what else that
-    /// said. Its bounds are those that the directory has until `visit` returns. The leaf counts as
-    /// read if `is_read` holds for the result.
+    /// Calls `visit` with the page of the leaf that `locate` returns, and with the bounds that it
+    /// returns. The directory does not change these bounds until `visit` returns. The leaf counts
+    /// as read if `is_read` returns true for the result.
     #[inline]
     pub(super) fn look<B, T>(
         &self,
@@ -40,8 +40,8 @@ impl TreeEngine {
         self.look_as::<B, T, true>(wait, locate, visit, is_read)
     }
 
-    /// As `look`, for who goes through many leaves: the page is not brought into memory for others,
-    /// and does not count as read.
+    /// Like `look`, for walks through many leaves: the page is not kept in memory, and the leaf
+    /// counts neither as used nor as read.
     pub(super) fn look_in_passing<B, T>(
         &self,
         wait: Wait,
@@ -109,7 +109,7 @@ impl TreeEngine {
         }
     }
 
-    /// Runs `act` on the leaf of a key, whose page is in memory then.
+    /// Calls `act` with the leaf of a key, locked and with its page in memory.
     pub(super) fn change<T>(
         &self,
         key: &[u8],
@@ -130,7 +130,8 @@ impl TreeEngine {
                         let segments = self.log.segments();
                         let page = StoredPage::of(&state, home);
                         match self.fetch(&segments, page, Wait::Never) {
-                            // Not under the lock, so that others do not wait for the disk.
+                            // Read without the lock, so that other threads do not wait for the
+                            // disk.
                             Err(Error::WouldBlock) if wait == Wait::Block => {
                                 drop(state);
                                 let page = self.fetch(&segments, page, wait)?;
@@ -161,7 +162,7 @@ impl TreeEngine {
         directory.leaf(directory.find(key)).clone()
     }
 
-    /// Brings the page of a locked leaf into memory, waiting for the disk if need be.
+    /// Brings the page of a locked leaf into memory. May wait for the disk.
     pub(super) fn load(&self, leaf: &Arc<Leaf>, state: &mut State) -> Result<()> {
         if let Some(home) = stored_home(state) {
             let page = StoredPage::of(state, home);
@@ -177,8 +178,8 @@ impl TreeEngine {
         state.loaded().map_or(0..0, |loaded| loaded.page.view().group(self.order, key))
     }
 
-    /// Logs a change of a leaf that is in memory, then makes it; `group` is where the records
-    /// with the key are. Answers its version.
+    /// Logs a change of a leaf that is in memory, then applies it. `group` has the indices of the
+    /// records with the key. Returns the version of the change.
     pub(super) fn make(
         &self,
         state: &mut State,
@@ -199,7 +200,7 @@ impl TreeEngine {
         Ok(appended.sequence)
     }
 
-    /// Makes a change that is in the log, in a leaf that is in memory.
+    /// Applies a change that is in the log to a leaf that is in memory.
     pub(super) fn apply(
         &self,
         state: &mut State,
@@ -213,8 +214,8 @@ impl TreeEngine {
         self.apply_at(state, operation, group, key, value, meta, version);
     }
 
-    /// As `apply`, where it is known where the records with the key are.
-    #[expect(clippy::too_many_arguments, reason = "a change, and where it goes")]
+    /// Like `apply`, with the indices of the records with the key.
+    #[expect(clippy::too_many_arguments, reason = "a change and its destination")]
     fn apply_at(
         &self,
         state: &mut State,
@@ -242,7 +243,7 @@ impl TreeEngine {
         }
     }
 
-    /// Notes that the page's record in the log, if there is one, is no longer the page as it is.
+    /// Notes that the page changes: its record in the log, if there is one, is dead.
     pub(super) fn forget_home(&self, loaded: &mut Loaded) {
         if let Some(home) = loaded.home.take() {
             self.log.segments().remove_live(home.location, home.total as usize);
@@ -250,7 +251,7 @@ impl TreeEngine {
     }
 
     /// Completes a change: divides a leaf that has become too large, and counts its bytes. Returns
-    /// whether it was divided.
+    /// whether the leaf was divided.
     pub(super) fn complete_change(&self, state: &mut State) -> bool {
         let expires_at_ms = state.expires_at_ms;
         let mut is_divided = false;
@@ -272,26 +273,26 @@ impl TreeEngine {
         is_divided
     }
 
-    /// Counts the bytes of a page in memory, and those that the next checkpoint has to write.
+    /// Counts the bytes of a page in memory, and those that the next checkpoint must write.
     #[inline]
     pub(super) fn charge(&self, loaded: &mut Loaded) {
         let memory_bytes = loaded.memory_bytes();
         self.cache.charge(&mut loaded.charged, memory_bytes);
-        // Rounded, so that not every change is told; to a power of two, which costs no division.
+        // Rounded, so that few changes update the quota. A power of two needs no division.
         let step = (self.leaf_bytes / UNWRITTEN_STEPS).next_power_of_two();
         let rounded = || (loaded.page.bytes() + step - 1) & !(step - 1);
         let bytes = if loaded.home.is_some() { 0 } else { rounded() };
         self.log.space().quota().charge_unwritten(&mut loaded.unwritten, bytes);
     }
 
-    /// A page is no longer in memory.
+    /// Removes the bytes of a page from the counts, because it leaves memory.
     pub(super) fn discharge(&self, loaded: &mut Loaded) {
         self.cache.charge(&mut loaded.charged, 0);
         self.log.space().quota().charge_unwritten(&mut loaded.unwritten, 0);
     }
 
-    /// Divides a page until its parts are small enough or have one key. The parts behind the
-    /// first are answered in order.
+    /// Divides a page until its parts are small enough or have one key. Adds the parts after the
+    /// first to `pages`, in order.
     fn divide(&self, page: &mut Page, inserted: usize, pages: &mut Vec<Page>) {
         if page.bytes() <= self.leaf_bytes {
             return;
@@ -304,7 +305,8 @@ impl TreeEngine {
         pages.insert(own, right);
     }
 
-    /// Makes leaves of the pages behind `left`, whose leaf is locked; answers its new generation.
+    /// Makes leaves of the pages after `left`, whose leaf is locked. Returns the new generation of
+    /// that leaf.
     fn add_leaves(&self, left: &Page, pages: Vec<Page>, expires_at_ms: u64) -> u32 {
         let mut last = left.view().key(left.len() - 1).to_vec();
         let mut places = Vec::with_capacity(pages.len());
@@ -335,7 +337,7 @@ impl TreeEngine {
         generation
     }
 
-    /// Has the log have the page as it is.
+    /// Writes the page to the log, unless the log has it in its current state. Returns its home.
     pub(super) fn write_out(&self, state: &mut State) -> Result<Home> {
         if let Some(home) = state.home() {
             return Ok(home);
@@ -361,7 +363,7 @@ impl TreeEngine {
         Ok(home)
     }
 
-    /// Appends a page to the log.
+    /// Appends a page to the log. Returns its home.
     pub(super) fn store_page(
         &self,
         id: &[u8],
@@ -378,13 +380,14 @@ impl TreeEngine {
         Ok(Home { location: appended.location, total: total as u32 })
     }
 
-    /// Brings the pages in memory within their budget, writing out what only memory has.
+    /// Evicts pages from memory until they are within their budget. Changed pages are written to
+    /// the log.
     pub(super) fn evict(&self) {
         self.evict_for(Wait::Block);
     }
 
-    /// The same. Leaves long pages to others that would have to be written, if that must not be
-    /// waited for.
+    /// Like `evict`. If the caller must not wait, long pages that would have to be written are left
+    /// to other threads.
     #[inline]
     fn evict_for(&self, wait: Wait) {
         if self.cache.is_over() {
@@ -409,7 +412,8 @@ impl TreeEngine {
         }
     }
 
-    /// Says whether the page stays in memory: it was used, or cannot be written.
+    /// Evicts the page of a leaf, unless it was used, cannot be written, or must not be waited for.
+    /// Returns whether the page stays in memory.
     fn evict_one(&self, state: &mut State, wait: Wait) -> bool {
         if state.generation == GONE {
             return false;
@@ -420,7 +424,7 @@ impl TreeEngine {
         if state.take_access() {
             return true;
         }
-        // A full disk has better use for what is left than pages that will change again.
+        // Pages will change again. The last space on a full disk is not spent on them.
         if state.home().is_none() && self.log.space().is_wanted() && !self.cache.is_far_over() {
             return true;
         }
@@ -441,7 +445,7 @@ impl TreeEngine {
         false
     }
 
-    /// Visits a page in the log's mapping, if it is there as it is and in memory.
+    /// Calls `visit` with a page in the log's mapping, if it is resident there and uncompressed.
     #[inline]
     fn visit_in_place<T>(
         &self,
@@ -474,7 +478,7 @@ impl TreeEngine {
         })?
     }
 
-    /// A verified copy of a leaf's page in the log.
+    /// Returns a verified copy of a leaf's page in the log.
     pub(super) fn fetch(
         &self,
         segments: &Segments,
@@ -482,7 +486,7 @@ impl TreeEngine {
         wait: Wait,
     ) -> Result<Page> {
         let location = wanted.home.location;
-        // The checksum tells whether it is what it was then.
+        // The checksum shows whether the page has changed since.
         let was_sound = wanted.checked != 0
             && segments.get(location).is_some_and(|segment| segment.period() == wanted.checked);
         let salt = self.log.database_id().salt;
@@ -506,7 +510,8 @@ impl TreeEngine {
         })?
     }
 
-    /// Gives a leaf a page from the log, if it still lacks that.
+    /// Gives a leaf its page from the log. Returns `None` if the leaf has another home or a page in
+    /// memory by now.
     pub(super) fn install<'a>(
         &self,
         leaf: &Arc<Leaf>,
@@ -529,7 +534,7 @@ impl TreeEngine {
 }
 
 impl TreeEngine {
-    /// The period of the segment that a page is in.
+    /// Returns the period of the segment that a page is in; 0 if there is no such segment.
     fn period_of(&self, home: Home) -> u32 {
         self.log.segments().get(home.location).map_or(0, |segment| segment.period())
     }
@@ -543,7 +548,7 @@ pub(super) fn stored_home(state: &State) -> Option<Home> {
     }
 }
 
-/// Whether it is a page of the leaf with this id.
+/// Returns whether a record is a page of the leaf with this id.
 pub(super) fn is_page(record: &Record<'_>, id: u64) -> bool {
     record.kind == Kind::Page && record.key == id.to_le_bytes()
 }

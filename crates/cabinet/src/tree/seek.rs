@@ -1,7 +1,7 @@
-//! Finding records by their place in the order.
+//! Reads of keys, and searches for records by their place in the order of keys.
 //!
-//! Nothing is held between two leaves but a key: the bound from which on, or up to which, the
-//! search goes. So leaves may be divided and joined while it is on its way.
+//! Between two leaves a search holds no lock, only a key: the bound at which it continues. So
+//! leaves may be divided and joined during a search.
 
 use super::TreeEngine;
 use super::directory::{Directory, Index};
@@ -11,10 +11,10 @@ use crate::engine::ordered::Seek;
 use crate::{Error, RecordRef, Result, ScanCursor, Wait};
 use std::ops::Range;
 
-/// Most leaves that a search goes through which must not wait.
+/// Maximum number of leaves that a search visits if it must not wait.
 const LEAVES_AT_ONCE_MAX: usize = 64;
 
-/// A leaf, and the bound at which the search goes on when it has nothing.
+/// A leaf, and the bound at which the search continues if the leaf has no such record.
 type Located = (Handle, Option<Vec<u8>>);
 
 fn with_upper(directory: &Directory<Handle>, index: Index) -> Located {
@@ -25,22 +25,23 @@ fn with_lower(directory: &Directory<Handle>, index: Index) -> Located {
     (directory.leaf(index).clone(), directory.lower(index).map(<[u8]>::to_vec))
 }
 
-/// The leaf that a key belongs to.
+/// Returns the leaf that a key belongs to.
 fn with_key(directory: &Directory<Handle>, key: &[u8]) -> (Handle, ()) {
     (directory.leaf(directory.find(key)).clone(), ())
 }
 
-/// Choice of a search in a page: the index of the record it wants, if it is here.
+/// Callback of a search for each page. Returns the index of the record that it seeks; `None` if the
+/// page does not have it.
 type Choose<'c> = dyn FnMut(View<'_>) -> Option<usize> + 'c;
 
 impl TreeEngine {
-    /// Whether a record has not expired.
+    /// Returns whether a record has not expired.
     #[inline]
     pub(super) fn is_live(&self, entry: &RecordRef<'_>) -> bool {
         entry.meta.expires_at_ms == 0 || !entry.meta.is_expired(self.clock.now_ms())
     }
 
-    /// The live records of a range, with their indices.
+    /// Returns the live records of a range, with their indices.
     pub(super) fn live<'v>(
         &self,
         view: View<'v>,
@@ -49,7 +50,7 @@ impl TreeEngine {
         range.map(move |index| (index, view.record(index))).filter(|(_, entry)| self.is_live(entry))
     }
 
-    /// Shows the first live duplicate of a key.
+    /// Calls `visit` with the first live duplicate of a key. Returns whether there is one.
     #[inline]
     pub(super) fn read(
         &self,
@@ -84,7 +85,7 @@ impl TreeEngine {
         )
     }
 
-    /// Shows all live duplicates of a key.
+    /// Calls `visit` with all live duplicates of a key. Returns their number.
     pub(super) fn read_all(
         &self,
         key: &[u8],
@@ -102,7 +103,8 @@ impl TreeEngine {
         )
     }
 
-    /// One step of a scan: the records of one leaf.
+    /// Does one step of a scan: calls `visit` with the records of one leaf. Returns the cursor of
+    /// the next step; `None` at the end.
     pub(super) fn scan(
         &self,
         from: &ScanCursor,
@@ -121,11 +123,12 @@ impl TreeEngine {
             self.live(view, start..view.len()).for_each(|(_, entry)| visit(entry));
             upper.clone().map(ScanCursor::Key)
         };
-        // To go through all is no reason to keep any.
+        // A scan of all records is no reason to spare any from eviction.
         self.look(Wait::Block, locate, step, |_| false)
     }
 
-    /// Shows the record sought, and the number of its duplicate.
+    /// Calls `visit` with the record that `seek` finds, and the number of its duplicate. Returns
+    /// whether there is one.
     pub(super) fn seek(
         &self,
         seek: Seek<'_>,
@@ -169,7 +172,7 @@ impl TreeEngine {
         self.live(view, 0..to).next_back().map(|(index, _)| index)
     }
 
-    /// Goes through leaves from that of a key, or the first, until `choose` finds something.
+    /// Visits leaves from that of a key, or the first, until `choose` finds a record.
     fn forward(
         &self,
         from: Option<&[u8]>,
@@ -183,7 +186,7 @@ impl TreeEngine {
         })
     }
 
-    /// Goes back through leaves from that of a key, or the last, until `choose` finds something.
+    /// Visits leaves backward from that of a key, or the last, until `choose` finds a record.
     fn backward(
         &self,
         from: Option<&[u8]>,
@@ -193,7 +196,7 @@ impl TreeEngine {
     ) -> Result<bool> {
         self.through(wait, visit, choose, |directory, bound| {
             let index = match (bound, from) {
-                // The leaves before this bound were not gone through yet.
+                // The leaves before this bound were not visited yet.
                 (Some(bound), _) => directory.find_before(bound),
                 (None, Some(key)) => directory.find(key),
                 (None, None) => directory.last(),
@@ -202,9 +205,9 @@ impl TreeEngine {
         })
     }
 
-    /// Goes from leaf to leaf until `choose` finds something. `locate` gets the bound that the leaf
-    /// before came with, or nothing at first. Leaves without records stay until the next
-    /// checkpoint: there may be more of them than a thread goes through that must not wait.
+    /// Visits one leaf after the other until `choose` finds a record. `locate` gets the bound that
+    /// came with the last leaf; `None` at first. Empty leaves stay until the next checkpoint, so
+    /// there may be more of them than a thread that must not wait may visit.
     fn through(
         &self,
         wait: Wait,

@@ -1,4 +1,4 @@
-//! Signs in a log of what it is the log of: a tree, in which order, or a table.
+//! Signs: recognise the kind and the key order of a log's database from its records.
 
 use super::page::View;
 use super::rebuild::page_bytes;
@@ -7,17 +7,19 @@ use crate::log::StoredKind;
 use crate::log::record::{Kind, Record};
 use crate::{Compression, KeyOrder};
 
-/// Counts over the records of a log, which show what it is the log of.
+/// Counts over the records of a log, which show the kind of its database.
 #[derive(Default)]
 pub(crate) struct Signs {
     pages: u64,
-    /// Pages that are sound in each of the orders.
+    /// Number of pages that are sound in each of the orders.
     sound: [u64; KeyOrder::NAMES.len()],
-    /// Records that only a tree has no use for.
+    /// Records that a tree never has.
     foreign: u64,
     changes: u64,
-    tables_own: u64,
-    no_tables: u64,
+    /// Keys that only a table has.
+    own_keys: u64,
+    /// Keys that no table has.
+    non_table_keys: u64,
 }
 
 impl Signs {
@@ -54,27 +56,27 @@ impl Signs {
 
     fn note_key(&mut self, key: &[u8]) {
         if crate::table_keys::is_own_key(key) {
-            self.tables_own += 1;
+            self.own_keys += 1;
         } else if !crate::table_keys::is_key(key) {
-            self.no_tables += 1;
+            self.non_table_keys += 1;
         }
     }
 
-    /// The kind of database; `None` if it cannot be told.
+    /// Returns the kind of the database; `None` if the records do not show it.
     pub(crate) fn kind(&self) -> Option<StoredKind> {
         match () {
-            () if self.pages > 0 && self.tables_own > 0 && self.no_tables == 0 => {
+            () if self.pages > 0 && self.own_keys > 0 && self.non_table_keys == 0 => {
                 Some(StoredKind::Table)
             }
             () if self.pages > 0 => Some(StoredKind::Tree),
             // Hash and fixed-length databases have the same records.
             () if self.foreign > 0 => Some(StoredKind::Hash),
-            // Values that may be redo by chance.
+            // The values of another kind of database may look like redo by chance.
             () => None,
         }
     }
 
-    /// The order in which most pages are sound, if there are pages.
+    /// Returns the order in which most pages are sound; `None` if no page is.
     pub(crate) fn order(&self) -> Option<KeyOrder> {
         let sound = |place: &usize| (self.sound[*place], std::cmp::Reverse(*place));
         let best = (0..self.sound.len()).max_by_key(sound)?;

@@ -1,8 +1,9 @@
-//! The cap on records: over it the smallest keys go.
+//! Record cap: removes the first keys of a tree with too many records.
 //!
-//! As in Tokyo Cabinet it is looked at when a leaf is divided, so there may be as many records more
-//! as a leaf has. Removing the first ones may read their pages from the disk. A writer that must
-//! not wait for that leaves it to the next one, which then may have to be one that may.
+//! As in Tokyo Cabinet, the cap is enforced when a leaf is divided, so the records of one leaf may
+//! exceed it. The removal may read the pages of the first leaves from the disk. A writer that must
+//! not wait for the disk leaves it to the next writer. Until it is done, writers that must not wait
+//! are refused.
 
 use super::TreeEngine;
 use super::redo::Operation;
@@ -11,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A cap on records.
 pub(super) struct RecordCap {
-    /// `u64::MAX` if there is none.
+    /// Cap on records; `u64::MAX` if there is none.
     pub(super) records_max: u64,
-    /// The next writer is to remove what is over the cap.
+    /// Whether the next writer must remove the records over the cap.
     is_due: AtomicBool,
 }
 
@@ -22,7 +23,7 @@ impl RecordCap {
         Self { records_max, is_due: AtomicBool::new(false) }
     }
 
-    /// Whether a writer has left something over the cap.
+    /// Returns whether a writer has left records over the cap.
     #[inline]
     pub(super) fn is_due(&self) -> bool {
         self.is_due.load(Ordering::Relaxed)
@@ -30,8 +31,8 @@ impl RecordCap {
 }
 
 impl TreeEngine {
-    /// Removes the first records until there are no more than the cap. An error that prevents that
-    /// is no failure of the write that it follows.
+    /// Removes the first records until there are no more than the cap. An error is logged, and does
+    /// not fail the write before it.
     pub(super) fn enforce_capacity(&self, wait: Wait) {
         if !self.is_over_capacity() {
             return;
@@ -43,7 +44,8 @@ impl TreeEngine {
         }
     }
 
-    /// Removes what a writer has left over the cap.
+    /// Removes the records that a writer has left over the cap. Fails with [`Error::WouldBlock`] if
+    /// the caller must not wait.
     pub(super) fn catch_up_with_capacity(&self, wait: Wait) -> Result<()> {
         if !self.record_cap.is_due() {
             return Ok(());
@@ -69,8 +71,8 @@ impl TreeEngine {
             if state.generation != handle.generation {
                 continue;
             }
-            // Nothing can be removed from a leaf that is damaged, but from the next.
-            let is_whole = self.load_for_care(&handle.leaf, &mut state)?;
+            // No record can be removed from a damaged leaf, so the next leaf is used.
+            let is_whole = self.load_undamaged(&handle.leaf, &mut state)?;
             while is_whole && self.is_over_capacity() {
                 let Some(loaded) = state.loaded().filter(|loaded| loaded.page.len() > 0) else {
                     break;

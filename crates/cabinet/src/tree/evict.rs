@@ -1,29 +1,31 @@
-//! The cap on bytes: over it go the records that were neither read nor written lately.
+//! Byte cap: evicts records that were neither read nor written lately.
 //!
-//! The cap bounds the bytes of all pages, before compression. The files exceed it by the dead pages
-//! and the redo that checkpoints remove, which come the sooner the lower the cap is.
+//! The cap bounds the bytes of all pages, before compression. The files exceed it by dead pages and
+//! redo, until a checkpoint removes these. Checkpoints are the more frequent the lower the cap is.
 //!
-//! Eviction is CLOCK: a hand goes through the leaves in the order of keys, around and around. A
-//! leaf of which a record was read or overwritten since the hand last came by is spared. From the
-//! others go the keys of the older half, with all their duplicates: those last written before the
-//! horizon of the round, which is the median of some leaves. A leaf that was found to have nothing
-//! so old is passed without its page being read. One batch of the log removes the keys of a leaf,
-//! so that replaying brings none of them back.
+//! Eviction is CLOCK: a hand visits the leaves in the order of keys, in rounds. It spares a leaf if
+//! one of its records was read or overwritten since the last visit. From other leaves it removes
+//! the keys of the older half, with all their duplicates. These are the keys last written before
+//! the horizon of the round, the median version of a sample of leaves. If a leaf is known to have
+//! only newer keys, its page is not read. One batch of the log removes the keys of a leaf, so
+//! replay restores none of them.
 //!
-//! A writer that finds the tree over its cap evicts before it writes, and a little more than it has
-//! to, so that one write in many waits. Work that an event loop may not wait for goes to another
-//! thread.
-//! The hand's lock comes before those of leaves.
+//! A writer that finds the tree over its cap evicts before it writes. It evicts a little more than
+//! necessary, so that only one write in many waits. A write that would make an event loop wait is
+//! refused, and repeated on another thread.
 //!
-//! The records of a table depend on each other, so a table keeps its tree to the cap: the hand goes
-//! through the rows only and names them to the table ([`crate::Ordered::evict`]), which removes
-//! each with its entries. Then the hand's lock comes before those of the table.
+//! The hand's lock is taken before those of leaves.
 //!
-//! If the hand has come around and found too little that can go, as where leaves are damaged, it
-//! rests until the excess has changed by about as much as eviction leaves free. So writers far over
-//! the cap do not each go through all leaves in vain.
+//! The records of a table depend on each other, so a table enforces the cap of its tree. The hand
+//! then visits only the rows, and passes their keys to the table ([`crate::Ordered::evict`]), which
+//! removes each row with its postings. In that case the hand's lock is taken before those of the
+//! table.
 //!
-//! The redo is bounded, too: where checkpoints cannot keep up, a writer waits for one or writes it.
+//! If all rounds find too little to evict, for example because leaves are damaged, the hand rests.
+//! It continues when the excess has changed by about the bytes that eviction leaves free. So if the
+//! tree is far over the cap, writers do not all search it in vain.
+//!
+//! The redo is bounded, too: if checkpoints cannot keep up, a writer waits for one or writes it.
 
 use super::leaf::{GONE, Handle, State};
 use super::redo::Operation;
@@ -37,53 +39,53 @@ use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The records of a key, or a batch, take this part of the cap at most.
+/// Divisor of the cap: the maximum share of a key's records, or of a batch.
 const RECORDS_OF_CAP: u64 = 4;
 
-/// Eviction leaves this part of the cap free, but no more bytes than the bound below.
+/// Divisor of the cap: the share that eviction leaves free, up to [`FREE_BYTES_MAX`].
 const FREE_OF_CAP: u64 = 64;
 
-/// Most bytes that eviction leaves free: they are what one write may have to wait for.
+/// Maximum bytes that eviction leaves free. One write may have to wait until so many are evicted.
 const FREE_BYTES_MAX: u64 = 256 << 10;
 
-/// A checkpoint is due after this part of the cap was appended, or earlier.
+/// Divisor of the cap: a checkpoint is due at the latest when this share was appended.
 const REDO_OF_CAP: u64 = 2;
 
-/// Leaves that the horizon of a round is found by.
+/// Number of leaves that are sampled for the horizon of a round.
 const SAMPLED_LEAVES: usize = 32;
 
-/// Rounds after which leaves that are read all the time are no longer spared.
+/// Number of rounds that spare leaves which were read.
 const SPARING_ROUNDS: u32 = 2;
 
-/// Rounds after which there is nothing more to evict.
+/// Maximum number of rounds of one eviction.
 const ROUNDS_MAX: u32 = 4;
 
-/// If more than the cap divided by this is evicted at once, a checkpoint gives the space back.
+/// Divisor of the cap: if more than this share is evicted at once, a checkpoint frees the space.
 const LOWERED_OF_CAP: u64 = 4;
 
 /// See [`Eviction::remove`].
 type Remove<'r> = dyn FnMut(&[u8], Version) -> Result<bool> + 'r;
 
-/// A cap on the bytes of all pages, and how many they are.
+/// A cap on the bytes of all pages, and the current count of these bytes.
 pub(super) struct ByteCap {
-    /// `u64::MAX` if there is none.
+    /// Cap in bytes; `u64::MAX` if there is none.
     bytes_max: AtomicU64,
-    /// Bytes of all pages, counted where there is a cap.
+    /// Bytes of all pages, counted only if there is a cap.
     bytes: AtomicU64,
     evicted: AtomicU64,
     hand: Mutex<Hand>,
-    /// The owner of the tree, a table, evicts.
+    /// Whether the owner of the tree, a table, evicts.
     is_owned: bool,
 }
 
 /// Position of eviction in the tree, and its progress.
 #[derive(Default)]
 struct Hand {
-    /// Lower bound of the leaf; none is the first one.
+    /// Lower bound of the next leaf; `None` for the first one.
     at: Option<Vec<u8>>,
-    /// Keys last written with this version or a later one are spared in this round.
+    /// Keys whose version is this or later are spared in this round.
     horizon: Version,
-    /// Bytes in excess when all rounds were done.
+    /// Bytes in excess after the last eviction, if it has done all its rounds and some were left.
     left_bytes: Option<u64>,
 }
 
@@ -103,18 +105,18 @@ impl ByteCap {
         self.bytes_max.load(Ordering::Relaxed) != u64::MAX
     }
 
-    /// Whether the tree has to evict.
+    /// Returns whether the tree itself must evict.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.is_capped() && !self.is_owned && self.bytes() > self.bytes_max.load(Ordering::Relaxed)
     }
 
-    /// Bytes of all pages and their cap, if the owner of the tree keeps to it.
+    /// Returns the bytes of all pages and their cap, if the owner of the tree enforces it.
     pub(super) fn owned(&self) -> Option<(u64, u64)> {
         (self.is_owned && self.is_capped()).then(|| (self.bytes(), self.limit_bytes()))
     }
 
-    /// The cap, or 0.
+    /// Returns the cap in bytes; 0 if there is none.
     pub(super) fn limit_bytes(&self) -> u64 {
         if self.is_capped() { self.bytes_max.load(Ordering::Relaxed) } else { 0 }
     }
@@ -123,17 +125,18 @@ impl ByteCap {
         self.evicted.load(Ordering::Relaxed)
     }
 
-    /// Bytes of all pages, where there is a cap.
+    /// Returns the bytes of all pages if there is a cap, and else 0.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes by which there are more than eviction leaves.
+    /// Returns the bytes that eviction must remove.
     fn excess_bytes(&self) -> u64 {
         self.bytes().saturating_sub(bytes_kept(self.bytes_max.load(Ordering::Relaxed)))
     }
 
-    /// Most bytes of the records of a key, or of a batch. An owner sees to it itself.
+    /// Returns the maximum bytes of the records of a key, or of a batch. An owner checks this
+    /// itself.
     fn records_bytes_max(&self) -> usize {
         if !self.is_capped() || self.is_owned {
             return usize::MAX;
@@ -141,7 +144,7 @@ impl ByteCap {
         records_bytes_max(self.bytes_max.load(Ordering::Relaxed))
     }
 
-    /// Bytes after which a checkpoint is due because of the cap.
+    /// Returns the bytes of redo after which a checkpoint is due because of the cap.
     pub(super) fn due_bytes_max(&self) -> u64 {
         if self.is_capped() {
             self.bytes_max.load(Ordering::Relaxed) / REDO_OF_CAP
@@ -151,34 +154,35 @@ impl ByteCap {
     }
 }
 
-/// Bytes down to which eviction goes.
+/// Returns the bytes at which eviction ends.
 pub(crate) fn bytes_kept(bytes_max: u64) -> u64 {
     bytes_max - bytes_free(bytes_max)
 }
 
-/// Bytes that eviction leaves free.
+/// Returns the bytes that eviction leaves free.
 fn bytes_free(bytes_max: u64) -> u64 {
     (bytes_max / FREE_OF_CAP).min(FREE_BYTES_MAX)
 }
 
-/// Most bytes of the records of a key, or of a batch.
+/// Returns the maximum bytes of the records of a key, or of a batch.
 pub(crate) fn records_bytes_max(bytes_max: u64) -> usize {
     usize::try_from(bytes_max / RECORDS_OF_CAP).unwrap_or(usize::MAX)
 }
 
-/// Bytes that a record takes in a page.
+/// Returns the maximum bytes that a record takes in a page.
 fn record_bytes(key: &[u8], value: &[u8]) -> usize {
     key.len() + value.len() + page::PLACE_BYTES + cell::OVERHEAD_BYTES_MAX
 }
 
 impl TreeEngine {
-    /// Sets the cap, and counts what there is. The background, or the next writer, evicts.
+    /// Sets the cap, and counts the bytes of all pages. A background thread or the next writer
+    /// evicts.
     pub(super) fn set_cap(&self, bytes_max: u64) -> Result<()> {
         let was_capped = self.cap.is_capped();
         self.cap.bytes_max.store(bytes_max.max(CAPACITY_BYTES_MIN), Ordering::Relaxed);
         self.cap.hand.lock().left_bytes = None;
         if !was_capped {
-            // Those that change meanwhile count themselves.
+            // Leaves that change meanwhile are counted by their change.
             let _structure = self.structure.lock();
             self.scan_leaves(&mut |_, _, _| Ok(()))?;
         }
@@ -193,11 +197,11 @@ impl TreeEngine {
         Ok(())
     }
 
-    /// Counts the bytes of a leaf, in place of those it had.
+    /// Updates the count by the bytes of a leaf.
     #[inline]
     pub(super) fn count(&self, state: &mut State) {
         if self.cap.is_capped() {
-            // Empty leaves go with the next checkpoint.
+            // The next checkpoint removes empty leaves.
             let is_none = state.generation == GONE || state.records() == 0;
             let bytes = if is_none { 0 } else { state.bytes() };
             self.count_as(state, u32::try_from(bytes).unwrap_or(u32::MAX));
@@ -212,7 +216,7 @@ impl TreeEngine {
         }
     }
 
-    /// Notes how old the records of a new leaf are.
+    /// Notes the oldest version of the records of a new leaf.
     pub(super) fn note_oldest(&self, state: &mut State) {
         if self.cap.is_capped()
             && let Some(loaded) = state.loaded()
@@ -223,7 +227,7 @@ impl TreeEngine {
         }
     }
 
-    /// Fails if what a key has after a change would take more of the cap than it may.
+    /// Fails if the records of a key would exceed their share of the cap after a change.
     #[inline]
     pub(super) fn check_cap(
         &self,
@@ -264,7 +268,7 @@ impl TreeEngine {
         Ok(())
     }
 
-    /// Fails if a batch would take more of the cap than it may.
+    /// Fails if a batch would exceed its share of the cap.
     pub(super) fn check_batch_cap(&self, batch: &Batch) -> Result<()> {
         let max = self.cap.records_bytes_max();
         if max == usize::MAX {
@@ -281,7 +285,8 @@ impl TreeEngine {
         Ok(())
     }
 
-    /// Has a writer evict first, if the tree is over its cap.
+    /// Evicts for a writer if the tree is over its cap. Fails with [`Error::WouldBlock`] if the
+    /// writer must not wait.
     pub(super) fn evict_for_writer(&self, wait: Wait) -> Result<()> {
         if !self.cap.is_over() {
             return Ok(());
@@ -290,14 +295,14 @@ impl TreeEngine {
             return Err(Error::WouldBlock);
         }
         match self.evict_to_cap() {
-            // Then the write itself says so, if it needs space.
+            // If the write needs space, it fails itself.
             Err(Error::NoSpace { .. }) => Ok(()),
             result => result,
         }
     }
 
-    /// Evicts what is over the cap. After much, which a lowered cap brings about, a checkpoint
-    /// gives the space back.
+    /// Evicts the bytes over the cap. If these are many, as after the cap was lowered, a checkpoint
+    /// frees the space.
     pub(super) fn enforce_byte_cap(&self) -> Result<()> {
         if !self.cap.is_over() {
             return Ok(());
@@ -307,10 +312,10 @@ impl TreeEngine {
         self.give_back(before.saturating_sub(self.cap.bytes()))
     }
 
-    /// Writes a checkpoint after so many bytes were evicted that it is worth one.
+    /// Writes a checkpoint if many bytes were evicted.
     fn give_back(&self, evicted_bytes: u64) -> Result<()> {
         if evicted_bytes > self.cap.limit_bytes() / LOWERED_OF_CAP {
-            // So that what is appended to now can be given back, too.
+            // The active segment can then be removed, too.
             self.log.seal()?;
             self.checkpoint(false)?;
         }
@@ -319,14 +324,14 @@ impl TreeEngine {
 
     fn evict_to_cap(&self) -> Result<()> {
         let hand = self.cap.hand.lock();
-        // Another may have evicted while this one waited for the hand.
+        // Another thread may have evicted while this one waited for the hand.
         if !self.cap.is_over() {
             return Ok(());
         }
         self.turn(hand, &|| self.cap.excess_bytes(), None).map(drop)
     }
 
-    /// As [`crate::Ordered::evict`].
+    /// Implements [`crate::Ordered::evict`].
     pub(super) fn evict_for_owner(&self, eviction: Eviction<'_>) -> Result<bool> {
         let hand = self.cap.hand.lock();
         let Eviction { keys, excess_bytes, remove } = eviction;
@@ -339,7 +344,7 @@ impl TreeEngine {
         Ok(is_tried)
     }
 
-    /// Moves the hand on until nothing is in excess. False if it rests.
+    /// Moves the hand until nothing is in excess. Returns false if the hand rests.
     fn turn(
         &self,
         mut hand: MutexGuard<'_, Hand>,
@@ -353,7 +358,7 @@ impl TreeEngine {
         }
         let keys = owner.as_ref().map(|(keys, _)| keys.clone());
         if hand.horizon == u64::MAX {
-            // The last resort is for the call that had to take it.
+            // An earlier call had to evict keys of any age. This one need not.
             hand.horizon = self.horizon(keys.clone(), excess_bytes())?;
         }
         let mut rounds = 0;
@@ -391,7 +396,7 @@ impl TreeEngine {
                     self.cap.evicted.fetch_add(u64::from(is_removed), Ordering::Relaxed);
                 }
                 if !old.is_empty() {
-                    // The owner has read what it removes.
+                    // The owner has read the keys that it removes. This does not count.
                     handle.leaf.read().take_read();
                 }
             }
@@ -403,14 +408,14 @@ impl TreeEngine {
         Ok(true)
     }
 
-    /// The version before which the older half of all bytes was written, or as much as has to go,
-    /// as far as some leaves can tell. Only these keys count.
+    /// Returns the version before which the older half of all bytes was written, or more if more is
+    /// in excess, estimated from a sample of leaves. With `keys`, only keys of this range count.
     fn horizon(&self, keys: Option<Range<&[u8]>>, excess_bytes: u64) -> Result<Version> {
         let handles = self.directory.read().sample(SAMPLED_LEAVES, keys.clone());
         let mut written = Vec::new();
         for handle in &handles {
             let mut state = handle.leaf.write();
-            if state.generation == GONE || !self.load_for_care(&handle.leaf, &mut state)? {
+            if state.generation == GONE || !self.load_undamaged(&handle.leaf, &mut state)? {
                 continue;
             }
             let Some(loaded) = state.loaded() else { continue };
@@ -436,8 +441,8 @@ impl TreeEngine {
         Ok(horizon.map_or(u64::MAX, |(version, _)| version))
     }
 
-    /// The keys of a locked leaf of which nothing was written since a version, with the version of
-    /// what was written last.
+    /// Returns the keys of a locked leaf that were last written before `horizon`, with the version
+    /// of each.
     fn old_keys(
         &self,
         handle: &Handle,
@@ -445,8 +450,8 @@ impl TreeEngine {
         horizon: Version,
     ) -> Result<Vec<(Vec<u8>, Version)>> {
         let mut keys = Vec::new();
-        if !self.load_for_care(&handle.leaf, state)? {
-            // It is damaged, and cannot be given up for others: it does not count.
+        if !self.load_undamaged(&handle.leaf, state)? {
+            // A damaged leaf cannot be evicted, and is not counted.
             self.count_as(state, 0);
             return Ok(keys);
         }
@@ -468,7 +473,7 @@ impl TreeEngine {
         Ok(keys)
     }
 
-    /// Removes keys of a locked leaf.
+    /// Removes keys of a locked leaf, atomically.
     fn evict_keys(&self, state: &mut State, keys: &[(Vec<u8>, Version)]) -> Result<()> {
         if keys.is_empty() {
             return Ok(());

@@ -1,17 +1,17 @@
-//! Going through all leaves in order, each locked while it is visited.
+//! Leaf scan: visits all leaves in order, each locked during its visit.
 
 use super::leaf::{GONE, Handle, Leaf, State};
 use super::{TreeDatabase, TreeEngine};
 use crate::{Error, RecordRef, Result};
 use std::sync::Arc;
 
-/// Callback of a walk for each leaf. It gets the leaf, the state that its lock protects, and its
-/// lower bound (empty for the first).
+/// Callback of a scan for each leaf. Gets the leaf, the state that its lock protects, and its lower
+/// bound (empty for the first leaf).
 pub(super) type Visit<'v> = dyn FnMut(&Arc<Leaf>, &mut State, &[u8]) -> Result<()> + 'v;
 
 impl TreeDatabase {
-    /// Shows all records in order, expired ones and duplicates among them. No page may be
-    /// damaged.
+    /// Calls `visit` with all records in order, including expired ones and duplicates. Fails if a
+    /// page is damaged.
     pub(crate) fn each_record(
         &self,
         visit: &mut dyn FnMut(RecordRef<'_>) -> Result<()>,
@@ -27,9 +27,9 @@ impl TreeDatabase {
 }
 
 impl TreeEngine {
-    /// Visits every leaf. The ranges of those visited cover all keys and do not overlap, whatever
-    /// happens meanwhile: where one ends, the walk goes on. The caller holds `structure`, so
-    /// nothing is joined or cleared beside it.
+    /// Visits every leaf. The ranges of the visited leaves cover all keys and do not overlap, even
+    /// if leaves are divided meanwhile: the scan continues at the upper bound of the last leaf. The
+    /// caller holds `structure`, so no other thread joins or clears leaves.
     pub(super) fn scan_leaves(&self, visit: &mut Visit<'_>) -> Result<()> {
         let mut from: Option<Vec<u8>> = None;
         loop {
@@ -53,21 +53,22 @@ impl TreeEngine {
         }
     }
 
-    /// The leaf that begins at a bound, or the first.
+    /// Returns the leaf that a key belongs to, or the first leaf.
     pub(super) fn handle_at(&self, from: Option<&[u8]>) -> Handle {
         let directory = self.directory.read();
         let index = from.map_or(directory.first(), |key| directory.find(key));
         directory.leaf(index).clone()
     }
 
-    /// The upper bound of that leaf.
+    /// Returns the upper bound of the leaf that a key belongs to, or of the first leaf; `None` for
+    /// the last leaf.
     pub(super) fn upper_of(&self, from: Option<&[u8]>) -> Option<Vec<u8>> {
         let directory = self.directory.read();
         let index = from.map_or(directory.first(), |key| directory.find(key));
         directory.upper(index).map(<[u8]>::to_vec)
     }
 
-    /// Joins a locked leaf with those behind it for as long as they are small together.
+    /// Joins the next leaves to a locked leaf while they are small together.
     pub(super) fn join(&self, leaf: &Arc<Leaf>, state: &mut State, lower: &[u8]) -> Result<()> {
         let is_first = self.is_first(leaf);
         while state.bytes() <= self.leaf_bytes / 4 {
@@ -84,7 +85,7 @@ impl TreeEngine {
             if state.bytes() + right.bytes() > self.leaf_bytes / 2 {
                 return Ok(());
             }
-            if !self.load_for_care(leaf, state)? || !self.load_for_care(&next.leaf, &mut right)? {
+            if !self.load_undamaged(leaf, state)? || !self.load_undamaged(&next.leaf, &mut right)? {
                 return Ok(());
             }
             let expires_at_ms = right.expires_at_ms;
@@ -116,9 +117,9 @@ impl TreeEngine {
         Ok(())
     }
 
-    /// Brings a page into memory; says whether that could be done. One that is damaged was noted
-    /// and is left alone: the care of the others goes on.
-    pub(super) fn load_for_care(&self, leaf: &Arc<Leaf>, state: &mut State) -> Result<bool> {
+    /// Brings a page into memory for maintenance. Returns false if the page is damaged, which is
+    /// noted: maintenance skips it and continues with the others.
+    pub(super) fn load_undamaged(&self, leaf: &Arc<Leaf>, state: &mut State) -> Result<bool> {
         match self.load(leaf, state) {
             Err(Error::Corrupted { .. }) => Ok(false),
             result => result.map(|()| true),

@@ -1,4 +1,4 @@
-//! Maintenance, which keeps a tree in order beside its callers: sweeping, reclaiming, closing.
+//! Maintenance: sweeps expired records, reclaims space and closes the tree.
 
 use super::leaf::State;
 use super::redo::Operation;
@@ -8,18 +8,19 @@ use crate::log::{Location, Log, Maintained, Relocate, SHORT_SEGMENTS_MAX, Segmen
 use crate::{Meta, Result};
 use std::sync::atomic::Ordering;
 
-/// The leaves are not gone through for expired records more often than this, in milliseconds.
+/// Minimum time between two sweeps for expired records, in milliseconds.
 const SWEEP_INTERVAL_MS: u64 = 30_000;
 
-/// Writers are slowed down once so many times the bytes of redo are there after which a
-/// checkpoint is due.
+/// Factor by which the redo may exceed the bytes after which a checkpoint is due, before writers
+/// are slowed down.
 const BEHIND_FACTOR: u64 = 3;
 
-/// As above, where a cap on bytes bounds the files, too. A writer waits for the checkpoint then.
+/// Like [`BEHIND_FACTOR`], for a tree with a cap on bytes, which bounds the files, too. A writer
+/// then waits for the checkpoint.
 const BEHIND_FACTOR_CAPPED: u64 = 2;
 
 impl TreeEngine {
-    /// Removes the expired duplicates of a key, so that their numbers count live ones only.
+    /// Removes the expired duplicates of a key, so that duplicates are numbered without them.
     #[inline]
     pub(super) fn remove_expired_of(&self, state: &mut State, key: &[u8]) -> Result<()> {
         if state.expires_at_ms == NEVER_MS { Ok(()) } else { self.look_for_expired(state, key) }
@@ -47,8 +48,8 @@ impl TreeEngine {
         Ok(())
     }
 
-    /// Removes all expired records of a leaf, or names them to the one who removes them, and notes
-    /// when to look again.
+    /// Removes all expired records of a leaf, or hands their keys over if others remove them. Notes
+    /// when the leaf's next record expires.
     fn remove_expired(&self, state: &mut State, now_ms: u64) -> Result<()> {
         let Some(loaded) = state.loaded() else { return Ok(()) };
         let view = loaded.page.view();
@@ -82,7 +83,7 @@ impl TreeEngine {
         self.checkpoint(true)
     }
 
-    /// Returns the bytes of redo after which a checkpoint is due, and notes from how many on
+    /// Returns the bytes of redo after which a checkpoint is due. Also sets the bytes above which
     /// writers are slowed down.
     pub(super) fn note_due_bytes(&self) -> u64 {
         let due_bytes = self.due_bytes();
@@ -94,12 +95,13 @@ impl TreeEngine {
         due_bytes
     }
 
-    /// Makes the next opening quick. All that is written stays readable without it.
+    /// Writes a last checkpoint, so that the next opening is fast, and closes the log. No data is
+    /// lost without it.
     pub(super) fn close(&self) -> Result<()> {
         self.log.commit().check()?;
         self.log.remove_emptied(Unsealed::Sync)?;
         if !self.log.is_checkpointed() {
-            // So that nothing follows the position from which redo is replayed.
+            // After this, the checkpoint appends no pages after its replay position.
             self.flush()?;
             self.checkpoint(false)?;
         }
@@ -109,7 +111,7 @@ impl TreeEngine {
     }
 }
 
-/// Pages are moved by checkpoints.
+/// The log neither moves nor evicts records of a tree: checkpoints move pages.
 impl Relocate for TreeEngine {
     fn relocate(
         &self,
@@ -153,7 +155,7 @@ impl Maintained for TreeEngine {
         let _structure = self.structure.lock();
         self.next_expiry_ms.store(SWEEPING_MS, Ordering::Relaxed);
         self.scan_leaves(&mut |leaf, state, _| {
-            if state.expires_at_ms <= now_ms && self.load_for_care(leaf, state)? {
+            if state.expires_at_ms <= now_ms && self.load_undamaged(leaf, state)? {
                 self.remove_expired(state, now_ms)?;
             }
             if state.expires_at_ms != NEVER_MS {
@@ -163,7 +165,7 @@ impl Maintained for TreeEngine {
             Ok(())
         })?;
         let (swept, order) = (NEVER_MS, Ordering::Relaxed);
-        // Unless something that expires was found or stored meanwhile.
+        // Keeps the earlier time if a record that expires was found or stored meanwhile.
         let _ = self.next_expiry_ms.compare_exchange(SWEEPING_MS, swept, order, order);
         Ok(())
     }
@@ -176,7 +178,7 @@ impl Maintained for TreeEngine {
         self.enforce_byte_cap()
     }
 
-    /// A checkpoint does that.
+    /// Does nothing: checkpoints reclaim space.
     fn compact(&self, _go_on: &dyn Fn() -> bool) -> Result<()> {
         Ok(())
     }
@@ -193,7 +195,7 @@ impl Maintained for TreeEngine {
     }
 }
 
-/// One round of what the background does.
+/// Does one round of the background threads' work.
 #[cfg(feature = "testing")]
 pub(super) fn run_maintenance(engine: &TreeEngine) -> Result<()> {
     engine.log.maintain_segments()?;

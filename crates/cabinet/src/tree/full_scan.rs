@@ -1,21 +1,20 @@
-//! Scans of all records in the order in which the log has the pages of their leaves.
+//! Scans of all records, leaf after leaf, in the order in which the log has the leaves' pages.
 //!
-//! The keys are divided into ranges when the scan begins: one for each leaf that there is then. The
-//! ranges of pages in memory are visited first, then those of the others in the order in which the
-//! log has their pages. These are [read ahead](super::read_ahead), and what is between them is not.
-//! A record is in one range whatever becomes of the leaves. So it is shown once, and it does not
-//! matter whether a leaf is divided, joined or moved before the scan has come to it: the range is
-//! then looked up like any other keys.
+//! When the scan begins, the keys are divided into ranges, one for each leaf. The ranges of pages
+//! in memory are visited first, then the others in the order in which the log has their pages.
+//! These pages are [read ahead](super::read_ahead), without the parts of the log between them. A
+//! record is in exactly one range, so it is visited once. If a leaf is divided, joined or moved
+//! before the scan reaches its range, the range is looked up in the directory like any other keys.
 //!
-//! A scan takes 24 bytes of memory for each leaf, and those of its lower bound: a fifth of what the
-//! directory takes. No page is brought into the [cache](super::cache), and the pages of the log
-//! do not stay in memory unless they were there before.
+//! A scan takes 24 bytes of memory per leaf and the bytes of the leaf's lower bound: a fifth of the
+//! directory's memory. No page enters the [cache](super::cache), and the log's pages do not stay in
+//! memory unless they were there before.
 //!
 //! # Locks
 //!
-//! That of a leaf is held while its page is copied. None is held while records are shown, so that a
-//! visitor who waits holds up neither writers nor a checkpoint, unless the page is of more than
-//! [`COPIED_BYTES_MAX`].
+//! The lock of a leaf is held while its page is copied. No lock is held while records are visited,
+//! so a slow visitor delays neither writers nor a checkpoint. Pages of more than
+//! [`COPIED_BYTES_MAX`] are an exception: their leaf is locked while their records are visited.
 
 use super::TreeEngine;
 use super::directory::Directory;
@@ -28,38 +27,40 @@ use crate::{FullScan, RecordRef, Result, Wait};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Leaves that are listed at a time while the directory is locked.
+/// Maximum number of leaves that are listed while the directory is locked.
 pub(super) const LISTED_AT_ONCE: usize = 512;
 
-/// Bytes of bounds after which no further leaf is listed in that time.
+/// Bytes of bounds after which no further leaf is listed while the directory is locked.
 const LISTED_BOUND_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of records that a step shows, about.
+/// Approximate bytes of records that a step visits.
 const STEP_BYTES: usize = 256 << 10;
 
-/// A page counts as so many bytes of a step beside its records.
+/// Bytes of a step that a page counts for, beside those of its records.
 pub(super) const PAGE_COST_BYTES: usize = 512;
 
-/// Bytes of the longest page that is copied, so that its leaf is not locked while it is shown.
+/// Maximum bytes of a page that is copied, so that its leaf is not locked while its records are
+/// visited.
 const COPIED_BYTES_MAX: usize = 1 << 20;
 
-/// Groups of pages that are read or on their way at a time.
+/// Number of groups of pages that are visited or being read at a time.
 const GROUPS: usize = 2;
 
 /// Function that a scan calls for each record.
 pub(super) type Visit<'v> = dyn FnMut(RecordRef<'_>) + 'v;
 
-/// A scan under way.
+/// Scan of a range of keys, in the order of the log.
 pub(super) struct PageScan<'e> {
     engine: &'e TreeEngine,
     ranges: Ranges,
     /// The pages of all ranges, in the order of the scan.
     pages: Vec<RangePage>,
     next: usize,
-    /// Pages that are being shown, and those after them, which are on their way. Each with the
-    /// number of the first page behind them.
+    /// Groups of pages: the one that is being visited, and those after it, which are being read.
+    /// Each has the index of the first page after it.
     groups: VecDeque<(usize, ReadAhead<'e>)>,
-    /// Pages that the last step has shown to the end: its caller may read records again.
+    /// Pages that the last step has finished. They are kept because its caller may read their
+    /// records again.
     shown: Vec<ReadAhead<'e>>,
 }
 
@@ -74,16 +75,16 @@ struct RangePage {
     bytes: u32,
 }
 
-/// Ranges of keys, each of which ends where the next one begins. Nothing is the bound at either end
+/// Ranges of keys, each of which ends where the next one begins. `None` is the bound at either end
 /// of all keys.
 struct Ranges {
-    /// Whether the first one has a lower bound.
+    /// Whether the first range has a lower bound.
     has_start: bool,
-    /// The lower bounds, one after the other.
+    /// All lower bounds, concatenated.
     bounds: Vec<u8>,
-    /// Offset in `bounds` of the end of each.
+    /// Offset in `bounds` at which each lower bound ends.
     ends: Vec<usize>,
-    /// Bound at which the last one ends.
+    /// Upper bound of the last range.
     end: Option<Vec<u8>>,
 }
 
@@ -108,7 +109,7 @@ impl Ranges {
 }
 
 impl TreeEngine {
-    /// Begins a scan of the records from a key on and before another.
+    /// Begins a scan of the records from the key `from` on and before the key `end`.
     pub(super) fn scan_pages(&self, from: Option<&[u8]>, end: Option<&[u8]>) -> PageScan<'_> {
         let mut ranges = Ranges {
             has_start: from.is_some(),
@@ -128,7 +129,7 @@ impl TreeEngine {
                     Some((Lsn::new(segment.number, home.location.offset()), home.total))
                 });
                 let (lsn, bytes) = place.unwrap_or_default();
-                // More ranges than there are numbers for would take more memory than there is.
+                // 2^32 ranges would take more memory than there is.
                 let Ok(range) = u32::try_from(ranges.ends.len()) else { break };
                 ranges.push(lower.as_deref().unwrap_or_default());
                 pages.push(RangePage { lsn, range, bytes });
@@ -140,7 +141,8 @@ impl TreeEngine {
         PageScan { engine: self, ranges, pages, next: 0, groups, shown }
     }
 
-    /// Some leaves from that of a key on, and before `end`: at least one, and at most `max`.
+    /// Returns some leaves from that of a key on, and before `end`: at least one, and at most
+    /// `max`.
     pub(super) fn leaves_from(
         &self,
         from: Option<Vec<u8>>,
@@ -167,7 +169,7 @@ impl TreeEngine {
         }
     }
 
-    /// Shows the records from a bound on and before another.
+    /// Calls `visit` with the records from the bound `from` on and before the bound `end`.
     pub(super) fn show_range(
         &self,
         from: Option<&[u8]>,
@@ -178,8 +180,8 @@ impl TreeEngine {
         self.show_rest(next, end, visit)
     }
 
-    /// As `show_range`, from where the leaf before has ended. If it has not been divided, that is
-    /// the end.
+    /// Like `show_range`, from the upper bound of the last leaf on. If that leaf was not divided,
+    /// there is nothing more in the range.
     fn show_rest(
         &self,
         mut next: Option<Vec<u8>>,
@@ -194,8 +196,8 @@ impl TreeEngine {
         Ok(())
     }
 
-    /// Shows the records of a leaf from `from` on and before `end`; returns the bound at which
-    /// those after the leaf begin.
+    /// Calls `visit` with the records of a leaf from `from` on and before `end`. Returns the upper
+    /// bound of the leaf.
     fn show_leaf(
         &self,
         from: Option<&[u8]>,
@@ -233,16 +235,16 @@ impl TreeEngine {
     }
 }
 
-/// Leaves with the bounds from which on they are to be visited.
+/// Leaves, each with the bound from which on it is visited.
 pub(super) struct Leaves {
     pub(super) found: Vec<(Option<Vec<u8>>, Handle)>,
-    /// The bound of the next one, if there is one.
+    /// Lower bound of the next leaf, if there is one.
     pub(super) next: Option<Vec<u8>>,
 }
 
 impl PageScan<'_> {
-    /// Shows the records of some leaves.
-    fn some(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
+    /// Calls `visit` with the records of some leaves. Returns whether there are more.
+    fn visit_some(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
         self.shown.clear();
         let mut bytes = 0;
         while bytes < STEP_BYTES
@@ -252,9 +254,9 @@ impl PageScan<'_> {
                 self.shown.extend(self.groups.pop_front().map(|(_, read_ahead)| read_ahead));
             }
             while self.groups.len() < GROUPS && self.list_next() {}
-            // A scan that has failed is over.
+            // A scan ends with its first error.
             let next = std::mem::replace(&mut self.next, usize::MAX) + 1;
-            // Pages without records end a step, too.
+            // Many pages without records end a step, too.
             bytes += PAGE_COST_BYTES;
             let (lower, upper) =
                 (self.ranges.lower(range as usize), self.ranges.upper(range as usize));
@@ -267,7 +269,7 @@ impl PageScan<'_> {
         Ok(self.next < self.pages.len())
     }
 
-    /// Has the next pages read. Returns whether there are any.
+    /// Starts reading the next pages. Returns whether there are any.
     fn list_next(&mut self) -> bool {
         let first = self.groups.back().map_or(self.next, |(end, _)| *end);
         let rest = &self.pages[first..];
@@ -297,11 +299,11 @@ impl PageScan<'_> {
 
 impl FullScan for PageScan<'_> {
     fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
-        self.some(visit)
+        self.visit_some(visit)
     }
 
     fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        self.some(&mut |entry| visit(entry.key))
+        self.visit_some(&mut |entry| visit(entry.key))
     }
 }
 
@@ -315,7 +317,7 @@ pub(super) mod tests {
     use std::path::Path;
     use std::sync::atomic::Ordering;
 
-    /// Keys and values that a scan has shown, with how often.
+    /// Keys and values that a scan has visited, each with its number of visits.
     pub(in super::super) type Met = BTreeMap<(Vec<u8>, Vec<u8>), usize>;
 
     fn open(storage: &FaultyStorage, options: &Options) -> TreeDatabase {
@@ -331,7 +333,7 @@ pub(super) mod tests {
         tree.put(&key(number), value, Meta::NONE, Wait::Block).unwrap();
     }
 
-    /// A tree whose pages are scattered in the log, and on the disk only.
+    /// Returns a tree whose pages are scattered in the log, and only on the disk.
     pub(in super::super) fn cold_tree(
         storage: &FaultyStorage,
         records: u32,
@@ -357,7 +359,7 @@ pub(super) mod tests {
         scan.step(note).unwrap()
     }
 
-    /// Returns the records that a scan shows if `between` is called between the steps.
+    /// Returns the records that a scan visits if `between` is called between its steps.
     pub(in super::super) fn all_of(scan: &mut dyn FullScan, mut between: impl FnMut()) -> Met {
         let mut met = Met::new();
         while step(scan, &mut met) {
@@ -371,7 +373,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_scan_shows_each_record_once_and_brings_no_page_into_memory() {
+    fn a_scan_visits_each_record_once_and_brings_no_page_into_memory() {
         for compression in [Compression::None, Compression::Lz4] {
             let storage = FaultyStorage::new();
             let options = Options { compression, ..Options::default() };
@@ -381,7 +383,7 @@ pub(super) mod tests {
             assert_eq!(met.len(), 2000);
             assert!(met.values().all(|count| *count == 1));
             assert_eq!(tree.cached_bytes(), before);
-            // Some pages are in memory, some in memory alone.
+            // Now some pages are in memory, and some only there.
             (0..2000).step_by(100).for_each(|number| put(&tree, number, b"new"));
             let met = all(&tree);
             assert_eq!(met.len(), 2000);
@@ -413,7 +415,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn records_that_exist_throughout_are_shown_once_while_leaves_change() {
+    fn records_that_exist_throughout_are_visited_once_while_leaves_change() {
         const RECORDS: u32 = 9000;
         let options = Options { cache_bytes: Some(64 << 10), ..Options::default() };
         let tree = cold_tree(&FaultyStorage::new(), RECORDS, &options);
@@ -423,7 +425,8 @@ pub(super) mod tests {
             let mut round = 0;
             while step(&mut *scan, &mut met) {
                 round += 1;
-                // Leaves are divided here, emptied and joined there. Multiples of 3 stay.
+                // Some leaves are divided, others emptied and joined. Records of multiples of 3
+                // stay.
                 for number in 0..60 {
                     let odd = (number * 47 + round * 601 + seed * 97) % (RECORDS / 3) * 3 + 1;
                     tree.add(&key(odd), &[1; 900], Meta::NONE, Side::After, Wait::Block).unwrap();
@@ -445,7 +448,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_range_ends_where_it_is_said_to() {
+    fn a_scan_of_a_range_visits_its_keys_and_no_others() {
         let tree = cold_tree(&FaultyStorage::new(), 2000, &Options::default());
         for (from, end) in [
             (None, None),
@@ -492,7 +495,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_visitor_who_waits_holds_up_nobody() {
+    fn a_slow_visitor_does_not_lock_the_leaf_that_it_visits() {
         let tree = cold_tree(&FaultyStorage::new(), 2000, &Options::default());
         for is_resident in [false, true] {
             for segment in tree.engine.log.segments().iter() {
@@ -513,7 +516,7 @@ pub(super) mod tests {
         let tree = cold_tree(&FaultyStorage::new(), 20_000, &Options::default());
         let mut scan = tree.engine.scan_pages(None, None);
         let mut groups = 0;
-        while scan.some(&mut |_| ()).unwrap() {
+        while scan.visit_some(&mut |_| ()).unwrap() {
             groups += scan.shown.len();
         }
         assert!(groups > 0);
@@ -535,12 +538,12 @@ pub(super) mod tests {
                 met.insert((entry.key.to_vec(), entry.value.to_vec()), 1);
             };
             match scan.step(note) {
-                Ok(goes_on) => assert!(goes_on, "no error"),
+                Ok(has_more) => assert!(has_more, "no error"),
                 Err(error) => break error,
             }
         };
         assert!(matches!(error, Error::Corrupted { .. }), "{error}");
         assert!(!met.contains_key(&(key(1000).to_vec(), vec![7; 300])));
-        assert!(!scan.step(&mut |_| panic!("a record after the end")).unwrap());
+        assert!(!scan.step(&mut |_| panic!("a record after the end of the scan")).unwrap());
     }
 }

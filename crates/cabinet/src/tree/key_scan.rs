@@ -1,9 +1,9 @@
 //! Scans of all records in the order of keys, with the pages of the next leaves read ahead.
 //!
-//! Leaves are listed some hundred at a time, few at first, and the system is told of their pages in
-//! the order in which the log has them. So the disk reads many of them at once while others are
-//! shown. No page is brought into the [cache](super::cache), and those that were not in memory
-//! before are dropped when the next leaves have been shown.
+//! Leaves are listed some hundred at a time, and few at first. The kernel is asked to read their
+//! pages in the order of the log. So the disk reads many pages at once while others are visited. No
+//! page enters the [cache](super::cache). Pages that were not in memory before are dropped in the
+//! step after the one that has visited them.
 
 use super::TreeEngine;
 use super::full_scan::{LISTED_AT_ONCE, Leaves, Visit};
@@ -13,36 +13,38 @@ use crate::{FullScan, RecordRef, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Leaves whose pages are read ahead at first, so that a scan that ends soon reads few.
+/// Number of leaves whose pages are read ahead at first, so that a short scan reads few.
 const LISTED_FIRST: usize = 8;
 
-/// Bytes of records that a step shows, about.
+/// Approximate bytes of records that a step visits.
 const STEP_BYTES: usize = 256 << 10;
 
-/// A scan under way.
+/// Scan of a range of keys, in their order.
 pub(super) struct KeyScan<'e> {
     engine: &'e TreeEngine,
     /// Bound before which the scan ends.
     end: Option<Vec<u8>>,
-    /// The leaves that are being shown, and those after them, whose pages are on their way.
+    /// The leaves that are being visited, and those after them, whose pages are being read.
     groups: VecDeque<Group<'e>>,
-    /// Leaves to list next.
+    /// Number of leaves to list next.
     listed: usize,
-    /// Pages of leaves that the last step has shown to the end: its caller may read records again.
+    /// Pages of leaves that the last step has finished. They are kept because its caller may read
+    /// their records again.
     shown: Vec<ReadAhead<'e>>,
 }
 
 /// Neighbouring leaves.
 struct Group<'e> {
-    /// The bounds from which on they are to be visited, those of the next leaves first.
+    /// Lower bounds of the leaves that are not visited yet, last leaf first.
     bounds: Vec<Option<Vec<u8>>>,
-    /// Bound at which the leaves after them begin, if there are any.
+    /// Lower bound of the leaf after the group; `None` if there is none.
     next: Option<Vec<u8>>,
     read_ahead: ReadAhead<'e>,
 }
 
 impl TreeEngine {
-    /// Begins a scan of the records from a key on and before another, in the order of keys.
+    /// Begins a scan of the records from the key `from` on and before the key `end`, in the order
+    /// of keys.
     pub(super) fn scan_keys_in_order(
         &self,
         from: Option<&[u8]>,
@@ -57,7 +59,7 @@ impl TreeEngine {
 }
 
 impl KeyScan<'_> {
-    /// Lists the leaves from a bound on, and has their pages read.
+    /// Lists leaves from a bound on, and starts reading their pages.
     fn list_from(&mut self, bound: Option<Vec<u8>>) {
         let leaves = self.engine.leaves_from(bound, self.end.as_deref(), self.listed);
         self.listed = LISTED_AT_ONCE.min(self.listed * 2);
@@ -67,7 +69,7 @@ impl KeyScan<'_> {
         self.groups.push_back(Group { bounds, next, read_ahead });
     }
 
-    fn some(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
+    fn visit_some(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
         self.shown.clear();
         let mut bytes = 0;
         while bytes < STEP_BYTES {
@@ -88,11 +90,11 @@ impl KeyScan<'_> {
                 visit(entry);
             });
             if shown.is_err() {
-                // A scan that has failed is over.
+                // A scan ends with its first error.
                 self.groups.clear();
             }
             shown?;
-            // Leaves without records end a step, too.
+            // Many leaves without records end a step, too.
             bytes += super::full_scan::PAGE_COST_BYTES;
         }
         Ok(!self.groups.is_empty())
@@ -100,7 +102,7 @@ impl KeyScan<'_> {
 }
 
 impl Leaves {
-    /// The first of them, whose pages have about so many bytes in the log.
+    /// Returns the first of the leaves, whose pages have about `bytes_max` bytes in the log.
     fn within(mut self, bytes_max: u64) -> Self {
         let mut bytes = 0;
         let count = self.found.iter().take_while(|(_, handle)| {
@@ -120,8 +122,8 @@ impl Leaves {
 }
 
 impl TreeEngine {
-    /// The parts of the log that have the pages of leaves, in its order. Those with little between
-    /// them are one.
+    /// Returns the parts of the log that contain the pages of leaves, in the order of the log.
+    /// Parts with small gaps between them are joined.
     fn pages_of(&self, leaves: &[(Option<Vec<u8>>, Handle)]) -> Vec<Part> {
         let segments = self.log.segments();
         let mut homes: Vec<(u64, Home)> = Vec::with_capacity(leaves.len());
@@ -143,11 +145,11 @@ impl TreeEngine {
 
 impl FullScan for KeyScan<'_> {
     fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
-        self.some(visit)
+        self.visit_some(visit)
     }
 
     fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        self.some(&mut |entry| visit(entry.key))
+        self.visit_some(&mut |entry| visit(entry.key))
     }
 }
 
@@ -159,7 +161,7 @@ mod tests {
     use crate::{Engine, Meta, Options, Ordered, Side, Wait, Wanted};
 
     #[test]
-    fn keys_come_in_order_and_no_page_into_memory() {
+    fn a_scan_in_order_brings_no_page_into_memory() {
         let tree = cold_tree(&FaultyStorage::new(), 20_000, &Options::default());
         let before = tree.cached_bytes();
         let mut keys = Vec::new();
@@ -173,11 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn few_leaves_are_listed_at_first_and_their_pages_have_a_bound() {
+    fn few_leaves_are_listed_at_first_and_the_bytes_of_their_pages_are_bounded() {
         let tree = cold_tree(&FaultyStorage::new(), 20_000, &Options::default());
         let mut scan = tree.engine.scan_keys_in_order(None, None);
         assert_eq!(scan.groups[0].bounds.len(), LISTED_FIRST);
-        scan.some(&mut |_| ()).unwrap();
+        scan.visit_some(&mut |_| ()).unwrap();
         assert!(scan.groups.iter().any(|group| group.bounds.len() > LISTED_FIRST));
         let of = |max| tree.engine.leaves_from(None, None, LISTED_AT_ONCE).within(max);
         let all = of(u64::MAX);
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_exist_throughout_are_shown_once_while_leaves_change() {
+    fn records_that_exist_throughout_are_visited_once_while_leaves_change() {
         const RECORDS: u32 = 9000;
         let options = Options { cache_bytes: Some(64 << 10), ..Options::default() };
         let tree = cold_tree(&FaultyStorage::new(), RECORDS, &options);

@@ -1,8 +1,8 @@
-//! Pages of leaves that are read ahead of a scan, and dropped behind it.
+//! Read-ahead: reads pages of leaves ahead of a scan, and drops them after it.
 //!
-//! A scan tells the system of the pages of its next leaves, and has it drop those of the last ones
-//! that were not in memory before. Several scans may want the same pages: the first one finds that
-//! a page is not in memory, and the last one drops it.
+//! A scan asks the kernel to read the pages of its next leaves, and to drop those of its last
+//! leaves that were not in memory before. Several scans may want the same page: the first one finds
+//! that it is not in memory, and the last one drops it.
 
 use crate::io::page_bytes;
 use crate::log::Segment;
@@ -11,20 +11,21 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-/// Bytes between two pages that are read with them: less than it takes to ask twice.
+/// Maximum bytes between two pages that are read together with them. Reading so few bytes costs
+/// less than another request.
 const GAP_BYTES_MAX: u64 = 16 << 10;
 
 /// Bytes of pages after which no further leaf is listed with them.
 pub(super) const GROUP_BYTES_MAX: u64 = 4 << 20;
 
-/// A part of a segment, in bytes.
+/// A part of a segment, as a range of offsets in bytes.
 pub(super) struct Part {
     pub(super) segment: Arc<Segment>,
     pub(super) start: u64,
     pub(super) end: u64,
 }
 
-/// Joins parts that have little between them. They are in the order of the log.
+/// Joins parts that are in the order of the log and have small gaps between them.
 pub(super) fn joined(parts: impl Iterator<Item = Part>) -> Vec<Part> {
     let mut joined: Vec<Part> = Vec::new();
     for part in parts {
@@ -41,16 +42,16 @@ pub(super) fn joined(parts: impl Iterator<Item = Part>) -> Vec<Part> {
     joined
 }
 
-/// Number of a segment, and that of a page of its file.
+/// Number of a segment, and number of a memory page of its file.
 type PageNumber = (u64, u64);
 
-/// Pages that scans have brought into memory, and how many of them want each.
+/// Memory pages that scans have brought into memory, each with the number of scans that want it.
 #[derive(Default)]
 pub(super) struct Brought(Mutex<HashMap<PageNumber, u32>>);
 
 impl Brought {
-    /// Notes that a scan wants pages of a segment from a first one on, of which these are in
-    /// memory. Returns those that are to be read, and those that are to be let go of later.
+    /// Notes that a scan wants the pages of a segment from `first` on. `is_resident` has for each
+    /// whether it is in memory. Returns the pages to read, and the pages to release later.
     fn want(
         &self,
         number: u64,
@@ -71,8 +72,8 @@ impl Brought {
         (read, wanted)
     }
 
-    /// Lets go of pages. Returns those that no scan wants any more.
-    fn let_go(&self, number: u64, pages: Range<u64>) -> Vec<Range<u64>> {
+    /// Releases pages. Returns those that no scan wants any more.
+    fn release(&self, number: u64, pages: Range<u64>) -> Vec<Range<u64>> {
         let mut counts = self.0.lock();
         let mut free = Vec::new();
         for page in pages {
@@ -86,25 +87,26 @@ impl Brought {
         free
     }
 
-    /// Number of pages that scans want.
+    /// Returns the number of pages that scans want.
     #[cfg(test)]
     pub(super) fn wanted(&self) -> usize {
         self.0.lock().len()
     }
 
-    /// Has the system read parts that are not in memory. They are dropped with what is returned.
+    /// Asks the kernel to read the parts that are not in memory. They are dropped from memory when
+    /// the returned value is dropped.
     pub(super) fn read_ahead(&self, parts: &[Part]) -> ReadAhead<'_> {
         let page_bytes = page_bytes() as u64;
         let mut pages = Vec::new();
         for Part { segment, start, end } in parts {
             let Some(is_resident) = segment.map.resident_pages_within(*start, *end) else {
-                // It is not known what is in memory: nothing is dropped.
+                // It is unknown which pages are in memory, so none is dropped.
                 segment.file.will_read(*start, GROUP_BYTES_MAX.min(end - start));
                 continue;
             };
             let (read, wanted) = self.want(segment.number, start / page_bytes, &is_resident);
             for run in read {
-                // A page of a leaf may be longer by itself.
+                // A single page of a leaf may be longer.
                 let bytes = GROUP_BYTES_MAX.min((run.end - run.start) * page_bytes);
                 segment.file.will_read(run.start * page_bytes, bytes);
             }
@@ -115,7 +117,7 @@ impl Brought {
     }
 }
 
-/// Adds the next page to runs of pages.
+/// Adds a page after the last run to runs of pages.
 fn push(runs: &mut Vec<Range<u64>>, page: u64) {
     match runs.last_mut() {
         Some(last) if last.end == page => last.end += 1,
@@ -123,14 +125,14 @@ fn push(runs: &mut Vec<Range<u64>>, page: u64) {
     }
 }
 
-/// Pages of a segment, which may be removed before.
+/// Pages of a segment, which may be removed before they are released.
 struct Run {
     segment: Weak<Segment>,
     number: u64,
     run: Range<u64>,
 }
 
-/// Pages that a scan has had read, until it is dropped.
+/// Pages that are kept in memory for a scan until this value is dropped.
 pub(super) struct ReadAhead<'b> {
     brought: &'b Brought,
     pages: Vec<Run>,
@@ -140,7 +142,7 @@ impl Drop for ReadAhead<'_> {
     fn drop(&mut self) {
         let page_bytes = page_bytes() as u64;
         for Run { segment, number, run } in self.pages.drain(..) {
-            let free = self.brought.let_go(number, run);
+            let free = self.brought.release(number, run);
             if let Some(segment) = segment.upgrade() {
                 for pages in free {
                     let bytes = (pages.end - pages.start) * page_bytes;
@@ -163,17 +165,17 @@ mod tests {
         };
         let (read, first) = brought.want(1, 10, &[false, false, true, false]);
         assert_eq!((ends(&read), ends(&first)), (vec![(10, 12), (13, 14)], ends(&read)));
-        // By then they are in memory, but for one that the system has dropped.
+        // By then they are in memory, except one that the kernel has dropped.
         let (read, second) = brought.want(1, 11, &[true, true, false, true]);
         assert_eq!((ends(&read), ends(&second)), (vec![(13, 14)], vec![(11, 12), (13, 14)]));
         assert_eq!(brought.want(2, 11, &[true]), (vec![], vec![]));
-        let let_go = |runs: &[Range<u64>]| -> Vec<(u64, u64)> {
-            runs.iter().flat_map(|run| ends(&brought.let_go(1, run.clone()))).collect()
+        let release = |runs: &[Range<u64>]| -> Vec<(u64, u64)> {
+            runs.iter().flat_map(|run| ends(&brought.release(1, run.clone()))).collect()
         };
-        assert_eq!(let_go(&first), [(10, 11)]);
-        assert_eq!(let_go(&second), [(11, 12), (13, 14)]);
+        assert_eq!(release(&first), [(10, 11)]);
+        assert_eq!(release(&second), [(11, 12), (13, 14)]);
         assert!(brought.0.lock().is_empty());
-        // Others have read it since.
+        // Another reader has brought it into memory since.
         assert_eq!(brought.want(1, 11, &[true]), (vec![], vec![]));
     }
 }

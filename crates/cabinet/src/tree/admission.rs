@@ -1,11 +1,11 @@
-//! Which changes may be made behind a loss.
+//! Admission: decides which changes a replay may apply after a loss.
 //!
-//! The lost parts of a log may have held changes of any key. Behind parts that were lost with the
-//! power, and so had never been promised, nothing is applied: the tree is as it was once. Behind
-//! damage it goes on with changes that say by themselves what a key has afterwards
-//! ([`Operation::is_absolute`]), and from there on with the other changes of that key. A change
-//! that may rest on one that is lost (the third of the duplicates is removed) could hit another
-//! record than it did, so there the tree does not open.
+//! The lost parts of a log may have contained changes of any key. Parts that a power failure has
+//! lost were never promised. After them nothing is applied, so the tree has an earlier state. After
+//! damage, a replay applies changes that define a key's records by themselves
+//! ([`Operation::is_absolute`]), and then the later changes of that key. Another change may depend
+//! on a lost one: the removal of the third duplicate could hit another record than it did. Then the
+//! tree does not open.
 
 use super::redo::Operation;
 use crate::log::holes::Fate;
@@ -18,15 +18,15 @@ use std::path::Path;
 /// Losses of the log from the checkpoint's position on.
 #[derive(Default)]
 pub(super) struct Losses {
-    /// Places at which something is lost that had been promised, in order.
+    /// Offsets at which promised changes are lost, in order.
     pub(super) damages: Vec<SegmentOffset>,
-    /// First place at which something is lost that went with the power.
+    /// First offset at which changes were lost with the power.
     pub(super) power_from: Option<SegmentOffset>,
 }
 
 impl Losses {
-    /// Those that a replay has met, those in segments that are missing, and those that an earlier
-    /// opening has kept aside, which did not come to its end.
+    /// Returns the losses that the replay has found, those in missing segments, and those that an
+    /// earlier opening has kept aside without finishing.
     pub(super) fn of(recovery: &Recovery) -> Result<Self> {
         let mut losses = Self::default();
         let met = recovery.holes.iter().map(|hole| ((hole.number, hole.offset), hole.fate));
@@ -51,8 +51,9 @@ impl Losses {
     }
 }
 
-/// The first number that no segment has, from where the replay begins up to the last. One that had
-/// been promised has a placeholder, and one that held no change is not missed.
+/// Returns the number of the first missing segment between the start of the replay and the last
+/// segment. A promised segment that is missing has a placeholder, and a segment without changes is
+/// not missed.
 fn first_gap(recovery: &Recovery) -> Option<u64> {
     let there: BTreeSet<u64> = recovery.segments.iter().map(|segment| segment.number).collect();
     let from = recovery.checkpoint.as_ref().map(|checkpoint| checkpoint.replay_segment);
@@ -61,25 +62,24 @@ fn first_gap(recovery: &Recovery) -> Option<u64> {
     (first..=last).find(|number| !there.contains(number) && !recovery.is_without_changes(*number))
 }
 
-/// Goes through the log, and says of each change whether it may be made.
+/// Decides for each change of the log, in order, whether it may be applied.
 pub(super) struct Admission<'l> {
     losses: &'l Losses,
     has_duplicates: bool,
-    /// How many damages are before the change at hand.
+    /// Number of damages before the current change.
     passed: usize,
-    /// Keys of which it is known what they had, by a change behind the last damage.
+    /// Keys whose records are known, because of an absolute change after the last damage.
     known: HashSet<Vec<u8>>,
 }
 
 impl<'l> Admission<'l> {
-    /// Begins before the first change. Without duplicates, every change says what its key has
-    /// afterwards.
+    /// Begins before the first change. Without duplicates, every change is absolute.
     pub(super) fn new(losses: &'l Losses, has_duplicates: bool) -> Self {
         Self { losses, has_duplicates, passed: 0, known: HashSet::new() }
     }
 
-    /// The next change is at this place.
-    pub(super) fn come_to(&mut self, place: SegmentOffset) {
+    /// Moves to the next change, which is at `place`.
+    pub(super) fn advance_to(&mut self, place: SegmentOffset) {
         let damages = &self.losses.damages;
         while damages.get(self.passed).is_some_and(|damage| *damage <= place) {
             self.passed += 1;
@@ -87,7 +87,8 @@ impl<'l> Admission<'l> {
         }
     }
 
-    /// The operation as it is to be made.
+    /// Returns the operation to apply. Fails with [`Error::Corrupted`] if it may depend on a lost
+    /// one.
     pub(super) fn admit(
         &mut self,
         key: &[u8],
@@ -109,8 +110,7 @@ impl<'l> Admission<'l> {
         }
         let (number, offset) = self.losses.damages[last];
         let file = segment_path(directory, number);
-        let what =
-            "what is lost here may have changed duplicates that are changed again after it".into();
+        let what = "the lost part may have changed duplicates that later changes depend on".into();
         Err(Error::Corrupted { file, offset, what })
     }
 }
@@ -124,11 +124,11 @@ mod tests {
     }
 
     #[test]
-    fn behind_damage_a_key_goes_on_with_what_says_all_of_it() {
+    fn after_damage_a_key_continues_with_its_first_absolute_change() {
         let losses = losses(&[(1, 100), (2, 64)]);
         let mut admission = Admission::new(&losses, true);
         let mut admit = |place, key: &[u8], operation| {
-            admission.come_to(place);
+            admission.advance_to(place);
             admission.admit(key, operation, Path::new("")).ok()
         };
         let (number, first) = (Operation::Remove(2), Operation::Insert(0));
@@ -144,10 +144,10 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_no_duplicates_every_change_says_all() {
+    fn without_duplicates_every_change_is_absolute() {
         let losses = losses(&[(1, 100)]);
         let mut admission = Admission::new(&losses, false);
-        admission.come_to((1, 200));
+        admission.advance_to((1, 200));
         let mut admit = |operation| admission.admit(b"a", operation, Path::new("")).unwrap();
         assert_eq!(admit(Operation::Insert(0)), Operation::Set);
         assert_eq!(admit(Operation::Remove(0)), Operation::RemoveAll);

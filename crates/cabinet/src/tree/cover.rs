@@ -1,8 +1,9 @@
-//! Which page of a damaged log is to be believed of each key.
+//! Cover: chooses the page of a damaged log that has the latest state of each key.
 //!
-//! A page is all that there was between its first key and its last when it was written; one that
-//! the checkpoint lists even of all keys of its leaf. Among pages that reach over a key, the one
-//! that has seen the latest redo has its last state; of equals, all have the same.
+//! A page covers the keys from its first to its last: it has all their records of the time when it
+//! was written. A page that the checkpoint lists covers all keys of its leaf. Among the pages that
+//! cover a key, the one with the latest redo applied has its latest state. Equal pages have the
+//! same state.
 
 use super::checkpoint::Line;
 use crate::log::Location;
@@ -13,12 +14,12 @@ use std::ops::Range;
 
 pub(super) type Key = Box<[u8]>;
 
-/// Facts that are noted of a page in the log.
+/// Properties of a page in the log.
 pub(super) struct Seen {
     pub(super) leaf: u64,
     pub(super) applied: Version,
     pub(super) records: u32,
-    /// First and last key; `None` if it is empty or unreadable.
+    /// First and last key; `None` if the page is empty or unreadable.
     pub(super) keys: Option<(Key, Key)>,
 }
 
@@ -26,18 +27,21 @@ pub(super) struct Seen {
 #[derive(Default)]
 pub(super) struct Leaves {
     pub(super) lines: Vec<Line>,
-    /// The list has all leaves.
+    /// Whether the list has all leaves.
     pub(super) is_complete: bool,
-    /// Numbers of segments by their slots, which the lines name.
+    /// Numbers of segments by slot. The lines have slots.
     pub(super) segments: HashMap<usize, u64>,
 }
 
-/// Treatment of the records of the page that is believed of a key. The number is that of the last
-/// change that is known to be done or undone there.
+/// Treatment of a key's records in its chosen page. The sequence number is that of the last change
+/// that need not be applied any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trust {
+    /// The records are current as of this change.
     Good(Version),
+    /// The records may have been removed or moved since.
     Doubtful(Version),
+    /// The records were removed or moved: they are left out.
     Void(Version),
 }
 
@@ -49,22 +53,22 @@ impl Trust {
     }
 }
 
-/// Stands for a page without any record, from before the first change.
+/// Number of a virtual page without records, from before the first change.
 const NO_PAGE: usize = usize::MAX;
 
-/// Which page is to be believed of each key.
+/// Choice of a page for each key.
 pub(super) struct Cover {
     order: KeyOrder,
-    /// Keys at which the page to be believed may change, in order, each once.
+    /// Keys at which the chosen page may change, in order, each once.
     bounds: Vec<Key>,
-    /// The page of what is before the first bound, of that bound, of what is between it and the
-    /// next, and so on.
+    /// Chosen page of each part: of the keys before the first bound, of that bound, of the keys
+    /// between it and the next bound, and so on.
     owners: Vec<Option<(usize, Trust)>>,
-    /// Listed pages that are not there.
+    /// Homes of listed pages that are missing.
     pub(super) lost: Vec<Location>,
 }
 
-/// A page that reaches over some parts.
+/// A page, and the parts that it covers.
 struct Claim {
     applied: Version,
     rank: Rank,
@@ -72,18 +76,19 @@ struct Claim {
     parts: Range<usize>,
 }
 
-/// Rank among those that have seen the same redo.
+/// Rank of a page among those with the same redo applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// It is listed, but not there.
+    /// Listed, but missing.
     Lost,
     Found,
     Listed,
 }
 
 impl Cover {
-    /// `checkpointed` is the sequence number that the last checkpoint began at, if that is known. A
-    /// log that `is_whole` has all changes that there ever were.
+    /// Chooses a page for each key. `checkpointed` is the sequence number at which the last
+    /// checkpoint began, if it is known. `is_whole` means that the log has all changes since the
+    /// tree was created or cleared.
     pub(super) fn new(
         pages: Vec<Seen>,
         leaves: &Leaves,
@@ -115,7 +120,7 @@ impl Cover {
         }
         claims.sort_by_key(|claim| Reverse((claim.applied, claim.rank, claim.number)));
         let mut is_lost = vec![false; parts];
-        // The next part at or behind each that has no page yet.
+        // For each part the next one, or itself, that has no page yet.
         let mut free: Vec<usize> = (0..=parts).collect();
         for Claim { applied, rank, number, parts } in claims {
             let mut part = next_free(&mut free, parts.start);
@@ -141,7 +146,8 @@ impl Cover {
     }
 
     fn claims_of_lines(&mut self, pages: &[Seen], leaves: &Leaves) -> Vec<Claim> {
-        // The last in the log, which has what an older one lacked that was joined with another.
+        // The last of equal pages in the log counts: after a join it has records that the older
+        // ones lack.
         let numbers: HashMap<_, usize> = pages
             .iter()
             .enumerate()
@@ -153,7 +159,7 @@ impl Cover {
             let end = match leaves.lines.get(index + 1) {
                 Some(next) => self.part_of(&next.lower),
                 None if leaves.is_complete => self.owners.len(),
-                // It is not known how far it reaches.
+                // The end of the last leaf is unknown.
                 None => continue,
             };
             let found = numbers.get(&(line.id, line.applied, line.records));
@@ -175,17 +181,18 @@ impl Cover {
     fn part_of(&self, key: &[u8]) -> usize {
         match self.bounds.binary_search_by(|bound| self.order.compare(bound, key)) {
             Ok(at) => 2 * at + 1,
-            Err(behind) => 2 * behind,
+            Err(at) => 2 * at,
         }
     }
 
-    /// The page to be believed of a key, and how far.
+    /// Returns the page chosen for a key, and the treatment of its records.
     pub(super) fn page_of(&self, key: &[u8]) -> Option<(usize, Trust)> {
         self.owners[self.part_of(key)]
     }
 }
 
-/// How far pages can be trusted of which no list tells whether there is a newer one.
+/// Returns the treatment of the records of each page for keys that no list covers, so that a newer
+/// page may be missing.
 fn trusts(pages: &[Seen], checkpointed: Option<Version>) -> Vec<Trust> {
     let mut newest: BTreeMap<u64, usize> = BTreeMap::new();
     for (number, page) in pages.iter().enumerate() {
@@ -208,7 +215,7 @@ fn trusts(pages: &[Seen], checkpointed: Option<Version>) -> Vec<Trust> {
     pages.iter().enumerate().map(trust).collect()
 }
 
-/// The first free part at or behind one. Shortens the way for those who come after.
+/// Returns the first free part from a part on. Shortens the path for later calls.
 fn next_free(free: &mut [usize], from: usize) -> usize {
     let mut part = from;
     while free[part] != part {
@@ -247,11 +254,11 @@ mod tests {
     }
 
     #[test]
-    fn of_each_key_the_newest_page_that_reaches_over_it_is_believed() {
+    fn the_newest_page_that_covers_a_key_is_chosen() {
         let pages = vec![
             page(1, 10, "a", "m"),
             page(2, 20, "f", "h"),
-            // The same page, moved.
+            // The same page after a move.
             page(2, 20, "f", "h"),
             page(3, 5, "g", "z"),
             Seen { leaf: 4, applied: 99, records: 0, keys: None },
@@ -275,9 +282,9 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_page_is_believed_of_all_keys_of_its_leaf() {
+    fn a_listed_page_covers_all_keys_of_its_leaf() {
         let pages = vec![
-            // Older ones, which reach over what was removed since.
+            // Older pages with keys that were removed since.
             page(1, 5, "a", "e"),
             page(2, 6, "m", "z"),
             page(1, 10, "b", "c"),
@@ -296,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_listed_page_is_lost_an_older_one_is_in_doubt() {
+    fn an_older_page_is_doubtful_if_the_listed_page_is_lost() {
         let pages = vec![page(1, 5, "a", "e"), page(2, 20, "p", "q"), page(1, 12, "d", "d")];
         let lines = vec![line("", 1, 10), line("m", 2, 20)];
         let leaves = Leaves { lines, is_complete: true, ..Leaves::default() };
@@ -307,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_breaks_off_says_nothing_of_what_follows() {
+    fn an_incomplete_list_does_not_cover_the_keys_after_its_end() {
         let pages = vec![page(1, 10, "b", "c"), page(2, 20, "n", "o"), page(2, 18, "m", "z")];
         let lines = vec![line("", 1, 10), line("m", 2, 20)];
         let leaves = Leaves { lines, ..Leaves::default() };

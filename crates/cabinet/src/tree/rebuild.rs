@@ -1,15 +1,17 @@
-//! Rebuilding: makes a damaged tree again from its log.
+//! Rebuild: restores a damaged tree from its log.
 //!
-//! For each key the page is believed that knows its last state ([`super::cover`]), and then the
-//! redo after that page is applied: all that is whole, also behind holes.
+//! For each key, [`super::cover`] chooses the page with its latest state. Then the redo after that
+//! page is applied, as far as it is intact, also after holes.
 //!
-//! The result is the tree as it was, but for what the holes had: a key of which the last change
-//! is lost has an older value, or is back. If the list of leaves is lost, too, a record that was
-//! removed comes back if the redo that said so is gone, and if no newer page reaches over its
-//! key. A page that is not the newest of its leaf may hold such records; they are left out if the
-//! newest was written before the checkpoint was and no hole can have had another page (then
-//! all that had moved from it into another leaf is there, too), else they are kept and counted as
-//! doubtful. A leaf that was joined to another is not known as such.
+//! The result is the tree as it was, except for the contents of the holes: a key whose last change
+//! is lost has an older value, or is back.
+//!
+//! If the list of leaves is lost, too, a removed record comes back if the redo of its removal is
+//! lost and no newer page covers its key. Pages that are not the newest of their leaf may hold such
+//! records. The records of such a page are left out if the newest page of the leaf was written
+//! before the checkpoint and no hole can have contained another page: then everything that has
+//! moved from it into another leaf is there, too. Otherwise they are kept and counted as doubtful.
+//! The rebuild does not recognise a leaf that was joined to another.
 
 use super::checkpoint::unpack;
 use super::cover::{Cover, Leaves, Seen, Trust};
@@ -27,27 +29,28 @@ use std::collections::HashSet;
 /// Losses and doubts of a tree that was rebuilt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rebuilt {
-    /// The list of leaves could not be used, and the log does not begin with the first change.
+    /// Whether the list of leaves is unusable and the log lacks changes.
     pub(crate) is_list_lost: bool,
-    /// Records that may have been removed, moved or changed since the page that they were found in,
-    /// and changes that may have been made to another duplicate.
+    /// Number of records that may have been removed, moved or changed since their page was written,
+    /// and of changes that may have been made to another duplicate.
     pub(crate) doubtful: u64,
-    /// Pages and changes that could be read but mean nothing.
+    /// Number of records of the log that are intact, but are not valid pages or changes.
     pub(crate) unreadable: u64,
 }
 
-/// Gets each record of a database that has one a key at most: its value, or that it has gone.
+/// Callback for a database without duplicates. Gets a key with its value, or with `None` if the key
+/// is removed.
 pub(crate) type Set<'s> = dyn FnMut(&[u8], Option<(&[u8], Meta)>) -> Result<()> + 's;
 
-/// Destination of the records.
+/// Destination of the restored records.
 pub(crate) enum Target<'t> {
-    /// An empty tree in the same order.
+    /// An empty tree in the same key order.
     Tree(&'t TreeDatabase),
-    /// Something that has no duplicates.
+    /// A database without duplicates.
     Single(&'t mut Set<'t>),
 }
 
-/// Makes a tree again of what is left of it.
+/// Restores a tree from the remains of its log into `target`, and reports each damage once.
 pub(crate) fn rebuild(
     remains: &Remains<'_>,
     order: KeyOrder,
@@ -56,7 +59,7 @@ pub(crate) fn rebuild(
 ) -> Result<Rebuilt> {
     let mut reported = HashSet::new();
     let mut report = |damage: Damage| {
-        // A record that is damaged may be a page that is missed, too.
+        // A damaged record may also be a page that is missing.
         if reported.insert((damage.file.clone(), damage.offset)) {
             report(damage);
         }
@@ -75,8 +78,8 @@ pub(crate) fn rebuild(
     )?;
     let is_whole = remains.whole_from().is_some();
     let leaves = leaves(remains, is_whole, &mut report)?;
-    // One that no log of this length can have had is part of the damage. Behind a hole it does not
-    // prove that all pages that were written before it are there.
+    // A sequence number beyond the end of the log is damaged. If there are holes, it does not prove
+    // that all pages before it are there.
     let checkpointed =
         checkpointed(remains)?.filter(|sequence| holes == 0 && *sequence <= newest_change + 1);
     let is_list_lost = !leaves.is_complete && (!is_whole || holes > 0);
@@ -90,7 +93,7 @@ pub(crate) fn rebuild(
     let mut rebuild =
         Rebuild { cover, order, target, rebuilt: Rebuilt { is_list_lost, ..Rebuilt::default() } };
     let mut page = 0;
-    // The damage was reported.
+    // The damage was reported by the first walk.
     remains.walk(
         &mut |record, holes| match record.kind {
             Kind::Page => {
@@ -105,24 +108,24 @@ pub(crate) fn rebuild(
     Ok(rebuild.rebuilt)
 }
 
-/// The leaves that the checkpoint lists, as far as they can be read.
+/// Returns the leaves that the checkpoint lists, as far as they can be read.
 fn leaves(remains: &Remains<'_>, is_whole: bool, report: &mut dyn FnMut(Damage)) -> Result<Leaves> {
     let mut leaves = Leaves::default();
     let mut read = || {
         let file = remains.path_of(checkpoint::NAME);
         let corrupted = |what: &str| Error::Corrupted { file, offset: 0, what: what.into() };
         let Some(mut checkpoint) = remains.checkpoint()? else {
-            // A log that has all changes can do without.
+            // A log with all changes needs no checkpoint.
             return if is_whole { Ok(()) } else { Err(corrupted("it is missing")) };
         };
-        // One from before everything was removed is void.
+        // A checkpoint from before the database was cleared is void.
         if remains.whole_from().is_some_and(|first| first > checkpoint.replay_segment) {
             return Ok(());
         }
         let segments = checkpoint.segments.iter();
         leaves.segments = segments.map(|line| (line.slot, line.number)).collect();
         while let Some(block) = checkpoint.next_block()? {
-            let none = || checkpoint.corrupted("a block that is no list of leaves");
+            let none = || checkpoint.corrupted("a block is not a list of leaves");
             leaves.lines.extend(unpack(&block).ok_or_else(none)?);
         }
         leaves.is_complete = !leaves.lines.is_empty();
@@ -135,7 +138,8 @@ fn leaves(remains: &Remains<'_>, is_whole: bool, report: &mut dyn FnMut(Damage))
     Ok(leaves)
 }
 
-/// The sequence number that the checkpoint says it began at, be the rest of it as it may.
+/// Returns the sequence number at which the checkpoint began, even if the rest of the checkpoint is
+/// damaged.
 fn checkpointed(remains: &Remains<'_>) -> Result<Option<Version>> {
     match remains.checkpoint() {
         Ok(checkpoint) => Ok(checkpoint.map(|checkpoint| checkpoint.next_sequence)),
@@ -152,7 +156,7 @@ struct Rebuild<'t> {
 }
 
 impl Rebuild<'_> {
-    /// Stores the records of a page that is the one to be believed of their keys.
+    /// Stores the records of a page for whose keys the cover has chosen this page.
     fn take_page(&mut self, number: usize, record: &Record<'_>) -> Result<()> {
         let bytes = page_bytes(record);
         let Some(view) = bytes.as_deref().and_then(|bytes| sound(bytes, self.order)) else {
@@ -180,8 +184,8 @@ impl Rebuild<'_> {
         Ok(())
     }
 
-    /// Makes a change that the page that is believed of its key has not seen.
-    fn take_change(&mut self, record: &Record<'_>, is_behind_hole: bool) -> Result<()> {
+    /// Makes a change, unless the page chosen for its key contains it.
+    fn take_change(&mut self, record: &Record<'_>, is_after_hole: bool) -> Result<()> {
         let Some((operation, value)) = Operation::decode(record.value) else {
             self.rebuilt.unreadable += 1;
             return Ok(());
@@ -193,7 +197,7 @@ impl Rebuild<'_> {
         }
         match &mut self.target {
             Target::Tree(tree) => {
-                if is_behind_hole && !operation.is_absolute() {
+                if is_after_hole && !operation.is_absolute() {
                     self.rebuilt.doubtful += 1;
                 }
                 tree.engine.repeat(Some(operation), key, value, meta)
@@ -207,7 +211,7 @@ impl Rebuild<'_> {
 }
 
 impl TreeEngine {
-    /// Makes a change; without one, adds a duplicate behind the others.
+    /// Makes a change. Without an operation, adds a duplicate after the others.
     fn repeat(
         &self,
         operation: Option<Operation>,
@@ -223,7 +227,7 @@ impl TreeEngine {
     }
 }
 
-/// The bytes of a page's record, unless they cannot be decompressed.
+/// Returns the bytes of the page in a record; `None` if they cannot be decompressed.
 pub(super) fn page_bytes<'r>(record: &Record<'r>) -> Option<Cow<'r, [u8]>> {
     match record.compression {
         Compression::None => Some(Cow::Borrowed(record.value)),

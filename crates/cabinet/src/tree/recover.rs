@@ -1,7 +1,7 @@
-//! Opening a tree: the leaves that the last checkpoint lists, and the redo after it.
+//! Recovery: opens a tree from the leaves that the last checkpoint lists and the redo after it.
 //!
-//! While the log is replayed, only the places of redo records are noted. They are applied once
-//! the log can be appended to, since that may push other pages out of memory.
+//! The replay of the log only notes the locations of redo records. They are applied when the log
+//! can be appended to, because applying them may evict other pages to the log.
 
 use super::admission::{Admission, Losses};
 use super::cache::Cache;
@@ -25,11 +25,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Bounds of the size of leaves, in bytes.
+/// Allowed maximum sizes of leaves, in bytes.
 const LEAF_BYTES_ALLOWED: std::ops::RangeInclusive<usize> = 256..=64 << 10;
 
-/// Opens or creates a tree, which may be all there is of another kind of database. A record with
-/// the key `note` is stored in it if changes were lost between others that are there.
+/// Opens or creates a tree, of which a database of another kind may consist. If promised changes
+/// were lost, stores a record with the key `note`.
 pub(super) fn open(
     storage: Arc<dyn Storage>,
     path: &Path,
@@ -59,13 +59,13 @@ fn recover(
 ) -> Result<TreeEngine> {
     let parameters = parameters(kind, options.order.unwrap_or_default());
     let mut settings = Settings::of(options);
-    // The log would evict whole segments.
+    // Otherwise the log would evict whole segments.
     settings.capacity_bytes = 0;
     let mut recovery = Recovery::open(storage, path, settings, options, parameters)?;
     let order = order_of(&recovery.parameters).ok_or_else(|| Error::Corrupted {
         file: path.join("manifest"),
         offset: 36,
-        what: "an order of keys that this program does not know".into(),
+        what: "unknown key order".into(),
     })?;
     if let Some(asked) = options.order
         && asked != order
@@ -135,7 +135,7 @@ fn recover(
     let left_out = engine.replay(redo, &losses, kind)?;
     if left_out > 0 {
         tracing::error!(
-            "{}: {left_out} changes after what was lost with the power are left out",
+            "{}: {left_out} changes after the ones lost with the power are left out",
             path.display()
         );
     }
@@ -143,9 +143,9 @@ fn recover(
         engine.put(key, b"", Meta::NONE, Wait::Block)?;
     }
     if is_new || losses.are_any() {
-        // Records appended from here on must not stand behind a loss. And from here on there always
-        // is a list, so that a log of which the power has taken the beginning is told from one
-        // whose list is lost.
+        // Records that are appended from now on must not be after a loss. And from now on there is
+        // always a list, which distinguishes a log that has lost its beginning with the power from
+        // one whose list is lost.
         engine.checkpoint(false)?;
     }
     if options.capacity_bytes != 0 {
@@ -168,7 +168,8 @@ fn directory_of(order: KeyOrder, lines: Vec<Line>, cache: &Cache) -> Directory<H
     Directory::from_sorted(order, places.collect())
 }
 
-/// The leaves of the checkpoint, if there is one. Without one the whole log must be there.
+/// Returns the leaves of the checkpoint, if there is one. Fails if there is none and the log is not
+/// complete.
 fn load(recovery: &mut Recovery, order: KeyOrder, path: &Path) -> Result<Vec<Line>> {
     let is_void = |replay_segment| recovery.whole_from.is_some_and(|whole| whole > replay_segment);
     if recovery.checkpoint.as_ref().is_some_and(|checkpoint| is_void(checkpoint.replay_segment)) {
@@ -197,14 +198,14 @@ fn load(recovery: &mut Recovery, order: KeyOrder, path: &Path) -> Result<Vec<Lin
         }
     }
     for segment in recovery.segments.iter() {
-        // The lines say it better.
+        // The lines of the list have the exact numbers.
         segment.live_bytes.set(0);
     }
     Ok(lines)
 }
 
-/// A segment that ends before a page in it does is damaged: nothing is appended there, where it
-/// would be taken for that page.
+/// Marks and reports segments that end within a listed page as damaged. So nothing is appended
+/// there that could be mistaken for the page.
 fn note_short(recovery: &mut Recovery, lines: &[Line]) {
     let mut damages = Vec::new();
     for line in lines {
@@ -225,25 +226,25 @@ fn lines_of(recovery: &mut Recovery, order: KeyOrder) -> Result<Vec<Line>> {
     let Some(checkpoint) = &mut recovery.checkpoint else { return Ok(lines) };
     while let Some(block) = checkpoint.next_block()? {
         let corrupted = |what| checkpoint.corrupted(what);
-        for line in unpack(&block).ok_or_else(|| corrupted("a block that is no list of leaves"))? {
+        for line in unpack(&block).ok_or_else(|| corrupted("a block is not a list of leaves"))? {
             let follows = |previous: &Line| order.compare(&previous.lower, &line.lower).is_lt();
-            // The first has no lower bound.
+            // The first leaf has no lower bound.
             if lines.len() > 1 && !lines.last().is_none_or(follows) {
-                return Err(corrupted("leaves that are in no order"));
+                return Err(corrupted("the leaves are out of order"));
             }
             if recovery.segments.get(line.home.location).is_none() {
-                return Err(corrupted("a leaf in a segment that is missing"));
+                return Err(corrupted("the segment of a leaf is missing"));
             }
             lines.push(line);
         }
     }
     if lines.is_empty() {
-        return Err(checkpoint.corrupted("a list without any leaf"));
+        return Err(checkpoint.corrupted("the list of leaves is empty"));
     }
     Ok(lines)
 }
 
-/// Returns the parameters of a tree in this order, as the manifest has it.
+/// Returns the parameters of a tree in this order, as the manifest stores them.
 fn parameters(kind: StoredKind, order: KeyOrder) -> EngineParameters {
     let mut parameters = EngineParameters::of(kind);
     parameters.encoded[0] = order as u8;
@@ -255,8 +256,8 @@ pub(crate) fn order_of(parameters: &EngineParameters) -> Option<KeyOrder> {
 }
 
 impl TreeEngine {
-    /// Applies redo, each record unless its leaf has seen it; returns how many records are left
-    /// out.
+    /// Applies redo records, except those that their leaf contains. Returns the number of records
+    /// that are left out because they follow a loss.
     fn replay(&self, redo: Vec<Location>, losses: &Losses, kind: StoredKind) -> Result<u64> {
         let segments = self.log.segments();
         let mut admission = Admission::new(losses, kind != StoredKind::Table);
@@ -268,13 +269,13 @@ impl TreeEngine {
                 left_out += 1;
                 continue;
             }
-            admission.come_to(place);
+            admission.advance_to(place);
             self.replay_one(&segments, location, &mut admission)?;
         }
         Ok(left_out)
     }
 
-    /// Applies the redo record at a place of the log, unless its leaf has seen it.
+    /// Applies the redo record at a location of the log, unless its leaf contains it.
     fn replay_one(
         &self,
         segments: &Segments,
@@ -304,7 +305,7 @@ impl TreeEngine {
             });
             match changed {
                 Err(Error::Corrupted { file, offset, what }) => {
-                    let what = format!("{what}: it is the page of a leaf that has changed since");
+                    let what = format!("{what}: it is the page of a leaf with later changes");
                     Err(Error::Corrupted { file, offset, what })
                 }
                 result => result,

@@ -1,19 +1,18 @@
-//! Checkpoints: the list of leaves as it is, so that what came before is not needed any more.
+//! Checkpoint: a list of all leaves, so that the redo before it is not needed any more.
 //!
-//! The position from which redo will be replayed is noted first. Then the leaves are gone
-//! through; each is written to the log if only memory has it as it is, and listed while it
-//! is locked: with its place in the log, and the last redo record that its page has seen. So
-//! whatever is replayed later is skipped where the page has it already. Once the list is on the
-//! disk, segments before the position are needed for the listed pages only; those without any
-//! are removed.
+//! A checkpoint first notes the position from which redo will be replayed. Then it visits the
+//! leaves. Each leaf is locked, written to the log if it has changed, and listed with its location
+//! in the log and its last redo record. A replay skips the redo records that a page already
+//! contains. Once the list is on the disk, segments before the position are needed only for listed
+//! pages. Segments without such pages are removed.
 //!
-//! That is also how space is given back: a checkpoint moves the pages out of segments of which
-//! little is needed, until no more than `dead=` percent of the rest is dead.
+//! Checkpoints also reclaim space: they move the pages out of segments with few live bytes, until
+//! at most `dead=` percent of the other segments is dead.
 //!
 //! ```text
 //! block of the log's checkpoint file
 //!  0  8  bytes of lines that follow
-//!        lines, one a leaf, in order:
+//!        lines, one per leaf, in order:
 //!          1-3  length of the lower bound, LEB128
 //!               lower bound; empty for the first leaf
 //!            8  id of the leaf
@@ -39,22 +38,23 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Bytes of lines that make a block.
+/// Bytes of lines after which a block ends.
 const BLOCK_BYTES: usize = 64 << 10;
 
 /// Bytes of a line beside the lower bound and its length.
 const LINE_BYTES: usize = 8 + 8 + 4 + 4 + 4 + 8 + 8;
 
-/// A checkpoint is due once four times as many bytes as the pages take were appended since the
-/// last, within these bounds: so a small tree stays small, and the pages of a large one, which
-/// may all have changed, are not written for a handful of changes.
+/// Bounds of the bytes after which a checkpoint is due. Within them it is due when four times the
+/// bytes of the pages were appended since the last one. So a small tree stays small, and the pages
+/// of a large one, which may all have changed, are not written after few changes.
 const DUE_BYTES_MIN: u64 = 16 << 20;
 const DUE_BYTES_MAX: u64 = 256 << 20;
 
-/// As above, for a tree so large that half of its bytes are more: a bound of that.
+/// For a tree so large that half of its bytes exceed [`DUE_BYTES_MAX`], that half is the bound, up
+/// to this.
 const DUE_BYTES_MAX_OF_LARGE: u64 = 1 << 30;
 
-/// Entry of a checkpoint for a leaf.
+/// Line of a checkpoint for a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) lower: Box<[u8]>,
@@ -101,7 +101,7 @@ impl Line {
     }
 }
 
-/// A block of so many lines' bytes.
+/// Makes a block of encoded lines, and clears them.
 pub(super) fn pack(lines: &mut Vec<u8>) -> Vec<u64> {
     let mut block = vec![lines.len() as u64];
     lines.resize(lines.len().next_multiple_of(8), 0);
@@ -114,12 +114,12 @@ pub(super) fn pack(lines: &mut Vec<u8>) -> Vec<u64> {
     block
 }
 
-/// Bytes of the list of all leaves, about.
+/// Returns the approximate bytes of the list of all leaves.
 pub(super) fn list_bytes<T>(directory: &Directory<T>) -> u64 {
     (directory.len() * (LINE_BYTES + 1) + directory.bounds_bytes()) as u64
 }
 
-/// The lines of a block, unless it is none.
+/// Returns the lines of a block; `None` if it is not a list of leaves.
 pub(super) fn unpack(block: &[u64]) -> Option<Vec<Line>> {
     let (&length, words) = block.split_first()?;
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -133,7 +133,7 @@ pub(super) fn unpack(block: &[u64]) -> Option<Vec<Line>> {
     Some(lines)
 }
 
-/// The places of the pages that a checkpoint lists.
+/// Returns the segments and offsets of the pages that a checkpoint lists.
 pub(crate) fn listed_pages(checkpoint: Option<Checkpoint>) -> Result<Vec<SegmentOffset>> {
     let mut pages = Vec::new();
     let Some(mut checkpoint) = checkpoint else { return Ok(pages) };
@@ -149,7 +149,7 @@ pub(crate) fn listed_pages(checkpoint: Option<Checkpoint>) -> Result<Vec<Segment
     Ok(pages)
 }
 
-/// When a writer last wrote a checkpoint because the disk was full, or tried to.
+/// Position and time at which a writer last wrote or tried a checkpoint to gain space.
 #[derive(Default)]
 pub(super) struct Reclaimed {
     last: Option<(LogPosition, Instant)>,
@@ -160,7 +160,7 @@ impl Reclaimed {
         self.last = Some((appended, Instant::now()));
     }
 
-    /// Whether another one may come to something else.
+    /// Returns whether another checkpoint may gain more than the last one.
     fn is_due(&self, appended: LogPosition) -> bool {
         self.last.is_none_or(|(at, when)| {
             appended.saturating_sub(at) >= RECLAIMED_BYTES_MIN || when.elapsed() >= RECLAIM_PERIOD
@@ -168,21 +168,21 @@ impl Reclaimed {
     }
 }
 
-/// Time after which another checkpoint is tried though little was appended since the last.
+/// Time after which another checkpoint is tried even if little was appended since the last one.
 const RECLAIM_PERIOD: Duration = Duration::from_millis(500);
 
-/// Bytes of redo for which it is worth a checkpoint on a full disk.
+/// Minimum bytes of redo for which a checkpoint on a full disk is worth its cost.
 const RECLAIMED_BYTES_MIN: u64 = 64 << 10;
 
 impl TreeEngine {
-    /// Writes a checkpoint, and removes what is not needed after it. With `everything` next to
-    /// nothing dead is left.
+    /// Writes a checkpoint, and removes the segments that are not needed after it. With
+    /// `everything`, it moves all pages out of segments with dead bytes.
     pub(super) fn checkpoint(&self, everything: bool) -> Result<()> {
         let _structure = self.structure.lock();
         self.checkpoint_held(everything)
     }
 
-    /// As `checkpoint`, where the caller holds `structure`.
+    /// Like `checkpoint`, for callers that hold `structure`.
     fn checkpoint_held(&self, everything: bool) -> Result<()> {
         // Replaying will begin in this segment or a later one.
         let first = self.log.active_number();
@@ -220,29 +220,29 @@ impl TreeEngine {
             segment.number < first && !segment.is_kept() && !needed.contains(&segment.slot)
         })?;
         if self.log.is_disk_short() {
-            // The part of the last segment that pages have left free is not for puts.
+            // Puts do not use the part of the last segment that the pages have left free.
             self.log.trim()?;
         }
         Ok(())
     }
 
-    /// Gives space back on a full disk, for a writer, if so much was changed since the last
-    /// checkpoint that it is worth one. An error that prevents that is no failure of the write.
+    /// Writes a checkpoint for a writer on a full disk, if it is worth its cost. An error is
+    /// logged, and does not fail the write.
     pub(super) fn reclaim(&self) {
         let _structure = self.structure.lock();
-        // The last holder of the lock may have done it.
+        // The last holder of the lock may have written one.
         if self.is_worth_reclaiming() {
             let result = self.checkpoint_held(false);
             self.reclaimed.lock().note(self.log.appended());
             if let Err(error) = result {
-                tracing::debug!("nothing is gained on a full disk: {error}");
+                tracing::debug!("a checkpoint on a full disk failed: {error}");
             }
         }
         self.log.space().give_up_reclaiming();
     }
 
-    /// Waits for the checkpoint that is overdue, or writes it, for a writer of a tree with a cap on
-    /// bytes. A full disk is no failure of the write.
+    /// Waits for the overdue checkpoint, or writes it, for a writer of a tree with a cap on bytes.
+    /// A full disk does not fail the write.
     pub(super) fn catch_up(&self) -> Result<()> {
         let _structure = self.structure.lock();
         let is_behind = self.replay_bytes() > self.behind_bytes.load(Ordering::Relaxed);
@@ -258,9 +258,9 @@ impl TreeEngine {
         }
     }
 
-    /// Whether a checkpoint on a full disk has the space that it takes, and gives back more than
-    /// its pages, or, where a put was refused, a good part of them. One that comes too early would
-    /// write pages that removals are about to make smaller.
+    /// Returns whether a checkpoint on a full disk has enough space, and frees more than it writes.
+    /// If a put was refused, it is enough to free a quarter of the bytes that it writes. An early
+    /// checkpoint would write pages that removals are about to make smaller.
     pub(super) fn is_worth_reclaiming(&self) -> bool {
         if !self.reclaimed.lock().is_due(self.log.appended())
             || self.log.checkpoint_needs_bytes() > self.log.free_bytes()
@@ -280,19 +280,20 @@ impl TreeEngine {
                 && redo >= RECLAIMED_BYTES_MIN.max(unwritten / 4)
     }
 
-    /// Writes out all pages that only memory has as they are.
+    /// Writes all changed pages to the log.
     pub(super) fn flush(&self) -> Result<()> {
         let _structure = self.structure.lock();
         self.scan_leaves(&mut |_, state, _| self.write_out(state).map(|_| ()))
     }
 
-    /// Returns the home of a page as it is, outside of these segments; writes the page if need be.
+    /// Returns the home of a page outside of the segments `victims`. Writes or moves the page if
+    /// necessary.
     fn home_outside(&self, victims: &BTreeSet<usize>, state: &mut State) -> Result<Home> {
         if let Some(home) = state.home()
             && victims.contains(&home.location.slot())
         {
             match self.move_page(state, home) {
-                // It stays where it is, and so does its segment. The damage is noted.
+                // The page stays in its segment, which is kept. The damage is noted.
                 Err(Error::Corrupted { .. }) => {}
                 result => result?,
             }
@@ -309,7 +310,7 @@ impl TreeEngine {
         let (salt, id) = (self.log.database_id().salt, state.id.to_le_bytes());
         let moved =
             with_record(&segments, salt, home.location, Wait::Block, Check::Whole, |record| {
-                // The record that stands in for a damaged page is no page.
+                // The filler in place of a damaged page is not a page.
                 if !is_page(record, state.id) {
                     return Err(not_a_page(&segments, home.location));
                 }
@@ -320,18 +321,19 @@ impl TreeEngine {
         Ok(())
     }
 
-    /// Slots of the segments before this number whose pages are to be moved: those with the least
-    /// in them, until the rest has few enough dead bytes, and all short ones if they are many.
+    /// Returns the slots of the segments before this number whose pages must be moved. These are
+    /// the segments with the smallest share of live bytes, until the others have few enough dead
+    /// bytes, and all short segments if there are many.
     fn victims(&self, before: u64, everything: bool) -> BTreeSet<usize> {
         let limit = if everything { 0 } else { u64::from(self.log.settings().dead_percent_max) };
-        // On a full disk no more than there is room for beside the changed pages.
+        // On a full disk, only pages for which there is space beside the changed pages are moved.
         let mut space = if self.log.is_disk_short() {
             self.log.free_bytes().saturating_sub(self.log.checkpoint_needs_bytes())
         } else {
             u64::MAX
         };
         let segments = self.log.segments();
-        // A segment without any page goes as it is.
+        // A segment without pages is removed without a move.
         let with_pages = || {
             segments.iter().filter(|segment| {
                 segment.number < before && !segment.is_kept() && segment.live_bytes.get() > 0
@@ -366,11 +368,11 @@ impl TreeEngine {
         victims
     }
 
-    /// Bytes appended since the last checkpoint after which the next is due.
+    /// Returns the bytes of redo after which the next checkpoint is due.
     pub(super) fn due_bytes(&self) -> u64 {
         let segments = self.log.segments();
         let live: u64 = segments.iter().map(|segment| segment.live_bytes.get()).sum();
-        // Pages that have changed count where they are.
+        // Changed pages are not live in the log, so the cache counts.
         let pages = live.max(self.cache.bytes() as u64);
         let list = self.list_bytes.load(Ordering::Relaxed);
         (pages * 4)
@@ -380,7 +382,7 @@ impl TreeEngine {
             .min(self.cap.due_bytes_max())
     }
 
-    /// Bytes that an opening would have to read to replay the log.
+    /// Returns the bytes that an opening would read to replay the log.
     pub(super) fn replay_bytes(&self) -> u64 {
         self.log.since_checkpoint() + self.replayed_bytes.load(Ordering::Relaxed)
     }
@@ -406,7 +408,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_come_back_from_their_block(lines in proptest::collection::vec(line(), 0..20)) {
+        fn unpacked_lines_equal_the_packed_ones(lines in proptest::collection::vec(line(), 0..20)) {
             let mut bytes = Vec::new();
             lines.iter().for_each(|line| line.encode(&mut bytes));
             prop_assert_eq!(unpack(&pack(&mut bytes)).unwrap(), lines);

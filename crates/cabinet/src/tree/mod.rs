@@ -1,27 +1,27 @@
 //! The B+ tree database (`.tcb`): keys in order, over a log on disk.
 //!
-//! Only leaves are [pages](page); they are records of the log, beside the [redo](redo) records
-//! that say what changed since. The inner levels are the [directory](directory), in memory. A leaf
-//! is only in the log, where a read searches it in the mapping, or in memory, where it can be
-//! changed; pages and leaves in memory keep to a [budget](cache). A [checkpoint](checkpoint) lists
-//! all leaves; what came before is then dead but for their pages.
+//! Only leaves are [pages](page). They are records of the log, beside the [redo](redo) records of
+//! the changes since. The inner levels are the [directory](directory), in memory. The page of a
+//! leaf is either only in the log, and a read searches it in the mapping, or in memory, and can be
+//! changed. The memory of pages and leaves has a [budget](cache). A [checkpoint](checkpoint) lists
+//! all leaves. Before it, the log has nothing but these pages that is still needed.
 //!
 //! # Locks
 //!
-//! Each leaf has one; writers of different leaves meet only at the tail of the log. A change
-//! appends to the log under the lock of its leaf, so the order of the log is the order of changes
-//! of each leaf, and a page knows by one number which of them it has seen. The directory's lock
-//! is held for searches, and for divisions and joins of leaves, never while waiting for
-//! another. A thread that holds several has taken them in ascending order.
+//! Each leaf has a lock, so writers of different leaves contend only at the tail of the log. A
+//! change appends to the log under the lock of its leaf. So the log has the changes of each leaf in
+//! order, and one sequence number tells which of them a page contains. The directory's lock is held
+//! for searches, and while leaves are divided and joined, but never while waiting for another lock.
+//! A thread locks several leaves in ascending order of keys.
 //!
-//! Order: `structure`, the log's `maintenance`, leaves, directory, the log's others. Which of them
-//! an event loop waits for is in [`crate::locks`].
+//! Order: `structure`, the log's `maintenance`, leaves, directory, the other locks of the log.
+//! [`crate::locks`] lists the locks that an event loop waits for.
 //!
 //! # Cost
 //!
-//! A read is a search of two arrays of 8-byte heads, one of 4-byte heads, and a record: about
-//! ten cache misses in a large tree. A write is that, one append, and a move of the places
-//! behind it in the leaf. A leaf that is not in memory takes about 180 bytes of it.
+//! A read is a search of two arrays of 8-byte heads, one of 4-byte heads, and a record: about ten
+//! cache misses in a large tree. A write costs a read, one append, and a move of the later heads
+//! and slots in the leaf. A leaf whose page is only in the log takes about 180 bytes of memory.
 
 mod admission;
 mod batch;
@@ -83,17 +83,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Bytes of a leaf above which it is divided.
+/// Bytes of a leaf's page above which the leaf is divided.
 const LEAF_BYTES: usize = 8 << 10;
 
-/// The time at which nothing expires.
+/// Expiry time of leaves in which no record expires, in milliseconds since the Unix epoch.
 const NEVER_MS: u64 = u64::MAX;
 
-/// While the leaves are gone through it is not known whether anything expires.
+/// Value of the next expiry time during a sweep, which finds out whether any record expires.
 const SWEEPING_MS: u64 = NEVER_MS - 1;
 
-/// How long a writer waits, once in so many writes, when checkpoints cannot keep up.
+/// Time that a writer waits once in [`BEHIND_WRITES`] writes while checkpoints cannot keep up.
 const BEHIND_PAUSE: Duration = Duration::from_millis(6);
+/// Writes per pause.
 const BEHIND_WRITES: u32 = 64;
 
 /// A B+ tree database. Closed when dropped.
@@ -110,29 +111,30 @@ struct TreeEngine {
     clock: Clock,
     expired: ExpiryStats,
     leaf_bytes: usize,
-    /// Most records, looked at when a leaf is divided.
+    /// Cap on records, enforced when a leaf is divided.
     record_cap: RecordCap,
-    /// Most bytes of all pages.
+    /// Cap on the bytes of all pages.
     cap: ByteCap,
     directory: RwLock<Directory<Handle>>,
-    /// Bytes of the list of leaves, as of the last checkpoint.
+    /// Bytes of the list of leaves in the last checkpoint.
     list_bytes: AtomicU64,
     cache: Cache,
     records: AtomicU64,
     next_id: AtomicU64,
-    /// Nothing expires before this.
+    /// Lower bound of the time at which a record expires next, in milliseconds since the Unix
+    /// epoch.
     next_expiry_ms: AtomicU64,
-    /// Bytes of redo that were there at opening, until the next checkpoint.
+    /// Bytes of redo that the opening replayed, until the next checkpoint.
     replayed_bytes: AtomicU64,
-    /// Held by whatever goes through all leaves and relies on none being joined or cleared.
+    /// Held by walks through all leaves during which none may be joined or cleared.
     structure: Mutex<()>,
-    /// There are background threads.
+    /// Whether there are background threads.
     is_maintained: AtomicBool,
-    /// It is not needed after it was closed, so nothing is written then.
+    /// Whether the tree is not opened again, so that closing it need not write anything.
     is_scratch: AtomicBool,
-    /// Bytes of redo from which on writers are slowed down, as of the last look.
+    /// Bytes of redo above which writers are slowed down, as last computed.
     behind_bytes: AtomicU64,
-    /// Writes made while checkpoints could not keep up.
+    /// Number of writes made while checkpoints could not keep up.
     paused: AtomicU32,
     pages_read: AtomicU64,
     pages_written: AtomicU64,
@@ -143,13 +145,14 @@ struct TreeEngine {
 }
 
 impl TreeDatabase {
-    /// Opens the database in a directory, or creates it there.
+    /// Opens the database in a directory, or creates it there. Fails if the database is already
+    /// open, damaged, of another kind or in another order.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
         Self::open_in(crate::io::storage(options.read_only), path, options, !options.read_only)
     }
 
-    /// As `open`, on a storage of the caller's. Without the background threads the caller does
-    /// their work through [`TreeDatabase::run_maintenance`].
+    /// Like `open`, on a storage of the caller's. Without background threads, the caller does their
+    /// work with [`TreeDatabase::run_maintenance`].
     #[cfg(feature = "testing")]
     pub fn open_on(
         storage: Arc<dyn Storage>,
@@ -169,7 +172,7 @@ impl TreeDatabase {
         Self::open_kind(storage, path, options, background, StoredKind::Tree)
     }
 
-    /// As `open_on`, of a tree for [`crate::table::Table::new`] to make a table of.
+    /// Like `open_on`, for a tree that [`crate::table::Table::new`] makes a table of.
     #[cfg(feature = "testing")]
     pub fn open_table_on(
         storage: Arc<dyn Storage>,
@@ -190,7 +193,7 @@ impl TreeDatabase {
         Self::open_kind(storage, path, &options, background, StoredKind::Table)
     }
 
-    /// An empty tree that is used once, and does not come to be opened again.
+    /// Creates an empty tree that is used once and never opened again.
     pub(crate) fn scratch(storage: Arc<dyn Storage>, path: &Path, order: KeyOrder) -> Result<Self> {
         let options = Options { order: Some(order), ..Options::default() };
         let tree = Self::open_in(storage, path, &options, false)?;
@@ -218,20 +221,20 @@ impl TreeDatabase {
         Ok(Self { engine, background: Mutex::new(background), is_read_only })
     }
 
-    /// Does one round of what the background threads would do: sweeps expired records, writes a
-    /// checkpoint if one is due.
+    /// Does one round of the background threads' work: sweeps expired records, evicts records over
+    /// the cap, and writes a checkpoint if one is due.
     #[cfg(feature = "testing")]
     pub fn run_maintenance(&self) -> Result<()> {
         maintenance::run_maintenance(&self.engine)
     }
 
-    /// Writes a checkpoint, so that the next opening need not replay what was written so far, and
-    /// gives back dead space.
+    /// Writes a checkpoint, so that the next opening need not replay the changes so far, and frees
+    /// dead space.
     pub fn checkpoint(&self) -> Result<()> {
         self.engine.checkpoint(false)
     }
 
-    /// Bytes of the pages that are in memory; see [`Options::cache_bytes`].
+    /// Returns the bytes of the pages in memory, see [`Options::cache_bytes`].
     #[cfg(feature = "testing")]
     pub fn cached_bytes(&self) -> usize {
         self.engine.cache.bytes()
@@ -253,8 +256,8 @@ impl Drop for TreeDatabase {
 }
 
 impl TreeEngine {
-    /// Slows a writer down that checkpoints cannot keep up with: that is what bounds the space,
-    /// and the time that an opening takes.
+    /// Slows a writer down if checkpoints cannot keep up. This bounds the space, and the time that
+    /// an opening takes. Also removes the records over a cap.
     #[inline]
     fn pause_if_behind(&self, wait: Wait) -> Result<()> {
         let is_free = self.log.space().pressure() == 0
@@ -291,7 +294,7 @@ impl TreeEngine {
         self.evict_for_writer(wait)
     }
 
-    /// As [`Maintenance::remove_expired`].
+    /// Implements [`Maintenance::remove_expired`].
     fn remove_expired_under(&self, key: &[u8], wait: Wait) -> Result<bool> {
         if self.next_expiry_ms.load(Ordering::Relaxed) == NEVER_MS {
             return Ok(false);
@@ -313,7 +316,7 @@ impl TreeEngine {
         })
     }
 
-    /// Stores a value in place of the first duplicate of a key, or as its only one.
+    /// Replaces the value of a key's first duplicate, or stores the value as the key's only one.
     fn put_first(
         &self,
         state: &mut State,
@@ -326,8 +329,8 @@ impl TreeEngine {
         self.make(state, operation, group, key, value, meta)
     }
 
-    /// Fails if a duplicate more would make a page too long for the log: all duplicates of a key
-    /// are in one.
+    /// Fails if another duplicate would make the page too long for a record of the log. All
+    /// duplicates of a key are in one page.
     fn check_page_size(&self, state: &mut State, key: &[u8], value: &[u8]) -> Result<()> {
         let Some(loaded) = state.loaded() else { return Ok(()) };
         let bytes = loaded.page.bytes() + page::PLACE_BYTES + cell::OVERHEAD_BYTES_MAX;
@@ -338,7 +341,7 @@ impl TreeEngine {
         Ok(())
     }
 
-    /// Adds a duplicate to a key, at a place that `number` makes of how many it has.
+    /// Adds a duplicate before or after those of a key.
     fn add(&self, key: &[u8], value: &[u8], meta: Meta, side: Side, wait: Wait) -> Result<Version> {
         self.pause_if_behind(wait)?;
         self.change(key, wait, |state| {

@@ -1,9 +1,10 @@
-//! Beginning again: all records go, and others may take their place.
+//! Replace all: removes all records, and may store others in their place.
 //!
-//! Clearing begins a segment that says so. If other records have to take the place of the old ones,
-//! that would leave a moment in which there is nothing. So then a checkpoint is written that lists
-//! one leaf with the new records: before it has its name all is as it was, and after that all is
-//! new. Changes that were logged up to then are before the last that the leaf has seen.
+//! To clear the tree, the log begins a segment that says that all before it is void. If other
+//! records replaced the old ones in this way, a crash could leave the tree empty. So a replacement
+//! writes a checkpoint that lists one leaf with the new records. Before the checkpoint gets its
+//! name, all records are the old ones, and after that all are the new ones. The leaf's sequence
+//! number is after all changes logged so far, so replay skips them.
 
 use super::checkpoint::{Line, pack};
 use super::directory::Directory;
@@ -29,7 +30,7 @@ impl TreeEngine {
             let leaves = self.lock_all();
             let first = self.log.clear()?;
             let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-            self.begin_anew(leaves, State::fresh(id, Page::default(), NEVER_MS));
+            self.reset(leaves, State::fresh(id, Page::default(), NEVER_MS));
             first
         };
         self.cache.forget_gone();
@@ -37,8 +38,8 @@ impl TreeEngine {
         self.log.remove_before(first)
     }
 
-    /// Removes all records, and stores those that a batch puts: both or neither, except that a
-    /// disk which has no room for that is cleared before.
+    /// Removes all records, and stores those that a batch puts, atomically. If the disk has no
+    /// space for that, the tree is cleared first, and the batch is written after that.
     pub(super) fn replace_all(&self, batch: &Batch) -> Result<()> {
         match self.replace_at_once(batch) {
             Err(Error::NoSpace { .. }) => {
@@ -52,12 +53,12 @@ impl TreeEngine {
     fn replace_at_once(&self, batch: &Batch) -> Result<()> {
         self.check_batch_cap(batch)?;
         let _structure = self.structure.lock();
-        // So that what is removed is in segments that go.
+        // The removed records are then in segments that will be removed.
         self.log.seal()?;
         let first = self.log.active_number();
-        let mut anew = None;
+        let mut replacement = None;
         let written = self.log.write_checkpoint(|block| {
-            let (leaves, state) = anew.insert((self.lock_all(), self.page_of(batch)?));
+            let (leaves, state) = replacement.insert((self.lock_all(), self.page_of(batch)?));
             debug_assert!(!leaves.is_empty());
             let line = Line {
                 lower: Box::default(),
@@ -72,7 +73,7 @@ impl TreeEngine {
             line.encode(&mut lines);
             block(&pack(&mut lines)).map(drop)
         });
-        let Some((leaves, state)) = anew else { return written };
+        let Some((leaves, state)) = replacement else { return written };
         let segments = self.log.segments();
         let forget = |state: &State| {
             if let Some(home) = state.home() {
@@ -85,14 +86,14 @@ impl TreeEngine {
         }
         leaves.iter().for_each(|leaf| forget(leaf));
         drop(segments);
-        self.begin_anew(leaves, state);
+        self.reset(leaves, state);
         self.cache.forget_gone();
         self.replayed_bytes.store(0, Ordering::Relaxed);
         self.log.remove_segments(&|segment| segment.number < first)
     }
 
-    /// A leaf with the records that a batch puts, which has seen every change so far. They have
-    /// one version.
+    /// Returns a leaf with the records that a batch puts, all of one version. It counts as having
+    /// all changes so far.
     fn page_of(&self, batch: &Batch) -> Result<State> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let version = self.next_version(id)?;
@@ -119,7 +120,7 @@ impl TreeEngine {
         Ok(State::fresh(id, page, expires_at_ms))
     }
 
-    /// A sequence number behind all changes so far. It is that of an empty page, which nothing
+    /// Returns a sequence number after all changes so far: that of an empty page that no checkpoint
     /// lists.
     fn next_version(&self, id: u64) -> Result<Version> {
         let (key, empty) = (id.to_le_bytes(), Page::default().encode());
@@ -145,8 +146,8 @@ impl TreeEngine {
         }
     }
 
-    /// One leaf takes the place of all others, which are locked.
-    fn begin_anew(&self, mut leaves: Vec<LockedLeaf>, mut state: State) {
+    /// Replaces all leaves, which are locked, by one.
+    fn reset(&self, mut leaves: Vec<LockedLeaf>, mut state: State) {
         for state in &mut leaves {
             if let Some(loaded) = state.loaded() {
                 self.discharge(loaded);
@@ -164,7 +165,7 @@ impl TreeEngine {
         let handle = Handle::new(state);
         self.cache.enter(Arc::clone(&handle.leaf));
         let all = Directory::new(self.order, handle);
-        // The old directory is freed when the lock is free again.
+        // The old directory is freed after its lock is released.
         let mut directory = self.directory.write();
         let gone = std::mem::replace(&mut *directory, all);
         self.cache.note_directory(&directory);

@@ -1,11 +1,11 @@
-//! Tests of threads that must not wait: for a leaf, for the disk, for long work.
+//! Tests of threads that must not wait for a leaf, for the disk or for long work.
 
 use super::*;
 use crate::io::FaultyStorage;
 use crate::locks::at_once;
 use leaf::Content;
 
-/// Bytes of the values, of which a leaf has a few.
+/// A value. A leaf has a few of this length.
 const VALUE: [u8; 500] = [b'v'; 500];
 
 fn open(storage: &FaultyStorage, options: &Options) -> Arc<TreeDatabase> {
@@ -18,7 +18,7 @@ fn key(number: u32) -> [u8; 4] {
     number.to_be_bytes()
 }
 
-/// A tree of so many records, of which all pages are on the disk only.
+/// Returns a tree with `records` records, whose pages are all on the disk only.
 fn cold_tree(storage: &FaultyStorage, records: u32, options: &Options) -> Arc<TreeDatabase> {
     let tree = open(storage, &Options::default());
     for number in 0..records {
@@ -38,7 +38,7 @@ fn is_loaded(tree: &TreeDatabase, number: u32) -> bool {
 }
 
 #[test]
-fn eviction_in_vain_is_tried_again_when_there_is_more_to_evict() {
+fn eviction_that_failed_is_tried_again_when_the_excess_has_changed() {
     let tree = open(&FaultyStorage::new(), &Options::default());
     for number in 0..1000_u32 {
         tree.put(&number.to_be_bytes(), &[1; 100], Meta::NONE, Wait::Block).unwrap();
@@ -65,7 +65,7 @@ fn eviction_in_vain_is_tried_again_when_there_is_more_to_evict() {
 }
 
 #[test]
-fn a_leaf_that_is_held_is_not_waited_for() {
+fn a_thread_that_must_not_wait_does_not_wait_for_a_locked_leaf() {
     let (clock, time) = Clock::manual(1000);
     let options = Options { clock, ..Options::default() };
     let tree = open(&FaultyStorage::new(), &options);
@@ -110,7 +110,7 @@ fn a_batch_holds_no_leaf_while_it_reads_from_the_disk() {
     let leaves = [0, 99].map(|number| tree.engine.handle_of(&key(number)).leaf);
     let are_free = leaves.each_ref().map(|leaf| leaf.try_write().is_some());
     faults.go_on();
-    writer.join().expect("a writer").unwrap();
+    writer.join().expect("the writer panicked").unwrap();
     assert_eq!(are_free, [true; 2]);
     let mut values = Vec::new();
     for number in [0, 99] {
@@ -121,12 +121,12 @@ fn a_batch_holds_no_leaf_while_it_reads_from_the_disk() {
 }
 
 #[test]
-fn a_cap_on_records_is_kept_by_a_writer_that_may_wait() {
+fn a_cap_on_records_is_enforced_by_a_writer_that_may_wait() {
     const CAP: u32 = 200;
     let storage = FaultyStorage::new();
     let options = Options { capacity_records: u64::from(CAP), ..Options::default() };
     let tree = cold_tree(&storage, CAP, &options);
-    // So that the leaf that is put into is in memory.
+    // Brings the leaf of the next puts into memory.
     tree.put(&key(CAP), &VALUE, Meta::NONE, Wait::Block).unwrap();
     let faults = storage.faults();
     faults.stall_all();
@@ -143,7 +143,7 @@ fn a_cap_on_records_is_kept_by_a_writer_that_may_wait() {
     });
     faults.go_on();
     let refused = refused.unwrap();
-    // A leaf more at most.
+    // The excess is at most one leaf.
     assert!(refused < CAP + 40, "{refused}");
     assert!(tree.len() > u64::from(CAP) && !is_loaded(&tree, 0));
     tree.put(&key(refused), &VALUE, Meta::NONE, Wait::Block).unwrap();
@@ -179,7 +179,7 @@ fn a_search_through_very_many_empty_leaves_is_left_to_a_thread_that_may_wait() {
     let last = key(RECORDS - 1);
     for number in 0..RECORDS - 1 {
         assert_eq!(tree.remove_all(&key(number), Wait::Never).unwrap(), 1);
-        // A few leaves are gone through at once.
+        // A few leaves are searched without waiting.
         if number == RECORDS / 10 {
             let next = Some(key(number + 1).to_vec());
             assert_eq!(found(Seek::First, Wait::Never).unwrap(), next);

@@ -110,7 +110,8 @@ impl<'l> Admission<'l> {
         }
         let (number, offset) = self.losses.damages[last];
         let file = segment_path(directory, number);
-        let what = "the lost part may have changed duplicates that later changes depend on".into();
+        let what =
+            "the part lost here may have changed duplicates that later changes depend on".into();
         Err(Error::Corrupted { file, offset, what })
     }
 }

@@ -1,4 +1,4 @@
-//! Which postings of an index answer a condition.
+//! Access path: the postings of an index that lead to the rows of a condition.
 
 use super::condition::{Condition, Operator};
 use super::cursor::{KeyRange, count_up_to};
@@ -17,67 +17,67 @@ use crate::limits::INDEXED_VALUE_BYTES_MAX;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A condition as postings of an index.
+/// Access path of a condition through an index.
 pub(super) struct AccessPath {
-    /// Which of the query's conditions.
+    /// Number of the condition in the query.
     pub(super) condition: usize,
     pub(super) route: Route,
-    /// Line of the hint about it.
+    /// Line of the hint for this path.
     pub(super) hint: String,
 }
 
 pub(super) enum Route {
-    /// By lists in the order of primary keys.
+    /// Lists in the order of primary keys.
     Postings(Formula),
-    /// By ranges of an index, in the order of that index.
+    /// Ranges of an index, in the order of that index.
     Walk(Walk),
 }
 
-/// Postings of an index that is in the order of values.
+/// Ranges of postings of an index that is in the order of values.
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
     pub(super) index: Arc<Index>,
-    /// In their order, and apart from each other.
+    /// Disjoint ranges in ascending order.
     pub(super) ranges: Vec<KeyRange>,
-    /// Whether each posting is a row that is meant; one whose value was cut may not be.
+    /// Whether each posting is a row that meets the condition, except postings with cut values.
     pub(super) is_exact: bool,
     pub(super) is_descending: bool,
 }
 
-/// A posting of a walk, taken apart.
+/// A parsed posting of a walk.
 pub(super) struct WalkedPosting<'a> {
-    /// The value as it is encoded in the index.
+    /// The value in the encoding of the index.
     pub(super) value: &'a [u8],
     pub(super) primary: &'a [u8],
     pub(super) is_cut: bool,
 }
 
 impl Walk {
-    /// All of an index.
+    /// Returns the walk through a whole index.
     pub(super) fn whole(index: &Arc<Index>, is_descending: bool) -> Self {
         let ranges = vec![KeyRange::of_prefix(index.prefix())];
         Self { index: Arc::clone(index), ranges, is_exact: true, is_descending }
     }
 
-    /// Takes the key of a posting apart; `None` for what does not parse.
-    pub(super) fn take_apart<'a>(&self, key: &'a [u8]) -> Option<WalkedPosting<'a>> {
+    /// Parses the key of a posting; `None` if it does not parse.
+    pub(super) fn parse<'a>(&self, key: &'a [u8]) -> Option<WalkedPosting<'a>> {
         if self.index.is_rows() {
             let primary = key.get(1..)?;
             return Some(WalkedPosting { value: &[], primary, is_cut: false });
         }
-        let behind = keys::behind_postings(key)?;
+        let rest = keys::after_prefix(key)?;
         let len = match self.index.kind {
-            IndexKind::Decimal => Number::encoded_len(behind)?,
-            _ => keys::escaped_len(behind)?,
+            IndexKind::Decimal => Number::encoded_len(rest)?,
+            _ => keys::escaped_len(rest)?,
         };
-        let (value, primary) = behind.split_at(len);
+        let (value, primary) = rest.split_at(len);
         let is_cut = self.index.kind == IndexKind::Lexical && keys::is_cut(value);
         Some(WalkedPosting { value, primary, is_cut })
     }
 }
 
 impl AccessPath {
-    /// Estimates how many postings there are; where there are many, at least `max`.
+    /// Returns an estimate of the number of postings. If there are many, it is at least `max`.
     pub(super) fn estimate(&self, view: View<'_>, max: u64) -> Result<u64> {
         match &self.route {
             Route::Postings(formula) => formula.estimate(view, max),
@@ -91,7 +91,7 @@ impl AccessPath {
         }
     }
 
-    /// How many lists have to be sorted for it.
+    /// Returns the number of lists that must be sorted for this path.
     pub(super) fn sorted_lists(&self) -> usize {
         match &self.route {
             Route::Postings(formula) => formula.sorted_lists(),
@@ -99,7 +99,7 @@ impl AccessPath {
         }
     }
 
-    /// How an index answers a condition, if it does.
+    /// Returns the access path of a condition through an index; `None` if there is none.
     pub(super) fn of(number: usize, condition: &Condition, index: &Arc<Index>) -> Option<Self> {
         if condition.negate || condition.no_index || condition.column != index.column {
             return None;
@@ -150,7 +150,7 @@ fn by_string(condition: &Condition, index: &Arc<Index>) -> Option<Route> {
                 }))
             }
             Operator::StringEqualAny => {
-                // The token itself, and with anything behind a NUL.
+                // The token, or the token followed by a NUL and any bytes.
                 let tokens: BTreeSet<&[u8]> = of_text(operand).collect();
                 let ranges = tokens.iter().map(|token| {
                     let start = key(token);
@@ -178,7 +178,7 @@ fn by_string(condition: &Condition, index: &Arc<Index>) -> Option<Route> {
             let is_exact = of_text(operand).all(|token| token.len() <= INDEXED_VALUE_BYTES_MAX);
             let tokens: BTreeSet<Vec<u8>> = of_text(operand).map(kept).collect();
             let ranges = tokens.iter().map(|token| {
-                // The token itself, and with anything behind a NUL.
+                // The token, or the token followed by a NUL and any bytes.
                 let mut prefix = index.prefix();
                 keys::push_prefix(&mut prefix, token);
                 prefix.push(0);
@@ -197,7 +197,7 @@ fn by_number(condition: &Condition, index: &Arc<Index>) -> Option<Route> {
     let term = |number: &Number| Formula::Term(Term::new(at(number), true));
     let is_number = |number: &Number| !matches!(number, Number::Undefined);
     let least = at(&Number::NegativeInfinity);
-    let end = keys::behind(&index.prefix());
+    let end = keys::end_of_prefix(&index.prefix());
     let (start, end) = match condition.operator {
         Operator::NumberEqual if is_number(&number) => {
             return Some(Route::Postings(term(&number)));
@@ -213,7 +213,7 @@ fn by_number(condition: &Condition, index: &Arc<Index>) -> Option<Route> {
             if !is_number(&one) || !is_number(&other) {
                 return Some(Route::Postings(Formula::Nothing));
             }
-            (at(&one), keys::behind(&at(&other)))
+            (at(&one), keys::end_of_prefix(&at(&other)))
         }
         Operator::NumberEqual
         | Operator::NumberGreater
@@ -224,10 +224,10 @@ fn by_number(condition: &Condition, index: &Arc<Index>) -> Option<Route> {
         {
             return Some(Route::Postings(Formula::Nothing));
         }
-        Operator::NumberGreater => (keys::behind(&at(&number)), end),
+        Operator::NumberGreater => (keys::end_of_prefix(&at(&number)), end),
         Operator::NumberGreaterEqual => (at(&number), end),
         Operator::NumberLess => (least, at(&number)),
-        Operator::NumberLessEqual => (least, keys::behind(&at(&number))),
+        Operator::NumberLessEqual => (least, keys::end_of_prefix(&at(&number))),
         _ => return None,
     };
     let is_descending =
@@ -248,7 +248,7 @@ fn by_token(condition: &Condition, index: &Arc<Index>) -> Option<Route> {
     });
     let terms: Vec<Formula> = terms.collect();
     Some(Route::Postings(match condition.operator {
-        // It asks for rows that have the column, whatever is in it.
+        // Without tokens, all rows with the column meet the condition.
         Operator::StringAllTokens if terms.is_empty() => return None,
         Operator::StringAllTokens => Formula::All(terms),
         Operator::StringAnyToken => Formula::Any(terms),
@@ -258,7 +258,7 @@ fn by_token(condition: &Condition, index: &Arc<Index>) -> Option<Route> {
 
 fn by_text(condition: &Condition, index: &Arc<Index>) -> Option<Route> {
     let operand = before_nul(&condition.operand);
-    // Each once, however often it is asked for.
+    // Each phrase once, even if the operand repeats it.
     let each = |phrases: &[String]| {
         let phrases: BTreeSet<&String> = phrases.iter().collect();
         phrases.into_iter().map(|text| phrase(index, text)).collect::<Option<Vec<_>>>()
@@ -290,7 +290,8 @@ fn by_text(condition: &Condition, index: &Arc<Index>) -> Option<Route> {
     }))
 }
 
-/// Rows whose text contains a phrase; `None` for the empty one, which all do that have the column.
+/// Returns the rows whose text contains a phrase; `None` for the empty phrase, which all rows with
+/// the column contain.
 fn phrase(index: &Arc<Index>, text: &str) -> Option<Formula> {
     let letters: Vec<char> = text.chars().collect();
     if letters.is_empty() {
@@ -315,7 +316,7 @@ fn phrase(index: &Arc<Index>, text: &str) -> Option<Formula> {
     Some(or_more(index, found))
 }
 
-/// Adds the rows of which not everything is indexed.
+/// Adds the rows whose values are only partly indexed.
 fn or_more(index: &Index, formula: Formula) -> Formula {
     Formula::Any(vec![formula, Formula::Term(Term::new(gram::more(index), false))])
 }

@@ -1,9 +1,9 @@
-//! Walks over a range of keys of the engine beneath, in bounded steps.
+//! Cursors: read a range of keys of the engine in bounded steps.
 
 use super::postings::View;
 use crate::{Error, Ordered, Result, ScanCursor, Seek, Wait, deadline};
 
-/// A range of keys, from `start` up to but not including `end`; an empty end is none.
+/// A range of keys, from `start` on and before `end`. An empty end is no bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeyRange {
     pub(super) start: Vec<u8>,
@@ -11,9 +11,9 @@ pub(super) struct KeyRange {
 }
 
 impl KeyRange {
-    /// All keys that begin with `prefix`.
+    /// Returns the range of all keys that begin with `prefix`.
     pub(super) fn of_prefix(prefix: Vec<u8>) -> Self {
-        Self { end: super::keys::behind(&prefix), start: prefix }
+        Self { end: super::keys::end_of_prefix(&prefix), start: prefix }
     }
 
     pub(super) fn is_before_end(&self, key: &[u8]) -> bool {
@@ -25,11 +25,11 @@ impl KeyRange {
     }
 }
 
-/// Records of one step, back to back.
+/// Records of one step, concatenated.
 #[derive(Default)]
 pub(super) struct Step {
     bytes: Vec<u8>,
-    /// Offsets in `bytes` at which a record's key begins, its value begins, and its value ends.
+    /// For each record, the offsets in `bytes` of its key, its value and its end.
     records: Vec<(usize, usize, usize)>,
 }
 
@@ -41,7 +41,7 @@ impl Step {
         self.records.push((start, start + key.len(), self.bytes.len()));
     }
 
-    /// As `push`, unless there is no value.
+    /// Like `push`, if there is a value.
     pub(super) fn push_some(&mut self, key: &[u8], value: Option<&[u8]>) {
         if let Some(value) = value {
             self.push(key, value);
@@ -63,33 +63,34 @@ impl Step {
     }
 }
 
-/// Goes through the records of a range in the order of their keys, and copies a step's worth of
-/// them at a time, so that the caller may change the database between two.
+/// Reads the records of a range in the order of their keys. Copies the records of one step at a
+/// time, so that the caller may change the database in between.
 pub(super) struct Cursor<'a> {
     view: View<'a>,
     range: KeyRange,
-    /// Whether the values are left out.
+    /// Whether values are not read.
     keys_only: bool,
     step: Step,
-    /// The next record of the step.
+    /// Index of the next record in the step.
     at: usize,
-    /// Position at which the next step begins; `None` after the last one.
+    /// Scan cursor of the next step; `None` after the last one.
     next: Option<ScanCursor>,
-    /// Records that are sought one by one before the next step goes through many.
+    /// Number of records to seek one by one before the next step reads many.
     singles: u32,
-    /// How often what was sought was in the step already.
+    /// Number of sought keys that were within the step.
     found_in_step: u32,
-    /// How often it was not.
+    /// Number of sought keys that were after the step.
     jumps: u32,
 }
 
-/// Records that are sought one by one at first: often there is one, and then the end.
+/// Number of records that are sought one by one at first. Often there is only one.
 const SINGLES_AT_FIRST: u32 = 2;
 
-/// Records up to which seeking one by one costs less than going through a leaf.
+/// Number of records up to which seeking one by one costs less than reading a leaf.
 const FEW: u32 = 16;
 
-/// One in so many jumps goes through many records, to see whether the next ones are among them.
+/// One in this number of jumps reads many records, to find out whether the next sought keys are
+/// among them.
 const JUMPS_PER_STEP: u32 = 16;
 
 impl<'a> Cursor<'a> {
@@ -108,18 +109,18 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A cursor whose records, other than postings, have empty values.
+    /// Returns a cursor that does not read values: all but postings have empty ones.
     pub(super) fn of_keys(view: View<'a>, range: KeyRange) -> Self {
         Self { keys_only: true, ..Self::new(view, range) }
     }
 
-    /// The same cursor, for a caller that is likely to stop after so many records.
+    /// Tunes the cursor for a caller that probably stops after `records` records.
     pub(super) fn for_few(mut self, records: u64) -> Self {
         self.singles = u32::try_from(records).unwrap_or(u32::MAX).clamp(SINGLES_AT_FIRST, FEW);
         self
     }
 
-    /// The next record, key and value.
+    /// Returns the key and the value of the next record; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         self.fill()?;
         let at = self.at;
@@ -127,7 +128,8 @@ impl<'a> Cursor<'a> {
         Ok(self.step.get(at))
     }
 
-    /// The first record at or after `key` and behind those already taken; it stays the next one.
+    /// Returns the first remaining record at or after `key`; `None` if there is none. The record
+    /// stays the next one.
     pub(super) fn seek(&mut self, key: &[u8]) -> Result<Option<(&[u8], &[u8])>> {
         let is_in_step = self.step.records.last().is_some_and(|&(start, end, _)| {
             self.at < self.step.records.len() && &self.step.bytes[start..end] >= key
@@ -188,7 +190,7 @@ impl<'a> Cursor<'a> {
                 step.push(entry.key, if keys_only { b"" } else { entry.value });
             }
         })?;
-        // The least key behind it.
+        // The least key after the record's.
         self.next = step.get(0).map(|(key, _)| ScanCursor::Key([key, &[0]].concat()));
         Ok(())
     }
@@ -218,7 +220,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Counts the records of a range, but not many more than `max`.
+/// Counts the records of a range, and stops soon after `max`.
 pub(super) fn count_up_to(view: View<'_>, range: &KeyRange, max: u64) -> Result<u64> {
     let mut count = 0;
     if view.has_postings_at(&range.start) {
@@ -249,15 +251,14 @@ pub(super) fn count_up_to(view: View<'_>, range: &KeyRange, max: u64) -> Result<
     Ok(count)
 }
 
-/// Goes through the records of a range in the opposite of the order of their keys. Only of an
-/// engine that is ordered.
+/// Reads the keys of a range in descending order. The engine must be ordered.
 pub(super) struct BackCursor<'a> {
     view: View<'a>,
     range: KeyRange,
     step: Step,
-    /// Records of the step that are still to come.
+    /// Number of records of the step that are left.
     left: usize,
-    /// Key before which the records after them are; `None` if there are none. Empty: no bound.
+    /// Key before which the next step ends; `None` after the last step. Empty is no bound.
     end: Option<Vec<u8>>,
 }
 
@@ -267,7 +268,7 @@ impl<'a> BackCursor<'a> {
         Self { view, range, step: Step::default(), left: 0, end }
     }
 
-    /// The key of the next record.
+    /// Returns the key of the next record; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>> {
         while self.left == 0 {
             let Some(end) = self.end.take() else { return Ok(None) };
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_meets_what_is_in_the_range_and_nothing_else() {
+    fn a_cursor_reads_the_records_of_its_range_and_no_others() {
         let engine = engine();
         let mut cursor = Cursor::new(View::raw(&engine), range(100, 1001));
         let mut met = Vec::new();
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn seeking_goes_forward_only() {
+    fn seeking_never_moves_backward() {
         let engine = engine();
         let mut cursor = Cursor::of_keys(View::raw(&engine), range(0, 1500));
         for (sought, found) in [

@@ -1,4 +1,5 @@
-//! Runs a plan: goes where it leads, tests rows, sorts and cuts what is left.
+//! Executor: runs the plan of a query. It reads candidates, tests rows, and sorts and limits the
+//! results.
 
 use super::Table;
 use super::access_path::Walk;
@@ -18,16 +19,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Takes a match: its primary key, and its sort key if the order is not yet right.
+/// Callback for a match. Gets its primary key, and its sort key if the matches must be sorted.
 type Take<'t> = dyn FnMut(&[u8], Option<Vec<u8>>) -> Result<ControlFlow<()>> + 't;
 
-/// Rows looked at in one step of a scan; more are left for the next one.
+/// Maximum number of matches of one step of a scan. The next step continues with the others.
 const STEP_MATCHES: usize = 256;
 
 impl Table {
-    /// Shows the primary keys of the rows that a query asks for, in its order, to `visit`, until
-    /// that breaks. `visit` may read and change rows of the table; to set an index fails there,
-    /// with [`crate::Error::Reentrant`].
+    /// Calls `visit` with the primary keys of a query's results, in its order, until it breaks.
+    /// `visit` may read and change rows of the table. Setting an index fails there with
+    /// [`crate::Error::Reentrant`].
     pub fn for_each_result(
         &self,
         query: &Query,
@@ -46,7 +47,7 @@ impl Table {
         max: Option<u64>,
         visit: &mut dyn FnMut(&[u8]) -> Result<ControlFlow<()>>,
     ) -> Result<Report> {
-        // Taken while the list is held, so that no postings are removed in between.
+        // Locked while the list is locked, so that no postings are removed in between.
         let structure = self.structure.read();
         let ready = structure.iter().filter(|index| index.is_ready()).map(Arc::clone);
         let mut indices: Vec<Arc<Index>> = ready.collect();
@@ -74,11 +75,11 @@ struct Executor<'a> {
     table: &'a Table,
     view: View<'a>,
     query: &'a Query,
-    /// Matchers of all conditions, for candidates of which an index does not know for sure.
+    /// Matchers of all conditions, for candidates that are not exact.
     all: Vec<Matcher>,
-    /// Matchers of those that no index answers.
+    /// Matchers of the conditions that the driver does not cover.
     residual: Vec<Matcher>,
-    /// By what matches are sorted; `None` if they come as they should.
+    /// Order by which matches must be sorted; `None` if they are found in the right order.
     sorted_by: Option<&'a SortOrder>,
     report: Report,
 }
@@ -87,7 +88,7 @@ struct Executor<'a> {
 struct Candidate<'c> {
     primary: &'c [u8],
     is_exact: bool,
-    /// The value in the index, if the index is in the order asked for.
+    /// The value in the index, if the index is in the wanted order.
     value: Option<&'c [u8]>,
 }
 
@@ -104,7 +105,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Runs the plan; answers the hint.
+    /// Runs the plan. Returns the hint.
     fn all(
         &mut self,
         plan: Plan,
@@ -112,7 +113,7 @@ impl<'a> Executor<'a> {
     ) -> Result<String> {
         let mut hint = plan.hint.clone();
         let (skip, max) = (self.query.skip, self.query.max.unwrap_or(u64::MAX));
-        let mut answered = 0u64;
+        let mut visited = 0u64;
         if max == 0 {
             hint.push("result set size: 0".into());
             return Ok(lines(&hint));
@@ -124,11 +125,11 @@ impl<'a> Executor<'a> {
                 if met <= skip {
                     return Ok(ControlFlow::Continue(()));
                 }
-                answered += 1;
+                visited += 1;
                 let flow = visit(primary)?;
-                Ok(if answered == max { ControlFlow::Break(()) } else { flow })
+                Ok(if visited == max { ControlFlow::Break(()) } else { flow })
             })?;
-            if answered == max {
+            if visited == max {
                 hint.push(format!("limited matching: {met}"));
             }
             hint.push(format!("result set size: {met}"));
@@ -136,7 +137,7 @@ impl<'a> Executor<'a> {
                 Some(_) => "leaving the index order".into(),
                 None => "leaving the natural order".into(),
             });
-            self.report.count = answered;
+            self.report.count = visited;
             return Ok(lines(&hint));
         };
         let wanted =
@@ -154,22 +155,22 @@ impl<'a> Executor<'a> {
         ));
         let mut sorted = sorter.finish()?;
         let mut met = 0u64;
-        while answered < max
+        while visited < max
             && let Some((_, primary)) = sorted.next()?
         {
             met += 1;
             if met > skip {
-                answered += 1;
+                visited += 1;
                 if visit(primary)?.is_break() {
                     break;
                 }
             }
         }
-        self.report.count = answered;
+        self.report.count = visited;
         Ok(lines(&hint))
     }
 
-    /// Hands all matches to `take` as the driver meets them, until that breaks.
+    /// Calls `take` with all matches, in the order of the driver, until it breaks.
     fn matches(&mut self, plan: Plan, take: &mut Take<'_>) -> Result<()> {
         match plan.driver {
             Driver::Scan => self.scan(None, take).map(|_| ()),
@@ -184,7 +185,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Looks at all rows, or at those only that lack the column of an order.
+    /// Tests all rows, or only those without the column of an order.
     fn scan(
         &mut self,
         lacking: Option<&SortOrder>,
@@ -235,7 +236,7 @@ impl<'a> Executor<'a> {
 
     fn postings(&mut self, formula: Formula, take: &mut Take<'_>) -> Result<()> {
         let folder = self.table.temporary_folder();
-        // All lists that are sorted are there at the same time.
+        // All lists that must be sorted exist at the same time.
         let budget_bytes = self.table.query_memory_bytes / formula.sorted_lists().max(1);
         let source = Source { view: self.view, folder: &folder, budget_bytes };
         let mut postings = formula.open(source)?;
@@ -261,7 +262,7 @@ impl<'a> Executor<'a> {
         });
         let view = self.view;
         let mut look = |executor: &mut Self, key: &[u8]| {
-            let Some(posting) = walk.take_apart(key) else { return Ok(ControlFlow::Continue(())) };
+            let Some(posting) = walk.parse(key) else { return Ok(ControlFlow::Continue(())) };
             let candidate = Candidate {
                 primary: posting.primary,
                 is_exact: walk.is_exact && !posting.is_cut,
@@ -295,8 +296,8 @@ impl<'a> Executor<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Hands on a row that an index leads to, if it is one that is asked for. The row is read only
-    /// if something is to be tested on it, or to be known of it.
+    /// Calls `take` with a row that an index leads to, if it meets the conditions. The row is read
+    /// only for a test, or for its sort key.
     fn consider(
         &mut self,
         candidate: &Candidate<'_>,
@@ -338,12 +339,12 @@ fn lines(hint: &[String]) -> String {
 }
 
 impl Table {
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> u64 {
         self.rows.load(Ordering::Acquire).max(0) as u64
     }
 
-    /// Whether there is no row.
+    /// Returns whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

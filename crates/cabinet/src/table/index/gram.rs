@@ -1,9 +1,9 @@
-//! The q-gram index: a posting for every three characters in a row that occur in the normalised
-//! text of a row, with the places where they do; at the end of the text, for two and for one.
+//! Q-gram index: one posting per different sequence of three characters in the normalised text of a
+//! row, with the places where it occurs. The last two characters and the last one are grams, too.
 //!
-//! A phrase of three characters or more is where its grams are at the right distances from each
-//! other; a shorter one is where a gram begins with it. The first part of very long text is
-//! indexed, and a posting of another sort says that there is more.
+//! A phrase of three or more characters occurs where its grams are at the right distances from each
+//! other. A shorter phrase occurs where a gram begins with it. Only the first part of a very long
+//! text is indexed. A posting of another kind marks that there is more.
 
 use super::token::PART;
 use super::{Index, key, put_bare};
@@ -32,9 +32,9 @@ pub(super) fn put(index: &Index, primary: &[u8], value: &[u8], postings: &mut Ch
         }
         !has_more
     });
-    // Grams as numbers, with their places.
+    // Grams as numbers, each with its place.
     let number = |at: usize| {
-        let letter = |behind: usize| text.get(at + behind).map_or(0, |&letter| letter as u64);
+        let letter = |offset: usize| text.get(at + offset).map_or(0, |&letter| letter as u64);
         (letter(0) << 42 | letter(1) << 21 | letter(2), at as u32)
     };
     let mut grams: Vec<(u64, u32)> = (0..text.len()).map(number).collect();
@@ -69,14 +69,14 @@ pub(in crate::table) fn beginning(index: &Index, characters: &[char]) -> Vec<u8>
     key(index.prefix(), &[&[PART], text.as_bytes()])
 }
 
-/// The primary key in a posting of any gram.
+/// Returns the primary key in the key of a gram's posting.
 pub(in crate::table) fn primary(posting: &[u8]) -> Option<&[u8]> {
-    let behind = keys::behind_postings(posting)?.get(1..)?;
-    let end = behind.iter().position(|&byte| byte == END)?;
-    Some(&behind[end + 1..])
+    let rest = keys::after_prefix(posting)?.get(1..)?;
+    let end = rest.iter().position(|&byte| byte == END)?;
+    Some(&rest[end + 1..])
 }
 
-/// Places in rising order, each as its distance from the one before.
+/// Appends ascending places, each as its distance from the previous one.
 fn push_places(bytes: &mut Vec<u8>, places: impl Iterator<Item = u32>) {
     let mut last = 0;
     for place in places {
@@ -85,7 +85,7 @@ fn push_places(bytes: &mut Vec<u8>, places: impl Iterator<Item = u32>) {
     }
 }
 
-/// The places of a posting; what does not parse ends them.
+/// Returns the places in the value of a posting. Ends at bytes that do not parse.
 pub(in crate::table) fn places(mut bytes: &[u8]) -> impl Iterator<Item = u32> {
     let mut place = 0u32;
     std::iter::from_fn(move || {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn text_behind_the_limit_is_marked() {
+    fn text_after_the_limit_is_marked() {
         let index = Index::new(7, b"text", IndexKind::Gram, true);
         for (len, is_marked) in [
             (INDEXED_CHARACTERS_MAX - 1, false),
@@ -145,7 +145,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn places_come_back(places in proptest::collection::btree_set(any::<u32>(), 0..20)) {
+        fn decoded_places_equal_the_encoded_ones(places in proptest::collection::btree_set(any::<u32>(), 0..20)) {
             let places: Vec<u32> = places.into_iter().collect();
             let mut bytes = Vec::new();
             push_places(&mut bytes, places.iter().copied());

@@ -1,34 +1,36 @@
-//! Blocks: consecutive postings of one index in one record of the engine beneath.
+//! Block: consecutive postings of one index in one record of the engine.
 //!
 //! ```text
-//! posting: bytes that its key shares with the one before (varint)
-//!        bytes of the key behind those (varint)
-//!        bytes of the value (varint)
-//!        rest of the key, value
+//! posting: number of bytes that its key shares with the previous one (varint)
+//!        number of the other bytes of the key (varint)
+//!        number of bytes of the value (varint)
+//!        other bytes of the key, value
 //! ```
 //!
-//! Keys are without the number of the index, which all of a block have. The first shares nothing.
+//! Keys are stored without the prefix of the index, which is the same for all. The first posting
+//! shares no bytes.
 
 use crate::varint;
 
-/// Bytes of a block above which it is divided, and about which its parts then have.
+/// Bytes of a block above which it is divided.
 pub(super) const BLOCK_BYTES_MAX: usize = 1536;
+/// Approximate bytes of each part of a divided block.
 const BLOCK_BYTES: usize = 1024;
 
-/// Goes through the postings of a block.
+/// Reads the postings of a block.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
-    /// The key of the posting that it stands on, with what all have in front.
+    /// Key of the current posting, with the prefix.
     key: Vec<u8>,
     value: &'a [u8],
-    /// Bytes behind that which the key shares with the one before.
+    /// Number of bytes after the prefix that the key shares with the previous one.
     shared: usize,
     prefix_len: usize,
     is_damaged: bool,
 }
 
 impl<'a> Reader<'a> {
-    /// Keys come with `prefix` in front.
+    /// Returns a reader before the first posting. It adds `prefix` to all keys.
     pub(super) fn new(block: &'a [u8], prefix: &[u8]) -> Self {
         let mut key = Vec::with_capacity(64);
         key.extend_from_slice(prefix);
@@ -36,7 +38,7 @@ impl<'a> Reader<'a> {
         Self { rest: block, key, value: &[], shared: 0, prefix_len, is_damaged: false }
     }
 
-    /// The next posting, key and value.
+    /// Returns the key, with the prefix, and the value of the next posting.
     pub(super) fn next(&mut self) -> Option<(&[u8], &'a [u8])> {
         if self.advance() { Some((&self.key, self.value)) } else { None }
     }
@@ -54,12 +56,13 @@ impl<'a> Reader<'a> {
         is_there
     }
 
-    /// The posting that it stands on: its key, less what all have in front, and its value.
+    /// Returns the key, without the prefix, and the value of the current posting.
     pub(super) fn posting(&self) -> (&[u8], &'a [u8]) {
         (&self.key[self.prefix_len..], self.value)
     }
 
-    /// Bytes that this key shares with the one before.
+    /// Returns the number of bytes after the prefix that the current key shares with the previous
+    /// one.
     pub(super) fn shared(&self) -> usize {
         self.shared
     }
@@ -89,33 +92,36 @@ impl<'a> Reader<'a> {
         Some((number()?, number()?, number()?))
     }
 
-    /// Whether what was read so far ended with bytes that are no posting.
+    /// Returns whether reading has ended at bytes that are not a posting.
     pub(super) fn is_damaged(&self) -> bool {
         self.is_damaged
     }
 }
 
-/// Puts postings into blocks.
+/// Writes postings into blocks.
 #[derive(Default)]
 pub(super) struct Writer {
-    /// Postings as in a block, and where each begins and its key does; of the last key all bytes.
+    /// Postings, encoded as in one block.
     bytes: Vec<u8>,
+    /// Last key.
     last: Vec<u8>,
     places: Vec<Place>,
 }
 
+/// Position of a posting in the writer's bytes, and number of bytes that its key shares with the
+/// previous one.
 struct Place {
     start: usize,
     shared: usize,
 }
 
 impl Writer {
-    /// Adds a posting; its key, without the number of the index, is greater than those before.
+    /// Adds a posting. Its key, without the prefix of the index, must be greater than the last one.
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) {
         self.push_sharing(common(&self.last, key), key, value);
     }
 
-    /// As `push`, where it is known how many bytes the key shares with the last one.
+    /// Like `push`, for a key that shares `shared` bytes with the last one.
     pub(super) fn push_sharing(&mut self, shared: usize, key: &[u8], value: &[u8]) {
         self.places.push(Place { start: self.bytes.len(), shared });
         push_posting(&mut self.bytes, shared, &key[shared..], value);
@@ -123,7 +129,7 @@ impl Writer {
         self.last.extend_from_slice(&key[shared..]);
     }
 
-    /// Hands on the blocks: of each the last key and its bytes. Leaves the writer empty.
+    /// Calls `each` with the last key and the bytes of each block. Leaves the writer empty.
     pub(super) fn finish(&mut self, mut each: impl FnMut(&[u8], &[u8])) {
         if self.bytes.len() <= BLOCK_BYTES_MAX {
             if !self.bytes.is_empty() {
@@ -151,7 +157,7 @@ impl Writer {
                 due = place.start + part_bytes;
             }
             let Some((key, value)) = reader.next() else { break };
-            // The first of a block shares nothing.
+            // The first posting of a block shares no bytes.
             let shared = if block.is_empty() { 0 } else { place.shared };
             push_posting(&mut block, shared, &key[shared..], value);
             key.clone_into(&mut last);
@@ -160,7 +166,7 @@ impl Writer {
     }
 }
 
-/// How many bytes two keys have in common.
+/// Returns the number of bytes that two keys have in common.
 pub(super) fn common(one: &[u8], other: &[u8]) -> usize {
     const WORD: usize = size_of::<u64>();
     let mut at = 0;
@@ -196,7 +202,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn postings_come_back_from_blocks_of_about_the_same_length(
+        fn blocks_are_of_about_equal_length_and_have_all_postings(
             postings in proptest::collection::btree_map(
                 proptest::collection::vec(0u8..4, 0..9),
                 proptest::collection::vec(any::<u8>(), 0..200),
@@ -210,9 +216,9 @@ mod tests {
                 let mut before = None;
                 writer.finish(|last, block| {
                     assert!(block.len() <= BLOCK_BYTES_MAX + 300);
-                    let mut reader = Reader::new(block, b"in front");
+                    let mut reader = Reader::new(block, b"prefix");
                     while let Some((key, value)) = reader.next() {
-                        let key = key.strip_prefix(b"in front").unwrap().to_vec();
+                        let key = key.strip_prefix(b"prefix").unwrap().to_vec();
                         assert!(before.as_ref().is_none_or(|before| *before < key));
                         assert!(&key[..] <= last);
                         found.insert(key, value.to_vec());
@@ -226,7 +232,7 @@ mod tests {
         }
 
         #[test]
-        fn what_keys_have_in_common_is_told(
+        fn common_counts_the_bytes_before_the_first_difference(
             start in proptest::collection::vec(any::<u8>(), 0..40),
             one in proptest::collection::vec(0u8..2, 0..20),
             other in proptest::collection::vec(2u8..4, 0..20),

@@ -1,17 +1,17 @@
-//! Changes of postings in memory: which are put, with which values, and which are removed.
+//! Changes of postings in memory: additions with their values, and removals.
 //!
-//! They are gathered as they come, all their bytes back to back, and sorted when somebody wants to
-//! read them. Beside each stand the first bytes of its key as a number that orders as they do:
-//! sorting and merging seldom look at the keys themselves.
+//! Changes are gathered in the order in which they come, with their bytes concatenated. They are
+//! sorted before they are read. Each has the first bytes of its key as numbers that order like the
+//! key, so sorting and merging seldom compare whole keys.
 
 use crate::limits::ROW_POSTINGS_BYTES_MAX;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Stands for the length of the value of a posting that is removed.
+/// Value length that marks the removal of a posting.
 const REMOVED: u32 = u32::MAX;
 
-/// The 24 bytes of a key behind the first one, which is the same in all, as numbers.
+/// Bytes 1 to 24 of a key, as numbers. Byte 0 is the same in all keys.
 type Head = [u64; 3];
 
 #[derive(Clone, Copy, Debug)]
@@ -23,13 +23,13 @@ struct Item {
     value_len: u32,
 }
 
-/// Changes of postings, as they came or sorted. All keys begin with the same byte, and there
-/// are fewer than 4 GiB.
+/// Changes of postings, in the order in which they came, or sorted. All keys begin with the same
+/// byte. Keys and values take less than 4 GiB.
 #[derive(Debug)]
 pub(in crate::table) struct Changes {
     bytes: Vec<u8>,
     items: Vec<Item>,
-    /// Once there are more bytes nothing is put any more.
+    /// Bytes above which no more postings are put.
     bytes_max: usize,
 }
 
@@ -39,7 +39,7 @@ impl Default for Changes {
     }
 }
 
-/// A posting's key, and its value unless it is removed.
+/// A posting's key, and its value; `None` for a removal.
 pub(in crate::table) type Change<'a> = (&'a [u8], Option<&'a [u8]>);
 
 fn head(key: &[u8]) -> Head {
@@ -57,8 +57,8 @@ fn key_in<'b>(bytes: &'b [u8], item: &Item) -> &'b [u8] {
 }
 
 impl Changes {
-    /// Room for the postings of a row as many are. For one with more than
-    /// [`ROW_POSTINGS_BYTES_MAX`] only so many come that it shows.
+    /// Returns empty changes with space for the postings of a typical row. Puts end soon after
+    /// [`ROW_POSTINGS_BYTES_MAX`], so that the excess can be noticed without storing all of it.
     pub(in crate::table) fn of_row() -> Self {
         Self {
             bytes: Vec::with_capacity(2048),
@@ -67,7 +67,7 @@ impl Changes {
         }
     }
 
-    /// Adds a posting whose key and value are what the two functions append.
+    /// Adds a posting. The two functions append its key and its value.
     pub(in crate::table) fn put(
         &mut self,
         key: impl FnOnce(&mut Vec<u8>),
@@ -78,10 +78,10 @@ impl Changes {
             return;
         }
         key(&mut self.bytes);
-        let behind_key = self.bytes.len();
+        let key_end = self.bytes.len();
         value(&mut self.bytes);
-        let value_len = (self.bytes.len() - behind_key) as u32;
-        self.note(start, behind_key - start, value_len);
+        let value_len = (self.bytes.len() - key_end) as u32;
+        self.note(start, key_end - start, value_len);
     }
 
     fn note(&mut self, start: usize, key_len: usize, value_len: u32) {
@@ -97,7 +97,7 @@ impl Changes {
         self.note(start, key.len(), value_len);
     }
 
-    /// Makes removals of all of them.
+    /// Turns all changes into removals.
     pub(super) fn into_removals(mut self) -> Self {
         self.items.iter_mut().for_each(|item| item.value_len = REMOVED);
         self
@@ -119,22 +119,22 @@ impl Changes {
         self.items.is_empty()
     }
 
-    /// Bytes of keys and values.
+    /// Returns the bytes of keys and values.
     pub(in crate::table) fn content_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Bytes that they take in memory.
+    /// Returns the bytes of memory of the changes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.bytes.len() + self.items.len() * size_of::<Item>()
     }
 
-    /// The changes in the order in which they are here.
+    /// Returns the changes in their current order.
     pub(in crate::table) fn iter(&self) -> impl Iterator<Item = Change<'_>> {
         self.items.iter().map(|item| (self.key(item), self.value(item)))
     }
 
-    /// The key of the change at an index.
+    /// Returns the key of the change at an index.
     pub(super) fn key_at(&self, index: usize) -> &[u8] {
         self.key(&self.items[index])
     }
@@ -148,7 +148,7 @@ impl Changes {
         (item.value_len != REMOVED).then(|| &self.bytes[start..start + item.value_len as usize])
     }
 
-    /// Puts them in the order of keys; of several changes of one posting the last remains.
+    /// Sorts the changes by key, and keeps only the last change of each posting.
     pub(in crate::table) fn sort(&mut self) {
         let bytes = &self.bytes;
         let key = |item: &Item| key_in(bytes, item);
@@ -156,7 +156,7 @@ impl Changes {
             one.head
                 .cmp(&other.head)
                 .then_with(|| key(one).cmp(key(other)))
-                // Later ones stand behind earlier ones.
+                // Later changes have a greater offset, and come first here.
                 .then_with(|| other.start.cmp(&one.start))
         });
         self.items.dedup_by(|other, one| one.head == other.head && key(one) == key(other));
@@ -179,14 +179,14 @@ impl Changes {
         changes
     }
 
-    /// The change of a posting, among sorted ones.
+    /// Returns the change of a posting. The changes must be sorted.
     pub(super) fn find(&self, key: &[u8]) -> Option<Option<&[u8]>> {
         let index = self.lower_bound(key);
         let item = self.items.get(index)?;
         (self.key(item) == key).then(|| self.value(item))
     }
 
-    /// How many of the sorted ones have a key before this one.
+    /// Returns the number of changes with a smaller key. The changes must be sorted.
     pub(super) fn lower_bound(&self, key: &[u8]) -> usize {
         let sought = head(key);
         self.items.partition_point(|item| match item.head.cmp(&sought) {
@@ -196,7 +196,7 @@ impl Changes {
         })
     }
 
-    /// Two sorted ones as one.
+    /// Merges two sorted runs of changes.
     pub(super) fn merge(earlier: &Self, later: &Self) -> Self {
         let mut both = Self {
             bytes: Vec::with_capacity(earlier.bytes.len() + later.bytes.len()),
@@ -211,10 +211,10 @@ impl Changes {
     }
 }
 
-/// Parts of several sorted changes in one order. Among changes of one posting that of the later
-/// ones is met, which stand behind the earlier ones.
+/// Merge of parts of several sorted runs, oldest run first. Returns only the latest change of each
+/// posting.
 pub(super) struct Merged<'a> {
-    /// Heads of the first change that is left in each run, beside each other.
+    /// Head of the first remaining change of each run. They are adjacent in memory.
     heads: Vec<Head>,
     runs: Vec<(&'a Changes, Range<usize>)>,
 }
@@ -240,7 +240,7 @@ impl<'a> Merged<'a> {
         }
         let (at, key) = found?;
         let change = self.first(at);
-        // From behind, as a run may go altogether.
+        // Backwards, because `advance` may remove a run.
         self.advance(at);
         for other in (0..at).rev() {
             if are_equal && self.heads[other] == least && self.first(other).0 == key {
@@ -250,7 +250,7 @@ impl<'a> Merged<'a> {
         Some(change)
     }
 
-    /// How many are left, at most.
+    /// Returns the number of remaining changes. Changes of the same posting count separately.
     pub(super) fn len(&self) -> usize {
         self.runs.iter().map(|(_, range)| range.len()).sum()
     }
@@ -321,7 +321,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_between_two_rows_makes_one_of_the_other((old, before) in changes(), (new, after) in changes()) {
+        fn the_changes_between_two_rows_turn_one_into_the_other((old, before) in changes(), (new, after) in changes()) {
             let puts = |model: Model| model.into_iter().map(|(key, value)| (key, value.unwrap_or_default()));
             let all = |changes: Changes| {
                 let mut puts = Changes::default();

@@ -1,4 +1,4 @@
-//! Taking changes of postings into the blocks that they belong to.
+//! Flush: merges changes of postings into their blocks.
 
 use super::block::{Reader, Writer, common};
 use super::changes::{Change, Changes, Merged};
@@ -8,14 +8,14 @@ use crate::table::keys;
 use crate::{Batch, Engine, Meta, Result};
 use std::sync::Arc;
 
-/// Bytes of blocks that are written at once, and of changes that are taken into one block at once,
-/// about.
+/// Approximate bytes of blocks that are written in one batch, and of changes that are merged into
+/// one block at a time.
 const BATCH_BYTES: usize = 128 << 10;
 
-/// Takes sorted changes into the blocks, later ones standing behind earlier ones. Readers see some
-/// of them taken in and others not meanwhile. Each may be taken in a second time. `advance` hears
-/// now and then how many are left. With `removes` it takes the space that a full disk has for
-/// removals.
+/// Merges sorted runs of changes, oldest first, into the blocks. Meanwhile readers see some of the
+/// changes in blocks and others not. Merging a change twice is harmless. Calls `advance` now and
+/// then with the number of remaining changes. With `removes`, uses the space that a full disk
+/// reserves for removals.
 pub(super) fn flush(
     engine: &dyn Engine,
     runs: &[Arc<Changes>],
@@ -53,7 +53,7 @@ pub(super) fn flush(
             None => key.starts_with(index),
         };
         change = weave(&mut reader, &mut writer, change, &mut changes, is_here);
-        // The others are looked up again, in the blocks that there are then.
+        // The remaining changes are looked up again, in the new blocks.
         let has_more = change.is_some_and(|(key, _)| is_here(key));
         if reader.is_damaged() {
             return Err(damaged(engine));
@@ -69,11 +69,12 @@ pub(super) fn flush(
     if batch.is_empty() { Ok(()) } else { engine.write(&batch) }
 }
 
-/// Writes the postings of a block with the changes that belong there, about as many as one batch is
-/// to hold; answers the first change that does not belong there, or comes later.
+/// Writes the postings of a block, merged with the changes that belong to it, up to about the bytes
+/// of one batch. Returns the first change that was not merged.
 ///
-/// Few keys are compared: those of a block say themselves what they share with the one before,
-/// and if that is more or less than what the change shares with it, that tells the order.
+/// Few keys are compared. Each posting of a block has the number of bytes that it shares with the
+/// previous one. If the change shares another number of bytes with the previous one, the two
+/// numbers decide the order.
 fn weave<'c>(
     block: &mut Reader<'_>,
     writer: &mut Writer,
@@ -82,7 +83,7 @@ fn weave<'c>(
     is_here: impl Fn(&[u8]) -> bool,
 ) -> Option<Change<'c>> {
     let mut is_old = block.advance();
-    // Whether the last posting that was written is the one before in the block.
+    // Whether the last written posting is the previous one of the block.
     let mut follows = false;
     let mut taken = 0;
     while taken < BATCH_BYTES
@@ -90,7 +91,7 @@ fn weave<'c>(
     {
         taken += key.len() + value.map_or(0, <[u8]>::len);
         let key = &key[keys::index_of(key).map_or(0, <[u8]>::len)..];
-        // Bytes that the change shares with the last posting of the block, which is before it.
+        // Number of bytes that the change shares with the previous posting of the block.
         let mut shared: Option<usize> = None;
         let mut is_same = false;
         while is_old {
@@ -127,7 +128,7 @@ fn weave<'c>(
 }
 
 /// Writes the current posting of the block, and moves to the next. Returns whether there is one.
-/// `follows` tells whether the last one written is the one before in the block.
+/// `follows` is true if the last written posting is the previous one of the block.
 fn keep(block: &mut Reader<'_>, writer: &mut Writer, follows: &mut bool) -> bool {
     let (key, value) = block.posting();
     if *follows {
@@ -139,7 +140,7 @@ fn keep(block: &mut Reader<'_>, writer: &mut Writer, follows: &mut bool) -> bool
     block.advance()
 }
 
-/// Puts what is in the writer in the place of a block; answers how many bytes that takes.
+/// Adds the writer's blocks to the batch in place of one block. Returns their bytes.
 fn put_blocks(batch: &mut Batch, writer: &mut Writer, index: &[u8], name: Vec<u8>) -> usize {
     let mut bytes = 0;
     let mut before: Option<(Vec<u8>, Vec<u8>)> = None;
@@ -151,7 +152,7 @@ fn put_blocks(batch: &mut Batch, writer: &mut Writer, index: &[u8], name: Vec<u8
         }
     });
     match before {
-        // The last one keeps the name.
+        // The last block keeps the name.
         Some((_, block)) => batch.put(&name, &block, Meta::NONE),
         None => batch.remove(&name),
     }

@@ -1,8 +1,8 @@
-//! A thread that takes changes into blocks, so that no writer has to.
+//! Flusher: a thread that merges changes of postings into blocks for the writers.
 //!
-//! A flush goes through blocks all over the indices and takes seconds. Meanwhile changes come, so
-//! their writers are paced: what has come beside a flush may be as much of the budget as the
-//! flush has done of its work. So all wait a little, and nobody to the end of it.
+//! A flush rewrites blocks of all indices, and takes seconds. Meanwhile writers add changes, and
+//! are paced: the share of the budget that new changes take may not exceed the share of the work
+//! that the flush has done. So all writers wait a little, and none waits for the end of the flush.
 
 use super::PostingStore;
 use crate::{Error, Result};
@@ -11,22 +11,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-/// Share of the budget by which writers may be ahead of a flush.
+/// Share of the budget by which writers may be ahead of the flush.
 const AHEAD_SHARE: f64 = 1.0 / 16.0;
 
-/// How the thread and writers meet.
+/// State shared by the flusher and the writers: orders, and progress of the current flush.
 #[derive(Default)]
 pub(super) struct Pace {
     has_flusher: AtomicBool,
-    /// Bytes of memory that the flush under way is to free.
+    /// Bytes of memory that the current flush will free.
     bytes: AtomicUsize,
-    /// How many changes it is of, and how many are done.
+    /// Number of changes of the current flush, and how many of them are merged.
     changes: AtomicUsize,
     done: AtomicUsize,
     orders: Mutex<Orders>,
-    /// There are orders.
+    /// Signals that there are orders.
     wake: Condvar,
-    /// A flush has come further, or has ended.
+    /// Signals that a flush has advanced or ended.
     progress: Condvar,
 }
 
@@ -38,31 +38,32 @@ struct Orders {
 }
 
 impl Pace {
-    /// A flush of so many changes begins, which take so many bytes.
+    /// Begins a flush of `changes` changes, which take `bytes` bytes of memory.
     pub(super) fn begin(&self, changes: usize, bytes: usize) {
         self.done.store(0, Ordering::Relaxed);
         self.changes.store(changes.max(1), Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// It has done so many.
+    /// Records that the flush has merged `done` changes, and wakes waiting writers.
     pub(super) fn advance(&self, done: usize) {
         self.done.store(done, Ordering::Relaxed);
         let _orders = self.orders.lock();
         self.progress.notify_all();
     }
 
-    /// Whether writers are to wait, when so many bytes are in memory.
+    /// Returns whether writers must wait when `bytes` bytes of changes are in memory.
     fn is_ahead(&self, bytes: usize, budget_bytes: usize) -> bool {
         let done = self.done.load(Ordering::Relaxed) as f64;
         let share = done / self.changes.load(Ordering::Relaxed) as f64;
-        let beside = bytes.saturating_sub(self.bytes.load(Ordering::Relaxed));
-        beside as f64 > budget_bytes as f64 * (share + AHEAD_SHARE)
+        let added = bytes.saturating_sub(self.bytes.load(Ordering::Relaxed));
+        added as f64 > budget_bytes as f64 * (share + AHEAD_SHARE)
     }
 }
 
 impl PostingStore {
-    /// As [`PostingStore::flush_over_budget`], where a thread sees to it. Says whether it does.
+    /// Asks the flusher to flush. If it already does, waits until writers are not ahead of it.
+    /// Returns false if there is no flusher.
     pub(super) fn request_flush(&self) -> bool {
         let pace = &self.pace;
         if !pace.has_flusher.load(Ordering::Acquire) {
@@ -80,7 +81,7 @@ impl PostingStore {
         true
     }
 
-    /// The life of the thread.
+    /// Runs the thread: flushes on order, until it is stopped.
     fn run_flusher(&self) {
         let pace = &self.pace;
         let mut orders = pace.orders.lock();
@@ -94,7 +95,7 @@ impl PostingStore {
             orders.flush = false;
             let flushing = Flushing::begin(pace, &mut orders);
             drop(orders);
-            // A writer that finds no room gets the error when it tries itself.
+            // A writer that exceeds the budget flushes itself, and gets the error.
             if let Err(error) = self.flush() {
                 tracing::debug!("changes of indices stay in memory: {error}");
             }
@@ -104,7 +105,7 @@ impl PostingStore {
     }
 }
 
-/// For as long as a flush of the thread goes on, however it ends.
+/// Guard of a flush by the thread. Its drop marks the end of the flush, even after a panic.
 struct Flushing<'p>(&'p Pace);
 
 impl<'p> Flushing<'p> {
@@ -117,7 +118,7 @@ impl<'p> Flushing<'p> {
 impl Drop for Flushing<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // The thread is no more: writers see to it themselves.
+            // The thread ends, so writers must flush themselves.
             self.0.has_flusher.store(false, Ordering::Release);
         }
         self.0.orders.lock().is_flushing = false;
@@ -125,7 +126,7 @@ impl Drop for Flushing<'_> {
     }
 }
 
-/// The thread. It ends when dropped.
+/// Handle of the thread. Dropping it stops the thread.
 pub(in crate::table) struct Flusher {
     postings: Arc<PostingStore>,
     thread: Option<JoinHandle<()>>,
@@ -154,7 +155,7 @@ impl Drop for Flusher {
         pace.orders.lock().stop = true;
         pace.wake.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A panic has been printed where it happened.
+            // The panic hook has printed a panic.
             let _ = thread.join();
         }
     }
@@ -167,7 +168,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn a_flush_that_panics_lets_its_writers_go_on() {
+    fn a_flush_that_panics_releases_waiting_writers() {
         let options = Options::default();
         let postings = PostingStore::new(Arc::new(MemoryTree::new(&options)), &options);
         postings.pace.has_flusher.store(true, Ordering::Release);
@@ -178,7 +179,7 @@ mod tests {
             let writer = scope.spawn(|| postings.request_flush());
             let flush = scope.spawn(move || {
                 let _flushing = flushing;
-                panic!("as a flush may");
+                panic!("a flush panics");
             });
             assert!(flush.join().is_err());
             let started = Instant::now();
@@ -187,6 +188,6 @@ mod tests {
                 std::thread::yield_now();
             }
         });
-        assert!(!postings.request_flush(), "there is no flusher any more");
+        assert!(!postings.request_flush(), "the flusher has ended");
     }
 }

@@ -1,17 +1,16 @@
-//! The postings of indices: in blocks, and those that have changed lately in memory.
+//! Postings: the contents of all indices, in blocks, with the latest changes in memory.
 //!
-//! A row has dozens of postings, all over its indices, and most take a few bytes. So they are not
-//! put one by one: changes are gathered in memory, and now and then taken into the [`block`]s that
-//! they belong to, all in the order of their keys, by a thread of its [own](flusher). A [`View`]
-//! shows both together. Changes that a crash would lose are made again from the [pending-change
-//! log](pending_changes).
+//! A row has dozens of postings of a few bytes each, scattered over its indices. So they are not
+//! written one by one. Changes are gathered in memory, and a [flusher](flusher) thread merges them
+//! into [`block`]s in the order of their keys. A [`View`] reads both together. After a crash,
+//! changes that were lost are restored from the [pending-change log](pending_changes).
 //!
 //! # Locks
 //!
-//! In the order in which they are taken: `flushing` (one flush at a time); `write_gate` (for
-//! reading by a thread that changes a row, until its changes are in memory; for writing, for a
-//! moment, by a flush, which so knows that all changes that the pending-change log has by then are
-//! in memory); `state`. A thread that takes them may hold the table's `structure` and a stripe.
+//! In the order in which they are taken: `flushing` (one flush at a time); `write_gate`; `state`. A
+//! thread that takes them may hold the table's `structure` and a stripe. A thread that changes a
+//! row holds `write_gate` for reading until its changes are in memory. A flush holds it briefly for
+//! writing, so that all changes that the pending-change log has by then are in memory.
 
 mod block;
 mod changes;
@@ -35,31 +34,32 @@ use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Changes that are kept in memory take at most this share of the cache of pages, beside it, and
-/// at most so many bytes.
+/// Divisor of the page cache's size: the budget of changes in memory, which are not part of the
+/// cache.
 const CACHE_SHARE: u64 = 8;
+/// Maximum budget of changes in memory, in bytes.
 const BUDGET_BYTES_MAX: u64 = 32 << 20;
 
-/// On a full disk, on which changes cannot be taken into blocks, removals go on until so many times
-/// as many are in memory.
+/// Factor of the budget up to which removals are accepted on a full disk, on which changes cannot
+/// be merged into blocks.
 const FULL_DISK_BUDGETS: usize = 4;
 
-/// Changes are sorted when they have come to so many bytes, at the latest.
+/// Bytes of new changes after which they are sorted into a run.
 const RUN_BYTES: usize = 4 << 20;
 
 /// Postings of a table.
 pub(super) struct PostingStore {
     engine: Arc<dyn Engine>,
-    /// Changes in memory, and notes of a table with a cap, are taken into blocks from so many bytes
-    /// on.
+    /// Bytes of changes in memory above which they are merged into blocks. If the table has a cap,
+    /// the bytes of notes count, too.
     budget_bytes: AtomicUsize,
-    /// As above, without a cap.
+    /// Budget of a table without a cap, in bytes.
     budget_bytes_max: usize,
     is_capped: AtomicBool,
     flushing: Mutex<()>,
     write_gate: RwLock<()>,
     state: Mutex<State>,
-    /// Bytes that the changes take in memory.
+    /// Bytes of memory of the changes.
     bytes: AtomicUsize,
     /// Bytes of the pending-change log.
     noted_bytes: AtomicUsize,
@@ -68,26 +68,26 @@ pub(super) struct PostingStore {
     pace: flusher::Pace,
 }
 
-/// Changes that are not in blocks yet.
+/// Changes that are not merged into blocks yet.
 #[derive(Default)]
 struct State {
-    /// The latest, as they came.
+    /// Latest changes, in the order in which they came.
     tail: Changes,
-    /// The others, each run sorted, later ones behind earlier ones.
+    /// Earlier changes in sorted runs, oldest run first.
     runs: Vec<Arc<Changes>>,
-    /// How many of the runs a flush is at work on.
+    /// Number of runs that the current flush merges.
     in_flush: usize,
 }
 
 impl State {
-    /// Sorts what has come.
+    /// Sorts the latest changes into a run.
     fn seal(&mut self) {
         if self.tail.is_empty() {
             return;
         }
         let mut run = std::mem::take(&mut self.tail);
         run.sort();
-        // Short ones are merged, so that there are few however often somebody looks.
+        // Short runs are merged, so that there are few even if queries seal often.
         while self.runs.len() > self.in_flush
             && let Some(before) = self.runs.last()
             && before.memory_bytes() <= 2 * run.memory_bytes()
@@ -108,7 +108,7 @@ impl State {
 /// Changes of the postings of one row.
 pub(super) struct RowPostings<'r> {
     pub(super) primary: &'r [u8],
-    /// The row as it was stored before.
+    /// The encoded row before the change.
     pub(super) before: Option<&'r [u8]>,
     pub(super) changes: Changes,
 }
@@ -137,7 +137,7 @@ impl PostingStore {
         postings
     }
 
-    /// Has less be left for later, as the table has a cap of so many bytes.
+    /// Reduces the budget to its share of the table's cap.
     pub(super) fn set_cap(&self, bytes_max: u64) {
         let share = usize::try_from(bytes_max / BUDGET_OF_CAP).unwrap_or(usize::MAX);
         self.budget_bytes.store(self.budget_bytes_max.min(share), Ordering::Relaxed);
@@ -148,19 +148,20 @@ impl PostingStore {
         self.budget_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the pending-change log.
+    /// Returns the bytes of the pending-change log.
     pub(super) fn noted_bytes(&self) -> usize {
         self.noted_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that are held to the budget.
+    /// Returns the bytes that count towards the budget.
     fn used_bytes(&self) -> usize {
         let bytes = self.bytes.load(Ordering::Relaxed);
         if self.is_capped.load(Ordering::Relaxed) { bytes.max(self.noted_bytes()) } else { bytes }
     }
 
-    /// Makes the postings again that a crash has lost: `make` gets a row and what it was before,
-    /// and answers the removals of all postings of that, and the postings of the row as it is.
+    /// Restores the postings that a crash has lost. `make` gets the key of a row and the row before
+    /// its change. It returns the postings of that row, which are removed, and those of the current
+    /// row, which are added.
     pub(super) fn recover(
         &self,
         make: impl Fn(&[u8], Option<&[u8]>) -> Result<(Vec<Changes>, Vec<Changes>)>,
@@ -175,7 +176,8 @@ impl PostingStore {
         })
     }
 
-    /// Applies a batch that changes rows, and changes their postings.
+    /// Applies a batch that changes rows, and the changes of their postings. Fails with
+    /// [`Error::BatchTooLong`] if the postings exceed [`BATCH_BYTES_MAX`].
     pub(super) fn write(&self, mut batch: Batch, rows: &[RowPostings<'_>]) -> Result<()> {
         let bytes: usize = rows.iter().map(|row| row.changes.content_bytes()).sum();
         if bytes > BATCH_BYTES_MAX {
@@ -200,7 +202,7 @@ impl PostingStore {
         self.noted_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Changes postings that a crash may lose.
+    /// Adds changes of postings, in memory only.
     pub(super) fn add(&self, changes: &Changes) {
         if changes.is_empty() {
             return;
@@ -213,15 +215,15 @@ impl PostingStore {
         }
     }
 
-    /// All changes that have come so far, for a [`View`].
+    /// Returns all changes so far that are not in blocks, for a [`View`].
     pub(super) fn changes(&self) -> Vec<Arc<Changes>> {
         let mut state = self.state.lock();
         state.seal();
         state.runs.clone()
     }
 
-    /// Sees to it that there is room in memory for more. Leaves it to a [`Flusher`], or to another
-    /// thread that does it already, unless these cannot keep up. The caller holds no stripe.
+    /// Flushes if the changes in memory exceed their budget. Leaves that to a [`Flusher`], or to
+    /// another thread that is flushing, unless these cannot keep up. The caller holds no stripe.
     pub(super) fn flush_over_budget(&self) -> Result<()> {
         let (bytes, budget_bytes) = (self.used_bytes(), self.budget_bytes());
         if bytes <= budget_bytes {
@@ -243,7 +245,7 @@ impl PostingStore {
         }
     }
 
-    /// As `flush_over_budget`; returns whether the disk is too full for that.
+    /// Like `flush_over_budget`. Returns whether the disk is too full to flush.
     pub(super) fn flush_over_budget_if_possible(&self) -> Result<bool> {
         match self.flush_over_budget() {
             Err(Error::NoSpace { .. }) => Ok(true),
@@ -251,8 +253,7 @@ impl PostingStore {
         }
     }
 
-    /// Fails where the disk is too full to make room in memory, unless rows are only removed, for
-    /// which some more memory may be taken.
+    /// Fails if the disk is too full to flush. Removals may take some more memory first.
     pub(super) fn check_full(&self, is_full: bool, removes: bool) -> Result<()> {
         let is_within = || self.used_bytes() <= FULL_DISK_BUDGETS * self.budget_bytes();
         if is_full && !(removes && is_within()) {
@@ -261,7 +262,7 @@ impl PostingStore {
         Ok(())
     }
 
-    /// Takes all changes into blocks.
+    /// Merges all changes into blocks.
     pub(super) fn flush(&self) -> Result<()> {
         self.flush_locked(self.flushing.lock())
     }
@@ -279,12 +280,12 @@ impl PostingStore {
             Ok(())
         } else {
             let changes: usize = runs.iter().map(|run| run.len()).sum();
-            // The rest is for what comes after: the pending-change log forgets.
+            // The rest of the progress is for truncating the pending-change log.
             self.pace.begin(changes + changes / 7, bytes);
             let advance = |left| self.pace.advance(changes - left);
             let mut flushed = flush::flush(&*self.engine, &runs, false, advance);
             if matches!(flushed, Err(Error::NoSpace { .. })) {
-                // The notes of removed rows take as much as the rows did until this is done.
+                // Until this is done, the notes of removed rows take as much space as the rows did.
                 flushed = flush::flush(&*self.engine, &runs, true, advance);
             }
             flushed.and_then(|()| pending_changes::forget(&*self.engine, before))
@@ -299,7 +300,7 @@ impl PostingStore {
         result
     }
 
-    /// Forgets all changes, and lets `clear` remove the blocks and the pending-change log.
+    /// Forgets all changes. `clear` removes the blocks and the pending-change log.
     pub(super) fn clear(&self, clear: impl FnOnce() -> Result<()>) -> Result<()> {
         let _flushing = self.flushing.lock();
         let _gate = self.write_gate.write();

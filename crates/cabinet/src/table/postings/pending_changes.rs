@@ -1,33 +1,33 @@
-//! Which rows have postings that a crash would lose.
+//! Pending-change log: the rows whose changed postings are only in memory.
 //!
-//! With each change of a row goes a record of what the row was before, in the same batch or ahead
-//! of it. When the changes of its postings are in their blocks, the record goes. So after a crash
-//! the postings of a row are made again from these records and the row as it is: all that it may
-//! have had before are removed, and those that it has now are put.
+//! Each change of a row comes with a record of the row before the change, in the same batch or
+//! before it. The record is removed when the changed postings are in blocks. After a crash, the
+//! postings of a row are restored from these records and the current row: all postings that it may
+//! have had are removed, and those that it has now are put.
 
 use crate::table::cursor::{Cursor, KeyRange};
 use crate::table::meta;
 use crate::table::postings::view::View;
 use crate::{Batch, Engine, Error, Meta, Result};
 
-/// Rows up to this long go into the batch of the change that replaces them.
+/// Maximum bytes of an old row that is recorded in the batch of its change.
 const SHORT_BYTES_MAX: usize = 1 << 20;
 
-/// Records that are removed in one batch.
+/// Maximum number of records that are removed in one batch.
 const REMOVED_MAX: usize = 1024;
 
 const WAS_NONE: u8 = 0;
 const WAS_ROW: u8 = 1;
 
-/// A record, as it is read.
+/// A record of the pending-change log.
 pub(super) struct Record {
     pub(super) sequence: u64,
     pub(super) primary: Vec<u8>,
-    /// The row as it was stored before.
+    /// The encoded row before the change; `None` if there was none.
     pub(super) before: Option<Vec<u8>>,
 }
 
-/// Notes what a row was, before it changes.
+/// Records a row before its change.
 pub(super) fn note(
     engine: &dyn Engine,
     batch: &mut Batch,
@@ -39,14 +39,14 @@ pub(super) fn note(
     let key = meta::pending_change(&[&sequence.to_be_bytes(), &[was][..], primary].concat());
     let before = before.unwrap_or_default();
     if before.len() > SHORT_BYTES_MAX {
-        // A batch could not hold two long rows. That it is there without the change does no harm.
+        // A batch cannot hold two long rows. A record without its change is harmless.
         return engine.put(&key, before, Meta::NONE, crate::Wait::Block).map(|_| ());
     }
     batch.put(&key, before, Meta::NONE);
     Ok(())
 }
 
-/// Shows all records, in the order in which they were written.
+/// Calls `visit` with all records, in the order in which they were written.
 pub(super) fn for_each(
     engine: &dyn Engine,
     mut visit: impl FnMut(Record) -> Result<()>,
@@ -57,7 +57,7 @@ pub(super) fn for_each(
         let parts = key[prefix.len()..].split_first_chunk::<8>();
         let parts = parts.and_then(|(sequence, rest)| Some((sequence, rest.split_first()?)));
         let Some((sequence, (was, primary))) = parts else {
-            let what = "in the table: a record of a changed row that does not parse".into();
+            let what = "in the table: the record of a changed row does not parse".into();
             return Err(Error::Corrupted { file: engine.medium().path(), offset: 0, what });
         };
         visit(Record {

@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Small leaves and a small memory, so that changes reach their blocks all the time.
+/// Returns a tree with small leaves and little memory, so that changes are often merged into
+/// blocks.
 fn tree(storage: &FaultyStorage) -> Arc<dyn Engine> {
     let options = Options { leaf_bytes: Some(512), ..options() };
     let storage = Arc::new(storage.clone());
@@ -23,7 +24,8 @@ fn options() -> Options {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Gives that many postings of an index, from one number on, a value of this length, or none.
+    /// Index, first number, count, length of the values: puts these postings, or removes them if
+    /// there is no length.
     Change(u32, u16, u16, Option<u8>),
     Flush,
     Look(u32, u16, u16),
@@ -43,7 +45,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn key(index: u32, number: u16) -> Vec<u8> {
     let mut key = keys::postings(index);
-    // Some of them share a lot with the next one, others little.
+    // Some keys share many bytes with the next one, others few.
     key.extend_from_slice(&[(number >> 8) as u8; 20][..(number % 20) as usize + 1]);
     key.extend_from_slice(&number.to_be_bytes());
     key
@@ -132,12 +134,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn postings_are_a_map_wherever_they_are(steps in steps()) {
+    fn postings_in_memory_and_in_blocks_form_one_map(steps in steps()) {
         play(Arc::new(MemoryTree::new(&Options::default())), &steps);
         let storage = FaultyStorage::new();
         let engine = tree(&storage);
         let model = play(Arc::clone(&engine), &steps);
-        // All are in blocks now, and nothing else is there.
+        // All postings are in blocks now, and the pending-change log is empty.
         let postings = PostingStore::new(Arc::clone(&engine), &options());
         postings.recover(|_, _| panic!("the pending-change log has a record")).unwrap();
         for index in [1, 255] {
@@ -146,7 +148,7 @@ proptest! {
     }
 }
 
-/// Puts what is no block in the place of the last block of an index.
+/// Replaces the last block of an index by bytes that are not a block.
 fn damage(engine: &dyn Engine, index: u32) {
     let name = super::physical::last_of(&keys::postings(index));
     engine.put(&name, b"\x09\x01", crate::Meta::NONE, crate::Wait::Block).unwrap();
@@ -156,8 +158,8 @@ fn is_damaged(error: crate::Error) -> bool {
     matches!(error, crate::Error::Corrupted { .. })
 }
 
-/// Writes rows of a posting each until their changes have taken `budgets` times the budget of
-/// memory.
+/// Writes rows with one posting each until their changes have taken `budgets` times the memory
+/// budget. Returns the number of rows.
 fn write_rows(postings: &PostingStore, index: u32, budgets: usize) -> crate::Result<u32> {
     let mut written = 0;
     let mut bytes = 0;
@@ -174,7 +176,7 @@ fn write_rows(postings: &PostingStore, index: u32, budgets: usize) -> crate::Res
 }
 
 #[test]
-fn writers_beside_a_flusher_keep_to_twice_the_budget_and_lose_nothing() {
+fn writers_with_a_flusher_stay_within_twice_the_budget_and_lose_nothing() {
     let engine = tree(&FaultyStorage::new());
     let postings = Arc::new(PostingStore::new(Arc::clone(&engine), &options()));
     let flusher = Flusher::start(&postings).unwrap();
@@ -199,7 +201,7 @@ fn writers_beside_a_flusher_keep_to_twice_the_budget_and_lose_nothing() {
 }
 
 #[test]
-fn where_a_flusher_cannot_flush_its_writers_hear_of_it_and_memory_is_bounded() {
+fn if_the_flusher_fails_writers_get_the_error_and_memory_stays_bounded() {
     let engine: Arc<dyn Engine> = Arc::new(MemoryTree::new(&Options::default()));
     damage(&*engine, 7);
     let postings = Arc::new(PostingStore::new(engine, &options()));
@@ -214,7 +216,7 @@ fn where_a_flusher_cannot_flush_its_writers_hear_of_it_and_memory_is_bounded() {
 }
 
 #[test]
-fn a_block_takes_more_changes_than_one_batch_holds() {
+fn a_block_can_get_more_changes_than_one_batch_holds() {
     let engine = tree(&FaultyStorage::new());
     let postings = PostingStore::new(Arc::clone(&engine), &options());
     let count = crate::limits::BATCH_LOG_BYTES_MAX / crate::limits::PRIMARY_KEY_BYTES_MAX + 1;
@@ -238,7 +240,7 @@ fn a_block_takes_more_changes_than_one_batch_holds() {
 }
 
 #[test]
-fn what_is_removed_leaves_no_blocks() {
+fn removing_all_postings_removes_all_blocks() {
     let engine: Arc<dyn Engine> = Arc::new(MemoryTree::new(&Options::default()));
     let change = |value| Step::Change(7, 0, 500, value);
     play(Arc::clone(&engine), &[change(Some(40)), Step::Flush, change(None)]);

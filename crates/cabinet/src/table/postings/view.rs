@@ -1,4 +1,4 @@
-//! Postings as they are: those in blocks, with the changes that have not reached these yet.
+//! View: the current postings, read from blocks and from the changes that are not in blocks yet.
 
 use super::block::Reader;
 use super::changes::{Changes, Merged};
@@ -9,20 +9,19 @@ use crate::{Engine, Error, Result, ScanCursor, Seek, Wait, deadline};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Changes of one run that a step takes in at most, so that it is short where there are many.
+/// Maximum number of changes of one run in a step, so that steps stay short.
 const CHANGES_MAX: usize = 256;
 
-/// View that a query has of a table's engine.
+/// View of a table's engine for a query.
 #[derive(Clone, Copy)]
 pub(in crate::table) struct View<'a> {
     pub(in crate::table) engine: &'a dyn Engine,
-    /// Changes of postings, later ones behind earlier ones; `None` where postings are not looked
-    /// for, and records are shown as the engine has them.
+    /// Changes of postings, oldest run first. `None` for a raw view, which only has the records of
+    /// the engine.
     runs: Option<&'a [Arc<Changes>]>,
 }
 
-/// The part of the order of keys that a step is about: from the first on, up to but not including
-/// the second.
+/// Range of keys of a step: from the first on and before the second.
 type Window<'w> = (&'w [u8], &'w [u8]);
 
 impl<'a> View<'a> {
@@ -30,22 +29,23 @@ impl<'a> View<'a> {
         Self { engine, runs: Some(runs) }
     }
 
-    /// The records as the engine has them.
+    /// Returns a raw view: the records of the engine, without postings in memory.
     pub(in crate::table) fn raw(engine: &'a dyn Engine) -> Self {
         Self { engine, runs: None }
     }
 
-    /// Whether what lies at a key is a posting, to be stepped through here.
+    /// Returns whether the keys from this one on are postings, which [`View::step`] reads.
     pub(in crate::table) fn has_postings_at(&self, key: &[u8]) -> bool {
         self.runs.is_some() && key.first() == Some(&keys::POSTINGS)
     }
 
-    /// Fails if the time of the query is over; the table's own scans are not ended.
+    /// Fails if the query has exceeded its deadline. The table's own scans have none.
     pub(in crate::table) fn check_deadline(&self) -> Result<()> {
         if self.runs.is_some() { deadline::check() } else { Ok(()) }
     }
 
-    /// Adds the next few postings of a range to a step; answers where the one behind begins.
+    /// Adds the next few postings of a range to a step. Returns the key from which the next step
+    /// begins; `None` at the end.
     pub(in crate::table) fn step(
         &self,
         from: &[u8],
@@ -62,12 +62,12 @@ impl<'a> View<'a> {
         first_at_or_after(self.engine, &physical::name(index, from), &mut take)?;
         match result {
             Some(result) => result,
-            // Behind all blocks there are only changes.
+            // After the last block, there are only changes.
             None => self.step_block(from, range, index, None, &[], step),
         }
     }
 
-    /// As `step`, of a block whose keys go up to `last`.
+    /// Like `step`, for a block whose last possible key is `last`.
     fn step_block(
         &self,
         from: &[u8],
@@ -77,7 +77,7 @@ impl<'a> View<'a> {
         block: &[u8],
         step: &mut Step,
     ) -> Result<Option<Vec<u8>>> {
-        // The least key behind the last one.
+        // The least key after the last one.
         let mut next = last.map(|last| [&last, &[0][..]].concat());
         next = next.filter(|next| range.is_before_end(next));
         let mut slices = self.slices((from, next.as_deref().unwrap_or(&range.end)));
@@ -93,8 +93,8 @@ impl<'a> View<'a> {
         Ok(next)
     }
 
-    /// Adds the last few postings of a range before `end` to a step; answers the next end. Only of
-    /// an engine that is ordered.
+    /// Adds the last few postings of a range before `end` to a step. Returns the end of the next
+    /// step; `None` at the beginning of the range, or if the engine is not ordered.
     pub(in crate::table) fn step_back(
         &self,
         end: &[u8],
@@ -105,7 +105,7 @@ impl<'a> View<'a> {
         else {
             return Ok(None);
         };
-        // The greatest key before one that ends with a NUL is that without it.
+        // The greatest key before one that ends with a NUL is the same key without the NUL.
         let mut name = physical::name(index, end.strip_suffix(&[0]).unwrap_or(end));
         let mut block = Vec::new();
         ordered.seek(Seek::AtOrAfter(&name.clone()), Wait::Block, &mut |posting, _| {
@@ -118,7 +118,7 @@ impl<'a> View<'a> {
         ordered.seek(Seek::Before(&name, 0), Wait::Block, &mut |posting, _| {
             before = physical::last(index, posting.key).flatten();
         })?;
-        // The least key behind those of the block before.
+        // The least key after those of the previous block.
         let start = before.map(|before| [&before, &[0][..]].concat());
         let mut start = start.filter(|start| *start > range.start);
         let mut slices = self.slices((start.as_deref().unwrap_or(&range.start), end));
@@ -134,17 +134,17 @@ impl<'a> View<'a> {
         Ok(start)
     }
 
-    /// The changes within a window; none that is empty.
+    /// Returns the parts of the runs within a window that are not empty.
     fn slices(&self, (start, end): Window<'_>) -> Vec<(&'a Changes, Range<usize>)> {
         let slice = |run: &'a Arc<Changes>| {
-            let behind = if end.is_empty() { run.len() } else { run.lower_bound(end) };
-            (&**run, run.lower_bound(start).min(behind)..behind)
+            let stop = if end.is_empty() { run.len() } else { run.lower_bound(end) };
+            (&**run, run.lower_bound(start).min(stop)..stop)
         };
         let all = self.runs.unwrap_or_default().iter().map(slice);
         all.filter(|(_, slice)| !slice.is_empty()).collect()
     }
 
-    /// Adds the postings of a block that are in the window, with the changes.
+    /// Adds the postings of a block that are in the window to a step, merged with the changes.
     fn weave(
         &self,
         mut block: Reader<'_>,
@@ -189,7 +189,7 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// The value of a posting.
+    /// Returns the value of a posting; `None` if there is no such posting.
     pub(in crate::table) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let range = KeyRange { start: key.to_vec(), end: [key, &[0]].concat() };
         let mut step = Step::default();
@@ -198,7 +198,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Shows the first record at or after a key, if there is one.
+/// Calls `visit` with the first record at or after a key, if there is one.
 pub(super) fn first_at_or_after(
     engine: &dyn Engine,
     key: &[u8],
@@ -224,6 +224,6 @@ pub(super) fn first_at_or_after(
 }
 
 pub(super) fn damaged(engine: &dyn Engine) -> Error {
-    let what = "in the table: a block of entries that does not parse".into();
+    let what = "in the table: a block of postings does not parse".into();
     Error::Corrupted { file: engine.medium().path(), offset: 0, what }
 }

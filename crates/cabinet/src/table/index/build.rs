@@ -1,11 +1,10 @@
-//! Building and removing indices while the table is in use.
+//! Building and removal of indices while the table is in use.
 //!
-//! A new index is made known to writers first, who keep its postings from then on, and not to
-//! queries. Then the rows are gone through in bounded steps; each row is kept from changing while
-//! its postings are made. When all have theirs, and these are in their blocks, one
-//! batch puts the new definition in the place of the old one. Until then, and while the postings of
-//! an old index are being removed, a record says that the postings of that number are to
-//! go: so whatever is left by a crash is removed at the next opening, and never used.
+//! A new index is first visible only to writers, which maintain its postings from then on. Then the
+//! rows are read in bounded steps, and each row is locked while its postings are added. When all
+//! postings are in blocks, one batch replaces the old definition by the new one. Until then, and
+//! while the postings of an old index are removed, a record marks the postings of that index number
+//! for removal. So the next opening after a crash removes them, and they are never used.
 
 use super::Index;
 use crate::column_index::{IndexChange, IndexDescription};
@@ -16,19 +15,19 @@ use crate::{Batch, Engine, Error, Result, ScanCursor, Wait, reentry};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Rows of one step of building.
+/// Maximum number of rows in one step of building.
 const ROWS_MAX: usize = 256;
 
-/// Blocks of postings that are removed in one batch.
+/// Maximum number of blocks that are removed in one batch.
 const REMOVED_MAX: usize = 1024;
 
 impl Table {
-    /// The indices, in the order of their columns. A callback may ask for them.
+    /// Returns the indices, in the order of their columns. Callbacks may call this.
     pub fn indices(&self) -> Vec<IndexDescription> {
         self.ready.lock().clone()
     }
 
-    /// Notes which indices are ready.
+    /// Updates the list of indices that are ready.
     pub(in crate::table) fn note_ready(&self, structure: &[Arc<Index>]) {
         let ready = structure.iter().filter(|index| index.is_ready());
         let describe = |index: &Arc<Index>| IndexDescription {
@@ -40,11 +39,13 @@ impl Table {
         *self.ready.lock() = indices;
     }
 
-    /// Builds, rebuilds or removes the index of a column, of which there is at most one; the empty
-    /// name is the primary key. Others go on writing and searching meanwhile. Fails with
-    /// [`Error::IndexExists`] or [`Error::NoIndex`] where the change asks for the opposite.
+    /// Builds, rebuilds or removes the index of a column. A column has at most one index; the empty
+    /// name is the primary key. Other threads can write and search meanwhile. Fails with
+    /// [`Error::IndexExists`] if the change requires that there is no index, with
+    /// [`Error::NoIndex`] if it requires one, and with [`Error::BadColumn`] if the name is too
+    /// long.
     pub fn set_index(&self, column: &[u8], change: IndexChange) -> Result<()> {
-        // It waits for the queries that use the old one.
+        // This waits for the queries that use the old index, so it must not run in their callbacks.
         reentry::check_all(reentry::engine_id_of(self))?;
         self.check_writable()?;
         if column.len() > crate::limits::COLUMN_NAME_BYTES_MAX {
@@ -75,7 +76,8 @@ impl Table {
             Ok(()) => self.replace_index(old.as_ref(), Some(&new)),
             Err(error) => {
                 self.structure.write().retain(|index| index.id != new.id);
-                // The postings go now or at the next opening; what went wrong is worth more.
+                // The postings are removed now or at the next opening. The first error matters
+                // more.
                 let _ = self.postings.flush().and_then(|()| remove_postings(&*self.engine, new.id));
                 Err(error)
             }
@@ -86,7 +88,7 @@ impl Table {
         self.last_index_id.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Makes the postings of all rows.
+    /// Adds the postings of all rows.
     pub(in crate::table) fn build(&self, index: &Arc<Index>) -> Result<()> {
         if index.is_rows() {
             return Ok(());
@@ -118,7 +120,7 @@ impl Table {
         Ok(())
     }
 
-    /// Puts an index in the place of another, and removes the postings of that.
+    /// Replaces an index by another, and removes the postings of the old one.
     fn replace_index(&self, old: Option<&Arc<Index>>, new: Option<&Arc<Index>>) -> Result<()> {
         let mut batch = Batch::new();
         if let Some(old) = old {
@@ -129,7 +131,7 @@ impl Table {
             meta::put_index(&mut batch, new);
             meta::remove_dropped(&mut batch, new.id);
         }
-        // So that little is left to be done while nobody can write; what is wrong shows then.
+        // Little is left to flush while writers wait. If this fails, the next flush fails, too.
         let _ = self.postings.flush();
         {
             let mut structure = self.structure.write();
@@ -147,7 +149,7 @@ impl Table {
             self.note_ready(&structure);
         }
         if let Some(old) = old {
-            // Queries that have begun with it come to their end first.
+            // Waits for the queries that use the old index.
             let _in_use = old.in_use.write();
             remove_postings(&*self.engine, old.id)?;
         }
@@ -155,7 +157,7 @@ impl Table {
     }
 }
 
-/// Removes what there is of an index, and the record that says it is to be removed.
+/// Removes the postings of an index, and the record that marks them for removal.
 pub(in crate::table) fn remove_postings(engine: &dyn Engine, id: u32) -> Result<()> {
     remove_blocks(engine, keys::postings(id))?;
     let mut batch = Batch::new();

@@ -1,4 +1,4 @@
-//! Whether indices say what rows do.
+//! Check of indices against rows.
 
 use crate::table::cursor::{Cursor, KeyRange, count_up_to};
 use crate::table::postings::{Changes, View};
@@ -7,8 +7,8 @@ use crate::table::{Table, keys};
 use crate::{Error, Result, reentry};
 
 impl Table {
-    /// Checks that the indices have all postings of all rows and no others; writers wait meanwhile.
-    /// Fails with [`Error::Corrupted`] at the first difference.
+    /// Checks that the indices have all postings of all rows, and no others. Writers wait
+    /// meanwhile. Fails with [`Error::Corrupted`] at the first difference.
     pub fn check_indices(&self) -> Result<()> {
         reentry::check_all(reentry::engine_id_of(self))?;
         let structure = self.structure.write();
@@ -26,7 +26,7 @@ impl Table {
                 *count += postings.len() as u64;
                 for (key, value) in postings.iter() {
                     if view.get(key)?.as_deref() != value {
-                        return Err(self.differs(&index.column, "lacks an entry of a row"));
+                        return Err(self.differs(&index.column, "lacks a posting of a row"));
                     }
                 }
             }
@@ -34,7 +34,7 @@ impl Table {
         for (index, count) in indices.iter().zip(counts) {
             let range = KeyRange::of_prefix(keys::postings(index.id));
             if count_up_to(view, &range, u64::MAX)? != count {
-                return Err(self.differs(&index.column, "has an entry without its row"));
+                return Err(self.differs(&index.column, "has a posting without its row"));
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! The decimal index: one posting a row, the number in an encoding that keeps the order of numbers,
-//! and then the primary key.
+//! Decimal index: one posting per row. Its key is the number, in an encoding that keeps the order
+//! of numbers, and then the primary key.
 
 use super::{Index, put_bare};
 use crate::table::number::Number;

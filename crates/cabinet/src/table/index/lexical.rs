@@ -1,4 +1,4 @@
-//! The lexical index: one posting a row, the escaped value and then the primary key.
+//! Lexical index: one posting per row. Its key is the escaped value, and then the primary key.
 
 use super::{Index, put_bare};
 use crate::table::keys;

@@ -1,9 +1,9 @@
-//! Indices: postings that lead from what is in a column to the rows that have it there.
+//! Indices: postings that lead from the values of a column to the rows that have them.
 //!
-//! All postings of an index are in blocks, which are records of the table's one engine under the
-//! number of the index (`docs/formats/table.md`). With a row changes, in one batch, the note from
-//! which its postings would be made again after a crash; the postings follow by way of memory
-//! (`super::postings`).
+//! The postings of an index are in blocks: records of the table's engine under the number of the
+//! index (`docs/formats/table.md`). A batch changes a row together with a pending-change record,
+//! from which its postings are restored after a crash. The postings themselves are changed in
+//! memory first (`super::postings`).
 
 pub(super) mod build;
 mod check;
@@ -20,19 +20,20 @@ use crate::column_index::IndexKind;
 use parking_lot::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// An index as the table has it in memory.
+/// An index of a table, in memory.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// Number that its postings are stored under; never used twice.
+    /// Number under which the postings are stored. Never used twice.
     pub(super) id: u32,
-    /// The column; empty is the primary key.
+    /// Name of the column; empty for the primary key.
     pub(super) column: Vec<u8>,
     pub(super) kind: IndexKind,
-    /// Whether all rows have their postings. Before that only writers know it.
+    /// Whether all rows have their postings. Until then only writers use the index.
     pub(super) is_ready: AtomicBool,
-    /// Whether it has postings of values that were too long to be in them whole.
+    /// Whether the index has postings of values that were cut because they were too long.
     pub(super) has_cut_values: AtomicBool,
-    /// Held for reading by queries that walk it, for writing by who removes its postings.
+    /// Held for reading by queries that may use the index, and for writing while its postings are
+    /// removed.
     pub(super) in_use: RwLock<()>,
 }
 
@@ -52,12 +53,12 @@ impl Index {
         self.is_ready.load(Ordering::Acquire)
     }
 
-    /// Whether the rows themselves, being in the order of primary keys, are this index.
+    /// Returns whether the rows themselves, which are in the order of primary keys, are this index.
     pub(super) fn is_rows(&self) -> bool {
         self.kind == IndexKind::Lexical && self.column.is_empty()
     }
 
-    /// Returns the prefix of the keys of its postings.
+    /// Returns the prefix of the keys of the index's postings.
     pub(super) fn prefix(&self) -> Vec<u8> {
         if self.is_rows() { vec![keys::ROWS] } else { keys::postings(self.id) }
     }
@@ -81,7 +82,7 @@ impl Index {
     }
 }
 
-/// Puts a posting without a value under a prefix and the primary key.
+/// Puts a posting with an empty value under a prefix and the primary key.
 fn put_bare(postings: &mut Changes, prefix: &[u8], primary: &[u8]) {
     let key = |bytes: &mut Vec<u8>| {
         bytes.extend_from_slice(prefix);
@@ -90,7 +91,7 @@ fn put_bare(postings: &mut Changes, prefix: &[u8], primary: &[u8]) {
     postings.put(key, |_| {});
 }
 
-/// `prefix` with more behind it.
+/// Returns a prefix with more parts appended.
 pub(super) fn key(mut prefix: Vec<u8>, parts: &[&[u8]]) -> Vec<u8> {
     parts.iter().for_each(|part| prefix.extend_from_slice(part));
     prefix

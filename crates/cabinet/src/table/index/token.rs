@@ -1,8 +1,8 @@
-//! The token index: a posting for each different token of a row, the token and then the primary
-//! key.
+//! Token index: one posting per different token of a row. Its key is the token, and then the
+//! primary key.
 //!
-//! The first tokens of a value with very many are indexed, and a posting of another sort says that
-//! the row has more: such rows are candidates for every token.
+//! If a value has very many tokens, only the first ones are indexed. A posting of another kind
+//! marks that the row has more: such rows are candidates for every token.
 
 use super::{Index, key, put_bare};
 use crate::limits::INDEXED_TOKENS_MAX;
@@ -11,7 +11,7 @@ use crate::table::postings::Changes;
 use crate::table::tokens::{before_nul, of_text};
 use std::collections::BTreeSet;
 
-/// Sorts of postings.
+/// Kinds of postings.
 pub(super) const MORE: u8 = 1;
 pub(super) const PART: u8 = 2;
 
@@ -37,7 +37,7 @@ pub(in crate::table) fn whole(index: &Index, token: &[u8]) -> (Vec<u8>, bool) {
     (prefix, is_cut)
 }
 
-/// Returns the prefix of the keys of postings of rows of which not everything is indexed.
+/// Returns the prefix of the keys of postings of rows whose values are only partly indexed.
 pub(in crate::table) fn more(index: &Index) -> Vec<u8> {
     key(index.prefix(), &[&[MORE]])
 }

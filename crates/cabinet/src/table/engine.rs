@@ -1,7 +1,8 @@
-//! A table as any other database: keys are primary keys, values the columns joined by NUL.
+//! Engine: access to a table like to any other database. Keys are primary keys, and values are the
+//! columns, joined by NUL.
 //!
-//! It keeps no flags and no expiry of records. If a value is put under the empty key, the row
-//! gets the next identifier for its key.
+//! Records have no flags and no expiry. A value that is put under the empty key becomes a row under
+//! the next identifier.
 
 use super::cursor::KeyRange;
 use super::write::RowChange;
@@ -14,7 +15,7 @@ use crate::{
 use std::collections::BTreeMap;
 
 impl Table {
-    /// One step over the rows as they are stored, under the keys that the engine has.
+    /// Does one step of a scan of the stored rows, with the engine's keys.
     pub(super) fn scan_rows(
         &self,
         from: &ScanCursor,
@@ -29,8 +30,7 @@ impl Table {
         Ok(above(next, &range))
     }
 
-    /// Begins a scan of the rows as they are stored, in the order of primary keys or in whatever
-    /// order is fastest.
+    /// Begins a scan of the stored rows, in the order of primary keys or in the fastest order.
     pub(super) fn scan_all_rows(&self, is_in_order: bool) -> Box<dyn FullScan + '_> {
         let (start, end) = ([keys::ROWS], [keys::ROWS + 1]);
         let ordered = self.engine.as_ordered();
@@ -38,7 +38,7 @@ impl Table {
         scan.unwrap_or_else(|| Box::new(RowSteps { table: self, next: Some(ScanCursor::Start) }))
     }
 
-    /// As `scan_rows`, for primary keys alone.
+    /// Like `scan_rows`, for primary keys only.
     fn scan_primaries(
         &self,
         from: &ScanCursor,
@@ -53,7 +53,7 @@ impl Table {
         Ok(above(next, &range))
     }
 
-    /// The key that a row is to be put under.
+    /// Returns the key under which to put a row: the next identifier if `key` is empty.
     pub(crate) fn key_to_put(&self, key: &[u8], wait: Wait) -> Result<Vec<u8>> {
         if key.is_empty() && wait == Wait::Never {
             // An identifier would be lost with each further attempt.
@@ -100,7 +100,7 @@ impl Table {
     }
 }
 
-/// Scan of the rows as they are stored, by the steps of [`Table::scan_rows`].
+/// Scan of the stored rows, by the steps of [`Table::scan_rows`].
 struct RowSteps<'t> {
     table: &'t Table,
     next: Option<ScanCursor>,
@@ -118,7 +118,7 @@ impl FullScan for RowSteps<'_> {
     }
 }
 
-/// Scan of rows that shows each as a record.
+/// Scan of rows that converts each into a record.
 struct JoinedRows<'t> {
     rows: Box<dyn FullScan + 't>,
 }
@@ -137,8 +137,8 @@ impl FullScan for JoinedRows<'_> {
     }
 }
 
-/// Returns the row of a joined value that takes the place of another one. Fails if the value was
-/// made from that of a row with NUL in its columns: their ends are lost.
+/// Returns the row of a joined value that replaces another row. Fails with [`Error::BadColumn`] if
+/// the value is derived from a row with NUL in its columns, whose ends are lost.
 pub(super) fn changed_row(old: Option<(RowView<'_>, &[u8])>, value: &[u8]) -> Result<Row> {
     if let Some((row, joined)) = old {
         check_derived(row, joined, value)?;
@@ -146,8 +146,7 @@ pub(super) fn changed_row(old: Option<(RowView<'_>, &[u8])>, value: &[u8]) -> Re
     Row::from_joined(value)
 }
 
-/// Fails where a value was made from that of a row with NUL in its columns: where they begin and
-/// end cannot be told any longer.
+/// Fails if a joined value is derived from a row with NUL in its columns: their ends are lost.
 fn check_derived(row: RowView<'_>, joined: &[u8], value: &[u8]) -> Result<()> {
     let is_derived = value.starts_with(joined) || value.ends_with(joined);
     let parts = row.columns().flat_map(|(name, column)| [name, column]);
@@ -159,7 +158,7 @@ fn check_derived(row: RowView<'_>, joined: &[u8], value: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// A position among rows as one of the engine's.
+/// Converts a cursor over rows to a cursor of the engine.
 fn beneath(position: &ScanCursor) -> Result<ScanCursor> {
     match position {
         ScanCursor::Start => Ok(ScanCursor::Key(vec![keys::ROWS])),
@@ -168,7 +167,7 @@ fn beneath(position: &ScanCursor) -> Result<ScanCursor> {
     }
 }
 
-/// The other way around; `None` behind the rows.
+/// Converts a cursor of the engine to a cursor over rows; `None` after the last row.
 fn above(position: Option<ScanCursor>, rows: &KeyRange) -> Option<ScanCursor> {
     match position {
         Some(ScanCursor::Key(key)) if rows.contains(&key) => {
@@ -277,7 +276,7 @@ impl Maintenance for Table {
         stats
     }
 
-    /// A cap on bytes that the options give is kept to at once.
+    /// Also enforces a cap on bytes, if the options set one.
     fn optimize(&self, options: Option<&Options>) -> Result<()> {
         self.check_writable()?;
         self.engine.maintenance().optimize(options)?;

@@ -1,19 +1,18 @@
-//! The table database (`.tct`): rows of columns, indices over columns, queries.
+//! The table database (`.tct`): rows of columns, indices over columns, and queries.
 //!
-//! Rows and the postings of all indices are in one engine that keeps its keys in order: rows as
-//! records, postings in [`postings`], of which those of the latest changes are in memory. A row and
-//! its postings change together or not at all, whatever happens to the process.
-//! `docs/formats/table.md` draws the records, `docs/queries.md` says what queries mean and how they
-//! are answered.
+//! Rows and the postings of all indices are in one engine that keeps its keys in order. Rows are
+//! records of the engine. [`postings`] stores the postings in blocks, and keeps the latest changes
+//! in memory. A row and its postings change atomically, even if the process crashes.
+//! `docs/formats/table.md` draws the records. `docs/queries.md` defines queries and describes how
+//! they are executed.
 //!
 //! # Locks
 //!
-//! In the order in which they are taken: `building` (one index at a time is built or
-//! removed); that of eviction, where the table has a cap; `structure` (the list of indices: for
-//! reading by every change of a row, for writing for the moment in which the list changes); a
-//! stripe (changes of one row queue there); those of the postings; then those of the engine. A
-//! query holds none but, for reading, those of the indices it may walk, so that their postings
-//! stay.
+//! In the order in which they are taken: `building` (one index at a time is built or removed); the
+//! lock of eviction, if the table has a cap; `structure` (the list of indices: read by every change
+//! of a row, written while the list changes); a stripe (changes of one row queue there); the locks
+//! of the postings; the locks of the engine. A query only holds read locks of the indices that it
+//! may walk, so that their postings are not removed.
 
 mod accents;
 mod access_path;
@@ -74,13 +73,13 @@ use write::RowChange;
 /// The column that [`Table::add_int`] and [`Table::add_double`] add to.
 pub const NUMBER_COLUMN: &[u8] = b"_num";
 
-/// Identifiers that are set aside with one write. Those not given out are lost in a crash.
+/// Number of identifiers that are reserved with one write. A crash loses those that were not used.
 const UIDS_SET_ASIDE: u64 = 1000;
 
 /// An open table. All methods may be called from any thread at once.
 ///
-/// Callbacks that are lent a row must not call back into the table: what returns a [`Result`] fails
-/// with [`Error::Reentrant`] there, see [`crate::Database`]. Visitors of the results of a query may
+/// Callbacks that get a borrowed row must not call the table: methods that return a [`Result`] fail
+/// there with [`Error::Reentrant`], see [`crate::Database`]. Visitors of the results of a query may
 /// read and change rows.
 ///
 /// ```
@@ -105,34 +104,35 @@ const UIDS_SET_ASIDE: u64 = 1000;
 pub struct Table {
     engine: Arc<dyn Engine>,
     postings: Arc<PostingStore>,
-    /// Flusher of a table that was opened by its path.
+    /// Flusher of the postings, if the table was opened by its path.
     flusher: Option<Flusher>,
-    /// Indices, those not ready yet among them.
+    /// All indices, including those that are being built.
     structure: RwLock<Vec<Arc<Index>>>,
-    /// The rows as the index of primary keys that they are.
+    /// The rows, as the index of primary keys.
     rows_index: Arc<Index>,
     last_index_id: AtomicU32,
     building: Mutex<()>,
     stripes: Box<[Mutex<()>]>,
     rows: AtomicI64,
     uid: Mutex<Uid>,
-    /// The last identifier given out, to be told without waiting.
+    /// Last identifier that was used. Read without waiting.
     last_uid: AtomicU64,
-    /// The indices that are ready, to be told without waiting.
+    /// Indices that are ready. Read without waiting.
     ready: Mutex<Vec<IndexDescription>>,
     query_memory_bytes: usize,
     is_read_only: bool,
 }
 
-/// Identifiers given out.
+/// State of the identifiers.
 struct Uid {
+    /// Last identifier that was used.
     last: u64,
-    /// Up to this one they are set aside.
+    /// Last identifier that is reserved on the disk.
     set_aside: u64,
 }
 
 impl Table {
-    /// Opens the table in a directory with options that were checked, or creates it there.
+    /// Opens the table in a directory, or creates it there. The options were checked.
     pub(crate) fn open_checked(path: &Path, options: &Options) -> Result<Self> {
         let storage = crate::io::storage(options.read_only);
         let tree = TreeDatabase::open_table_in(storage, path, options, !options.read_only)?;
@@ -149,8 +149,8 @@ impl Table {
         Ok(table)
     }
 
-    /// A table in an engine whose keys are in lexical order, and in which there is nothing else.
-    /// The options `read_only`, `query_memory_bytes` and `cache_bytes` matter.
+    /// Opens or creates a table in an engine whose keys are in lexical order, and which has no
+    /// other records. Uses only the options `read_only`, `query_memory_bytes` and `cache_bytes`.
     #[cfg(feature = "internals")]
     pub fn new(engine: Arc<dyn Engine>, options: &Options) -> Result<Self> {
         Self::of_engine(engine, options)
@@ -208,14 +208,14 @@ impl Table {
         let recovered =
             if is_suspect { table.rebuild_postings() } else { table.recover_postings() };
         if let Err(error) = recovered {
-            // Nothing is written of what was not understood.
+            // The state is not understood, so nothing may be written.
             table.is_read_only = true;
             return Err(error);
         }
         Ok(table)
     }
 
-    /// Makes the postings again that had not reached their blocks when the table was left.
+    /// Restores the postings that had not reached their blocks when the process ended.
     fn recover_postings(&self) -> Result<()> {
         let structure = self.structure.read();
         self.postings.recover(|primary, before| {
@@ -225,7 +225,7 @@ impl Table {
         })
     }
 
-    /// Stores a row, whatever was there.
+    /// Stores a row, and replaces the old one if there is one.
     pub fn put(&self, primary: &[u8], row: &Row) -> Result<()> {
         self.enter()?;
         let mut stored = Some(row.encode()?);
@@ -247,7 +247,7 @@ impl Table {
         })
     }
 
-    /// Adds the columns that the row lacks, and stores it if there is none.
+    /// Adds the columns that the stored row lacks. Stores `row` if there is none.
     pub fn put_cat(&self, primary: &[u8], row: &Row) -> Result<()> {
         self.enter()?;
         self.cat(primary, row, Wait::Block)
@@ -261,9 +261,9 @@ impl Table {
         })
     }
 
-    /// Atomic read-modify-write of a row: `decide` sees it, makes of it what it likes, and says
-    /// whether that is to be stored (`true`), or whether the row is to stay as it was. It may be
-    /// called again if another writer comes between.
+    /// Changes a row atomically. `decide` gets the row (`None` if there is none), changes it, and
+    /// returns whether to store the result; `None` removes the row. May call `decide` again if
+    /// another writer has changed the row.
     pub fn modify(
         &self,
         primary: &[u8],
@@ -287,13 +287,14 @@ impl Table {
         self.change(primary, Wait::Block, &mut |old| Ok((RowChange::Remove, old.is_some())))
     }
 
-    /// The row under a primary key.
+    /// Returns the row under a primary key.
     pub fn get(&self, primary: &[u8]) -> Result<Option<Row>> {
         self.enter()?;
         self.read_waiting(primary, Wait::Block, |row| row.to_row())
     }
 
-    /// Lends the row under a primary key to `visit`; answers what that made of it.
+    /// Calls `visit` with the row under a primary key. Returns its result; `None` if there is no
+    /// row.
     pub fn read<T>(
         &self,
         primary: &[u8],
@@ -318,14 +319,16 @@ impl Table {
         Ok(result)
     }
 
-    /// Adds to the number in the column [`NUMBER_COLUMN`], and answers the sum without its
-    /// fraction. Creates row and column where there is none.
+    /// Adds to the number in the column [`NUMBER_COLUMN`], and returns the sum without its
+    /// fraction. Creates the row and the column if they do not exist. Fails like
+    /// [`Table::add_double`].
     pub fn add_int(&self, primary: &[u8], addend: i32) -> Result<i32> {
         Ok(self.add_double(primary, f64::from(addend))? as i32)
     }
 
-    /// Adds to the number in the column [`NUMBER_COLUMN`], and answers the sum. Creates row and
-    /// column where there is none. Fails with [`Error::NotANumber`] if the sum is not a number.
+    /// Adds to the number in the column [`NUMBER_COLUMN`], and returns the sum. Creates the row and
+    /// the column if they do not exist. Fails with [`Error::NotANumber`] if the sum is not a
+    /// number.
     pub fn add_double(&self, primary: &[u8], addend: f64) -> Result<f64> {
         self.enter()?;
         self.add(primary, addend, Wait::Block)
@@ -339,8 +342,8 @@ impl Table {
         })
     }
 
-    /// A number that was not given out before: 1 in a new table, and then always more, also
-    /// after a crash.
+    /// Returns a new identifier: 1 in a new table, and later always a greater one, also after a
+    /// crash.
     pub fn generate_uid(&self) -> Result<u64> {
         self.enter()?;
         self.next_uid()
@@ -361,7 +364,7 @@ impl Table {
         Ok(next)
     }
 
-    /// Lets [`Table::generate_uid`] go on behind `seed`.
+    /// Makes [`Table::generate_uid`] continue after `seed`.
     pub fn set_uid_seed(&self, seed: u64) -> Result<()> {
         self.enter()?;
         self.check_writable()?;
@@ -372,12 +375,12 @@ impl Table {
         Ok(())
     }
 
-    /// The last number that [`Table::generate_uid`] gave out. A callback may ask for it.
+    /// Returns the last identifier that [`Table::generate_uid`] returned. Callbacks may call this.
     pub fn last_uid(&self) -> u64 {
         self.last_uid.load(Ordering::Relaxed)
     }
 
-    /// Visits all rows in the order of their primary keys, until `visit` breaks.
+    /// Calls `visit` with all rows in the order of their primary keys, until it breaks.
     pub fn for_each_row(
         &self,
         visit: impl FnMut(&[u8], RowView<'_>) -> ControlFlow<()>,
@@ -385,8 +388,8 @@ impl Table {
         self.each_row(true, visit)
     }
 
-    /// As [`Table::for_each_row`], in whatever order is fastest. A row that exists throughout is
-    /// visited once.
+    /// Like [`Table::for_each_row`], in the fastest order. A row that exists throughout is visited
+    /// once.
     pub fn for_each_row_in_any_order(
         &self,
         visit: impl FnMut(&[u8], RowView<'_>) -> ControlFlow<()>,
@@ -423,7 +426,7 @@ impl Table {
         })
     }
 
-    /// Removes all rows. Indices stay, empty; identifiers begin at 1 again.
+    /// Removes all rows. Indices are kept, and are empty. Identifiers begin at 1 again.
     pub fn clear_rows(&self) -> Result<()> {
         self.enter()?;
         self.check_writable()?;
@@ -443,8 +446,8 @@ impl Table {
         Ok(())
     }
 
-    /// Waits until everything written so far is as durable as the table was opened for. The other
-    /// methods do not.
+    /// Waits until all changes so far are as durable as the table's options require. Other methods
+    /// do not wait.
     pub fn acknowledge(&self) -> Result<()> {
         self.enter()?;
         match self.engine.persistence() {
@@ -453,12 +456,12 @@ impl Table {
         }
     }
 
-    /// Fails if this thread is in a callback that was lent a row.
+    /// Fails if this thread is in a callback that got a borrowed row.
     fn enter(&self) -> Result<()> {
         reentry::check(reentry::engine_id_of(self))
     }
 
-    /// Runs a callback of the caller's that is lent a row.
+    /// Runs a callback of the caller's that gets a borrowed row.
     fn call<T>(&self, callback: impl FnOnce() -> T) -> T {
         reentry::in_record_callback(reentry::engine_id_of(self), callback)
     }
@@ -484,11 +487,11 @@ impl Drop for Table {
             return;
         }
         self.flusher = None;
-        // Changes that are not flushed now are made again at the next opening.
+        // The next opening restores changes that cannot be flushed now.
         if let Err(error) = self.postings.flush() {
             tracing::warn!("closing {}: {error}", self.engine.medium().path().display());
         }
-        // Numbers that are not noted now are counted then.
+        // The next opening counts the rows if their number cannot be noted now.
         if let Err(error) = meta::write_clean(&*self.engine, self.len(), self.last_uid()) {
             tracing::warn!("closing {}: {error}", self.engine.medium().path().display());
         }

@@ -1,7 +1,7 @@
 //! Rows: columns with a name and a value each, in the order in which they were added.
 //!
-//! A row is stored as a run of names and values, each behind its length
-//! (`docs/formats/table.md`). [`Row`] owns its columns; [`RowView`] reads them where they lie.
+//! A stored row is a sequence of names and values, each after its length (`docs/formats/table.md`).
+//! [`Row`] owns its columns; [`RowView`] reads them in place.
 
 use super::NUMBER_COLUMN;
 use super::number::{Number, format_double};
@@ -10,8 +10,8 @@ use crate::varint;
 use crate::{Error, Result};
 use std::collections::{HashMap, HashSet};
 
-/// Columns that are searched one by one. More are looked up, so that a row of very many takes no
-/// more time for each.
+/// Maximum number of columns that are searched linearly. Further columns are looked up by hash, so
+/// that the time per column does not grow with their number.
 const SEARCHED_COLUMNS_MAX: usize = 16;
 
 /// A row of a table: values by the names of their columns. Names are unique and not empty.
@@ -21,17 +21,17 @@ pub struct Row {
 }
 
 impl Row {
-    /// A row without columns.
+    /// Returns a row without columns.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The value of a column.
+    /// Returns the value of a column.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.columns.iter().find(|(known, _)| known == name).map(|(_, value)| &value[..])
     }
 
-    /// Sets the value of a column, which keeps its place if it is there already. Fails with
+    /// Sets the value of a column. An existing column keeps its place. Fails with
     /// [`Error::BadColumn`] if the name is empty or longer than [`COLUMN_NAME_BYTES_MAX`].
     pub fn set(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
         check_name(name)?;
@@ -42,7 +42,7 @@ impl Row {
         Ok(())
     }
 
-    /// As [`Row::set`], for building a row in one expression.
+    /// Like [`Row::set`], for building a row in one expression.
     pub fn with(mut self, name: &[u8], value: &[u8]) -> Result<Self> {
         self.set(name, value)?;
         Ok(self)
@@ -67,26 +67,26 @@ impl Row {
         self.columns.extend(missing);
     }
 
-    /// Names and values, in the order in which the columns were added.
+    /// Returns names and values in the order in which the columns were added.
     pub fn columns(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
         self.columns.iter().map(|(name, value)| (&name[..], &value[..]))
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn len(&self) -> usize {
         self.columns.len()
     }
 
-    /// Whether it has no column.
+    /// Returns whether the row has no columns.
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()
     }
 
-    /// A row of names and values in turn. Fails with [`Error::BadColumn`] if the last name has no
-    /// value: it would be lost.
+    /// Makes a row of alternating names and values. Fails with [`Error::BadColumn`] if a name is
+    /// not allowed, or if the last name has no value, because it would be lost.
     pub fn from_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Result<Self> {
         let mut columns: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        // Places of those after the ones that are searched.
+        // Indices of the columns that are looked up by hash.
         let mut places: HashMap<&[u8], usize> = HashMap::new();
         let mut parts = parts.into_iter();
         while let Some(name) = parts.next() {
@@ -106,12 +106,14 @@ impl Row {
         Ok(Self { columns })
     }
 
-    /// A row of names and values in turn, joined by NUL. No text at all is a row without columns.
+    /// Makes a row of alternating names and values, joined by NUL. Empty text is a row without
+    /// columns. Fails like [`Row::from_parts`].
     pub fn from_joined(text: &[u8]) -> Result<Self> {
         Self::split(text, 0)
     }
 
-    /// A row of names and values in turn, joined by TAB. No text at all is a row without columns.
+    /// Makes a row of alternating names and values, joined by TAB. Empty text is a row without
+    /// columns. Fails like [`Row::from_parts`].
     pub fn from_tab_joined(text: &[u8]) -> Result<Self> {
         Self::split(text, b'\t')
     }
@@ -123,12 +125,12 @@ impl Row {
         Self::from_parts(text.split(|&byte| byte == separator))
     }
 
-    /// Names and values in turn, joined by NUL.
+    /// Returns alternating names and values, joined by NUL.
     pub fn to_joined(&self) -> Vec<u8> {
         self.join(0)
     }
 
-    /// Names and values in turn, joined by TAB.
+    /// Returns alternating names and values, joined by TAB.
     pub fn to_tab_joined(&self) -> Vec<u8> {
         self.join(b'\t')
     }
@@ -151,8 +153,8 @@ impl Row {
         Ok(sum)
     }
 
-    /// Returns the bytes that are stored, which a [`RowView`] reads. Fails with
-    /// [`Error::ValueTooLong`] above [`VALUE_BYTES_MAX`].
+    /// Returns the stored form of the row, which a [`RowView`] reads. Fails with
+    /// [`Error::ValueTooLong`] if it exceeds [`VALUE_BYTES_MAX`].
     pub fn encode(&self) -> Result<Vec<u8>> {
         let lengths = self.columns.iter().map(|(name, value)| name.len() + value.len() + 4);
         let mut bytes = Vec::with_capacity(lengths.sum());
@@ -167,7 +169,7 @@ impl Row {
     }
 }
 
-/// Bytes of a name that an error shows.
+/// Maximum bytes of a name that an error shows.
 const SHOWN_NAME_BYTES_MAX: usize = 40;
 
 fn without_value(name: &[u8]) -> Error {
@@ -191,7 +193,7 @@ fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// A stored row, read where it lies.
+/// A stored row, read in place.
 #[derive(Clone, Copy, Debug)]
 pub struct RowView<'a>(&'a [u8]);
 
@@ -206,8 +208,8 @@ impl<'a> RowView<'a> {
         self.0
     }
 
-    /// Returns names and values, in the order in which the columns were added. Bytes that do not
-    /// parse end them.
+    /// Returns names and values in the order in which the columns were added. Ends at bytes that do
+    /// not parse.
     pub fn columns(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -215,17 +217,17 @@ impl<'a> RowView<'a> {
         })
     }
 
-    /// The value of a column.
+    /// Returns the value of a column.
     pub fn get(&self, name: &[u8]) -> Option<&'a [u8]> {
         self.columns().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
-    /// The value of a column, where the column without a name is the primary key.
+    /// Returns the value of a column. The column with the empty name is the primary key.
     pub(super) fn get_or_primary(&self, name: &[u8], primary: &'a [u8]) -> Option<&'a [u8]> {
         if name.is_empty() { Some(primary) } else { self.get(name) }
     }
 
-    /// Names and values in turn, joined by NUL.
+    /// Returns alternating names and values, joined by NUL.
     pub fn to_joined(&self) -> Vec<u8> {
         let mut joined = Vec::with_capacity(self.0.len());
         for (name, value) in self.columns() {
@@ -239,7 +241,7 @@ impl<'a> RowView<'a> {
         joined
     }
 
-    /// The row, with columns of its own.
+    /// Returns an owned copy of the row.
     pub fn to_row(&self) -> Row {
         let columns = self.columns();
         Row { columns: columns.map(|(name, value)| (name.to_vec(), value.to_vec())).collect() }
@@ -287,13 +289,13 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_very_many_columns_is_read_in_no_time() {
+    fn the_time_to_read_a_row_grows_linearly_with_its_columns() {
         let columns = |count: usize, value: &[u8]| {
             let parts: Vec<Vec<u8>> =
                 (0..count).flat_map(|n| [n.to_string().into_bytes(), value.to_vec()]).collect();
             parts.join(&0)
         };
-        // Twice, so that each name is met again. It would take minutes to compare all with all.
+        // The names occur twice, so each is looked up. Comparing all pairs would take minutes.
         let text = [columns(200_000, b"1"), columns(200_000, b"2")].join(&0);
         let row = Row::from_joined(&text).unwrap();
         assert_eq!(row.len(), 200_000);
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_whether_they_are_searched_or_looked_up() {
+    fn names_are_unique_below_and_above_the_limit_of_linear_search() {
         for count in SEARCHED_COLUMNS_MAX - 1..=SEARCHED_COLUMNS_MAX + 1 {
             let names: Vec<Vec<u8>> = (0..count as u8).map(|n| vec![b'a' + n]).collect();
             for again in &names {
@@ -324,7 +326,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn stored_rows_come_back(
+        fn decoded_rows_equal_the_encoded_ones(
             columns in proptest::collection::vec(("[a-d]{1,2}", proptest::collection::vec(any::<u8>(), 0..200)), 0..6),
         ) {
             let mut row = Row::new();

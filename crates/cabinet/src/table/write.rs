@@ -1,10 +1,10 @@
-//! Changes of rows, with the postings of their indices.
+//! Writes: changes of rows, together with the postings of their indices.
 //!
-//! A row changes in one batch of the engine beneath with the record from which a crash would have
-//! its postings made again; the batch expects the row at the version that the postings were made
-//! from. Writers of one row queue at a lock first, one of a few hundred by the hash of the primary
-//! key, so that the expectation seldom fails, and the postings of a row change in the order of its
-//! changes.
+//! A row changes in one batch of the engine with a pending-change record, from which its postings
+//! are restored after a crash. The batch expects the row at the version from which the postings
+//! were computed. Writers of one row first queue at one of 256 stripes, chosen by the hash of the
+//! primary key. So the expectation seldom fails, and the postings of a row change in the order of
+//! its changes.
 
 use super::Table;
 use super::index::Index;
@@ -21,18 +21,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Locks that writers of rows queue at.
+/// Number of stripes: locks at which writers of rows queue.
 pub(super) const STRIPES: usize = 256;
 
 /// Change of a row.
 pub(super) enum RowChange {
     Keep,
-    /// The row as it is stored.
+    /// The encoded row.
     Put(Vec<u8>),
     Remove,
 }
 
-/// Sees a row and its version, or that there is none; says what becomes of it, and what to answer.
+/// Callback that gets a row and its version, or `None`. Returns the change of the row, and a result
+/// for the caller.
 pub(super) type Decide<'d, T> =
     dyn FnMut(Option<(RowView<'_>, Version)>) -> Result<(RowChange, T)> + 'd;
 
@@ -48,8 +49,7 @@ fn stripe(primary: &[u8]) -> usize {
 }
 
 impl Table {
-    /// Decides what becomes of a row, which nobody else changes meanwhile; answers what `decide`
-    /// does.
+    /// Changes a row atomically as `decide` returns. Returns the result of `decide`.
     pub(super) fn change<T>(
         &self,
         primary: &[u8],
@@ -59,7 +59,7 @@ impl Table {
         self.change_version(primary, wait, decide).map(|(answer, _)| answer)
     }
 
-    /// As `change`; answers the new version of the row too, where it is known.
+    /// Like `change`. Also returns the new version of the row, if it is known.
     pub(super) fn change_version<T>(
         &self,
         primary: &[u8],
@@ -72,7 +72,7 @@ impl Table {
         self.change_within_cap(primary, wait, decide)
     }
 
-    /// As `change_version`, without looking at the cap first.
+    /// Like `change_version`, without evicting first.
     pub(super) fn change_within_cap<T>(
         &self,
         primary: &[u8],
@@ -84,7 +84,7 @@ impl Table {
             return self.change_row(primary, wait, decide);
         }
         if wait == Wait::Never {
-            // Postings of indices are all over the place.
+            // Reading and flushing postings may wait for the disk.
             return Err(Error::WouldBlock);
         }
         let is_full = self.postings.flush_over_budget_if_possible()?;
@@ -163,7 +163,7 @@ impl Table {
         Ok((change, answer))
     }
 
-    /// A row as it is stored, and its version.
+    /// Returns the encoded row under a primary key, and its version.
     pub(super) fn stored(&self, primary: &[u8]) -> Result<Option<(Vec<u8>, Version)>> {
         let mut row = None;
         self.engine.read(&keys::row(primary), Wait::Block, &mut |entry| {
@@ -172,8 +172,8 @@ impl Table {
         Ok(row)
     }
 
-    /// Changes several rows together: each becomes what is given, if those that are expected at a
-    /// version have it.
+    /// Changes several rows atomically, if the rows in `expected` have their expected versions.
+    /// `None` removes a row.
     pub(super) fn change_many(
         &self,
         rows: &BTreeMap<&[u8], Option<Vec<u8>>>,
@@ -220,7 +220,8 @@ impl Table {
                 postings.push(RowPostings { primary, before: old_row, changes });
             }
             match self.postings.write(batch, &postings) {
-                // Somebody changed a row of a table without indices, or one that was only expected.
+                // Another writer changed a row of a table without indices, or one that was only
+                // expected.
                 Err(Error::Conflict) => {}
                 result => {
                     result?;
@@ -231,23 +232,23 @@ impl Table {
         }
     }
 
-    /// In the order of their numbers, so that nobody waits in a circle.
+    /// Locks the stripes of rows in ascending order, which prevents deadlocks.
     fn lock_stripes<'k>(&self, rows: impl Iterator<Item = &'k [u8]>) -> Vec<MutexGuard<'_, ()>> {
         let stripes = batch_plan::lock_order(rows.map(stripe).collect(), usize::cmp);
         stripes.into_iter().map(|stripe| self.stripes[stripe].lock()).collect()
     }
 
-    /// Adds the postings of one index to rows, each under the lock that its writers take.
+    /// Adds the postings of rows to one index, each under the row's stripe.
     pub(super) fn add_postings(&self, index: &Arc<Index>, primaries: &[Vec<u8>]) -> Result<()> {
         let indices = std::slice::from_ref(index);
         for primary in primaries {
-            // Each may have megabytes of them.
+            // Each row may have megabytes of postings.
             self.postings.flush_over_budget()?;
             let _stripe = self.stripes[stripe(primary)].lock();
             if let Some((row, _)) = self.stored(primary)? {
                 let mut batch = Batch::new();
                 let changes = postings_changes(&mut batch, indices, primary, None, Some(&row))?;
-                // It may say that not all of the value is in the posting.
+                // The batch may mark the index as having cut values.
                 if !batch.is_empty() {
                     self.engine.write(&batch)?;
                 }
@@ -262,7 +263,7 @@ fn check_row(bytes: usize, max: usize) -> Result<()> {
     if bytes > max { Err(Error::ValueTooLong { bytes, max }) } else { Ok(()) }
 }
 
-/// Rows that the table has more through a change.
+/// Returns the number of rows by which the table grows through a change.
 fn growth(change: &RowChange, existed: bool) -> i64 {
     match change {
         RowChange::Put(_) if !existed => 1,
@@ -281,8 +282,8 @@ fn put_row(batch: &mut Batch, primary: &[u8], expected: Option<Version>, row: Op
     batch.changes.push((key, change));
 }
 
-/// Returns the changes of the postings of indices when a row becomes another one. Notes in the
-/// batch the indices in which a posting does not have all of its value.
+/// Returns the changes of postings when the row `old` becomes `new`. Adds to the batch the marks of
+/// indices in which a value is cut.
 fn postings_changes(
     batch: &mut Batch,
     indices: &[Arc<Index>],
@@ -292,7 +293,7 @@ fn postings_changes(
 ) -> Result<Changes> {
     let (mut before, mut after) = (Changes::default(), Changes::of_row());
     for index in indices {
-        // The primary key is a value of every row.
+        // For the empty column, the value is the primary key.
         let value = |row| RowView::new(row).get_or_primary(&index.column, primary);
         let (old, new) = (old.and_then(value), new.and_then(value));
         if old == new {
@@ -307,7 +308,8 @@ fn postings_changes(
             index.has_cut_values.store(true, Ordering::Release);
             meta::put_cut(batch, index.id);
         }
-        // An old row may have more than a new one may get: an index may have been added since.
+        // The old row may have more postings than the limit for new rows: an index may have been
+        // added since.
         for (bytes, max) in [
             (before.content_bytes(), BATCH_BYTES_MAX),
             (after.content_bytes(), ROW_POSTINGS_BYTES_MAX),
@@ -320,7 +322,7 @@ fn postings_changes(
     Ok(Changes::between(before, after))
 }
 
-/// All postings of a row, index by index.
+/// Returns all postings of a row, one element per index.
 pub(super) fn postings_of(
     indices: &[Arc<Index>],
     primary: &[u8],
@@ -343,7 +345,7 @@ mod tests {
     use crate::table::{IndexChange, IndexKind, Row};
     use crate::{MemoryTree, Options};
 
-    /// A row with so many bytes of postings in an index of its tokens.
+    /// Returns a row with `bytes` bytes of postings in a token index.
     fn row_of(index: &Arc<Index>, primary: &[u8], bytes: usize) -> Row {
         let row = |tokens: &str| Row::new().with(b"text", tokens.as_bytes()).unwrap();
         let bytes_of = |tokens: &str| {
@@ -354,7 +356,7 @@ mod tests {
         let one = bytes_of("10000");
         let mut tokens: Vec<String> =
             (10_000..10_000 + bytes / one - 3).map(|number| number.to_string()).collect();
-        // Three long ones take the rest.
+        // Three long tokens take the rest.
         let rest = bytes - tokens.len() * one - 3 * (one - 5);
         let lengths = [rest / 3, rest / 3, rest - 2 * (rest / 3)];
         tokens.extend(["x", "y", "z"].iter().zip(lengths).map(|(letter, len)| letter.repeat(len)));
@@ -364,12 +366,13 @@ mod tests {
     }
 
     #[test]
-    fn a_row_with_too_many_postings_is_refused_and_the_table_goes_on() {
+    fn a_row_with_too_many_postings_is_refused_and_the_table_remains_usable() {
         let options = Options::default();
         let table = Table::new(Arc::new(MemoryTree::new(&options)), &options).unwrap();
         table.set_index(b"text", IndexChange::Set(IndexKind::Token)).unwrap();
         let index = Arc::clone(&table.structure.read()[0]);
-        // So long that the tokens of a row are enough.
+        // The key is part of every posting. It is so long that the tokens of one row reach the
+        // limit.
         let primary = vec![b'p'; 2100];
         for bytes in ROW_POSTINGS_BYTES_MAX - 1..=ROW_POSTINGS_BYTES_MAX + 1 {
             let row = row_of(&index, &primary, bytes);

@@ -1,4 +1,4 @@
-//! Conditions of queries, as they are written.
+//! Conditions of queries: a column, an operator and an operand.
 
 use super::number::Number;
 use super::tokens::{before_nul, of_numbers};
@@ -7,7 +7,7 @@ use super::tokens::{before_nul, of_numbers};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Operator {
-    /// The value is the operand.
+    /// The value equals the operand.
     StringEqual = 0,
     /// The value contains the operand.
     StringIncludes = 1,
@@ -23,31 +23,31 @@ pub enum Operator {
     StringEqualAny = 6,
     /// The value matches a POSIX extended regular expression; a leading `*` ignores case.
     StringMatches = 7,
-    /// The value is this number.
+    /// The value equals this number.
     NumberEqual = 8,
     /// The value is a number greater than this.
     NumberGreater = 9,
-    /// The value is a number greater than this, or this.
+    /// The value is a number greater than or equal to this.
     NumberGreaterEqual = 10,
     /// The value is a number less than this.
     NumberLess = 11,
-    /// The value is a number less than this, or this.
+    /// The value is a number less than or equal to this.
     NumberLessEqual = 12,
-    /// The value is a number from the lesser of two to the greater.
+    /// The value is a number from the lesser of two numbers to the greater, both included.
     NumberBetween = 13,
     /// The value is one of these numbers.
     NumberEqualAny = 14,
     /// The text contains the phrase, both normalised.
     TextPhrase = 15,
-    /// The normalised text contains all tokens of the operand, which is taken as it is.
+    /// The normalised text contains all tokens of the operand, which is not normalised.
     TextAll = 16,
-    /// The normalised text contains one of the tokens of the operand, which is taken as it is.
+    /// The normalised text contains one of the tokens of the operand, which is not normalised.
     TextAny = 17,
-    /// The text answers an expression with `&&`, `||` and `!!`.
+    /// The text meets an expression with `&&`, `||` and `!!`.
     TextExpression = 18,
 }
 
-/// Operators by number, each with its name and the others it is known by.
+/// Operators by number, each with its name and its aliases.
 const OPERATORS: [(Operator, &[&str]); 19] = [
     (Operator::StringEqual, &["STREQ", "STR", "EQ"]),
     (Operator::StringIncludes, &["STRINC", "INC"]),
@@ -70,20 +70,20 @@ const OPERATORS: [(Operator, &[&str]); 19] = [
     (Operator::TextExpression, &["FTSEX"]),
 ];
 
-/// Bytes of an operand that an error shows.
+/// Maximum bytes of an operand that an error shows.
 const SHOWN_BYTES_MAX: usize = 40;
 
-/// Flags in the number of an operator.
+/// Flags that may be added to the number of an operator.
 const NEGATE: u64 = 1 << 24;
 const NO_INDEX: u64 = 1 << 25;
 
 impl Operator {
-    /// The name that Tokyo Cabinet gives it.
+    /// Returns Tokyo Cabinet's name of the operator.
     pub fn name(self) -> &'static str {
         OPERATORS[self as usize].1[0]
     }
 
-    /// The operator of a number.
+    /// Returns the operator with a number; `None` if there is none.
     pub fn from_number(number: u64) -> Option<Self> {
         OPERATORS.get(usize::try_from(number).ok()?).map(|(operator, _)| *operator)
     }
@@ -94,8 +94,8 @@ impl Operator {
     }
 }
 
-/// Condition that a row must meet: its column matches the operator. A row without the column does
-/// not meet it, and does if the condition is negated.
+/// Condition that a row meets if the value of a column passes the operator's test. A row without
+/// the column only meets negated conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// Name of the column; empty is the primary key.
@@ -104,14 +104,14 @@ pub struct Condition {
     pub operator: Operator,
     /// Operand that the column is compared with.
     pub operand: Vec<u8>,
-    /// Whether rows that do not answer are meant.
+    /// Whether the condition is negated.
     pub negate: bool,
-    /// Whether no index is used for it.
+    /// Whether the condition must not use an index.
     pub no_index: bool,
 }
 
 impl Condition {
-    /// A condition that may use an index.
+    /// Returns a condition that may use an index.
     pub fn new(column: &[u8], operator: Operator, operand: &[u8]) -> Self {
         Self {
             column: column.to_vec(),
@@ -122,18 +122,19 @@ impl Condition {
         }
     }
 
-    /// The opposite condition.
+    /// Returns the opposite condition.
     pub fn negated(self) -> Self {
         Self { negate: !self.negate, ..self }
     }
 
-    /// The condition, tested on rows only.
+    /// Returns the condition, without the use of indices.
     pub fn without_index(self) -> Self {
         Self { no_index: true, ..self }
     }
 
-    /// Reads an operator as text: its name in either case or its number with flags, with `~` or `!`
-    /// in front to negate, and then `+` to use no index. `None` if there is no such operator.
+    /// Parses an operator: its name in either case, or its number with flags. A leading `~` or `!`
+    /// negates, and then a `+` forbids the use of indices. Returns `None` if there is no such
+    /// operator.
     pub fn parse(column: &[u8], operator: &[u8], operand: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(operator).ok()?;
         let stripped = text.strip_prefix(['~', '!']);
@@ -156,8 +157,8 @@ impl Condition {
         })
     }
 
-    /// Says that the operand is not of the operator's kind: a pattern that does not parse, text in
-    /// place of a number. A search takes such a pattern to match nothing, and such text for 0.
+    /// Returns a description of an invalid operand: a pattern that does not parse, or text in place
+    /// of a number. In a search, such a pattern matches nothing, and such text counts as 0.
     pub(super) fn flaw(&self) -> Option<String> {
         use Operator as O;
         let operand = before_nul(&self.operand);
@@ -166,19 +167,19 @@ impl Condition {
         match self.operator {
             O::StringMatches => {
                 let error = crate::pattern::compile(operand).err()?;
-                Some(format!("the pattern \"{}\" is none: {error}", text()))
+                Some(format!("the pattern \"{}\" is invalid: {error}", text()))
             }
             O::NumberEqual
             | O::NumberGreater
             | O::NumberGreaterEqual
             | O::NumberLess
             | O::NumberLessEqual => {
-                (!Number::is_number(operand)).then(|| format!("\"{}\" is no number", text()))
+                (!Number::is_number(operand)).then(|| format!("\"{}\" is not a number", text()))
             }
             O::NumberBetween => (of_numbers(operand).count() < 2 || !are_numbers())
                 .then(|| format!("\"{}\" is not two numbers", text())),
             O::NumberEqualAny => {
-                (!are_numbers()).then(|| format!("\"{}\" is no list of numbers", text()))
+                (!are_numbers()).then(|| format!("\"{}\" is not a list of numbers", text()))
             }
             _ => None,
         }
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_are_known_by_names_and_numbers_in_the_originals_order() {
+    fn operators_are_parsed_by_names_and_by_the_numbers_of_tokyo_cabinet() {
         for (number, (operator, names)) in OPERATORS.iter().enumerate() {
             assert_eq!(*operator as usize, number);
             assert_eq!(operator.name(), names[0]);
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_understood_in_front_and_in_numbers() {
+    fn flags_are_parsed_as_prefixes_and_in_numbers() {
         let number = Operator::NumberEqual;
         assert_eq!(parse("!NUMEQ"), Some((number, true, false)));
         assert_eq!(parse("~+numeq"), Some((number, true, true)));

@@ -3,23 +3,24 @@
 use super::normalise::normalise;
 use crate::limits::EXPRESSION_UNITS_MAX;
 
-/// One condition of an expression: any of these phrases is there, or, negated, none.
+/// One condition of an expression: the text contains one of these phrases or, if negated, none of
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unit {
-    /// Normalised.
+    /// Normalised phrases.
     pub(super) phrases: Vec<String>,
     pub(super) negated: bool,
 }
 
-/// Units, all of which must hold. An expression without units, or of which the first one is
-/// negated, holds for nothing; what is behind the greatest number of units does not count.
+/// Units, all of which must hold. An expression holds for no text if it has no units, or if the
+/// first one is negated. Units after the maximum number are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Expression(Vec<Unit>);
 
 impl Expression {
-    /// Reads an expression. Spaces separate phrases, double quotes hold them together; `&&`
-    /// (which may be left out) asks for both sides, `||` for either, `!!` for the one before
-    /// without the one behind.
+    /// Parses an expression. Spaces separate phrases, and double quotes enclose phrases with
+    /// spaces. `&&`, which may be omitted, requires both sides, `||` one of them, and `!!` the left
+    /// side without the right one.
     pub(super) fn parse(text: &[u8]) -> Self {
         let mut units: Vec<Unit> = Vec::new();
         let (mut negated, mut joins) = (false, false);
@@ -45,12 +46,12 @@ impl Expression {
         Self(units)
     }
 
-    /// The units; none if the expression holds for nothing.
+    /// Returns the units; none if the expression holds for no text.
     pub(super) fn units(&self) -> &[Unit] {
         &self.0
     }
 
-    /// Whether it holds for normalised text.
+    /// Returns whether the expression holds for normalised text.
     pub(super) fn holds_for(&self, text: &str) -> bool {
         !self.0.is_empty()
             && self
@@ -60,7 +61,7 @@ impl Expression {
     }
 }
 
-/// Splits at spaces outside of double quotes, which are dropped.
+/// Splits text at spaces outside of double quotes, and drops the quotes.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_hold_as_they_read() {
+    fn expressions_hold_for_the_texts_that_they_describe() {
         for (expression, yes, no) in [
             ("red apple", "a red and green apple", "a red pear"),
             ("RED && Apple", "red apple", "apple"),
@@ -105,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_of_nothing_or_of_a_negation_first_holds_for_nothing() {
+    fn an_expression_that_is_empty_or_begins_with_a_negation_holds_for_no_text() {
         for expression in ["", "!! apple", "&& ||", "!!"] {
             assert!(!Expression::parse(expression.as_bytes()).holds_for("pear"), "{expression}");
         }
     }
 
     #[test]
-    fn units_behind_the_limit_do_not_count() {
+    fn units_after_the_limit_are_ignored() {
         for (units, counted) in [
             (EXPRESSION_UNITS_MAX - 1, EXPRESSION_UNITS_MAX - 1),
             (EXPRESSION_UNITS_MAX, EXPRESSION_UNITS_MAX),

@@ -1,9 +1,8 @@
-//! Lists of the primary keys that conditions ask for, read from indices in the order of the keys,
-//! and put together.
+//! Formula: combines lists of primary keys from indices, in the order of the keys.
 //!
-//! Postings of one value (a token, a gram, a number) are in the order of primary keys. So lists of
-//! several values are united, intersected and subtracted by going through them side by side,
-//! jumping ahead in each to where the others are; nothing is gathered in memory.
+//! Postings of one value (a token, a gram, a number) are in the order of primary keys. So the lists
+//! of several values are united, intersected and subtracted by reading them in parallel. Each list
+//! skips to the position of the others, and nothing is collected in memory.
 
 use super::cursor::{Cursor, KeyRange, count_up_to};
 use super::index::gram;
@@ -12,21 +11,21 @@ use super::sort::{Sorted, Sorter};
 use crate::Result;
 use std::path::Path;
 
-/// Which rows are meant, in terms of the postings of indices.
+/// Set of rows, in terms of the postings of indices.
 pub(super) enum Formula {
-    /// None.
+    /// No rows.
     Nothing,
-    /// Those with a posting that begins with this prefix, behind which the primary key stands.
+    /// Rows with a posting whose key is this prefix and the primary key.
     Term(Term),
-    /// Those with all of these grams at these places of a phrase.
+    /// Rows with all of these grams at these offsets from the beginning of a phrase, in characters.
     Phrase(Vec<(u32, Term)>),
-    /// Those with a gram that begins with these characters.
+    /// Rows with a gram in this range: the grams that begin with some characters.
     GramBeginning(KeyRange),
-    /// Those that all of these mean.
+    /// Rows that are in all of these sets.
     All(Vec<Formula>),
-    /// Those that one of these means.
+    /// Rows that are in at least one of these sets.
     Any(Vec<Formula>),
-    /// Those that the first means and none of the others.
+    /// Rows that are in the first set, and in none of the others.
     Without(Box<Formula>, Vec<Formula>),
 }
 
@@ -34,9 +33,9 @@ pub(super) enum Formula {
 pub(super) struct Term {
     /// Bytes of the postings' keys before the primary key.
     pub(super) prefix: Vec<u8>,
-    /// Range of their keys: all with the prefix, unless fewer are meant.
+    /// Range of their keys: all keys with the prefix, or fewer.
     pub(super) range: KeyRange,
-    /// Whether each of them is a row that is meant, or only may be one.
+    /// Whether each posting is certainly a row of the set, or only a candidate.
     pub(super) is_exact: bool,
 }
 
@@ -46,7 +45,7 @@ impl Term {
     }
 }
 
-/// A row that is meant, or, if not `is_exact`, may be meant.
+/// A row of a set or, if not `is_exact`, a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Posting {
     pub(super) primary: Vec<u8>,
@@ -55,7 +54,8 @@ pub(super) struct Posting {
 
 /// A list of postings in the order of primary keys.
 pub(super) trait Postings {
-    /// The first posting at or after a primary key, which must not be less than the last one.
+    /// Returns the first posting at or after a primary key; `None` if there is none. The key must
+    /// not be less than that of the last call.
     fn seek(&mut self, primary: &[u8]) -> Result<Option<Posting>>;
 }
 
@@ -63,14 +63,14 @@ pub(super) trait Postings {
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) view: View<'a>,
-    /// Folder for the temporary files of lists that have to be sorted.
+    /// Folder for the temporary files of lists that must be sorted.
     pub(super) folder: &'a Path,
-    /// Budget of one list.
+    /// Memory budget of one list, in bytes.
     pub(super) budget_bytes: usize,
 }
 
 impl Formula {
-    /// How many rows it means at most; where there are many, at least `max`.
+    /// Returns an upper bound of the number of rows. If there are many, it is at least `max`.
     pub(super) fn estimate(&self, view: View<'_>, max: u64) -> Result<u64> {
         Ok(match self {
             Self::Nothing => 0,
@@ -101,7 +101,7 @@ impl Formula {
         })
     }
 
-    /// How many lists have to be sorted to open it.
+    /// Returns the number of lists that must be sorted to open the formula.
     pub(super) fn sorted_lists(&self) -> usize {
         let of_all = |parts: &[Self]| parts.iter().map(Self::sorted_lists).sum();
         match self {
@@ -112,8 +112,8 @@ impl Formula {
         }
     }
 
-    /// Whether it is a single list, and empty: such as that of rows of which not everything is
-    /// indexed.
+    /// Returns whether the formula is a single list that is empty, as the list of partly indexed
+    /// rows often is.
     fn is_absent(&self, view: View<'_>) -> Result<bool> {
         match self {
             Self::Nothing => Ok(true),
@@ -122,7 +122,7 @@ impl Formula {
         }
     }
 
-    /// The rows that it means.
+    /// Returns the postings of the formula's rows.
     pub(super) fn open<'a>(self, source: Source<'a>) -> Result<Box<dyn Postings + 'a>> {
         let open_all = |parts: Vec<Formula>| {
             parts.into_iter().map(|part| part.open(source).map(Peeked::new)).collect::<Result<_>>()
@@ -137,7 +137,7 @@ impl Formula {
                     .collect(),
                 beginnings: Vec::new(),
             }),
-            Self::GramBeginning(range) => gathered(source, range)?,
+            Self::GramBeginning(range) => collected(source, range)?,
             Self::All(parts) => Box::new(AllPostings(open_all(parts)?)),
             Self::Any(mut parts) => {
                 let mut present = Vec::with_capacity(parts.len());
@@ -175,7 +175,7 @@ struct TermPostings<'a> {
     cursor: Cursor<'a>,
     prefix: Vec<u8>,
     is_exact: bool,
-    /// The prefix and the key sought, to spare an allocation.
+    /// Prefix and sought primary key. Kept to save an allocation.
     sought: Vec<u8>,
 }
 
@@ -186,7 +186,7 @@ impl<'a> TermPostings<'a> {
         Self { cursor, prefix: term.prefix, is_exact: term.is_exact, sought: Vec::new() }
     }
 
-    /// The first posting at or after a primary key: that of its row, and its value.
+    /// Returns the first posting at or after a primary key: its primary key and its value.
     fn seek_posting(&mut self, primary: &[u8]) -> Result<Option<(&[u8], &[u8])>> {
         self.sought.clear();
         self.sought.extend_from_slice(&self.prefix);
@@ -201,7 +201,7 @@ impl Postings for TermPostings<'_> {
         let is_exact = self.is_exact;
         let found = self.seek_posting(primary)?;
         Ok(found.map(|(primary, _)| {
-            // The key to be sought next is longer by a byte.
+            // The next sought key is longer by one byte.
             let mut copy = Vec::with_capacity(primary.len() + 1);
             copy.extend_from_slice(primary);
             Posting { primary: copy, is_exact }
@@ -209,15 +209,17 @@ impl Postings for TermPostings<'_> {
     }
 }
 
-/// Rows in which all terms occur, each as far from the beginning of the phrase as it should.
+/// Rows in which all terms occur, each at its offset from the beginning of the phrase.
 struct PhrasePostings<'a> {
     terms: Vec<(u32, TermPostings<'a>)>,
-    /// Places where the phrase may begin in a row, in characters of the normalised text.
+    /// Offsets at which the phrase may begin in the current row, in characters of the normalised
+    /// text.
     beginnings: Vec<u32>,
 }
 
 impl PhrasePostings<'_> {
-    /// Whether the phrase is in a row; if not, at which row it may be next, or that there is none.
+    /// Returns whether the phrase is in a row. If it is not, sets `next` to the next key at which
+    /// it may be. Returns `None` if no row is left.
     fn look(&mut self, primary: &[u8], next: &mut Vec<u8>) -> Result<Option<bool>> {
         let beginnings = &mut self.beginnings;
         for (number, (offset, term)) in self.terms.iter_mut().enumerate() {
@@ -231,7 +233,7 @@ impl PhrasePostings<'_> {
                 beginnings.clear();
                 beginnings.extend(here);
             } else {
-                // Both rise.
+                // Both lists are in ascending order.
                 let mut place = here.next();
                 beginnings.retain(|beginning| {
                     while place.is_some_and(|place| place < *beginning) {
@@ -265,10 +267,10 @@ impl Postings for PhrasePostings<'_> {
     }
 }
 
-/// Postings of which one is known ahead.
+/// Postings with the next one read ahead.
 struct Peeked<'a> {
     postings: Box<dyn Postings + 'a>,
-    /// `None` before the first one was sought, `Some(None)` behind the last one.
+    /// `None` before the first seek, `Some(None)` after the last posting.
     next: Option<Option<Posting>>,
 }
 
@@ -355,7 +357,7 @@ impl Postings for WithoutPostings<'_> {
     }
 }
 
-/// Postings that were sorted, and may repeat.
+/// Sorted postings, possibly with repetitions.
 struct SortedPostings(Sorted);
 
 impl Postings for SortedPostings {
@@ -369,8 +371,9 @@ impl Postings for SortedPostings {
     }
 }
 
-/// The rows of all grams in a range. A row is in there for each of its grams, so they are sorted.
-fn gathered<'a>(source: Source<'a>, range: KeyRange) -> Result<Box<dyn Postings + 'a>> {
+/// Returns the rows of all grams in a range. A row has a posting for each of its grams, so the rows
+/// are collected and sorted.
+fn collected<'a>(source: Source<'a>, range: KeyRange) -> Result<Box<dyn Postings + 'a>> {
     let mut sorter = Sorter::new(source.folder, source.budget_bytes, None);
     let mut cursor = Cursor::of_keys(source.view, range);
     while let Some((key, _)) = cursor.next()? {
@@ -390,7 +393,7 @@ mod tests {
 
     type Set = BTreeSet<u8>;
 
-    /// A formula over lists named by letters, and what it means.
+    /// Returns shapes of formulas over lists named by letters.
     fn formula(depth: u32) -> BoxedStrategy<Shape> {
         let leaf = (0..4u8).prop_map(Shape::List);
         leaf.prop_recursive(depth, 12, 3, |inner| {
@@ -442,7 +445,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_are_put_together_as_sets_are(
+        fn lists_are_combined_like_sets(
             lists in proptest::collection::vec(proptest::collection::btree_set(0u8..40, 0..30), 4),
             shape in formula(3),
         ) {

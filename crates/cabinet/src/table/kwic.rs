@@ -1,4 +1,4 @@
-//! Key words in context: what stands around the places where a query's words occur.
+//! Key words in context: snippets of text around the words of a query.
 
 use super::condition::Operator;
 use super::expression::Expression;
@@ -8,13 +8,13 @@ use super::query::Query;
 use super::tokens::before_nul;
 use crate::limits::SNIPPETS_MAX;
 
-/// Marks around a word found.
+/// Marks around a found word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mark {
     /// Nothing.
     #[default]
     None,
-    /// A TAB on either side.
+    /// A TAB on each side.
     Tab,
     /// The control characters 2 and 3.
     Control,
@@ -22,21 +22,21 @@ pub enum Mark {
     Bracket,
 }
 
-/// How snippets are cut.
+/// Parameters of snippets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kwic {
-    /// Characters on either side of a word.
+    /// Characters on each side of a word.
     pub width: usize,
     /// Marks around the word.
     pub mark: Mark,
-    /// Leave out places that the snippet before shows already.
+    /// Whether to skip words that the previous snippet already contains.
     pub no_overlap: bool,
-    /// If nothing is found, return the beginning of the text.
+    /// Whether to return the beginning of the text if no word is found.
     pub lead: bool,
 }
 
 impl Query {
-    /// The words that the conditions on a column look for, normalised.
+    /// Returns the words that the conditions on a column look for, normalised.
     pub fn words(&self, column: &[u8]) -> Vec<String> {
         let mut words = Vec::new();
         let conditions = self.conditions.iter();
@@ -69,8 +69,8 @@ impl Query {
 }
 
 impl Kwic {
-    /// Snippets around the places where normalised words occur in a text, in their order, at most
-    /// [`SNIPPETS_MAX`] of them, whatever their length.
+    /// Returns snippets around the occurrences of normalised words in a text, in order, at most
+    /// [`SNIPPETS_MAX`].
     pub fn snippets(&self, text: &[u8], words: &[String]) -> Vec<Vec<u8>> {
         let mut letters = Vec::new();
         for_each_character(text, |letter, offset| {
@@ -120,12 +120,12 @@ impl Kwic {
     }
 }
 
-/// Whether a character of UTF-8 begins with this byte.
+/// Returns whether a character of UTF-8 begins with this byte.
 fn begins(byte: u8) -> bool {
     byte & 0xc0 != 0x80
 }
 
-/// The offset that lies so many characters in front of another.
+/// Returns the offset that is `characters` characters before `at`, or 0.
 fn backward(text: &[u8], mut at: usize, characters: usize) -> usize {
     for _ in 0..characters {
         match text[..at].iter().rposition(|&byte| begins(byte)) {
@@ -136,7 +136,7 @@ fn backward(text: &[u8], mut at: usize, characters: usize) -> usize {
     at
 }
 
-/// The offset that lies so many characters behind another.
+/// Returns the offset that is `characters` characters after `at`, or the length of the text.
 fn forward(text: &[u8], mut at: usize, characters: usize) -> usize {
     for _ in 0..characters {
         let Some(rest) = text.get(at + 1..) else { return text.len() };
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_shown_with_what_stands_around_them() {
+    fn snippets_contain_a_word_with_the_text_around_it() {
         let kwic = Kwic { width: 4, mark: Mark::Bracket, ..Kwic::default() };
         let text = "One fish, two fish, rêd FISH";
         assert_eq!(
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_says_which_words_it_looks_for() {
+    fn the_words_of_a_query_are_those_of_its_conditions_on_the_column() {
         let query = Query::new()
             .with(b"text", Operator::TextExpression, b"Red || \"green apple\" !! blue")
             .with(b"text", Operator::StringAllTokens, b"A,b")

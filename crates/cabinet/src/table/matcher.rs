@@ -1,4 +1,4 @@
-//! Conditions made ready to be tested on rows.
+//! Matcher: tests whether rows meet the conditions of a query.
 
 use super::condition::{Condition, Operator};
 use super::expression::Expression;
@@ -16,8 +16,8 @@ pub(super) struct Matcher {
     test: Test,
 }
 
-/// Test of a value. If Tokyo Cabinet sees C strings, operands end before their first NUL, and so
-/// do the values they are compared with.
+/// Test of a value. As in Tokyo Cabinet, most operators compare C strings: operands and values end
+/// before their first NUL.
 enum Test {
     Equal(Vec<u8>),
     Includes(Vec<u8>),
@@ -26,7 +26,7 @@ enum Test {
     AllTokens(Vec<Vec<u8>>),
     AnyToken(Vec<Vec<u8>>),
     EqualAny(Vec<Vec<u8>>),
-    /// `None`: the pattern does not parse, and matches nothing.
+    /// `None` if the pattern does not parse. It then matches nothing.
     Matches(Option<Regex>),
     Compare(Number, fn(Ordering) -> bool),
     Between(Number, Number),
@@ -72,19 +72,20 @@ impl Matcher {
         Self { column: condition.column.clone(), negate: condition.negate, test }
     }
 
-    /// Whether a row is meant.
+    /// Returns whether a row meets the condition.
     pub(super) fn accepts(&self, primary: &[u8], row: RowView<'_>) -> bool {
         let value = if self.column.is_empty() { Some(primary) } else { row.get(&self.column) };
         value.is_some_and(|value| self.test.holds_for(value)) != self.negate
     }
 }
 
-/// Whether all of the matchers accept a row.
+/// Returns whether all matchers accept a row.
 pub(super) fn all_accept(matchers: &[Matcher], primary: &[u8], row: RowView<'_>) -> bool {
     matchers.iter().all(|matcher| matcher.accepts(primary, row))
 }
 
-/// The operand of [`Operator::NumberBetween`]: the lesser and the greater of its first two tokens.
+/// Returns the bounds of [`Operator::NumberBetween`]: the lesser and the greater of the operand's
+/// first two tokens.
 pub(super) fn bounds(operand: &[u8]) -> (Number, Number) {
     let mut tokens = of_numbers(operand);
     let mut next = || Number::parse(tokens.next().unwrap_or_default());
@@ -92,7 +93,7 @@ pub(super) fn bounds(operand: &[u8]) -> (Number, Number) {
     if one.compare(&other) == Some(Ordering::Greater) { (other, one) } else { (one, other) }
 }
 
-/// Tokens of an operand that is not normalised.
+/// Returns the tokens of an operand, without normalising them.
 pub(super) fn phrases(operand: &[u8]) -> Vec<String> {
     of_text(operand).map(|token| String::from_utf8_lossy(token).into_owned()).collect()
 }
@@ -145,8 +146,8 @@ mod tests {
     }
 
     #[test]
-    fn each_operator_means_what_the_original_says() {
-        // Operator, operand, values for which it holds, values for which it does not.
+    fn each_operator_has_the_meaning_that_tokyo_cabinet_documents() {
+        // Operator, operand, values that meet the condition, values that do not.
         let table: &[(Operator, &str, &[&str], &[&str])] = &[
             (StringEqual, "a b", &["a b"], &["a", "A b", "a b\0"]),
             (StringIncludes, "an", &["banana"], &["bn", "nab"]),
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn values_and_operands_end_before_a_nul_but_for_equality() {
+    fn values_and_operands_end_before_a_nul_except_for_equality() {
         assert!(holds("abc\0def", StringEnds, "bc"));
         assert!(!holds("abc\0def", StringIncludes, "def"));
         assert!(holds("abc", StringBegins, "ab\0x"));
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_the_column_answers_negated_conditions_only() {
+    fn a_row_without_the_column_meets_only_negated_conditions() {
         let condition = Condition::new(b"age", NumberEqual, b"0");
         assert!(!Matcher::new(&condition).accepts(b"key", RowView::new(b"")));
         assert!(Matcher::new(&condition.negated()).accepts(b"key", RowView::new(b"")));

@@ -1,10 +1,9 @@
-//! How a query is answered: which index leads to the rows, and what is left to be tested and
-//! sorted.
+//! Plan: chooses the index that leads to the rows of a query, and the remaining tests and sorting.
 //!
-//! The index with the fewest postings for its condition leads; how many those are is counted, up to
-//! a bound. Lists in the order of primary keys are intersected with it. Conditions that no
-//! index answers are tested on the rows. If few results are wanted in the order of an indexed
-//! column, and the conditions leave many rows, that index is walked instead of sorting.
+//! The index with the fewest postings for its condition leads. The postings are counted up to a
+//! limit. Lists in the order of primary keys are intersected with it. Conditions without an access
+//! path are tested on the rows. If few results are wanted in the order of an indexed column, and
+//! the conditions leave many rows, that index is walked instead of sorting.
 
 use super::access_path::{AccessPath, Route, Walk};
 use super::formula::Formula;
@@ -17,15 +16,15 @@ use crate::column_index::IndexKind;
 use crate::limits::SORTED_PHRASES_MAX;
 use std::sync::Arc;
 
-/// Postings that are counted to see which index leads.
+/// Maximum number of postings that are counted to choose the leading index.
 const COUNTED_POSTINGS_MAX: u64 = 2048;
 
-/// An index is walked in its order if at most one in so many of the rows is wanted.
+/// An index is walked in its order if fewer than one in this number of rows are wanted.
 const ROWS_PER_WANTED: u64 = 5;
 
 /// Source of the rows.
 pub(super) enum Driver {
-    /// All rows are looked at.
+    /// Scan of all rows.
     Scan,
     /// Lists in the order of primary keys.
     Postings(Formula),
@@ -33,24 +32,23 @@ pub(super) enum Driver {
     Walk(Walk),
 }
 
-/// How a query is answered.
+/// Plan of a query.
 pub(super) struct Plan {
     pub(super) driver: Driver,
-    /// Which of the query's conditions rows are tested for even where the driver is exact.
+    /// Numbers of the conditions that are tested on all rows, even if the driver is exact.
     pub(super) residual: Vec<usize>,
-    /// Whether the driver meets rows in the order that the query asks for.
+    /// Whether the driver finds rows in the order of the query.
     pub(super) is_in_order: bool,
-    /// Whether, behind the rows that the driver leads to, those follow that lack the column that
-    /// the query orders by.
+    /// Whether the rows without the column of the order follow after those of the driver.
     pub(super) lacking_follow: bool,
     /// Lines of the hint.
     pub(super) hint: Vec<String>,
 }
 
-/// Facts that are known when a query is planned.
+/// Inputs of planning.
 pub(super) struct Known<'a> {
     pub(super) view: View<'a>,
-    /// Indices that may be used, the rows themselves among them.
+    /// Indices that may be used, including the rows as the index of primary keys.
     pub(super) indices: &'a [Arc<Index>],
     /// Number of rows in the table.
     pub(super) rows: u64,
@@ -63,7 +61,8 @@ impl Known<'_> {
         let mut access_paths = self.access_paths(query);
         let ordering = query.order.as_ref().and_then(|order| self.walk_in_order(order));
         let mut leader_count = None;
-        // An index walked for the only condition and in the order asked for leads in any case.
+        // An index always leads if it has the walk of the only condition and is in the wanted
+        // order.
         let is_settled = match (&access_paths[..], &ordering) {
             ([AccessPath { route: Route::Walk(walk), .. }], Some(ordering)) => {
                 Arc::ptr_eq(&walk.index, &ordering.index)
@@ -108,7 +107,7 @@ impl Known<'_> {
         conditions.filter_map(access_path).filter(is_bounded).collect()
     }
 
-    /// The index that is in an order, whole.
+    /// Returns the walk through the whole index that is in an order; `None` if there is none.
     fn walk_in_order(&self, order: &SortOrder) -> Option<Walk> {
         let kind = if order.kind.is_by_number() { IndexKind::Decimal } else { IndexKind::Lexical };
         let is_descending = order.kind.is_descending();
@@ -123,7 +122,7 @@ impl Known<'_> {
         Some(Walk::whole(index, is_descending))
     }
 
-    /// Walks the index that is in the order asked for, if that is better than sorting.
+    /// Returns a plan that walks the index in the wanted order; `None` if sorting is better.
     fn plan_in_order(
         &self,
         query: &Query,
@@ -135,7 +134,7 @@ impl Known<'_> {
         let leads_to_few = leader_count.is_some_and(|count| count < COUNTED_POSTINGS_MAX);
         let few_are_wanted =
             query.wanted().is_some_and(|wanted| wanted.saturating_mul(ROWS_PER_WANTED) < self.rows);
-        // A condition on the same column narrows the walk, and spares the sorting in any case.
+        // A condition on the same column narrows the walk.
         let narrowing = access_paths.iter().find_map(|access_path| match &access_path.route {
             Route::Walk(narrow) if Arc::ptr_eq(&narrow.index, &walk.index) => {
                 Some((access_path.condition, narrow))
@@ -171,7 +170,8 @@ impl Known<'_> {
     }
 }
 
-/// Lets the index lead whose access comes first, with the lists that can be intersected with it.
+/// Returns the plan in which the first access path leads, with the lists that can be intersected
+/// with it.
 fn plan_by_condition(query: &Query, access_paths: Vec<AccessPath>, can_descend: bool) -> Plan {
     let mut residual: Vec<usize> = (0..query.conditions.len()).collect();
     let mut hint = Vec::new();
@@ -187,7 +187,7 @@ fn plan_by_condition(query: &Query, access_paths: Vec<AccessPath>, can_descend: 
         hint.push(access_path.hint);
     }
     let driver = match leader {
-        // The direction matters only to who takes the results as they come.
+        // The direction matters only if the results are not sorted.
         Some(walk) => Driver::Walk(Walk {
             is_descending: walk.is_descending && can_descend && query.order.is_none(),
             ..walk
@@ -199,7 +199,7 @@ fn plan_by_condition(query: &Query, access_paths: Vec<AccessPath>, can_descend: 
         }
         None => Driver::Postings(Formula::All(formulas)),
     };
-    // Rows are met in the order of their primary keys, which may be what is asked for.
+    // Rows are found in the order of primary keys, which may be the wanted order.
     let is_by_primary = query.order.as_ref().is_some_and(|order| {
         order.column.is_empty() && !order.kind.is_by_number() && !order.kind.is_descending()
     });

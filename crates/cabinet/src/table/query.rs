@@ -1,9 +1,9 @@
-//! Queries, and what they answer.
+//! Queries: conditions, order and limit, and the report of a search.
 
 use super::condition::{Condition, Operator};
 use super::sort_order::{SortKind, SortOrder};
 
-/// Which rows are asked for, in which order, and how many.
+/// Query: conditions of rows, the order of the results, and their number.
 ///
 /// ```
 /// use cabinet::table::{Operator, SortKind, Query};
@@ -16,18 +16,18 @@ use super::sort_order::{SortKind, SortOrder};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// All of them must hold.
+    /// Conditions, all of which must hold.
     pub conditions: Vec<Condition>,
-    /// `None`: as it is easiest.
+    /// Order of the results; `None` for the fastest order.
     pub order: Option<SortOrder>,
-    /// How many results are wanted; `None`: all.
+    /// Maximum number of results; `None` for all.
     pub max: Option<u64>,
-    /// How many of the first results are left out.
+    /// Number of first results that are skipped.
     pub skip: u64,
 }
 
 impl Query {
-    /// A query for all rows.
+    /// Returns a query for all rows.
     pub fn new() -> Self {
         Self::default()
     }
@@ -49,19 +49,20 @@ impl Query {
         self
     }
 
-    /// Limits how many results there are.
+    /// Limits the number of results.
     pub fn limit(mut self, max: u64) -> Self {
         self.max = Some(max);
         self
     }
 
-    /// Leaves out the first results.
+    /// Skips the first results.
     pub fn skip(mut self, skip: u64) -> Self {
         self.skip = skip;
         self
     }
 
-    /// How many of the first results are of interest.
+    /// Returns the number of results that must be found, including the skipped ones; `None` for
+    /// all.
     pub fn wanted(&self) -> Option<u64> {
         self.max.map(|max| max.saturating_add(self.skip))
     }
@@ -70,31 +71,31 @@ impl Query {
 /// Outcome and cost of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// How many results there were.
+    /// Number of results.
     pub count: u64,
     /// Steps of the search in the words of Tokyo Cabinet, one line each.
     pub hint: String,
-    /// How many rows were read to be tested or sorted.
+    /// Number of rows that were read for tests or sorting.
     pub rows_read: u64,
-    /// How many postings of indices led to a row that was looked at or answered.
+    /// Number of postings of indices that led to a row.
     pub postings_read: u64,
 }
 
-/// How the results of several queries are put together. The numbers are Tokyo Cabinet's.
+/// Operation that combines the results of several queries. The numbers are Tokyo Cabinet's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SetOperation {
-    /// Results of any of them.
+    /// Results of at least one query.
     #[default]
     Union = 0,
-    /// Results that all of them have.
+    /// Results of all queries.
     Intersection = 1,
-    /// Results of the first that none of the others has.
+    /// Results of the first query that no other query has.
     Difference = 2,
 }
 
 impl SetOperation {
-    /// Reads a name in either case, or a number. `None` if there is no such operation.
+    /// Parses a name in either case, or a number. Returns `None` if there is no such operation.
     pub fn parse(text: &[u8]) -> Option<Self> {
         Some(match std::str::from_utf8(text).ok()?.to_ascii_uppercase().as_str() {
             "0" | "UNION" | "OR" => Self::Union,

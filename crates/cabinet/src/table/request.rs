@@ -1,22 +1,21 @@
-//! Searches as text, as clients of Tokyo Cabinet send them: a list of arguments, each a verb and
-//! its words, joined by NUL.
+//! Requests: searches as text, in the form of Tokyo Cabinet's clients. A search is a list of
+//! arguments, each a verb and its words, joined by NUL.
 //!
 //! | verb | words |
 //! | --- | --- |
 //! | `addcond`, `cond` | column, operator, operand: a condition |
 //! | `setorder`, `order` | column, kind |
-//! | `setlimit`, `limit`, `setmax`, `max` | most results (negative: all), and how many are left out
-//! |
-//! | `get`, `columns` | names of columns, or none for all: rows instead of keys |
-//! | `out`, `remove` | remove what is found |
-//! | `count` | the number of results instead of them |
-//! | `hint` | what was done, behind the results |
-//! | `next` | what follows belongs to another query |
-//! | `mstype` | how the results of several queries are put together |
+//! | `setlimit`, `limit`, `setmax`, `max` | maximum results (negative: all), number to skip |
+//! | `get`, `columns` | names of columns, or none for all: return rows instead of keys |
+//! | `out`, `remove` | remove the rows found |
+//! | `count` | return the number of results instead of the results |
+//! | `hint` | return the steps of the search after the results |
+//! | `next` | begin another query |
+//! | `mstype` | operation that combines the results of several queries |
 //!
-//! Tokyo Tyrant leaves out what means nothing, such as a condition with an unknown operator. So
-//! does a search that only reads. One that removes what it finds would remove more than was meant,
-//! and fails: [`SearchRequest::flaw`].
+//! Tokyo Tyrant ignores invalid arguments, such as a condition with an unknown operator. So does a
+//! search that only reads. A search that removes rows would remove too many, so it fails:
+//! [`SearchRequest::flaw`].
 
 use super::condition::Condition;
 use super::number::Number;
@@ -27,42 +26,42 @@ use crate::limits::VALUE_BYTES_MAX;
 use crate::{Error, Result};
 use std::ops::ControlFlow;
 
-/// Bytes before the hint in the last element of an answer.
+/// Bytes before the hint, which is the last element of an answer.
 const HINT_MARK: &[u8] = b"\0\0[[HINT]]\n";
 
-/// A search with what is to be done with the results.
+/// A search, and the action on its results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchRequest {
-    /// At least one.
+    /// Queries, at least one.
     pub queries: Vec<Query>,
-    /// How the results of several queries are put together.
+    /// Operation that combines the results of several queries.
     pub operation: SetOperation,
-    /// Rows are answered instead of keys, with these columns, or (an empty list) with all. The
+    /// Columns of the rows that are returned instead of keys; an empty list is all columns. The
     /// empty name is the primary key.
     pub columns: Option<Vec<Vec<u8>>>,
-    /// Remove the rows found.
+    /// Whether the rows found are removed.
     pub out: bool,
-    /// Answer how many there are, instead of them.
+    /// Whether only the number of results is returned.
     pub count: bool,
-    /// Answer the hint behind the results.
+    /// Whether the hint is returned after the results.
     pub hint: bool,
-    /// First part of the arguments that means nothing. With one, a search with `out` fails.
+    /// Description of the first invalid argument. If there is one, a search with `out` fails.
     pub flaw: Option<String>,
 }
 
 /// Answer to a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchAnswer {
-    /// Keys, rows (names and values joined by NUL), or a number; then the hint, if it was asked
-    /// for.
+    /// Keys, rows (names and values joined by NUL) or a number, and then the hint, if it was
+    /// requested.
     pub elements: Vec<Vec<u8>>,
     /// Outcome and cost of the search.
     pub report: Report,
 }
 
 impl SearchRequest {
-    /// Reads the arguments of `search` and `metasearch`. Leaves out what means nothing, and notes
-    /// it in [`SearchRequest::flaw`].
+    /// Parses the arguments of `search` and `metasearch`. Ignores invalid arguments, and describes
+    /// the first one in [`SearchRequest::flaw`].
     pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut request = Self { queries: vec![Query::new()], ..Self::default() };
         for argument in arguments {
@@ -72,13 +71,13 @@ impl SearchRequest {
             }
         }
         if request.queries.len() > 1 {
-            request.flaw.get_or_insert("several queries cannot be put together for it".into());
+            request.flaw.get_or_insert("it has several queries".into());
         }
         request
     }
 
-    /// Returns the element of an answer that is a row: names and values joined by NUL. With an
-    /// empty list of columns, they are all; the primary key has the empty name.
+    /// Returns a row as an element of an answer: names and values joined by NUL. An empty list of
+    /// columns is all columns. The primary key has the empty name.
     pub fn row_element(primary: &[u8], row: &Row, columns: &[Vec<u8>]) -> Vec<u8> {
         let mut parts: Vec<&[u8]> = Vec::new();
         if columns.is_empty() {
@@ -92,12 +91,13 @@ impl SearchRequest {
         parts.join(&0)
     }
 
-    /// Returns the element of an answer that is its hint.
+    /// Returns a hint as an element of an answer.
     pub fn hint_element(hint: &str) -> Vec<u8> {
         [HINT_MARK, hint.as_bytes()].concat()
     }
 
-    /// Takes an argument in. Fails if a part of it means nothing; the rest is taken.
+    /// Adds an argument. Returns a description if a part of it is invalid, and still adds the valid
+    /// parts.
     fn add(&mut self, verb: &[u8], words: &[&[u8]]) -> Result<(), String> {
         if verb == b"next" {
             self.queries.push(Query::new());
@@ -128,7 +128,7 @@ impl SearchRequest {
                 let skip = rest.first().map_or(0, |skip| integer(skip));
                 query.skip = u64::try_from(skip).unwrap_or(0);
                 let odd = std::iter::once(max).chain(rest).find(|text| !is_integer(text));
-                odd.map_or(Ok(()), |text| Err(format!("the limit {} is no number", shown(text))))
+                odd.map_or(Ok(()), |text| Err(format!("the limit {} is not a number", shown(text))))
             }
             (b"get" | b"columns", columns) => {
                 self.columns = Some(columns.iter().map(|column| column.to_vec()).collect());
@@ -156,37 +156,37 @@ impl SearchRequest {
                 Ok(())
             }
             (b"next" | b"", _) => Ok(()),
-            _ => Err(format!("{} is no part of a search", shown(verb))),
+            _ => Err(format!("{} is not a verb of a search", shown(verb))),
         }
     }
 }
 
-/// Bytes of an argument that an error shows.
+/// Maximum bytes of an argument that an error shows.
 const SHOWN_BYTES_MAX: usize = 40;
 
 fn shown(text: &[u8]) -> String {
     format!("\"{}\"", text[..text.len().min(SHOWN_BYTES_MAX)].escape_ascii())
 }
 
-/// Whether a text is a whole number and nothing else.
+/// Returns whether a text is an integer and nothing else.
 fn is_integer(text: &[u8]) -> bool {
     std::str::from_utf8(text).is_ok_and(|text| text.trim().parse::<i64>().is_ok())
 }
 
-/// The whole number that a text begins with, or 0.
+/// Returns the integer that a text begins with, or 0.
 fn integer(text: &[u8]) -> i64 {
     Number::parse(text).to_double() as i64
 }
 
 impl Table {
-    /// Answers a search. Fails with [`Error::BadSearch`] if it is to remove rows and has a flaw,
-    /// with [`Error::ValueTooLong`] if the elements are longer than [`VALUE_BYTES_MAX`] together;
-    /// rows that were removed until then stay removed.
+    /// Executes a search. Fails with [`Error::BadSearch`] if it removes rows and has a flaw. Fails
+    /// with [`Error::ValueTooLong`] if the elements exceed [`VALUE_BYTES_MAX`] together; rows that
+    /// were removed until then stay removed.
     pub fn answer(&self, request: &SearchRequest) -> Result<SearchAnswer> {
         self.answer_removing(request, |_| ())
     }
 
-    /// As [`Table::answer`]; names each row that was removed to `removed`.
+    /// Like [`Table::answer`]. Calls `removed` with the primary key of each removed row.
     pub fn answer_removing(
         &self,
         request: &SearchRequest,
@@ -215,7 +215,7 @@ impl Table {
             let mut pushed = Ok(());
             let report = self.search_out(query, |primary, row| {
                 removed(primary);
-                // Without `get`, what was removed is not answered.
+                // Without `get`, removed rows are not returned.
                 if wants_results
                     && pushed.is_ok()
                     && let Some(columns) = columns
@@ -255,7 +255,7 @@ mod tests {
     use crate::table::Operator;
 
     #[test]
-    fn arguments_are_read_as_clients_of_the_original_write_them() {
+    fn arguments_are_parsed_as_clients_of_tokyo_cabinet_write_them() {
         let request = SearchRequest::parse([
             &b"addcond\0age\0>=\x0020"[..],
             b"cond\0name\0BOGUS\0x",
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_is_noted() {
+    fn invalid_arguments_are_flaws() {
         let flaw = |arguments: &[&str]| {
             SearchRequest::parse(arguments.iter().map(|argument| argument.as_bytes())).flaw
         };

@@ -1,7 +1,8 @@
-//! Results of several queries, put together.
+//! Set operations: union, intersection and difference of the results of several queries.
 //!
-//! The results of all queries are sorted by primary key, each with its place, so that those of one
-//! row stand side by side; what is left is sorted by place. Both within the memory of a query.
+//! The results of all queries are sorted by primary key, each with its place, so that the results
+//! of one row are adjacent. The rows that remain are sorted by place. Both sorters share the memory
+//! of one query.
 
 use super::query::{Query, Report, SetOperation};
 use super::sort::{Sorted, Sorter};
@@ -12,13 +13,13 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 impl Table {
-    /// Primary keys of the rows that are in the union, intersection or difference of the results of
-    /// several queries, to `visit`, until that breaks.
+    /// Calls `visit` with the primary keys of the rows in the union, intersection or difference of
+    /// the results of several queries, until it breaks.
     ///
-    /// Limit and order are those of the first query. Each query of a union is cut at its own
-    /// limit before. Without an order, a union comes as it is first seen, a difference in the order
-    /// of the first query, an intersection in that of the last one. `visit` may do what that of
-    /// [`Table::for_each_result`] may.
+    /// The limit and the order are those of the first query. In a union, each query is first cut at
+    /// its own limit. Without an order, a union is in the order in which rows are first found, a
+    /// difference in that of the first query, and an intersection in that of the last one. `visit`
+    /// may call the table like that of [`Table::for_each_result`].
     pub fn for_each_set_result(
         &self,
         queries: &[Query],
@@ -32,7 +33,7 @@ impl Table {
             [first, ..] => first,
         };
         let mut report = Report::default();
-        // Two sorters of the sets and that of a query are in use at a time.
+        // Three sorters are in use at a time: two of the sets, and one of a query.
         let (folder, memory_bytes) = (self.temporary_folder(), self.query_memory_bytes / 3 * 2);
         let mut sets = ResultSets::new(&folder, memory_bytes, queries.len(), operation);
         for (number, query) in queries.iter().enumerate() {
@@ -75,23 +76,23 @@ impl Table {
     }
 }
 
-/// Makes the sort key of a result, of its primary key.
+/// Function that returns the sort key of a result with this primary key.
 pub type SortKeyOf<'k> = dyn FnMut(&[u8]) -> Result<Vec<u8>> + 'k;
 
-/// Results of several queries, to be put together.
+/// Results of several queries, which a set operation combines.
 #[derive(Debug)]
 pub struct ResultSets {
     operation: SetOperation,
     /// Number of results of each query so far.
     counts: Vec<u64>,
-    /// Results by primary key, each with the number of its query and its place there.
+    /// Results by primary key, each with the number of its query and its place in that query.
     results: Sorter,
     kept: Sorter,
 }
 
 impl ResultSets {
-    /// Returns the sets of so many queries, all of them empty, which keep about `memory_bytes` in
-    /// memory and write the rest into files without a name in `folder`.
+    /// Returns `queries` empty sets, which keep about `memory_bytes` bytes in memory, and write the
+    /// rest into unnamed files in `folder`.
     pub fn new(
         folder: &Path,
         memory_bytes: usize,
@@ -102,8 +103,8 @@ impl ResultSets {
         Self { operation, counts: vec![0; queries], results: sorter(), kept: sorter() }
     }
 
-    /// Returns the number of results of a query that matter: each query of a union has its own
-    /// limit.
+    /// Returns the number of results of a query that are needed; `None` for all. Each query of a
+    /// union has its own limit.
     pub fn max_of(&self, query: &Query) -> Option<u64> {
         match self.operation {
             SetOperation::Union => query.wanted(),
@@ -121,19 +122,19 @@ impl ResultSets {
         self.results.push(&key, &numbers)
     }
 
-    /// Returns the primary keys of the results that are meant, as payloads: sorted by the key that
-    /// `sort_key` makes, otherwise by their place.
+    /// Returns the primary keys of the combined results as payloads, sorted by the keys that
+    /// `sort_key` returns, or by place without it.
     pub fn combine(self, mut sort_key: Option<&mut SortKeyOf<'_>>) -> Result<Sorted> {
         let Self { operation, counts, results, mut kept } = self;
         let mut results = results.finish()?;
         let mut row: Option<Hits> = None;
         loop {
             let next = results.next()?;
-            let goes_on = match (&row, &next) {
+            let is_same_row = match (&row, &next) {
                 (Some(row), Some((key, _))) => row.key == *key,
                 _ => false,
             };
-            if !goes_on && let Some(row) = row.take() {
+            if !is_same_row && let Some(row) = row.take() {
                 row.keep(counts.len(), operation, &mut sort_key, &mut kept)?;
             }
             let Some((key, payload)) = next else { return kept.finish() };
@@ -143,14 +144,14 @@ impl ResultSets {
     }
 }
 
-/// The results that are one row: numbers of queries and places there, each query once.
+/// Results that are the same row: the numbers of queries, and the places in them.
 struct Hits {
     key: Vec<u8>,
     places: Vec<(u64, u64)>,
 }
 
 fn no_place() -> Error {
-    Error::Internal("a sorted result of another width".into())
+    Error::Internal("a sorted result of an unexpected length".into())
 }
 
 fn place_of(payload: &[u8]) -> Result<(u64, u64)> {
@@ -172,7 +173,7 @@ impl Hits {
         let (Some(first), Some(last)) = (self.places.first(), self.places.last()) else {
             return Ok(());
         };
-        // A row that changes meanwhile may be met twice in one query.
+        // A row that changes during a query may be found twice.
         let mut numbers: Vec<u64> = self.places.iter().map(|(number, _)| *number).collect();
         numbers.dedup();
         let place = match operation {

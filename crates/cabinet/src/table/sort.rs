@@ -1,9 +1,9 @@
-//! Sorting within a budget of memory.
+//! Sorter: sorts items within a memory budget.
 //!
-//! Items are byte strings of a key and a payload, sorted by both. Over the budget a sorted run goes
-//! to a temporary file, which has no name from the moment it is made and so goes with the
-//! process; in the end the runs are merged. If only the first few items are wanted, the rest is
-//! forgotten time and again, and there is seldom a run to write.
+//! An item is a key and a payload, and items are sorted by both. If the items exceed the budget, a
+//! sorted run of them is written to a temporary file. The file's name is removed at once, so the
+//! file disappears with the process. At the end the runs are merged. If only the first few items
+//! are wanted, the others are dropped repeatedly, so that runs are seldom written.
 
 use crate::{Error, Result};
 use std::cmp::Reverse;
@@ -14,33 +14,33 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Runs on disk that are merged at once; each takes a buffer and an item in memory.
+/// Number of runs on disk that are merged into one. Each takes a buffer and an item in memory.
 const RUNS_MAX: usize = 64;
 
-/// Buffer of a run that is read or written, in bytes.
+/// Bytes of the buffer of a run that is read or written.
 const RUN_BUFFER_BYTES: usize = 64 << 10;
 
-/// Names of files that are tried while they are taken.
+/// Maximum number of file names that are tried until one is free.
 const NAMES_MAX: u32 = 1000;
 
-/// Items kept beyond twice the number wanted before the rest is forgotten.
+/// Number of items beyond twice the wanted number before the others are dropped.
 const SPARE_ITEMS: usize = 1024;
 
-/// Gathers items to be sorted.
+/// Collects items to sort.
 #[derive(Debug)]
 pub struct Sorter {
     folder: PathBuf,
-    /// Bytes in memory, about, above which a run is written.
+    /// Approximate bytes in memory above which a run is written.
     budget_bytes: usize,
-    /// How many of the first items are wanted.
+    /// Number of first items that are wanted; `None` for all.
     wanted: Option<usize>,
     batch: Batch,
     runs: Vec<File>,
     count: u64,
 }
 
-/// Items in memory: their bytes back to back, and where each begins, its payload begins, and it
-/// ends.
+/// Items in memory: their concatenated bytes, and for each the offsets of its start, its payload
+/// and its end.
 #[derive(Debug, Default)]
 struct Batch {
     bytes: Vec<u8>,
@@ -69,7 +69,7 @@ impl Batch {
         self.items.sort_unstable_by(|one, other| bytes[one.0..one.2].cmp(&bytes[other.0..other.2]));
     }
 
-    /// Sorts, and forgets all but the first `wanted`.
+    /// Sorts the items, and drops all but the first `wanted`.
     fn sort_and_cut(&mut self, wanted: Option<usize>) {
         self.sort();
         let Some(wanted) = wanted.filter(|wanted| *wanted < self.items.len()) else { return };
@@ -84,8 +84,8 @@ impl Batch {
 }
 
 impl Sorter {
-    /// A sorter that keeps about `budget_bytes` in memory and writes what is more into `folder`; of
-    /// which the first `wanted` items are of interest (`None`: all).
+    /// Returns a sorter that keeps about `budget_bytes` bytes in memory, and writes the rest into
+    /// `folder`. Only the first `wanted` items are returned; `None` for all.
     pub fn new(folder: &Path, budget_bytes: usize, wanted: Option<usize>) -> Self {
         Self {
             folder: folder.to_path_buf(),
@@ -97,8 +97,8 @@ impl Sorter {
         }
     }
 
-    /// Adds an item. No key may be the beginning of another one, unless payloads go on in its
-    /// order.
+    /// Adds an item. No key may be a prefix of another one, unless the concatenations of keys and
+    /// payloads are in the same order. Fails if a temporary file cannot be written.
     pub fn push(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
         self.count += 1;
         self.batch.push(key, payload);
@@ -113,12 +113,12 @@ impl Sorter {
         Ok(())
     }
 
-    /// Items added, wanted or not.
+    /// Returns the number of items added, wanted or not.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The items in order.
+    /// Returns the items in order. Fails if a temporary file cannot be written or read.
     pub fn finish(mut self) -> Result<Sorted> {
         let wanted = self.wanted.unwrap_or(usize::MAX);
         if self.runs.is_empty() {
@@ -159,7 +159,7 @@ impl Sorter {
     }
 }
 
-/// Items in order.
+/// Sorted items.
 #[derive(Debug)]
 pub struct Sorted {
     source: Source,
@@ -173,7 +173,8 @@ enum Source {
 }
 
 impl Sorted {
-    /// The next item, key and payload.
+    /// Returns the key and the payload of the next item; `None` at the end. Fails if a temporary
+    /// file cannot be read.
     #[cfg_attr(
         feature = "internals",
         expect(clippy::should_implement_trait, reason = "an item borrows from the sorter")
@@ -210,10 +211,11 @@ impl Item {
     }
 }
 
-/// Runs being merged: the first item of each that is left, least first.
+/// Merge of runs.
 #[derive(Debug)]
 struct Merge {
     runs: Vec<BufReader<File>>,
+    /// First remaining item of each run, and the run's index, least item first.
     heads: BinaryHeap<Reverse<(Item, usize)>>,
     last: Option<Item>,
     folder: PathBuf,
@@ -249,23 +251,23 @@ impl Merge {
     }
 }
 
-/// Returns a new file without a name in a folder, to be read and written.
+/// Creates a file without a name in a folder, for reading and writing.
 ///
-/// It has a name for a moment. A process that is killed then leaves it, and another one may have
-/// the same number, as in a container. So a name that is taken is passed over.
+/// The file has a name for a moment, and stays if the process is killed then. Another process may
+/// have the same process id, as in a container. So names that are taken are skipped.
 pub fn unnamed_file(folder: &Path) -> Result<File> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     create_unnamed(folder, &COUNT)
 }
 
-/// Creates a file under the next number that is free, and removes its name.
+/// Creates a file under the next free number, and removes its name.
 fn create_unnamed(folder: &Path, count: &AtomicU64) -> Result<File> {
     let mut left = NAMES_MAX - 1;
     loop {
         let number = count.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!("sort-{}-{number}.tmp", std::process::id()));
         let mut options = OpenOptions::new();
-        // Others have no right to it before it is removed.
+        // Other users may not open the file before its name is removed.
         match options.read(true).write(true).create_new(true).mode(0o600).open(&path) {
             Ok(file) => {
                 let removed = std::fs::remove_file(&path);
@@ -277,7 +279,8 @@ fn create_unnamed(folder: &Path, count: &AtomicU64) -> Result<File> {
     }
 }
 
-/// In a run: length of the key and of the whole, 8 bytes each, little-endian, and the bytes.
+/// Writer of a run. An item is the length of the key and that of the key with the payload, 8 bytes
+/// each, little-endian, and then the bytes of both.
 struct RunWriter {
     file: BufWriter<File>,
     folder: PathBuf,
@@ -359,7 +362,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn items_come_in_order_whatever_the_budget(
+        fn items_are_sorted_within_any_budget(
             items in proptest::collection::vec(
                 (proptest::collection::vec(any::<u8>(), 2), proptest::collection::vec(any::<u8>(), 0..3)),
                 0..300,
@@ -376,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_is_forgotten_before_anything_is_written() {
+    fn unwanted_items_are_dropped_before_a_run_is_written() {
         let mut sorter = Sorter::new(Path::new("/nowhere"), 1 << 20, Some(10));
         for number in 0..1_000_000u32 {
             sorter.push(&number.wrapping_mul(0x9e37_79b9).to_be_bytes(), b"").unwrap();
@@ -386,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_a_killed_process_has_left_are_passed_over() {
+    fn files_that_a_killed_process_has_left_are_skipped() {
         for (taken, is_created) in [(1, true), (NAMES_MAX - 1, true), (NAMES_MAX, false)] {
             let folder = tempfile::tempdir().unwrap();
             for number in 0..taken {

@@ -1,25 +1,25 @@
-//! The order of a query's results.
+//! Sort order: the column by which a query's results are sorted, and the comparison.
 
 use super::keys;
 use super::number::Number;
 use super::tokens::before_nul;
 
-/// How values are compared. The numbers are Tokyo Cabinet's. Rows that lack the column come last
-/// in all four; rows that are equal come in the order of their primary keys.
+/// Comparison of values. The numbers are Tokyo Cabinet's. Rows without the column always come last.
+/// Equal rows are in the order of their primary keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SortKind {
-    /// By bytes.
+    /// By bytes, smallest first.
     StringAscending = 0,
-    /// By bytes, the greatest first.
+    /// By bytes, greatest first.
     StringDescending = 1,
-    /// As numbers.
+    /// As numbers, smallest first.
     NumberAscending = 2,
-    /// As numbers, the greatest first.
+    /// As numbers, greatest first.
     NumberDescending = 3,
 }
 
-/// Kinds with the names they are known by.
+/// Kinds by number, each with its name and its aliases.
 const KINDS: [(SortKind, &[&str]); 4] = [
     (SortKind::StringAscending, &["STRASC", "STR", "ASC"]),
     (SortKind::StringDescending, &["STRDESC", "DESC"]),
@@ -28,7 +28,7 @@ const KINDS: [(SortKind, &[&str]); 4] = [
 ];
 
 impl SortKind {
-    /// Reads a name in either case, or a number. `None` if there is no such order.
+    /// Parses a name in either case, or a number. Returns `None` if there is no such kind.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let known = |names: &[&str]| names.iter().any(|name| name.eq_ignore_ascii_case(text));
@@ -37,7 +37,7 @@ impl SortKind {
         found.map(|(kind, _)| *kind)
     }
 
-    /// The name that Tokyo Cabinet gives it.
+    /// Returns Tokyo Cabinet's name of the kind.
     pub fn name(self) -> &'static str {
         KINDS[self as usize].1[0]
     }
@@ -53,12 +53,12 @@ impl SortKind {
     }
 }
 
-/// By which column, and how, results are ordered.
+/// Order of results: a column, and the comparison of its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortOrder {
     /// Name of the column; empty is the primary key.
     pub column: Vec<u8>,
-    /// How its values are compared.
+    /// Comparison of the column's values.
     pub kind: SortKind,
 }
 
@@ -67,8 +67,8 @@ const PRESENT: u8 = 0;
 const LACKING: u8 = 1;
 
 impl SortOrder {
-    /// Bytes that sort as the value of a row in this order does, and of which none are the
-    /// beginning of others.
+    /// Returns a key that sorts like the value of a row in this order; `None` is a row without the
+    /// column. No key is a prefix of another.
     pub fn sort_key(&self, value: Option<&[u8]>) -> Vec<u8> {
         let Some(value) = value else { return vec![LACKING] };
         let mut key = vec![PRESENT];
@@ -80,7 +80,7 @@ impl SortOrder {
         self.turn(key)
     }
 
-    /// The same of a value as it stands in a posting of an index in this order.
+    /// Like `sort_key`, for a value in the encoding of an index that is in this order.
     pub(super) fn sort_key_of_posting(&self, value: &[u8]) -> Vec<u8> {
         self.turn([&[PRESENT], value].concat())
     }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_known_by_names_and_numbers() {
+    fn kinds_are_parsed_by_names_and_numbers() {
         for (number, (kind, names)) in KINDS.iter().enumerate() {
             assert_eq!(*kind as usize, number);
             assert_eq!(SortKind::parse(number.to_string().as_bytes()), Some(*kind));

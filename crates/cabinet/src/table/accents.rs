@@ -1,10 +1,10 @@
 //! Letters without their accents, in lower case.
 //!
-//! Canonical decomposition of Unicode 14, less combining marks, and letters with a stroke as
-//! the letters without it; for Latin and Greek only: elsewhere (Cyrillic, kana) a mark makes
-//! another letter.
+//! This is the canonical decomposition of Unicode 14 without combining marks. Letters with a stroke
+//! become the letters without it. Only Latin and Greek are covered: elsewhere (Cyrillic, kana) a
+//! mark makes another letter.
 
-/// Runs of characters: the first one's code point, and what each becomes.
+/// Runs of characters: the code point of the first one, and the replacement of each.
 const RUNS: [(u32, &str); 4] = [
     // Latin-1 to Latin Extended-B.
     (
@@ -41,7 +41,7 @@ const RUNS: [(u32, &str); 4] = [
     ),
 ];
 
-/// The letter without its accents, in lower case.
+/// Returns a letter without its accents, in lower case.
 pub(super) fn strip(letter: char) -> char {
     let code = letter as u32;
     static TABLES: std::sync::LazyLock<Vec<(u32, Vec<char>)>> = std::sync::LazyLock::new(|| {

@@ -1,5 +1,4 @@
-//! Metadata of a table: records of a key space of their own
-//! (`docs/formats/table.md`).
+//! Metadata of a table: records in a key space of their own (`docs/formats/table.md`).
 
 use super::index::Index;
 use super::postings::View;
@@ -11,10 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Version of the layout of tables.
+/// Version of the table layout.
 const VERSION: u32 = 2;
 
-/// Kinds of records, the byte behind that of the key space.
+/// Kinds of records: the byte after that of the key space.
 const CLEAN_ROWS: u8 = b'c';
 const DROPPED: u8 = b'd';
 const INDEX: u8 = b'i';
@@ -37,7 +36,7 @@ fn read_number(engine: &dyn Engine, kind: u8) -> Result<Option<u64>> {
         None => Ok(None),
         Some(value) => match value.try_into() {
             Ok(bytes) => Ok(Some(u64::from_le_bytes(bytes))),
-            Err(_) => Err(damaged(engine, "a number of another width than 8 bytes")),
+            Err(_) => Err(damaged(engine, "a number does not have 8 bytes")),
         },
     }
 }
@@ -65,9 +64,9 @@ pub(super) fn remove_suspicion(engine: &dyn Engine) -> Result<()> {
 pub(super) struct Notes(BTreeMap<Vec<u8>, Vec<u8>>);
 
 impl Notes {
-    /// Takes note of a record, or that it has gone.
+    /// Records the value of a metadata record, or `None` if it was removed. Ignores other records.
     pub(super) fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
-        // The pending-change log of changed rows is as long as it likes.
+        // The pending-change log may be long, and is not needed.
         if !matches!(key, [keys::META, UID | INDEX, ..]) {
             return;
         }
@@ -77,13 +76,13 @@ impl Notes {
         };
     }
 
-    /// The greatest identifier that may have been given out.
+    /// Returns the greatest identifier that may have been used.
     pub(super) fn uid(&self) -> Option<u64> {
         let bytes = self.0.get(&key(UID, b""))?.as_slice().try_into().ok()?;
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Columns with indices, and of which kinds.
+    /// Returns the columns with indices, and the kinds of these.
     pub(super) fn indices(&self) -> impl Iterator<Item = (&[u8], IndexKind)> {
         self.0.iter().filter_map(|(key, value)| match (key.as_slice(), value.first()) {
             ([_, INDEX, column @ ..], Some(kind)) => Some((column, IndexKind::from_number(*kind)?)),
@@ -92,7 +91,8 @@ impl Notes {
     }
 }
 
-/// Checks that the engine holds a table of this layout; makes an empty one into a table.
+/// Checks that the engine has a table of this layout. Makes a table of an empty engine, unless it
+/// is read-only.
 pub(super) fn check_layout(engine: &dyn Engine, is_read_only: bool) -> Result<()> {
     match read(engine, &key(LAYOUT, b""))? {
         Some(version) if version == VERSION.to_le_bytes() => Ok(()),
@@ -102,7 +102,7 @@ pub(super) fn check_layout(engine: &dyn Engine, is_read_only: bool) -> Result<()
             advice: "open it with the version that made it",
         }),
         None if !engine.maintenance().is_empty() => {
-            Err(damaged(engine, "it does not say which layout it has"))
+            Err(damaged(engine, "the record of its layout is missing"))
         }
         None if is_read_only => Ok(()),
         None => {
@@ -113,12 +113,13 @@ pub(super) fn check_layout(engine: &dyn Engine, is_read_only: bool) -> Result<()
     }
 }
 
-/// Adds what makes an empty engine into a table to a batch.
+/// Adds the record of the layout, which makes a table of an empty engine, to a batch.
 pub(super) fn put_layout(batch: &mut Batch) {
     batch.put(&key(LAYOUT, b""), &VERSION.to_le_bytes(), Meta::NONE);
 }
 
-/// The number of rows, if the table was closed and not killed; takes that away if it may.
+/// Returns the number of rows if the table was closed properly. Removes the note of it, unless
+/// read-only.
 pub(super) fn take_clean_rows(engine: &dyn Engine, is_read_only: bool) -> Result<Option<u64>> {
     let rows = read_number(engine, CLEAN_ROWS)?;
     if rows.is_some() && !is_read_only {
@@ -129,7 +130,7 @@ pub(super) fn take_clean_rows(engine: &dyn Engine, is_read_only: bool) -> Result
     Ok(rows)
 }
 
-/// Notes the number of rows and the last identifier given out, when the table is closed.
+/// Notes the number of rows and the last used identifier, when the table is closed.
 pub(super) fn write_clean(engine: &dyn Engine, rows: u64, uid: u64) -> Result<()> {
     let mut batch = Batch::new();
     batch.put(&key(CLEAN_ROWS, b""), &rows.to_le_bytes(), Meta::NONE);
@@ -137,7 +138,7 @@ pub(super) fn write_clean(engine: &dyn Engine, rows: u64, uid: u64) -> Result<()
     engine.write(&batch)
 }
 
-/// The greatest identifier that may have been given out.
+/// Returns the greatest identifier that may have been used.
 pub(super) fn read_uid(engine: &dyn Engine) -> Result<u64> {
     Ok(read_number(engine, UID)?.unwrap_or(0))
 }
@@ -151,7 +152,7 @@ pub(super) fn remove_uid(batch: &mut Batch) {
     batch.remove(&key(UID, b""));
 }
 
-/// Indices, and numbers of those whose postings are to be removed.
+/// Indices, and the numbers of indices whose postings must be removed.
 #[derive(Default)]
 pub(super) struct Definitions {
     pub(super) indices: Vec<Arc<Index>>,
@@ -165,17 +166,20 @@ pub(super) fn read_definitions(engine: &dyn Engine) -> Result<Definitions> {
     let mut cut = Vec::new();
     while let Some((record, value)) = cursor.next()? {
         let number = |bytes: &[u8]| {
-            let bytes = bytes.try_into().map_err(|_| damaged(engine, "a number of an index"))?;
+            let bytes = bytes
+                .try_into()
+                .map_err(|_| damaged(engine, "the number of an index does not have 4 bytes"))?;
             Ok::<u32, Error>(u32::from_be_bytes(bytes))
         };
         match record.get(1) {
             Some(&DROPPED) => definitions.dropped.push(number(&record[2..])?),
             Some(&CUT) => cut.push(number(&record[2..])?),
             Some(&INDEX) => {
-                let (kind, id) =
-                    value.split_first().ok_or_else(|| damaged(engine, "an empty index"))?;
+                let (kind, id) = value
+                    .split_first()
+                    .ok_or_else(|| damaged(engine, "the definition of an index is empty"))?;
                 let kind = IndexKind::from_number(*kind)
-                    .ok_or_else(|| damaged(engine, "an index of an unknown kind"))?;
+                    .ok_or_else(|| damaged(engine, "an index has an unknown kind"))?;
                 let index = Index::new(number(id)?, &record[2..], kind, true);
                 definitions.indices.push(Arc::new(index));
             }
@@ -188,7 +192,7 @@ pub(super) fn read_definitions(engine: &dyn Engine) -> Result<Definitions> {
     Ok(definitions)
 }
 
-/// A key of the pending-change log of changed rows.
+/// Returns a key of the pending-change log.
 pub(super) fn pending_change(rest: &[u8]) -> Vec<u8> {
     key(JOURNAL, rest)
 }
@@ -212,7 +216,7 @@ pub(super) fn remove_dropped(batch: &mut Batch, id: u32) {
     batch.remove(&key(DROPPED, &id.to_be_bytes()));
 }
 
-/// Notes that an index has postings of values that are not in them whole.
+/// Marks an index that has postings of cut values.
 pub(super) fn put_cut(batch: &mut Batch, id: u32) {
     batch.put(&key(CUT, &id.to_be_bytes()), b"", Meta::NONE);
 }

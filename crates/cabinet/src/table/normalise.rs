@@ -1,8 +1,8 @@
-//! Text as full-text search sees it.
+//! Normalisation of text for full-text search.
 
 use super::accents;
 
-/// A character as it is compared, or `None` if it does not count.
+/// Returns the character that stands for a letter in comparisons; `None` if the letter is ignored.
 fn fold(letter: char) -> Option<char> {
     let code = letter as u32;
     Some(match code {
@@ -20,11 +20,11 @@ fn fold(letter: char) -> Option<char> {
     })
 }
 
-/// Calls `visit` with each character of the normalised text, and the byte offset of what it came
-/// from, until that answers `false`. Bytes that are not UTF-8 do not count.
+/// Calls `visit` with each character of the normalised text, and the byte offset of its origin in
+/// `text`, until it returns `false`. Bytes that are not UTF-8 are ignored.
 pub(super) fn for_each_character(text: &[u8], mut visit: impl FnMut(char, usize) -> bool) {
     let mut offset = 0;
-    // A space is due before the next character; at the beginning none is.
+    // Offset of a space before the next character. There is none at the beginning.
     let mut space = None;
     let mut begun = false;
     for chunk in text.utf8_chunks() {
@@ -49,8 +49,8 @@ pub(super) fn for_each_character(text: &[u8], mut visit: impl FnMut(char, usize)
     }
 }
 
-/// Text in lower case, without accents, full-width forms narrowed, white space squeezed to single
-/// spaces, and none at either end.
+/// Returns text in lower case, without accents, and with full-width forms as ASCII. White space
+/// becomes single spaces, and is removed at both ends.
 pub(super) fn normalise(text: &[u8]) -> String {
     let mut normalised = String::with_capacity(text.len());
     for_each_character(text, |letter, _| {
@@ -66,7 +66,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn text_is_folded_as_a_reader_would() {
+    fn normalised_text_has_no_case_accents_or_needless_space() {
         for (text, normalised) in [
             ("É t é", "e t e"),
             ("  Tokyo \t\n CABINET ", "tokyo cabinet"),
@@ -83,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn normalised_text_stays_as_it_is(text in ".{0,40}") {
+        fn normalising_twice_changes_nothing_more(text in ".{0,40}") {
             let once = normalise(text.as_bytes());
             prop_assert_eq!(normalise(once.as_bytes()), once);
         }

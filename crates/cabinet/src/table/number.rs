@@ -1,44 +1,44 @@
-//! Numbers as they stand in columns: decimal text, read leniently, compared exactly.
+//! Numbers of columns: decimal text, parsed leniently and compared exactly.
 //!
-//! A number is kept as the decimal that was written, 38 digits before the point and 16 behind it,
-//! and not as a binary fraction: so any two texts that mean the same number are equal, and
-//! identifiers of 64 bits do not run together.
+//! A number is kept as a decimal with 38 digits before the point and 16 after it, not as a binary
+//! fraction. So any two texts of the same number are equal, and different identifiers of 64 bits
+//! stay different.
 
 use std::cmp::Ordering;
 
-/// Digits behind the point that count.
+/// Number of digits after the point that count.
 const FRACTION_DIGITS: u32 = 16;
 
-/// Most bytes that [`Number::encode`] appends.
+/// Maximum bytes that [`Number::encode`] appends.
 #[cfg(test)]
 const ENCODED_BYTES_MAX: usize = 1 + 16 + 1 + 7;
 
-/// First bytes of the encoding of what is not finite, and of zero; finite numbers lie around zero,
-/// as far away as their whole part has bytes.
+/// First bytes of the encodings of special values. A finite number begins with [`ZERO`] plus the
+/// number of bytes of its whole part, complemented if the number is negative.
 const NOT_A_NUMBER: u8 = 0;
 const NEGATIVE_INFINITY: u8 = 1;
 const ZERO: u8 = 0x80;
 const POSITIVE_INFINITY: u8 = 0xff;
 
-/// Number that the text of a column means.
+/// Number that the text of a column represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Number {
-    /// `nan`: neither equal to anything, nor less, nor greater.
+    /// `nan`: not comparable with any number.
     Undefined,
     NegativeInfinity,
     PositiveInfinity,
     Finite {
         /// Never set for zero.
         negative: bool,
-        /// Digits before the point; beyond 128 bits, the greatest such number.
+        /// Digits before the point, saturated at 128 bits.
         whole: u128,
-        /// Digits behind the point, in units of 10^-16.
+        /// Digits after the point, in units of 10^-16.
         fraction: u64,
     },
 }
 
 impl Number {
-    /// Whether a text begins with a number.
+    /// Returns whether a text begins with a number, after white space.
     pub(super) fn is_number(text: &[u8]) -> bool {
         let start = text.iter().position(|&byte| byte > b' ').unwrap_or(text.len());
         let text = &text[start..];
@@ -49,7 +49,7 @@ impl Number {
             || matches!(word.as_deref(), Some(b"inf" | b"nan"))
     }
 
-    /// Reads the number that a text begins with, after white space. Other text is 0.
+    /// Parses the number that a text begins with, after white space. Other text is 0.
     pub(super) fn parse(text: &[u8]) -> Self {
         let start = text.iter().position(|&byte| byte > b' ').unwrap_or(text.len());
         let (negative, rest) = match &text[start..] {
@@ -67,17 +67,17 @@ impl Number {
         let whole = whole.iter().fold(0u128, |number, digit| {
             number.saturating_mul(10).saturating_add(u128::from(digit - b'0'))
         });
-        let behind = match rest {
+        let fraction = match rest {
             [b'.', rest @ ..] => digits(rest).0,
             _ => &[],
         };
         let fraction = (0..FRACTION_DIGITS as usize).fold(0u64, |number, index| {
-            number * 10 + behind.get(index).map_or(0, |digit| u64::from(digit - b'0'))
+            number * 10 + fraction.get(index).map_or(0, |digit| u64::from(digit - b'0'))
         });
         Self::Finite { negative: negative && (whole, fraction) != (0, 0), whole, fraction }
     }
 
-    /// How it compares, unless one of the two is not a number.
+    /// Compares two numbers; `None` if one of them is undefined.
     pub(super) fn compare(&self, other: &Self) -> Option<Ordering> {
         if matches!(self, Self::Undefined) || matches!(other, Self::Undefined) {
             return None;
@@ -85,12 +85,13 @@ impl Number {
         Some(self.rank().cmp(&other.rank()))
     }
 
-    /// Whether it is a number, and the same one.
+    /// Returns whether both are the same number. An undefined number equals nothing.
     pub(super) fn equals(&self, other: &Self) -> bool {
         self.compare(other) == Some(Ordering::Equal)
     }
 
-    /// Infinities and signs first; then the digits, those of negative numbers turned around.
+    /// Returns a tuple that orders like the numbers: the kind and the sign, then the digits, which
+    /// are complemented in negative numbers.
     fn rank(&self) -> (i8, u128, u64) {
         match *self {
             Self::Undefined => (-3, 0, 0),
@@ -101,11 +102,11 @@ impl Number {
         }
     }
 
-    /// Appends bytes that are in the order of numbers, and of which none are the beginning of
-    /// another's.
+    /// Appends an encoding that orders like the numbers. No encoding is a prefix of another.
     ///
-    /// A finite one: how many bytes the whole part has, as the distance from 0x80; these bytes; 0
-    /// for no fraction, or 1 and 7 bytes of it. In a negative number all bytes are complemented.
+    /// A finite number has 0x80 plus the number of bytes of the whole part, these bytes, and then 0
+    /// without a fraction, or 1 and 7 bytes of the fraction. In a negative number all bytes are
+    /// complemented.
     pub(super) fn encode(&self, output: &mut Vec<u8>) {
         match *self {
             Self::Undefined => output.push(NOT_A_NUMBER),
@@ -129,8 +130,7 @@ impl Number {
         }
     }
 
-    /// How many bytes of `encoded`, which begins with an encoding, that one takes; `None` where it
-    /// does not begin with one.
+    /// Returns the bytes of the encoding that `encoded` begins with; `None` if there is none.
     pub(super) fn encoded_len(encoded: &[u8]) -> Option<usize> {
         let first = *encoded.first()?;
         if matches!(first, NOT_A_NUMBER | NEGATIVE_INFINITY | POSITIVE_INFINITY) {
@@ -146,7 +146,7 @@ impl Number {
         (whole <= 16 && len <= encoded.len()).then_some(len)
     }
 
-    /// The nearest double.
+    /// Returns the nearest double.
     pub(super) fn to_double(self) -> f64 {
         match self {
             Self::Undefined => f64::NAN,
@@ -160,7 +160,7 @@ impl Number {
     }
 }
 
-/// A sum as it is written into a column: six digits behind the point, less zeros at the end.
+/// Formats a sum for a column: up to six digits after the point, without trailing zeros.
 pub(super) fn format_double(number: f64) -> String {
     if !number.is_finite() {
         return number.to_string().to_lowercase();
@@ -170,7 +170,7 @@ pub(super) fn format_double(number: f64) -> String {
     if text == "-0" { "0".into() } else { text.into() }
 }
 
-/// The decimal digits that a text begins with, and the rest.
+/// Returns the decimal digits that a text begins with, and the rest.
 fn digits(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at(text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len()))
 }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_mean_the_same_number_are_equal() {
+    fn texts_of_the_same_number_are_equal() {
         let same: &[&[&str]] = &[
             &["0", "", "abc", "-0", "+0", "0.0", ".", "-", "e5", " \t"],
             &["1", "01", " 1", "+1", "1.0", "1e3", "1abc", "1.00000000000000001", "1,5"],
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_written_without_needless_zeros() {
+    fn sums_are_written_without_trailing_zeros() {
         for (number, text) in [
             (5.0, "5"),
             (-1.5, "-1.5"),
@@ -258,7 +258,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn encodings_compare_as_numbers_do_and_say_where_they_end(
+        fn encodings_compare_like_numbers_and_mark_their_end(
             one in "[-+]?[0-9]{0,20}(\\.[0-9]{0,18})?",
             other in "[-+]?[0-9]{0,20}(\\.[0-9]{0,18})?",
             rest in proptest::collection::vec(any::<u8>(), 0..4),

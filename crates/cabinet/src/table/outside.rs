@@ -1,9 +1,9 @@
-//! Parts of a table for a store that keeps rows and postings of indexes elsewhere, such as in a
-//! cluster: conditions that rows are tested for, the values under which an index has a row, and the
-//! ranges of values in which the rows of a condition are.
+//! Parts of a table for a store that keeps rows and postings elsewhere, such as in a cluster: tests
+//! of conditions on rows, the values under which an index has a row, and the ranges of values in
+//! which a condition's rows are.
 //!
-//! Such a store keeps the order of bytes of indexed values, and finds postings by ranges. It tests
-//! each row that a posting leads to, so a range may have postings of rows that are not meant.
+//! Such a store keeps indexed values in the order of their bytes, and finds postings by ranges. It
+//! tests each row that a posting leads to, so a range may have postings of other rows.
 
 pub use super::set_operations::{ResultSets, SortKeyOf};
 pub use super::sort::{Sorted, Sorter, unnamed_file};
@@ -21,14 +21,14 @@ use super::{IndexKind, Row, RowView};
 use crate::Result;
 use std::sync::Arc;
 
-/// Number of the index in the keys that are taken apart here.
+/// Number of the index in the keys that are parsed here.
 const ID: u32 = 0;
 
-/// Conditions of a query, made ready to be tested on rows.
+/// Conditions of a query, parsed for tests on rows.
 pub struct Filter(Vec<Matcher>);
 
 impl Filter {
-    /// Returns the filter for rows that meet all of the conditions.
+    /// Returns a filter for rows that meet all of the conditions.
     pub fn new(conditions: &[Condition]) -> Self {
         Self(conditions.iter().map(Matcher::new).collect())
     }
@@ -45,9 +45,9 @@ impl std::fmt::Debug for Filter {
     }
 }
 
-/// Returns the row of a value of joined columns that takes the place of a row. Fails with
-/// [`crate::Error::BadColumn`] if the value has no columns, or was made from a row with NUL in its
-/// columns, whose ends are lost.
+/// Returns the row of a value of joined columns that replaces the row `old`. Fails with
+/// [`crate::Error::BadColumn`] if the value has an invalid column, or is derived from a row with
+/// NUL in its columns, whose ends are lost.
 pub fn replace_joined(old: Option<RowView<'_>>, value: &[u8]) -> Result<Row> {
     let joined = old.map(|row| (row, row.to_joined()));
     changed_row(joined.as_ref().map(|(row, joined)| (*row, &joined[..])), value)
@@ -56,16 +56,16 @@ pub fn replace_joined(old: Option<RowView<'_>>, value: &[u8]) -> Result<Row> {
 /// Limits of the values of one row in an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueLimits {
-    /// Most values.
+    /// Maximum number of values.
     pub count: usize,
-    /// Most bytes of all of them, but for the first one.
+    /// Maximum bytes of all values. The first value may exceed it.
     pub bytes: usize,
-    /// Bytes that each value takes beside its own.
+    /// Bytes that each value counts for beside its own.
     pub bytes_beside: usize,
 }
 
 impl ValueLimits {
-    /// Returns how many of the first values are within the limits.
+    /// Returns the number of leading values that are within the limits.
     fn fitting(&self, values: &[Vec<u8>]) -> usize {
         let mut bytes = 0_usize;
         let fits = |value: &&Vec<u8>| {
@@ -77,11 +77,11 @@ impl ValueLimits {
     }
 }
 
-/// Returns the values under which an index has a row with this value in its column, in their order,
-/// each once. Those beyond the limits are left out; instead, the first value is one that all
+/// Returns the values under which an index has a row with this value in its column, in order, each
+/// once. Values beyond the limits are left out. Instead, the first value is one that all
 /// [`Lookup`]s in the index have in their ranges.
 ///
-/// A lexical index of primary keys has none: the rows themselves are it.
+/// A lexical index of primary keys has no values: the rows themselves are the index.
 pub fn indexed_values(
     kind: IndexKind,
     column: &[u8],
@@ -107,13 +107,13 @@ pub fn indexed_values(
     values
 }
 
-/// Returns whether an indexed value is only the beginning of the value in the row, so that it is in
-/// no order among others with the same beginning.
+/// Returns whether an indexed value is only the beginning of the row's value. Values with the same
+/// beginning are then not in the order of the rows' values.
 pub fn is_cut(kind: IndexKind, indexed: &[u8]) -> bool {
     kind == IndexKind::Lexical && keys::is_cut(indexed)
 }
 
-/// Indexed values from `start` up to but not including `end`, if there is one.
+/// Indexed values from `start` on and before `end`, if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueRange {
     /// First value.
@@ -135,18 +135,19 @@ impl ValueRange {
 /// Ranges of an index for a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lookup {
-    /// Alternatives, at least one. Each has ranges in their order and apart from each other: all
-    /// rows that meet the condition have a value in one of them.
+    /// Alternatives, at least one. Each is a list of disjoint ranges in ascending order. All rows
+    /// that meet the condition have a value in one of the ranges of each alternative.
     pub ways: Vec<Vec<ValueRange>>,
-    /// Whether the greatest values come first in the results of Tokyo Cabinet.
+    /// Whether Tokyo Cabinet returns the greatest values first.
     pub is_descending: bool,
     /// Line for the hint.
     pub hint: String,
 }
 
 impl Lookup {
-    /// Returns how an index finds the rows of a condition, if it can. The ranges of a lexical index
-    /// of primary keys, whose column has the empty name, are ranges of the keys.
+    /// Returns the lookup of a condition in an index; `None` if the index cannot find its rows. The
+    /// ranges in a lexical index of primary keys, whose column has the empty name, are ranges of
+    /// keys.
     pub fn of(condition: &Condition, column: &[u8], kind: IndexKind) -> Option<Self> {
         let index = Arc::new(Index::new(ID, column, kind, true));
         let AccessPath { route, hint, .. } = AccessPath::of(0, condition, &index)?;
@@ -156,8 +157,8 @@ impl Lookup {
         };
         let prefix = index.prefix();
         let of_values = |range: KeyRange| {
-            let behind = |key: &[u8]| key.strip_prefix(&prefix[..]).map(<[u8]>::to_vec);
-            ValueRange { start: behind(&range.start).unwrap_or_default(), end: behind(&range.end) }
+            let value = |key: &[u8]| key.strip_prefix(&prefix[..]).map(<[u8]>::to_vec);
+            ValueRange { start: value(&range.start).unwrap_or_default(), end: value(&range.end) }
         };
         let apart = |ranges: Vec<KeyRange>| joined(ranges.into_iter().map(of_values).collect());
         let ways: Vec<_> = ways.into_iter().map(apart).collect();
@@ -165,7 +166,7 @@ impl Lookup {
     }
 }
 
-/// Returns alternative ranges, each of which has a posting of every row that a formula means.
+/// Returns alternative lists of ranges, each of which has a posting of every row of a formula.
 fn ways(formula: &Formula) -> Vec<Vec<KeyRange>> {
     match formula {
         Formula::Nothing => vec![Vec::new()],
@@ -188,7 +189,7 @@ fn ways(formula: &Formula) -> Vec<Vec<KeyRange>> {
     }
 }
 
-/// Sorts ranges, and joins those that overlap.
+/// Sorts ranges, and joins those that overlap or touch.
 fn joined(mut ranges: Vec<ValueRange>) -> Vec<ValueRange> {
     ranges.sort_unstable_by(|one, other| one.start.cmp(&other.start));
     let mut apart: Vec<ValueRange> = Vec::with_capacity(ranges.len());
@@ -237,8 +238,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4096))]
 
-        /// Rows that meet a condition are in each way of its lookup, however few of their values
-        /// are in the index.
+        /// Rows that meet a condition are in each alternative of its lookup, even if few of their
+        /// values are in the index.
         #[test]
         fn each_way_leads_to_all_rows_of_a_condition(
             operator in 0u64..19, operand in text(), value in text(), max in 0usize..5,
@@ -264,9 +265,9 @@ mod tests {
             }
         }
 
-        /// Keys are found by the lookups of the lexical index of keys.
+        /// Keys that meet a condition are in its lookup in the lexical index of keys.
         #[test]
-        fn lookups_of_keys_have_their_keys(
+        fn lookups_of_keys_contain_the_keys_that_meet_their_condition(
             operator in 0u64..19, operand in text(), key in text(),
         ) {
             let operator = Operator::from_number(operator).unwrap();
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_leaves_out_most_other_rows() {
+    fn a_lookup_excludes_most_other_rows() {
         for (kind, operator, operand, found, missed) in [
             (IndexKind::Lexical, Operator::StringEqual, "b", &["b"][..], &["a", "bb", "", "c"][..]),
             (IndexKind::Lexical, Operator::StringBegins, "b", &["b", "bz"], &["a", "c"]),

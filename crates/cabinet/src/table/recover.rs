@@ -1,8 +1,8 @@
-//! Opening a table with a lost part: what can be told is set right, and the rest is reported.
+//! Recovery: opens a table that has lost a part, repairs what rows define, and reports the rest.
 //!
-//! Rows say everything. If changes of the tree beneath were lost to damage, rows that are left may
-//! have other postings than the blocks of the indices, so all blocks are removed and made again.
-//! The tree leaves a note for that, which stays until it is done.
+//! All postings can be computed from rows. If damage has lost changes of the tree, the blocks may
+//! not agree with the remaining rows, so all blocks are removed and rebuilt. The tree stores a note
+//! for this, which stays until it is done.
 
 use super::cursor::KeyRange;
 use super::index::build::remove_blocks;
@@ -10,10 +10,10 @@ use super::{Table, keys, meta};
 use crate::{Engine, Error, Result, ScanCursor};
 use std::path::Path;
 
-/// Identifiers that are left out where the record of those given out may be an old one.
+/// Number of identifiers that are skipped if the record of the last one may be outdated.
 pub(super) const UIDS_LEFT_OUT: u64 = 1 << 20;
 
-/// The error of a table that does not open, with what to do.
+/// Returns the error of a table that does not open, with advice.
 pub(super) fn with_way_out(path: &Path, error: Error) -> Error {
     match error {
         Error::Corrupted { file, offset, what } if !what.contains("tyrant salvage") => {
@@ -28,26 +28,27 @@ pub(super) fn with_way_out(path: &Path, error: Error) -> Error {
     }
 }
 
-/// Identifiers up to this one are told from keys of rows. A greater one would take centuries to
-/// come to, and as a seed it would leave none.
-const TOLD_UID_MAX: u64 = u64::MAX / 2;
+/// Maximum identifier that is recognised in the keys of rows. A table would need centuries to reach
+/// a greater one, and as a seed it would leave few identifiers.
+const RECOGNISED_UID_MAX: u64 = u64::MAX / 2;
 
-/// The identifier that a row may have got for its key.
+/// Returns the identifier that may be the origin of a row's key; `None` if the key is not an
+/// identifier.
 pub(super) fn uid_of(primary: &[u8]) -> Option<u64> {
     let digits = primary.iter().all(u8::is_ascii_digit) && primary.first() != Some(&b'0');
     let uid = std::str::from_utf8(primary).ok().filter(|_| digits)?.parse().ok()?;
-    (uid <= TOLD_UID_MAX).then_some(uid)
+    (uid <= RECOGNISED_UID_MAX).then_some(uid)
 }
 
-/// Number of rows and greatest identifier, as told by the keys of all rows.
+/// Number of rows and greatest identifier, found from the keys of all rows.
 #[derive(Default)]
 pub(super) struct Survey {
     pub(super) rows: u64,
-    /// The greatest key that may be an identifier, or 0.
+    /// Greatest key that may be an identifier; 0 if there is none.
     pub(super) uid: u64,
 }
 
-/// Goes through the keys of all rows. Those that cannot be read are left out, and the log says so.
+/// Reads the keys of all rows. Rows that cannot be read are not counted, which is logged.
 pub(super) fn survey_rows(engine: &dyn Engine) -> Result<Survey> {
     let rows = KeyRange::of_prefix(vec![keys::ROWS]);
     let mut survey = Survey::default();
@@ -61,7 +62,7 @@ pub(super) fn survey_rows(engine: &dyn Engine) -> Result<Survey> {
         });
         let beyond = match (counted, &position) {
             (Err(error @ Error::Corrupted { .. }), ScanCursor::Key(key)) => {
-                tracing::error!("rows are left out of the number of rows: {error}");
+                tracing::error!("damaged rows are not counted: {error}");
                 engine.as_ordered().and_then(|ordered| ordered.beyond(key)).map(ScanCursor::Key)
             }
             (beyond, _) => beyond?,
@@ -74,12 +75,12 @@ pub(super) fn survey_rows(engine: &dyn Engine) -> Result<Survey> {
     Ok(survey)
 }
 
-/// Removes the postings of all indices, and what would have them brought up to date: it may be from
-/// before a loss that is later than the rows.
+/// Removes the postings of all indices, and the pending-change log, which may not agree with the
+/// remaining rows.
 pub(super) fn forget_postings(engine: &dyn Engine, is_read_only: bool) -> Result<()> {
     if is_read_only {
         return Err(Error::ReadOnly(format!(
-            "the indices of {} have to be made anew after damage: open it for writing once",
+            "the indices of {} must be rebuilt after damage: open it for writing once",
             engine.medium().path().display()
         )));
     }
@@ -88,13 +89,13 @@ pub(super) fn forget_postings(engine: &dyn Engine, is_read_only: bool) -> Result
 }
 
 impl Table {
-    /// Makes the postings of all indices again, of which there are none.
+    /// Rebuilds the postings of all indices, after [`forget_postings`].
     pub(super) fn rebuild_postings(&self) -> Result<()> {
         let structure = self.structure.read().clone();
         for index in structure {
             let column = String::from_utf8_lossy(&index.column).into_owned();
             tracing::warn!(
-                "{}: the index of column {column:?} is made anew after damage",
+                "{}: the index of column {column:?} is rebuilt after damage",
                 self.engine.medium().path().display()
             );
             self.build(&index)?;
@@ -126,7 +127,7 @@ mod tests {
         }
         let uid = table.generate_uid().unwrap();
         drop(table);
-        // Rows change, and their postings do not.
+        // The rows change, but not their postings.
         for number in (0..500).step_by(3) {
             let key = keys::row(format!("{number}").as_bytes());
             let value = row(&format!("new {number}")).encode().unwrap();
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_are_not_given_out_again_where_the_note_of_them_is_lost_or_old() {
+    fn identifiers_are_not_reused_if_the_note_of_the_last_one_is_lost_or_outdated() {
         let options = Options::default();
         for (is_lost, is_old) in [(true, false), (false, true)] {
             let engine = Arc::new(MemoryTree::new(&options));
@@ -177,7 +178,7 @@ mod tests {
         }
     }
 
-    /// Returns the first segment that has these bytes, and the last segment there is.
+    /// Returns the names of the first segment that contains these bytes, and of the last segment.
     fn segments(storage: &FaultyStorage, path: &Path, wanted: &[u8]) -> (String, String) {
         let mut names = storage.list(path).unwrap();
         names.retain(|name| name.ends_with(".log"));
@@ -204,7 +205,7 @@ mod tests {
         let storage = FaultyStorage::new();
         let (table, tree) = open(&storage);
         let row = |text: &[u8]| Row::new().with(b"text", text).unwrap();
-        // Comes to more than a segment.
+        // Writes more than one segment.
         let fill = || (0..100).for_each(|_| table.put(b"filling", &row(&[b'f'; 1000])).unwrap());
         table.put(b"key", &row(b"of the checkpoint")).unwrap();
         table.set_index(b"text", IndexChange::Set(IndexKind::Lexical)).unwrap();

@@ -1,4 +1,4 @@
-//! Saving what can be read of a damaged table.
+//! Salvage: copies the readable rows of a damaged table.
 
 use super::recover::{UIDS_LEFT_OUT, uid_of};
 use super::row::RowView;
@@ -9,8 +9,8 @@ use crate::tree::{Rebuilt, Target, rebuild};
 use crate::{Damage, KeyOrder, Result};
 
 impl Table {
-    /// Stores the rows that can be read of a damaged table, rebuilds its indices, and goes on
-    /// with its identifiers. Indices whose definition cannot be read are not built.
+    /// Stores the readable rows of a damaged table, rebuilds its indices, and continues its
+    /// identifiers. Indices whose definition cannot be read are not built.
     pub(crate) fn salvage(
         &self,
         remains: &Remains<'_>,
@@ -34,9 +34,9 @@ impl Table {
                 is_damaged = true;
                 report(damage);
             })?;
-        // The note may be an old one, or lost.
-        let told = is_damaged.then_some(greatest);
-        if let Some(uid) = notes.uid().max(told) {
+        // The note of the last identifier may be lost or outdated.
+        let greatest_key = is_damaged.then_some(greatest);
+        if let Some(uid) = notes.uid().max(greatest_key) {
             let left_out = if is_damaged { UIDS_LEFT_OUT } else { 0 };
             self.set_uid_seed(uid.saturating_add(left_out))?;
         }

@@ -17,7 +17,7 @@ const VERSION: u32 = 2;
 const CLEAN_ROWS: u8 = b'c';
 const DROPPED: u8 = b'd';
 const INDEX: u8 = b'i';
-const JOURNAL: u8 = b'j';
+const PENDING_CHANGE: u8 = b'j';
 const CUT: u8 = b'l';
 const UID: u8 = b'u';
 
@@ -194,7 +194,7 @@ pub(super) fn read_definitions(engine: &dyn Engine) -> Result<Definitions> {
 
 /// Returns a key of the pending-change log.
 pub(super) fn pending_change(rest: &[u8]) -> Vec<u8> {
-    key(JOURNAL, rest)
+    key(PENDING_CHANGE, rest)
 }
 
 /// Adds the definition of an index to a batch.

@@ -19,7 +19,7 @@ pub(super) fn with_way_out(path: &Path, error: Error) -> Error {
         Error::Corrupted { file, offset, what } if !what.contains("tyrant salvage") => {
             let path = path.display();
             let what = format!(
-                "{what}; without it the table does not open, but `tyrant salvage {path} --into NEW` copies \
+                "{what}; the table does not open, but `tyrant salvage {path} --into NEW` copies \
                  what can be read"
             );
             Error::Corrupted { file, offset, what }

@@ -2,9 +2,9 @@
 //!
 //! A row changes in one batch of the engine with a pending-change record, from which its postings
 //! are restored after a crash. The batch expects the row at the version from which the postings
-//! were computed. Writers of one row first queue at one of 256 stripes, chosen by the hash of the
-//! primary key. So the expectation seldom fails, and the postings of a row change in the order of
-//! its changes.
+//! were computed. Writers of one row first queue at one of [`STRIPES`] locks, chosen by the hash of
+//! the primary key. So the expectation seldom fails, and the postings of a row change in the order
+//! of its changes.
 
 use super::Table;
 use super::index::Index;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Number of stripes: locks at which writers of rows queue.
+/// Number of stripes: the locks at which writers of rows queue.
 pub(super) const STRIPES: usize = 256;
 
 /// Change of a row.
@@ -232,7 +232,7 @@ impl Table {
         }
     }
 
-    /// Locks the stripes of rows in ascending order, which prevents deadlocks.
+    /// Locks the stripes of rows. The ascending order prevents deadlocks.
     fn lock_stripes<'k>(&self, rows: impl Iterator<Item = &'k [u8]>) -> Vec<MutexGuard<'_, ()>> {
         let stripes = batch_plan::lock_order(rows.map(stripe).collect(), usize::cmp);
         stripes.into_iter().map(|stripe| self.stripes[stripe].lock()).collect()

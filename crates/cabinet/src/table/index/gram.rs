@@ -145,7 +145,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoded_places_equal_the_encoded_ones(places in proptest::collection::btree_set(any::<u32>(), 0..20)) {
+        fn decoded_places_equal_the_encoded_ones(
+            places in proptest::collection::btree_set(any::<u32>(), 0..20),
+        ) {
             let places: Vec<u32> = places.into_iter().collect();
             let mut bytes = Vec::new();
             push_places(&mut bytes, places.iter().copied());

@@ -127,7 +127,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn escaped_values_keep_their_order_and_can_be_unescaped(one in bytes(), other in bytes(), rest in bytes()) {
+        fn escaped_values_keep_their_order_and_can_be_unescaped(
+            one in bytes(), other in bytes(), rest in bytes(),
+        ) {
             let escaped = |value: &[u8]| {
                 let mut key = Vec::new();
                 assert!(!push_escaped(&mut key, value));
@@ -143,7 +145,9 @@ mod tests {
         }
 
         #[test]
-        fn the_end_of_a_prefix_is_greater_than_all_keys_with_it(prefix in bytes(), rest in bytes()) {
+        fn the_end_of_a_prefix_is_greater_than_all_keys_with_it(
+            prefix in bytes(), rest in bytes(),
+        ) {
             let end = end_of_prefix(&prefix);
             let key = [prefix.clone(), rest].concat();
             prop_assert!(end.is_empty() || key < end);

@@ -321,7 +321,9 @@ mod tests {
         }
 
         #[test]
-        fn the_changes_between_two_rows_turn_one_into_the_other((old, before) in changes(), (new, after) in changes()) {
+        fn the_changes_between_two_rows_turn_one_into_the_other(
+            (old, before) in changes(), (new, after) in changes(),
+        ) {
             let puts = |model: Model| model.into_iter().map(|(key, value)| (key, value.unwrap_or_default()));
             let all = |changes: Changes| {
                 let mut puts = Changes::default();

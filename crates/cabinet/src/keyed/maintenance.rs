@@ -614,11 +614,9 @@ pub(super) fn run_maintenance<I: Index>(engine: &Arc<KeyedEngine<I>>) -> Result<
     engine.mend(&|| true)?;
     engine.sweep(&|| true)?;
     engine.enforce_cap()?;
-    while let Some(segment) = log.due_for_compaction() {
-        match log.compact(&segment, false, &**engine, &|| true) {
-            Err(Error::NoSpace { .. }) => break,
-            result => result?,
-        }
+    match Maintained::compact(&**engine, &|| true) {
+        Ok(()) | Err(Error::NoSpace { .. }) => {}
+        Err(error) => return Err(error),
     }
     if engine.wants_checkpoint() {
         match engine.write_index() {
@@ -747,5 +745,52 @@ mod tests {
             database.read(&number.to_be_bytes(), Wait::Block, &mut visit).unwrap();
             assert_eq!(value, [1; 100], "record {number}");
         }
+    }
+
+    #[test]
+    fn an_emptied_segment_stays_until_what_was_moved_from_it_is_sealed() {
+        const SEGMENT_BYTES: u32 = 256 << 10;
+        let (storage, path) = (FaultyStorage::new(), Path::new("casket.tch"));
+        let options = Options { segment_bytes: Some(SEGMENT_BYTES), ..Options::default() };
+        let open = |storage: &FaultyStorage| {
+            HashDatabase::open_on(Arc::new(storage.clone()), path, &options, false).unwrap()
+        };
+        let database = open(&storage);
+        let log = &database.engine().log;
+        let sealed = || log.segments().in_order().iter().filter(|one| one.is_sealed()).count();
+        let mut number = 0u32;
+        let mut put_until = |is_enough: &dyn Fn() -> bool| {
+            while !is_enough() {
+                let key = number.to_be_bytes();
+                database.put(&key, &[1; 100], Meta::NONE, Wait::Block).unwrap();
+                // The records that are left fill less than a quarter of a segment.
+                for _ in 0..9 {
+                    database.put(b"key", &[2; 100], Meta::NONE, Wait::Block).unwrap();
+                }
+                number += 1;
+            }
+            number
+        };
+        put_until(&|| sealed() == 1);
+        let first = log.segments().in_order().remove(0);
+        let is_there = |storage: &FaultyStorage| storage.open(&first.path, Open::Existing).is_ok();
+        database.run_maintenance().unwrap();
+        assert!(is_there(&storage), "moved records may be lost");
+        let killed = storage.kill();
+        let records = put_until(&|| sealed() == 2);
+        database.run_maintenance().unwrap();
+        assert!(!is_there(&storage), "the segment was not removed");
+
+        // The records that were moved, and those that were sealed with them, are durable.
+        let left = open(&storage.lose_power(|| ONLY_SYNCED));
+        let is_found =
+            |number: &u32| left.read(&number.to_be_bytes(), Wait::Block, &mut |_| ()).unwrap();
+        let durable = (0..records).take_while(is_found).count();
+        assert!(durable as u32 * 1500 > SEGMENT_BYTES, "{durable} of {records}");
+
+        // A round without a segment to compact does not leave one for the next.
+        let reopened = open(&killed);
+        (0..2).for_each(|_| reopened.run_maintenance().unwrap());
+        assert!(!is_there(&killed), "the segment was not removed");
     }
 }

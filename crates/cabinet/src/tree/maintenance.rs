@@ -4,7 +4,7 @@ use super::leaf::State;
 use super::redo::Operation;
 use super::{NEVER_MS, SWEEPING_MS, TreeEngine};
 use crate::log::record::Record;
-use crate::log::{Location, Log, Maintained, Relocate, SHORT_SEGMENTS_MAX, Segment, Unsealed};
+use crate::log::{Location, Log, Maintained, Relocate, SHORT_SEGMENTS_MAX, Segment};
 use crate::{Meta, Result};
 use std::sync::atomic::Ordering;
 
@@ -99,7 +99,6 @@ impl TreeEngine {
     /// lost without it.
     pub(super) fn close(&self) -> Result<()> {
         self.log.commit().check()?;
-        self.log.remove_emptied(Unsealed::Sync)?;
         if !self.log.is_checkpointed() {
             // After this, the checkpoint appends no pages after its replay position.
             self.flush()?;

@@ -71,6 +71,8 @@ pub(crate) trait Maintained: Relocate + Send + Sync + 'static {
         Self: Sized,
     {
         let log = self.log();
+        // Writers often have filled the active segment since the last round.
+        log.remove_emptied(Unsealed::Wait)?;
         let mut has_emptied = false;
         let mut compact_due = || {
             while go_on() {
@@ -84,7 +86,6 @@ pub(crate) trait Maintained: Relocate + Send + Sync + 'static {
             Ok(())
         };
         let compacted = compact_due();
-        // Writers often fill the active segment before the next round, so that it is sealed then.
         // On a full disk the next compaction may need the space.
         let may_wait = has_emptied && compacted.is_ok() && go_on() && !log.space.is_wanted();
         log.remove_emptied(if may_wait { Unsealed::Wait } else { Unsealed::Sync })?;

@@ -4,7 +4,7 @@ use super::holes::{Extent, Fate, Hole};
 use super::{Recovery, report_damage};
 use crate::io::is_unreadable;
 use crate::log::error_at;
-use crate::log::record::{BLOCK_BYTES_MAX, Prepared, RECORD_BYTES_MIN};
+use crate::log::record::{ALIGNMENT, BLOCK_BYTES_MAX, Prepared, RECORD_BYTES_MIN};
 use crate::log::scan::{UNREADABLE, UNWRITTEN};
 use crate::log::segments::{MARGIN_BYTES, Segment};
 use crate::{Error, Result};
@@ -49,13 +49,13 @@ impl Recovery {
                     }
                     // The next append begins after the offset in the name of the file kept aside,
                     // so that a later opening does not count it as lost.
-                    let bytes = if is_last { RECORD_BYTES_MIN as u64 } else { hole.bytes };
+                    let bytes = if is_last { RECORD_BYTES_MIN as u64 } else { filled_bytes(hole) };
                     if !is_last || hole.is_followed {
                         if self.fill_or_keep(segment, &Hole { bytes, ..hole.clone() })? {
                             cut_at = cut_at.max(hole.offset + bytes);
                         } else if !is_last {
                             // The segment keeps its length while it is mapped.
-                            let end = hole.offset + hole.bytes;
+                            let end = hole.offset + bytes;
                             let grown = segment.file.truncate(end);
                             grown.map_err(|error| error_at("write", &segment.path, error))?;
                         }
@@ -170,6 +170,12 @@ impl Recovery {
         self.segments.insert(Arc::new(segment.with_map(map)));
         Ok(())
     }
+}
+
+/// Returns the size of the fillers in the place of a hole, in bytes. A file may be cut at any byte.
+/// A filler is a record: it is not shorter than one, and ends where a record may begin.
+fn filled_bytes(hole: &Hole) -> u64 {
+    hole.bytes.next_multiple_of(ALIGNMENT as u64).max(RECORD_BYTES_MIN as u64)
 }
 
 fn warn(hole: &Hole, outcome: &str) {

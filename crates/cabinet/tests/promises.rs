@@ -235,6 +235,11 @@ fn a_segment_that_a_loss_of_power_has_cut_at_any_byte_is_no_damage_later() {
     assert_dropped_when_cut(false);
 }
 
+#[test]
+fn a_segment_that_a_loss_of_power_has_cut_after_a_hole_is_no_damage_later() {
+    assert_dropped_when_cut(true);
+}
+
 /// Returns the numbers of damages and of lost records that checks and openings find in a synced
 /// database after a segment was cut, and the next one, which is the last, was removed or not.
 fn damages_of_a_promised_segment(bytes: u64, is_next_there: bool) -> Vec<usize> {

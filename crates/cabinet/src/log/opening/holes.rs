@@ -78,6 +78,11 @@ impl Extent {
     pub(crate) fn scanned_end(&self) -> u64 {
         self.end.map_or(self.length, |end| end.min(self.length))
     }
+
+    /// Returns the offset at which the segment ends, in bytes, even if its file is shorter.
+    fn whole_end(&self) -> u64 {
+        self.end.unwrap_or(self.length)
+    }
 }
 
 /// Records that the last process to open the database promised to keep.
@@ -261,7 +266,7 @@ impl Walk {
             };
             self.prove_all(index, stop.offset)?;
             if !self.promise.covers((extent.number, stop.offset), true, extent.is_last) {
-                each(&extent.hole(&stop, end, Fate::Lost, true))?;
+                each(&extent.hole(&stop, extent.whole_end(), Fate::Lost, true))?;
                 return Ok(stop.offset);
             }
             scanner.go_back(stop.offset, None);
@@ -309,8 +314,7 @@ impl Walk {
         let is_followed = index + 1 < self.extents.len();
         let is_damage = self.promise.covers(place, true, false);
         let fate = if is_damage { Fate::Damaged } else { Fate::Lost };
-        let end = extent.end.unwrap_or(length);
-        Ok(each(&extent.hole(stop, end, fate, is_followed))?)
+        Ok(each(&extent.hole(stop, extent.whole_end(), fate, is_followed))?)
     }
 
     /// Searches for sync marks after this point, once.

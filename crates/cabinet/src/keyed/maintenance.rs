@@ -632,6 +632,7 @@ pub(super) fn run_maintenance<I: Index>(engine: &Arc<KeyedEngine<I>>) -> Result<
 mod tests {
     use super::*;
     use crate::io::{FaultyStorage, Open, Storage};
+    use crate::log::Usage;
     use crate::{Engine, HashDatabase, Maintenance, Meta, RecordRef};
     use std::path::Path;
 
@@ -685,6 +686,35 @@ mod tests {
         engine.write_index().unwrap();
         assert_eq!(written(), "1");
         assert!(!is_delayed());
+    }
+
+    /// The dead bytes of a kept segment stay, so the log is over the limit for good.
+    #[test]
+    fn compaction_ends_and_moves_no_segment_without_dead_bytes_whatever_the_limit() {
+        for dead_percent_max in [0, 1, 2, 10, 11, 89, 90, 100] {
+            let segment_bytes = Some(64 << 10);
+            let options = Options { segment_bytes, dead_percent_max, ..Options::default() };
+            let (storage, path) = (Arc::new(FaultyStorage::new()), Path::new("casket.tch"));
+            let database = HashDatabase::open_on(storage, path, &options, false).unwrap();
+            let put = |number: u32| {
+                database.put(&number.to_be_bytes(), &[1; 100], Meta::NONE, Wait::Block).unwrap();
+            };
+            (0..3000).for_each(put);
+            (0..600).for_each(put);
+            let engine = database.engine();
+            engine.log.segments().in_order()[0].spare();
+            assert!(Usage::of(&engine.log.segments()).dead_percent() > 10);
+            engine.log.maintain_segments().unwrap();
+            let mut moved = 0;
+            while let Some(segment) = engine.log.due_for_compaction() {
+                assert!(segment.dead_bytes(false) > 0, "{dead_percent_max} percent");
+                moved += 1;
+                assert!(moved < 10, "{dead_percent_max} percent");
+                engine.log.compact(&segment, false, engine, &|| true).unwrap();
+            }
+            database.run_maintenance().unwrap();
+            assert_eq!(database.len(), 3000);
+        }
     }
 
     #[test]

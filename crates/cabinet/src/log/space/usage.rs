@@ -100,7 +100,8 @@ impl Space {
         let worth = if self.is_wanted() {
             1
         } else if dead > limit {
-            limit / 2
+            // Moving a segment without dead bytes frees nothing, and the log stays over the limit.
+            (limit / 2).max(1)
         } else if self.is_short(segments) {
             // Dead bytes are reclaimed before live records are evicted.
             50

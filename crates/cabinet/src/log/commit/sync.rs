@@ -93,7 +93,6 @@ impl Log {
         // The segments before these were synced earlier. Those up to a number count as synced only
         // if the next one has a header on the disk: without it they are the end of the log.
         if let Some(last) = sealed.iter().max_by_key(|segment| segment.number) {
-            self.manifest.note_synced(last.number - 1);
             self.manifest.note_synced_to((last.number, last.bytes()));
         }
         Ok(())

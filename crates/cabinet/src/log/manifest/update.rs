@@ -60,6 +60,14 @@ impl Inner {
     fn has_space(&self) -> bool {
         self.allocated.iter().all(|bytes| *bytes >= self.needed_bytes())
     }
+
+    /// Records that segments up to this one are on the disk.
+    fn note_synced(&mut self, number: u64) {
+        if self.contents.synced_through < number {
+            self.contents.synced_through = number;
+            self.is_dirty = true;
+        }
+    }
 }
 
 impl Manifest {
@@ -266,16 +274,14 @@ impl Manifest {
 
     /// Records that segments up to this one are on the disk. [`Manifest::flush`] writes it.
     pub(in crate::log) fn note_synced(&self, number: u64) {
-        let mut inner = self.inner.lock();
-        if inner.contents.synced_through < number {
-            inner.contents.synced_through = number;
-            inner.is_dirty = true;
-        }
+        self.inner.lock().note_synced(number);
     }
 
-    /// Notes that the log is on the disk up to this place. [`Manifest::flush`] writes it.
+    /// Records that the log is on the disk up to this place, and so are the segments before.
+    /// [`Manifest::flush`] writes both together.
     pub(in crate::log) fn note_synced_to(&self, place: SegmentOffset) {
         let mut inner = self.inner.lock();
+        inner.note_synced(place.0 - 1);
         if inner.contents.synced_to < place {
             inner.contents.synced_to = place;
             inner.is_dirty = true;

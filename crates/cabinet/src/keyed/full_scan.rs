@@ -653,6 +653,45 @@ pub(super) mod tests {
         u32::from_be_bytes(key.try_into().unwrap())
     }
 
+    /// Puts 60 of 3000 records between two steps of a scan: different ones after each step, before
+    /// and after the scan's position, some twice. Compacts after every fourth step.
+    pub(in crate::keyed) fn change_between_steps(database: &HashDatabase, step: u32, turn: u32) {
+        for number in (step * 37 % 50..3000).step_by(50) {
+            put(database, number, &step.to_be_bytes());
+        }
+        if step % 4 == turn % 4 {
+            database.optimize(None).unwrap();
+        }
+    }
+
+    /// Calls `scan` again and again, beside a thread that changes `records` records and another
+    /// that compacts.
+    pub(in crate::keyed) fn scan_beside_writers_and_the_compactor(
+        database: &HashDatabase,
+        records: u32,
+        scan: impl Fn(),
+    ) {
+        const PASSES: u32 = 8;
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..PASSES * records {
+                    put(database, number.wrapping_mul(7919) % records, &[1; 100]);
+                }
+                is_done.store(true, Ordering::Relaxed);
+            });
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    database.run_maintenance().unwrap();
+                    std::thread::yield_now();
+                }
+            });
+            while !is_done.load(Ordering::Relaxed) {
+                scan();
+            }
+        });
+    }
+
     /// Returns the records of the rest of a scan, and checks that each is visited once.
     fn rest(scan: &mut dyn FullScan) -> BTreeMap<u32, Vec<u8>> {
         let mut met = BTreeMap::new();
@@ -708,13 +747,7 @@ pub(super) mod tests {
             let mut step = 0_u32;
             while some(&mut *scan, &mut met) {
                 step += 1;
-                // Different records before and after the scan's position, some twice.
-                for number in (step * 37 % 50..3000).step_by(50) {
-                    put(&database, number, &step.to_be_bytes());
-                }
-                if step % 4 == turn % 4 {
-                    database.optimize(None).unwrap();
-                }
+                change_between_steps(&database, step, turn);
                 assert!(step < 1000, "it comes to an end");
             }
             assert!(met.keys().copied().eq(0..3000), "{turn}");
@@ -725,29 +758,13 @@ pub(super) mod tests {
     #[test]
     fn each_record_is_met_once_beside_writers_and_the_compactor() {
         const RECORDS: u32 = 3000;
-        const PASSES: u32 = 8;
         let database = open(&FaultyStorage::new());
         for number in 0..RECORDS {
             put(&database, number, &[0; 100]);
         }
-        let is_done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for number in 0..PASSES * RECORDS {
-                    put(&database, number.wrapping_mul(7919) % RECORDS, &[1; 100]);
-                }
-                is_done.store(true, Ordering::Relaxed);
-            });
-            scope.spawn(|| {
-                while !is_done.load(Ordering::Relaxed) {
-                    database.run_maintenance().unwrap();
-                    std::thread::yield_now();
-                }
-            });
-            while !is_done.load(Ordering::Relaxed) {
-                let mut scan = database.full_scan(Wanted::Records, true).unwrap();
-                assert!(rest(&mut *scan).into_keys().eq(0..RECORDS));
-            }
+        scan_beside_writers_and_the_compactor(&database, RECORDS, || {
+            let mut scan = database.full_scan(Wanted::Records, true).unwrap();
+            assert!(rest(&mut *scan).into_keys().eq(0..RECORDS));
         });
     }
 

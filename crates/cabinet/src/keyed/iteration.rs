@@ -157,7 +157,9 @@ impl<I: Index> KeyedEngine<I> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::full_scan::tests::{number, open, put};
+    use super::super::full_scan::tests::{
+        change_between_steps, number, open, put, scan_beside_writers_and_the_compactor,
+    };
     use super::super::full_scan::{ITERATION_RECORDS_MAX, STEP_RECORDS};
     use super::super::scans::{ITERATION_NAMES_MAX, ITERATIONS_MAX};
     use super::*;
@@ -167,7 +169,7 @@ mod tests {
     use crate::{Change, Engine, Error, Maintenance, Meta, Options};
     use std::collections::BTreeMap;
     use std::path::Path;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::Ordering;
 
     fn filled(storage: &FaultyStorage, count: u32) -> HashDatabase {
         let database = open(storage);
@@ -253,12 +255,7 @@ mod tests {
             let mut step = 0_u32;
             while some(&database, &mut iteration, &mut met) {
                 step += 1;
-                for number in (step * 37 % 50..3000).step_by(50) {
-                    put(&database, number, &step.to_be_bytes());
-                }
-                if step % 4 == turn % 4 {
-                    database.optimize(None).unwrap();
-                }
+                change_between_steps(&database, step, turn);
                 assert!(!is_in_index(&iteration) && step < 1000);
             }
             met.sort_unstable();
@@ -271,25 +268,10 @@ mod tests {
     fn each_key_is_met_once_beside_writers_and_the_compactor() {
         const RECORDS: u32 = 3000;
         let database = filled(&FaultyStorage::new(), RECORDS);
-        let is_done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for number in 0..8 * RECORDS {
-                    put(&database, number.wrapping_mul(7919) % RECORDS, &[1; 100]);
-                }
-                is_done.store(true, Ordering::Relaxed);
-            });
-            scope.spawn(|| {
-                while !is_done.load(Ordering::Relaxed) {
-                    database.run_maintenance().unwrap();
-                    std::thread::yield_now();
-                }
-            });
-            while !is_done.load(Ordering::Relaxed) {
-                let mut met = rest(&database, &mut begin(&database));
-                met.sort_unstable();
-                assert!(met.into_iter().eq(0..RECORDS));
-            }
+        scan_beside_writers_and_the_compactor(&database, RECORDS, || {
+            let mut met = rest(&database, &mut begin(&database));
+            met.sort_unstable();
+            assert!(met.into_iter().eq(0..RECORDS));
         });
     }
 

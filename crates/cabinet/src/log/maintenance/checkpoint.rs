@@ -5,6 +5,7 @@ use crate::log::checkpoint::{
     BLOCK_HEADER_BYTES, Block, HEADER_BYTES, LINE_BYTES, MAGIC, NAME, VERSION, encode_block,
 };
 use crate::log::manifest::replace_with;
+use crate::log::space::Unsealed;
 use crate::log::stats::Timed;
 use crate::log::writer::End;
 use crate::log::{Log, error_at};
@@ -59,6 +60,8 @@ impl Log {
         let mut blocks = Some(blocks);
         let began = Instant::now();
         self.commit.check()?;
+        // The checkpoint lists the segments. An opening that misses one writes the checkpoint anew.
+        self.remove_emptied_held(Unsealed::Sync)?;
         // The sync at the end does not disturb writers for the pages of a frozen segment.
         self.seal_if_worth_it()?;
         self.cut_sealed()?;

@@ -166,7 +166,8 @@ impl Log {
         self.remove_emptied_held(unsealed)
     }
 
-    fn remove_emptied_held(&self, unsealed: Unsealed) -> Result<()> {
+    /// Like [`Log::remove_emptied`]. The caller holds `maintenance`.
+    pub(in crate::log) fn remove_emptied_held(&self, unsealed: Unsealed) -> Result<()> {
         let is_any = self.segments().iter().any(|segment| segment.is_emptied());
         if is_any && self.sync_moved(unsealed)? {
             self.remove_matching(&Segment::is_emptied)?;

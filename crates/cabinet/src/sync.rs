@@ -56,6 +56,17 @@ pub(crate) fn interrupt() {
     }
 }
 
+/// Returns whether the calling thread is one of a model, whose threads take turns. False in
+/// programs.
+#[inline(always)]
+pub(crate) fn is_model() -> bool {
+    #[cfg(test)]
+    if model::is_running() {
+        return true;
+    }
+    false
+}
+
 /// Records in tests that the calling thread takes a lock.
 #[inline(always)]
 pub(crate) fn note_taken<T>(lock: &T) {

@@ -9,7 +9,7 @@
 #![expect(unsafe_code, reason = "memory maps cannot be had without it; see each SAFETY line")]
 
 use super::open_blocks::OpenBlocks;
-use crate::sync::interrupt;
+use crate::sync::{interrupt, is_model};
 use memmap2::{MmapOptions, MmapRaw};
 use std::fs;
 use std::io;
@@ -167,6 +167,15 @@ impl Map {
     /// appended to an open block yet. Leaves the rest of the buffer as it is.
     pub(super) fn copy(&self, start: usize, buffer: &mut [u8]) {
         let end = start.saturating_add(buffer.len()).min(self.written());
+        if is_model() && start < end {
+            // SAFETY: the range is below `written`, so it is within the mapping. Threads of a model
+            // take turns, so none writes to it meanwhile.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(self.0.raw.as_ptr().add(start), end - start) };
+            // A killed process leaves records that were partly written.
+            buffer[..end - start].copy_from_slice(bytes);
+            return;
+        }
         let mut next = start;
         while next < end {
             let unwritten = self.0.open_blocks.next_unwritten(&(next..end)).unwrap_or(end..end);

@@ -290,6 +290,7 @@ impl<I: Index> KeyedEngine<I> {
                 None => break,
             }
         }
+        self.log.remove_emptied(Unsealed::Sync)?;
         for shard in &self.shards {
             shard.write().shrink();
         }
@@ -540,7 +541,7 @@ impl<I: Index> KeyedEngine<I> {
     pub(crate) fn close(&self) -> Result<()> {
         self.log.commit().check()?;
         // On a full disk the checkpoint may need the space.
-        self.log.remove_emptied(Unsealed::Sync)?;
+        self.log.try_to_remove_emptied(Unsealed::Sync);
         self.log.trim()?;
         let is_needed = self.needs_checkpoint.load(Ordering::Relaxed);
         if is_needed || !self.log.is_checkpointed() {

@@ -72,7 +72,7 @@ pub(crate) trait Maintained: Relocate + Send + Sync + 'static {
     {
         let log = self.log();
         // Writers often have filled the active segment since the last round.
-        log.remove_emptied(Unsealed::Wait)?;
+        log.try_to_remove_emptied(Unsealed::Wait);
         let mut has_emptied = false;
         let mut compact_due = || {
             while go_on() {
@@ -87,7 +87,7 @@ pub(crate) trait Maintained: Relocate + Send + Sync + 'static {
         };
         let compacted = compact_due();
         // On a full disk the next compaction may need the space.
-        let may_wait = has_emptied && compacted.is_ok() && go_on() && !log.space.is_wanted();
+        let may_wait = has_emptied && compacted.is_ok() && go_on() && log.may_keep_emptied();
         log.remove_emptied(if may_wait { Unsealed::Wait } else { Unsealed::Sync })?;
         log.segments.drop_retired();
         compacted

@@ -122,7 +122,9 @@ impl SegmentSet {
         {
             let _structure = self.structure.lock();
             let mut segments = Segments::clone(&self.current.load());
-            segments.remove(segment.slot);
+            if !segments.remove(segment) {
+                return;
+            }
             segment.taken_out.store(true, Ordering::Release);
             self.store(segments);
             // A report, which takes this lock, counts the segment exactly once.

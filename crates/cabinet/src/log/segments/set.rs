@@ -104,9 +104,13 @@ impl Segments {
         self.slots[slot] = Some(segment);
     }
 
-    pub(crate) fn remove(&mut self, slot: usize) {
-        if let Some(place) = self.slots.get_mut(slot) {
-            *place = None;
+    /// Removes a segment. Returns false if it was removed before: then another segment may have its
+    /// slot.
+    pub(crate) fn remove(&mut self, segment: &Arc<Segment>) -> bool {
+        let is_present = self.has(segment);
+        if is_present {
+            self.slots[segment.slot] = None;
         }
+        is_present
     }
 }

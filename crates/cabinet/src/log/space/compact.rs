@@ -166,13 +166,34 @@ impl Log {
         self.remove_emptied_held(unsealed)
     }
 
+    /// Like [`Log::remove_emptied`]. An error is logged, for callers that work without it.
+    pub(crate) fn try_to_remove_emptied(&self, unsealed: Unsealed) {
+        let _maintenance = self.maintenance.pause();
+        self.try_to_remove_emptied_held(unsealed);
+    }
+
     /// Like [`Log::remove_emptied`]. The caller holds `maintenance`.
     pub(in crate::log) fn remove_emptied_held(&self, unsealed: Unsealed) -> Result<()> {
-        let is_any = self.segments().iter().any(|segment| segment.is_emptied());
+        // Damage that was found since is evidence.
+        let is_removed = |segment: &Segment| segment.is_emptied() && !segment.is_kept();
+        let is_any = self.segments().iter().any(|segment| is_removed(segment));
         if is_any && self.sync_moved(unsealed)? {
-            self.remove_matching(&Segment::is_emptied)?;
+            self.remove_matching(&is_removed)?;
         }
         Ok(())
+    }
+
+    /// Like [`Log::try_to_remove_emptied`]. The caller holds `maintenance`.
+    pub(in crate::log) fn try_to_remove_emptied_held(&self, unsealed: Unsealed) {
+        if let Err(error) = self.remove_emptied_held(unsealed) {
+            tracing::warn!("emptied segments are not removed: {error}");
+        }
+    }
+
+    /// Returns whether emptied segments may wait for the next round of maintenance: nothing else
+    /// needs their space soon.
+    pub(in crate::log) fn may_keep_emptied(&self) -> bool {
+        !self.space.is_wanted() && self.free_bytes() > 4 * EMPTIED_BYTES_MAX
     }
 
     /// Makes the records durable that were moved from emptied segments, and the records, wherever

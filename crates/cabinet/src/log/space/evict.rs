@@ -18,7 +18,7 @@
 //! records are removed first, and a few records that are rewritten constantly do not evict all
 //! others.
 
-use super::Relocate;
+use super::{Relocate, Unsealed};
 use crate::log::record::{Kind, Record};
 use crate::log::scan::{ScanError, Scanner, UNWRITTEN, Visit};
 use crate::log::segments::Segment;
@@ -78,6 +78,8 @@ impl Log {
     /// Makes space by compacting or evicting one segment. Returns whether there was one. The caller
     /// holds `maintenance`.
     fn gain(&self, engine: &dyn Relocate) -> Result<bool> {
+        // Records that were moved from an emptied segment must not go with it.
+        self.try_to_remove_emptied_held(Unsealed::Sync);
         self.cut_sealed()?;
         let is_full_disk = self.space.is_wanted();
         let mut first = self.segments().oldest().cloned();
@@ -99,7 +101,8 @@ impl Log {
                 }
             }
         }
-        if first.as_ref().is_some_and(|first| !first.is_sealed()) {
+        // Compaction may have removed the segment.
+        if first.as_ref().is_some_and(|first| !first.is_sealed() || !self.segments().has(first)) {
             self.seal()?;
             first = self.segments().oldest().cloned();
         }

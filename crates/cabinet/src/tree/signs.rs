@@ -15,7 +15,6 @@ pub(crate) struct Signs {
     sound: [u64; KeyOrder::NAMES.len()],
     /// Records that a tree never has.
     foreign: u64,
-    changes: u64,
     /// Keys that only a table has.
     own_keys: u64,
     /// Keys that no table has.
@@ -47,7 +46,6 @@ impl Signs {
     }
 
     fn note_change(&mut self, key: &[u8], value: &[u8]) {
-        self.changes += 1;
         if Operation::decode(value).is_none() {
             self.foreign += 1;
         }

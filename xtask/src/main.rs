@@ -100,6 +100,9 @@ enum Command {
         /// Put this number of small records, of which the index takes more memory than it may.
         #[arg(long, default_value_t = small_memory::SMALL_RECORDS)]
         small_records: u64,
+        /// Set the limit of memory while the small records are put, in MiB.
+        #[arg(long, default_value_t = 64)]
+        load_mib: u64,
         /// Put small records alone.
         #[arg(long)]
         only_small: bool,
@@ -251,9 +254,9 @@ fn main() -> Result<()> {
             differential::run(build.profile(), seed, conversations)
         }
         Command::FullDisk { size_mib, build } => full_disk::run(build.profile(), size_mib),
-        Command::SmallMemory { records, small_records, only_small, build } => {
+        Command::SmallMemory { records, small_records, load_mib, only_small, build } => {
             let records = if only_small { 0 } else { records };
-            small_memory::run_with(build.profile(), records, small_records)
+            small_memory::run_with(build.profile(), records, small_records, load_mib)
         }
         Command::ColdScans { options, build } => cold_scans::run_all(build.profile(), &options),
         Command::Benchmark(options) => benchmark::run_all(&options),

@@ -5,13 +5,14 @@
 use crate::cgroup::MemoryCgroup;
 use crate::memcached::Connection;
 use crate::misc;
-use crate::programs::{Profile, Server, build};
+use crate::programs::{self, Profile, Server, build};
 use crate::requirements;
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -61,12 +62,17 @@ pub(crate) fn run(profile: Profile) -> Result<()> {
         Profile::Debug => RECORDS_OF_DEBUG,
         Profile::Release => RECORDS,
     };
-    run_with(profile, records, SMALL_RECORDS)
+    run_with(profile, records, SMALL_RECORDS, MEMORY_BYTES >> 20)
 }
 
 /// Runs the tests with `records` records in each kind of database, none if that is 0, and then with
-/// small records.
-pub(crate) fn run_with(profile: Profile, records: u64, small_records: u64) -> Result<()> {
+/// small records, which are put in `load_mib` MiB of memory.
+pub(crate) fn run_with(
+    profile: Profile,
+    records: u64,
+    small_records: u64,
+    load_mib: u64,
+) -> Result<()> {
     if !requirements::is_root() {
         println!("small memory: SKIPPED, a memory cgroup needs root");
         return Ok(());
@@ -75,7 +81,7 @@ pub(crate) fn run_with(profile: Profile, records: u64, small_records: u64) -> Re
     if records > 0 {
         fill_all_kinds(&programs, profile, records)?;
     }
-    outgrow_index(&programs, small_records)?;
+    outgrow_index(&programs, small_records, load_mib << 20)?;
     println!("small memory: no process was killed in {} MiB", MEMORY_BYTES >> 20);
     Ok(())
 }
@@ -120,11 +126,16 @@ fn fill_all_kinds(programs: &Path, profile: Profile, records: u64) -> Result<()>
 
 /// Puts so many small records that their index does not fit into its memory, and kills the server.
 /// All records must be there afterwards, but for those that are removed.
-fn outgrow_index(programs: &Path, records: u64) -> Result<()> {
-    let mut server = Enclosed::start(programs, "tch")?;
+fn outgrow_index(programs: &Path, records: u64, load_bytes: u64) -> Result<()> {
+    let mut server = Enclosed::start_in_bytes(programs, "tch", load_bytes)?;
     let began = Instant::now();
     server.put_all_by(records, 1, |number| put_of(&key("tch", number), &short_value(number)))?;
     println!("small memory: {records} puts of small records in {:.1?}", began.elapsed());
+    if load_bytes > MEMORY_BYTES {
+        let began = Instant::now();
+        server.kill_and_limit(programs)?;
+        println!("small memory: open {:.1?} after SIGKILL and the limit", began.elapsed());
+    }
     let mut removed = 0;
     for round in 0..2 {
         ensure!(server.stat("index_on_disk")? == "1", "the index is in memory");
@@ -168,11 +179,16 @@ struct Enclosed {
 
 impl Enclosed {
     fn start(programs: &Path, kind: &str) -> Result<Self> {
+        Self::start_in_bytes(programs, kind, MEMORY_BYTES)
+    }
+
+    /// Starts a server with a limit on its memory, in bytes.
+    fn start_in_bytes(programs: &Path, kind: &str, bytes: u64) -> Result<Self> {
         let folder = tempfile::tempdir_in(crate::programs::target_folder())?;
         let in_memory = matches!(kind, "*" | "+");
         let suffix = if in_memory { "memory" } else { kind };
         let name = format!("tyrant-small-memory-{}-{suffix}", std::process::id());
-        let group = MemoryCgroup::new(&name, MEMORY_BYTES)?;
+        let group = MemoryCgroup::new(&name, bytes)?;
         let server = Self::start_in(&folder, &group, programs, kind)?;
         Ok(Self { server, group, folder })
     }
@@ -197,6 +213,18 @@ impl Enclosed {
     /// Sends SIGKILL to the server of a hash database, and starts it again.
     fn kill_and_start(&mut self, programs: &Path) -> Result<()> {
         self.server.kill()?;
+        self.server = Self::start_in(&self.folder, &self.group, programs, "tch")?;
+        Ok(())
+    }
+
+    /// Sends SIGKILL to the server of a hash database, and starts it again within
+    /// [`MEMORY_BYTES`], with nothing in the page cache.
+    fn kill_and_limit(&mut self, programs: &Path) -> Result<()> {
+        self.server.kill()?;
+        programs::run(&mut Command::new("sync"))?;
+        self.group.reclaim()?;
+        let name = format!("tyrant-small-memory-{}-limited", std::process::id());
+        self.group = MemoryCgroup::new(&name, MEMORY_BYTES)?;
         self.server = Self::start_in(&self.folder, &self.group, programs, "tch")?;
         Ok(())
     }

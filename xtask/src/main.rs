@@ -10,7 +10,7 @@ mod cassandra;
 #[path = "../../crates/tls/tests/support/mod.rs"]
 mod certificates;
 #[path = "../../crates/compare/src/cgroup.rs"]
-#[expect(dead_code, unreachable_pub, reason = "it is the benchmarks', which use the rest")]
+#[expect(unreachable_pub, reason = "it is the benchmarks'")]
 mod cgroup;
 mod chaos;
 mod clients;

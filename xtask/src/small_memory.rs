@@ -142,7 +142,8 @@ fn outgrow_index(programs: &Path, records: u64, load_bytes: u64) -> Result<()> {
         server.read_small(records, removed)?;
         let mut connection = Connection::open(server.server.port)?;
         let began = Instant::now();
-        let changed = (round..records).step_by(READ_EVERY as usize);
+        // Not those that are read: overwritten records are on few pages.
+        let changed = (round + 1..records).step_by(READ_EVERY as usize);
         for number in changed.clone() {
             let (key, value) = (key("tch", number), short_value(number));
             let value = String::from_utf8_lossy(&value);

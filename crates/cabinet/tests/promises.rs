@@ -1,6 +1,6 @@
-//! Damage after a loss of power. Bytes that were synced are promised, also if the active segment was
-//! lost because compaction had synced only the sealed ones. Other bytes are dropped, and no later
-//! opening reports them.
+//! Damage after a loss of power. Bytes that were synced are promised, also if the active segment
+//! was lost because compaction had synced only the sealed ones. Other bytes are dropped, and no
+//! later opening reports them.
 
 use cabinet::testing::{FaultyStorage, Open, Storage, check_on};
 use cabinet::{Damage, Database, Durability, HashDatabase, Options};

@@ -73,8 +73,8 @@ impl OpenBlocks {
             let is_free = |bounds: &Bounds| bounds.limit.load(Ordering::Relaxed) == 0;
             let Some(within) = group.bounds.iter().position(is_free) else { continue };
             let bounds = &group.bounds[within];
-            // A reader that sees the limit sees the end too. One that sees the end sees the bytes of
-            // the block that had the number before.
+            // A reader that sees the limit sees the end too. One that sees the end sees the bytes
+            // of the block that had the number before.
             group.ends[within].store(bytes.start, Ordering::Release);
             bounds.start.store(bytes.start, Ordering::Release);
             bounds.limit.store(bytes.end, Ordering::Release);

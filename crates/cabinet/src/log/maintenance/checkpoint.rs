@@ -60,7 +60,7 @@ impl Log {
         let mut blocks = Some(blocks);
         let began = Instant::now();
         self.commit.check()?;
-        // The checkpoint lists the segments. An opening that misses one writes the checkpoint anew.
+        // The checkpoint lists the segments. An opening that misses one writes it again.
         self.try_to_remove_emptied_held(Unsealed::Sync);
         // The sync at the end does not disturb writers for the pages of a frozen segment.
         self.seal_if_worth_it()?;

@@ -605,24 +605,27 @@ mod tests {
             let bytes = map.get(start, end).unwrap_or_default();
             assert!(bytes.iter().all(|byte| *byte == 1), "a byte that is not final");
         };
-        let (sender, blocks) = std::sync::mpsc::sync_channel::<AppendBlock>(4);
-        // Each writer holds a clone until it returns or panics.
-        let blocks = Arc::new(parking_lot::Mutex::new(blocks));
+        // Blocks to be filled, and whether all were given. A channel of the standard library is not
+        // built with such a tool.
+        let blocks = Arc::new(parking_lot::Mutex::new((Vec::<AppendBlock>::new(), false)));
+        // Each writer holds the blocks until it returns or panics.
         let writing = Arc::downgrade(&blocks);
         std::thread::scope(|scope| {
-            scope.spawn(move || {
-                for bytes in (64..2048).step_by(40).cycle() {
-                    let Some(block) = appender.give_append_block(bytes) else { break };
-                    if sender.send(block).is_err() || !appender.append(&[&[1; 9]], 9) {
-                        break;
-                    }
-                }
-            });
-            for blocks in [Arc::clone(&blocks), blocks] {
+            for blocks in [Arc::clone(&blocks), Arc::clone(&blocks)] {
                 let map = &map;
                 scope.spawn(move || {
-                    let next = || blocks.lock().recv();
-                    while let Ok(mut block) = next() {
+                    loop {
+                        let (block, is_last) = {
+                            let mut blocks = blocks.lock();
+                            (blocks.0.pop(), blocks.1)
+                        };
+                        let Some(mut block) = block else {
+                            if is_last {
+                                break;
+                            }
+                            std::thread::yield_now();
+                            continue;
+                        };
                         while block.left() > 0 {
                             let (start, bytes) = (block.end(), block.left().min(24));
                             assert!(block.append(&[&vec![1; bytes]], bytes));
@@ -631,6 +634,19 @@ mod tests {
                     }
                 });
             }
+            scope.spawn(move || {
+                for bytes in (64..2048).step_by(40).cycle() {
+                    let Some(block) = appender.give_append_block(bytes) else { break };
+                    blocks.lock().0.push(block);
+                    if !appender.append(&[&[1; 9]], 9) {
+                        break;
+                    }
+                    while blocks.lock().0.len() > 4 && Arc::strong_count(&blocks) > 1 {
+                        std::thread::yield_now();
+                    }
+                }
+                blocks.lock().1 = true;
+            });
             for step in [3, 7] {
                 let (map, writing, check) = (&map, &writing, &check);
                 scope.spawn(move || {

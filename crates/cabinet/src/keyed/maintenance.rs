@@ -645,6 +645,16 @@ mod tests {
         HashDatabase::open_on(Arc::new(storage.clone()), path, &options, false).unwrap()
     }
 
+    /// Length of a segment of [`open_segmented`], in bytes.
+    const SEGMENT_BYTES: u32 = 256 << 10;
+
+    /// Opens a database of short segments.
+    fn open_segmented(storage: &FaultyStorage) -> HashDatabase {
+        let options = Options { segment_bytes: Some(SEGMENT_BYTES), ..Options::default() };
+        let path = Path::new("casket.tch");
+        HashDatabase::open_on(Arc::new(storage.clone()), path, &options, false).unwrap()
+    }
+
     /// Returns the storage of a database that was closed.
     fn filled(records: u32) -> FaultyStorage {
         let storage = FaultyStorage::new();
@@ -747,13 +757,8 @@ mod tests {
 
     #[test]
     fn compaction_syncs_all_that_it_moved_and_not_the_active_segment() {
-        const SEGMENT_BYTES: u32 = 256 << 10;
-        let (storage, path) = (FaultyStorage::new(), Path::new("casket.tch"));
-        let options = Options { segment_bytes: Some(SEGMENT_BYTES), ..Options::default() };
-        let open = |storage: &FaultyStorage| {
-            HashDatabase::open_on(Arc::new(storage.clone()), path, &options, false).unwrap()
-        };
-        let database = open(&storage);
+        let storage = FaultyStorage::new();
+        let database = open_segmented(&storage);
         let records = 5 * SEGMENT_BYTES / 100;
         for number in 0..records {
             database.put(&number.to_be_bytes(), &[1; 100], Meta::NONE, Wait::Block).unwrap();
@@ -769,7 +774,7 @@ mod tests {
             left.open(&active.path, Open::Existing).map_or(0, |file| file.length().unwrap());
         assert_eq!(synced, 0, "the active segment was synced");
         assert!(storage.open(&first.path, Open::Existing).is_err(), "the segment was not removed");
-        let database = open(&left);
+        let database = open_segmented(&left);
         for number in 0..records {
             let mut value = Vec::new();
             let mut visit = |record: RecordRef<'_>| value.extend_from_slice(record.value);
@@ -780,13 +785,8 @@ mod tests {
 
     #[test]
     fn an_emptied_segment_stays_until_what_was_moved_from_it_is_sealed() {
-        const SEGMENT_BYTES: u32 = 256 << 10;
-        let (storage, path) = (FaultyStorage::new(), Path::new("casket.tch"));
-        let options = Options { segment_bytes: Some(SEGMENT_BYTES), ..Options::default() };
-        let open = |storage: &FaultyStorage| {
-            HashDatabase::open_on(Arc::new(storage.clone()), path, &options, false).unwrap()
-        };
-        let database = open(&storage);
+        let storage = FaultyStorage::new();
+        let database = open_segmented(&storage);
         let log = &database.engine().log;
         let sealed = || log.segments().in_order().iter().filter(|one| one.is_sealed()).count();
         let mut number = 0u32;
@@ -813,14 +813,14 @@ mod tests {
         assert!(!is_there(&storage), "the segment was not removed");
 
         // The records that were moved, and those that were sealed with them, are durable.
-        let left = open(&storage.lose_power(|| ONLY_SYNCED));
+        let left = open_segmented(&storage.lose_power(|| ONLY_SYNCED));
         let is_found =
             |number: &u32| left.read(&number.to_be_bytes(), Wait::Block, &mut |_| ()).unwrap();
         let durable = (0..records).take_while(is_found).count();
         assert!(durable as u32 * 1500 > SEGMENT_BYTES, "{durable} of {records}");
 
         // A round without a segment to compact does not leave one for the next.
-        let reopened = open(&killed);
+        let reopened = open_segmented(&killed);
         (0..2).for_each(|_| reopened.run_maintenance().unwrap());
         assert!(!is_there(&killed), "the segment was not removed");
     }

@@ -101,7 +101,7 @@ enum Command {
         #[arg(long, default_value_t = small_memory::SMALL_RECORDS)]
         small_records: u64,
         /// Set the limit of memory while the small records are put, in MiB.
-        #[arg(long, default_value_t = 64)]
+        #[arg(long, default_value_t = small_memory::MEMORY_MIB)]
         load_mib: u64,
         /// Put small records alone.
         #[arg(long)]

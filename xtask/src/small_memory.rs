@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Memory of the server including the page cache, in bytes.
-const MEMORY_BYTES: u64 = 64 << 20;
+/// Memory of the server including the page cache, in MiB and in bytes.
+pub(crate) const MEMORY_MIB: u64 = 64;
+const MEMORY_BYTES: u64 = MEMORY_MIB << 20;
 
 /// Number of records that the command puts into each kind of database.
 pub(crate) const RECORDS: u64 = 2_000_000;
@@ -62,7 +63,7 @@ pub(crate) fn run(profile: Profile) -> Result<()> {
         Profile::Debug => RECORDS_OF_DEBUG,
         Profile::Release => RECORDS,
     };
-    run_with(profile, records, SMALL_RECORDS, MEMORY_BYTES >> 20)
+    run_with(profile, records, SMALL_RECORDS, MEMORY_MIB)
 }
 
 /// Runs the tests with `records` records in each kind of database, none if that is 0, and then with
@@ -82,7 +83,7 @@ pub(crate) fn run_with(
         fill_all_kinds(&programs, profile, records)?;
     }
     outgrow_index(&programs, small_records, load_mib << 20)?;
-    println!("small memory: no process was killed in {} MiB", MEMORY_BYTES >> 20);
+    println!("small memory: no process was killed in {MEMORY_MIB} MiB");
     Ok(())
 }
 

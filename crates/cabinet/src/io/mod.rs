@@ -25,6 +25,7 @@ pub use map::Map;
 pub(crate) use map::{AppendBlock, Appender, page_bytes, prefetch};
 pub(crate) use memory::MemoryStorage;
 pub(crate) use missing::Missing;
+pub(crate) use open_blocks::OPEN_BLOCKS_MAX;
 pub use overlay::OverlayStorage;
 pub use real::RealStorage;
 pub(crate) use unreadable::{can_write_part, is_unreadable, read_around};

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Maximum number of append blocks of a map that are open at the same time.
-pub(super) const OPEN_BLOCKS_MAX: usize = 256;
+pub(crate) const OPEN_BLOCKS_MAX: usize = 256;
 
 /// Number of blocks in a group. A group takes memory once it is needed.
 const GROUP_BLOCKS: usize = 16;

@@ -82,7 +82,8 @@ impl Log {
         self.try_to_remove_emptied_held(Unsealed::Sync);
         self.cut_sealed()?;
         let is_full_disk = self.space.is_wanted();
-        let mut first = self.segments().oldest().cloned();
+        let oldest = || self.segments().oldest().cloned();
+        let mut first = oldest();
         if let Some(segment) = self.due_for_compaction()
             && !is_full_disk
             && segment.dead_percent(first.as_ref().is_some_and(|one| Arc::ptr_eq(one, &segment)))
@@ -101,10 +102,11 @@ impl Log {
                 }
             }
         }
-        // Compaction may have removed the segment.
-        if first.as_ref().is_some_and(|first| !first.is_sealed() || !self.segments().has(first)) {
+        // Compaction may have removed it.
+        first = oldest();
+        if first.as_ref().is_some_and(|first| !first.is_sealed()) {
             self.seal()?;
-            first = self.segments().oldest().cloned();
+            first = oldest();
         }
         match first.filter(|first| first.is_sealed()) {
             Some(segment) => self.evict(&segment, engine).map(|()| true),

@@ -20,7 +20,7 @@
 //! each other.
 
 use super::{Appended, Purpose, Tail, Writer};
-use crate::io::AppendBlock;
+use crate::io::{AppendBlock, OPEN_BLOCKS_MAX};
 use crate::log::record::{BLOCK_BYTES_MAX, Prepared, RECORD_BYTES_MIN};
 use crate::log::segments::{Location, Lsn};
 use crate::log::space::LARGE_CHANGE_BYTES;
@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Minimum and maximum number of slots: two per processor, so that few threads share one.
 const SLOTS_MIN: usize = 16;
-const SLOTS_MAX: usize = 256;
+const SLOTS_MAX: usize = OPEN_BLOCKS_MAX;
 
 /// Number of slots in unit tests. They have few threads, which must share slots too.
 const SLOTS_IN_TESTS: usize = 2;

@@ -75,8 +75,14 @@ fn line(command: &Command) -> String {
     words.join(" ")
 }
 
-/// Builds the programs. Returns their folder.
+/// Variable with the folder of programs that were built already.
+pub(crate) const PROGRAMS_VARIABLE: &str = "TYRANT_TEST_PROGRAMS";
+
+/// Builds the programs, unless `cargo xtask test` has. Returns their folder.
 pub(crate) fn build(profile: Profile) -> Result<PathBuf> {
+    if let (Some(built), Profile::Debug) = (std::env::var_os(PROGRAMS_VARIABLE), profile) {
+        return Ok(built.into());
+    }
     let mut arguments = vec!["build", "--package", "tyrant-kv", "--bins"];
     let folder = match profile {
         Profile::Debug => "debug",

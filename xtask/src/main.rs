@@ -220,6 +220,8 @@ enum Command {
         #[command(flatten)]
         build: Build,
     },
+    /// Check the program as `cargo run` builds it, without its other features.
+    DefaultBuild,
     /// Write the generated parts of the pages, after a change of the settings.
     Docs,
     /// Check the source: widths, citations, words, unsafe code, and which module and crate uses
@@ -287,9 +289,17 @@ fn run(command: Command) -> Result<()> {
         Command::Metrics(build) => metrics::run_all(build.profile()),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
         Command::Package { is_static: true, .. } => package::build_and_try_static(),
-        Command::Package { build, .. } => package::build_and_try(build.profile()),
+        Command::Package { build: Build { debug }, .. } => {
+            package::build_and_try(if debug { Profile::Debug } else { Profile::Dist })
+        }
         Command::Library(options) => library::run(&options),
         Command::Nightly { times, seed, build } => nightly::run_all(build.profile(), times, seed),
+        Command::DefaultBuild => {
+            let lints = ["--", "--deny", "warnings"];
+            programs::cargo(
+                &[&["clippy", "--quiet", "--package", "tyrant-kv"], &lints[..]].concat(),
+            )
+        }
         Command::Docs => docs::run(),
         Command::Tidy => tidy::run(&command_names()),
     }

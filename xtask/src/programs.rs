@@ -16,7 +16,12 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) enum Profile {
     Debug,
     Release,
+    /// Optimized across crates, for packages and benchmarks.
+    Dist,
 }
+
+/// Options of cargo that select the whole workspace, with what a default build leaves out.
+pub(crate) const WORKSPACE: [&str; 3] = ["--workspace", "--features", "tyrant-kv/cluster"];
 
 /// Returns the workspace's folder.
 pub(crate) fn workspace() -> &'static Path {
@@ -83,16 +88,32 @@ pub(crate) fn build(profile: Profile) -> Result<PathBuf> {
     if let (Some(built), Profile::Debug) = (std::env::var_os(PROGRAMS_VARIABLE), profile) {
         return Ok(built.into());
     }
-    let mut arguments = vec!["build", "--package", "tyrant-kv", "--bins"];
-    let folder = match profile {
-        Profile::Debug => "debug",
-        Profile::Release => {
-            arguments.push("--release");
-            "release"
-        }
+    let (profile, folder) = match profile {
+        Profile::Debug => ("dev", "debug"),
+        Profile::Release => ("release", "release"),
+        Profile::Dist => ("dist", "dist"),
     };
-    cargo(&arguments)?;
-    Ok(target_folder().join(folder))
+    let program = ["build", "--package", "tyrant-kv", "--bin", "tyrant"];
+    cargo(&[&program[..], &["--features", "cluster", "--profile", profile]].concat())?;
+    let folder = target_folder().join(folder);
+    link_programs(&folder)?;
+    Ok(folder)
+}
+
+/// Names of `tyrant` by which it has Tokyo Tyrant's command lines.
+pub(crate) const LINKS: [&str; 3] = ["ttserver", "tcrmgr", "ttulmgr"];
+
+/// Makes the links to `tyrant` in a folder, in place of what has their names.
+pub(crate) fn link_programs(folder: &Path) -> Result<()> {
+    for link in LINKS {
+        let path = folder.join(link);
+        if path.symlink_metadata().is_ok() {
+            std::fs::remove_file(&path).with_context(|| format!("cannot replace {link}"))?;
+        }
+        std::os::unix::fs::symlink("tyrant", &path)
+            .with_context(|| format!("cannot make the link {link}"))?;
+    }
+    Ok(())
 }
 
 /// A running `tyrant serve`, killed when dropped.

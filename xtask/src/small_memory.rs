@@ -66,7 +66,7 @@ pub(crate) fn run(profile: Profile) -> Result<()> {
 pub(crate) fn records(profile: Profile) -> u64 {
     match profile {
         Profile::Debug => RECORDS_OF_DEBUG,
-        Profile::Release => RECORDS,
+        Profile::Release | Profile::Dist => RECORDS,
     }
 }
 
@@ -106,7 +106,7 @@ fn fill_all_kinds(programs: &Path, profile: Profile, records: u64) -> Result<()>
         if kind == "tch" || kind == "tcb" {
             let bytes = match profile {
                 Profile::Debug => UPLOAD_BYTES_OF_DEBUG,
-                Profile::Release => UPLOAD_BYTES,
+                Profile::Release | Profile::Dist => UPLOAD_BYTES,
             };
             server.upload(bytes, kind == "tch")?;
         }

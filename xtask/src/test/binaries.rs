@@ -1,8 +1,8 @@
 //! Test binaries of the workspace, all from one build, so that no crate is compiled with two sets
 //! of features.
 
-use crate::programs::{Profile, workspace};
-use anyhow::{Context, Result, bail, ensure};
+use crate::programs::{WORKSPACE, workspace};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -35,8 +35,8 @@ impl Built {
     /// Builds all tests and programs of the workspace.
     pub(super) fn new() -> Result<Self> {
         let mut command = Command::new(env!("CARGO"));
-        command.args(["test", "--workspace", "--no-run"]);
-        println!("$ cargo test --workspace --no-run");
+        command.arg("test").args(WORKSPACE).arg("--no-run");
+        println!("$ cargo test {} --no-run", WORKSPACE.join(" "));
         let mut built = Self { binaries: Vec::new(), programs: None };
         for message in messages(command.arg("--message-format=json-render-diagnostics"))? {
             let Some(path) = message["executable"].as_str().map(PathBuf::from) else { continue };
@@ -55,11 +55,8 @@ impl Built {
     }
 
     /// Returns the folder of the programs.
-    pub(super) fn programs(&self, profile: Profile) -> Result<PathBuf> {
-        match (&self.programs, profile) {
-            (Some(folder), Profile::Debug) => Ok(folder.clone()),
-            _ => bail!("cargo has not built the program `tyrant`"),
-        }
+    pub(super) fn programs(&self) -> Result<PathBuf> {
+        self.programs.clone().context("cargo has not built the program `tyrant`")
     }
 
     /// Returns the binary of a target.

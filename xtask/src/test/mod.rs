@@ -11,7 +11,7 @@ mod suites;
 
 pub(crate) use binaries::of_package;
 
-use crate::programs::{PROGRAMS_VARIABLE, Profile, target_folder};
+use crate::programs::{PROGRAMS_VARIABLE, target_folder};
 use anyhow::{Context, Result, bail, ensure};
 use binaries::Built;
 use schedule::Ended;
@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         wanted.len(),
         logs.display()
     );
-    let programs = built.programs(Profile::Debug)?;
+    let programs = built.programs()?;
     let variables = [(PROGRAMS_VARIABLE, programs)];
     let commands = wanted.into_iter().map(|suite| suite.command(&built)).collect::<Result<_>>()?;
     let ended = schedule::run(commands, &logs, &variables, report);

@@ -3,6 +3,7 @@
 use super::binaries::{self, Built, Target};
 use super::durations;
 use super::schedule::{Job, Load};
+use crate::programs::{WORKSPACE, workspace};
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 
@@ -75,6 +76,13 @@ const OWN: &[Own] = &[
         name: "features",
         about: "the library with each set of features",
         arguments: &["library", "features"],
+        needs: &[],
+        load: Load::Busy,
+    },
+    Own {
+        name: "default-build",
+        about: "the program without what a default build leaves out compiles",
+        arguments: &["default-build"],
         needs: &[],
         load: Load::Busy,
     },
@@ -286,8 +294,8 @@ impl Suite {
             }
             Run::Documentation => {
                 let mut command = Command::new(env!("CARGO"));
-                command.args(["test", "--workspace", "--doc"]);
-                command.current_dir(crate::programs::workspace());
+                command.arg("test").args(WORKSPACE).arg("--doc");
+                command.current_dir(workspace());
                 command
             }
             Run::Command(arguments) => {

@@ -19,6 +19,7 @@ mod crash;
 mod differential;
 mod docs;
 mod faults;
+mod first_minute;
 mod full_disk;
 mod fuzz;
 mod languages;
@@ -193,6 +194,8 @@ enum Command {
     Webdav(Build),
     /// Check the metrics and the alert rules with the tools of Prometheus.
     Metrics(Build),
+    /// Time a newcomer's first commands: a clean clone in a new root without caches (needs root).
+    FirstMinute,
     /// Run each fuzz target for a while.
     Fuzz {
         /// Set the duration of each, in seconds.
@@ -287,6 +290,7 @@ fn run(command: Command) -> Result<()> {
         Command::TlsScan(build) => tls_scan::run_all(build.profile()),
         Command::Webdav(build) => webdav::run_all(build.profile()),
         Command::Metrics(build) => metrics::run_all(build.profile()),
+        Command::FirstMinute => first_minute::run_all(),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
         Command::Package { is_static: true, .. } => package::build_and_try_static(),
         Command::Package { build: Build { debug }, .. } => {

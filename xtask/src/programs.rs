@@ -221,12 +221,15 @@ impl Drop for Server {
 }
 
 /// Returns an unused port below the range of clients' ports, another one with each call. A port in
-/// that range could connect to itself if it is tried before the server listens.
+/// that range could connect to itself if it is tried before the server listens. The tests of the
+/// programs, which may run at the same time, use those above these.
 pub(crate) fn free_port() -> Result<u16> {
     static CALLS: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id().wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed)) % 20_000;
-    (0..20_000)
-        .map(|tried| 10_000 + ((first + tried) % 20_000) as u16)
+    // Suites that run at the same time begin at different ports.
+    let first = std::process::id().wrapping_mul(97);
+    let first = first.wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed));
+    (0..10_000)
+        .map(|tried| 10_000 + (first.wrapping_add(tried) % 10_000) as u16)
         .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
         .context("no free port")
 }

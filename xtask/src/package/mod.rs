@@ -4,6 +4,8 @@
 mod clean_root;
 mod static_programs;
 
+pub(crate) use clean_root::archive as archive_of_root;
+
 use crate::programs::{Profile, build, link_programs, run, run_quietly, target_folder, workspace};
 use crate::requirements::is_root;
 use anyhow::{Context, Result, ensure};

@@ -86,8 +86,11 @@ impl Process {
         let first = databases.first().cloned().unwrap_or_default();
         let service = |(settings, config): (Settings, server::Config)| Service {
             script: settings.script(),
-            database: settings.database.unwrap_or_default(),
-            import: settings.import.unwrap_or_default().then_some(Import { into: settings.into }),
+            database: settings.database.unwrap_or_default().0,
+            import: settings
+                .import
+                .unwrap_or_default()
+                .then_some(Import { into: settings.into.map(|name| name.0) }),
             config,
             webdav: settings.webdav.unwrap_or_default(),
         };

@@ -223,20 +223,36 @@ impl Stream {
             // The hash of a password takes long.
             let patience = Some(settings.connect_timeout);
             stream.set_read_timeout(patience).map_err(Error::ConnectionRefused)?;
-            stream.log_in(login)?;
+            stream.log_in(login, settings.allows_plain_login)?;
             stream.set_read_timeout(settings.read_timeout).map_err(Error::ConnectionRefused)?;
         }
         Ok(stream)
     }
 
-    /// Logs in on a new connection.
-    fn log_in(&mut self, login: &Credentials) -> Result<()> {
-        self.write_all(&login.request()?).map_err(|error| Error::Send(named(error)))?;
+    /// Logs in on a new connection. Without TLS the password is sent only to this machine, or if
+    /// that is allowed, and after a reply that is none of a port that requires TLS.
+    fn log_in(&mut self, login: &Credentials, allows_plain: bool) -> Result<()> {
+        if let Stream::Tcp(socket) = self {
+            let peer = socket.peer_addr().map_err(Error::ConnectionRefused)?;
+            if !allows_plain && !peer.ip().to_canonical().is_loopback() {
+                return Err(Error::PlainLogin);
+            }
+            self.call_login(&Credentials::probe()?)?;
+        }
+        match self.call_login(&login.request()?)? {
+            true => Ok(()),
+            false => Err(Error::LoginRefused),
+        }
+    }
+
+    /// Sends a request to log in. Returns whether the server accepted it.
+    fn call_login(&mut self, request: &[u8]) -> Result<bool> {
+        self.write_all(request).map_err(|error| Error::Send(named(error)))?;
         let mut response = [0; 5];
         self.read_exact(&mut response).map_err(|error| Error::Receive(named(error)))?;
         match response {
-            [wire::binary::reply::OK, 0, 0, 0, 0] => Ok(()),
-            [wire::binary::reply::FAILURE, 0, 0, 0, 0] => Err(Error::LoginRefused),
+            [wire::binary::reply::OK, 0, 0, 0, 0] => Ok(true),
+            [wire::binary::reply::FAILURE, 0, 0, 0, 0] => Ok(false),
             _ => {
                 let mut rest = [0; FOREIGN_BYTES_SHOWN];
                 let received = self.read(&mut rest).unwrap_or(0);

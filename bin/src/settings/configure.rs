@@ -77,6 +77,7 @@ impl Settings {
             Some(expiry) => expiry == Expiry::Ignore,
             None => config.dialect == Dialect::TokyoTyrant,
         };
+        set(&mut config.disk_free_warning_percent, self.disk_free_warning.map(|one| one.0));
         config.mask = self.command_mask();
         config.scrub_interval = self.scrub_interval.and_then(Seconds::unless_zero);
         set(&mut config.scrub_bytes_per_second, self.scrub_rate.map(|rate| rate.0));

@@ -6,10 +6,12 @@
 mod configure;
 mod database_name;
 mod definition;
+mod environment;
 mod file;
 mod reference;
 mod value;
 
+pub(crate) use environment::unknown_variables;
 pub(crate) use file::{Launch, Loaded};
 pub(crate) use reference::{defaults_file, markdown};
 
@@ -17,7 +19,7 @@ use crate::logging::{LogFormat, Verbosity};
 use database_name::DatabaseName;
 use definition::{Setting, settings};
 use std::path::{Path, PathBuf};
-use value::{Bytes, Commands, Count, Every, Expiry, Listen, Many, Rate, Seconds};
+use value::{Bytes, Commands, Count, Every, Expiry, Listen, Many, Percent, Rate, Seconds};
 use value::{Seed, Server, SocketMode, TimeoutAction, Value};
 
 impl Settings {
@@ -127,6 +129,12 @@ settings! {
         /// With admin: fail /ready while this server is further behind its master, in seconds; 0 is
         /// no limit
         ready_lag_max: Seconds = Setting::new("S", "0").of_process().live();
+    }
+
+    "Warnings" {
+        /// Warn while less than this part of a disk with a database or an update log is free, in
+        /// percent; 0 is never
+        disk_free_warning: Percent = Setting::new("PERCENT", "5").live();
     }
 
     "Protocols" {

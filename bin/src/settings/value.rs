@@ -149,6 +149,7 @@ values! {
     u16: Number, "a number from 0 to 65535", u16::to_string;
     u32: Number, "a number", u32::to_string;
     u64: Number, "a number", u64::to_string;
+    Percent: Number, "a number from 0 to 100", |percent| percent.0.to_string();
     Count: Number, "a number of at least 1", |count| count.0.to_string();
     Bytes: Number | Text, "a number of bytes", |bytes| bytes.0.to_string();
     Rate: Number | Text, "a number of bytes per second", |rate| rate.0.to_string();
@@ -191,6 +192,19 @@ impl Value for bool {
 
     fn show(&self) -> String {
         self.to_string()
+    }
+}
+
+/// A number from 0 to 100.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Percent(pub(crate) u8);
+
+impl FromStr for Percent {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let percent = text.parse().ok().filter(|percent| *percent <= 100);
+        percent.map(Self).ok_or("not a number from 0 to 100")
     }
 }
 
@@ -479,6 +493,8 @@ mod tests {
     fn counts_and_rates_are_at_least_1() {
         assert_eq!("1".parse(), Ok(Count(1)));
         assert_eq!("8m".parse(), Ok(Rate(8 << 20)));
+        assert_eq!(("0".parse(), "100".parse()), (Ok(Percent(0)), Ok(Percent(100))));
+        assert!("101".parse::<Percent>().is_err() && "-1".parse::<Percent>().is_err());
         for text in ["0", "-1", "x"] {
             text.parse::<Count>().unwrap_err();
             text.parse::<Rate>().unwrap_err();

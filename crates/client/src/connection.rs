@@ -1,7 +1,7 @@
 //! One connection: sends the bytes of requests and reads responses.
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -234,7 +234,7 @@ impl Stream {
     fn log_in(&mut self, login: &Credentials, allows_plain: bool) -> Result<()> {
         if let Stream::Tcp(socket) = self {
             let peer = socket.peer_addr().map_err(Error::ConnectionRefused)?;
-            if !allows_plain && !peer.ip().to_canonical().is_loopback() {
+            if !allows_plain && !is_this_machine(peer.ip()) {
                 return Err(Error::PlainLogin);
             }
             self.call_login(&Credentials::probe()?)?;
@@ -339,8 +339,40 @@ impl Write for Stream {
         Ok(())
     }
 }
+
+/// Returns whether a connection to this address stays within this machine.
+fn is_this_machine(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
 /// Returns the error of a reply of another protocol, with the beginning of it.
 fn foreign_reply(begin: &[u8]) -> io::Error {
     let what = format!("the reply begins with \"{}\"", begin.escape_ascii());
     io::Error::new(ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_addresses_are_of_this_machine() {
+        for (address, expected) in [
+            ("127.0.0.1", true),
+            ("127.8.9.10", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("10.0.0.1", false),
+            ("192.0.2.1", false),
+            ("::", false),
+            ("2001:db8::1", false),
+            ("::ffff:10.0.0.1", false),
+        ] {
+            assert_eq!(
+                is_this_machine(address.parse().expect("an address")),
+                expected,
+                "{address}"
+            );
+        }
+    }
 }

@@ -110,7 +110,9 @@ mod tests {
         let own = over("[::1]:1979,tls-name=n,allow-plain-login");
         assert_eq!(own.tls_ca.as_deref(), Some(Path::new("common.pem")));
         assert!(own.allow_plain_login && own.tls_insecure && own.user.is_some());
-        assert!(over("[::1]:1979,plain").settings().expect("settings").tls.is_none());
+        let common = ServerArgument { tls: true, ..ServerArgument::default() };
+        let plain: OwnOptions = "h:1,plain".parse().expect("options");
+        assert!(plain.over(&common).settings().expect("settings").tls.is_none());
     }
 
     #[test]

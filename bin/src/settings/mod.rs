@@ -129,9 +129,6 @@ settings! {
         /// With admin: fail /ready while this server is further behind its master, in seconds; 0 is
         /// no limit
         ready_lag_max: Seconds = Setting::new("S", "0").of_process().live();
-    }
-
-    "Warnings" {
         /// Warn while less than this part of a disk with a database or an update log is free, in
         /// percent; 0 is never
         disk_free_warning: Percent = Setting::new("PERCENT", "5").live();

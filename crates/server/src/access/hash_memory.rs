@@ -80,7 +80,8 @@ impl HashMemory {
         drop(state);
         let mut lent = Lent { memory: self, blocks: buffer };
         if lent.blocks.len() < blocks {
-            // A longer buffer is not copied into, since its blocks are computed anew.
+            // Nothing of it is copied, so it is not there at the same time.
+            lent.blocks = Vec::new();
             lent.blocks = Vec::with_capacity(blocks.max(BLOCKS_MIN));
             lent.blocks.resize(blocks, Block::new());
         }

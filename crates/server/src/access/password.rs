@@ -168,6 +168,24 @@ mod tests {
     }
 
     #[test]
+    fn passwords_that_many_threads_verify_share_two_buffers() {
+        let costs = [PasswordCost::MIN, PasswordCost { memory_kib: 64, ..PasswordCost::MIN }];
+        let hashes = costs.map(|cost| hash_password(b"secret", cost).expect("a hash"));
+        std::thread::scope(|scope| {
+            for _ in 0..5 {
+                scope.spawn(|| {
+                    for hash in &hashes {
+                        // The second hash finds what the first one has left in its buffer.
+                        assert!(verify(hash, b"secret") && !verify(hash, b"other"));
+                        let buffers = HashMemory::of_process().buffers();
+                        assert!((1..=super::super::hash_memory::BUFFERS_MAX).contains(&buffers));
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
     fn a_hash_of_another_kind_or_beyond_the_limits_has_a_flaw() {
         let hash = hash_password(b"secret", PasswordCost::MIN).expect("a hash");
         for (from, to) in [

@@ -1,5 +1,5 @@
-//! Variables of the environment with which the commands connect to a server. Those of `serve` have the
-//! names of its settings, so a client's certificate has another name than the server's.
+//! Variables of the environment with which the commands connect to a server. Those of `serve` have
+//! the names of its settings, so a client's certificate has another name than the server's.
 
 use anyhow::{Result, bail};
 

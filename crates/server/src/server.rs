@@ -85,9 +85,9 @@ impl Handle {
 
     /// Takes those settings from `config` that change while the server runs: `connections_max`,
     /// `timeout`, `idle_timeout`, `stop_wait`, `slow_log_threshold`, `mask`, `scrub_interval`,
-    /// `scrub_bytes_per_second` and `disk_free_warning_percent`, and the users, if there are users before and after. All others
-    /// stay as they are. Clients whose user is removed, or has another password or token, have to
-    /// log in again.
+    /// `scrub_bytes_per_second` and `disk_free_warning_percent`, and the users, if there are users
+    /// before and after. All others stay as they are. Clients whose user is removed, or has another
+    /// password or token, have to log in again.
     pub fn reload(&self, config: &Config) {
         if let Some(hub) = self.hub.upgrade() {
             hub.shared.live.set(config);

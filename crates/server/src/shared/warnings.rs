@@ -70,12 +70,12 @@ impl Disk {
 /// A condition that an operator should end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Warning {
-    /// What it is about, which stays while the text changes.
+    /// The part of the text that stays while the rest changes.
     subject: String,
     pub(crate) text: String,
 }
 
-/// What a look has found.
+/// Result of a look.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) disks: Vec<Disk>,

@@ -242,6 +242,9 @@ impl Launch {
     /// Reads the file, and returns the settings that are in effect.
     pub(crate) fn load(&self) -> Result<Loaded> {
         let source = self.file.as_deref().map(Source::read).transpose()?;
+        if source.is_none() && self.given.folder.is_some() {
+            bail!("folder: requires config, the file whose paths it is about");
+        }
         let sections = source.as_ref().map_or(&[][..], |source| &source.sections);
         if sections.len() > 1
             && let Some(setting) = first_of(&self.given, Scope::OneDatabase)
@@ -444,6 +447,13 @@ mod tests {
         let loaded = load("folder = '/elsewhere'\nlog = 'l'", folder_given).expect("one");
         assert_eq!(loaded.databases[0].log, Some("here/l".into()));
         assert_eq!(loaded.databases[0].database.as_deref(), Some("here/casket.tch"));
+    }
+
+    #[test]
+    fn a_folder_without_a_file_is_an_error() {
+        let given = Settings { folder: Some("here".into()), ..Settings::default() };
+        let error = Launch { given, file: None }.load().expect_err("an error").to_string();
+        assert!(error.starts_with("folder: requires config"), "{error}");
     }
 
     #[test]

@@ -305,10 +305,7 @@ impl Repository {
 
 /// Turns a folder into a repository.
 fn make(folder: &Path) -> Result<()> {
-    match fs::create_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        made => made?,
-    }
+    fs::create_dir_all(folder)?;
     for item in fs::read_dir(folder)? {
         let name = item?.file_name();
         ensure!(name == REPOSITORY_NEW, "it is not empty: {} is in it", name.display());

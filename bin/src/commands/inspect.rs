@@ -146,7 +146,7 @@ fn inspect_database(path: &Path, lines: &mut Properties) -> Result<()> {
     specification.options.read_only = true;
     let database = Database::open_specification(&specification)
         .with_context(|| format!("cannot open {name}"))?;
-    lines.add("records", database.len());
+    lines.add("records", server::count_records(&database)?);
     lines.add("bytes", database.size_bytes());
     for (name, value) in database.stats() {
         lines.add(name, value);

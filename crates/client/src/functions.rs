@@ -105,6 +105,17 @@ impl Client {
         Ok(none_if_failed(response)?.is_some())
     }
 
+    /// Returns when the records under these keys expire, in milliseconds since 1970, 0 for never.
+    /// Keys without a record are left out. `None` if the server cannot tell, as Tokyo Tyrant.
+    pub fn expiries<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Option<Vec<(Vec<u8>, u64)>>> {
+        let Some(response) = none_if_failed(self.misc(b"expiry", UNLOGGED, keys))? else {
+            return Ok(None);
+        };
+        let expiry = |(key, text): Pair| Some((key, number(&text)?));
+        let expiries: Option<Vec<_>> = pairs(response).into_iter().map(expiry).collect();
+        expiries.ok_or(Error::Miscellaneous).map(Some)
+    }
+
     /// Adds to a number in decimal text and returns the sum. A sum below 0 is 0, one above the
     /// largest [`u64`] begins again at 0. A missing record is made from `initial`, the number and
     /// the seconds until it expires, to which nothing is added. `None` if there is no record and no

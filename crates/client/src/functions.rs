@@ -31,6 +31,9 @@ pub(crate) fn none_if_failed<T>(response: Result<T>) -> Result<Option<T>> {
     }
 }
 
+/// A key, and when its record expires, in milliseconds since 1970; 0 is never.
+pub type Expiry = (Vec<u8>, u64);
+
 /// State of a verification of a server's checksums.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckState {
@@ -107,7 +110,7 @@ impl Client {
 
     /// Returns when the records under these keys expire, in milliseconds since 1970, 0 for never.
     /// Keys without a record are left out. `None` if the server cannot tell, as Tokyo Tyrant.
-    pub fn expiries<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Option<Vec<(Vec<u8>, u64)>>> {
+    pub fn expiries<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Option<Vec<Expiry>>> {
         let Some(response) = none_if_failed(self.misc(b"expiry", UNLOGGED, keys))? else {
             return Ok(None);
         };

@@ -365,7 +365,6 @@ fn no_protocol_lists_or_counts_the_records_of_the_server() {
         // fwmkeys
         client.exchange(b"\xc8\x58\0\0\0\x03\xff\xff\xff\xff\0ty", b"\0\0\0\0\0");
         client.exchange(misc("regex", &["tyrant"]), list(&[]));
-        client.exchange(misc("iterinit", &["\0tyrant media types"]), b"\x01\0\0\0\0");
     }
 }
 

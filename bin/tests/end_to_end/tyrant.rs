@@ -272,6 +272,27 @@ fn expiry_is_shown_wherever_records_are() {
 }
 
 #[test]
+fn inspect_shows_the_expiry_of_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.tch").display().to_string();
+    let database = cabinet::Database::open(&path).unwrap();
+    let meta = cabinet::Meta { flags: 7, expires_at_ms: 4_102_444_800_000 };
+    database.put_with(b"a", b"xyz", meta).unwrap();
+    database.put(b"b", b"").unwrap();
+    drop(database);
+    assert_eq!(
+        succeed("tyrant", &["inspect", &path, "a", "b"]),
+        "key\ta\nbytes\t3\nflags\t7\nexpires\t2100-01-01T00:00:00.000000Z\n\
+         key\tb\nbytes\t0\nflags\t0\nexpires\tnever\n"
+    );
+    assert_eq!(
+        succeed("tyrant", &["inspect", &path, "a", "--json"]),
+        "{\"key\":\"a\",\"bytes\":3,\"flags\":7,\"expires_at_ms\":4102444800000}\n"
+    );
+    assert!(fail("tyrant", &["inspect", &path, "c"]).contains("no record has the key \"c\""));
+}
+
+#[test]
 fn a_list_asks_for_no_more_keys_than_there_are() {
     let server = Server::tyrant("*", &[]);
     let asked = || -> u64 {

@@ -128,10 +128,8 @@ impl Source {
     /// Returns the media types of the records, if the source can have some of its own.
     fn media_types(&self) -> cabinet::Result<Option<OwnMediaTypes>> {
         match self {
-            Self::Database(database) if database.table().is_none() => {
-                OwnMediaTypes::of(database).map(Some)
-            }
-            _ => Ok(None),
+            Self::Database(database) => OwnMediaTypes::of(database).map(Some),
+            Self::Legacy(_) => Ok(None),
         }
     }
 

@@ -75,25 +75,32 @@ impl Inspect {
                 absent.get_or_insert(key);
                 continue;
             };
+            let (flags, time_ms) = (meta.flags, meta.expires_at_ms);
+            let media_type = media_types.name(flags);
+            if self.form.json {
+                let mut members = Map::new();
+                members.insert("key".into(), crate::bytes::escaped(key).into());
+                members.insert("bytes".into(), bytes.into());
+                members.insert("flags".into(), flags.into());
+                members.extend(media_type.map(|name| ("media_type".into(), name.into())));
+                if time_ms != 0 {
+                    members.insert("expires_at_ms".into(), time_ms.into());
+                }
+                write_json(&Json::Object(members), &mut output)?;
+                continue;
+            }
             let mut lines = Properties(Vec::new());
-            lines.add("key", crate::bytes::escaped(key));
+            lines.add("key", String::from_utf8_lossy(key));
             lines.add("bytes", bytes);
-            lines.add("flags", meta.flags);
-            if let Some(name) = media_types.name(meta.flags) {
+            lines.add("flags", flags);
+            if let Some(name) = media_type {
                 lines.add("media type", name);
             }
-            match (meta.expires_at_ms, self.form.json) {
-                (0, true) => {}
-                (0, false) => lines.add("expires", "never"),
-                (time_ms, true) => lines.add("expires at ms", time_ms),
-                (time_ms, false) => {
-                    lines.add("expires", format_time(time_ms.saturating_mul(1000)));
-                }
+            match time_ms {
+                0 => lines.add("expires", "never"),
+                time_ms => lines.add("expires", format_time(time_ms.saturating_mul(1000))),
             }
-            match self.form.json {
-                true => write_json(&Json::Object(lines.members()), &mut output)?,
-                false => self.form.write_properties(&lines.0, &mut output)?,
-            }
+            self.form.write_properties(&lines.0, &mut output)?;
         }
         match absent {
             Some(key) => bail!("no record has the key {}", crate::bytes::quoted(key)),

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 /// Advice after a request that a server still executes.
-const SERVER_GOES_ON: &str = "the server goes on with it, and its log tells if it fails";
+pub(super) const SERVER_GOES_ON: &str = "the server goes on with it, and its log tells if it fails";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Stat {

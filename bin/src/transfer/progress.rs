@@ -36,6 +36,11 @@ impl Progress {
         Self::new(what, Unit::Records, Some(records), template)
     }
 
+    /// Counts records whose number is unknown.
+    pub(crate) fn of_some_records(what: &str) -> Self {
+        Self::new(what, Unit::Records, None, "{msg} {spinner} {human_pos} records, {elapsed}")
+    }
+
     /// Creates a bar that counts up to `bytes` bytes, or without an end.
     pub(crate) fn of_bytes(what: &str, bytes: Option<u64>) -> Self {
         let template = match bytes {

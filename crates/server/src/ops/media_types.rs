@@ -213,7 +213,10 @@ pub struct OwnMediaTypes {
 impl OwnMediaTypes {
     /// Reads those of a database that is not served.
     pub fn of(database: &Database) -> Result<Self> {
-        Ok(Self { names: database.get(MEDIA_TYPES)?.unwrap_or_default() })
+        // Others have no such record.
+        let has_any_keys = database.table().is_none() && database.as_numbered().is_none();
+        let names = if has_any_keys { database.get(MEDIA_TYPES)? } else { None };
+        Ok(Self { names: names.unwrap_or_default() })
     }
 
     /// Returns the media type that flags name, if it is one of these.

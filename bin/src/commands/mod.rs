@@ -24,6 +24,7 @@ mod shell;
 mod slow;
 mod tail;
 mod top;
+mod ttl;
 mod user;
 
 use crate::remote::{Need, Server, ServerArgument};
@@ -95,6 +96,8 @@ enum Remote {
     Put(At<records::Put>),
     /// Set when a record expires
     Touch(At<records::Touch>),
+    /// Print how many seconds records have left
+    Ttl(At<ttl::Ttl>),
     /// Add to a decimal number, and print the sum
     Incr(At<records::Incr>),
     /// Remove records
@@ -181,6 +184,7 @@ impl Remote {
             Self::Get(At { server, command }) => ("get", server, command),
             Self::Put(At { server, command }) => ("put", server, command),
             Self::Touch(At { server, command }) => ("touch", server, command),
+            Self::Ttl(At { server, command }) => ("ttl", server, command),
             Self::Incr(At { server, command }) => ("incr", server, command),
             Self::Out(At { server, command }) => ("out", server, command),
             Self::List(At { server, command }) => ("list", server, command),

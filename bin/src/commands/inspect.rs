@@ -18,6 +18,12 @@ const INDEX: &str = "index";
 const MAGIC: &[u8; 8] = b"tyrantdb";
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print the kind, the number of records, the tuning, ...
+  tyrant inspect casket.tch
+  # The same as an object of JSON
+  tyrant inspect casket.tch --json")]
 pub(super) struct Inspect {
     /// Folder of a database, which must not be open, or a Tokyo Cabinet file
     #[arg(value_name = "PATH")]

@@ -2,7 +2,7 @@
 
 use super::Run;
 use crate::bytes::{self, Kept};
-use crate::output::{AsJson, Form};
+use crate::output::{AsJson, Form, Quiet};
 use crate::remote::Server;
 use anyhow::Result;
 use std::ffi::OsString;
@@ -10,6 +10,12 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print the whole status
+  tyrant stat
+  # Print two values of it
+  tyrant stat rnum size")]
 pub(super) struct Stat {
     /// Print only the values with these names
     #[arg(value_name = "NAME")]
@@ -45,6 +51,10 @@ impl Run for Stat {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print the number of records
+  tyrant count")]
 pub(super) struct Count {
     #[command(flatten)]
     form: AsJson,
@@ -57,6 +67,10 @@ impl Run for Count {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print the size of the database
+  tyrant size")]
 pub(super) struct Size {
     #[command(flatten)]
     form: AsJson,
@@ -69,50 +83,98 @@ impl Run for Size {
 }
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Vanish {}
+#[command(after_help = "\
+Examples:
+  # Remove all records of another server
+  tyrant vanish --server 10.0.0.2:1978")]
+pub(super) struct Vanish {
+    #[command(flatten)]
+    quiet: Quiet,
+}
 
 impl Run for Vanish {
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         Ok(server.vanish()?)
     }
+
+    fn is_quiet(&self) -> bool {
+        self.quiet.is_set()
+    }
 }
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Sync {}
+#[command(after_help = "\
+Examples:
+  # Wait until everything written is on the disk
+  tyrant sync")]
+pub(super) struct Sync {
+    #[command(flatten)]
+    quiet: Quiet,
+}
 
 impl Run for Sync {
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         Ok(server.sync()?)
     }
+
+    fn is_quiet(&self) -> bool {
+        self.quiet.is_set()
+    }
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Reclaim dead space, from cron
+  tyrant optimize --quiet
+  # Limit an on-memory database to a million records
+  tyrant optimize capnum=1000000")]
 pub(super) struct Optimize {
     /// Change this tuning: key=value#key=value
     #[arg(value_name = "PARAMETERS", default_value = "")]
     parameters: String,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Run for Optimize {
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         Ok(server.optimize(self.parameters.as_bytes())?)
     }
+
+    fn is_quiet(&self) -> bool {
+        self.quiet.is_set()
+    }
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Copy the database, to a path on the machine of the server
+  tyrant copy copies/casket-monday.tch")]
 pub(super) struct Copy {
     /// Path of the copy; nothing may exist there
     #[arg(value_name = "PATH")]
     path: OsString,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Run for Copy {
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         Ok(server.copy(self.path.as_bytes())?)
     }
+
+    fn is_quiet(&self) -> bool {
+        self.quiet.is_set()
+    }
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Call the function that returns several records
+  tyrant misc getlist a b c")]
 pub(super) struct Misc {
     /// Name of the function
     #[arg(value_name = "NAME")]
@@ -137,6 +199,12 @@ impl Run for Misc {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Call a function of the script with a key and a value
+  tyrant ext limit user:7 10
+  # Check a script before the server reads it
+  tyrant ext --check functions.lua")]
 pub(super) struct Ext {
     /// Name of the function
     #[arg(value_name = "NAME", required_unless_present = "check", default_value = "")]

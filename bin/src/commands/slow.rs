@@ -20,6 +20,10 @@ const PARTS: [(&str, &str); 4] = [
 ];
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print the last slow requests of the server on this machine
+  tyrant slow")]
 pub(super) struct Slow {
     #[command(flatten)]
     form: AsJson,

@@ -10,7 +10,7 @@ mod reference;
 mod value;
 
 pub(crate) use file::{Launch, Loaded};
-pub(crate) use reference::{defaults_file, markdown};
+pub(crate) use reference::{defaults_file, described, example, introduction, markdown};
 
 use crate::logging::{LogFormat, Verbosity};
 use definition::{Setting, settings};

@@ -30,8 +30,6 @@ pub(super) fn explain(mut error: Error, command: &clap::Command, words: &[OsStri
     if let Some(variable) = &variable {
         let place = format!("{variable} of the environment");
         error.insert(ContextKind::InvalidArg, ContextValue::String(place));
-        // The line of the usage would show the option.
-        error.remove(ContextKind::Usage);
     }
     if let Some(example) = settings::example(&name) {
         let example = match variable {

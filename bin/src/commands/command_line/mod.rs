@@ -19,16 +19,24 @@ use std::ffi::OsString;
 const USAGE: &str = "tyrant [OPTIONS OF SERVE] [DB]\n       tyrant COMMAND [ARGUMENTS]";
 
 /// The end of the help.
-const MORE: &str = "\
+const AFTER_HELP: &str = "\
 \"tyrant COMMAND --help\" has the options of a command, with examples.
-\"tyrant serve --help\" has those of the server, which need no \"serve\":
-\"tyrant --port 2000 casket.tcb\" serves that database on port 2000.";
+\"tyrant serve --help\" has those of the server, which need no \"serve\".
+
+Examples:
+  # Serve casket.tch of the current folder on port 1978
+  tyrant
+  # Serve a tree to every machine that reaches port 2000
+  tyrant --host 0.0.0.0 --port 2000 casket.tcb
+  # Store a record, and print it
+  tyrant put greeting hello
+  tyrant get greeting";
 
 /// Returns the parser.
 pub(super) fn command() -> clap::Command {
-    let command = Arguments::command().override_usage(USAGE);
+    let command = Arguments::command().override_usage(USAGE).after_help(AFTER_HELP);
     let help = format!(
-        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}{}\n{{options}}\n\n{MORE}\n",
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}{}\n{{options}}{{after-help}}\n",
         groups::listing(&command),
         heading(&command, "Options:")
     );

@@ -2,9 +2,9 @@
 //! statements, in turn, with as many requests in flight.
 //!
 //! ```sh
-//! cargo build --release
-//! cargo run --release -p tyrant-kv --example cluster_beside -- \
-//!     target/release/tyrant cassandra://127.0.0.1/beside 20000 32 5
+//! cargo build --profile dist --features cluster
+//! cargo run --profile dist --features cluster -p tyrant-kv --example cluster_beside -- \
+//!     target/dist/tyrant cassandra://127.0.0.1/beside 20000 32 5
 //! ```
 //!
 //! The arguments are the program, the name of a new hash database, the operations of each kind, the

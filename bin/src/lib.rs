@@ -1,6 +1,7 @@
-//! Implementation of the programs `tyrant`, `ttserver`, `tcrmgr` and `ttulmgr`.
+//! Implementation of the programs `tyrant`, `ttserver`, `tcrmgr` and `ttulmgr`, which are one
+//! program that looks at its name.
 //!
-//! Each program is a command line: arguments in, exit code out. The crates `server` and `client` do
+//! Each is a command line: arguments in, exit code out. The crates `server` and `client` do
 //! the work. This crate adds the log, signals, pid file and daemon of a server, and prints results.
 
 mod backup;
@@ -38,6 +39,18 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Versions of Tokyo Tyrant's library and protocol that the programs are compatible with.
 const TOKYO_TYRANT_VERSIONS: &str = "324:0.91";
+
+/// Runs the program by whose name this process was called: one of Tokyo Tyrant's, or else `tyrant`.
+pub fn run() -> std::process::ExitCode {
+    let path = std::env::args_os().next().unwrap_or_default();
+    let name = std::path::Path::new(&path).file_name();
+    match name.and_then(std::ffi::OsStr::to_str) {
+        Some("ttserver") => ttserver::run(),
+        Some("tcrmgr") => tcrmgr::run(),
+        Some("ttulmgr") => ttulmgr::run(),
+        _ => commands::run(),
+    }
+}
 
 /// Returns the version line, in Tokyo Tyrant's format.
 fn version_line() -> String {

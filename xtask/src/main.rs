@@ -19,6 +19,7 @@ mod crash;
 mod differential;
 mod docs;
 mod faults;
+mod first_minute;
 mod full_disk;
 mod fuzz;
 mod languages;
@@ -35,6 +36,7 @@ mod programs;
 mod random;
 mod requirements;
 mod small_memory;
+mod test;
 mod tidy;
 mod tls_connections;
 mod tls_scan;
@@ -42,18 +44,15 @@ mod webdav;
 
 use anyhow::Result;
 use clap::{CommandFactory, Parser};
-use programs::{Profile, cargo};
+use programs::Profile;
+use std::process::ExitCode;
 
 /// Commands of the project.
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 enum Command {
     /// Install what the tests need and run all of them.
-    Test {
-        /// Start three nodes of Cassandra in place of one.
-        #[arg(long)]
-        cluster: bool,
-    },
+    Test(test::Options),
     /// Run the tests of databases in a cluster over nodes of Cassandra, which it starts.
     ClusterTest {
         /// Set the number of nodes.
@@ -62,6 +61,9 @@ enum Command {
         /// Run this part alone.
         #[arg(long)]
         only: Option<cassandra::Suite>,
+        /// Kill nodes under load too, which takes three.
+        #[arg(long)]
+        chaos: bool,
     },
     /// Run third-party memcached, HTTP and Tokyo Tyrant clients against the server.
     Clients(Build),
@@ -76,7 +78,7 @@ enum Command {
     /// Run the same random conversations with memcached and the server, and compare.
     Memcached {
         /// Begin with this seed.
-        #[arg(long, default_value_t = 0)]
+        #[arg(long, default_value_t = differential::SEED)]
         seed: u64,
         /// Set the number of conversations with each kind of database.
         #[arg(long, default_value_t = differential::CONVERSATIONS)]
@@ -94,9 +96,9 @@ enum Command {
     },
     /// Run the server in a memory cgroup of 64 MiB (needs root), and check that it survives.
     SmallMemory {
-        /// Set the number of records in each kind of database.
-        #[arg(long, default_value_t = small_memory::RECORDS)]
-        records: u64,
+        /// Set the number of records in each kind of database [default: by the build].
+        #[arg(long)]
+        records: Option<u64>,
         /// Put this number of small records, of which the index takes more memory than it may.
         #[arg(long, default_value_t = small_memory::SMALL_RECORDS)]
         small_records: u64,
@@ -155,6 +157,17 @@ enum Command {
         #[command(flatten)]
         build: Build,
     },
+    /// Damage databases, and check every response against the acknowledged writes.
+    Damage {
+        /// Begin with this seed.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Set the number of databases to damage.
+        #[arg(long, default_value_t = 200)]
+        rounds: u64,
+        #[command(flatten)]
+        build: Build,
+    },
     /// Damage databases, kill, cut the power, fill the disk, take memory away (needs root), and
     /// check every response against the acknowledged writes.
     Faults {
@@ -181,6 +194,8 @@ enum Command {
     Webdav(Build),
     /// Check the metrics and the alert rules with the tools of Prometheus.
     Metrics(Build),
+    /// Time a newcomer's first commands: a clean clone in a new root without caches (needs root).
+    FirstMinute,
     /// Run each fuzz target for a while.
     Fuzz {
         /// Set the duration of each, in seconds.
@@ -208,6 +223,8 @@ enum Command {
         #[command(flatten)]
         build: Build,
     },
+    /// Check the program as `cargo run` builds it, without its other features.
+    DefaultBuild,
     /// Write the generated parts of the pages, after a change of the settings.
     Docs,
     /// Check the source: widths, citations, words, unsafe code, and which module and crate uses
@@ -229,25 +246,20 @@ impl Build {
     }
 }
 
-/// Rounds of the crash test that `test` runs; its own command runs 100.
-const SHORT_CRASH_ROUNDS: u32 = 10;
+fn main() -> ExitCode {
+    match run(Command::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cargo xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
-/// Seconds of the chaos test in `test`.
-const SHORT_CHAOS_SECONDS: u64 = 40;
-
-/// Seconds of the chaos test with TLS in `test`.
-const SHORT_TLS_CHAOS_SECONDS: u64 = 20;
-
-/// Connections of the test of TLS connections in `test`.
-const SHORT_TLS_CONNECTIONS: usize = 500;
-
-/// Records of the backup test in `test`; its own command uses more.
-const SHORT_BACKUP_RECORDS: u64 = 100_000;
-
-fn main() -> Result<()> {
-    match Command::parse() {
-        Command::Test { cluster } => test(if cluster { 3 } else { 1 }),
-        Command::ClusterTest { nodes, only } => cassandra::test(nodes, only),
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Test(options) => test::run(&options),
+        Command::ClusterTest { nodes, only, chaos } => cassandra::test(nodes, only, chaos),
         Command::Clients(build) => clients::run_all(build.profile()),
         Command::Crash { rounds, build } => crash::run(build.profile(), rounds),
         Command::Memcached { seed, conversations, build } => {
@@ -255,8 +267,10 @@ fn main() -> Result<()> {
         }
         Command::FullDisk { size_mib, build } => full_disk::run(build.profile(), size_mib),
         Command::SmallMemory { records, small_records, load_mib, only_small, build } => {
+            let profile = build.profile();
+            let records = records.unwrap_or_else(|| small_memory::records(profile));
             let records = if only_small { 0 } else { records };
-            small_memory::run_with(build.profile(), records, small_records, load_mib)
+            small_memory::run_with(profile, records, small_records, load_mib)
         }
         Command::ColdScans { options, build } => cold_scans::run_all(build.profile(), &options),
         Command::Benchmark(options) => benchmark::run_all(&options),
@@ -268,6 +282,7 @@ fn main() -> Result<()> {
         Command::CassandraChaos { writes, kind, build } => {
             cassandra::chaos::run_all(build.profile(), kind, writes)
         }
+        Command::Damage { seed, rounds, build } => faults::damage(build.profile(), seed, rounds),
         Command::Faults { seed, rounds, build } => faults::run(build.profile(), seed, rounds),
         Command::TlsConnections { connections, build } => {
             tls_connections::run(build.profile(), connections)
@@ -275,11 +290,20 @@ fn main() -> Result<()> {
         Command::TlsScan(build) => tls_scan::run_all(build.profile()),
         Command::Webdav(build) => webdav::run_all(build.profile()),
         Command::Metrics(build) => metrics::run_all(build.profile()),
+        Command::FirstMinute => first_minute::run_all(),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
         Command::Package { is_static: true, .. } => package::build_and_try_static(),
-        Command::Package { build, .. } => package::build_and_try(build.profile()),
+        Command::Package { build: Build { debug }, .. } => {
+            package::build_and_try(if debug { Profile::Debug } else { Profile::Dist })
+        }
         Command::Library(options) => library::run(&options),
         Command::Nightly { times, seed, build } => nightly::run_all(build.profile(), times, seed),
+        Command::DefaultBuild => {
+            let lints = ["--", "--deny", "warnings"];
+            programs::cargo(
+                &[&["clippy", "--quiet", "--package", "tyrant-kv"], &lints[..]].concat(),
+            )
+        }
         Command::Docs => docs::run(),
         Command::Tidy => tidy::run(&command_names()),
     }
@@ -289,34 +313,6 @@ fn main() -> Result<()> {
 fn command_names() -> Vec<String> {
     let commands = Command::command();
     commands.get_subcommands().map(|command| command.get_name().to_string()).collect()
-}
-
-fn test(cassandra_nodes: u8) -> Result<()> {
-    // The end-to-end tests and all suites below run the programs.
-    cargo(&["test", "--workspace"])?;
-    library::run_all()?;
-    cassandra::test(cassandra_nodes, None)?;
-    if cassandra_nodes > 1 {
-        for kind in cassandra::chaos::Kind::ALL {
-            cassandra::chaos::run_all(Profile::Debug, kind, cassandra::chaos::WRITES)?;
-        }
-    }
-    clients::run_all(Profile::Debug)?;
-    webdav::run_all(Profile::Debug)?;
-    metrics::run_all(Profile::Debug)?;
-    tls_scan::run_all(Profile::Debug)?;
-    tls_connections::run(Profile::Debug, SHORT_TLS_CONNECTIONS)?;
-    differential::run(Profile::Debug, differential::SEED, differential::CONVERSATIONS)?;
-    crash::run(Profile::Debug, SHORT_CRASH_ROUNDS)?;
-    faults::run_short(Profile::Debug)?;
-    full_disk::run(Profile::Debug, full_disk::SIZE_MIB)?;
-    small_memory::run(Profile::Debug)?;
-    let load = backup::Load { records: SHORT_BACKUP_RECORDS, rate: None, folder: None };
-    backup::run(Profile::Debug, &load)?;
-    chaos::run(Profile::Debug, SHORT_CHAOS_SECONDS, 0, false)?;
-    chaos::run(Profile::Debug, SHORT_TLS_CHAOS_SECONDS, 0, true)?;
-    println!("all tests passed");
-    Ok(())
 }
 
 #[cfg(test)]

@@ -16,7 +16,12 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) enum Profile {
     Debug,
     Release,
+    /// Optimized across crates, for packages and benchmarks.
+    Dist,
 }
+
+/// Options of cargo that select the whole workspace, with what a default build leaves out.
+pub(crate) const WORKSPACE: [&str; 3] = ["--workspace", "--features", "tyrant-kv/cluster"];
 
 /// Returns the workspace's folder.
 pub(crate) fn workspace() -> &'static Path {
@@ -75,18 +80,40 @@ fn line(command: &Command) -> String {
     words.join(" ")
 }
 
-/// Builds the programs. Returns their folder.
+/// Variable with the folder of programs that were built already.
+pub(crate) const PROGRAMS_VARIABLE: &str = "TYRANT_TEST_PROGRAMS";
+
+/// Builds the programs, unless `cargo xtask test` has. Returns their folder.
 pub(crate) fn build(profile: Profile) -> Result<PathBuf> {
-    let mut arguments = vec!["build", "--package", "tyrant-kv", "--bins"];
-    let folder = match profile {
-        Profile::Debug => "debug",
-        Profile::Release => {
-            arguments.push("--release");
-            "release"
-        }
+    if let (Some(built), Profile::Debug) = (std::env::var_os(PROGRAMS_VARIABLE), profile) {
+        return Ok(built.into());
+    }
+    let (profile, folder) = match profile {
+        Profile::Debug => ("dev", "debug"),
+        Profile::Release => ("release", "release"),
+        Profile::Dist => ("dist", "dist"),
     };
-    cargo(&arguments)?;
-    Ok(target_folder().join(folder))
+    let program = ["build", "--package", "tyrant-kv", "--bin", "tyrant"];
+    cargo(&[&program[..], &["--features", "cluster", "--profile", profile]].concat())?;
+    let folder = target_folder().join(folder);
+    link_programs(&folder)?;
+    Ok(folder)
+}
+
+/// Names of `tyrant` by which it has Tokyo Tyrant's command lines.
+pub(crate) const LINKS: [&str; 3] = ["ttserver", "tcrmgr", "ttulmgr"];
+
+/// Makes the links to `tyrant` in a folder, in place of what has their names.
+pub(crate) fn link_programs(folder: &Path) -> Result<()> {
+    for link in LINKS {
+        let path = folder.join(link);
+        if path.symlink_metadata().is_ok() {
+            std::fs::remove_file(&path).with_context(|| format!("cannot replace {link}"))?;
+        }
+        std::os::unix::fs::symlink("tyrant", &path)
+            .with_context(|| format!("cannot make the link {link}"))?;
+    }
+    Ok(())
 }
 
 /// A running `tyrant serve`, killed when dropped.
@@ -194,12 +221,15 @@ impl Drop for Server {
 }
 
 /// Returns an unused port below the range of clients' ports, another one with each call. A port in
-/// that range could connect to itself if it is tried before the server listens.
+/// that range could connect to itself if it is tried before the server listens. The tests of the
+/// programs, which may run at the same time, use those above these.
 pub(crate) fn free_port() -> Result<u16> {
     static CALLS: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id().wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed)) % 20_000;
-    (0..20_000)
-        .map(|tried| 10_000 + ((first + tried) % 20_000) as u16)
+    // Suites that run at the same time begin at different ports.
+    let first = std::process::id().wrapping_mul(97);
+    let first = first.wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed));
+    (0..10_000)
+        .map(|tried| 10_000 + (first.wrapping_add(tried) % 10_000) as u16)
         .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
         .context("no free port")
 }

@@ -22,7 +22,7 @@ pub(crate) const MEMORY_MIB: u64 = 64;
 const MEMORY_BYTES: u64 = MEMORY_MIB << 20;
 
 /// Number of records that the command puts into each kind of database.
-pub(crate) const RECORDS: u64 = 2_000_000;
+const RECORDS: u64 = 2_000_000;
 
 /// Number of records for an unoptimized build. Their files are still larger than the memory.
 const RECORDS_OF_DEBUG: u64 = 400_000;
@@ -59,11 +59,15 @@ const ASKING: usize = 8;
 
 /// Runs the tests at the scale of the build. Without root they are skipped with a message.
 pub(crate) fn run(profile: Profile) -> Result<()> {
-    let records = match profile {
+    run_with(profile, records(profile), SMALL_RECORDS, MEMORY_MIB)
+}
+
+/// Returns the default number of records in each kind of database.
+pub(crate) fn records(profile: Profile) -> u64 {
+    match profile {
         Profile::Debug => RECORDS_OF_DEBUG,
-        Profile::Release => RECORDS,
-    };
-    run_with(profile, records, SMALL_RECORDS, MEMORY_MIB)
+        Profile::Release | Profile::Dist => RECORDS,
+    }
 }
 
 /// Runs the tests with `records` records in each kind of database, none if that is 0, and then with
@@ -102,7 +106,7 @@ fn fill_all_kinds(programs: &Path, profile: Profile, records: u64) -> Result<()>
         if kind == "tch" || kind == "tcb" {
             let bytes = match profile {
                 Profile::Debug => UPLOAD_BYTES_OF_DEBUG,
-                Profile::Release => UPLOAD_BYTES,
+                Profile::Release | Profile::Dist => UPLOAD_BYTES,
             };
             server.upload(bytes, kind == "tch")?;
         }

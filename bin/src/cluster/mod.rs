@@ -75,7 +75,8 @@ mod connected {
     use super::{Connected, Migration};
     use anyhow::{Result, bail};
 
-    const WITHOUT: &str = "this program was built without the feature `cluster`";
+    const WITHOUT: &str = "this program was built without databases in a cluster: build it with \
+        `cargo build --release --features cluster`, or install a package, which has them";
 
     const SCHEME: &str = "cassandra://";
 

@@ -94,14 +94,14 @@ pub(crate) fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) 
 }
 
 /// Returns an unused port below the range of clients' ports. A port in that range could connect to
-/// itself if it is tried before the server listens.
+/// itself if it is tried before the server listens. Those below 20,000 are for `cargo xtask`.
 pub(crate) fn free_port() -> u16 {
     static TRIED: AtomicU32 = AtomicU32::new(0);
     // Concurrent test programs begin at different ports.
     let first = std::process::id().wrapping_mul(97);
     loop {
         let tried = TRIED.fetch_add(1, Ordering::Relaxed);
-        let port = 10_000 + (first.wrapping_add(tried) % 20_000) as u16;
+        let port = 20_000 + (first.wrapping_add(tried) % 10_000) as u16;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }

@@ -137,3 +137,18 @@ fn an_oversized_server_id_is_ignored_without_replication() {
     assert!(error.contains("server id 70000"), "{error}");
     assert!(error.contains("from 1 to 65535"), "{error}");
 }
+
+#[test]
+fn the_one_program_has_the_command_line_of_the_name_that_it_is_called_by() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["ttserver", "tcrmgr", "ttulmgr", "tyrant"] {
+        let link = folder.path().join(name);
+        std::os::unix::fs::symlink(path("tyrant"), &link).unwrap();
+        let usage = |program: &std::path::Path| {
+            let output = std::process::Command::new(program).arg("--version").output().unwrap();
+            let printed = [output.stdout, output.stderr].concat();
+            String::from_utf8(printed).unwrap().replace(&*program.to_string_lossy(), name)
+        };
+        assert_eq!(usage(&link), usage(path(name).as_ref()), "{name}");
+    }
+}

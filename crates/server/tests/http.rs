@@ -256,6 +256,17 @@ fn a_value_expires_when_its_writer_said() {
 }
 
 #[test]
+fn the_root_introduces_the_server_unless_it_has_a_record() {
+    let mut client = start(memory()).connect();
+    request(&mut client, "GET /", "", "");
+    let introduction = "This is Tyrant, a key-value server. This path is that of the empty key, \
+        which has no record.\nPUT /KEY stores a record, GET /KEY reads it, DELETE /KEY removes it.\n";
+    client.expect_response("404 Not Found", introduction);
+    put(&mut client, "/", "", "v");
+    get(&mut client, "/", "v");
+}
+
+#[test]
 fn a_client_of_tokyo_tyrant_gets_no_header_that_it_did_not_ask_for() {
     let server =
         start_with(Config { dialect: Dialect::TokyoTyrant, ..support::config() }, memory());

@@ -91,7 +91,7 @@ fn measure_all(
     file: &Path,
 ) -> Result<Vec<&'static str>> {
     requirements::install_benchmark_programs()?;
-    let profile = if options.debug { Profile::Debug } else { Profile::Release };
+    let profile = if options.debug { Profile::Debug } else { Profile::Dist };
     let folders = Folders {
         tyrant: std::path::absolute(build(profile)?)?,
         compare: std::path::absolute(build_compare(chosen, options)?)?,

@@ -9,7 +9,7 @@ mod files;
 mod migrate;
 mod secure;
 
-use crate::programs::{Profile, target_folder, workspace};
+use crate::programs::{Profile, target_folder};
 use anyhow::{Context, Result, bail, ensure};
 use files::Layout;
 use rustix::process::{Pid, Signal, kill_process};
@@ -106,8 +106,25 @@ pub(crate) enum Suite {
     Security,
 }
 
-/// Starts nodes, and runs the tests that need them, or one part of these.
-pub(crate) fn test(nodes: u8, only: Option<Suite>) -> Result<()> {
+/// Installs Cassandra and Java.
+pub(crate) fn install() -> Result<()> {
+    files::classpath()?;
+    check_java()
+}
+
+/// Starts nodes, and runs the tests that need them, or one part of these. With `chaos` it kills
+/// nodes under load too.
+pub(crate) fn test(nodes: u8, only: Option<Suite>, chaos: bool) -> Result<()> {
+    run_suites(nodes, only)?;
+    if chaos {
+        for kind in chaos::Kind::ALL {
+            chaos::run_all(Profile::Debug, kind, chaos::WRITES)?;
+        }
+    }
+    Ok(())
+}
+
+fn run_suites(nodes: u8, only: Option<Suite>) -> Result<()> {
     let is_wanted = |suite| only.is_none_or(|only| only == suite);
     if is_wanted(Suite::Security) {
         secure::run_all(Profile::Debug)?;
@@ -130,14 +147,15 @@ pub(crate) fn test(nodes: u8, only: Option<Suite>) -> Result<()> {
 
 fn test_operations(nodes: &Nodes) -> Result<()> {
     let contact_points = nodes.contact_points();
-    println!("$ TYRANT_CASSANDRA={contact_points} \\");
-    crate::programs::run(
-        Command::new(env!("CARGO"))
-            .args(["test", "--package", "tyrant-cluster", "--", "--ignored"])
-            .env("TYRANT_CASSANDRA", contact_points)
-            .env("TYRANT_CASSANDRA_REPLICATION", nodes.layout.count.to_string())
-            .current_dir(workspace()),
-    )
+    for mut command in crate::test::of_package("tyrant-cluster")? {
+        crate::programs::run(
+            command
+                .arg("--ignored")
+                .env("TYRANT_CASSANDRA", &contact_points)
+                .env("TYRANT_CASSANDRA_REPLICATION", nodes.layout.count.to_string()),
+        )?;
+    }
+    Ok(())
 }
 
 /// Nodes of a cluster. New ones are ended when dropped.

@@ -10,9 +10,6 @@ use crate::programs::{Profile, build, run_with};
 use crate::{crash, full_disk, small_memory};
 use anyhow::Result;
 
-/// Rounds of damage in `cargo xtask test`, which runs the other suites by itself.
-const SHORT_ROUNDS: u64 = 12;
-
 /// Number of seeds of the library's suites per damaged database.
 const SEEDS_PER_ROUND: u64 = 10;
 
@@ -29,9 +26,9 @@ pub(crate) fn run(profile: Profile, seed: u64, rounds: u64) -> Result<()> {
     small_memory::run(profile)
 }
 
-/// Runs the short form: damaged databases only.
-pub(crate) fn run_short(profile: Profile) -> Result<()> {
-    damage::run(&build(profile)?, 0, SHORT_ROUNDS)
+/// Damages `rounds` databases, from `seed` on.
+pub(crate) fn damage(profile: Profile, seed: u64, rounds: u64) -> Result<()> {
+    damage::run(&build(profile)?, seed, rounds)
 }
 
 /// Runs test files of the library with the number of seeds in `variable`.

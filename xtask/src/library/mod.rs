@@ -63,8 +63,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
 }
 
+/// Installs the tool that looks for changes that break users.
+pub(crate) fn install_semver_checks() -> Result<()> {
+    release::install_semver_checks()
+}
+
 /// Runs all parts.
-pub(crate) fn run_all() -> Result<()> {
+fn run_all() -> Result<()> {
     features::run()?;
     public_api::run(true)?;
     release::semver(None)?;

@@ -94,9 +94,7 @@ pub(super) fn semver(baseline: Option<&str>) -> Result<()> {
     let text = std::fs::read_to_string(workspace().join(&manifest)).context("the manifest")?;
     let stated = value(&text, "baseline").context("the manifest states no baseline")?;
     let baseline = baseline.unwrap_or(stated);
-    if !succeeds(&["cargo", "semver-checks", "--version"]) {
-        install_semver_checks()?;
-    }
+    install_semver_checks()?;
     let object = format!("{baseline}:{}", manifest.display());
     ensure!(
         succeeds(&["git", "-C", &workspace().display().to_string(), "cat-file", "-e", &object]),
@@ -123,9 +121,12 @@ pub(super) fn semver(baseline: Option<&str>) -> Result<()> {
     })
 }
 
-/// Installs the tool. Its own speed hardly matters, and it sets its dependencies to an optimized
-/// build, which takes several times as long.
-fn install_semver_checks() -> Result<()> {
+/// Installs the tool, if it is missing. Its own speed hardly matters, and it sets its dependencies
+/// to an optimized build, which takes several times as long.
+pub(super) fn install_semver_checks() -> Result<()> {
+    if succeeds(&["cargo", "semver-checks", "--version"]) {
+        return Ok(());
+    }
     let quick = ["opt-level=0", "debug=false"];
     let quick = quick.map(|setting| format!("profile.dev.package.\"*\".{setting}"));
     let [unoptimized, without_symbols] = &quick;

@@ -30,7 +30,7 @@ const CONFIGURATION: &str = "etc/tyrant/tyrant.toml";
 
 /// Tries a package and one that upgrades it.
 pub(super) fn try_packages(package: &Path, upgrade: &Path) -> Result<()> {
-    let archive = archive()?;
+    let archive = archive("clean-root", PACKAGES)?;
     let folder = tempfile::tempdir_in(target_folder()).context("no temporary folder")?;
     let root = Root { path: folder.path().join("root") };
     fs::create_dir(&root.path).context("the root")?;
@@ -98,9 +98,10 @@ fn address(port: u16) -> String {
     format!("127.0.0.1:{port}")
 }
 
-/// Returns an archive of a minimal Debian of this machine's release, which is made once.
-fn archive() -> Result<PathBuf> {
-    let archive = target_folder().join(format!("clean-root-{PACKAGES}.tar"));
+/// Returns an archive of a minimal Debian of this machine's release with these packages, which is
+/// made once.
+pub(crate) fn archive(name: &str, packages: &str) -> Result<PathBuf> {
+    let archive = target_folder().join(format!("{name}-{packages}.tar"));
     if archive.exists() {
         return Ok(archive);
     }
@@ -113,7 +114,7 @@ fn archive() -> Result<PathBuf> {
     let folder = tempfile::tempdir_in(target_folder()).context("no temporary folder")?;
     let root = folder.path().join("root");
     let mut command = Command::new("debootstrap");
-    command.args(["--variant=minbase", "--include", PACKAGES, release]).arg(&root).arg(MIRROR);
+    command.args(["--variant=minbase", "--include", packages, release]).arg(&root).arg(MIRROR);
     run(&mut command)?;
     run(Command::new("tar").arg("-cf").arg(&unfinished).arg("-C").arg(&root).arg("."))?;
     fs::rename(unfinished, &archive).context("the archive of the clean root")?;

@@ -4,7 +4,9 @@
 mod clean_root;
 mod static_programs;
 
-use crate::programs::{Profile, build, run, run_quietly, target_folder, workspace};
+pub(crate) use clean_root::archive as archive_of_root;
+
+use crate::programs::{Profile, build, link_programs, run, run_quietly, target_folder, workspace};
 use crate::requirements::is_root;
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -12,8 +14,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Programs in the package.
-const PROGRAMS: [&str; 4] = ["tyrant", "ttserver", "tcrmgr", "ttulmgr"];
+/// Program in the package. Links to it have the names of Tokyo Tyrant's programs.
+const PROGRAM: &str = "tyrant";
 
 /// Files of `packaging/` and their places.
 const FILES: [(&str, &str); 4] = [
@@ -61,9 +63,7 @@ fn package(programs: &Path, version: &str) -> Result<PathBuf> {
     fs::set_permissions(root, fs::Permissions::from_mode(0o755)).context("the staging folder")?;
     let folder = root.join("usr/bin");
     copy_programs(programs, &folder)?;
-    for program in PROGRAMS {
-        run_quietly(&["strip", "--strip-unneeded", text(&folder.join(program))?])?;
-    }
+    run_quietly(&["strip", "--strip-unneeded", text(&folder.join(PROGRAM))?])?;
     for (file, path) in FILES {
         let from = workspace().join("packaging").join(file);
         fs::copy(&from, place(root, path)?).with_context(|| format!("cannot copy {file}"))?;
@@ -121,14 +121,11 @@ fn package(programs: &Path, version: &str) -> Result<PathBuf> {
     Ok(package)
 }
 
-/// Copies the programs to a folder.
+/// Copies the program to a folder, with the links to it.
 fn copy_programs(programs: &Path, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).context("the folder of the programs")?;
-    for program in PROGRAMS {
-        fs::copy(programs.join(program), folder.join(program))
-            .with_context(|| format!("cannot copy {program}"))?;
-    }
-    Ok(())
+    fs::copy(programs.join(PROGRAM), folder.join(PROGRAM)).context("cannot copy the program")?;
+    link_programs(folder)
 }
 
 /// Returns the path of a file in a root, whose folder it creates.
@@ -145,14 +142,10 @@ fn text(path: &Path) -> Result<&str> {
     path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
 }
 
-/// Returns the libraries on which the programs depend, as Debian packages.
+/// Returns the libraries on which the program depends, as Debian packages.
 fn libraries(programs: &Path) -> Result<String> {
-    let mut newest = 0;
-    for program in PROGRAMS {
-        let bytes = fs::read(programs.join(program)).context("cannot read a program")?;
-        newest = newest.max(newest_glibc(&bytes));
-    }
-    Ok(match newest {
+    let bytes = fs::read(programs.join(PROGRAM)).context("cannot read the program")?;
+    Ok(match newest_glibc(&bytes) {
         0 => "base-files".to_owned(),
         minor => format!("libc6 (>= 2.{minor}), libgcc-s1"),
     })

@@ -127,12 +127,12 @@ fn build(compiler: &Path, architecture: &str) -> Result<PathBuf> {
     let path = std::iter::once(compiler.to_owned()).chain(std::env::split_paths(&path));
     let path = std::env::join_paths(path).context("the path of the compiler")?;
     run(Command::new(env!("CARGO"))
-        .args(["zigbuild", "--release", "--locked", "--package", "tyrant-kv", "--bins"])
-        .args(["--target", &target])
+        .args(["zigbuild", "--profile", "dist", "--locked", "--package", "tyrant-kv"])
+        .args(["--bin", "tyrant", "--features", "cluster", "--target", &target])
         .env("PATH", path)
-        .envs([("CARGO_PROFILE_RELEASE_DEBUG", "none"), ("CARGO_PROFILE_RELEASE_STRIP", "symbols")])
+        .envs([("CARGO_PROFILE_DIST_DEBUG", "none"), ("CARGO_PROFILE_DIST_STRIP", "symbols")])
         .current_dir(workspace()))?;
-    Ok(target_folder().join(target).join("release"))
+    Ok(target_folder().join(target).join("dist"))
 }
 
 /// Packs the programs. Returns the path of the archive.

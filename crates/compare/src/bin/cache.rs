@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[command(about, max_term_width = 100)]
 struct Arguments {
     /// Program of tyrant
-    #[arg(long, default_value = "target/release/tyrant")]
+    #[arg(long, default_value = "target/dist/tyrant")]
     tyrant: String,
     /// Folder for the servers' files; a folder of its own is made in it and removed
     #[arg(long)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 #[command(about, max_term_width = 100)]
 struct Arguments {
     /// Command that starts tyrant, with {port} and {dir}
-    #[arg(long, default_value = "target/release/tyrant serve --port {port} {dir}/casket.tch")]
+    #[arg(long, default_value = "target/dist/tyrant serve --port {port} {dir}/casket.tch")]
     tyrant: String,
     /// Folder for the server's files; a folder of its own is made in it and removed
     #[arg(long)]

@@ -45,7 +45,7 @@ struct Arguments {
     #[arg(long = "server", value_name = "SERVER")]
     custom_servers: Vec<String>,
     /// Command that starts tyrant, with {port} and {dir}
-    #[arg(long, default_value = "target/release/tyrant serve --port {port} {dir}/casket.tch")]
+    #[arg(long, default_value = "target/dist/tyrant serve --port {port} {dir}/casket.tch")]
     tyrant: String,
     /// Rounds; each gives every case to every server
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]

@@ -21,7 +21,7 @@ struct Arguments {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Command that starts tyrant, with {port} and {dir}
-    #[arg(long, default_value = "target/release/tyrant serve --port {port} {dir}/casket.tch")]
+    #[arg(long, default_value = "target/dist/tyrant serve --port {port} {dir}/casket.tch")]
     tyrant: String,
     /// Folder for the servers' files; a folder of its own is made in it and removed
     #[arg(long)]

@@ -13,6 +13,11 @@ use wire::http::range::{ByteRange, select_range};
 use wire::http::{Conditions, FailedCondition, Head, Method, Status, reply};
 use wire::memcached::Dialect;
 
+/// Body of the response to `GET /` if no record has the empty key.
+const WELCOME: &str = "\
+This is Tyrant, a key-value server. This path is that of the empty key, which has no record.
+PUT /KEY stores a record, GET /KEY reads it, DELETE /KEY removes it.";
+
 /// A value that is being sent.
 pub(super) struct Download {
     value: LargeValue,
@@ -155,7 +160,12 @@ pub(super) fn read(
                 context.counters.count(Count::GetMiss);
             }
             let met = answer.conditions.check(None).is_ok();
-            answer.fail(output, if met { Status::NotFound } else { Status::PreconditionFailed });
+            if met && key.is_empty() && answer.tells && !answer.is_head {
+                reply::plain_text(output, Status::NotFound, WELCOME);
+            } else {
+                answer
+                    .fail(output, if met { Status::NotFound } else { Status::PreconditionFailed });
+            }
         }
         Err(error) if answer.is_head => answer.fail(output, status_of(&error)),
         Err(error) => explained(output, &error),

@@ -1,0 +1,38 @@
+//! What the suites need beside the toolchain, installed in one step before any of them begins.
+
+use super::suites::{Need, Suite};
+use crate::{cassandra, languages, library, requirements};
+use anyhow::{Context, Result};
+use std::collections::BTreeSet;
+
+/// Installs what these suites need.
+pub(super) fn all(suites: &[Suite]) -> Result<()> {
+    let needs: BTreeSet<Need> = suites.iter().flat_map(|suite| suite.needs).copied().collect();
+    for need in needs {
+        println!("needed: {}", need.name());
+        need.install().with_context(|| format!("cannot install {}", need.name()))?;
+    }
+    Ok(())
+}
+
+impl Need {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Programs => "programs from Debian's packages",
+            Self::Python => "packages of Python",
+            Self::Languages => "client libraries of Go, Java and Node.js",
+            Self::Cassandra => "Apache Cassandra",
+            Self::SemverChecks => "cargo-semver-checks",
+        }
+    }
+
+    fn install(self) -> Result<()> {
+        match self {
+            Self::Programs => requirements::install_programs(),
+            Self::Python => requirements::python().map(drop),
+            Self::Languages => languages::tests().map(drop),
+            Self::Cassandra => cassandra::install(),
+            Self::SemverChecks => library::install_semver_checks(),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! `cargo xtask test`: every suite of the project, side by side, each to its end.
+//!
+//! What the suites need is installed first, then all tests are built once. A suite is a process of
+//! its own, whose output is a file below `target/test`. The output of one that fails is printed.
+
+mod binaries;
+mod durations;
+mod install;
+mod schedule;
+mod suites;
+
+pub(crate) use binaries::of_package;
+
+use crate::programs::{PROGRAMS_VARIABLE, target_folder};
+use anyhow::{Context, Result, bail, ensure};
+use binaries::Built;
+use schedule::Ended;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Tests of which the time is printed at the end.
+const SLOWEST: usize = 10;
+
+/// Last lines that are printed of the output of a suite that fails.
+const SHOWN_LINES: usize = 200;
+
+/// Which suites to run.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Run these suites alone: names as in --list, or their beginning up to `::`.
+    names: Vec<String>,
+    /// Print the names of the suites, and what each does.
+    #[arg(long)]
+    list: bool,
+    /// Start three nodes of Cassandra in place of one, and kill them under load too.
+    #[arg(long)]
+    cluster: bool,
+}
+
+/// Runs the suites, or lists them. Fails if one of them fails.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let all = suites::all(options.cluster)?;
+    if options.list {
+        for suite in &all {
+            println!("{:<32} {}", suite.name, suite.about);
+        }
+        return Ok(());
+    }
+    let wanted = suites::chosen(all, &options.names)?;
+    let begun = Instant::now();
+    let logs = target_folder().join("test");
+    if logs.exists() {
+        std::fs::remove_dir_all(&logs).context("cannot remove the output of an earlier run")?;
+    }
+    std::fs::create_dir_all(&logs).context("cannot write to the target folder")?;
+
+    install::all(&wanted)?;
+    let installed = begun.elapsed();
+    let built = Built::new()?;
+    let compiled = begun.elapsed();
+    println!(
+        "\ninstalled in {:.0} s, built in {:.0} s; running {} suites, their output is in {}",
+        installed.as_secs_f64(),
+        (compiled - installed).as_secs_f64(),
+        wanted.len(),
+        logs.display()
+    );
+    let programs = built.programs()?;
+    let variables = [(PROGRAMS_VARIABLE, programs)];
+    let commands = wanted.into_iter().map(|suite| suite.command(&built)).collect::<Result<_>>()?;
+    let ended = schedule::run(commands, &logs, &variables, report);
+    summarize(&ended, begun.elapsed())
+}
+
+/// Prints the end of a suite, and the output of one that failed.
+fn report(ended: &Ended) {
+    let result = if ended.is_passed() { "ok    " } else { "FAILED" };
+    println!("{result} {:<32} {:>6.1} s{}", ended.name, ended.seconds(), ended.counted());
+    if ended.is_passed() {
+        return;
+    }
+    for line in last_lines(&ended.log, SHOWN_LINES) {
+        println!("    {line}");
+    }
+    println!("    {}: all of its output is in {}", ended.name, ended.log.display());
+}
+
+fn last_lines(log: &Path, count: usize) -> Vec<String> {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines.iter().skip(lines.len().saturating_sub(count)).map(|line| (*line).to_owned()).collect()
+}
+
+/// Prints the closing lines of the test runners, the slowest tests, and the table of suites.
+fn summarize(ended: &[Ended], total: Duration) -> Result<()> {
+    ensure!(!ended.is_empty(), "no suite has run");
+    println!("\nclosing lines of the suites:");
+    for ended in ended {
+        for line in &ended.closing_lines {
+            println!("{line}");
+        }
+    }
+    let mut tests: Vec<_> = ended.iter().flat_map(|ended| &ended.slow_tests).collect();
+    tests.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    println!("\nslowest tests:");
+    for test in tests.iter().take(SLOWEST) {
+        println!("{:>7.1} s  {}", test.seconds, test.name);
+    }
+    let mut table: Vec<&Ended> = ended.iter().collect();
+    table.sort_by(|a, b| b.seconds().total_cmp(&a.seconds()));
+    println!("\n{:<32} {:>8}  result", "suite", "seconds");
+    for ended in table {
+        println!("{:<32} {:>8.1}  {}", ended.name, ended.seconds(), ended.result());
+    }
+    let failed: Vec<&str> =
+        ended.iter().filter(|ended| !ended.is_passed()).map(|ended| &*ended.name).collect();
+    let minutes = total.as_secs_f64() / 60.0;
+    println!("\n{} suites in {minutes:.1} minutes", ended.len());
+    println!("{} passed, {} failed", ended.len() - failed.len(), failed.len());
+    if !failed.is_empty() {
+        let again = failed.join(" ");
+        bail!("failed: {}; `cargo xtask test {again}` runs them again", failed.join(", "));
+    }
+    Ok(())
+}

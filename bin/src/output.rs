@@ -11,6 +11,7 @@ use cabinet::Meta;
 use client::Pair;
 use serde_json::{Map, Value as Json};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 
@@ -42,6 +43,29 @@ pub(crate) struct AsJson {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Whether a command prints nothing but errors, as programs that call it periodically want.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Quiet {
+    /// Print nothing but errors
+    #[arg(long)]
+    quiet: bool,
+}
+
+impl Quiet {
+    pub(crate) fn is_set(self) -> bool {
+        self.quiet
+    }
+
+    /// Discards from now on what the program prints to the standard output, if it is to be quiet.
+    pub(crate) fn apply(self) -> Result<()> {
+        if self.quiet {
+            let nowhere = File::options().write(true).open("/dev/null")?;
+            rustix::stdio::dup2_stdout(nowhere)?;
+        }
+        Ok(())
+    }
 }
 
 impl Reading {

@@ -16,7 +16,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use server::{Endpoint, Handle, Monitor, ReadinessLimits, Server};
 use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 
@@ -119,7 +119,10 @@ impl Process {
             // Files that are made from now on belong to that user.
             privileges::drop_to(user)?;
         }
-        let log = Log::open(self.log.as_deref()).context("cannot open the log")?;
+        let log = Log::open(self.log.as_deref()).with_context(|| {
+            let path = self.log.as_deref().unwrap_or(Path::new("")).display();
+            format!("cannot open the log {path} (--log; its folder must exist)")
+        })?;
         log.install(self.verbosity, self.log_format);
         let process = std::process::id();
         system(format_args!("--------- logging started [{process}] --------"));

@@ -9,14 +9,25 @@ use std::io::{self, BufRead, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Usage of each command.
+pub(crate) const USAGES: [&str; 3] =
+    ["export [-ts num] [-sid num] upath", "import upath", "version"];
+
 /// Runs the program. Returns its exit code, 0 or 1.
 pub fn run() -> ExitCode {
     let (program, arguments) = crate::arguments("ttulmgr");
+    let arguments: Vec<OsString> = arguments.collect();
+    let usages = || USAGES.iter().map(|usage| format!("  {program} {usage}\n"));
+    if arguments.first().is_some_and(|name| name == "--help") {
+        print!("usage:\n{}", usages().collect::<String>());
+        return ExitCode::SUCCESS;
+    }
+    let name = arguments.first().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
     let Some(command) = Command::parse(arguments) else {
-        eprint!(
-            "usage:\n  {program} export [-ts num] [-sid num] upath\n  {program} import upath\n  \
-             {program} version\n"
-        );
+        match USAGES.iter().find(|usage| usage.split(' ').next() == Some(&name)) {
+            Some(usage) => eprintln!("usage: {program} {usage}"),
+            None => eprint!("usage:\n{}", usages().collect::<String>()),
+        }
         return ExitCode::FAILURE;
     };
     match command.run() {
@@ -124,6 +135,11 @@ fn import(folder: &Path, input: &mut dyn BufRead) -> Result<()> {
         eprintln!("{bad} invalid lines were skipped");
     }
     Ok(())
+}
+
+#[cfg(test)]
+pub(crate) fn is_valid<'a>(arguments: impl Iterator<Item = &'a str>) -> bool {
+    Command::parse(arguments.map(Into::into)).is_some()
 }
 
 #[cfg(test)]

@@ -18,7 +18,11 @@ pub(crate) fn parse_time(text: &str) -> Result<u64, String> {
     if let Ok(number) = text.parse::<u64>() {
         return Ok(if number < MICROSECONDS_MIN { number * 1_000_000 } else { number });
     }
-    let timestamp: Timestamp = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    let timestamp: Timestamp = text.parse().map_err(|_| {
+        "not a time: write 2026-11-21T12:30:08Z, or with another zone 2026-11-21T13:30:08+01:00, or \
+         the seconds or microseconds since 1970"
+            .to_owned()
+    })?;
     u64::try_from(timestamp.as_microsecond()).map_err(|_| "the time is before 1970".to_owned())
 }
 

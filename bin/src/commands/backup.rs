@@ -1,7 +1,7 @@
 //! `tyrant backup`: creates, lists, verifies and prunes backups.
 
 use crate::backup::{CreateOptions, Repository, Source, create, format_time};
-use crate::output::{AsJson, object, write_json};
+use crate::output::{AsJson, Quiet, object, write_json};
 use crate::remote::ServerArgument;
 use crate::transfer::progress::Progress;
 use anyhow::{Result, bail};
@@ -12,6 +12,12 @@ use std::path::PathBuf;
 
 /// Keep backups of a database in a folder.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Back up the database of the server on this machine
+  tyrant backup create /backups/casket
+  # Keep the newest seven backups
+  tyrant backup prune /backups/casket --keep 7")]
 pub(super) struct Backup {
     #[command(subcommand)]
     command: Command,
@@ -41,6 +47,14 @@ impl Backup {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Back up the database of the server on this machine
+  tyrant backup create /backups/casket
+  # The same from cron
+  tyrant backup create /backups/casket --quiet
+  # Back up a database that is not served
+  tyrant backup create /backups/old --database old.tch")]
 struct Create {
     /// Folder of the backups; created if it does not exist
     #[arg(value_name = "REPOSITORY")]
@@ -60,10 +74,13 @@ struct Create {
     /// Back up a damaged database as it is
     #[arg(long)]
     accept_damage: bool,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Create {
     fn run(&self) -> Result<()> {
+        self.quiet.apply()?;
         let source = match &self.database {
             Some(name) => Source::Database(name.clone()),
             None => Source::Server {
@@ -87,6 +104,12 @@ impl Create {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print the backups
+  tyrant backup list /backups/casket
+  # The same as JSON lines
+  tyrant backup list /backups/casket --json")]
 struct List {
     /// Folder of the backups
     #[arg(value_name = "REPOSITORY")]
@@ -137,6 +160,12 @@ impl List {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Verify all backups
+  tyrant backup verify /backups/casket
+  # Verify one of them
+  tyrant backup verify /backups/casket 20261121T123008.000Z")]
 struct Verify {
     /// Folder of the backups
     #[arg(value_name = "REPOSITORY")]
@@ -144,10 +173,13 @@ struct Verify {
     /// Names of backups [default: all]
     #[arg(value_name = "BACKUP")]
     backups: Vec<String>,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Verify {
     fn run(&self) -> Result<()> {
+        self.quiet.apply()?;
         let repository = Repository::open_to_read(&self.repository)?;
         let names =
             if self.backups.is_empty() { repository.names()? } else { self.backups.clone() };
@@ -169,6 +201,10 @@ impl Verify {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Keep the newest seven backups
+  tyrant backup prune /backups/casket --keep 7")]
 struct Prune {
     /// Folder of the backups
     #[arg(value_name = "REPOSITORY")]
@@ -176,10 +212,13 @@ struct Prune {
     /// Keep this many of the newest backups, at least one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     keep: u64,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Prune {
     fn run(&self) -> Result<()> {
+        self.quiet.apply()?;
         let repository = Repository::open_to_change(&self.repository, false)?;
         let mut names = repository.names()?;
         let keep = usize::try_from(self.keep).unwrap_or(usize::MAX);

@@ -9,6 +9,11 @@ use std::time::Duration;
 const REPLICATION: u8 = 3;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Make a database in a cluster, and serve it
+  tyrant cluster init 'cassandra://10.0.0.1/tyrant#kind=tch'
+  tyrant serve 'cassandra://10.0.0.1/tyrant#kind=tch'")]
 pub(super) struct Cluster {
     #[command(subcommand)]
     action: Action,
@@ -17,6 +22,12 @@ pub(super) struct Cluster {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Make the keyspace and the tables of a database
+    #[command(after_help = "\
+Examples:
+  # Make the keyspace and the tables of a database
+  tyrant cluster init 'cassandra://10.0.0.1/tyrant#kind=tch'
+  # Print the statements that would do that
+  tyrant cluster init 'cassandra://10.0.0.1/tyrant#kind=tch' --print")]
     Init {
         /// Name of the database, as for `tyrant serve`
         #[arg(value_name = "cassandra://HOSTS/KEYSPACE#...")]
@@ -35,6 +46,10 @@ enum Action {
     /// should change neither database meanwhile.
     Migrate(Migrate),
     /// Check that a database can be used as its name says
+    #[command(after_help = "\
+Examples:
+  # Check that a database can be served
+  tyrant cluster check 'cassandra://10.0.0.1/tyrant#kind=tch'")]
     Check {
         /// Name of the database, as for `tyrant serve`
         #[arg(value_name = "cassandra://HOSTS/KEYSPACE#...")]
@@ -43,6 +58,10 @@ enum Action {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Copy a local database into a cluster
+  tyrant cluster migrate casket.tch 'cassandra://10.0.0.1/tyrant#kind=tch' --verify")]
 struct Migrate {
     /// Name of the database to copy, which must not be open
     #[arg(value_name = "FROM")]

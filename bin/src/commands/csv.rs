@@ -75,6 +75,12 @@ impl Write for TerminalSafe<'_> {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Store rows, with the keys of the column key
+  tyrant put-rows people.csv
+  # Take the keys from another column
+  tyrant put-rows people.csv --key email")]
 pub(super) struct PutRows {
     /// CSV file with a header; - is the standard input
     #[arg(value_name = "FILE")]

@@ -1,5 +1,6 @@
 //! `tyrant export`: writes the records of a database or file as lines.
 
+use crate::output::Quiet;
 use crate::transfer::progress::Progress;
 use crate::transfer::text::{self, Format};
 use crate::transfer::whole_file::Output;
@@ -19,6 +20,12 @@ const OUTPUT_BYTES: usize = 256 << 10;
 const ADVANCED_AT_ONCE: u64 = 64;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Write all records to a file of JSON lines
+  tyrant export casket.tch casket.jsonl
+  # Count the records of a Tokyo Cabinet file
+  tyrant export old.tch | wc -l")]
 pub(super) struct Export {
     /// Name of the database, which must not be open, or a Tokyo Cabinet file
     #[arg(value_name = "NAME")]
@@ -36,10 +43,16 @@ pub(super) struct Export {
     /// Write lines in this format [default: by the suffix of FILE, else tsv]
     #[arg(long, value_enum)]
     format: Option<Format>,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Export {
     pub(super) fn run(&self) -> Result<()> {
+        if self.file.is_none() && self.quiet.is_set() {
+            bail!("--quiet would discard the records: name a file for them");
+        }
+        self.quiet.apply()?;
         let format =
             self.format.or_else(|| Format::of_path(self.file.as_deref()?)).unwrap_or(Format::Tsv);
         let source = Source::open(&self.database)?;

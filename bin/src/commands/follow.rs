@@ -11,6 +11,10 @@ use std::io::Write;
 const CHECK: u32 = 1;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Make the server on this machine a replica
+  tyrant follow 10.0.0.1:1978")]
 pub(super) struct Follow {
     /// Master to follow: HOST:PORT
     #[arg(value_name = "MASTER")]
@@ -41,6 +45,10 @@ impl Run for Follow {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Make a replica independent, still read-only
+  tyrant unfollow --server 10.0.0.2:1978")]
 pub(super) struct Unfollow {}
 
 impl Run for Unfollow {

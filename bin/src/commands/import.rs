@@ -1,5 +1,6 @@
 //! `tyrant import`: imports files into a database.
 
+use crate::output::Quiet;
 use crate::transfer::ids::IdLimits;
 use crate::transfer::import_text::Text;
 use crate::transfer::legacy;
@@ -18,6 +19,12 @@ use std::sync::Arc;
 const AGAIN: &str = "the same command imports all of them again";
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Import a Tokyo Cabinet file into a database
+  tyrant import old.tch --into casket.tch
+  # Import lines of key, TAB, value
+  tyrant import --format tsv --into casket.tcb - < records.txt")]
 pub(super) struct Import {
     /// Tokyo Cabinet files, folders of a partitioned database, TSV or JSON lines; - is the standard
     /// input
@@ -35,6 +42,8 @@ pub(super) struct Import {
     /// Import values unchanged that an application's own functions are said to have stored
     #[arg(long)]
     plain: bool,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 /// Kind of an input file.
@@ -45,6 +54,7 @@ enum Source {
 
 impl Import {
     pub(super) fn run(&self) -> Result<()> {
+        self.quiet.apply()?;
         let sources: Vec<Source> = legacy::files(&self.files)?
             .iter()
             .map(|path| self.source(path))

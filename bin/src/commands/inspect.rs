@@ -22,8 +22,11 @@ const INDEX: &str = "index";
 const MAGIC: &[u8; 8] = b"tyrantdb";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "\
+Examples:
+  # Print the kind, the number of records, the tuning, ...
   tyrant inspect casket.tch
+  # Print the properties of a record as an object of JSON
   tyrant inspect casket.tch session:1 --json")]
 pub(super) struct Inspect {
     /// Folder of a database, which must not be open, or a Tokyo Cabinet file

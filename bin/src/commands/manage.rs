@@ -2,7 +2,7 @@
 
 use super::Run;
 use crate::bytes::{self, Kept};
-use crate::output::{AsJson, Form};
+use crate::output::{AsJson, Form, Quiet};
 use crate::remote::Server;
 use crate::transfer::progress::Progress;
 use anyhow::Result;
@@ -15,6 +15,12 @@ use std::os::unix::ffi::OsStrExt;
 pub(super) const SERVER_GOES_ON: &str = "the server goes on with it, and its log tells if it fails";
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print the whole status
+  tyrant stat
+  # Print two values of it
+  tyrant stat rnum size")]
 pub(super) struct Stat {
     /// Print only the values with these names
     #[arg(value_name = "NAME")]
@@ -50,6 +56,10 @@ impl Run for Stat {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print the number of records
+  tyrant count")]
 pub(super) struct Count {
     #[command(flatten)]
     form: AsJson,
@@ -62,6 +72,10 @@ impl Run for Count {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print the size of the database
+  tyrant size")]
 pub(super) struct Size {
     #[command(flatten)]
     form: AsJson,
@@ -74,28 +88,58 @@ impl Run for Size {
 }
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Vanish {}
+#[command(after_help = "\
+Examples:
+  # Remove all records of another server
+  tyrant vanish --server 10.0.0.2:1978")]
+pub(super) struct Vanish {
+    #[command(flatten)]
+    quiet: Quiet,
+}
 
 impl Run for Vanish {
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         Ok(server.vanish()?)
     }
+
+    fn is_quiet(&self) -> bool {
+        self.quiet.is_set()
+    }
 }
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Sync {}
+#[command(after_help = "\
+Examples:
+  # Wait until everything written is on the disk
+  tyrant sync")]
+pub(super) struct Sync {
+    #[command(flatten)]
+    quiet: Quiet,
+}
 
 impl Run for Sync {
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         Ok(server.sync()?)
     }
+
+    fn is_quiet(&self) -> bool {
+        self.quiet.is_set()
+    }
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Reclaim dead space, from cron
+  tyrant optimize --quiet
+  # Limit an on-memory database to a million records
+  tyrant optimize capnum=1000000")]
 pub(super) struct Optimize {
     /// Change this tuning: key=value#key=value
     #[arg(value_name = "PARAMETERS", default_value = "")]
     parameters: String,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Optimize {
@@ -120,13 +164,23 @@ impl Run for Optimize {
         let _progress = Progress::of_time("optimizing").explain(SERVER_GOES_ON);
         Ok(server.optimize(self.parameters.as_bytes())?)
     }
+
+    fn is_quiet(&self) -> bool {
+        self.quiet.is_set()
+    }
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Copy the database, to a path on the machine of the server
+  tyrant copy copies/casket-monday.tch")]
 pub(super) struct Copy {
     /// Path of the copy; nothing may exist there
     #[arg(value_name = "PATH")]
     path: OsString,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Run for Copy {
@@ -134,9 +188,17 @@ impl Run for Copy {
         let _progress = Progress::of_time("copying").explain(SERVER_GOES_ON);
         Ok(server.copy(self.path.as_bytes())?)
     }
+
+    fn is_quiet(&self) -> bool {
+        self.quiet.is_set()
+    }
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Call the function that returns several records
+  tyrant misc getlist a b c")]
 pub(super) struct Misc {
     /// Name of the function
     #[arg(value_name = "NAME")]
@@ -161,6 +223,12 @@ impl Run for Misc {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Call a function of the script with a key and a value
+  tyrant ext limit user:7 10
+  # Check a script before the server reads it
+  tyrant ext --check functions.lua")]
 pub(super) struct Ext {
     /// Name of the function
     #[arg(value_name = "NAME", required_unless_present = "check", default_value = "")]

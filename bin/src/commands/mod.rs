@@ -3,6 +3,7 @@
 mod backup;
 mod bench;
 mod cluster;
+mod command_line;
 mod config;
 mod csv;
 mod export;
@@ -11,6 +12,7 @@ mod import;
 mod inspect;
 mod manage;
 mod pages;
+mod probe;
 mod promote;
 mod queries;
 mod records;
@@ -29,127 +31,188 @@ mod user;
 
 use crate::remote::{Need, Server, ServerArgument};
 use anyhow::Result;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
+use command_line::groups::{
+    ADMINISTRATION, COPIES, LOOK, OTHER, RECORDS, REPLICATION, SERVE, TABLES,
+};
+use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// A small, fast, persistent key-value server that speaks memcached, HTTP and Tokyo Tyrant.
 ///
-/// Without a command it serves the database casket.tch of the current folder on port 1978.
+/// Without a command it serves the database casket.tch of the current folder on
+/// port 1978.
 #[derive(Debug, Parser)]
-#[command(name = "tyrant", version)]
+#[command(name = "tyrant", version, verbatim_doc_comment)]
 struct Arguments {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Command,
 }
+
+/// Examples of the command without arguments.
+const VERSION_EXAMPLES: &str = "\
+Examples:
+  # Print the version, and the versions of Tokyo Tyrant that it is compatible with
+  tyrant version";
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve a database until SIGTERM or SIGINT
-    Serve(Box<serve::Arguments>),
-    /// Print the settings of a server with their defaults, or check a configuration file
-    Config(config::Config),
-    /// Verify every checksum of a database, served or not
-    Check(repair::Check),
-    /// Copy the readable records of a damaged database into a new one
-    Salvage(repair::Salvage),
-    /// Keep backups of a database in a folder
-    Backup(backup::Backup),
-    /// Restore a database from a backup, as it was then or at a later time
-    Restore(restore::Restore),
-    /// Import Tokyo Cabinet files, TSV or JSON lines into a database
-    Import(import::Import),
-    /// Write the records of a database as TSV or JSON lines
-    Export(export::Export),
-    /// Print the properties of a database or of a Tokyo Cabinet file
-    Inspect(inspect::Inspect),
-    /// Print the changes on a server, line by line, as they happen
-    Tail(tail::Tail),
-    /// Print the replication tree from the first master on, with the lag of each server
-    Replicas(replicas::Replicas),
-    /// Show what a server does, live
-    Top(top::Top),
-    /// Run commands for a server that are typed, or read from the standard input
-    Shell(shell::Shell),
-    /// Manage the file of users
-    User(user::User),
-    /// Make and check databases in a cluster of Apache Cassandra
-    Cluster(cluster::Cluster),
-    /// Run benchmarks on this machine
-    Bench(bench::Bench),
-    /// Print the completions of a shell
-    Completions(pages::Completions),
-    /// Write manual pages into a folder
-    Man(pages::Man),
-    /// Print the version of this program
-    Version,
     #[command(flatten)]
     Remote(Remote),
+    /// Serve a database until SIGTERM or SIGINT
+    #[command(display_order = SERVE)]
+    Serve(Box<serve::Arguments>),
+    /// Print the settings of a server with their defaults, or check a configuration file
+    #[command(display_order = SERVE)]
+    Config(config::Config),
+    /// Verify every checksum of a database, served or not
+    #[command(display_order = COPIES)]
+    Check(repair::Check),
+    /// Copy the readable records of a damaged database into a new one
+    #[command(display_order = COPIES)]
+    Salvage(repair::Salvage),
+    /// Keep backups of a database in a folder
+    #[command(display_order = COPIES)]
+    Backup(backup::Backup),
+    /// Restore a database from a backup, as it was then or at a later time
+    #[command(display_order = COPIES)]
+    Restore(restore::Restore),
+    /// Import Tokyo Cabinet files, TSV or JSON lines into a database
+    #[command(display_order = COPIES)]
+    Import(import::Import),
+    /// Write the records of a database as TSV or JSON lines
+    #[command(display_order = COPIES)]
+    Export(export::Export),
+    /// Print the properties of a database or of a Tokyo Cabinet file
+    #[command(display_order = COPIES)]
+    Inspect(inspect::Inspect),
+    /// Print the changes on a server, line by line, as they happen
+    #[command(display_order = LOOK)]
+    Tail(tail::Tail),
+    /// Print the replication tree from the first master on, with the lag of each server
+    #[command(display_order = REPLICATION)]
+    Replicas(replicas::Replicas),
+    /// Show what a server does, live
+    #[command(display_order = LOOK)]
+    Top(top::Top),
+    /// Run commands for a server that are typed, or read from the standard input
+    #[command(display_order = OTHER)]
+    Shell(shell::Shell),
+    /// Manage the file of users
+    #[command(display_order = ADMINISTRATION)]
+    User(user::User),
+    /// Make and check databases in a cluster of Apache Cassandra
+    #[command(display_order = ADMINISTRATION)]
+    Cluster(cluster::Cluster),
+    /// Run benchmarks on this machine
+    #[command(display_order = OTHER)]
+    Bench(bench::Bench),
+    /// Print the completions of a shell
+    #[command(display_order = OTHER)]
+    Completions(pages::Completions),
+    /// Write manual pages into a folder
+    #[command(display_order = OTHER)]
+    Man(pages::Man),
+    /// Print the version of this program
+    #[command(display_order = OTHER, after_help = VERSION_EXAMPLES)]
+    Version,
 }
 
 /// Commands for a running server.
 #[derive(Debug, Subcommand)]
 enum Remote {
     /// Print values
+    #[command(display_order = RECORDS)]
     Get(At<records::Get>),
     /// Store a record
+    #[command(display_order = RECORDS, visible_alias = "set")]
     Put(At<records::Put>),
     /// Set when a record expires
+    #[command(display_order = RECORDS)]
     Touch(At<records::Touch>),
     /// Print how many seconds records have left
     Ttl(At<ttl::Ttl>),
     /// Add to a decimal number, and print the sum
+    #[command(display_order = RECORDS)]
     Incr(At<records::Incr>),
+    /// Print 1 if a key has a record, or 0 and exit with 1
+    #[command(display_order = RECORDS)]
+    Exists(At<probe::Exists>),
     /// Remove records
+    #[command(display_order = RECORDS, visible_aliases = ["del", "delete", "rm"])]
     Out(At<records::Out>),
     /// Print keys, with --values also values
+    #[command(display_order = RECORDS, visible_alias = "keys")]
     List(At<records::List>),
     /// Print the records between two keys, if keys are ordered
+    #[command(display_order = RECORDS)]
     Range(At<records::Range>),
     /// Print the records whose key matches a regular expression
+    #[command(display_order = RECORDS)]
     Find(At<records::Find>),
     /// Store a row of a table
+    #[command(display_order = TABLES)]
     PutRow(At<rows::PutRow>),
     /// Store the rows of a CSV file in a table
+    #[command(display_order = TABLES)]
     PutRows(At<csv::PutRows>),
     /// Print rows of a table
+    #[command(display_order = TABLES)]
     GetRow(At<rows::GetRow>),
     /// Print the rows of a table that meet conditions
+    #[command(display_order = TABLES)]
     Search(At<rows::Search>),
     /// Build or remove the index of a column of a table
-    #[command(alias = "setindex")]
+    #[command(display_order = TABLES, visible_alias = "setindex")]
     SetIndex(At<rows::SetIndex>),
     /// Print a number that the table has not returned before
-    #[command(alias = "genuid")]
+    #[command(display_order = TABLES, visible_alias = "genuid")]
     Uid(At<rows::Uid>),
+    /// Check that a server replies, and print how fast
+    #[command(display_order = LOOK)]
+    Ping(At<probe::Ping>),
     /// Print the server's status
+    #[command(display_order = LOOK, visible_alias = "info")]
     Stat(At<manage::Stat>),
     /// Print the last slow requests, and where their time went
+    #[command(display_order = LOOK)]
     Slow(At<slow::Slow>),
     /// Print the number of records
-    #[command(alias = "rnum")]
+    #[command(display_order = LOOK, visible_alias = "rnum")]
     Count(At<manage::Count>),
     /// Print the size of the database in bytes
+    #[command(display_order = LOOK)]
     Size(At<manage::Size>),
     /// Remove all records
+    #[command(display_order = ADMINISTRATION)]
     Vanish(At<manage::Vanish>),
     /// Make everything written so far durable
+    #[command(display_order = ADMINISTRATION)]
     Sync(At<manage::Sync>),
     /// Reclaim all dead space now
+    #[command(display_order = ADMINISTRATION)]
     Optimize(At<manage::Optimize>),
     /// Make a server follow a master
+    #[command(display_order = REPLICATION)]
     Follow(At<follow::Follow>),
     /// Make a replica stop following its master
+    #[command(display_order = REPLICATION)]
     Unfollow(At<follow::Unfollow>),
     /// End a replica's replication, and let clients write to it
+    #[command(display_order = REPLICATION)]
     Promote(At<promote::Promote>),
     /// Copy the database to a path on the server's machine
+    #[command(display_order = COPIES)]
     Copy(At<manage::Copy>),
     /// Call a versatile function and print the elements it returns
+    #[command(display_order = OTHER)]
     Misc(At<manage::Misc>),
     /// Call a function of the server's script
+    #[command(display_order = OTHER)]
     Ext(At<manage::Ext>),
     /// Read the server's users and its script again; if one has an error, the present ones stay
+    #[command(display_order = ADMINISTRATION)]
     Reload(At<reload::Reload>),
 }
 
@@ -171,6 +234,11 @@ trait Run {
 
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()>;
 
+    /// Returns whether the command prints nothing but errors.
+    fn is_quiet(&self) -> bool {
+        false
+    }
+
     /// Runs the command if it needs no server.
     fn run_alone(&self) -> Option<Result<()>> {
         None
@@ -186,6 +254,8 @@ impl Remote {
             Self::Touch(At { server, command }) => ("touch", server, command),
             Self::Ttl(At { server, command }) => ("ttl", server, command),
             Self::Incr(At { server, command }) => ("incr", server, command),
+            Self::Exists(At { server, command }) => ("exists", server, command),
+            Self::Ping(At { server, command }) => ("ping", server, command),
             Self::Out(At { server, command }) => ("out", server, command),
             Self::List(At { server, command }) => ("list", server, command),
             Self::Range(At { server, command }) => ("range", server, command),
@@ -236,6 +306,8 @@ impl Remote {
     fn run_on(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
         let (name, _, command) = self.parts();
         server.expect(name, command.needs())?;
+        let mut nowhere = io::sink();
+        let output = if command.is_quiet() { &mut nowhere } else { output };
         let done = command.run(server, output);
         // Results before an error are printed too.
         output.flush()?;
@@ -243,38 +315,28 @@ impl Remote {
     }
 }
 
+/// Answer of a command that is no: exit code 1 without a message.
+#[derive(Debug)]
+struct Negative;
+
+impl fmt::Display for Negative {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("no")
+    }
+}
+
+impl std::error::Error for Negative {}
+
 /// Runs the program. Returns its exit code: 0, 1 on failure, 2 for a wrong command line.
 pub fn run() -> ExitCode {
-    let done = match Arguments::parse().command {
-        None => serve::Arguments::default().run(),
-        Some(Command::Serve(serve)) => serve.run(),
-        Some(Command::Config(config)) => config.run(),
-        Some(Command::Remote(remote)) => remote.run(),
-        Some(Command::Check(check)) => check.run(),
-        Some(Command::Salvage(salvage)) => salvage.run(),
-        Some(Command::Backup(backup)) => backup.run(),
-        Some(Command::Restore(restore)) => restore.run(),
-        Some(Command::Import(import)) => import.run(),
-        Some(Command::Export(export)) => export.run(),
-        Some(Command::Inspect(inspect)) => inspect.run(),
-        Some(Command::Tail(tail)) => tail.run(),
-        Some(Command::Replicas(replicas)) => replicas.run(),
-        Some(Command::Top(top)) => top.run(),
-        Some(Command::Shell(shell)) => shell.run(),
-        Some(Command::User(user)) => user.run(),
-        Some(Command::Cluster(cluster)) => cluster.run(),
-        Some(Command::Bench(bench)) => bench.run(),
-        Some(Command::Completions(completions)) => completions.run(Arguments::command()),
-        Some(Command::Man(man)) => man.run(Arguments::command()),
-        Some(Command::Version) => {
-            println!("{}", crate::version_line());
-            Ok(())
-        }
+    let command = match command_line::parse(std::env::args_os().collect()) {
+        Ok(arguments) => arguments.command,
+        Err(error) => error.exit(),
     };
-    match done {
+    match command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            if !crate::is_broken_pipe(&error) {
+            if !crate::is_broken_pipe(&error) && !error.is::<Negative>() {
                 eprintln!("tyrant: {}", crate::describe(&error));
             }
             ExitCode::FAILURE
@@ -282,18 +344,29 @@ pub fn run() -> ExitCode {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::Arguments;
-    use clap::{CommandFactory, Parser};
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn arguments_are_optional() {
-        assert!(Arguments::parse_from(["tyrant"]).command.is_none());
+impl Command {
+    fn run(self) -> Result<()> {
+        match self {
+            Self::Serve(serve) => serve.run(),
+            Self::Config(config) => config.run(),
+            Self::Remote(remote) => remote.run(),
+            Self::Check(check) => check.run(),
+            Self::Salvage(salvage) => salvage.run(),
+            Self::Backup(backup) => backup.run(),
+            Self::Restore(restore) => restore.run(),
+            Self::Import(import) => import.run(),
+            Self::Export(export) => export.run(),
+            Self::Inspect(inspect) => inspect.run(),
+            Self::Tail(tail) => tail.run(),
+            Self::Replicas(replicas) => replicas.run(),
+            Self::Top(top) => top.run(),
+            Self::Shell(shell) => shell.run(),
+            Self::User(user) => user.run(),
+            Self::Cluster(cluster) => cluster.run(),
+            Self::Bench(bench) => bench.run(),
+            Self::Completions(completions) => completions.run(command_line::command()),
+            Self::Man(man) => man.run(command_line::command()),
+            Self::Version => Ok(writeln!(io::stdout(), "{}", crate::version_line())?),
+        }
     }
 }

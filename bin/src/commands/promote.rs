@@ -3,7 +3,7 @@
 use super::Run;
 use crate::backup::format_time;
 use crate::bytes;
-use crate::output::{AsJson, object, write_json};
+use crate::output::{AsJson, Quiet, object, write_json};
 use crate::remote::Server;
 use anyhow::Result;
 use std::io::Write;
@@ -13,9 +13,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const FUNCTION: &[u8] = b"promote";
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Let a replica take writes after the loss of its master
+  tyrant promote --server 10.0.0.2:1978")]
 pub(super) struct Promote {
     #[command(flatten)]
     form: AsJson,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Run for Promote {
@@ -44,5 +50,9 @@ impl Run for Promote {
         let time = format_time(position_us);
         writeln!(output, "promoted: it followed {master} up to {time}, {seconds:.1} s ago")?;
         Ok(())
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.quiet.is_set()
     }
 }

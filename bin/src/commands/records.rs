@@ -12,6 +12,12 @@ use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print a value
+  tyrant get greeting
+  # Print several records, as key, TAB, value
+  tyrant get a b c")]
 pub(super) struct Get {
     /// Keys; the value of a single one is printed, several are printed as key, TAB, value
     #[arg(value_name = "KEY", required = true)]
@@ -57,6 +63,14 @@ impl Run for Get {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Store a record
+  tyrant put greeting \"hello world\"
+  # Store a file
+  tyrant put page - < page.html
+  # Store a record for an hour
+  tyrant put session 4711 --expire 3600")]
 pub(super) struct Put {
     /// The key
     #[arg(value_name = "KEY")]
@@ -136,6 +150,12 @@ impl Run for Put {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Let a record expire in an hour
+  tyrant touch session 3600
+  # Let it never expire
+  tyrant touch session 0")]
 pub(super) struct Touch {
     /// The key
     #[arg(value_name = "KEY")]
@@ -166,6 +186,12 @@ impl Run for Touch {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Count visits, from 1 on
+  tyrant incr visits 1 --initial 1
+  # Subtract two from a number that is there
+  tyrant incr stock -2")]
 pub(super) struct Incr {
     /// The key
     #[arg(value_name = "KEY")]
@@ -212,6 +238,12 @@ impl Run for Incr {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Remove records
+  tyrant out a b c
+  # Remove all values of a key of a tree
+  tyrant out --all a")]
 pub(super) struct Out {
     /// Keys of the records; a missing one is a failure
     #[arg(value_name = "KEY", required = true)]
@@ -251,6 +283,12 @@ impl Run for Out {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print ten keys
+  tyrant list --max 10
+  # Print the records whose keys begin with user:
+  tyrant list --prefix user: --values")]
 pub(super) struct List {
     /// Print only keys that begin with this
     #[arg(long)]
@@ -284,6 +322,10 @@ impl Run for List {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print the records from a up to, but without, c
+  tyrant range a c")]
 pub(super) struct Range {
     /// First key [default: the first of all]
     #[arg(value_name = "BEGIN", default_value = "")]
@@ -314,6 +356,10 @@ impl Run for Range {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print the records whose keys end with .png
+  tyrant find '\\.png$'")]
 pub(super) struct Find {
     /// POSIX extended regular expression; a leading * ignores case
     #[arg(value_name = "PATTERN")]

@@ -9,6 +9,10 @@ use std::io::Write;
 const FUNCTION: &[u8] = b"reload";
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Make a server read its users and its script again
+  tyrant reload")]
 pub(super) struct Reload {}
 
 impl Run for Reload {

@@ -1,6 +1,7 @@
 //! Commands on damage: `check` and `salvage`, for the files of a database that is not open, or for
 //! a served one.
 
+use crate::output::Quiet;
 use crate::remote::{Server, ServerArgument};
 use crate::sizes;
 use crate::transfer::progress::Progress;
@@ -16,6 +17,12 @@ const CHECKING: &str = "checking";
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Verify a database that is not served
+  tyrant check casket.tch
+  # Make a server verify its own, reading 16 MiB per second
+  tyrant check --server 127.0.0.1:1978 --rate 16m")]
 pub(super) struct Check {
     /// Folder of the database; without one a running server verifies its own
     #[arg(conflicts_with = "server")]
@@ -25,10 +32,13 @@ pub(super) struct Check {
     /// Limit the server's reads to this many bytes per second [default: 64m]
     #[arg(long, value_name = "BYTES", conflicts_with = "path", value_parser = sizes::rate)]
     rate: Option<u64>,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Check {
     pub(super) fn run(&self) -> Result<()> {
+        self.quiet.apply()?;
         match &self.path {
             Some(path) => check_files(path),
             None => check_server(&self.server.connect()?, self.rate),
@@ -100,6 +110,10 @@ fn check_server(client: &Server, rate: Option<u64>) -> Result<()> {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Copy what is readable into a new database
+  tyrant salvage casket.tch --into saved.tch")]
 pub(super) struct Salvage {
     /// Folder of the damaged database, which remains unchanged
     path: PathBuf,
@@ -109,6 +123,8 @@ pub(super) struct Salvage {
     /// Set the kind of the damaged database, if neither a manifest nor its records show it
     #[arg(long, value_enum)]
     kind: Option<Kind>,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -132,6 +148,7 @@ impl From<Kind> for cabinet::name::Kind {
 
 impl Salvage {
     pub(super) fn run(&self) -> Result<()> {
+        self.quiet.apply()?;
         // A wrong path must leave no empty database.
         std::fs::read_dir(&self.path)
             .with_context(|| format!("cannot salvage {}", self.path.display()))?;

@@ -18,6 +18,10 @@ const DEPTH_MAX: usize = 64;
 
 /// Print the replication tree from the first master on, with the lag of each server.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print all servers that replicate each other, from any of them
+  tyrant replicas --server 10.0.0.2:1978")]
 pub(super) struct Replicas {
     #[command(flatten)]
     server: ServerArgument,

@@ -1,11 +1,19 @@
 //! `tyrant restore`: restores a database from a backup.
 
 use crate::backup::{Repository, Restore as Restoring, Until, format_time, parse_time};
+use crate::output::Quiet;
 use anyhow::Result;
 use std::path::PathBuf;
 
 /// Restore a database from a backup, as it was then or at a later time.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Restore the newest backup
+  tyrant restore /backups/casket --into casket.tch
+  # Restore the state of a moment, by the update log of the server
+  tyrant restore /backups/casket --into casket.tch --update-log ulog \\
+      --until 2026-11-21T12:30:08Z")]
 pub(super) struct Restore {
     /// Folder of the backups
     #[arg(value_name = "REPOSITORY")]
@@ -26,10 +34,13 @@ pub(super) struct Restore {
     /// Replace an existing database
     #[arg(long)]
     replace: bool,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Restore {
     pub(super) fn run(&self) -> Result<()> {
+        self.quiet.apply()?;
         let repository = Repository::open_to_read(&self.repository)?;
         let until = self.until.zip(self.update_log.clone());
         let restored = Restoring {

@@ -28,6 +28,12 @@ pub(super) fn expect_columns(server: &Server, value: &[u8]) -> Result<()> {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Store a row
+  tyrant put-row p1 name=Ann age=30
+  # Add a column to it
+  tyrant put-row --add p1 town=Ulm")]
 pub(super) struct PutRow {
     /// Key of the row; an empty one is replaced by a new id
     #[arg(value_name = "KEY")]
@@ -71,6 +77,12 @@ impl Run for PutRow {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print a row
+  tyrant get-row p1
+  # Print a column of several rows
+  tyrant get-row p1 p2 --column name")]
 pub(super) struct GetRow {
     /// Keys; rows are printed as key, TAB, name, TAB, value, TAB, name, ...
     #[arg(value_name = "KEY", required = true)]
@@ -146,6 +158,12 @@ impl Run for GetRow {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print the keys of adults, the oldest first
+  tyrant search --where age NUMGE 18 --order age:NUMDESC
+  # Print names and ages whose names begin with A
+  tyrant search -w name STRBW A --columns name,age")]
 pub(super) struct Search {
     #[command(flatten)]
     queries: Queries,
@@ -250,6 +268,12 @@ impl Run for Search {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Index a column of numbers
+  tyrant set-index age DEC
+  # Remove an index
+  tyrant set-index age VOID")]
 pub(super) struct SetIndex {
     /// Column; an empty one is the key
     #[arg(value_name = "COLUMN")]
@@ -276,6 +300,10 @@ impl Run for SetIndex {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print a new number
+  tyrant uid")]
 pub(super) struct Uid {
     #[command(flatten)]
     form: AsJson,

@@ -3,14 +3,24 @@
 use crate::serving::Process;
 use crate::settings::{Launch, Settings};
 use anyhow::Result;
-use clap::Parser;
 use std::path::PathBuf;
 
 /// The end of the help.
 const AFTER_HELP: &str = "\
-Each option can also come from the environment, as TYRANT_ and its name (TYRANT_LOG_LEVEL=debug), \
-or from the file of --config, under its name (log-level = \"debug\"). The first of command line, \
-environment, file and default counts. `tyrant config --defaults` prints a file with everything.";
+Each option can also come from the environment, as TYRANT_ and its name
+(TYRANT_LOG_LEVEL=debug), or from the file of --config, under its name
+(log-level = \"debug\"). The first of command line, environment, file and
+default counts. `tyrant config --defaults` prints a file with everything.
+
+Examples:
+  # Serve a tree of the current folder, to every machine that reaches port 2000
+  tyrant serve casket.tcb --host 0.0.0.0 --port 2000
+  # The same without the word serve
+  tyrant --host 0.0.0.0 --port 2000 casket.tcb
+  # Serve records in memory alone
+  tyrant serve '*'
+  # Serve what a configuration file says
+  tyrant serve --config tyrant.toml";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -20,18 +30,6 @@ pub(super) struct Arguments {
     config: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
-}
-
-impl Default for Arguments {
-    /// Returns the arguments of an empty command line.
-    fn default() -> Self {
-        #[derive(Parser)]
-        struct DefaultArguments {
-            #[command(flatten)]
-            arguments: Arguments,
-        }
-        DefaultArguments::parse_from(["serve"]).arguments
-    }
 }
 
 impl Arguments {

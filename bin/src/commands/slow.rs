@@ -23,6 +23,10 @@ const PARTS: [(&str, &str); 7] = [
 ];
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print the last slow requests of the server on this machine
+  tyrant slow")]
 pub(super) struct Slow {
     #[command(flatten)]
     form: AsJson,

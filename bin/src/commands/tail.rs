@@ -29,6 +29,12 @@ enum LineFormat {
 
 /// Print the changes on a server from its update log, until interrupted.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Print changes as they happen
+  tyrant tail
+  # Print the first ten changes of the update log as JSON lines
+  tyrant tail --from 0 --max 10 --json")]
 pub(super) struct Tail {
     #[command(flatten)]
     server: ServerArgument,

@@ -16,6 +16,12 @@ use std::path::PathBuf;
 
 /// Manage the file of users.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Add a user who may read and write
+  tyrant user add ann --users /var/lib/tyrant/users
+  # Make the server read the file again
+  tyrant reload")]
 pub(super) struct User {
     /// Use this file, as the setting users of the server
     #[arg(long, global = true, value_name = "FILE", env = "TYRANT_USERS", default_value = "users")]
@@ -29,29 +35,49 @@ enum Action {
     /// Add a user, whose password is typed or read from the standard input
     Add(Add),
     /// Remove users
+    #[command(after_help = "\
+Examples:
+  # Remove two users
+  tyrant user remove ann bob")]
     Remove {
         /// Names
         #[arg(value_name = "NAME", required = true)]
         names: Vec<String>,
     },
     /// Print the users
+    #[command(after_help = "\
+Examples:
+  # Print the users of a file
+  tyrant user list --users /var/lib/tyrant/users")]
     List {
         #[command(flatten)]
         form: AsJson,
     },
     /// Change the password of a user, which is typed or read from the standard input
+    #[command(after_help = "\
+Examples:
+  # Change a password; the new one is typed
+  tyrant user passwd ann")]
     Passwd {
         /// Name
         #[arg(value_name = "NAME")]
         name: String,
     },
     /// Print a new token of a user, for HTTP; an earlier one is invalid then
+    #[command(after_help = "\
+Examples:
+  # Print a token for HTTP
+  tyrant user token ann")]
     Token {
         /// Name
         #[arg(value_name = "NAME")]
         name: String,
     },
     /// Replace the rights of a user
+    #[command(after_help = "\
+Examples:
+  # Let a user read everything, and write keys that begin with log:
+  tyrant user rights ann --rights read,write:log:")]
     Rights {
         /// Name
         #[arg(value_name = "NAME")]
@@ -60,10 +86,20 @@ enum Action {
         rights: Rights,
     },
     /// Convert a file of lines name:password, the form of earlier versions
+    #[command(after_help = "\
+Examples:
+  # Convert a file of an earlier version
+  tyrant user convert --users /var/lib/tyrant/users")]
     Convert,
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Add a user who may read and write; the password is typed
+  tyrant user add ann
+  # Add a user who may only read, and logs in with a certificate
+  tyrant user add monitor --no-password --rights read")]
 struct Add {
     /// Name
     #[arg(value_name = "NAME")]

@@ -54,10 +54,14 @@ impl Server {
     /// Returns the error of a key without a record. For a client of the protocol a refused command
     /// looks like a missing record.
     pub(crate) fn missing(&self, command: &str, key: &[u8]) -> anyhow::Error {
-        match self.last_failure() {
-            Some((code, _)) if code == NO_PERMISSION => self.failure(self.refusal(command)),
-            _ => self.failure(format_args!("no record has the key {}", bytes::quoted(key))),
-        }
+        let missing = format_args!("no record has the key {}", bytes::quoted(key));
+        self.refused(command).unwrap_or_else(|| self.failure(missing))
+    }
+
+    /// Returns the error of a command that found no record because the server refused it.
+    pub(crate) fn refused(&self, command: &str) -> Option<anyhow::Error> {
+        let (code, _) = self.last_failure()?;
+        (code == NO_PERMISSION).then(|| self.failure(self.refusal(command)))
     }
 
     /// Returns why the server closed the connection. It does so for a record that it cannot read,

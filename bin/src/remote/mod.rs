@@ -299,6 +299,13 @@ impl Server {
 
 /// Parses the address of a server.
 pub(crate) fn parse(address: &str) -> Result<Address> {
+    if let Some((scheme, rest)) = address.split_once("://") {
+        let host = rest.split('/').next().unwrap_or_default();
+        let port =
+            if host.rsplit(']').next().is_some_and(|end| end.contains(':')) { "" } else { ":1978" };
+        let tls = if scheme.ends_with('s') { " --tls" } else { "" };
+        bail!("{address:?} is a URL, and a server is named without one: {host}{port}{tls}");
+    }
     address.parse().map_err(|_| {
         anyhow!("{address:?} is not an address: give HOST:PORT, or a path that contains a slash")
     })

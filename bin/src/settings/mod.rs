@@ -13,7 +13,7 @@ mod value;
 
 pub(crate) use environment::unknown_variables;
 pub(crate) use file::{Launch, Loaded};
-pub(crate) use reference::{defaults_file, markdown};
+pub(crate) use reference::{defaults_file, described, example, introduction, markdown};
 
 use crate::logging::{LogFormat, Verbosity};
 use database_name::DatabaseName;

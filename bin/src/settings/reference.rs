@@ -33,25 +33,54 @@ pub(crate) fn defaults_file() -> String {
     let mut file = HEAD.to_owned();
     let mut group = "";
     // Writing to a `String` cannot fail.
-    for setting in SETTINGS {
-        if setting.group != group {
-            group = setting.group;
+    for Described { group: of, line, text } in described() {
+        if of != group {
+            group = of;
             let _ = write!(file, "\n# {group}\n# {}\n", "-".repeat(group.len()));
         }
+        let _ = writeln!(file);
+        for line in wrapped(&text) {
+            let _ = writeln!(file, "# {line}");
+        }
+        let _ = writeln!(file, "#{line}");
+    }
+    file
+}
+
+/// A setting as a file has it.
+pub(crate) struct Described {
+    pub(crate) group: &'static str,
+    /// `name = value`, with the default or an example.
+    pub(crate) line: String,
+    pub(crate) text: String,
+}
+
+/// Returns all settings in the order of a file.
+pub(crate) fn described() -> impl Iterator<Item = Described> {
+    SETTINGS.iter().map(|setting| {
         let mut text = format!("{}.", setting.help());
+        // Writing to a `String` cannot fail.
         if let DefaultValue::Words(words) = setting.default {
             let _ = write!(text, " Default: {words}.");
         }
         for note in notes(setting) {
             let _ = write!(text, " [{note}]");
         }
-        let _ = writeln!(file);
-        for line in wrapped(&text) {
-            let _ = writeln!(file, "# {line}");
-        }
-        let _ = writeln!(file, "#{} = {}", setting.name(), setting.example);
-    }
-    file
+        let line = format!("{} = {}", setting.name(), setting.example);
+        Described { group: setting.group, line, text }
+    })
+}
+
+/// Returns what a file of settings is.
+pub(crate) fn introduction() -> String {
+    HEAD.lines().map(|line| format!("{}\n", line.trim_start_matches('#').trim_start())).collect()
+}
+
+/// Returns a value of the setting with this name, as the command line takes it.
+pub(crate) fn example(name: &str) -> Option<String> {
+    let setting = SETTINGS.iter().find(|setting| setting.name() == name)?;
+    let first = setting.example.trim_matches(['[', ']']).split(", ").next()?;
+    Some(first.trim_matches('"').to_owned())
 }
 
 fn notes(setting: &Setting) -> Vec<&'static str> {

@@ -9,8 +9,9 @@ use clap::builder::{BoolishValueParser, EnumValueParser};
 use clap::{Arg, ArgAction, ArgMatches, ValueEnum};
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use server::{CommandMask, Endpoint, Master, Periodic};
+use std::convert::Infallible;
 use std::fmt;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroUsize, ParseIntError};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -117,12 +118,12 @@ macro_rules! values {
     ($($type:ty: $($form:ident)|+, $expected:literal, $show:expr $(, $place:expr)?;)*) => { $(
         impl Value for $type {
             fn option(option: Arg) -> Arg {
-                option.value_parser(parse::<Self>)
+                option.value_parser(|text: &str| parse_as::<Self>(text, $expected))
             }
 
             fn from_written(written: Written) -> Result<Self, String> {
                 match written {
-                    $(Written::$form(text))|+ => parse(&text),
+                    $(Written::$form(text))|+ => parse_as(&text, $expected),
                     other => Err(other.unlike($expected)),
                 }
             }
@@ -147,8 +148,8 @@ values! {
         *path = place(path);
     };
     u16: Number, "a number from 0 to 65535", u16::to_string;
-    u32: Number, "a number", u32::to_string;
-    u64: Number, "a number", u64::to_string;
+    u32: Number, "a number from 0 to 4294967295", u32::to_string;
+    u64: Number, "a number of at least 0", u64::to_string;
     Percent: Number, "a number from 0 to 100", |percent| percent.0.to_string();
     Count: Number, "a number of at least 1", |count| count.0.to_string();
     Bytes: Number | Text, "a number of bytes", |bytes| bytes.0.to_string();
@@ -161,6 +162,34 @@ values! {
     };
     SocketMode: Text, "permission bits such as \"0660\"", |mode| quoted(&format!("{:04o}", mode.0));
     Server: Text, "HOST:PORT", |server| quoted(&format!("{}:{}", server.0.host, server.0.port));
+}
+
+/// Reason why a text is not a value of a type.
+trait Reason {
+    /// Returns the reason, in which `expected` is what the type takes.
+    fn describe(&self, expected: &str) -> String;
+}
+
+impl Reason for ParseIntError {
+    fn describe(&self, expected: &str) -> String {
+        format!("{expected} is required")
+    }
+}
+
+impl Reason for String {
+    fn describe(&self, _expected: &str) -> String {
+        self.clone()
+    }
+}
+
+impl Reason for Infallible {
+    fn describe(&self, _expected: &str) -> String {
+        match *self {}
+    }
+}
+
+fn parse_as<T: FromStr<Err: Reason>>(text: &str, expected: &str) -> Result<T, String> {
+    text.parse().map_err(|error: T::Err| error.describe(expected))
 }
 
 fn parse<T: FromStr<Err: fmt::Display>>(text: &str) -> Result<T, String> {
@@ -213,7 +242,7 @@ impl FromStr for Percent {
 pub(crate) struct Count(pub(crate) usize);
 
 impl FromStr for Count {
-    type Err = std::num::ParseIntError;
+    type Err = ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         text.parse().map(|number: NonZeroUsize| Self(number.get()))

@@ -52,27 +52,38 @@ pub(super) struct Invocation {
 }
 
 impl Invocation {
-    /// Parses the arguments after the name of the sub-command. Returns `None` if they do not fit.
+    /// Parses the arguments after the name of the sub-command. The error is the reason why they do
+    /// not fit.
     pub(super) fn parse(
         shape: &Shape,
         arguments: impl IntoIterator<Item = OsString>,
-    ) -> Option<Self> {
+    ) -> Result<Self, String> {
         let mut options = Vec::new();
         let mut operands = Vec::new();
         let mut arguments = arguments.into_iter();
         while let Some(argument) = arguments.next() {
             if operands.is_empty() && argument.as_bytes().starts_with(b"-") {
-                let (name, count) = shape.option(argument.to_str()?)?;
+                let option = argument.to_str().and_then(|name| shape.option(name));
+                let (name, count) =
+                    option.ok_or_else(|| format!("unknown option {}", argument.display()))?;
                 let values: Vec<_> = arguments.by_ref().take(count).collect();
                 if values.len() < count {
-                    return None;
+                    return Err(format!("a value of {name} is missing"));
                 }
                 options.push((name, values));
             } else {
                 operands.push(argument.into_vec());
             }
         }
-        shape.operand_count().contains(&operands.len()).then_some(Self { options, operands })
+        let count = shape.operand_count();
+        if operands.len() < *count.start() {
+            return Err(format!("{} is missing", shape.operands[operands.len()]));
+        }
+        if operands.len() > *count.end() {
+            let first = String::from_utf8_lossy(&operands[*count.end()]);
+            return Err(format!("{first} is too much"));
+        }
+        Ok(Self { options, operands })
     }
 
     /// Returns whether an option was given.
@@ -102,7 +113,7 @@ mod tests {
         operands: &["host", "key", "[value]"],
     };
 
-    fn parse(line: &str) -> Option<Invocation> {
+    fn parse(line: &str) -> Result<Invocation, String> {
         Invocation::parse(&SHAPE, line.split(' ').map(Into::into))
     }
 
@@ -118,9 +129,15 @@ mod tests {
 
     #[test]
     fn invalid_arguments_are_refused() {
-        for line in ["host", "host key value more", "-p host key", "-pz host key", "-port", "-ah a"]
-        {
-            assert_eq!(parse(line), None, "{line}");
+        for (line, reason) in [
+            ("host", "key is missing"),
+            ("host key value more", "more is too much"),
+            ("-p host key", "unknown option -p"),
+            ("-pz host key", "unknown option -pz"),
+            ("-port", "a value of -port is missing"),
+            ("-ah a", "a value of -ah is missing"),
+        ] {
+            assert_eq!(parse(line), Err(reason.into()), "{line}");
         }
         let no_end = Shape { operands: &["host", "[key...]"], ..SHAPE };
         let many = Invocation::parse(&no_end, "h k k k k".split(' ').map(Into::into));

@@ -124,15 +124,29 @@ const COMMANDS: &[(Shape, Command)] = &[
 pub fn run() -> ExitCode {
     let (program, mut arguments) = crate::arguments("tcrmgr");
     let name = arguments.next().unwrap_or_default();
+    if name == "--help" {
+        print!("{}", usage(&program));
+        return ExitCode::SUCCESS;
+    }
     // Both forms work, as in Tokyo Tyrant's programs.
     let name = if name == "--version" { "version".into() } else { name };
-    let found = COMMANDS.iter().find(|(shape, _)| name == shape.name);
-    let invoked = found.and_then(|(shape, command)| {
-        Invocation::parse(shape, arguments).map(|invocation| (invocation, command))
-    });
-    let Some((invocation, command)) = invoked else {
-        eprint!("{}", usage(&program));
+    let Some((shape, command)) = COMMANDS.iter().find(|(shape, _)| name == shape.name) else {
+        let names: Vec<&str> = COMMANDS.iter().map(|(shape, _)| shape.name).collect();
+        if !name.is_empty() {
+            eprintln!("{program}: there is no sub-command {}", name.display());
+        }
+        eprintln!("usage: {program} SUBCOMMAND ...; they are {}", names.join(" "));
+        eprintln!("\"{program} --help\" has their arguments");
         return ExitCode::FAILURE;
+    };
+    let invocation = match Invocation::parse(shape, arguments) {
+        Ok(invocation) => invocation,
+        Err(reason) => {
+            eprintln!("{program}: {}: {reason}", shape.name);
+            eprintln!("usage: {program} {}", shape.usage());
+            eprintln!("\"{program} --help\" has all sub-commands");
+            return ExitCode::FAILURE;
+        }
     };
     let mut output = io::BufWriter::new(io::stdout().lock());
     let done = command(&invocation, &mut output).and_then(|()| Ok(output.flush()?));
@@ -149,10 +163,19 @@ pub fn run() -> ExitCode {
     }
 }
 
+/// Returns the usage of each sub-command, without the name of the program.
+pub(crate) fn usages() -> impl Iterator<Item = String> {
+    COMMANDS.iter().map(|(shape, _)| shape.usage())
+}
+
 fn usage(program: &str) -> String {
-    let mut usage = "usage:\n".to_owned();
-    for (shape, _) in COMMANDS {
-        usage.push_str(&format!("  {program} {}\n", shape.usage()));
-    }
-    usage
+    let lines = usages().map(|usage| format!("  {program} {usage}\n"));
+    std::iter::once("usage:\n".to_owned()).chain(lines).collect()
+}
+
+#[cfg(test)]
+pub(crate) fn is_valid<'a>(mut arguments: impl Iterator<Item = &'a str>) -> bool {
+    let name = arguments.next().unwrap_or_default();
+    let found = COMMANDS.iter().find(|(shape, _)| name == shape.name);
+    found.is_some_and(|(shape, _)| Invocation::parse(shape, arguments.map(Into::into)).is_ok())
 }

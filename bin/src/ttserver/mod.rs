@@ -2,6 +2,8 @@
 
 mod options;
 
+pub(crate) use options::usage;
+
 use crate::logging::LogFormat;
 use crate::pid_file::PidFile;
 use crate::scripting::Script;
@@ -28,7 +30,8 @@ pub fn run() -> ExitCode {
     let request = match options::parse(arguments) {
         Ok(request) => request,
         Err(Refusal::Usage(reason)) => {
-            eprint!("{program}: {reason}\n{}", options::usage(&program));
+            eprintln!("{program}: {reason}\nusage: {program} [options] [dbname]");
+            eprintln!("\"{program} --help\" has the options");
             return ExitCode::FAILURE;
         }
         Err(Refusal::NotSupported(option)) => {
@@ -40,6 +43,10 @@ pub fn run() -> ExitCode {
         Request::Version => {
             println!("{}", version_line());
             println!("Compatible with Tokyo Tyrant 1.1.41 ({TOKYO_TYRANT_VERSIONS})");
+            Ok(ExitCode::SUCCESS)
+        }
+        Request::Help => {
+            print!("{}", usage(&program));
             Ok(ExitCode::SUCCESS)
         }
         Request::Serve(options) => serve(&options),
@@ -155,6 +162,11 @@ fn endpoint(options: &Options) -> Result<Endpoint> {
     let port = u16::try_from(options.port)
         .map_err(|_| anyhow::anyhow!("-port {} is above {}", options.port, u16::MAX))?;
     Ok(Endpoint::Tcp { host: options.host.clone(), port })
+}
+
+#[cfg(test)]
+pub(crate) fn is_valid<'a>(arguments: impl Iterator<Item = &'a str>) -> bool {
+    options::parse(arguments.map(Into::into)).is_ok()
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ usage: PROG [options] [dbname]
   -extpc name sec call this function of it every sec seconds; may be repeated
   --copy-command  let clients have the server run a command: copy @COMMAND
   --version       print the version
+  --help          print this text
 
 Not supported by this version, refused by name: -skel
 ";
@@ -47,7 +48,7 @@ const REFUSED: &[&str] = &["-skel"];
 const MULTIPLE_MAX: u32 = 127;
 
 /// Returns the usage of a program with this name.
-pub(super) fn usage(program: &str) -> String {
+pub(crate) fn usage(program: &str) -> String {
     USAGE.replace("PROG", program)
 }
 
@@ -58,6 +59,8 @@ pub(super) enum Request {
     Serve(Box<Options>),
     /// Print the version.
     Version,
+    /// Print the usage.
+    Help,
 }
 
 /// Settings of the server.
@@ -147,7 +150,7 @@ impl Default for Options {
 /// Reason why a command line is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It is invalid; the usage is printed.
+    /// It is invalid, for this reason.
     Usage(String),
     /// An option of Tokyo Tyrant that is not supported.
     NotSupported(String),
@@ -172,6 +175,7 @@ pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Req
             || arguments.next().ok_or_else(|| Refusal::Usage(format!("{argument} takes a value")));
         match argument.as_str() {
             "--version" => return Ok(Request::Version),
+            "--help" => return Ok(Request::Help),
             "-host" => options.host = Some(value()?),
             "-port" => options.port = number(&argument, &value()?)?,
             "-thnum" => {
@@ -270,7 +274,7 @@ mod tests {
     fn options(line: &str) -> Options {
         match parse_words(line).unwrap() {
             Request::Serve(options) => *options,
-            Request::Version => panic!("not a version"),
+            other => panic!("not options: {other:?}"),
         }
     }
 
@@ -323,6 +327,7 @@ mod tests {
         assert_eq!(options("-tout 0").timeout, None);
         assert_eq!(options("-host /tmp/s -port 0").port, 0);
         assert_eq!(parse_words("--version"), Ok(Request::Version));
+        assert_eq!(parse_words("--help"), Ok(Request::Help));
     }
 
     #[test]
@@ -337,7 +342,6 @@ mod tests {
     fn invalid_command_lines_are_refused() {
         for line in [
             "-nonsense",
-            "--help",
             "-",
             "-port",
             "-port x",

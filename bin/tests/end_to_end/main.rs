@@ -1,6 +1,7 @@
 //! End-to-end tests: the real programs, used as a user uses them.
 
 mod backup;
+mod command_line;
 mod configuration;
 mod cookbook;
 mod damage;

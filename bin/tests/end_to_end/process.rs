@@ -132,6 +132,11 @@ impl Server {
         Self::start_in(folder, "tyrant", arguments, port)
     }
 
+    /// Starts `tyrant` with arguments that make it serve on this port, and log to the file `log`.
+    pub(crate) fn with_arguments(arguments: &[&str], port: u16) -> Self {
+        Self::start("tyrant", words(arguments), port)
+    }
+
     /// Starts `ttserver` on `database`, with further options, on the loopback interface.
     pub(crate) fn ttserver(database: &str, options: &[&str]) -> Self {
         let port = free_port();

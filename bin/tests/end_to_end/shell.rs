@@ -52,7 +52,7 @@ fn a_script_ends_at_its_first_error_unless_told_otherwise() {
     for part in [
         "line 2: ",
         "line 3: the following required arguments were not provided",
-        "line 4: there is no such command",
+        "line 4: there is no command \"frob\" (\"help\" lists all)",
         "line 5: the quotation mark ' is not closed",
         "line 6: the shell reads lines",
         "line 7: \"connect ADDRESS\"",
@@ -60,6 +60,19 @@ fn a_script_ends_at_its_first_error_unless_told_otherwise() {
     ] {
         assert!(error.contains(part), "{part}: {error}");
     }
+}
+
+#[test]
+fn the_shell_has_aliases_and_proposes_the_nearest_command() {
+    let server = Server::tyrant("*", &[]);
+    let output =
+        shell(&server, &[], "set a 1\nexists b\nexists a\nping --quiet\nrm a\nkeys\ndele a\n");
+    assert_eq!(text(&output.stdout), "0\n1\n");
+    let error = text(&output.stderr);
+    assert!(
+        error.contains("line 7: there is no command \"dele\"; did you mean out (alias delete)?"),
+        "{error}"
+    );
 }
 
 #[test]

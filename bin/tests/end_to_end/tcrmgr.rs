@@ -172,14 +172,27 @@ fn an_unreachable_server_has_tokyo_tyrants_error_code() {
 }
 
 #[test]
-fn a_wrong_command_line_shows_the_usage() {
-    for line in ["", "nonsense", "get", "get localhost", "get -nonsense localhost a", "version x"] {
+fn a_wrong_command_line_shows_the_reason_and_a_short_usage() {
+    for (line, reason) in [
+        ("", "usage: "),
+        ("nonsense", "there is no sub-command nonsense\n"),
+        ("get", "get: host is missing\n"),
+        ("get localhost", "get: key is missing\n"),
+        ("get -nonsense localhost a", "get: unknown option -nonsense\n"),
+        ("list -pv", "list: host is missing\n"),
+        ("get -port", "get: a value of -port is missing\n"),
+        ("version x", "version: x is too much\n"),
+    ] {
         let arguments: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
         let output = run("tcrmgr", &arguments);
         assert_eq!(output.status.code(), Some(1), "{line}");
         assert!(output.stdout.is_empty(), "{line}");
-        assert!(String::from_utf8(output.stderr).unwrap().starts_with("usage:\n"), "{line}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains(reason) && error.contains("--help\""), "{line}: {error}");
+        assert!(error.lines().count() <= 3, "{line}: {error}");
     }
+    let help = succeed("tcrmgr", &["--help"]);
+    assert!(help.starts_with("usage:\n") && help.contains(" list [-port num]"), "{help}");
 }
 
 #[test]

@@ -155,7 +155,9 @@ impl Root {
         }
         self.succeed(&["tyrant", "config", "--check", "/etc/tyrant/tyrant.toml"])?;
         self.succeed(&["bash", "-n", "/usr/share/bash-completion/completions/tyrant"])?;
-        self.succeed(&["gzip", "--test", "/usr/share/man/man1/tyrant-serve.1.gz"])?;
+        for page in ["man1/tyrant-serve.1.gz", "man1/ttserver.1.gz", "man5/tyrant.toml.5.gz"] {
+            self.succeed(&["gzip", "--test", &format!("/usr/share/man/{page}")])?;
+        }
         self.check_units()
     }
 

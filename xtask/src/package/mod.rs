@@ -78,11 +78,16 @@ fn package(programs: &Path, version: &str) -> Result<PathBuf> {
         ensure!(output.status.success(), "tyrant completions {shell} failed");
         fs::write(place(root, path)?, output.stdout).context("cannot write completions")?;
     }
-    let pages = place(root, "usr/share/man/man1/page")?;
-    let pages = pages.parent().context("the folder of the pages")?;
-    run_quietly(&[tyrant, "man", text(pages)?])?;
-    for page in fs::read_dir(pages).context("the pages")? {
-        run_quietly(&["gzip", "-9n", text(&page.context("a page")?.path())?])?;
+    let pages = tempfile::tempdir_in(&target).context("no temporary folder")?;
+    run_quietly(&[tyrant, "man", text(pages.path())?])?;
+    for page in fs::read_dir(pages.path()).context("the pages")? {
+        let page = page.context("a page")?.path();
+        let (name, section) = (page.file_name(), page.extension());
+        let (name, section) = name.zip(section).context("a page has no section")?;
+        let path = format!("usr/share/man/man{}/{}", section.display(), name.display());
+        let place = place(root, &path)?;
+        fs::copy(&page, &place).with_context(|| format!("cannot copy {path}"))?;
+        run_quietly(&["gzip", "-9n", text(&place)?])?;
     }
     let licence = place(root, "usr/share/doc/tyrant/copyright")?;
     fs::copy(workspace().join("LICENSE-MIT"), licence).context("cannot copy the licence")?;

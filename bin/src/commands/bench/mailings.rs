@@ -9,6 +9,10 @@ use client::Client;
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Load 100,000 rows, on a disk of your choice
+  tyrant bench mailings --rows 100000 --lookups 100000 --dir /data")]
 pub(super) struct Mailings {
     /// Load N addresses, one row each
     #[arg(long, value_name = "N", default_value_t = 3_760_000)]

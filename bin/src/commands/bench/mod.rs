@@ -14,6 +14,10 @@ mod seeding;
 use anyhow::Result;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Measure what a replica costs its master
+  tyrant bench replication --records 100000 --rounds 1")]
 pub(super) struct Bench {
     #[command(subcommand)]
     what: Benchmark,

@@ -21,6 +21,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 const DATABASE: &str = "casket.tch";
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Insert 100,000 records, in one round
+  tyrant bench replication --records 100000 --rounds 1")]
 pub(super) struct Replication {
     /// Insert N records
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]

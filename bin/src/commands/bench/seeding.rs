@@ -24,6 +24,10 @@ const DATABASE: &str = "casket.tch";
 const BATCH: usize = 256;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Seed a replica with 100,000 records
+  tyrant bench seeding --records 100000")]
 pub(super) struct Seeding {
     /// Store N records on the master
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]

@@ -3,7 +3,12 @@
 mod editor;
 mod words;
 
-use super::Remote;
+#[cfg(test)]
+pub(super) use words::split;
+
+use super::command_line::groups::{self, OTHER};
+use super::command_line::unknown_command;
+use super::{Negative, Remote};
 use crate::remote::{Server, ServerArgument};
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::error::ErrorKind;
@@ -18,6 +23,12 @@ const LINE_BYTES_MAX: u64 =
     4 * (cabinet::limits::KEY_BYTES_MAX as u64 + cabinet::limits::VALUE_BYTES_MAX as u64);
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Type commands
+  tyrant shell
+  # Run a script of commands, one per line
+  tyrant shell --server 10.0.0.2:1978 < commands.txt")]
 pub(super) struct Shell {
     #[command(flatten)]
     server: ServerArgument,
@@ -28,7 +39,7 @@ pub(super) struct Shell {
 
 /// A line of the shell.
 #[derive(Debug, Parser)]
-#[command(name = "", no_binary_name = true, help_template = "{subcommands}")]
+#[command(name = "", no_binary_name = true)]
 struct Line {
     #[command(subcommand)]
     command: Command,
@@ -37,13 +48,14 @@ struct Line {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Connect to another server
+    #[command(display_order = OTHER)]
     Connect {
         /// HOST:PORT, or the path of a Unix socket
         #[arg(value_name = "ADDRESS")]
         address: String,
     },
     /// Leave the shell
-    #[command(visible_alias = "quit")]
+    #[command(display_order = OTHER, visible_alias = "quit")]
     Exit,
     #[command(flatten)]
     Remote(Box<Remote>),
@@ -68,7 +80,9 @@ impl Shell {
 
 /// Returns the parser of lines. The commands have no `--server`: the shell is connected.
 fn parser() -> clap::Command {
-    Line::command().mut_subcommands(|command| {
+    let line = Line::command();
+    let listing = groups::listing(&line);
+    line.help_template(listing.trim_end().to_owned()).mut_subcommands(|command| {
         let has_server = command.get_arguments().any(|argument| argument.get_id() == "server");
         if has_server { command.mut_arg("server", |server| server.hide(true)) } else { command }
     })
@@ -133,7 +147,7 @@ impl Session {
         }
         let parsed = self
             .parser
-            .try_get_matches_from_mut(words)
+            .try_get_matches_from_mut(&words)
             .and_then(|matches| Line::from_arg_matches(&matches));
         let command = match parsed {
             Ok(line) => line.command,
@@ -143,7 +157,9 @@ impl Session {
             }
             Err(error) => {
                 if matches!(error.kind(), ErrorKind::InvalidSubcommand) {
-                    bail!("there is no such command; \"help\" lists them");
+                    let word = words.first().map(|word| word.to_string_lossy());
+                    let unknown = unknown_command(&self.parser, &word.unwrap_or_default());
+                    bail!("{unknown} (\"help\" lists all)");
                 }
                 let text = error.render().to_string();
                 let text = text.strip_prefix("error: ").unwrap_or(&text);
@@ -163,7 +179,12 @@ impl Session {
                 if self.server.is_broken() {
                     self.server = Server::connect(self.server.address(), self.server.settings())?;
                 }
-                command.run_on(&self.server, &mut io::BufWriter::new(io::stdout().lock()))?;
+                let mut output = io::BufWriter::new(io::stdout().lock());
+                match command.run_on(&self.server, &mut output) {
+                    // The answer was printed; it is no failure.
+                    Err(error) if error.is::<Negative>() => {}
+                    done => done?,
+                }
             }
         }
         Ok(Next::Line)

@@ -8,7 +8,7 @@ use crate::bytes;
 use anyhow::{Context, Result, bail};
 
 /// Splits a line into words.
-pub(super) fn split(line: &[u8]) -> Result<Vec<Vec<u8>>> {
+pub(in crate::commands) fn split(line: &[u8]) -> Result<Vec<Vec<u8>>> {
     let mut words = Vec::new();
     let mut word: Option<Vec<u8>> = None;
     let mut quote = None;

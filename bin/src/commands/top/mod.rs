@@ -28,6 +28,12 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const NOTICE: Duration = Duration::from_millis(200);
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Show the server on this machine, every 2 seconds
+  tyrant top
+  # Print the figures of ten seconds once, as JSON
+  tyrant top --once --interval 10 --json")]
 pub(super) struct Top {
     #[command(flatten)]
     server: ServerArgument,

@@ -4,7 +4,6 @@ use crate::process::{Server, exchange, fail, path, run, succeed, wait_for};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;

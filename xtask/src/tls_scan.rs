@@ -22,7 +22,7 @@ const SESSIONS: [(&str, &[&str]); 2] = [
 ];
 
 /// Longest wait until `openssl s_server` listens.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Scans servers with each kind of key, on ports that require TLS and on one that takes both.
 pub(crate) fn run_all(profile: Profile) -> Result<()> {

@@ -21,10 +21,7 @@ impl TemporaryFolder {
     /// Claims a path. A folder left there by a killed program is removed first.
     pub(super) fn begin(path: PathBuf) -> Result<Self> {
         let claim = Claim::of(&path)?;
-        if path.exists() {
-            fs::remove_dir_all(&path)
-                .with_context(|| format!("cannot remove {}", path.display()))?;
-        }
+        clear(&path)?;
         let (removed, claimed) = (path.clone(), claim.path.clone());
         let cleanup = Cleanup::on_signals(move || {
             let _ = fs::remove_dir_all(&removed);
@@ -41,6 +38,18 @@ impl TemporaryFolder {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Removes what a killed program's server has put there since.
+    pub(super) fn clear(&self) -> Result<()> {
+        clear(&self.path)
+    }
+}
+
+fn clear(path: &Path) -> Result<()> {
+    if path.exists() {
+        fs::remove_dir_all(path).with_context(|| format!("cannot remove {}", path.display()))?;
+    }
+    Ok(())
 }
 
 impl Drop for TemporaryFolder {

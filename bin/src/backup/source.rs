@@ -11,6 +11,9 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// Most copies for killed backups that a server may still be making.
+const LATE_COPIES_MAX: usize = 16;
+
 /// The database to back up.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
@@ -116,7 +119,17 @@ fn of_server(
     };
     let copy = TemporaryFolder::begin(folder.join(copy_name(database, id)?))?;
     let path = copy.path().display();
-    client.copy(copy.path().as_os_str().as_bytes()).map_err(|error| {
+    let ask = || client.copy(copy.path().as_os_str().as_bytes());
+    let mut copied = ask();
+    for _ in 0..LATE_COPIES_MAX {
+        if copied.is_ok() || !copy.path().exists() {
+            break;
+        }
+        // A copy for a killed backup has ended only now.
+        copy.clear()?;
+        copied = ask();
+    }
+    copied.map_err(|error| {
         client.explain("copy", error.into()).context(format!(
             "{server} cannot copy its database to {path}; it has to be started with --copy-dir and a \
              folder that this is in"

@@ -4,7 +4,6 @@ use crate::process::{Server, exchange, fail, path, run, succeed, wait_for};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -148,7 +147,17 @@ fn a_server_follows_a_master_and_stops_following_it() {
     assert!(error.contains("start the server with --server-id N"), "{error}");
 }
 
-/// The replica learns its progress every second, so each connection lasts longer than the last.
+/// Returns whether a replica knows its progress in every log.
+fn knows(replica: &Server) -> bool {
+    let mut files = fs::read_dir(replica.folder.path()).expect("a folder");
+    let notes = files.find_map(|file| {
+        let path = file.expect("a file").path();
+        path.extension().is_some_and(|extension| extension == "lanes").then_some(path)
+    });
+    notes.is_some_and(|notes| fs::read(notes).expect("notes").get(16) == Some(&1))
+}
+
+/// The replica learns its progress every second, so most connections last longer than the last.
 #[test]
 fn a_replica_killed_while_it_goes_from_server_to_server_executes_nothing_twice() {
     let serve = |id: &str, more: &[&str]| {
@@ -187,7 +196,8 @@ fn a_replica_killed_while_it_goes_from_server_to_server_executes_nothing_twice()
             }
         });
         for to in [&master, &middle, &master] {
-            std::thread::sleep(std::time::Duration::from_millis(2500));
+            std::thread::sleep(std::time::Duration::from_millis(1200));
+            wait_for("the replica's progress", || knows(&replica).then_some(()));
             replica.end(Signal::KILL);
             replica.restart();
             follow(&replica, to);
@@ -469,19 +479,23 @@ fn a_master_that_is_killed_under_load_and_its_replica_end_equal() {
 /// Reads what a master sends to a slow Tokyo Tyrant replica, and kills the master after `reads`
 /// reads. Returns all bytes received.
 fn stream_of_a_killed_master(master: &mut Server, reads: usize) -> Vec<u8> {
-    let mut stream = TcpStream::connect(("127.0.0.1", master.port)).expect("a master");
+    let mut stream = master.connect();
     let mut ask = b"\xc8\xa0".to_vec();
     ask.extend_from_slice(&1_u64.to_be_bytes());
     ask.extend_from_slice(&99_u32.to_be_bytes());
     stream.write_all(&ask).expect("a master");
     let mut received = Vec::new();
     let mut piece = vec![0; 100_000];
-    for _ in 0..reads {
+    let mut read = 0;
+    // Until after the first message, which is a short one.
+    while read < reads || received.len() < 1000 {
         let count = stream.read(&mut piece).expect("a master");
+        assert!(count > 0, "the master has ended the stream");
         received.extend_from_slice(&piece[..count]);
+        read += 1;
         std::thread::sleep(Duration::from_millis(3));
     }
-    // Meanwhile the buffers between the two fill up.
+    // Meanwhile the buffers between the two fill up, unless the master is slow.
     std::thread::sleep(Duration::from_millis(50));
     master.end(Signal::KILL);
     stream.read_to_end(&mut received).expect("the rest");

@@ -160,7 +160,7 @@ fn functions_are_called_with_every_client() {
 #[test]
 fn a_runaway_function_ends_at_its_limit_and_no_other_request_waits_for_it() {
     let (_folder, _, server) =
-        start(&["--script-time-max", "1", "--script-memory-max", "4m", "--script-threads", "1"]);
+        start(&["--script-time-max", "2", "--script-memory-max", "4m", "--script-threads", "1"]);
     let name = b"forever";
     let mut call = b"\xc8\x68\0\0\0\x07\0\0\0\x02\0\0\0\0\0\0\0\0".to_vec();
     call.extend_from_slice(name);
@@ -285,7 +285,8 @@ fn a_script_reaches_programs_only_if_that_is_allowed() {
 
 #[test]
 fn a_script_that_calls_itself_over_the_network_for_ever_fails_and_harms_no_other_request() {
-    let options = ["--script-programs", "--script-threads", "2", "--script-time-max", "2"];
+    // Within this time programs start on a loaded machine, too.
+    let options = ["--script-programs", "--script-threads", "2", "--script-time-max", "4"];
     let (_folder, _, server) = start(&options);
     let address = server.address();
     succeed("tyrant", &["put", "--server", &address, "program", path("tyrant")]);
@@ -308,7 +309,8 @@ fn a_script_that_calls_itself_over_the_network_for_ever_fails_and_harms_no_other
 
 #[test]
 fn a_program_is_ended_with_its_call_and_has_the_status_that_lua_returns() {
-    let options = ["--script-programs", "--script-time-max", "1"];
+    // Within this time programs start on a loaded machine, too.
+    let options = ["--script-programs", "--script-time-max", "4"];
     let (folder, _, server) = start(&options);
     assert_eq!(ext(&server, &["execute", "exit 3"]), "768\n");
     assert_eq!(ext(&server, &["execute", "kill -9 $$"]), "9\n");

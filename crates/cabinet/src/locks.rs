@@ -61,7 +61,7 @@ pub(crate) fn write<T>(lock: &RwLock<T>, wait: Wait) -> Result<RwLockWriteGuard<
 pub(crate) fn at_once<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = std::sync::mpsc::channel();
     std::thread::spawn(move || done.send(act()));
-    result.recv_timeout(Duration::from_secs(20)).expect("it does not wait")
+    result.recv_timeout(Duration::from_secs(120)).expect("it does not wait")
 }
 
 #[cfg(test)]

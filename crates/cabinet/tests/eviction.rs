@@ -8,6 +8,8 @@ mod disk;
 mod in_runs;
 #[path = "support/observed_storage.rs"]
 mod observed_storage;
+#[path = "support/wait.rs"]
+mod wait;
 
 use cabinet::limits::CAPACITY_BYTES_MIN;
 use cabinet::testing::{FaultyStorage, Open, RealStorage, Storage};
@@ -24,7 +26,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 type Hash = Arc<HashDatabase>;
 type Runs = in_runs::HashInRuns;
@@ -230,11 +232,7 @@ fn the_files_stay_within_the_cap_whatever_is_stored() {
     let database = open_real(&path);
     database.put(b"more", b"").unwrap();
     // Maintenance may still be writing the checkpoint that takes the place of the long one.
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while disk_bytes(&path) > CAPACITY_BYTES_MIN {
-        assert!(Instant::now() < deadline, "{} bytes", disk_bytes(&path));
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait::wait_until_at_most(CAPACITY_BYTES_MIN, || disk_bytes(&path));
     assert!(database.get(b"more").unwrap().is_some());
 }
 

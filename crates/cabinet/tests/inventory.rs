@@ -1,5 +1,8 @@
 //! Copies of databases: when they are taken, and what they consist of.
 
+#[path = "support/wait.rs"]
+mod wait;
+
 use cabinet::name::Kind;
 use cabinet::{Database, Error, Inventory, check_those};
 use std::fs;
@@ -90,7 +93,7 @@ fn a_database_that_is_copied_again_and_again_has_not_ever_more_segments() {
         let path = folder.path().join(format!("casket.{suffix}"));
         let copy = folder.path().join(format!("copy.{suffix}"));
         let database = open(&path);
-        let segments = |database: &Database| -> usize {
+        let segments = |database: &Database| -> u64 {
             let stats = database.stats();
             let stat = stats.iter().find(|(name, _)| *name == "segments").expect("a stat");
             stat.1.parse().expect("a number")
@@ -101,11 +104,7 @@ fn a_database_that_is_copied_again_and_again_has_not_ever_more_segments() {
             database.copy_to(&copy).expect("a copy");
             fs::remove_dir_all(&copy).expect("to remove the copy");
         }
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
-        while segments(&database) > 140 {
-            assert!(std::time::Instant::now() < deadline, "{suffix}: {}", segments(&database));
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
+        wait::wait_until_at_most(140, || segments(&database));
         drop(database);
         let database = open(&path);
         assert!(segments(&database) <= 140);

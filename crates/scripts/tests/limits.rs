@@ -6,17 +6,14 @@ mod support;
 
 use scripts::{Allowed, Limits};
 use std::time::Duration;
-use support::{EVALUATE, Script, check, limits, memory};
+use support::{EVALUATE, LATE, Script, WAIT_MAX, check, limits, memory};
 
 /// Runs code that must fail with a message that contains `expected`, and checks that the state
 /// still works.
 #[track_caller]
 fn fails(code: &str, expected: &str) {
-    // A limit of memory is met after a while on a slow machine.
-    let call_time = if expected == LATE { limits().call_time } else { Duration::from_secs(600) };
     let code = format!("{EVALUATE}\nfunction run() {code}\nend");
-    let limits = Limits { call_time, ..limits() };
-    let script = Script::with(&code, limits, Allowed::default(), memory());
+    let script = if expected == LATE { Script::short(&code) } else { Script::limited(&code) };
     for _ in 0..2 {
         let error = script.call("run", b"").unwrap_err();
         assert!(error.contains(expected), "{error}");
@@ -24,7 +21,6 @@ fn fails(code: &str, expected: &str) {
     }
 }
 
-const LATE: &str = "longer than its limit";
 const MEMORY: &str = "not enough memory";
 
 #[test]
@@ -52,8 +48,7 @@ const INSTRUCTIONS: &str = "more instructions than its limit";
 
 /// Returns a script that may take this many instructions per call, and has time enough.
 fn with_instructions(code: &str, call_instructions: u64) -> Script {
-    let limits =
-        Limits { call_instructions, call_time: Duration::from_secs(600), ..Limits::default() };
+    let limits = Limits { call_instructions, call_time: WAIT_MAX, ..Limits::default() };
     Script::with(code, limits, Allowed::default(), memory())
 }
 
@@ -149,7 +144,7 @@ fn sorting_takes_as_much_disk_as_allowed_and_no_more() {
 
 #[test]
 fn a_pattern_that_is_complex_for_a_long_text_is_refused() {
-    let limits = Limits { call_time: Duration::from_secs(600), ..Limits::default() };
+    let limits = Limits { call_time: WAIT_MAX, ..Limits::default() };
     let script = Script::with(EVALUATE, limits, Allowed::default(), memory());
     check(
         &script,
@@ -185,7 +180,7 @@ fn coroutines_do_not_evade_the_deadline() {
 
 #[test]
 fn a_coroutine_of_an_earlier_call_has_the_deadline_of_the_present_one() {
-    let script = Script::limited(
+    let script = Script::short(
         "local c = coroutine.create(function() coroutine.yield() while true do end end)
          coroutine.resume(c)
          function run() coroutine.resume(c) return coroutine.status(c) end",
@@ -414,7 +409,7 @@ fn memory_in_globals_is_freed_with_the_state() {
 fn garbage_does_not_exceed_the_memory() {
     let script = Script::with(
         "function run() local s for i = 1, 300 do s = ('x'):rep(1e6) .. i end return #s end",
-        Limits { call_time: Duration::from_secs(600), ..limits() },
+        limits(),
         Allowed::default(),
         memory(),
     );

@@ -3,7 +3,7 @@
 mod support;
 
 use scripts::{Allowed, Limits};
-use support::{EVALUATE, Script, check, memory, memory_tree};
+use support::{EVALUATE, LATE, Script, check, memory, memory_tree};
 
 fn ordered() -> Script {
     Script::with(EVALUATE, Limits::default(), Allowed::default(), memory_tree())
@@ -88,7 +88,7 @@ fn a_transaction_is_made_whole_or_not_at_all() {
 
 #[test]
 fn a_transaction_is_undone_if_the_time_of_the_call_ends_in_it() {
-    let script = Script::limited(&format!(
+    let script = Script::short(&format!(
         "{EVALUATE} function run() tyrant.transaction(function() _put('a', '1') while true do end end) end"
     ));
     script.call("run", b"").unwrap_err();
@@ -189,7 +189,7 @@ fn map_reduce_ends_at_the_deadline() {
     let code = format!(
         "{EVALUATE}{WORDS} function run() while true do pcall(tyrant.map_reduce, {{map = 'endless'}}) end end"
     );
-    let script = Script::limited(&code);
+    let script = Script::short(&code);
     check(&script, &[("_put('a', 'b')", "true")]);
-    assert!(script.call("run", b"").unwrap_err().contains("longer than its limit"));
+    assert!(script.call("run", b"").unwrap_err().contains(LATE));
 }

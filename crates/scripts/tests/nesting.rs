@@ -8,7 +8,7 @@ use scripts::limits::CALL_STACK_BYTES_MAX;
 use scripts::{Allowed, Limits};
 use std::thread::Builder;
 use std::time::Duration;
-use support::{EVALUATE, Script, check, memory_tree};
+use support::{EVALUATE, SHORT, Script, WAIT_MAX, check, memory_tree};
 
 /// Stack on which calls have to end: what a call may take, and as much again. Those of the server's
 /// threads are larger.
@@ -91,10 +91,9 @@ fn with_small_stack(test: impl FnOnce() + Send + 'static) {
     Builder::new().stack_size(STACK_BYTES).spawn(test).unwrap().join().unwrap();
 }
 
-fn script(code: &str) -> Script {
+fn script(code: &str, call_time: Duration) -> Script {
     let code = format!("_put('k', 'v') _put('l', 'v') _stashput('k', 'v') {code}");
-    // Some call themselves in a loop as well.
-    let limits = Limits { call_time: Duration::from_millis(300), ..Limits::default() };
+    let limits = Limits { call_time, ..Limits::default() };
     Script::with(&code, limits, Allowed::default(), memory_tree())
 }
 
@@ -102,7 +101,8 @@ fn script(code: &str) -> Script {
 fn functions_that_call_each_other_in_any_way_end_with_an_error() {
     with_small_stack(|| {
         for way in WAYS {
-            let script = script(&format!("{EVALUATE} {way}"));
+            // Some call themselves in a loop as well.
+            let script = script(&format!("{EVALUATE} {way}"), SHORT);
             // Some swallow the error, as Tokyo Tyrant's `_foreach` does.
             let _ = script.call("nest", b"");
             let _ = script.call("nest", b"k");
@@ -120,7 +120,7 @@ fn callbacks_within_each_other_end_with_an_error_that_names_the_reason() {
             "function nest() table.sort({1, 2, 3}, nest) end",
             "function nest() coroutine.wrap(nest)() end",
         ] {
-            let error = script(way).call("nest", b"").unwrap_err();
+            let error = script(way, WAIT_MAX).call("nest", b"").unwrap_err();
             assert!(error.contains("stack overflow"), "{way}: {error}");
         }
     });
@@ -134,7 +134,7 @@ fn mappers_have_the_same_limits() {
              function map(k, v, emit) pcall(nest) emit(k, v) end
              function run() local r = tyrant.map_reduce{{map = 'map'}} return r.k[1] .. r.l[1] end"
         );
-        let script = script(&code);
+        let script = script(&code, SHORT);
         // The script may put more records, and the metatable of its globals fail.
         if let Ok(result) = script.call("run", b"") {
             assert_eq!(result.unwrap(), b"vv", "{way}");

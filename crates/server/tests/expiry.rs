@@ -22,6 +22,16 @@ const STORED: &str = "STORED\r\n";
 /// All kinds of databases whose records can expire.
 const KINDS: [&str; 5] = ["*", "+", "casket.tch", "casket.tcb", "casket.tcf"];
 
+/// Runs a test for each kind at the same time, as it mostly waits.
+fn each(kinds: &[&str], test: impl Fn(&str) + Sync) {
+    std::thread::scope(|scope| {
+        for kind in kinds {
+            let test = &test;
+            scope.spawn(move || test(kind));
+        }
+    });
+}
+
 fn now_ms() -> u64 {
     u64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap()
 }
@@ -75,7 +85,7 @@ fn removals(folder: &Path, key: &[u8]) -> usize {
 
 #[test]
 fn a_change_of_an_expired_record_is_logged_after_its_removal() {
-    for kind in KINDS {
+    each(&KINDS, |kind| {
         let folder = tempfile::tempdir().unwrap();
         let (database, time) = open(folder.path(), kind);
         let server = start_with(logging(1, folder.path()), database.clone());
@@ -97,12 +107,12 @@ fn a_change_of_an_expired_record_is_logged_after_its_removal() {
         }
         assert_eq!(without_expiry(&ulog), records(&database), "{kind}");
         assert_eq!(records(&database).len(), 3, "{kind}");
-    }
+    });
 }
 
 #[test]
 fn the_removal_of_an_expired_record_is_logged_once_without_any_access() {
-    for kind in KINDS {
+    each(&KINDS, |kind| {
         let folder = tempfile::tempdir().unwrap();
         let (database, time) = open(folder.path(), kind);
         let server = start_with(logging(1, folder.path()), database.clone());
@@ -120,12 +130,12 @@ fn the_removal_of_an_expired_record_is_logged_once_without_any_access() {
         }
         assert_eq!(without_expiry(&ulog), records(&database), "{kind}");
         assert_eq!(records(&database).len(), 1, "{kind}");
-    }
+    });
 }
 
 #[test]
 fn the_removal_of_a_record_that_expires_while_the_server_is_down_is_logged_after_its_start() {
-    for kind in ["casket.tch", "casket.tcb", "casket.tcf"] {
+    each(&["casket.tch", "casket.tcb", "casket.tcf"], |kind| {
         let folder = tempfile::tempdir().unwrap();
         let (database, _) = open(folder.path(), kind);
         let server = start_with(logging(1, folder.path()), database.clone());
@@ -137,7 +147,7 @@ fn the_removal_of_a_record_that_expires_while_the_server_is_down_is_logged_after
         wait_until(|| database.is_empty());
         drop(server);
         assert_eq!(removals(&folder.path().join("ulog"), b"1"), 1, "{kind}");
-    }
+    });
 }
 
 /// Starts a replica whose clock is `ahead_ms` ahead of its master's, and that removes no record on
@@ -153,7 +163,7 @@ fn replica(folder: &Path, kind: &str, config: Config, ahead_ms: u64) -> (Running
 
 #[test]
 fn the_master_decides_which_records_have_expired_whatever_the_clock_of_a_replica() {
-    for kind in KINDS {
+    each(&KINDS, |kind| {
         for ahead_ms in [0, 600_000] {
             let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
             let (database, time) = open(one.path(), kind);
@@ -179,12 +189,12 @@ fn the_master_decides_which_records_have_expired_whatever_the_clock_of_a_replica
             assert_eq!(since, [before[0], before[1] + 1], "{kind} {ahead_ms}");
             assert_eq!(without_expiry(&ulog), records(&database), "{kind} {ahead_ms}");
         }
-    }
+    });
 }
 
 #[test]
 fn mutual_masters_each_remove_records_that_have_expired_by_their_own_clock() {
-    for kind in KINDS {
+    each(&KINDS, |kind| {
         let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let [one, two] = folders.each_ref().map(|folder| folder.path());
         let [(left, left_time), (right, right_time)] = [one, two].map(|folder| open(folder, kind));
@@ -208,5 +218,5 @@ fn mutual_masters_each_remove_records_that_have_expired_by_their_own_clock() {
             let ulog = folder.join("ulog");
             assert_eq!([b"1", b"2", b"3"].map(|key| removals(&ulog, key)), [1; 3], "{kind}");
         }
-    }
+    });
 }

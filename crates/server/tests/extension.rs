@@ -405,7 +405,7 @@ fn a_call_that_does_not_leave_its_loop_keeps_no_other_request_waiting() {
         functions.set(|steps| steps.is_released = true);
         holder.expect(result("hold"));
         functions.set(|steps| *steps = Steps::default());
-        // The thread that watches the loop sleeps.
+        // The thread that watches the loop sleeps by then, or else is woken less.
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -2,9 +2,8 @@
 
 mod support;
 
-use server::{Config, OnTimeout, SemiSyncSettings};
-use std::time::Duration;
-use support::{Client, config, hash, logging, start, start_with};
+use server::Config;
+use support::{Client, config, hash, start, start_with};
 
 /// Length from which a body is received into a file, in bytes.
 const LONG: usize = 1 << 20;
@@ -172,20 +171,6 @@ fn a_value_beyond_the_limit_of_the_update_log_is_refused() {
     let mut client = server.connect();
     client.send(head(max + 1).as_bytes());
     refused(&mut client, "413 Payload Too Large");
-}
-
-#[test]
-fn an_unconfirmed_upload_is_refused_in_the_form_of_http() {
-    let folder = tempfile::tempdir().unwrap();
-    let timeout = Duration::from_secs(3);
-    let semi_sync = SemiSyncSettings { replicas: 1, timeout, on_timeout: OnTimeout::Error };
-    let settings = Config { semi_sync: Some(semi_sync), ..logging(1, folder.path()) };
-    let server = start_with(settings, hash(folder.path()));
-    let mut client = server.connect();
-    client.send(head(LONG).as_bytes());
-    // Each piece begins as a request of the binary protocol does.
-    client.send(&vec![0xc8; LONG]);
-    client.expect_response("503 Service Unavailable", "not confirmed by replicas\n");
 }
 
 #[test]

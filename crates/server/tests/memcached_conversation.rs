@@ -8,6 +8,8 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use support::{Client, Running};
 
 /// Commands about memcached's slab classes and version, with the replies of this server.
@@ -31,36 +33,58 @@ struct Exchange {
     is_volatile: bool,
 }
 
+/// Conversations at the same time. Each has a server, whose end takes a while.
+const THREADS: usize = 8;
+
+/// Differences, and the exceptions that were met.
+type Compared = (Vec<String>, BTreeSet<&'static str>);
+
 #[test]
 fn replies_equal_those_of_memcached_1_6_45() {
     let exchanges = exchanges(include_str!("fixtures/conversation-memcached-1.6.45.jsonl"));
-    let mut differences = Vec::new();
-    let mut excepted = std::collections::BTreeSet::new();
-    for conversation in exchanges.chunk_by(|one, next| one.conversation == next.conversation) {
-        let server = support::start(support::memory());
-        for exchange in conversation {
-            let (reply, is_closed) = ask(&server, exchange);
-            let request = exchange.request.escape_ascii().to_string();
-            let exception = EXCEPTIONS.iter().find(|(name, ..)| *name == request);
-            excepted.extend(exception.map(|(name, ..)| *name));
-            let expected =
-                exception.map_or(exchange.reply.as_slice(), |(.., reply)| reply.as_bytes());
-            if shape(&reply, exchange) != shape(expected, exchange)
-                || is_closed != exchange.is_closed
-            {
-                differences.push(format!(
-                    "{}: {request}\n  memcached: {}{}\n  here:      {}{}",
-                    exchange.conversation,
-                    expected.escape_ascii(),
-                    if exchange.is_closed { " and closes" } else { "" },
-                    reply.escape_ascii(),
-                    if is_closed { " and closes" } else { "" },
-                ));
+    let conversations: Vec<&[Exchange]> =
+        exchanges.chunk_by(|one, next| one.conversation == next.conversation).collect();
+    let next = AtomicUsize::new(0);
+    let (mut differences, mut excepted) = Compared::default();
+    std::thread::scope(|scope| {
+        let compare_some = || {
+            let mut compared = Compared::default();
+            while let Some(conversation) = conversations.get(next.fetch_add(1, Ordering::Relaxed)) {
+                compare(conversation, &mut compared);
             }
+            compared
+        };
+        let threads = [(); THREADS].map(|()| scope.spawn(compare_some));
+        for thread in threads {
+            let (differing, met) = thread.join().unwrap();
+            differences.extend(differing);
+            excepted.extend(met);
         }
-    }
+    });
     assert!(differences.is_empty(), "{}\n{} differ", differences.join("\n"), differences.len());
     assert_eq!(excepted.len(), EXCEPTIONS.len(), "each exception is met");
+}
+
+/// Compares the replies of a new server in a conversation.
+fn compare(conversation: &[Exchange], (differences, excepted): &mut Compared) {
+    let server = support::start(support::memory());
+    for exchange in conversation {
+        let (reply, is_closed) = ask(&server, exchange);
+        let request = exchange.request.escape_ascii().to_string();
+        let exception = EXCEPTIONS.iter().find(|(name, ..)| *name == request);
+        excepted.extend(exception.map(|(name, ..)| *name));
+        let expected = exception.map_or(exchange.reply.as_slice(), |(.., reply)| reply.as_bytes());
+        if shape(&reply, exchange) != shape(expected, exchange) || is_closed != exchange.is_closed {
+            differences.push(format!(
+                "{}: {request}\n  memcached: {}{}\n  here:      {}{}",
+                exchange.conversation,
+                expected.escape_ascii(),
+                if exchange.is_closed { " and closes" } else { "" },
+                reply.escape_ascii(),
+                if is_closed { " and closes" } else { "" },
+            ));
+        }
+    }
 }
 
 /// Returns a reply in the form that is compared: numbers of unstable replies are masked.

@@ -4,9 +4,12 @@
 
 mod support;
 
+use cabinet::Database;
 use client::{Acknowledger, Address, ReplicaLink, Settings, SubscribeRequest};
 use server::{Config, OnTimeout, Seeding, SemiSyncSettings};
 use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::{
     Client, Running, WAIT_MAX, following, hash, is_following, logging, memory, request, start_with,
@@ -18,6 +21,9 @@ use wire::update_log::Message;
 
 const SET: &[u8] = b"set k 0 0 1\r\nv\r\n";
 const UNCONFIRMED: &[u8] = b"SERVER_ERROR not confirmed by replicas\r\n";
+const UNCONFIRMED_BY_HTTP: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 26\r\n\
+      Connection: close\r\n\r\nnot confirmed by replicas\n";
 
 /// Returns the settings of a master whose clients wait for `replicas` replicas, at most for
 /// `timeout`.
@@ -37,10 +43,15 @@ fn start_waiting(
 
 const SOON: Duration = Duration::from_secs(1);
 
-/// A replica that is simulated over a socket.
+/// Interval at which replicas acknowledge when nothing has changed.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+
+/// A replica that is simulated over a socket. As any, it repeats what it acknowledged last.
 struct Replica {
     link: ReplicaLink,
-    acknowledger: Acknowledger,
+    acknowledged: Arc<Mutex<(Acknowledger, Acknowledgement)>>,
+    /// The thread that repeats it ends with this.
+    _is_connected: Sender<()>,
 }
 
 impl Replica {
@@ -52,7 +63,17 @@ impl Replica {
         // No server listens before that.
         link.server_id().unwrap();
         let acknowledger = link.acknowledger().unwrap().unwrap();
-        Self { link, acknowledger }
+        let acknowledged = Arc::new(Mutex::new((acknowledger, Acknowledgement::default())));
+        let (is_connected, end) = channel();
+        let repeated = Arc::clone(&acknowledged);
+        std::thread::spawn(move || {
+            while end.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
+                let (acknowledger, last) = &mut *repeated.lock().unwrap();
+                // The master may have closed the connection.
+                let _ = acknowledger.send(last);
+            }
+        });
+        Self { link, acknowledged, _is_connected: is_connected }
     }
 
     /// Connects a replica that confirms no further change.
@@ -82,9 +103,13 @@ impl Replica {
     /// Confirms that everything up to `timestamp_us` is on disk.
     fn acknowledge(&mut self, durable_us: u64) {
         let executed_us = durable_us;
-        let acknowledgement =
-            Acknowledgement { executed_us, durable_us, ..Acknowledgement::default() };
-        self.acknowledger.send(&acknowledgement).unwrap();
+        self.send(Acknowledgement { executed_us, durable_us, ..Acknowledgement::default() });
+    }
+
+    fn send(&mut self, acknowledgement: Acknowledgement) {
+        let (acknowledger, last) = &mut *self.acknowledged.lock().unwrap();
+        *last = acknowledgement;
+        acknowledger.send(last).unwrap();
     }
 }
 
@@ -119,7 +144,7 @@ fn a_change_that_a_replica_has_executed_but_not_synced_does_not_count() {
     let mut replica = Replica::of(&master, 2);
     let at_us = replica.receive();
     let executed = Acknowledgement { executed_us: at_us, executed: 1, ..Default::default() };
-    replica.acknowledger.send(&executed).unwrap();
+    replica.send(executed);
     wait_until(|| stat(&master, "replica_2").is_some_and(|line| line.contains("operations=0 ")));
     client.expect_silence(&master);
     replica.acknowledge(at_us);
@@ -222,8 +247,11 @@ fn a_change_that_is_not_confirmed_in_time_is_an_error_and_later_ones_are_refused
 
 /// Sends a batch that is not confirmed, and asserts these replies and the end of the connection.
 fn assert_unconfirmed(batch: &[u8], expected: &[u8]) {
+    assert_unconfirmed_by(memory(), batch, expected);
+}
+
+fn assert_unconfirmed_by(database: Database, batch: &[u8], expected: &[u8]) {
     let folder = tempfile::tempdir().unwrap();
-    let database = memory();
     database.put(b"old", b"o").unwrap();
     let config = waiting(folder.path(), 1, SOON, OnTimeout::Error);
     let master = start_with(config, database);
@@ -244,13 +272,20 @@ fn an_unconfirmed_pipeline_is_answered_up_to_its_first_change() {
     let put = request(&Request::Put { key: b"k", value: b"v" });
     assert_unconfirmed(&[&get[..], &put, &get].concat(), b"\0\0\0\0\x01o\x01");
     assert_unconfirmed(&support::misc("put", &["k", "v"]), b"\x01\0\0\0\0");
-    assert_unconfirmed(
-        b"PUT /k HTTP/1.1\r\nContent-Length: 1\r\n\r\nv",
-        b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 26\r\n\
-          Connection: close\r\n\r\nnot confirmed by replicas\n",
-    );
+    assert_unconfirmed(b"PUT /k HTTP/1.1\r\nContent-Length: 1\r\n\r\nv", UNCONFIRMED_BY_HTTP);
     // Requests that the pool executes.
     assert_unconfirmed(&request(&Request::Vanish), b"\x01");
+}
+
+#[test]
+fn an_unconfirmed_upload_is_refused_in_the_form_of_http() {
+    /// A body of this length is received into a file.
+    const LONG: usize = 1 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let head = format!("PUT /k HTTP/1.1\r\nContent-Length: {LONG}\r\n\r\n");
+    // Each piece begins as a request of the binary protocol does.
+    let upload = [head.as_bytes(), &vec![0xc8; LONG]].concat();
+    assert_unconfirmed_by(hash(folder.path()), &upload, UNCONFIRMED_BY_HTTP);
 }
 
 #[test]

@@ -92,15 +92,38 @@ fn a_slow_upload_times_out() {
 #[test]
 fn each_request_of_a_connection_has_its_own_timeout() {
     let server = start_with(timed(), memory());
-    let mut client = server.connect();
-    let began = Instant::now();
-    while began.elapsed() < 3 * TIMEOUT {
-        // The next request begins in the packet that ends the last one.
-        client.send(b"set k 0 0 1\r\nv");
-        std::thread::sleep(TIMEOUT / 4);
-        client.exchange(b"\r\nset k 0 0 1\r\nw", b"STORED\r\n");
-        std::thread::sleep(TIMEOUT / 4);
-        client.exchange(b"\r\n", b"STORED\r\n");
+    repeat_if_late(|| {
+        let mut client = server.connect();
+        let mut ends_in_time = |request: &[u8], since: Instant| {
+            let mut reply = [0; 8];
+            let sent = client.stream.write_all(request);
+            let is_stored = sent.and_then(|()| client.stream.read_exact(&mut reply)).is_ok();
+            assert!(is_stored || since.elapsed() >= TIMEOUT, "closed after {:?}", since.elapsed());
+            assert!(!is_stored || reply == *b"STORED\r\n", "{}", reply.escape_ascii());
+            is_stored
+        };
+        let began = Instant::now();
+        let mut since = began;
+        let mut request = &b"set k 0 0 1\r\nv\r\nset k 0 0 1\r\nw"[..];
+        while began.elapsed() < 2 * TIMEOUT {
+            let next = Instant::now();
+            if !ends_in_time(request, since) {
+                return false;
+            }
+            std::thread::sleep(TIMEOUT / 4);
+            // The next request begins in the packet that ends the last one.
+            (since, request) = (next, b"\r\nset k 0 0 1\r\nw");
+        }
+        ends_in_time(b"\r\n", since)
+    });
+}
+
+/// Repeats a test until it keeps to the server's time limits, which it may miss on a loaded
+/// machine. It returns `false` if it has not.
+fn repeat_if_late(test: impl Fn() -> bool) {
+    let deadline = Instant::now() + WAIT_MAX;
+    while !test() {
+        assert!(Instant::now() < deadline, "it never keeps to the time limits");
     }
 }
 
@@ -109,22 +132,43 @@ fn a_fast_enough_upload_may_outlast_the_timeout() {
     let folder = tempfile::tempdir().unwrap();
     let server = start_with(timed(), hash(folder.path()));
     let piece = vec![b'v'; BYTES_PER_SECOND_MIN as usize / 4];
-    for (announced, pieces) in [("in memory", 12), ("an upload", 300)] {
-        let mut client = server.connect();
-        let bytes = pieces * piece.len();
-        client.send(format!("PUT /k HTTP/1.1\r\nContent-Length: {bytes}\r\n\r\n").as_bytes());
-        let began = Instant::now();
-        for sent in 0..pieces {
-            client.send(&piece);
-            // Longer than the timeout, faster than the least rate.
-            if sent < 24 {
-                std::thread::sleep(Duration::from_millis(200));
-            }
+    std::thread::scope(|scope| {
+        for (announced, pieces) in [("in memory", 12), ("an upload", 300)] {
+            let (server, piece) = (&server, &piece);
+            scope.spawn(move || {
+                repeat_if_late(|| {
+                    let mut client = server.connect();
+                    let (began, mut is_late) = (Instant::now(), false);
+                    let mut is_sent = |bytes: &[u8], sent: u32| {
+                        let result = client.stream.write_all(bytes);
+                        // Each piece adds a quarter of a second.
+                        is_late |= began.elapsed() >= TIMEOUT + sent * Duration::from_millis(250);
+                        assert!(result.is_ok() || is_late, "{announced}: {result:?}");
+                        result.is_ok()
+                    };
+                    let bytes = pieces as usize * piece.len();
+                    let head = format!("PUT /k HTTP/1.1\r\nContent-Length: {bytes}\r\n\r\n");
+                    is_sent(head.as_bytes(), 0);
+                    for sent in 0..pieces {
+                        if !is_sent(piece, sent) {
+                            return false;
+                        }
+                        // Longer than the timeout, faster than the least rate.
+                        if sent < 12 {
+                            std::thread::sleep(Duration::from_millis(200));
+                        }
+                    }
+                    assert!(began.elapsed() > 2 * TIMEOUT, "{announced}");
+                    // A connection that was closed cannot be shut down.
+                    let _ = client.stream.shutdown(std::net::Shutdown::Write);
+                    let reply = client.read_to_end();
+                    let is_stored = reply.starts_with(b"HTTP/1.1 20");
+                    assert!(is_stored || is_late, "{announced}: {}", reply.escape_ascii());
+                    is_stored
+                });
+            });
         }
-        assert!(began.elapsed() > 2 * TIMEOUT, "{announced}");
-        let reply = client.read_until(b"\r\n\r\n");
-        assert!(reply.starts_with(b"HTTP/1.1 20"), "{announced}: {}", reply.escape_ascii());
-    }
+    });
 }
 
 #[test]

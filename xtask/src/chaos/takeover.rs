@@ -26,7 +26,7 @@ const SUMS: u64 = 50;
 const ADDING: Duration = Duration::from_millis(500);
 
 /// Longest time until servers are equal.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Requests per pipeline.
 const DEPTH: usize = 64;

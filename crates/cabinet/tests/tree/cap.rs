@@ -1,6 +1,7 @@
 //! A cap on the bytes of a tree: what goes, what stays, what it bounds.
 
 use crate::observed_storage::{ObservedStorage, StorageOperation};
+use crate::wait::wait_until_at_most;
 use crate::{PATH, open};
 use cabinet::limits::CAPACITY_BYTES_MIN;
 use cabinet::testing::{FaultyStorage, Open, Storage};
@@ -10,7 +11,7 @@ use cabinet::{
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const CAP: u64 = CAPACITY_BYTES_MIN;
 
@@ -328,11 +329,7 @@ fn writers_of_many_threads_keep_to_the_cap() {
     let (left, evicted) = (database.len(), stat(&database, "evicted"));
     assert_eq!(left + evicted, 3000 * WRITERS + 1);
     // Maintenance gives space back on its own, which it may not have come to yet.
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while database.size_bytes() > FILES_OF_CAP * CAP {
-        assert!(Instant::now() < deadline, "{:?}", database.stats());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until_at_most(FILES_OF_CAP * CAP, || database.size_bytes());
     drop(database);
     let database = options().open(&path).unwrap();
     assert_eq!((database.len(), data_bytes(&database)), (left, bytes));

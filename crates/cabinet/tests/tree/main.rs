@@ -8,6 +8,8 @@ mod maintenance;
 mod model;
 #[path = "../support/observed_storage.rs"]
 mod observed_storage;
+#[path = "../support/wait.rs"]
+mod wait;
 
 use cabinet::testing::FaultyStorage;
 use cabinet::{Database, KeyOrder, Options, TreeDatabase};

@@ -348,7 +348,7 @@ fn a_running_server_gives_out_no_identifier_that_a_copy_has_brought() {
         std::str::from_utf8(&elements[0]).unwrap().parse().unwrap()
     };
     assert_eq!([next(), next()], [1, 2]);
-    let patience = Duration::from_secs(60);
+    let patience = Duration::from_secs(120);
     // The server has reserved more than these, and fewer.
     for last in [500, 700, 5000] {
         let store = ClusterStore::connect(&name).unwrap();

@@ -489,6 +489,7 @@ mod tests {
             while follower.master().is_some() {
                 std::thread::yield_now();
             }
+            // The thread waits at once; one that is late is not finished either.
             std::thread::sleep(PAUSE_MIN);
             let is_waiting = gate.reason().is_some() && !reconfigured.is_finished();
             follower.configuration.lock().is_busy = false;

@@ -46,8 +46,13 @@ impl<'s> Pulse<'s> {
     /// Repeats the last position if nothing was sent for a second. Skips a socket that is being
     /// written to, or is full.
     pub(super) fn beat(&self) -> Result<(), Failure> {
+        self.beat_at(Instant::now())
+    }
+
+    fn beat_at(&self, now: Instant) -> Result<(), Failure> {
         let Some(mut sent) = self.sent.try_lock() else { return Ok(()) };
-        let Some(position) = sent.position.filter(|_| sent.at.elapsed() >= HEARTBEAT) else {
+        let is_silent = now.saturating_duration_since(sent.at) >= HEARTBEAT;
+        let Some(position) = sent.position.filter(|_| is_silent) else {
             return Ok(());
         };
         let mut messages = WholeMessages::new(self.stream, Duration::ZERO);
@@ -60,7 +65,7 @@ impl<'s> Pulse<'s> {
             Err(error) if error.kind() == std::io::ErrorKind::TimedOut => return Ok(()),
             flushed => flushed?,
         }
-        sent.at = Instant::now();
+        sent.at = now;
         Ok(())
     }
 }
@@ -79,15 +84,15 @@ mod tests {
         let stream = Stream::from(TcpStream::connect(address).expect("a connection"));
         let mut replica = listener.accept().expect("a connection").0;
         let pulse = Pulse::new(&stream);
-        std::thread::sleep(HEARTBEAT);
         // There is no position to repeat yet.
-        pulse.beat().expect("a connection");
+        pulse.beat_at(Instant::now() + HEARTBEAT).expect("a connection");
         let position = Position { timestamp_us: 7, remaining: 3, ..Position::default() };
         pulse.send(b"messages", Some(position)).expect("a connection");
-        pulse.beat().expect("a connection");
-        std::thread::sleep(HEARTBEAT);
-        pulse.beat().expect("a connection");
-        pulse.beat().expect("a connection");
+        let sent_at = pulse.sent.lock().at;
+        let almost = Duration::from_nanos(1);
+        for after in [Duration::ZERO, HEARTBEAT - almost, HEARTBEAT, 2 * HEARTBEAT - almost] {
+            pulse.beat_at(sent_at + after).expect("a connection");
+        }
         stream.shut_down().expect("a connection");
         let mut received = Vec::new();
         replica.read_to_end(&mut received).expect("a connection");

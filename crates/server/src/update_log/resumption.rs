@@ -318,13 +318,14 @@ mod tests {
         let (written, is_written) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             let searching = scope.spawn(|| log.resumption(&[LogProgress::up_to(7, 11)]).is_err());
+            // A search that has not come to the pipe by then is not finished either.
             std::thread::sleep(std::time::Duration::from_millis(100));
             assert!(!searching.is_finished());
             scope.spawn(|| {
                 append(&log, OWN);
                 written.send(log.write())
             });
-            let in_time = is_written.recv_timeout(std::time::Duration::from_secs(10));
+            let in_time = is_written.recv_timeout(std::time::Duration::from_secs(120));
             // Unblock the reader of the pipe.
             let end = std::fs::OpenOptions::new().read(true).write(true).open(&slow);
             std::fs::remove_file(&slow).expect("a pipe");

@@ -1,6 +1,7 @@
 //! Commands on damage: `check` and `salvage`, for the files of a database that is not open, or for
 //! a served one.
 
+use crate::errors::require_database;
 use crate::remote::{Server, ServerArgument};
 use crate::sizes;
 use anyhow::{Context, Result, bail};
@@ -33,6 +34,7 @@ impl Check {
 }
 
 fn check_files(path: &Path) -> Result<()> {
+    require_database(path)?;
     let checked = cabinet::check(path, &mut print)
         .with_context(|| format!("cannot check {}", path.display()))?;
     println!(
@@ -118,8 +120,7 @@ impl From<Kind> for cabinet::name::Kind {
 impl Salvage {
     pub(super) fn run(&self) -> Result<()> {
         // A wrong path must leave no empty database.
-        std::fs::read_dir(&self.path)
-            .with_context(|| format!("cannot salvage {}", self.path.display()))?;
+        require_database(&self.path)?;
         let into =
             Database::open(&self.into).with_context(|| format!("cannot open {}", self.into))?;
         if !into.is_empty() {

@@ -248,6 +248,9 @@ impl Run for Search {
     }
 }
 
+/// Kinds of indices, for the error that lists them.
+const INDEX_KINDS: &str = "give LEX, DEC, TOK, QGR, OPT or VOID";
+
 #[derive(Debug, clap::Args)]
 pub(super) struct SetIndex {
     /// Column; an empty one is the key
@@ -267,7 +270,7 @@ impl Run for SetIndex {
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         let kind = self.kind.as_bytes();
         IndexChange::parse(kind)
-            .with_context(|| format!("unknown kind of index {:?}", self.kind))?;
+            .with_context(|| format!("unknown kind of index {:?}: {INDEX_KINDS}", self.kind))?;
         server.set_index(self.column.as_bytes(), kind)?;
         server.confirm("set-index")
     }

@@ -22,9 +22,9 @@ pub enum Error {
     /// speak TLS.
     #[error("TLS handshake failed")]
     Handshake(#[source] io::Error),
-    /// The server refused the name and the password, or has no users.
-    #[error("login refused")]
-    LoginRefused,
+    /// The server refused the login.
+    #[error("login refused: {0}")]
+    LoginRefused(LoginRefusal),
     /// Sending the request failed.
     #[error("send error")]
     Send(#[source] io::Error),
@@ -46,6 +46,20 @@ pub enum Error {
     Miscellaneous,
 }
 
+/// Why a server refused a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoginRefusal {
+    /// The server has no user with this name and password. It does not tell which is wrong.
+    #[error("the name or the password is wrong")]
+    Wrong,
+    /// Too many logins from this address have failed, so the server did not check the password.
+    #[error("too many logins have failed")]
+    TooMany,
+    /// The server has no users, so it takes no login.
+    #[error("the server has no users")]
+    NoUsers,
+}
+
 impl Error {
     /// Returns the number of the error. In Tokyo Tyrant 0 is success.
     #[must_use]
@@ -53,7 +67,7 @@ impl Error {
         match self {
             Error::InvalidOperation | Error::BadSearch(_) => 1,
             Error::HostNotFound(_) => 2,
-            Error::ConnectionRefused(_) | Error::Handshake(_) | Error::LoginRefused => 3,
+            Error::ConnectionRefused(_) | Error::Handshake(_) | Error::LoginRefused(_) => 3,
             Error::Send(_) => 4,
             Error::Receive(_) => 5,
             Error::ExistingRecord => 6,
@@ -76,7 +90,11 @@ mod tests {
             (Error::HostNotFound(io()), 2, "host not found"),
             (Error::ConnectionRefused(io()), 3, "connection refused"),
             (Error::Handshake(io()), 3, "TLS handshake failed"),
-            (Error::LoginRefused, 3, "login refused"),
+            (
+                Error::LoginRefused(LoginRefusal::TooMany),
+                3,
+                "login refused: too many logins have failed",
+            ),
             (Error::Send(io()), 4, "send error"),
             (Error::Receive(io()), 5, "recv error"),
             (Error::ExistingRecord, 6, "existing record"),

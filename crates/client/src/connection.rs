@@ -258,8 +258,8 @@ impl Stream {
     /// server that checks no more passwords has closed the connection, one that has checked this
     /// one refuses other requests before a login, and one without users gives its reason.
     fn login_refusal(&mut self) -> LoginRefusal {
-        match self.last_failure() {
-            Err(error) if named(error).kind() != ErrorKind::TimedOut => LoginRefusal::TooMany,
+        match self.last_failure().map_err(named) {
+            Err(error) if error.kind() != ErrorKind::TimedOut => LoginRefusal::TooMany,
             Ok(Some(reason)) if reason.ends_with(NO_USERS) => LoginRefusal::NoUsers,
             _ => LoginRefusal::Wrong,
         }

@@ -137,7 +137,8 @@ fn a_server_with_tls() {
     let (trusted, wrong) =
         (authority.file().display().to_string(), other.file().display().to_string());
     let (here, late) = (server.address(), expired.address());
-    let names = [("HERE", &*here), ("LATE", &late), ("TRUSTED", &trusted), ("WRONG", &wrong)];
+    let names: [(&str, &str); 4] =
+        [("HERE", &*here), ("LATE", &late), ("TRUSTED", &trusted), ("WRONG", &wrong)];
     Table::new(folder, &names).check(&[
         (
             "tyrant get a --server HERE",

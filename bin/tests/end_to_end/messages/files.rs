@@ -75,7 +75,7 @@ fn a_file_or_folder_that_is_something_else() {
             &["text.tch is a file, and a database is a folder: ch"],
         ),
         (
-            "ttserver -port 0 text.tch",
+            "ttserver -port 65535 text.tch",
             1,
             &["text.tch is a file, and a database is a folder: choose"],
         ),

@@ -15,9 +15,6 @@ use std::path::Path;
 /// stands for its value in both.
 type Row = (&'static str, i32, &'static [&'static str]);
 
-/// Exit code of a wrong command line, whose message has several lines.
-const USAGE: i32 = 2;
-
 /// Texts that only a programmer reads.
 const JARGON: [&str; 13] = [
     " { ",

@@ -36,12 +36,12 @@ fn ttulmgr_and_ttserver() {
         ("ttulmgr export file", 1, &["cannot read file: Not a directory", "; check the path"]),
         ("ttulmgr import file", 1, &["file", "; "]),
         (
-            "ttserver -port 0 no/casket.tch",
+            "ttserver -port 65535 no/casket.tch",
             1,
             &["ttserver: cannot open the database no/casket.tch", "there is no folder no; make it"],
         ),
         (
-            "ttserver -port 0 -pid no/pid *",
+            "ttserver -port 65535 -pid no/pid *",
             1,
             &["cannot write the pid file no/pid", "; check the path"],
         ),

@@ -146,7 +146,7 @@ fn the_files_of_a_database_that_is_served() {
             1,
             &["casket.tch is in use by tyrant (process PROCESS): stop that first"],
         ),
-        ("ttserver -port 0 casket.tch", 1, &["in use by tyrant (process PROCESS)"]),
+        ("ttserver -port 65535 casket.tch", 1, &["in use by tyrant (process PROCESS)"]),
         ("tyrant check casket.tch", 1, &["in use by tyrant (process PROCESS): stop that first"]),
         ("tyrant inspect casket.tch", 1, &["in use by tyrant (process PROCESS): stop that first"]),
         ("tyrant export casket.tch", 1, &["in use by tyrant (process PROCESS): stop that first"]),

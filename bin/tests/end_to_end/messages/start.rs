@@ -12,82 +12,93 @@ fn addresses_and_folders() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = Server::tyrant("*", &[]);
     let (port, process) = (server.port.to_string(), server.id().to_string());
-    Table::new(folder.path(), &[("TAKEN", &port), ("PROCESS", &process)]).check(&[
-        (
-            "tyrant serve * --host 127.0.0.1 --port TAKEN",
-            1,
-            &[
-                "cannot listen on 127.0.0.1:TAKEN: Address already in use",
-                "tyrant (process PROCESS) listens there: stop that, or choose another port",
-            ],
-        ),
-        (
-            "tyrant serve * --port TAKEN",
-            1,
-            &["cannot listen on localhost:TAKEN", "(process PROCESS) listens there"],
-        ),
-        (
-            "ttserver -host 127.0.0.1 -port TAKEN *",
-            1,
-            &["(process PROCESS) listens there: stop that, or choose another port"],
-        ),
-        (
-            "tyrant serve * --port 0 --admin 127.0.0.1:TAKEN",
-            1,
-            &["admin: cannot listen on 127.0.0.1:TAKEN", "(process PROCESS) listens there"],
-        ),
-        (
-            "tyrant serve * --port 0 --host 203.0.113.7",
-            1,
-            &[
-                "cannot listen on 203.0.113.7:0",
-                "no such address: choose one that it has",
-                "0.0.0.0 for all",
-            ],
-        ),
-        (
-            "tyrant serve * --port 0 --host nowhere.invalid",
-            1,
-            &["cannot listen on nowhere.invalid:0", "; check the name of the host"],
-        ),
-        ("tyrant serve * --unix no/socket", 1, &["cannot listen on no/socket", "; check the path"]),
-        (
-            "tyrant serve no/casket.tch --port 0",
-            1,
-            &["cannot open the database no/casket.tch", "there is no folder no; make it"],
-        ),
-        (
-            "tyrant serve /proc/casket.tch --port 0",
-            1,
-            &["cannot open the database /proc/casket.tch", "; "],
-        ),
-        (
-            "tyrant serve nameless --port 0",
-            1,
-            &["the kind of database from the name \"nameless\": it is *"],
-        ),
-        (
-            "tyrant serve * --port 0 --pid no/pid",
-            1,
-            &["cannot write the pid file no/pid", "; check the path"],
-        ),
-        (
-            "tyrant serve * --port 0 --run-as nobody-of-that-name",
-            1,
-            &["run-as: there is no user nobody-of-that-name"],
-        ),
-        (
-            "tyrant serve * --port 0 --update-log u",
-            1,
-            &["update-log: requires server-id, an id from 1 to 65535"],
-        ),
-        ("ttserver -port 0 -ulog u *", 1, &["an id from 1 to 65535", "-sid"]),
-        (
-            "tyrant serve * --port 0 --update-log no/u --server-id 1",
-            1,
-            &["no/u", "; check the path"],
-        ),
-    ]);
+    let free = free_port().to_string();
+    Table::new(folder.path(), &[("TAKEN", &port), ("FREE", &free), ("PROCESS", &process)]).check(
+        &[
+            (
+                "tyrant serve * --host 127.0.0.1 --port TAKEN",
+                1,
+                &[
+                    "cannot listen on 127.0.0.1:TAKEN: Address already in use",
+                    "tyrant (process PROCESS) listens there: stop that, or choose another port",
+                ],
+            ),
+            (
+                "tyrant serve * --port TAKEN",
+                1,
+                &["cannot listen on localhost:TAKEN", "(process PROCESS) listens there"],
+            ),
+            (
+                "ttserver -host 127.0.0.1 -port TAKEN *",
+                1,
+                &["(process PROCESS) listens there: stop that, or choose another port"],
+            ),
+            (
+                "tyrant serve * --port 0 --admin 127.0.0.1:TAKEN",
+                1,
+                &["admin: cannot listen on 127.0.0.1:TAKEN", "(process PROCESS) listens there"],
+            ),
+            (
+                "tyrant serve * --port 0 --host 203.0.113.7",
+                1,
+                &[
+                    "cannot listen on 203.0.113.7:0",
+                    "no such address: choose one that it has",
+                    "0.0.0.0 for all",
+                ],
+            ),
+            (
+                "tyrant serve * --port 0 --host nowhere.invalid",
+                1,
+                &["cannot listen on nowhere.invalid:0", "; check the name of the host"],
+            ),
+            (
+                "tyrant serve * --unix no/socket",
+                1,
+                &["cannot listen on no/socket", "; check the path"],
+            ),
+            (
+                "tyrant serve no/casket.tch --port 0",
+                1,
+                &["cannot open the database no/casket.tch", "there is no folder no; make it"],
+            ),
+            (
+                "tyrant serve /proc/casket.tch --port 0",
+                1,
+                &["cannot open the database /proc/casket.tch", "; "],
+            ),
+            (
+                "tyrant serve nameless --port 0",
+                1,
+                &["the kind of database from the name \"nameless\": it is *"],
+            ),
+            (
+                "tyrant serve * --port 0 --pid no/pid",
+                1,
+                &["cannot write the pid file no/pid", "; check the path"],
+            ),
+            (
+                "tyrant serve * --port 0 --run-as nobody-of-that-name",
+                1,
+                &["run-as: there is no user nobody-of-that-name"],
+            ),
+            (
+                "tyrant serve * --port 0 --update-log u",
+                1,
+                &["update-log: requires server-id, an id from 1 to 65535"],
+            ),
+            (
+                "ttserver -host 127.0.0.1 -port FREE -ulog u *",
+                1,
+                &["an id from 1 to 65535", "-sid"],
+            ),
+            (
+                "tyrant serve * --port 0 --update-log no/u --server-id 1",
+                1,
+                &["no/u", "; check the path"],
+            ),
+        ],
+    );
 }
 
 #[test]
@@ -173,7 +184,8 @@ fn certificates_and_keys() {
     write(folder.path().join("text"), "hello").expect("a file");
     let text = |path: &std::path::Path| path.display().to_string();
     let (certificate, key, another) = (text(&one.certificate), text(&one.key), text(&other.key));
-    let names = [("CERTIFICATE", &*certificate), ("ANOTHER", &another), ("KEY", &key)];
+    let names: [(&str, &str); 3] =
+        [("CERTIFICATE", &*certificate), ("ANOTHER", &another), ("KEY", &key)];
     Table::new(folder.path(), &names).check(&[
         (
             "tyrant serve * --port 0 --tls-cert no --tls-key KEY",
@@ -208,14 +220,15 @@ fn certificates_and_keys() {
 fn scripts() {
     let folder = tempfile::tempdir().expect("a folder");
     write(folder.path().join("bad.lua"), "function f( end\n").expect("a file");
-    Table::new(folder.path(), &[]).check(&[
+    let free = free_port().to_string();
+    Table::new(folder.path(), &[("FREE", &free)]).check(&[
         (
             "tyrant serve * --port 0 --script bad.lua",
             1,
             &["cannot load the script: bad.lua:1: ", "\"tyrant ext --check FILE\""],
         ),
         (
-            "ttserver -port 0 -ext bad.lua *",
+            "ttserver -host 127.0.0.1 -port FREE -ext bad.lua *",
             1,
             &["cannot load the script: bad.lua:1: ", "\"tyrant ext --check FILE\""],
         ),

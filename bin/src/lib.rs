@@ -9,6 +9,7 @@ mod bytes;
 mod cluster;
 pub mod commands;
 mod daemon;
+mod errors;
 mod listing;
 mod logging;
 mod output;
@@ -28,6 +29,8 @@ mod transfer;
 pub mod ttserver;
 pub mod ttulmgr;
 mod updates;
+
+use errors::{describe, is_broken_pipe};
 
 /// musl's own allocator has one lock for all threads.
 #[cfg(target_env = "musl")]
@@ -62,42 +65,4 @@ fn arguments(name: &str) -> (String, impl Iterator<Item = std::ffi::OsString>) {
     let mut arguments = std::env::args_os();
     let program = arguments.next().map(|program| program.to_string_lossy().into_owned());
     (program.unwrap_or_else(|| name.to_owned()), arguments)
-}
-
-/// Returns an error with its causes, each said once: some messages include that of their cause.
-fn describe(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.contains(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
-        }
-    }
-    text
-}
-
-/// Returns whether the error is only a closed output pipe, as in `... | head`.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<std::io::Error>()
-        .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::describe;
-    use anyhow::anyhow;
-
-    #[test]
-    fn a_cause_is_said_once() {
-        let system = || std::io::Error::from_raw_os_error(2);
-        let path = || "/nowhere".into();
-        let error = cabinet::Error::Io { operation: "open", path: path(), source: system() };
-        let error = anyhow::Error::from(error).context("cannot begin");
-        let expected = format!("cannot begin: open /nowhere: {}; check the path", system());
-        assert_eq!(describe(&error), expected);
-        assert_eq!(describe(&anyhow!("alone")), "alone");
-    }
 }

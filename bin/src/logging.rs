@@ -43,6 +43,9 @@ const STORM_LINES_MAX: u32 = 10;
 /// Target of the lines of the slow log, which are never left out here: the server bounds them.
 const SLOW_TARGET: &str = "slow";
 
+/// Part of a value of a library that is shown as a structure of the program.
+const STRUCTURE: &str = " { ";
+
 /// Logs a line about the life of the process, whatever the verbosity.
 pub(crate) fn system(message: impl fmt::Display) {
     tracing::error!(target: SYSTEM_TARGET, "{message}");
@@ -434,7 +437,8 @@ impl Visit for Record {
         let text = format!("{value:?}");
         if field.name() == "message" {
             self.message = text;
-        } else {
+        } else if !text.contains(STRUCTURE) {
+            // Libraries log errors as their own structures; their messages say what failed.
             self.fields.insert(field.name().to_owned(), text.into());
         }
     }

@@ -1,6 +1,7 @@
 //! Scripting: the script whose functions clients call, and its settings.
 
-use anyhow::{Context, Result};
+use crate::describe;
+use anyhow::{Context, Result, anyhow};
 use scripts::{Allowed, Limits, Scripts, Source};
 use server::{ExtensionSettings, Periodic, Server};
 use std::sync::Arc;
@@ -22,10 +23,21 @@ impl Script {
     /// or has a syntax error.
     pub(crate) fn install(&self, server: &Server) -> Result<()> {
         let scripts = Scripts::open(self.source.clone(), self.limits.clone(), self.allowed)
-            .context("cannot load the script")?;
+            .context("cannot load the script")
+            .map_err(with_advice)?;
         server.set_extension(Arc::new(scripts), self.settings.clone());
         Ok(())
     }
+}
+
+/// Adds to the error of a script what to do.
+fn with_advice(error: anyhow::Error) -> anyhow::Error {
+    let text = describe(&error);
+    let advice = match text.contains("cannot read the script") {
+        true => "check the path",
+        false => "correct it; \"tyrant ext --check FILE\" checks it without a server",
+    };
+    anyhow!("{text}; {advice}")
 }
 
 /// Parses a function that is called periodically: its name, and an interval in seconds.

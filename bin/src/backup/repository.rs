@@ -70,12 +70,22 @@ impl Repository {
         let path = folder.join(REPOSITORY);
         let file = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                bail!("{} is not a backup repository", folder.display())
+                let shown = folder.display();
+                if !folder.exists() {
+                    bail!("there is no backup repository {shown}: check the path");
+                }
+                bail!(
+                    "{shown} is not a backup repository: name the folder that `tyrant backup create` \
+                     was given"
+                )
             }
             file => file.with_context(|| format!("cannot open {}", path.display()))?,
         };
         match lock(&file) {
-            Err(TryLockError::WouldBlock) => bail!("{} is in use", folder.display()),
+            Err(TryLockError::WouldBlock) => bail!(
+                "{} is in use by another command of `tyrant backup`: try again when that has ended",
+                folder.display()
+            ),
             Err(TryLockError::Error(error)) => {
                 return Err(error).with_context(|| format!("cannot lock {}", path.display()));
             }
@@ -130,7 +140,13 @@ impl Repository {
         ensure!(!name.contains('/'), "{name:?} is not the name of a backup");
         let path = self.catalog_path(name);
         let mut bytes = Vec::new();
-        let file = File::open(&path).with_context(|| format!("there is no backup {name}"))?;
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
+                "{shown} has no backup {name}: `tyrant backup list {shown}` prints their names",
+                shown = self.folder.display()
+            ),
+            file => file.with_context(|| format!("cannot open {}", path.display()))?,
+        };
         file.take(CATALOG_BYTES_MAX)
             .read_to_end(&mut bytes)
             .with_context(|| format!("cannot read {}", path.display()))?;

@@ -4,6 +4,7 @@ use super::catalog::Catalog;
 use super::interrupt::TemporaryFolder;
 use super::repository::{Repository, sync_folder};
 use super::time;
+use crate::transfer::import_once::suffix;
 use crate::transfer::progress::Progress;
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::files::{FolderLock, folder_of};
@@ -54,9 +55,10 @@ impl Restore {
         let kind = Kind::of_path(&self.into);
         if kind != Some(catalog.kind) {
             bail!(
-                "the backup is of a {} database: {} has another suffix",
+                "the backup is of a {} database, and {} has another suffix: name it {}",
                 catalog.kind.title(),
-                self.into.display()
+                self.into.display(),
+                self.into.with_extension(suffix(catalog.kind)).display()
             );
         }
         ensure!(
@@ -105,9 +107,10 @@ impl Restore {
             }
         }
         match &self.until {
-            None => bail!("the repository has no backup yet"),
+            None => bail!("the repository has no backup yet: `tyrant backup create` makes one"),
             Some(until) => bail!(
-                "there is no backup of a server with an update log from before {}",
+                "there is no backup of a server with an update log from before {}: choose a later \
+                 time; `tyrant backup list` prints the time of each backup",
                 time::format_time(until.time_us)
             ),
         }

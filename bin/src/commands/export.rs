@@ -1,5 +1,6 @@
 //! `tyrant export`: writes the records of a database or file as lines.
 
+use crate::errors::require_database;
 use crate::output::Quiet;
 use crate::transfer::progress::Progress;
 use crate::transfer::text::{self, Format};
@@ -124,6 +125,7 @@ impl Source {
             return Ok(Self::Legacy(File::open(path)?));
         }
         let mut specification = Specification::parse(name)?;
+        require_database(&specification.path)?;
         specification.options.create = false;
         specification.options.read_only = true;
         let database = Database::open_specification(&specification)

@@ -6,6 +6,7 @@ use crate::remote::{self, Server};
 use anyhow::{Result, bail};
 use client::Address;
 use std::io::Write;
+use std::net::{SocketAddr, ToSocketAddrs};
 
 /// Option of the request: stop if an operation's outcome differs from that on the master.
 const CHECK: u32 = 1;
@@ -33,6 +34,11 @@ impl Run for Follow {
         let Address::Tcp { host, port } = remote::parse(&self.master)? else {
             bail!("a master is named as HOST:PORT, not by a path");
         };
+        if is_same(&Address::Tcp { host: host.clone(), port }, &remote::parse(server.address())?) {
+            return Err(
+                server.failure("it cannot follow itself: name another server as its master")
+            );
+        }
         if server.stat_value("sid")?.is_none_or(|id| id == "0") {
             return Err(server.failure(
                 "a replica needs an id of its own: start the server with --server-id N --allow-setmst",
@@ -42,6 +48,20 @@ impl Run for Follow {
         server.set_master(host.as_bytes(), port, self.from, options)?;
         Ok(writeln!(output, "{} follows {}", server.address(), self.master)?)
     }
+}
+
+/// Returns whether two addresses lead to one server, as far as their names tell.
+fn is_same(one: &Address, other: &Address) -> bool {
+    let sockets = |address: &Address| -> Vec<SocketAddr> {
+        match address {
+            Address::Tcp { host, port } => {
+                (host.as_str(), *port).to_socket_addrs().map_or(vec![], Iterator::collect)
+            }
+            Address::Unix(_) => Vec::new(),
+        }
+    };
+    let others = sockets(other);
+    sockets(one).iter().any(|socket| others.contains(socket))
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,5 +1,6 @@
 //! `tyrant import`: imports files into a database.
 
+use crate::errors::require_file;
 use crate::output::Quiet;
 use crate::transfer::ids::IdLimits;
 use crate::transfer::import_text::Text;
@@ -92,6 +93,9 @@ impl Import {
                 file.assume_plain();
             }
             return Ok(Source::Legacy(Box::new(file)));
+        }
+        if path != Path::new("-") {
+            require_file(path)?;
         }
         let format = self.format.or_else(|| Format::of_path(path)).with_context(|| {
             format!(

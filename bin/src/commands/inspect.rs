@@ -1,6 +1,7 @@
 //! `tyrant inspect`: prints the properties of a database or file.
 
 use crate::backup::format_time;
+use crate::errors::require_database;
 use crate::output::{AsJson, value_of, write_json};
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::legacy::{ByteOrder, File, Shape, is_legacy};
@@ -49,6 +50,7 @@ impl Inspect {
         if is_legacy(&self.path) {
             inspect_file(&File::open(&self.path)?, &mut lines)?;
         } else {
+            require_database(&self.path)?;
             inspect_database(&self.path, &mut lines)?;
         }
         let mut output = std::io::stdout().lock();
@@ -237,7 +239,7 @@ fn manifest(path: &Path) -> Result<(u32, Kind)> {
     let mut bytes = [0; 16];
     let manifest = path.join("manifest");
     std::fs::File::open(&manifest).and_then(|mut file| file.read_exact(&mut bytes)).with_context(
-        || format!("{} is not a database: cannot read its manifest", path.display()),
+        || format!("the folder {} is not a database: cannot read its manifest", path.display()),
     )?;
     let (magic, numbers) = bytes.split_at(MAGIC.len());
     ensure!(magic == MAGIC, "{} is not a manifest", manifest.display());

@@ -1,6 +1,7 @@
 //! Commands on damage: `check` and `salvage`, for the files of a database that is not open, or for
 //! a served one.
 
+use crate::errors::require_database;
 use crate::output::Quiet;
 use crate::remote::{Server, ServerArgument};
 use crate::sizes;
@@ -47,6 +48,7 @@ impl Check {
 }
 
 fn check_files(path: &Path) -> Result<()> {
+    require_database(path)?;
     let progress = Progress::of_time(CHECKING)
         .explain("no damage was found but what is printed above; the same command begins again");
     let checked = cabinet::check(path, &mut |damage| progress.print_result(&damage))
@@ -150,8 +152,7 @@ impl Salvage {
     pub(super) fn run(&self) -> Result<()> {
         self.quiet.apply()?;
         // A wrong path must leave no empty database.
-        std::fs::read_dir(&self.path)
-            .with_context(|| format!("cannot salvage {}", self.path.display()))?;
+        require_database(&self.path)?;
         let into =
             Database::open(&self.into).with_context(|| format!("cannot open {}", self.into))?;
         if !into.is_empty() {

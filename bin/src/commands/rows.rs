@@ -267,6 +267,9 @@ impl Run for Search {
     }
 }
 
+/// Kinds of indices, for the error that lists them.
+const INDEX_KINDS: &str = "give LEX, DEC, TOK, QGR, OPT or VOID";
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -292,7 +295,7 @@ impl Run for SetIndex {
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         let kind = self.kind.as_bytes();
         IndexChange::parse(kind)
-            .with_context(|| format!("unknown kind of index {:?}", self.kind))?;
+            .with_context(|| format!("unknown kind of index {:?}: {INDEX_KINDS}", self.kind))?;
         let _progress = Progress::of_time("indexing").explain(SERVER_GOES_ON);
         server.set_index(self.column.as_bytes(), kind)?;
         server.confirm("set-index")

@@ -225,26 +225,29 @@ impl Server {
         let settings = Settings { read_timeout: Some(patience), ..settings.clone() };
         let user = settings.login.as_ref().map(|login| login.name().to_owned());
         let has_tls = settings.tls.is_some();
-        let client = Client::connect_with(parsed.clone(), settings).map_err(|error| {
-            match (&error, user) {
-                (Error::LoginRefused, Some(user)) => anyhow!(
-                    "the server at {address} refused the login of {user}: the name or the password is \
-                     wrong, too many logins have failed, or it has no users (--users)"
+        let cause = match Client::connect_with(parsed.clone(), settings) {
+            Ok(client) => match client.stat() {
+                Ok(stat) => {
+                    return Ok(Some((client, String::from_utf8_lossy(&stat).into_owned())));
+                }
+                // The status has no other reason to fail.
+                Err(Error::Miscellaneous) => bail!(
+                    "the server at {address} requires a user: name one with --user, --credentials \
+                     or TYRANT_USER"
                 ),
-                _ => cannot_connect(address, &error),
+                Err(Error::Receive(cause) | Error::Send(cause)) => cause,
+                Err(error) => return Err(error.into()),
+            },
+            Err(Error::LoginRefused(refusal)) => {
+                return Err(login::refused(address, &user.unwrap_or_default(), refusal));
             }
-        })?;
-        let cause = match client.stat() {
-            Ok(stat) => {
-                return Ok(Some((client, String::from_utf8_lossy(&stat).into_owned())));
+            // A login comes before the status.
+            Err(Error::Receive(cause) | Error::Send(cause))
+                if cause.kind() != ErrorKind::TimedOut =>
+            {
+                cause
             }
-            // The status has no other reason to fail.
-            Err(Error::Miscellaneous) => bail!(
-                "the server at {address} requires a user: name one with --user, --credentials or \
-                 TYRANT_USER"
-            ),
-            Err(Error::Receive(cause) | Error::Send(cause)) => cause,
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(cannot_connect(address, &error)),
         };
         // Over TLS that answer would tell nothing new.
         let other = identify::other_server(parsed);
@@ -331,14 +334,21 @@ pub(crate) fn cannot_connect(address: &str, error: &Error) -> anyhow::Error {
         Error::Handshake(cause) => {
             let text = cause.to_string();
             let advice = [
-                ("UnknownIssuer", "; name the authority of its certificate with --tls-ca FILE"),
                 (
-                    "CaUsedAsEndEntity",
-                    "; the certificate is one for authorities (CA:TRUE): the server needs another \
-                     one, made with basicConstraints=CA:FALSE",
+                    "does not speak TLS",
+                    "; leave out --tls and the options that begin with it, or name the port of the \
+                     server that has TLS",
                 ),
+                (" authority", "; name the file of its authority with --tls-ca FILE"),
+                ("CA:TRUE", ": the server needs another one, made with basicConstraints=CA:FALSE"),
                 ("not valid for name", "; name one that it has with --tls-name NAME"),
-                ("Expired", "; the server needs a new certificate"),
+                ("expired", "; the server needs a new certificate"),
+                ("not valid yet", "; compare the clocks of both machines"),
+                (
+                    "certificate required",
+                    "; show the server a certificate with --tls-cert FILE and --tls-key FILE",
+                ),
+                ("the alert", "; the server's log tells why it refuses this client"),
             ];
             let advice = advice.iter().find(|(part, _)| text.contains(part));
             let advice = advice.map_or("", |(_, advice)| *advice);

@@ -5,6 +5,7 @@ use super::configure::{Invalid, Shares};
 use super::database_name::DatabaseName;
 use super::definition::{Default as DefaultValue, Scope, Setting};
 use super::{SETTINGS, Settings};
+use crate::errors::nearest;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use std::fmt;
@@ -202,11 +203,23 @@ impl Source {
 fn message(error: &toml::de::Error) -> String {
     let message = error.message().trim();
     let name = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
-    match name {
-        Some((name, _all_names)) => {
-            format!("{name} is not a setting, `tyrant config --defaults` lists them")
+    if let Some((name, all_names)) = name {
+        // Every second part is between two names.
+        let known = all_names.split('`').skip(1).step_by(2);
+        let meant = match nearest(name, known) {
+            Some(meant) => format!("did you mean {meant}? "),
+            None => String::new(),
+        };
+        return format!(
+            "{name} is not a setting: {meant}`tyrant config --defaults` lists them all"
+        );
+    }
+    match message {
+        "number too large to fit in target type" => "the number is too large".to_owned(),
+        "string values must be quoted, expected literal string" => {
+            "a text must be in quotes".to_owned()
         }
-        None => message.replace('\n', "; "),
+        message => message.replace('\n', "; "),
     }
 }
 

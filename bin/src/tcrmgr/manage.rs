@@ -3,9 +3,11 @@
 
 use super::arguments::Invocation;
 use super::text::number;
+use crate::bytes;
 use anyhow::Result;
 use client::{Address, Client};
 use std::io::Write;
+use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Default port.
@@ -14,11 +16,24 @@ const PORT: u16 = 1978;
 /// Bit of the options of `restore` and `setmst`: check consistency.
 const CHECK: u32 = 1;
 
+/// Connection of the process, which asks at the end why a command has failed.
+static CLIENT: OnceLock<Client> = OnceLock::new();
+
 /// Connects to the server of the first operand. Returns the client and the other operands. With a
 /// port of 0 or less the operand is the path of a Unix socket.
-pub(super) fn connect(invocation: &Invocation) -> Result<(Client, &[Vec<u8>])> {
+pub(super) fn connect(invocation: &Invocation) -> Result<(&'static Client, &[Vec<u8>])> {
     let (address, operands) = address(invocation)?;
-    Ok((crate::remote::open(address)?, operands))
+    let client = crate::remote::open(address)?;
+    Ok((CLIENT.get_or_init(|| client), operands))
+}
+
+/// Returns the server's reason for the last failure, if it has one.
+pub(super) fn last_failure() -> Option<String> {
+    let nothing: [&[u8]; 0] = [];
+    let elements = CLIENT.get()?.misc(b"error", 1, &nothing).ok()?;
+    let text = bytes::escaped(elements.first()?);
+    let (_, reason) = text.split_once(": ")?;
+    Some(reason.to_owned())
 }
 
 /// Returns the address of that server, and the other operands.

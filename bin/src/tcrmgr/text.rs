@@ -3,6 +3,7 @@
 use super::arguments::Invocation;
 use crate::bytes;
 use anyhow::{Context, Result, bail};
+use client::Error;
 use std::io::Write;
 
 /// Text form of keys and values: plain or in hexadecimal (`-sx` for arguments, `-px` for output),
@@ -61,10 +62,25 @@ pub(super) fn number<T: std::str::FromStr>(text: impl AsRef<[u8]>) -> Result<T> 
 
 /// Formats an error as `CODE: message`, with Tokyo Tyrant's codes; 9999 is any other error.
 pub(super) fn error(error: &anyhow::Error) -> String {
-    if let Some(error) = error.downcast_ref::<client::Error>() {
-        format!("{}: {error}", error.code())
-    } else {
-        format!("9999: {}", crate::describe(error))
+    let Some(error) = error.downcast_ref::<Error>() else {
+        return format!("9999: {}", crate::describe(error));
+    };
+    let what = format!("{}: {error}", error.code());
+    match error {
+        Error::HostNotFound(cause) => {
+            format!("{what}: {cause}; check the name, and give a port with -port")
+        }
+        Error::ConnectionRefused(cause) => {
+            format!("{what}: {cause}; check the host and -port, and that the server runs")
+        }
+        Error::Send(cause) | Error::Receive(cause) => format!(
+            "{what}: {cause}; the server may require TLS or a login: the program tyrant has both"
+        ),
+        Error::Miscellaneous => match super::manage::last_failure() {
+            Some(reason) => format!("{what}: {reason}"),
+            None => what,
+        },
+        _ => what,
     }
 }
 

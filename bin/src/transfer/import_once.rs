@@ -88,11 +88,15 @@ fn import(file: &File, mut specification: Specification) -> Result<u64> {
 
 /// Returns a word with the suffix of a kind of database on disk.
 fn with_suffix(word: &str, kind: Kind) -> OsString {
-    let suffix = match kind {
+    format!("{word}.{}", suffix(kind)).into()
+}
+
+/// Returns the suffix of the name of a database on the disk.
+pub(crate) fn suffix(kind: Kind) -> &'static str {
+    match kind {
         Kind::Tree => "tcb",
         Kind::Fixed => "tcf",
         Kind::Table => "tct",
         _ => "tch",
-    };
-    format!("{word}.{suffix}").into()
+    }
 }

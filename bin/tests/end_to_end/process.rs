@@ -35,8 +35,19 @@ pub(crate) fn run<A: AsRef<OsStr>>(program: &str, arguments: &[A]) -> Output {
 
 /// Runs a program with this standard input, and waits for its end.
 pub(crate) fn feed<A: AsRef<OsStr>>(program: &str, arguments: &[A], input: &str) -> Output {
+    feed_in(Path::new("."), program, arguments, input)
+}
+
+/// Does the same in this folder.
+pub(crate) fn feed_in<A: AsRef<OsStr>>(
+    folder: &Path,
+    program: &str,
+    arguments: &[A],
+    input: &str,
+) -> Output {
     let mut child = Command::new(path(program))
         .args(arguments)
+        .current_dir(folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

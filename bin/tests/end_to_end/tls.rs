@@ -20,7 +20,7 @@ fn options(files: &Files) -> Vec<String> {
     ["--tls-cert", certificate, "--tls-key", key].map(str::to_owned).to_vec()
 }
 
-fn serve(database: &str, files: &Files, further: &[&str]) -> Server {
+pub(crate) fn serve(database: &str, files: &Files, further: &[&str]) -> Server {
     let options = options(files);
     let options: Vec<&str> =
         options.iter().map(String::as_str).chain(further.iter().copied()).collect();
@@ -65,7 +65,7 @@ fn the_tools_connect_with_tls_and_check_the_server() {
     succeed("tyrant", &["backup", "verify", text(&repository)]);
     succeed("tyrant", &[&["replicas"][..], &trusting].concat());
     for (arguments, reason) in [
-        (&["--tls-ca", text(&wrong)][..], "UnknownIssuer"),
+        (&["--tls-ca", text(&wrong)][..], "its authority is unknown"),
         (&["--tls-ca", text(&file), "--tls-name", "elsewhere"], "not valid for name"),
         (&["--tls"], "invalid peer certificate"),
         (&["--tls-ca", "/nowhere"], "cannot read /nowhere"),

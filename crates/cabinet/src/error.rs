@@ -1,8 +1,9 @@
 //! Errors of a database.
 
+use crate::Kind;
 use crate::limits::VALUE_BYTES_MAX;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 /// Result of every operation of this crate.
@@ -189,7 +190,7 @@ pub enum Error {
     #[error("bad argument: {0}")]
     InvalidArgument(String),
     /// The files hold a database of another kind than was requested.
-    #[error("{} is {found}, not {wanted}: open it as what it is", path.display())]
+    #[error("{} is {found}, not {wanted}: {}", path.display(), advice_on_kind(path, found))]
     WrongKind {
         /// The file or folder.
         path: PathBuf,
@@ -282,6 +283,18 @@ fn origin_of_value_limit(max: usize) -> &'static str {
     } else {
         "that of this database's cap, update log or store: divide it among several records, or \
          raise that limit"
+    }
+}
+
+/// Returns what to do with a database of another kind than the suffix of its path names.
+fn advice_on_kind(path: &Path, found: &str) -> String {
+    let suffixes =
+        [(Kind::Hash, "tch"), (Kind::Tree, "tcb"), (Kind::Fixed, "tcf"), (Kind::Table, "tct")];
+    match suffixes.into_iter().find(|(kind, _)| kind.described() == found) {
+        Some((_, suffix)) if Kind::of_path(path).is_some() => {
+            format!("rename it to {}", path.with_extension(suffix).display())
+        }
+        _ => "open it as what it is".to_owned(),
     }
 }
 
@@ -439,6 +452,20 @@ mod tests {
             let Some(advice) = advice(&error) else { continue };
             assert!(text.len() > advice.len() && text.ends_with(advice), "{text}");
         }
+    }
+
+    #[test]
+    fn a_database_with_the_suffix_of_another_kind_is_to_be_renamed() {
+        let text = |path: &str| {
+            let (found, wanted) = (Kind::Hash.described().into(), Kind::Tree.described().into());
+            Error::WrongKind { path: path.into(), found, wanted }.to_string()
+        };
+        let named = text("a/b.tcb");
+        assert!(
+            named.ends_with("is a hash database, not a B+ tree: rename it to a/b.tch"),
+            "{named}"
+        );
+        assert!(text("a/b").ends_with(": open it as what it is"), "{}", text("a/b"));
     }
 
     #[test]

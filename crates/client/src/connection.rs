@@ -6,6 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use wire::binary::{Function, NO_USERS, Request, Strings, encode};
+
+use crate::credentials::NOT_LOGGED;
+use crate::error::LoginRefusal;
 use crate::{Address, Credentials, Error, Result, Settings};
 
 /// Memory that each element of a list takes beside its own bytes. It counts towards the limit of a
@@ -14,6 +18,9 @@ const ELEMENT_BYTES: usize = size_of::<Vec<u8>>();
 
 /// Most bytes of a reply in another protocol that its error shows after the first one.
 const FOREIGN_BYTES_SHOWN: usize = 31;
+
+/// Most bytes of the reason of a failure that are read.
+const REASON_BYTES_MAX: usize = 4096;
 
 /// Most bytes allocated for a string before any of it has been received.
 const STRING_BYTES_TRUSTED: usize = 64 << 10;
@@ -241,7 +248,7 @@ impl Stream {
         }
         match self.call_login(&login.request()?)? {
             true => Ok(()),
-            false => Err(Error::LoginRefused),
+            false => Err(Error::LoginRefused(self.login_refusal())),
         }
     }
 
@@ -259,6 +266,40 @@ impl Stream {
                 Err(Error::Receive(foreign_reply(&[&response, &rest[..received]].concat())))
             }
         }
+    }
+
+    /// Returns why a login was refused. The reply to it has no text, so the next request decides: a
+    /// server that checks no more passwords has closed the connection, one that has checked this
+    /// one refuses other requests before a login, and one without users gives its reason.
+    fn login_refusal(&mut self) -> LoginRefusal {
+        match self.last_failure().map_err(named) {
+            Err(error) if error.kind() != ErrorKind::TimedOut => LoginRefusal::TooMany,
+            Ok(Some(reason)) if reason.ends_with(NO_USERS) => LoginRefusal::NoUsers,
+            _ => LoginRefusal::Wrong,
+        }
+    }
+
+    /// Returns the reason of the connection's last failure, unless the server refuses to tell it.
+    fn last_failure(&mut self) -> io::Result<Option<String>> {
+        let function = Function::Error;
+        let request = Request::Misc { function, options: NOT_LOGGED, arguments: Strings::EMPTY };
+        let mut bytes = Vec::new();
+        encode(&request, &mut bytes).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
+        self.write_all(&bytes)?;
+        let mut status = [0];
+        self.read_exact(&mut status)?;
+        if status != [wire::binary::reply::OK] {
+            return Ok(None);
+        }
+        let mut size = [0; 4];
+        self.read_exact(&mut size)?;
+        if size == [0; 4] {
+            return Ok(None);
+        }
+        self.read_exact(&mut size)?;
+        let mut text = vec![0; (u32::from_be_bytes(size) as usize).min(REASON_BYTES_MAX)];
+        self.read_exact(&mut text)?;
+        Ok(Some(String::from_utf8_lossy(&text).into_owned()))
     }
 
     /// Returns another handle of the same socket.

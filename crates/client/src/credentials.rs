@@ -20,7 +20,7 @@ const FILE_BYTES_MAX: u64 = 2 * CREDENTIAL_BYTES_MAX as u64 + 3;
 const FORBIDDEN_MODE: u32 = 0o027;
 
 /// Option of `misc` that keeps a call out of the update log.
-const NOT_LOGGED: u32 = 1;
+pub(crate) const NOT_LOGGED: u32 = 1;
 
 /// Name and password of a user. `Debug` does not show the password.
 #[derive(Clone, PartialEq, Eq)]

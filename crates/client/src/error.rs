@@ -22,9 +22,9 @@ pub enum Error {
     /// speak TLS.
     #[error("TLS handshake failed")]
     Handshake(#[source] io::Error),
-    /// The server refused the name and the password, or has no users.
-    #[error("login refused")]
-    LoginRefused,
+    /// The server refused the login.
+    #[error("login refused: {0}")]
+    LoginRefused(LoginRefusal),
     /// The login was not sent: the connection to another machine is not encrypted.
     #[error("login not sent without TLS")]
     PlainLogin,
@@ -49,6 +49,20 @@ pub enum Error {
     Miscellaneous,
 }
 
+/// Why a server refused a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoginRefusal {
+    /// The server has no user with this name and password. It does not tell which is wrong.
+    #[error("the name or the password is wrong")]
+    Wrong,
+    /// Too many logins from this address have failed, so the server did not check the password.
+    #[error("too many logins have failed")]
+    TooMany,
+    /// The server has no users, so it takes no login.
+    #[error("the server has no users")]
+    NoUsers,
+}
+
 impl Error {
     /// Returns the number of the error. In Tokyo Tyrant 0 is success.
     #[must_use]
@@ -58,7 +72,7 @@ impl Error {
             Error::HostNotFound(_) => 2,
             Error::ConnectionRefused(_)
             | Error::Handshake(_)
-            | Error::LoginRefused
+            | Error::LoginRefused(_)
             | Error::PlainLogin => 3,
             Error::Send(_) => 4,
             Error::Receive(_) => 5,
@@ -82,7 +96,11 @@ mod tests {
             (Error::HostNotFound(io()), 2, "host not found"),
             (Error::ConnectionRefused(io()), 3, "connection refused"),
             (Error::Handshake(io()), 3, "TLS handshake failed"),
-            (Error::LoginRefused, 3, "login refused"),
+            (
+                Error::LoginRefused(LoginRefusal::TooMany),
+                3,
+                "login refused: too many logins have failed",
+            ),
             (Error::PlainLogin, 3, "login not sent without TLS"),
             (Error::Send(io()), 4, "send error"),
             (Error::Receive(io()), 5, "recv error"),

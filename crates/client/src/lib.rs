@@ -41,7 +41,7 @@ mod updates;
 pub use address::Address;
 pub use client::{Client, LOCK_ALL, LOCK_RECORD, Pair};
 pub use credentials::{CREDENTIAL_BYTES_MAX, Credentials, CredentialsError};
-pub use error::{Error, Result};
+pub use error::{Error, LoginRefusal, Result};
 pub use functions::{CheckState, Expiry};
 pub use pipeline::{Pipeline, Reply};
 pub use pool::{Pool, Pooled};

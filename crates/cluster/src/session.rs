@@ -397,20 +397,36 @@ impl Cluster {
     }
 }
 
+/// What the driver puts before the cause of a connection that failed.
+const LAST_CAUSE: &str = "Last connection failed with: ";
+
 /// Adds advice to the reason why there is no connection. A node that requires TLS, or another
 /// certificate, mostly ends the connection without a reason.
 fn with_advice(name: &Name, reason: &str) -> String {
     let identity = name.tls.as_ref().map(|tls| tls.identity.is_some());
+    let has = |text: &str| reason.to_lowercase().contains(text);
     let advice = match identity {
-        _ if reason.contains("Authentication is required") => "give user and password in the name",
-        _ if !reason.contains("Connection broken") => return reason.to_owned(),
+        _ if has("authentication is required") => "give user and password in the name",
+        _ if has("connection refused") => {
+            "no node listens there: check that Cassandra runs, and that the name has its hosts and \
+             the port of native_transport_port"
+        }
+        _ if has("failed to lookup") || has("resolve") => "check the names of the hosts",
+        _ if has("timeout") || has("timed out") => {
+            "no node answers: check the hosts, the port and the firewalls between"
+        }
+        _ if !has("connection broken") => {
+            "check the hosts and the options in the name, and the logs of the nodes"
+        }
         None => "nodes that require TLS need ca in the name",
         Some(false) => {
             "nodes that require a certificate of their clients need cert and key in the name"
         }
         Some(true) => "the nodes may not accept the certificate of cert",
     };
-    format!("{advice}: {reason}")
+    // The driver puts what it was doing before the cause.
+    let cause = reason.rsplit_once(LAST_CAUSE).map_or(reason, |(_, cause)| cause);
+    format!("{cause}; {advice}")
 }
 
 /// Checks that a data centre has nodes. Without, all would be used as if none was preferred.
@@ -515,11 +531,14 @@ mod tests {
             ("#ca=/a", "Connection broken", "need cert and key"),
             ("#ca=/a#cert=/c#key=/k", "Connection broken", "may not accept the certificate"),
             ("", "Authentication is required", "give user and password"),
-            ("", "refused", "refused"),
+            ("", "Connection refused (os error 111)", "no node listens there"),
+            ("", "refused", "check the hosts"),
         ] {
             let name = Name::parse(&format!("cassandra://a/k{options}")).unwrap();
-            let text = with_advice(&name, reason);
-            assert!(text.contains(advice) && text.ends_with(reason), "{text}");
+            for before in ["", "Control connection pool error: Last connection failed with: "] {
+                let text = with_advice(&name, &format!("{before}{reason}"));
+                assert!(text.contains(advice) && text.starts_with(reason), "{text}");
+            }
         }
     }
 

@@ -30,6 +30,16 @@ pub enum Endpoint {
     Unix(PathBuf),
 }
 
+impl Endpoint {
+    /// Returns the port of TCP.
+    pub fn port(&self) -> Option<u16> {
+        match self {
+            Self::Loopback { port } | Self::Tcp { port, .. } => Some(*port),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for Endpoint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -28,7 +28,10 @@ pub enum Error {
     #[error("{0}")]
     Tls(#[source] tls::Error),
     /// A server with an update log or a master has no valid id.
-    #[error("server id {0}: an update log and a master require an id from 1 to 65535")]
+    #[error(
+        "server id {0}: an update log and a master require an id from 1 to 65535; give this server \
+         one with --server-id (ttserver: -sid)"
+    )]
     ServerId(u32),
     /// Semi-synchronous replication has no update log, or no replicas to wait for.
     #[error("waiting for replicas requires an update log and at least one replica")]

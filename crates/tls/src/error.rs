@@ -1,5 +1,6 @@
 //! Errors: of the files of a configuration, and of a session with a peer.
 
+use crate::words::words;
 use std::io;
 use std::path::PathBuf;
 
@@ -44,12 +45,12 @@ pub enum Error {
         key: PathBuf,
     },
     /// The content of a file cannot be used.
-    #[error("cannot use {}: {source}", path.display())]
+    #[error("cannot use {}: {reason}", path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: rustls::Error,
+        reason: String,
     },
     /// The system has no certificates of authorities.
     #[error("this system has no certificates of authorities; name a file of them")]
@@ -58,7 +59,7 @@ pub enum Error {
     #[error("{0:?} is neither a host name nor an address, which a certificate could have")]
     ServerName(String),
     /// The cryptographic library refuses.
-    #[error("cannot set up TLS: {0}")]
+    #[error("cannot set up TLS: {}", words(.0))]
     Library(#[from] rustls::Error),
     /// The client certificates to trust cannot be used.
     #[error("cannot use the certificates in {}: {reason}", path.display())]
@@ -75,7 +76,7 @@ pub enum Error {
 #[non_exhaustive]
 pub enum SessionError {
     /// The peer broke the protocol, or a check of it has failed.
-    #[error("{0}")]
+    #[error("{}", words(.0))]
     Protocol(#[from] rustls::Error),
     /// A message of the handshake is longer than a session keeps.
     #[error(

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::limits::FILE_BYTES_MAX;
+use crate::words::words;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -37,7 +38,7 @@ pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
 pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, Error> {
     let mut store = RootCertStore::empty();
     for certificate in certificates(path)? {
-        let unusable = |source| Error::Unusable { path: path.to_owned(), source };
+        let unusable = |source| Error::Unusable { path: path.to_owned(), reason: words(&source) };
         store.add(certificate).map_err(unusable)?;
     }
     Ok(store)

@@ -23,6 +23,7 @@ mod provider;
 mod server_config;
 mod session;
 mod stream;
+mod words;
 
 pub use client_config::{ClientConfig, ClientSettings};
 pub use error::{Error, SessionError};

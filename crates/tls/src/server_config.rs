@@ -1,6 +1,7 @@
 //! Configuration of a server: its certificate, and the client certificates that it asks for.
 
 use crate::provider::provider;
+use crate::words::words;
 use crate::{Error, expiry, files};
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -68,7 +69,7 @@ impl ServerFiles {
             rustls::Error::InconsistentKeys(_) => {
                 Error::OtherKey { path: self.certificates.clone(), key: self.key.clone() }
             }
-            source => Error::Unusable { path: self.certificates.clone(), source },
+            source => Error::Unusable { path: self.certificates.clone(), reason: words(&source) },
         };
         let mut config = builder.with_single_cert(certificates, key).map_err(unusable)?;
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();

@@ -168,7 +168,7 @@ fn a_certificate_that_the_client_does_not_trust_is_refused_with_a_reason_at_both
     }
     let expired = server_config(&authority.expired_server(&["localhost"]), None);
     for (client, server, host, reason) in [
-        (&client_config(&other, None), &server, "localhost", "UnknownIssuer"),
+        (&client_config(&other, None), &server, "localhost", "authority is unknown"),
         (&trusting, &server, "elsewhere", "not valid for name"),
         (&trusting, &server, "127.0.0.2", "not valid for name"),
         (&trusting, &expired, "localhost", "expired"),
@@ -196,7 +196,7 @@ fn a_server_with_authorities_of_clients_requires_a_certificate_and_learns_its_us
     assert_eq!(session.client_user().as_deref(), Some("ann"));
     for (identity, reason) in [
         (None, "no certificates"),
-        (Some(other.client("ann")), "UnknownIssuer"),
+        (Some(other.client("ann")), "authority is unknown"),
         (Some(authority.expired_client("late")), "expired"),
         // A server's certificate is not that of a client.
         (Some(authority.server(&["localhost"])), "key usage"),

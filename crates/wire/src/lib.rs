@@ -26,6 +26,7 @@ pub mod http;
 pub mod limits;
 pub mod memcached;
 pub mod memcached_binary;
+pub mod redis;
 pub mod replication;
 mod sniff;
 pub mod update_log;

@@ -2,7 +2,7 @@
 
 use crate::limits::LINE_BYTES_MAX;
 use crate::memcached::{is_verb, tokens};
-use crate::{binary, http, memcached_binary};
+use crate::{binary, http, memcached_binary, redis};
 
 /// A protocol of the shared port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum Protocol {
     MemcachedBinary,
     /// [`http`].
     Http,
+    /// [`redis`], which is only refused.
+    Redis,
 }
 
 /// Returns the protocol of the request at the start of `bytes`, or `None` if that takes more bytes.
@@ -53,6 +55,9 @@ fn text(bytes: &[u8]) -> Option<Protocol> {
         return Some(Protocol::Http);
     }
     if line_feed.is_some() {
+        if redis::is_request(line) {
+            return Some(Protocol::Redis);
+        }
         let ends_in_version = ends_in_http_version(line);
         return Some(if ends_in_version { Protocol::Http } else { Protocol::Memcached });
     }
@@ -122,6 +127,19 @@ mod tests {
         for line in ["GET /a b\r\n", "POST /HTTP/1.1 b\r\n", "get a HTTP/1.1\r\n"] {
             assert_eq!(sniff(line.as_bytes()), Some(Protocol::Memcached), "{line}");
         }
+    }
+
+    #[test]
+    fn the_first_line_identifies_redis() {
+        for line in ["*1\r\n$4\r\nPING\r\n", "*999\r\n", "PING\r\n", "ping\n"] {
+            assert_eq!(sniff(line.as_bytes()), Some(Protocol::Redis), "{line}");
+        }
+        for line in ["*\r\n", "*1 2\r\n", "*1x\r\n", "*12345678901\r\n", "PINGS\r\n", "PING a\r\n"]
+        {
+            assert_eq!(sniff(line.as_bytes()), Some(Protocol::Memcached), "{line}");
+        }
+        assert_eq!(sniff(b"*1"), None);
+        assert_eq!(sniff(b"*1 a HTTP/1.1\r\n"), Some(Protocol::Http));
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn decode(dialect: Dialect, input: &[u8]) -> Option<(Decoded<'_>, usize)> {
             Parse::Complete(request, bytes) => Some((Decoded::MemcachedBinary(request), bytes)),
             _ => None,
         },
-        Protocol::Http => None,
+        Protocol::Http | Protocol::Redis => None,
     }
 }
 

@@ -128,7 +128,7 @@ pub(crate) fn describe(dialect: Dialect, kind: Kind, input: &[u8]) -> SlowReques
                 return SlowRequest::new(of_http(head.method), head.target);
             }
         }
-        None => {}
+        Some(Protocol::Redis) | None => {}
     }
     SlowRequest::new(kind, b"")
 }

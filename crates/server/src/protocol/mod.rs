@@ -45,6 +45,10 @@ use cabinet::Error;
 use std::time::Instant;
 use wire::Parse;
 
+/// Reply to a client of Redis.
+const NOT_REDIS: &str = "this server does not speak Redis's protocol; connect with a client of \
+                         memcached, HTTP or Tokyo Tyrant";
+
 /// Context of a request.
 pub(crate) struct Context<'a> {
     pub(crate) shared: &'a Shared,
@@ -199,8 +203,17 @@ fn dispatch(
         Some(wire::Protocol::MemcachedBinary) => memcached::binary::step(context, input, output),
         Some(wire::Protocol::Binary) => tokyo_tyrant::step(context, input, output),
         Some(wire::Protocol::Http) => http::step(context, input, output),
+        Some(wire::Protocol::Redis) => refuse_redis(context, input, output),
         None => Step::Incomplete { needed: input.len() + 1 },
     }
+}
+
+/// Refuses a client of Redis.
+#[cold]
+fn refuse_redis(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+    context.counters.count(Count::Refused);
+    wire::redis::error(output, NOT_REDIS);
+    Step::Executed { bytes: input.len(), next: Next::Refuse }
 }
 
 impl<'a> Context<'a> {

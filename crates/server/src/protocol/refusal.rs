@@ -65,6 +65,7 @@ impl Refusal {
                 None => Self::Bytes(b""),
             },
             Some(Protocol::Http) => Self::Http,
+            Some(Protocol::Redis) => Self::Bytes(b""),
             Some(Protocol::Memcached) | None => Self::Memcached,
         }
     }
@@ -98,13 +99,7 @@ impl Refusal {
                 memcached_binary::reply::failure_with(output, echo, status, text);
             }
             Self::Http => {
-                http::reply::status_line(output, reason.http_status());
-                http::reply::header(output, "Content-Type", "text/plain");
-                http::reply::header(output, "Content-Length", &(text.len() + 1).to_string());
-                http::reply::header(output, "Connection", "close");
-                http::reply::end_of_headers(output);
-                output.extend_from_slice(text.as_bytes());
-                output.push(b'\n');
+                http::reply::last_text(output, reason.http_status(), text);
             }
         }
     }

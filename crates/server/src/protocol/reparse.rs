@@ -31,7 +31,7 @@ impl Reparse {
             // Text without a complete first line.
             Some(Protocol::Memcached) | None => !input.contains(&b'\n'),
             Some(Protocol::Http) => !has_blank_line(input),
-            Some(Protocol::Binary | Protocol::MemcachedBinary) => false,
+            Some(Protocol::Binary | Protocol::MemcachedBinary | Protocol::Redis) => false,
         };
         let seen = if awaits_line { input.len() } else { 0 };
         let limits =

@@ -24,6 +24,9 @@ pub use strings::{Strings, StringsBuffer, StringsIter};
 /// First byte of every request.
 pub const MAGIC: u8 = 0xc8;
 
+/// Reason that `misc error` gives for a `login` on a server without users.
+pub const NO_USERS: &str = "the server has no users";
+
 /// Length of the magic and the command, in bytes. A reader that continues after
 /// [`Invalid::UnknownCommand`](crate::Invalid::UnknownCommand), as Tokyo Tyrant does with requests
 /// that have already arrived, skips these.

@@ -26,7 +26,7 @@ pub enum Method {
 
 impl Method {
     /// Returns the method of a name, if the server knows it.
-    pub(crate) fn from_name(name: &[u8]) -> Option<Self> {
+    pub fn from_name(name: &[u8]) -> Option<Self> {
         match name {
             b"GET" => Some(Method::Get),
             b"HEAD" => Some(Method::Head),

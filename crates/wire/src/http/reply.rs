@@ -104,6 +104,17 @@ pub fn plain_text(out: &mut Vec<u8>, status: Status, text: &str) {
     out.push(b'\n');
 }
 
+/// Appends a response whose body is a text and a line feed, and closes the connection.
+pub fn last_text(out: &mut Vec<u8>, status: Status, text: &str) {
+    status_line(out, status);
+    header(out, "Content-Type", TEXT);
+    header(out, "Content-Length", &(text.len() + 1).to_string());
+    header(out, "Connection", "close");
+    end_of_headers(out);
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'\n');
+}
+
 /// Appends a response without its body, as to HEAD of a present record.
 pub fn headers(out: &mut Vec<u8>, status: Status, content_type: &str, content_length: u64) {
     open_headers(out, status, content_type, content_length);

@@ -22,7 +22,7 @@ pub(super) use update::Manifest;
 use super::scan::UNREADABLE;
 use super::{DatabaseId, error_at};
 use crate::io::{File, Open, Storage, is_unreadable, read_around};
-use crate::{Damage, Error, Result};
+use crate::{Damage, Error, Kind, Result};
 use codec::{Copy, decode};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -46,6 +46,19 @@ pub(crate) enum StoredKind {
     Tree = 2,
     Fixed = 3,
     Table = 4,
+}
+
+impl StoredKind {
+    /// Returns its name with an article, for sentences.
+    pub(crate) fn described(self) -> &'static str {
+        match self {
+            Self::Hash => Kind::Hash,
+            Self::Tree => Kind::Tree,
+            Self::Fixed => Kind::Fixed,
+            Self::Table => Kind::Table,
+        }
+        .described()
+    }
 }
 
 /// Kind that an engine was created with and keeps, and its parameters, which only the engine

@@ -96,8 +96,8 @@ impl Recovery {
             Some(found) if found.contents.parameters.kind != parameters.kind => {
                 return Err(Error::WrongKind {
                     path: directory.to_owned(),
-                    found: format!("a database of kind {:?}", found.contents.parameters.kind),
-                    wanted: format!("one of kind {:?}", parameters.kind),
+                    found: found.contents.parameters.kind.described().to_owned(),
+                    wanted: parameters.kind.described().to_owned(),
                 });
             }
             Some(found) => {

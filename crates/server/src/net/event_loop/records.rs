@@ -9,12 +9,32 @@ use crate::net::connection::{Connection, Stage};
 use crate::net::transport::Transport;
 use rustix::net::{RecvFlags, recv};
 use tls::{FIRST_BYTE, INCOMING_BYTES_MAX};
+use wire::{Protocol, http, memcached, redis};
 
 /// Size of the buffer for records, in bytes: what a session keeps, and what is read at once.
 const RECORDS_BYTES: usize = INCOMING_BYTES_MAX + (64 << 10);
 
-/// Reply to a client that does not begin with TLS although it has to.
-const TLS_REQUIRED: &[u8] = b"SERVER_ERROR this port requires TLS\r\n";
+/// Reason for a client that does not begin with TLS although it has to.
+const TLS_REQUIRED: &str = "this port requires TLS";
+
+/// Returns the reply to such a client, by the protocol of its first bytes.
+fn refusal(received: &[u8]) -> Vec<u8> {
+    let mut reply = Vec::new();
+    let verb = received.split(|byte| *byte == b' ').next().unwrap_or_default();
+    match wire::sniff(received) {
+        Some(Protocol::Redis) => redis::error(&mut reply, TLS_REQUIRED),
+        Some(Protocol::Http) => refuse_http(&mut reply),
+        // The rest of the first line may be under way.
+        None if http::Method::from_name(verb).is_some() => refuse_http(&mut reply),
+        _ => memcached::reply::server_error(&mut reply, TLS_REQUIRED),
+    }
+    reply
+}
+
+fn refuse_http(reply: &mut Vec<u8>) {
+    let text = format!("{TLS_REQUIRED}: use https://");
+    http::reply::last_text(reply, http::Status::BadRequest, &text);
+}
 
 impl LoopState {
     /// Reads once and adds the content of the complete records to `input`. Returns the number of
@@ -52,7 +72,7 @@ impl LoopState {
                 None => return,
                 Some(&FIRST_BYTE) => self.begin_session(connection),
                 Some(_) if matches!(connection.transport, Transport::Expected) => {
-                    return self.refuse_plain(connection);
+                    return self.refuse_plain(connection, records);
                 }
                 Some(_) => {
                     connection.transport = Transport::Plain;
@@ -134,13 +154,13 @@ impl LoopState {
         connection.stage = Stage::Refusing;
     }
 
-    fn refuse_plain(&mut self, connection: &mut Connection) {
+    fn refuse_plain(&mut self, connection: &mut Connection, received: &[u8]) {
         self.end_handshake(connection);
         self.counters.count(Count::TlsFailure);
         self.log_failure(connection, "the client did not begin with TLS, which is required");
         connection.transport = Transport::Plain;
         connection.stage = Stage::Refusing;
-        self.deliver(connection, &mut TLS_REQUIRED.to_vec());
+        self.deliver(connection, &mut refusal(received));
     }
 
     /// Logs a handshake that has taken too long.

@@ -128,7 +128,14 @@ impl<'a> Call<'a> {
                 false
             }
             Err(NoOperation::Invalid | NoOperation::InvalidRead) => {
-                context.fail("misc", Failure::Invalid);
+                match self.function {
+                    Function::Unknown(name) => {
+                        let name = name.escape_ascii();
+                        context
+                            .fail_because("misc", format!("there is no function {name} of misc"));
+                    }
+                    _ => context.fail("misc", Failure::Invalid),
+                }
                 false
             }
         };
@@ -161,7 +168,7 @@ impl<'a> Call<'a> {
             (Function::Promote, _) => {
                 context.wait()?;
                 let Some(promoted) = context.shared.replication.promote() else {
-                    context.fail("promote", Failure::Invalid);
+                    context.fail_because("promote", "the server follows no master");
                     return Ok(false);
                 };
                 reply.element(promoted.master.to_string().as_bytes());
@@ -279,9 +286,16 @@ fn check(context: &mut Context<'_>, arguments: &[&[u8]], reply: &mut impl Reply)
             });
             true
         }
-        [b"stop"] => scrub.stop(),
+        [b"stop"] => {
+            let is_stopped = scrub.stop();
+            if !is_stopped {
+                context.fail_because("check", "no check is running; \"check start\" begins one");
+            }
+            is_stopped
+        }
         _ => {
-            context.fail("check", Failure::Invalid);
+            let forms = "check takes start, start BYTES_PER_SECOND, state, or stop";
+            context.fail_because("check", forms);
             false
         }
     }

@@ -23,7 +23,7 @@ use reply::BinaryReply;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use wire::binary::reply::{self as encode, List};
-use wire::binary::{COMMAND_BYTES, Function, Progress, Request, Strings, parse_resuming};
+use wire::binary::{COMMAND_BYTES, Function, NO_USERS, Progress, Request, Strings, parse_resuming};
 use wire::{Invalid, Parse};
 
 /// Bit of the options of `misc`: the call is not logged.
@@ -257,7 +257,7 @@ fn administer(
                 let lock = ScriptLock::of_options(options);
                 return context.call(ScriptCall::new((name, key, value), lock, Form::Binary));
             }
-            context.fail("ext", Failure::Invalid);
+            context.fail_because("ext", "the server has no script: start it with --script FILE");
             false
         }
         // Every other request is about records.
@@ -348,6 +348,11 @@ fn log_in(
         List::begin(output).finish(output);
         return Ok(Next::GoOn);
     }
+    // Only this connection is told.
+    context.session.last_failure = Some(Failure::NoPermission);
+    let has_users = context.shared.users.is_some();
+    let reason = if has_users { "the name or the password is wrong" } else { NO_USERS };
+    context.session.last_reason = Some(reason.into());
     encode::misc_failure(output);
     Ok(if let Login::TooSoon { .. } = login { Next::Refuse } else { Next::GoOn })
 }

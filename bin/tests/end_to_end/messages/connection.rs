@@ -1,0 +1,239 @@
+//! Connections that a command cannot make: no server, another server, TLS, logins.
+
+use super::Table;
+use super::server::refuse;
+use crate::process::{Server, exchange, feed_in, free_port, wait_for};
+use crate::tls::certificates::Authority;
+use crate::tls::serve;
+use crate::users::add;
+use std::fs::{Permissions, set_permissions, write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn a_server_that_cannot_be_reached_is_named_with_the_cause_and_what_to_do() {
+    let address = format!("127.0.0.1:{}", free_port());
+    let repository = tempfile::tempdir().expect("a folder");
+    let backup = format!("backup create {}/b", repository.path().display());
+    let cause = format!("cannot connect to {address}: Connection refused (os error 111)");
+    for line in ["get a", "tail", "replicas", "check", &backup] {
+        refuse(&address, line, &[&cause, "\"tyrant serve\"", "TYRANT_SERVER"]);
+    }
+    refuse("/nonexistent/socket", "get a", &["/nonexistent/socket: No such file"]);
+    refuse("127.0.0.1:x", "get a", &["\"127.0.0.1:x\" is not an address: give HOST:PORT"]);
+    refuse("127.0.0.1:x", "tail", &["is not an address"]);
+}
+
+/// Starts a server that sends `reply` to each line, or at once if `is_first`. Returns its address.
+fn other_server(reply: &'static [u8], is_first: bool) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(move || {
+                let mut stream = stream.expect("a connection");
+                let mut line = Vec::new();
+                if is_first || BufReader::new(&stream).read_until(b'\n', &mut line).is_ok() {
+                    let _ = stream.write_all(reply);
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_server_of_another_protocol_is_recognized() {
+    for (reply, is_first, name) in [
+        (&b"-ERR unknown command 'version'\r\n"[..], false, "a Redis server"),
+        (b"VERSION 1.6.45\r\n", false, "a memcached server"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", false, "a web server"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", true, "an SSH server"),
+        (
+            b"HELLO\r\n",
+            true,
+            "does not speak the protocol of tyrant (the reply begins with \"HELLO",
+        ),
+    ] {
+        let address = other_server(reply, is_first);
+        refuse(&address, "get a", &[&address, name, "--server or TYRANT_SERVER"]);
+    }
+}
+
+/// Writes a file that only its owner may read.
+fn secret(folder: &std::path::Path, name: &str, text: &str) {
+    write(folder.join(name), text).expect("a file");
+    set_permissions(folder.join(name), Permissions::from_mode(0o600)).expect("a mode");
+}
+
+#[test]
+fn names_and_ports_at_which_no_server_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let nobody = format!("127.0.0.1:{}", free_port());
+    Table::new(folder.path(), &[("NOBODY", &nobody)]).check(&[
+        ("tyrant get a --server NOBODY", 1, &["cannot connect to NOBODY", "\"tyrant serve\"", "TYRANT_SERVER"]),
+        ("tyrant top --server NOBODY", 1, &["cannot connect to NOBODY", "\"tyrant serve\""]),
+        ("tyrant shell --server NOBODY", 1, &["cannot connect to NOBODY", "\"tyrant serve\""]),
+        ("tyrant replicas --server NOBODY", 1, &["cannot connect to NOBODY", "\"tyrant serve\""]),
+        ("tyrant follow 127.0.0.1:1 --server NOBODY", 1, &["cannot connect to NOBODY"]),
+        ("tyrant get a --server nowhere.invalid:1978", 1, &["cannot find the host of nowhere.invalid:1978"]),
+        ("tyrant get a --server ./socket", 1, &["cannot connect to ./socket: No such file", "\"tyrant serve\""]),
+        ("tyrant get a --server 127.0.0.1:x", 1, &["\"127.0.0.1:x\" is not an address: give HOST:PORT"]),
+        ("tyrant get a --credentials nothing", 1, &["cannot read the credentials in nothing", "check the path"]),
+        ("tyrant get a --tls-ca nothing", 1, &["cannot read nothing", "check the path"]),
+        ("tyrant cluster check cassandra://NOBODY/k", 1, &["cannot connect to NOBODY: Connection refused (os error 111); no node listens there", "native_transport_port"]),
+        ("tyrant cluster init cassandra://NOBODY/k", 1, &["cannot connect to NOBODY", "native_transport_port"]),
+        ("tyrant serve cassandra://NOBODY/k --port 0", 1, &["cannot connect to NOBODY", "native_transport_port"]),
+        ("tyrant cluster check cassandra://", 1, &["is not of the form cassandra://HOST"]),
+    ]);
+}
+
+#[test]
+fn a_server_without_tls_and_without_users() {
+    let server = Server::tyrant("*", &[]);
+    let folder = server.folder.path();
+    secret(folder, "login", "ann:secret\n");
+    secret(folder, "one-word", "ann\n");
+    write(folder.join("open"), "ann:secret\n").expect("a file");
+    set_permissions(folder.join("open"), Permissions::from_mode(0o644)).expect("a mode");
+    Table::new(folder, &[("HERE", &server.address())]).check(&[
+        (
+            "tyrant get a --server HERE --tls-insecure",
+            1,
+            &["cannot connect to HERE with TLS", "does not speak TLS; leave out --tls"],
+        ),
+        ("tyrant tail --server HERE --tls-insecure", 1, &["does not speak TLS; leave out --tls"]),
+        (
+            "tyrant get a --server HERE --credentials login",
+            1,
+            &["HERE has no users", "ann", "--users FILE"],
+        ),
+        (
+            "tyrant get a --server HERE --credentials one-word",
+            1,
+            &["one-word: it must have one line, name:password"],
+        ),
+        (
+            "tyrant get a --server HERE --credentials open",
+            1,
+            &["open: others may read or change it; chmod 600 it"],
+        ),
+        (
+            "tyrant get a --server HERE --user ann",
+            1,
+            &["give the password of ann with --credentials or TYRANT_PASSWORD"],
+        ),
+    ]);
+}
+
+#[test]
+fn a_server_with_tls() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let server = serve("*", &authority.server(&["127.0.0.1"]), &[]);
+    let expired = serve("*", &authority.expired_server(&["127.0.0.1"]), &[]);
+    let folder = server.folder.path();
+    secret(folder, "login", "ann:secret\n");
+    let (trusted, wrong) =
+        (authority.file().display().to_string(), other.file().display().to_string());
+    let (here, late) = (server.address(), expired.address());
+    let names: [(&str, &str); 4] =
+        [("HERE", &*here), ("LATE", &late), ("TRUSTED", &trusted), ("WRONG", &wrong)];
+    Table::new(folder, &names).check(&[
+        (
+            "tyrant get a --server HERE",
+            1,
+            &["HERE is a server that expects TLS: add --tls, or --tls-ca FILE"],
+        ),
+        (
+            "tyrant get a --server HERE --credentials login",
+            1,
+            &["HERE is a server that expects TLS: add --tls"],
+        ),
+        (
+            "tyrant get a --server HERE --tls-ca WRONG",
+            1,
+            &["its authority is unknown", "--tls-ca FILE"],
+        ),
+        (
+            "tyrant get a --server HERE --tls-ca TRUSTED --tls-name other",
+            1,
+            &["not valid for name \"other\"", "--tls-name NAME"],
+        ),
+        (
+            "tyrant get a --server LATE --tls-ca TRUSTED",
+            1,
+            &["certificate expired", "the server needs a new certificate"],
+        ),
+        (
+            "tyrant get a --server HERE --tls-ca login",
+            1,
+            &["no certificate in login: it must have certificates in PEM format"],
+        ),
+    ]);
+    for (request, reply) in [
+        ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n"),
+        ("GET / HT", "HTTP/1.1 400 Bad Request\r\n"),
+        ("*1\r\n$4\r\nPING\r\n", "-ERR this port requires TLS\r\n"),
+        ("get a\r\n", "SERVER_ERROR this port requires TLS\r\n"),
+    ] {
+        exchange(&mut server.connect(), request, reply);
+    }
+    let mut stream = server.connect();
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("to send");
+    let mut whole = String::new();
+    stream.read_to_string(&mut whole).expect("a reply and its end");
+    assert!(whole.ends_with("\r\n\r\nthis port requires TLS: use https://\n"), "{whole}");
+}
+
+#[test]
+fn a_client_of_redis_is_told_what_the_server_speaks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let users = folder.path().join("users");
+    add(&users, "ann", "secret");
+    let users = users.display().to_string();
+    for options in [&[][..], &["--users", &users]] {
+        let server = Server::tyrant("*", options);
+        for request in ["*1\r\n$4\r\nPING\r\n", "*2\r\n$7\r\nCOMMAND\r\n$4\r\nDOCS\r\n", "PING\r\n"]
+        {
+            let mut stream = server.connect();
+            stream.write_all(request.as_bytes()).expect("to send");
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply).expect("a reply and its end");
+            assert_eq!(
+                reply,
+                "-ERR this server does not speak Redis's protocol; connect with a client of \
+                 memcached, HTTP or Tokyo Tyrant\r\n"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_server_with_users_tells_the_causes_of_a_refused_login_apart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    add(&folder.path().join("users"), "ann", "secret");
+    let users = folder.path().join("users").display().to_string();
+    let server = Server::tyrant("*", &["--users", &users]);
+    secret(folder.path(), "wrong", "ann:guess\n");
+    secret(folder.path(), "unknown", "bob:guess\n");
+    let wrong = "the name or the password is wrong; check both";
+    Table::new(folder.path(), &[("HERE", &server.address())]).check(&[
+        ("tyrant get a --server HERE", 1, &["HERE requires a user", "--credentials"]),
+        ("tyrant get a --server HERE --credentials wrong", 1, &["refused the login of ann", wrong]),
+        // A name that no user has is refused in the same words.
+        (
+            "tyrant get a --server HERE --credentials unknown",
+            1,
+            &["refused the login of bob", wrong],
+        ),
+    ]);
+    // Each failure makes the next wait longer, so that a slow machine gets there too.
+    let address = server.address();
+    let guess = ["get", "a", "--server", &address, "--credentials", "wrong"];
+    wait_for("a refusal without a check", || {
+        let output = feed_in(folder.path(), "tyrant", &guess, "");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        message.contains("too many logins from this machine have failed").then_some(message)
+    });
+}

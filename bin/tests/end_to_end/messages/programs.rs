@@ -1,0 +1,49 @@
+//! Tokyo Tyrant's programs, whose messages begin with its codes.
+
+use super::Table;
+use crate::process::{Server, free_port};
+use std::fs::write;
+
+#[test]
+fn tcrmgr() {
+    let server = Server::tyrant("casket.tch", &["--mask", "vanish"]);
+    write(server.folder.path().join("bad.tsv"), "ab\n").expect("a file");
+    let (port, nobody) = (server.port.to_string(), free_port().to_string());
+    Table::new(server.folder.path(), &[("PORT", &port), ("NOBODY", &nobody)]).check(&[
+        ("tcrmgr get -port NOBODY 127.0.0.1 a", 1, &["error: 3: connection refused: Connection refused (os error 111); check the host and -port"]),
+        ("tcrmgr inform nowhere.invalid", 1, &["error: 2: host not found: ", "; check the name"]),
+        ("tcrmgr get 127.0.0.1:1978 a", 1, &["error: 2: host not found: ", "give a port with -port"]),
+        ("tcrmgr get -port PORT 127.0.0.1 a", 1, &["error: 7: no record found"]),
+        ("tcrmgr put -port abc 127.0.0.1 a b", 1, &["\"abc\" is not a number"]),
+        ("tcrmgr put -dai -port PORT 127.0.0.1 a b", 1, &["\"b\" is not a number"]),
+        ("tcrmgr ext -port PORT 127.0.0.1 foo", 1, &["error: 9999: miscellaneous error: ", "no script: start it with --script FILE"]),
+        ("tcrmgr misc -port PORT 127.0.0.1 nonsense", 1, &["error: 9999: miscellaneous error: ", "there is no function nonsense"]),
+        ("tcrmgr vanish -port PORT 127.0.0.1", 1, &["error: 9999: miscellaneous error: no permission: the server masks vanish"]),
+        ("tcrmgr copy -port PORT 127.0.0.1 x", 1, &["error: 9999: miscellaneous error: no permission", "--copy-dir"]),
+        ("tcrmgr importtsv -port PORT 127.0.0.1 no.tsv", 1, &["cannot open no.tsv: No such file", "; check the path"]),
+        ("tcrmgr importtsv -port PORT 127.0.0.1 bad.tsv", 1, &["line 1 has no TAB"]),
+        ("tcrmgr http http://127.0.0.1:NOBODY/", 1, &["cannot connect to 127.0.0.1:NOBODY: Connection refused", "; check the port, and that"]),
+        ("tcrmgr http ftp://127.0.0.1/", 1, &["ftp://127.0.0.1/ is not http://..."]),
+    ]);
+}
+
+#[test]
+fn ttulmgr_and_ttserver() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path().join("file"), "x").expect("a file");
+    Table::new(folder.path(), &[]).check(&[
+        ("ttulmgr export no", 1, &["ttulmgr: cannot read no: No such file", "; check the path"]),
+        ("ttulmgr export file", 1, &["cannot read file: Not a directory", "; check the path"]),
+        ("ttulmgr import file", 1, &["file", "; "]),
+        (
+            "ttserver -port 65535 no/casket.tch",
+            1,
+            &["ttserver: cannot open the database no/casket.tch", "there is no folder no; make it"],
+        ),
+        (
+            "ttserver -port 65535 -pid no/pid *",
+            1,
+            &["cannot write the pid file no/pid", "; check the path"],
+        ),
+    ]);
+}

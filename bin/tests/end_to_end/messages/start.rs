@@ -1,0 +1,256 @@
+//! Starts of a server that fail: settings, files, addresses, scripts.
+
+use super::Table;
+use crate::process::{Server, free_port};
+use crate::tls::certificates::Authority;
+use std::fs::{Permissions, set_permissions, write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn addresses_and_folders() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::tyrant("*", &[]);
+    let (port, process) = (server.port.to_string(), server.id().to_string());
+    let free = free_port().to_string();
+    Table::new(folder.path(), &[("TAKEN", &port), ("FREE", &free), ("PROCESS", &process)]).check(
+        &[
+            (
+                "tyrant serve * --host 127.0.0.1 --port TAKEN",
+                1,
+                &[
+                    "cannot listen on 127.0.0.1:TAKEN: Address already in use",
+                    "tyrant (process PROCESS) listens there: stop that, or choose another port",
+                ],
+            ),
+            (
+                "tyrant serve * --port TAKEN",
+                1,
+                &["cannot listen on localhost:TAKEN", "(process PROCESS) listens there"],
+            ),
+            (
+                "ttserver -host 127.0.0.1 -port TAKEN *",
+                1,
+                &["(process PROCESS) listens there: stop that, or choose another port"],
+            ),
+            (
+                "tyrant serve * --port 0 --admin 127.0.0.1:TAKEN",
+                1,
+                &["admin: cannot listen on 127.0.0.1:TAKEN", "(process PROCESS) listens there"],
+            ),
+            (
+                "tyrant serve * --port 0 --host 203.0.113.7",
+                1,
+                &[
+                    "cannot listen on 203.0.113.7:0",
+                    "no such address: choose one that it has",
+                    "0.0.0.0 for all",
+                ],
+            ),
+            (
+                "tyrant serve * --port 0 --host nowhere.invalid",
+                1,
+                &["cannot listen on nowhere.invalid:0", "; check the name of the host"],
+            ),
+            (
+                "tyrant serve * --unix no/socket",
+                1,
+                &["cannot listen on no/socket", "; check the path"],
+            ),
+            (
+                "tyrant serve no/casket.tch --port 0",
+                1,
+                &["cannot open the database no/casket.tch", "there is no folder no; make it"],
+            ),
+            (
+                "tyrant serve /proc/casket.tch --port 0",
+                1,
+                &["cannot open the database /proc/casket.tch", "; "],
+            ),
+            (
+                "tyrant serve nameless --port 0",
+                1,
+                &["the kind of database from the name \"nameless\": it is *"],
+            ),
+            (
+                "tyrant serve * --port 0 --pid no/pid",
+                1,
+                &["cannot write the pid file no/pid", "; check the path"],
+            ),
+            (
+                "tyrant serve * --port 0 --run-as nobody-of-that-name",
+                1,
+                &["run-as: there is no user nobody-of-that-name"],
+            ),
+            (
+                "tyrant serve * --port 0 --update-log u",
+                1,
+                &["update-log: requires server-id, an id from 1 to 65535"],
+            ),
+            (
+                "ttserver -host 127.0.0.1 -port FREE -ulog u *",
+                1,
+                &["an id from 1 to 65535", "-sid"],
+            ),
+            (
+                "tyrant serve * --port 0 --update-log no/u --server-id 1",
+                1,
+                &["no/u", "; check the path"],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn files_of_settings() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text) in [
+        ("typo.toml", "# of a test\nprot = 1978\n"),
+        ("unknown.toml", "colour = 1\n"),
+        ("unquoted.toml", "port = abc\n"),
+        ("text.toml", "port = \"x\"\n"),
+        ("large.toml", "port = 99999\n"),
+        ("open.toml", "database = \"*\n"),
+    ] {
+        write(folder.path().join(name), text).expect("a file");
+    }
+    Table::new(folder.path(), &[]).check(&[
+        ("tyrant serve --config no.toml", 1, &["cannot read the configuration no.toml: No such file", "; check the path"]),
+        ("tyrant config --check no.toml", 1, &["cannot read the configuration no.toml: No such file", "; check the path"]),
+        ("tyrant config --check typo.toml", 1, &["typo.toml:2: prot is not a setting: did you mean port? `tyrant config --defaults` lists"]),
+        ("tyrant serve --config typo.toml", 1, &["typo.toml:2: prot is not a setting: did you mean port?"]),
+        ("tyrant config --check unknown.toml", 1, &["unknown.toml:1: colour is not a setting: `tyrant config --defaults` lists"]),
+        ("tyrant config --check unquoted.toml", 1, &["unquoted.toml:1: a text must be in quotes"]),
+        ("tyrant config --check text.toml", 1, &["text.toml:1: a number from 0 to 65535 is required here"]),
+        ("tyrant config --check large.toml", 1, &["large.toml:1: "]),
+        ("tyrant config --check open.toml", 1, &["open.toml:1: "]),
+    ]);
+}
+
+#[test]
+fn files_of_users() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text, mode) in [
+        ("garbage", "x", 0o600),
+        ("typo", "[[user]]\nname = \"ann\"\nrigths = []\n", 0o600),
+        ("right", "[[user]]\nname = \"ann\"\nrights = [\"raed\"]\n", 0o600),
+        ("clear", "ann:secret\n", 0o600),
+        ("open", "", 0o644),
+    ] {
+        let path = folder.path().join(name);
+        write(&path, text).expect("a file");
+        set_permissions(&path, Permissions::from_mode(mode)).expect("a mode");
+    }
+    Table::new(folder.path(), &[]).check(&[
+        (
+            "tyrant user list --users no",
+            1,
+            &["cannot read the users in no: No such file", "; check the path"],
+        ),
+        (
+            "tyrant serve * --port 0 --users no",
+            1,
+            &["users: cannot read the users in no", "; check the path"],
+        ),
+        (
+            "tyrant serve * --port 0 --users garbage",
+            1,
+            &["garbage: line 1: it must be TOML", "tyrant user"],
+        ),
+        ("tyrant serve * --port 0 --users typo", 1, &["typo: line 3: it must be TOML", "rights"]),
+        (
+            "tyrant serve * --port 0 --users right",
+            1,
+            &["right: user 1 has a right \"raed\" that is none of read, write, admin and scripts"],
+        ),
+        (
+            "tyrant serve * --port 0 --users clear",
+            1,
+            &["clear: it has passwords in clear text", "tyrant user convert --users clear"],
+        ),
+        (
+            "tyrant serve * --port 0 --users open",
+            1,
+            &["open: others may read or change it; chmod 600 it"],
+        ),
+    ]);
+}
+
+#[test]
+fn certificates_and_keys() {
+    let authority = Authority::new();
+    let (one, other) = (authority.server(&["127.0.0.1"]), authority.client("ann"));
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path().join("text"), "hello").expect("a file");
+    let text = |path: &std::path::Path| path.display().to_string();
+    let (certificate, key, another) = (text(&one.certificate), text(&one.key), text(&other.key));
+    let names: [(&str, &str); 3] =
+        [("CERTIFICATE", &*certificate), ("ANOTHER", &another), ("KEY", &key)];
+    Table::new(folder.path(), &names).check(&[
+        (
+            "tyrant serve * --port 0 --tls-cert no --tls-key KEY",
+            1,
+            &["tls-cert: cannot read no: No such file", "; check the path"],
+        ),
+        (
+            "tyrant serve * --port 0 --tls-cert text --tls-key KEY",
+            1,
+            &["tls-cert: no certificate in text: it must have certificates in PEM format"],
+        ),
+        (
+            "tyrant serve * --port 0 --tls-cert CERTIFICATE --tls-key no",
+            1,
+            &["cannot read no: No such file", "; check the path"],
+        ),
+        (
+            "tyrant serve * --port 0 --tls-cert CERTIFICATE --tls-key text",
+            1,
+            &["no private key in text: it must have one in PEM format"],
+        ),
+        (
+            "tyrant serve * --port 0 --tls-cert CERTIFICATE --tls-key ANOTHER",
+            1,
+            &["the key in ANOTHER is not that of the certificate in CERTIFICATE"],
+        ),
+        ("tyrant serve * --port 0 --tls-cert CERTIFICATE", 1, &["tls-cert: requires tls-key"]),
+    ]);
+}
+
+#[test]
+fn scripts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path().join("bad.lua"), "function f( end\n").expect("a file");
+    let free = free_port().to_string();
+    Table::new(folder.path(), &[("FREE", &free)]).check(&[
+        (
+            "tyrant serve * --port 0 --script bad.lua",
+            1,
+            &["cannot load the script: bad.lua:1: ", "\"tyrant ext --check FILE\""],
+        ),
+        (
+            "ttserver -host 127.0.0.1 -port FREE -ext bad.lua *",
+            1,
+            &["cannot load the script: bad.lua:1: ", "\"tyrant ext --check FILE\""],
+        ),
+        (
+            "tyrant serve * --port 0 --script no.lua",
+            1,
+            &["cannot read the script no.lua: No such file", "; check the path"],
+        ),
+        ("tyrant ext --check bad.lua", 1, &["bad.lua:1: "]),
+        ("tyrant ext --check no.lua", 1, &["cannot read the script no.lua: No such file"]),
+    ]);
+}
+
+#[test]
+fn a_port_that_another_program_has_is_named_with_it() {
+    let listener = TcpListener::bind(("127.0.0.1", free_port())).expect("a port");
+    let port = listener.local_addr().expect("an address").port().to_string();
+    let folder = tempfile::tempdir().expect("a folder");
+    let this = std::process::id().to_string();
+    Table::new(folder.path(), &[("TAKEN", &port), ("PROCESS", &this)]).check(&[(
+        "tyrant serve * --host 127.0.0.1 --port TAKEN",
+        1,
+        &["(process PROCESS) listens there"],
+    )]);
+}

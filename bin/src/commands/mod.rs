@@ -303,7 +303,7 @@ impl Remote {
         let (name, _, command) = self.parts();
         server.expect(name, command.needs())?;
         let mut nowhere = io::sink();
-        let output = if command.is_quiet() { &mut nowhere } else { output };
+        let output: &mut dyn Write = if command.is_quiet() { &mut nowhere } else { output };
         let done = command.run(server, output);
         // Results before an error are printed too.
         output.flush()?;

@@ -132,6 +132,6 @@ fn page(command: &Command, references: Vec<String>) -> Page {
     page.examples(&examples);
     page.exit_status(2);
     let files = FILES.iter().find(|(of, _)| *of == name);
-    page.files(files.map_or(&[], |(_, files)| files));
+    page.files(files.map_or(&[][..], |(_, files)| *files));
     page.see_also(references)
 }

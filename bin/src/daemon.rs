@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::process::{Command, ExitCode, Stdio};
 
 /// Variable in the environment of the child.
-const MARK: &str = "TYRANT_DAEMON";
+pub(crate) const MARK: &str = "TYRANT_DAEMON";
 
 /// Bytes that the child writes to its standard output, a pipe to the parent, once it serves.
 const READY: &[u8] = b"ready";

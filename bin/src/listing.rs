@@ -16,10 +16,16 @@ pub(crate) fn list(
     if let Some(prefix) = prefix {
         return client.keys_with_prefix(prefix, max)?.chunks(KEYS_AT_ONCE).try_for_each(visit);
     }
+    // A request more than there are records finds the end. The number may change meanwhile, and
+    // some servers do not know it.
+    let records = client.count().ok().and_then(|records| usize::try_from(records).ok());
     client.iter_init()?;
     let mut left = max.unwrap_or(usize::MAX);
+    let mut listed = 0;
     while left > 0 {
-        let asked = left.min(KEYS_AT_ONCE);
+        let remaining = records.and_then(|records| records.checked_sub(listed));
+        let expected = remaining.map_or(KEYS_AT_ONCE, |remaining| remaining.saturating_add(1));
+        let asked = left.min(expected).min(KEYS_AT_ONCE);
         let mut pipeline = client.pipeline();
         for _ in 0..asked {
             pipeline.iter_next()?;
@@ -33,6 +39,7 @@ pub(crate) fn list(
         if keys.len() < asked {
             break;
         }
+        listed += asked;
         left -= asked;
     }
     Ok(())

@@ -167,6 +167,27 @@ impl Form {
         Ok(())
     }
 
+    /// Returns whether records are printed as JSON, with their expiry.
+    pub(crate) fn shows_expiry(self) -> bool {
+        self.json
+    }
+
+    /// Writes a key as a line, in JSON with the expiry of its record.
+    pub(crate) fn write_key(
+        self,
+        key: &[u8],
+        expires_at_ms: u64,
+        output: &mut dyn Write,
+    ) -> Result<()> {
+        if !self.json {
+            return self.write_line("key", key, output);
+        }
+        write!(output, "{{")?;
+        text::write_member("key", key, output)?;
+        text::write_expiry(expires_at_ms, output)?;
+        Ok(output.write_all(b"}\n")?)
+    }
+
     /// Writes one of several values or other strings as a line. `name` is its name in JSON.
     pub(crate) fn write_line(self, name: &str, bytes: &[u8], output: &mut dyn Write) -> Result<()> {
         if self.json {
@@ -181,8 +202,20 @@ impl Form {
 
     /// Writes a key and a value as a line.
     pub(crate) fn write_pair(self, key: &[u8], value: &[u8], output: &mut dyn Write) -> Result<()> {
+        self.write_record(key, value, 0, output)
+    }
+
+    /// Writes a key and a value as a line, in JSON with the expiry of the record.
+    pub(crate) fn write_record(
+        self,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: u64,
+        output: &mut dyn Write,
+    ) -> Result<()> {
         if self.json {
-            return text::write_record(Format::Jsonl, key, value, Meta::NONE, output);
+            let meta = Meta { flags: 0, expires_at_ms };
+            return text::write_record(Format::Jsonl, key, value, meta, output);
         }
         self.write_field(key, output)?;
         output.write_all(b"\t")?;

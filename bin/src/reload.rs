@@ -29,7 +29,7 @@ impl Reloader {
             }
         };
         let found = find(&self.running, &databases);
-        let name = |settings: &Settings| settings.database.clone().unwrap_or_default();
+        let name = |settings: &Settings| settings.database.clone().unwrap_or_default().0;
         let mut changes = 0;
         for (number, read) in databases.iter().enumerate() {
             if !found.contains(&Some(number)) {
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn settings_are_those_of_the_database_with_their_name_or_else_their_address() {
         let database = |name: &str, port| {
-            let (database, port) = (Some(name.to_owned()), Some(port));
+            let (database, port) = (name.parse().ok(), Some(port));
             Settings { database, port, ..Settings::default() }
         };
         let [a, b, c] = [database("a", 1), database("b", 2), database("c", 3)];

@@ -5,7 +5,7 @@ use crate::logging::{Log, LogFormat, Verbosity, system};
 use crate::pid_file::PidFile;
 use crate::reload::Reloader;
 use crate::scripting::Script;
-use crate::settings::{Launch, Loaded, Settings};
+use crate::settings::{Launch, Loaded, Settings, unknown_variables};
 use crate::systemd::{self, Manager, Watchdog};
 use crate::transfer::import_once::import_if_legacy;
 use crate::{daemon, privileges, signals};
@@ -82,12 +82,19 @@ struct Bound {
 impl Process {
     /// Returns the process of a command line, an environment and a configuration file.
     pub(crate) fn of_launch(launch: Launch) -> Result<Self> {
-        let Loaded { databases, configs } = launch.load()?;
+        let Loaded { databases, mut configs } = launch.load()?;
+        if let Some(first) = configs.first_mut() {
+            let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+            first.notices = unknown_variables(names);
+        }
         let first = databases.first().cloned().unwrap_or_default();
         let service = |(settings, config): (Settings, server::Config)| Service {
             script: settings.script(),
-            database: settings.database.unwrap_or_default(),
-            import: settings.import.unwrap_or_default().then_some(Import { into: settings.into }),
+            database: settings.database.unwrap_or_default().0,
+            import: settings
+                .import
+                .unwrap_or_default()
+                .then_some(Import { into: settings.into.map(|name| name.0) }),
             config,
             webdav: settings.webdav.unwrap_or_default(),
         };

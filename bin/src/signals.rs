@@ -7,6 +7,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::{Handle, Signals};
 use signal_hook::low_level::emulate_default_handler;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -89,28 +90,46 @@ impl Listener {
 /// A cleanup that runs before a signal ends the program, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Cleanup {
+    number: u64,
     /// Locked by the signal until the program has ended.
     ending: Arc<Mutex<()>>,
-    signals: Handle,
     _handling: Handling,
 }
 
+/// A registered cleanup, with the lock of its [`Cleanup`].
+type Registered = (Arc<Mutex<()>>, Box<dyn FnOnce() + Send>);
+
+/// All cleanups. One thread runs them, so that the first that is done does not end the program
+/// while another runs.
+struct Cleanups {
+    /// By their numbers, which increase.
+    registered: BTreeMap<u64, Registered>,
+    next: u64,
+    is_listening: bool,
+}
+
+static CLEANUPS: Mutex<Cleanups> =
+    Mutex::new(Cleanups { registered: BTreeMap::new(), next: 0, is_listening: false });
+
 impl Cleanup {
-    /// Calls `clean` on SIGTERM, SIGINT and SIGHUP; then the signal ends the program.
+    /// Calls `clean` on SIGTERM, SIGINT and SIGHUP, the latest cleanup first; then the signal ends
+    /// the program.
     pub(crate) fn on_signals(clean: impl FnOnce() + Send + 'static) -> Result<Self> {
         let handling = Handling::begin()?;
-        let mut signals = Signals::new(ENDING).context("cannot handle signals")?;
-        let handle = signals.handle();
+        let mut cleanups = CLEANUPS.lock();
+        if !cleanups.is_listening {
+            let signals = Signals::new(ENDING).context("cannot handle signals")?;
+            thread::Builder::new()
+                .name("cleanups".into())
+                .spawn(move || run_cleanups(signals))
+                .context("cannot start a thread")?;
+            cleanups.is_listening = true;
+        }
+        let number = cleanups.next;
+        cleanups.next += 1;
         let ending = Arc::new(Mutex::new(()));
-        let held = Arc::clone(&ending);
-        thread::spawn(move || {
-            if let Some(signal) = signals.forever().next() {
-                let _ending = held.lock();
-                clean();
-                let _ = emulate_default_handler(signal);
-            }
-        });
-        Ok(Self { ending, signals: handle, _handling: handling })
+        cleanups.registered.insert(number, (Arc::clone(&ending), Box::new(clean)));
+        Ok(Self { number, ending, _handling: handling })
     }
 
     /// Blocks signals until the guard is dropped.
@@ -119,9 +138,26 @@ impl Cleanup {
     }
 }
 
+/// Runs the cleanups at the first signal for which there are some, and ends the program.
+fn run_cleanups(mut signals: Signals) {
+    for signal in signals.forever() {
+        let registered = std::mem::take(&mut CLEANUPS.lock().registered);
+        if registered.is_empty() {
+            continue;
+        }
+        let (endings, cleanups): (Vec<_>, Vec<_>) = registered.into_values().unzip();
+        let _held: Vec<_> = endings.iter().map(|ending| ending.lock()).collect();
+        cleanups.into_iter().rev().for_each(|clean| clean());
+        // The shell sees the signal, and shows 130 after Ctrl-C.
+        let _ = emulate_default_handler(signal);
+    }
+}
+
 impl Drop for Cleanup {
     fn drop(&mut self) {
-        self.signals.close();
+        let removed = CLEANUPS.lock().registered.remove(&self.number);
+        // What the closure owns is dropped without the lock.
+        drop(removed);
     }
 }
 

@@ -81,7 +81,7 @@ fn line(command: &Command) -> String {
 }
 
 /// Variable with the folder of programs that were built already.
-pub(crate) const PROGRAMS_VARIABLE: &str = "TYRANT_TEST_PROGRAMS";
+pub(crate) const PROGRAMS_VARIABLE: &str = "XTASK_PROGRAMS";
 
 /// Builds the programs, unless `cargo xtask test` has. Returns their folder.
 pub(crate) fn build(profile: Profile) -> Result<PathBuf> {

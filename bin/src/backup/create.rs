@@ -9,6 +9,10 @@ use anyhow::{Context, Result, bail};
 use cabinet::{Damage, Inventory};
 use std::collections::BTreeMap;
 
+/// Advice after an interruption.
+const UNCHANGED: &str = "the repository has the backups that it had; run the same command again, \
+                         and files that were copied are not copied twice";
+
 /// Options of a backup.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CreateOptions {
@@ -33,7 +37,9 @@ pub(crate) fn create(
     report: &mut dyn FnMut(Damage),
 ) -> Result<Created> {
     let made_us = time::now_us();
+    let making_copy = Progress::of_time("copying the database").explain(UNCHANGED);
     let snapshot = source.snapshot(repository.id)?;
+    drop(making_copy);
     let path = snapshot.path();
     let failed = || format!("cannot read {}", path.display());
     let inventory = Inventory::of(path).with_context(failed)?;
@@ -50,14 +56,16 @@ pub(crate) fn create(
         }
     }
     let is_new = |name: &str| !present.contains_key(name);
+    let checking = Progress::of_time("checking new files").explain(UNCHANGED);
     let checked = cabinet::check_those(path, &is_new, report).with_context(failed)?;
+    drop(checking);
     if checked.damages > 0 && !making.accept_damage {
         bail!(
             "the database is damaged and was not backed up: tyrant salvage saves what can be read, \
              --accept-damage backs it up as it is"
         );
     }
-    let progress = Progress::of_bytes("copying", Some(bytes));
+    let progress = Progress::of_bytes("copying", Some(bytes)).explain(UNCHANGED);
     let mut catalog = Catalog {
         made_us,
         kind: inventory.kind,

@@ -276,9 +276,14 @@ impl Repository {
         Ok(wrong.map(|(offset, what)| Damage { file, offset, what }))
     }
 
-    /// Reads the files of these backups, each once, and reports damaged ones. Returns the bytes of
-    /// the intact ones.
-    pub(crate) fn verify(&self, names: &[String], report: &mut dyn FnMut(Damage)) -> Result<u64> {
+    /// Reads the files of these backups, each once, and reports damaged ones. Passes the bytes that
+    /// were read to `advance`. Returns the bytes of the intact ones.
+    pub(crate) fn verify(
+        &self,
+        names: &[String],
+        report: &mut dyn FnMut(Damage),
+        advance: &dyn Fn(u64),
+    ) -> Result<u64> {
         let mut seen = BTreeSet::new();
         let mut bytes = 0;
         for name in names {
@@ -293,7 +298,11 @@ impl Repository {
                 if !seen.insert(entry.object()) {
                     continue;
                 }
-                match self.read(entry, &mut |_| Ok(()))? {
+                let mut visit = |block: &[u8]| {
+                    advance(block.len() as u64);
+                    Ok(())
+                };
+                match self.read(entry, &mut visit)? {
                     Some(damage) => report(damage),
                     None => bytes += entry.sums.bytes,
                 }
@@ -303,12 +312,9 @@ impl Repository {
     }
 }
 
-/// Turns a folder into a repository.
+/// Turns a folder into a repository. Missing folders above it are created too.
 fn make(folder: &Path) -> Result<()> {
-    match fs::create_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        made => made?,
-    }
+    fs::create_dir_all(folder)?;
     for item in fs::read_dir(folder)? {
         let name = item?.file_name();
         ensure!(name == REPOSITORY_NEW, "it is not empty: {} is in it", name.display());

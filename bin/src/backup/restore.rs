@@ -66,7 +66,12 @@ impl Restore {
         );
         self.check_target()?;
         let temporary = temporary(&self.into)?;
-        copy_files(repository, &catalog, temporary.path())?;
+        let unchanged = format!(
+            "{} is as it was before; the same command restores from the beginning",
+            self.into.display()
+        );
+        copy_files(repository, &catalog, temporary.path(), &unchanged)?;
+        let opening = Progress::of_time("opening the database").explain(unchanged);
         let mut position_us = catalog.position_us;
         let (replayed, records) = self.open_and_replay(temporary.path(), &catalog)?;
         if let Some(replayed) = &replayed {
@@ -79,6 +84,7 @@ impl Restore {
             )?;
         }
         sync_folder(temporary.path())?;
+        drop(opening);
         self.move_into_place(&temporary)?;
         Ok(Restored { backup, bytes: catalog.bytes(), records, replayed })
     }
@@ -112,7 +118,7 @@ impl Restore {
         let mut options = cabinet::Options::default();
         options.create = false;
         let database = options.open(path).context("cannot open the restored database")?;
-        let Some(until) = &self.until else { return Ok((None, database.len())) };
+        let Some(until) = &self.until else { return Ok((None, server::count_records(&database)?)) };
         let Some(position_us) = catalog.position_us else {
             bail!(
                 "the backup is not of a server with an update log, so no later changes are known"
@@ -126,7 +132,7 @@ impl Restore {
         let log = &until.update_log;
         let replayed = server::replay(database.clone(), log, position_us, until.time_us)
             .with_context(|| format!("cannot execute the update log in {}", log.display()))?;
-        Ok((Some(replayed), database.len()))
+        Ok((Some(replayed), server::count_records(&database)?))
     }
 
     /// Fails if the path is a folder that is not a database.
@@ -178,8 +184,13 @@ fn temporary(into: &Path) -> Result<TemporaryFolder> {
 }
 
 /// Copies the files of a backup durably, verifying each.
-fn copy_files(repository: &Repository, catalog: &Catalog, folder: &Path) -> Result<()> {
-    let progress = Progress::of_bytes("restoring", Some(catalog.bytes()));
+fn copy_files(
+    repository: &Repository,
+    catalog: &Catalog,
+    folder: &Path,
+    unchanged: &str,
+) -> Result<()> {
+    let progress = Progress::of_bytes("restoring", Some(catalog.bytes())).explain(unchanged);
     for entry in &catalog.files {
         let path = folder.join(&entry.name);
         let failed = || format!("cannot write {}", path.display());

@@ -3,6 +3,7 @@
 use crate::backup::{CreateOptions, Repository, Source, create, format_time};
 use crate::output::{AsJson, Quiet, object, write_json};
 use crate::remote::ServerArgument;
+use crate::transfer::progress::Progress;
 use anyhow::{Result, bail};
 use cabinet::Damage;
 use clap::Subcommand;
@@ -183,10 +184,14 @@ impl Verify {
         let names =
             if self.backups.is_empty() { repository.names()? } else { self.backups.clone() };
         let mut damages = 0;
-        let bytes = repository.verify(&names, &mut |damage| {
+        let progress = Progress::of_bytes("verifying", None)
+            .explain("nothing was changed; the same command begins again");
+        let mut report = |damage: Damage| {
             damages += 1;
-            print(damage);
-        })?;
+            progress.print_result(&damage);
+        };
+        let bytes = repository.verify(&names, &mut report, &|bytes| progress.advance(bytes))?;
+        drop(progress);
         println!("{} backups, {bytes} bytes are intact", names.len());
         if damages > 0 {
             bail!("{damages} files are damaged; tyrant backup create --full copies them again");

@@ -6,6 +6,7 @@
 use super::Run;
 use crate::bytes::{self, Kept};
 use crate::remote::{Need, Server};
+use crate::transfer::progress::Progress;
 use anyhow::{Context, Result, anyhow, bail};
 use client::{Pair, Row};
 use std::cell::Cell;
@@ -112,9 +113,19 @@ impl Run for PutRows {
             Box::new(file.with_context(|| format!("cannot open {}", self.file.display()))?)
         };
         let key = (!self.new_keys).then_some(self.key.as_bytes());
+        let remaining = match self.new_keys {
+            true => "their rows are stored; the same command would store them once more",
+            false => "their rows are stored; the same command replaces them, and goes on",
+        };
+        let progress = Progress::of_some_records("storing").explain(remaining);
         let stored = read_rows(input, key, ROW_BYTES_MAX, |key, columns| {
-            server.put_row(key, columns).map_err(|error| server.explain("put-rows", error.into()))
+            server
+                .put_row(key, columns)
+                .map_err(|error| server.explain("put-rows", error.into()))?;
+            progress.advance(1);
+            Ok(())
         })?;
+        drop(progress);
         server.confirm("put-rows")?;
         Ok(writeln!(output, "{stored} rows")?)
     }

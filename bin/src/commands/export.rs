@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use cabinet::legacy::{File, Item, Visit, is_legacy};
 use cabinet::name::Specification;
 use cabinet::{Damage, Database, Meta, RecordRef};
+use server::{OwnMediaTypes, count_records, front_end_name, is_reserved};
 use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -59,10 +60,18 @@ impl Export {
             None => Output::standard(),
             Some(path) => Output::to(path, self.replace)?,
         };
+        let interrupted = match &self.file {
+            None => "the same command writes all of them again".to_owned(),
+            Some(path) => format!(
+                "{} is as it was before; the same command exports all of them again",
+                path.display()
+            ),
+        };
         let mut lines = Lines {
             format,
             output: BufWriter::with_capacity(OUTPUT_BYTES, output),
-            progress: Progress::of_records("exporting", source.records()),
+            media_types: source.media_types()?,
+            progress: Progress::of_records("exporting", source.records()).explain(interrupted),
             advanced: 0,
             damages: 0,
             failed: None,
@@ -125,7 +134,15 @@ impl Source {
     fn records(&self) -> u64 {
         match self {
             Self::Legacy(file) => file.header().records,
-            Self::Database(database) => database.len(),
+            Self::Database(database) => count_records(database).unwrap_or_else(|_| database.len()),
+        }
+    }
+
+    /// Returns the media types of the records, if the source can have some of its own.
+    fn media_types(&self) -> cabinet::Result<Option<OwnMediaTypes>> {
+        match self {
+            Self::Database(database) => OwnMediaTypes::of(database).map(Some),
+            Self::Legacy(_) => Ok(None),
         }
     }
 
@@ -154,7 +171,7 @@ impl Source {
         }
         let mut write = |entry: RecordRef<'_>| {
             lines.advance(1);
-            lines.record(entry.key, entry.value, entry.meta)
+            lines.entry(&entry)
         };
         if in_any_order {
             database.for_each_in_any_order(&mut write)
@@ -168,6 +185,7 @@ impl Source {
 struct Lines {
     format: Format,
     output: BufWriter<Output>,
+    media_types: Option<OwnMediaTypes>,
     progress: Progress,
     /// Records that the progress was not told of yet.
     advanced: u64,
@@ -186,6 +204,25 @@ impl Lines {
 
     fn record(&mut self, key: &[u8], value: &[u8], meta: Meta) -> ControlFlow<()> {
         let written = text::write_record(self.format, key, value, meta, &mut self.output);
+        self.continue_if(written)
+    }
+
+    /// Writes a record of a database. Those that are reserved have no lines of TSV.
+    fn entry(&mut self, entry: &RecordRef<'_>) -> ControlFlow<()> {
+        let RecordRef { key, value, meta, .. } = *entry;
+        let is_json = self.format == Format::Jsonl;
+        if is_reserved(key) {
+            let written = match front_end_name(key).filter(|_| is_json) {
+                Some(name) => text::write_reserved(name, value, &mut self.output),
+                None => Ok(()),
+            };
+            return self.continue_if(written);
+        }
+        let media_types = self.media_types.as_ref().filter(|_| is_json && meta.flags != 0);
+        let Some(name) = media_types.and_then(|types| types.name(meta.flags)) else {
+            return self.record(key, value, meta);
+        };
+        let written = text::write_typed(key, value, name, meta.expires_at_ms, &mut self.output);
         self.continue_if(written)
     }
 

@@ -1,15 +1,22 @@
 //! `tyrant import`: imports files into a database.
 
 use crate::output::Quiet;
+use crate::transfer::ids::IdLimits;
+use crate::transfer::import_text::Text;
 use crate::transfer::legacy;
 use crate::transfer::progress::Progress;
 use crate::transfer::target::Target;
-use crate::transfer::text::{self, Format, Line, Shape};
+use crate::transfer::text::Format;
 use anyhow::{Context, Result, bail};
 use cabinet::legacy::{File, is_legacy};
-use cabinet::name::{Kind, Specification};
-use std::io::{BufReader, Read};
+use cabinet::name::Specification;
+use parking_lot::Mutex;
+use server::count_records;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Advice after an import that was interrupted.
+const AGAIN: &str = "the same command imports all of them again";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -60,17 +67,16 @@ impl Import {
             Some(file) => legacy::adopt(&self.into, file)?,
             None => Specification::parse(&self.into)?,
         };
-        let mut target = Target::open(&specification)?;
-        let mut damages = 0;
+        let target = Arc::new(Mutex::new(Target::open(&specification)?));
+        let mut lacking = Lacking::default();
         for source in &sources {
-            damages += self.import(source, &mut target)?;
+            self.import(source, &target, &mut lacking)?;
         }
+        let target = target.lock();
         target.database().sync()?;
-        println!("{} records in {}", target.database().len(), specification.path.display());
-        if damages > 0 {
-            bail!("{damages} damaged places were found; everything else was imported");
-        }
-        Ok(())
+        let records = count_records(target.database())?;
+        println!("{records} records in {}", specification.path.display());
+        lacking.conclude(target.id_limits())
     }
 
     fn source(&self, path: &Path) -> Result<Source> {
@@ -97,57 +103,66 @@ impl Import {
         Ok(Source::Text(path.to_owned(), format))
     }
 
-    /// Imports a file. Returns the number of its damaged ranges.
-    fn import(&self, source: &Source, target: &mut Target) -> Result<u64> {
-        match source {
+    /// Imports a file.
+    fn import(
+        &self,
+        source: &Source,
+        target: &Arc<Mutex<Target>>,
+        lacking: &mut Lacking,
+    ) -> Result<()> {
+        let (path, records, described) = match source {
             Source::Legacy(file) => {
-                let path = file.path().display();
-                let imported = legacy::import(file, target, !self.no_check, Progress::print)
-                    .with_context(|| format!("cannot import {path}"))?;
-                println!("{} records from {path}, {}", imported.records, legacy::describe(file));
-                Ok(imported.damages)
+                let path = file.path();
+                let check = !self.no_check;
+                let target = &mut target.lock();
+                let imported = legacy::import(file, target, check, Progress::print, AGAIN)
+                    .with_context(|| format!("cannot import {}", path.display()))?;
+                lacking.damages += imported.damages;
+                lacking.refused += imported.refused;
+                (path, imported.records, format!(", {}", legacy::describe(file)))
             }
             Source::Text(path, format) => {
-                let records = import_text(path, *format, target)
+                let text = Text { path, format: *format, into: &self.into };
+                let imported = text
+                    .import(target)
                     .with_context(|| format!("cannot import {}", path.display()))?;
-                println!("{records} records from {}", path.display());
-                Ok(0)
+                lacking.refused += imported.refused;
+                (path.as_path(), imported.records, String::new())
             }
-        }
+        };
+        println!("{records} records from {}{described}", path.display());
+        Ok(())
     }
 }
 
-/// Imports lines of text. Returns their number.
-fn import_text(path: &Path, format: Format, target: &mut Target) -> Result<u64> {
-    let (input, bytes): (Box<dyn Read>, _) = if path == Path::new("-") {
-        (Box::new(std::io::stdin().lock()), None)
-    } else {
-        let file = std::fs::File::open(path)?;
-        let bytes = file.metadata()?.len();
-        (Box::new(file), Some(bytes))
-    };
-    let progress = Progress::of_bytes("importing", bytes);
-    let input = BufReader::new(progress.watch(input));
-    let shape = if target.kind() == Kind::Table { Shape::Rows } else { Shape::Records };
-    let start = target.stored();
-    let read = text::read_lines(format, shape, input, &mut |line| match line {
-        Line::Record { key, value, meta } => target.add(&key, &value, meta),
-        Line::Row { key, columns } => {
-            let columns: Vec<(&[u8], &[u8])> =
-                columns.iter().map(|(name, value)| (&name[..], &value[..])).collect();
-            target.put_row(&key, &columns)
+/// What an import could not bring into the database.
+#[derive(Default)]
+struct Lacking {
+    /// Damaged ranges of files.
+    damages: u64,
+    /// Records that a fixed-length database cannot have.
+    refused: u64,
+}
+
+impl Lacking {
+    /// Fails if not everything was imported.
+    fn conclude(&self, limits: Option<IdLimits>) -> Result<()> {
+        if self.refused > 0 {
+            let required = limits.map(|limits| limits.describe()).unwrap_or_default();
+            let damages = match self.damages {
+                0 => String::new(),
+                damages => format!(", and {damages} damaged places were found"),
+            };
+            bail!(
+                "{} records were not imported{damages}; everything else was: {required}",
+                self.refused
+            );
         }
-    });
-    // Valid records before a bad line are kept.
-    let flushed = target.flush();
-    let records = target.stored() - start;
-    // Records are written in batches, so the count tells which record failed.
-    let (line, error) = match (read, flushed) {
-        (Ok(()), Ok(())) => return Ok(records),
-        (Err(text::Failure::Reading(line, error)), Ok(())) => (line, error),
-        (Err(text::Failure::Taking(error)), _) | (_, Err(error)) => (records + 1, error),
-    };
-    bail!("line {line}: {}; the {records} records before it were imported", crate::describe(&error))
+        if self.damages > 0 {
+            bail!("{} damaged places were found; everything else was imported", self.damages);
+        }
+        Ok(())
+    }
 }
 
 /// Returns the table that a file is an index of, by Tokyo Cabinet's naming: `X.tct.idx.COLUMN.lex`.

@@ -1,14 +1,18 @@
 //! `tyrant inspect`: prints the properties of a database or file.
 
+use crate::backup::format_time;
 use crate::output::{AsJson, value_of, write_json};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use cabinet::legacy::{ByteOrder, File, Shape, is_legacy};
 use cabinet::name::{Kind, Specification};
 use cabinet::table::IndexDescription;
 use cabinet::{Database, KeyOrder};
 use serde_json::{Map, Value as Json};
+use server::OwnMediaTypes;
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Name of the property of an index.
@@ -22,18 +26,24 @@ const MAGIC: &[u8; 8] = b"tyrantdb";
 Examples:
   # Print the kind, the number of records, the tuning, ...
   tyrant inspect casket.tch
-  # The same as an object of JSON
-  tyrant inspect casket.tch --json")]
+  # Print the properties of a record as an object of JSON
+  tyrant inspect casket.tch session:1 --json")]
 pub(super) struct Inspect {
     /// Folder of a database, which must not be open, or a Tokyo Cabinet file
     #[arg(value_name = "PATH")]
     path: PathBuf,
+    /// Print the length, the flags and the expiry of the records with these keys instead
+    #[arg(value_name = "KEY")]
+    keys: Vec<OsString>,
     #[command(flatten)]
     form: AsJson,
 }
 
 impl Inspect {
     pub(super) fn run(&self) -> Result<()> {
+        if !self.keys.is_empty() {
+            return self.inspect_records();
+        }
         let mut lines = Properties(Vec::new());
         lines.add("path", self.path.display());
         if is_legacy(&self.path) {
@@ -47,6 +57,67 @@ impl Inspect {
         }
         self.form.write_properties(&lines.0, &mut output)
     }
+}
+
+impl Inspect {
+    /// Prints the properties of some records.
+    fn inspect_records(&self) -> Result<()> {
+        ensure!(
+            !is_legacy(&self.path),
+            "records of Tokyo Cabinet have no flags and no expiry: tyrant export prints them"
+        );
+        let database = open(self.path.to_str().context("the path is not UTF-8")?)?;
+        let media_types = OwnMediaTypes::of(&database)?;
+        let mut output = std::io::stdout().lock();
+        let mut absent = None;
+        for key in &self.keys {
+            let key = key.as_bytes();
+            let Some((bytes, meta)) =
+                database.read(key, |entry| (entry.value.len(), entry.meta))?
+            else {
+                absent.get_or_insert(key);
+                continue;
+            };
+            let (flags, time_ms) = (meta.flags, meta.expires_at_ms);
+            let media_type = media_types.name(flags);
+            if self.form.json {
+                let mut members = Map::new();
+                members.insert("key".into(), crate::bytes::escaped(key).into());
+                members.insert("bytes".into(), bytes.into());
+                members.insert("flags".into(), flags.into());
+                members.extend(media_type.map(|name| ("media_type".into(), name.into())));
+                if time_ms != 0 {
+                    members.insert("expires_at_ms".into(), time_ms.into());
+                }
+                write_json(&Json::Object(members), &mut output)?;
+                continue;
+            }
+            let mut lines = Properties(Vec::new());
+            lines.add("key", String::from_utf8_lossy(key));
+            lines.add("bytes", bytes);
+            lines.add("flags", flags);
+            if let Some(name) = media_type {
+                lines.add("media type", name);
+            }
+            match time_ms {
+                0 => lines.add("expires", "never"),
+                time_ms => lines.add("expires", format_time(time_ms.saturating_mul(1000))),
+            }
+            self.form.write_properties(&lines.0, &mut output)?;
+        }
+        match absent {
+            Some(key) => bail!("no record has the key {}", crate::bytes::quoted(key)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Opens a database to read it.
+fn open(name: &str) -> Result<Database> {
+    let mut specification = Specification::parse(name)?;
+    specification.options.create = false;
+    specification.options.read_only = true;
+    Database::open_specification(&specification).with_context(|| format!("cannot open {name}"))
 }
 
 /// Names and values in the order of the output. Indices share one name.
@@ -147,12 +218,8 @@ fn inspect_database(path: &Path, lines: &mut Properties) -> Result<()> {
     lines.add("made by", format_args!("tyrant, format {version}"));
     lines.add("kind", kind.title());
     let name = path.to_str().context("the path is not UTF-8")?;
-    let mut specification = Specification::parse(name)?;
-    specification.options.create = false;
-    specification.options.read_only = true;
-    let database = Database::open_specification(&specification)
-        .with_context(|| format!("cannot open {name}"))?;
-    lines.add("records", database.len());
+    let database = open(name)?;
+    lines.add("records", server::count_records(&database)?);
     lines.add("bytes", database.size_bytes());
     for (name, value) in database.stats() {
         lines.add(name, value);

@@ -4,10 +4,15 @@ use super::Run;
 use crate::bytes::{self, Kept};
 use crate::output::{AsJson, Form, Quiet};
 use crate::remote::Server;
+use crate::transfer::progress::Progress;
 use anyhow::Result;
+use cabinet::name::{Kind, Specification};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+
+/// Advice after a request that a server still executes.
+pub(super) const SERVER_GOES_ON: &str = "the server goes on with it, and its log tells if it fails";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -137,8 +142,26 @@ pub(super) struct Optimize {
     quiet: Quiet,
 }
 
+impl Optimize {
+    /// Fails if a parameter is unknown. A server ignores those, as Tokyo Tyrant.
+    fn check(&self, kind: Kind) -> Result<()> {
+        let name = match kind {
+            Kind::MemoryHash => "*",
+            Kind::MemoryTree => "+",
+            Kind::Tree => "x.tcb",
+            Kind::Fixed => "x.tcf",
+            Kind::Table => "x.tct",
+            _ => "x.tch",
+        };
+        Specification::parse(&format!("{name}#{}", self.parameters))?;
+        Ok(())
+    }
+}
+
 impl Run for Optimize {
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
+        self.check(server.kind().unwrap_or(Kind::Hash))?;
+        let _progress = Progress::of_time("optimizing").explain(SERVER_GOES_ON);
         Ok(server.optimize(self.parameters.as_bytes())?)
     }
 
@@ -162,6 +185,7 @@ pub(super) struct Copy {
 
 impl Run for Copy {
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
+        let _progress = Progress::of_time("copying").explain(SERVER_GOES_ON);
         Ok(server.copy(self.path.as_bytes())?)
     }
 

@@ -26,6 +26,7 @@ mod shell;
 mod slow;
 mod tail;
 mod top;
+mod ttl;
 mod user;
 
 use crate::remote::{Need, Server, ServerArgument};
@@ -130,6 +131,8 @@ enum Remote {
     /// Set when a record expires
     #[command(display_order = RECORDS)]
     Touch(At<records::Touch>),
+    /// Print how many seconds records have left
+    Ttl(At<ttl::Ttl>),
     /// Add to a decimal number, and print the sum
     #[command(display_order = RECORDS)]
     Incr(At<records::Incr>),
@@ -249,6 +252,7 @@ impl Remote {
             Self::Get(At { server, command }) => ("get", server, command),
             Self::Put(At { server, command }) => ("put", server, command),
             Self::Touch(At { server, command }) => ("touch", server, command),
+            Self::Ttl(At { server, command }) => ("ttl", server, command),
             Self::Incr(At { server, command }) => ("incr", server, command),
             Self::Exists(At { server, command }) => ("exists", server, command),
             Self::Ping(At { server, command }) => ("ping", server, command),

@@ -1,6 +1,7 @@
 //! `tyrant promote`: ends the replication of a replica.
 
 use super::Run;
+use crate::backup::format_time;
 use crate::bytes;
 use crate::output::{AsJson, Quiet, object, write_json};
 use crate::remote::Server;
@@ -39,10 +40,15 @@ impl Run for Promote {
             let members = [("master", master.into()), ("position_us", position_us.into())];
             return write_json(&object(members), output);
         }
+        if position_us == 0 {
+            writeln!(output, "promoted: it followed {master}, and had received nothing yet")?;
+            return Ok(());
+        }
         let since =
             SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_micros(position_us));
         let seconds = since.unwrap_or_default().as_secs_f64();
-        writeln!(output, "promoted: it followed {master} up to {position}, {seconds:.1} s ago")?;
+        let time = format_time(position_us);
+        writeln!(output, "promoted: it followed {master} up to {time}, {seconds:.1} s ago")?;
         Ok(())
     }
 

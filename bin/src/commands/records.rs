@@ -1,6 +1,7 @@
 //! Commands on records: `get`, `put`, `touch`, `incr`, `out`, `list`, `range`, `find`.
 
 use super::Run;
+use super::ttl::Expiries;
 use crate::bytes::quoted;
 use crate::listing;
 use crate::output::{Form, Reading};
@@ -47,12 +48,17 @@ impl Run for Get {
         }
         if let [key] = &keys[..] {
             let Some(value) = server.get(key)? else { return Err(server.missing("get", key)) };
-            return self.form.write_value(key, &value, !self.no_newline, output);
+            if !self.form.shows_expiry() {
+                return self.form.write_value(key, &value, !self.no_newline, output);
+            }
+            let expiries = Expiries::of(server, self.form, &keys)?;
+            return self.form.write_record(key, &value, expiries.of_key(key), output);
         }
-        for (key, value) in server.get_many(&keys)? {
-            self.form.write_pair(&key, &value, output)?;
-        }
-        Ok(())
+        let records = server.get_many(&keys)?;
+        let expiries = Expiries::of(server, self.form, &keys)?;
+        records.iter().try_for_each(|(key, value)| {
+            self.form.write_record(key, value, expiries.of_key(key), output)
+        })
     }
 }
 
@@ -301,13 +307,16 @@ impl Run for List {
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
         let prefix = self.prefix.as_ref().map(|prefix| self.form.read(prefix)).transpose()?;
         listing::list(server, prefix.as_deref(), self.max, |keys| {
+            let expiries = Expiries::of(server, self.form, keys)?;
             if self.values {
                 return listing::with_values(server, keys, |key, value| match value {
-                    Some(value) => self.form.write_pair(key, &value, output),
+                    Some(value) => {
+                        self.form.write_record(key, &value, expiries.of_key(key), output)
+                    }
                     None => Ok(()),
                 });
             }
-            keys.iter().try_for_each(|key| self.form.write_line("key", key, output))
+            keys.iter().try_for_each(|key| self.form.write_key(key, expiries.of_key(key), output))
         })
     }
 }

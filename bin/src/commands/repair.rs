@@ -4,10 +4,14 @@
 use crate::output::Quiet;
 use crate::remote::{Server, ServerArgument};
 use crate::sizes;
+use crate::transfer::progress::Progress;
 use anyhow::{Context, Result, bail};
-use cabinet::{Damage, Database};
+use cabinet::Database;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Label of the progress of a verification.
+const CHECKING: &str = "checking";
 
 /// Interval of the requests for a server's progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -43,16 +47,22 @@ impl Check {
 }
 
 fn check_files(path: &Path) -> Result<()> {
-    let checked = cabinet::check(path, &mut print)
+    let progress = Progress::of_time(CHECKING)
+        .explain("no damage was found but what is printed above; the same command begins again");
+    let checked = cabinet::check(path, &mut |damage| progress.print_result(&damage))
         .with_context(|| format!("cannot check {}", path.display()))?;
-    println!(
-        "{} records, {} bytes in {} segments",
-        checked.records, checked.bytes, checked.segments
-    );
+    drop(progress);
+    print_checked(checked.records, checked.bytes, checked.segments);
     if checked.torn_bytes > 0 {
         println!("{} unfinished bytes at the end will be removed at opening", checked.torn_bytes);
     }
     conclude(checked.damages)
+}
+
+/// Prints what was verified. The log has an entry for each change, so their number is not that of
+/// the records of the database.
+fn print_checked(records: u64, bytes: u64, segments: u64) {
+    println!("{records} entries of the log, {bytes} bytes in {segments} segments");
 }
 
 fn conclude(damages: u64) -> Result<()> {
@@ -66,21 +76,26 @@ fn conclude(damages: u64) -> Result<()> {
 fn check_server(client: &Server, rate: Option<u64>) -> Result<()> {
     let check = || -> Result<()> {
         let run = client.check(rate)?;
+        let progress = Progress::of_bytes(CHECKING, client.size().ok()).explain(
+            "the server goes on: tyrant check shows the result, tyrant misc check stop ends it",
+        );
         let mut printed = 0;
         loop {
             let state = client.check_state(printed)?;
             if state.run != run {
                 bail!("another check has started before the end of this one was seen");
             }
+            progress.reach(state.bytes);
             for damage in &state.damage {
-                println!("{}", String::from_utf8_lossy(damage));
+                progress.print_result(&String::from_utf8_lossy(damage));
             }
             printed += state.damage.len();
             match &state.state[..] {
                 b"running" => std::thread::sleep(POLL_INTERVAL),
                 b"finished" => {
                     let client::CheckState { segments, records, bytes, .. } = state;
-                    println!("{records} records, {bytes} bytes in {segments} segments");
+                    drop(progress);
+                    print_checked(records, bytes, segments);
                     if state.damages > printed as u64 {
                         println!("{} more damaged places", state.damages - printed as u64);
                     }
@@ -143,9 +158,15 @@ impl Salvage {
             bail!("{} has records: salvage into a new database", self.into);
         }
         let kind = self.kind.map(Into::into);
-        let salvaged = cabinet::salvage_as(&self.path, kind, &into, &mut print)
+        let progress = Progress::of_time("salvaging").explain(format!(
+            "{} has a part of the records: remove it, and run the same command again",
+            self.into
+        ));
+        let report = &mut |damage| progress.print_result(&damage);
+        let salvaged = cabinet::salvage_as(&self.path, kind, &into, report)
             .with_context(|| format!("cannot salvage {}", self.path.display()))?;
-        println!("{} records in {}", into.len(), self.into);
+        drop(progress);
+        println!("{} records in {}", server::count_records(&into)?, self.into);
         if salvaged.unreadable > 0 {
             println!("{} values or pages could not be read", salvaged.unreadable);
         }
@@ -164,8 +185,4 @@ impl Salvage {
         }
         Ok(())
     }
-}
-
-fn print(damage: Damage) {
-    println!("{damage}");
 }

@@ -2,9 +2,9 @@
 
 use crate::bytes::escaped;
 use crate::output::{AsJson, object, value_of, write_json};
-use crate::remote::{self, ServerArgument};
+use crate::remote::{self, OwnOptions, ServerArgument};
 use anyhow::Result;
-use client::{Client, Settings};
+use client::{Address, Client, Settings};
 use serde_json::{Map, Value as Json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -25,27 +25,47 @@ Examples:
 pub(super) struct Replicas {
     #[command(flatten)]
     server: ServerArgument,
+    /// Connect to the server with this address, as it is printed, with options of its own: plain,
+    /// tls, tls-ca=FILE, tls-name=NAME, tls-insecure, tls-cert=FILE, tls-key=FILE,
+    /// credentials=FILE, allow-plain-login; may be repeated
+    #[arg(long = "for", value_name = "HOST:PORT,OPTION[,OPTION...]")]
+    own_options: Vec<OwnOptions>,
     #[command(flatten)]
     form: AsJson,
+}
+
+/// Settings of the connections to each server.
+struct Connections {
+    common: Settings,
+    own: Vec<(Address, Settings)>,
+}
+
+impl Connections {
+    fn new(common: &ServerArgument, own: &[OwnOptions]) -> Result<Self> {
+        let of_common = common.settings()?;
+        let settings = |own: &OwnOptions| Ok((own.address.clone(), own.over(common).settings()?));
+        Ok(Self { common: of_common, own: own.iter().map(settings).collect::<Result<_>>()? })
+    }
+
+    fn of(&self, address: &Address) -> &Settings {
+        let own = self.own.iter().find(|(own, _)| own == address);
+        own.map_or(&self.common, |(_, settings)| settings)
+    }
 }
 
 impl Replicas {
     pub(super) fn run(&self) -> Result<()> {
         let mut address = self.server.address();
+        let connections = Connections::new(&self.server, &self.own_options)?;
         // The first one may be the server of another protocol.
-        drop(self.server.connect()?);
-        let settings = Settings {
-            connect_timeout: TIMEOUT,
-            read_timeout: Some(TIMEOUT),
-            write_timeout: Some(TIMEOUT),
-            ..self.server.settings()?
-        };
-        let mut status = Status::of(&address, &settings)?;
+        let first = connections.of(&remote::parse(&address)?);
+        drop(remote::Server::connect(&address, first)?);
+        let mut status = Status::of(&address, &connections)?;
         let mut seen = BTreeSet::from([status.id()]);
         let mut output = std::io::stdout().lock();
         for _ in 0..DEPTH_MAX {
             let Some(master) = status.master() else { break };
-            match Status::of(&master, &settings) {
+            match Status::of(&master, &connections) {
                 // Two masters of each other: either may be the first.
                 Ok(above) if !seen.insert(above.id()) => break,
                 Ok(above) => (address, status) = (master, above),
@@ -61,7 +81,7 @@ impl Replicas {
             }
         }
         let seen = BTreeSet::new();
-        Tree { output: &mut output, settings: &settings, form: self.form, seen }
+        Tree { output: &mut output, connections: &connections, form: self.form, seen }
             .show(&address, &status, None, 0)
     }
 }
@@ -69,8 +89,7 @@ impl Replicas {
 /// Printer of the replication tree.
 struct Tree<'o> {
     output: &'o mut dyn Write,
-    /// Settings of the connections.
-    settings: &'o Settings,
+    connections: &'o Connections,
     form: AsJson,
     /// Ids of the servers printed so far.
     seen: BTreeSet<String>,
@@ -103,7 +122,7 @@ impl Tree<'_> {
         let mut shown = 0;
         for described in status.replicas() {
             shown += 1;
-            match Status::of(described.address(), self.settings) {
+            match Status::of(described.address(), self.connections) {
                 Ok(replica) => {
                     self.show(described.address(), &replica, Some(&described), depth + 1)?;
                 }
@@ -194,9 +213,15 @@ impl Line<'_> {
 struct Status(BTreeMap<String, String>);
 
 impl Status {
-    fn of(address: &str, settings: &Settings) -> Result<Self> {
+    fn of(address: &str, connections: &Connections) -> Result<Self> {
         let parsed = remote::parse(address)?;
-        let text = Client::connect_with(parsed, settings.clone())
+        let settings = Settings {
+            connect_timeout: TIMEOUT,
+            read_timeout: Some(TIMEOUT),
+            write_timeout: Some(TIMEOUT),
+            ..connections.of(&parsed).clone()
+        };
+        let text = Client::connect_with(parsed, settings)
             .and_then(|client| client.stat())
             .map_err(|error| remote::cannot_connect(address, &error))?;
         let text = String::from_utf8_lossy(&text).into_owned();

@@ -2,11 +2,12 @@
 
 use super::Run;
 use super::csv::write_rows;
-use super::manage::write_text;
+use super::manage::{SERVER_GOES_ON, write_text};
 use super::queries::Queries;
 use crate::bytes::quoted;
 use crate::output::{AsJson, Form, object, write_json};
 use crate::remote::{Need, Server};
+use crate::transfer::progress::Progress;
 use anyhow::{Context, Result};
 use cabinet::name::Kind;
 use cabinet::table::{IndexChange, SortKind};
@@ -292,6 +293,7 @@ impl Run for SetIndex {
         let kind = self.kind.as_bytes();
         IndexChange::parse(kind)
             .with_context(|| format!("unknown kind of index {:?}", self.kind))?;
+        let _progress = Progress::of_time("indexing").explain(SERVER_GOES_ON);
         server.set_index(self.column.as_bytes(), kind)?;
         server.confirm("set-index")
     }

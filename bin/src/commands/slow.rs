@@ -12,8 +12,11 @@ use std::io::Write;
 const FUNCTION: &[u8] = b"slow";
 
 /// Parts of the time of a request, with their names for people.
-const PARTS: [(&str, &str); 4] = [
+const PARTS: [(&str, &str); 7] = [
     ("queue_seconds", "queue"),
+    ("login_seconds", "login"),
+    ("store_seconds", "store"),
+    ("pieces_seconds", "pieces"),
     ("cpu_seconds", "cpu"),
     ("wait_seconds", "wait"),
     ("acknowledgement_seconds", "acknowledgement"),

@@ -4,8 +4,12 @@ mod explain;
 mod identify;
 mod login;
 mod need;
+mod own_options;
+mod variables;
 
 pub(crate) use need::Need;
+pub(crate) use own_options::OwnOptions;
+pub(crate) use variables::VARIABLES;
 
 use anyhow::{Context, Result, anyhow, bail};
 use cabinet::name::Kind;
@@ -17,9 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
-
-/// Environment variable with the address of the server.
-pub(crate) const SERVER_VARIABLE: &str = "TYRANT_SERVER";
+pub(crate) use variables::SERVER as SERVER_VARIABLE;
 
 /// Address of the server if neither an option nor the environment names one.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:1978";
@@ -41,22 +43,25 @@ pub(crate) struct ServerArgument {
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
     /// Connect with TLS, and verify the server by the authorities of the system or of --tls-ca
+    /// [env: TYRANT_TLS=true]
     #[arg(long)]
     tls: bool,
     /// Connect with TLS, and verify the server by the authorities in this file (PEM)
+    /// [env: TYRANT_TLS_CA]
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// With TLS: expect this name in the server's certificate [default: the host]
+    /// With TLS: expect this name in the server's certificate [env: TYRANT_TLS_NAME]
+    /// [default: the host]
     #[arg(long, value_name = "NAME")]
     tls_name: Option<String>,
     /// Connect with TLS without a check of the server's certificate; then a machine in between can
-    /// read and change all
+    /// read and change all [env: TYRANT_TLS_INSECURE=true]
     #[arg(long)]
     tls_insecure: bool,
-    /// With TLS: show the server this certificate (PEM)
+    /// With TLS: show the server this certificate (PEM) [env: TYRANT_CLIENT_CERT]
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// With TLS: the key of that certificate (PEM)
+    /// With TLS: the key of that certificate (PEM) [env: TYRANT_CLIENT_KEY]
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     /// Log in as this user, with the password of TYRANT_PASSWORD, or one that is typed
@@ -67,6 +72,13 @@ pub(crate) struct ServerArgument {
     /// [env: TYRANT_CREDENTIALS]
     #[arg(long, value_name = "FILE")]
     credentials: Option<PathBuf>,
+    /// Send the login without TLS to another machine too; then anyone in between can read the
+    /// password [env: TYRANT_ALLOW_PLAIN_LOGIN=true]
+    #[arg(long)]
+    allow_plain_login: bool,
+    /// TLS is not used, whatever the environment has.
+    #[arg(skip)]
+    is_plain: bool,
     /// The login, once it is known.
     #[arg(skip)]
     login: OnceLock<Option<Credentials>>,
@@ -75,25 +87,14 @@ pub(crate) struct ServerArgument {
 impl ServerArgument {
     /// Returns the address: that of the option, of the environment, or the default.
     pub(crate) fn address(&self) -> String {
-        let variable = || std::env::var(SERVER_VARIABLE).ok().filter(|address| !address.is_empty());
+        let variable = || variables::text(SERVER_VARIABLE);
         self.server.clone().or_else(variable).unwrap_or_else(|| DEFAULT_ADDRESS.to_owned())
     }
 
     /// Returns the settings of connections to the server, with default timeouts.
     pub(crate) fn settings(&self) -> Result<Settings> {
-        let identity = self.tls_cert.clone().zip(self.tls_key.clone());
-        let is_used = self.tls
-            || self.tls_ca.is_some()
-            || self.tls_name.is_some()
-            || self.tls_insecure
-            || identity.is_some();
-        let tls = TlsSettings {
-            authorities: self.tls_ca.clone(),
-            server_name: self.tls_name.clone(),
-            accepts_any_server: self.tls_insecure,
-            identity,
-        };
-        let tls = is_used.then(|| tls.read()).transpose()?;
+        let tls = (!self.is_plain).then(|| self.tls_settings()).transpose()?.flatten();
+        let tls = tls.map(|tls| tls.read()).transpose()?;
         let login = match self.login.get() {
             Some(login) => login.clone(),
             None => {
@@ -101,7 +102,51 @@ impl ServerArgument {
                 self.login.get_or_init(|| login).clone()
             }
         };
-        Ok(Settings { tls, login, ..Settings::default() })
+        let allows_plain_login =
+            self.allow_plain_login || variables::switch(variables::ALLOW_PLAIN_LOGIN)?;
+        Ok(Settings { tls, login, allows_plain_login, ..Settings::default() })
+    }
+
+    /// Returns how the server is connected to with TLS, by options or the environment, if it is.
+    fn tls_settings(&self) -> Result<Option<TlsSettings>> {
+        let path = |option: &Option<PathBuf>, variable| {
+            option.clone().or_else(|| variables::text(variable).map(PathBuf::from))
+        };
+        let identity = match &self.tls_cert {
+            // An option and a variable do not make a pair.
+            Some(certificate) => self.tls_key.clone().map(|key| (certificate.clone(), key)),
+            None => match [variables::CLIENT_CERT, variables::CLIENT_KEY].map(variables::text) {
+                [None, None] => None,
+                [Some(certificate), Some(key)] => Some((certificate.into(), key.into())),
+                _ => bail!(
+                    "{} and {} require each other",
+                    variables::CLIENT_CERT,
+                    variables::CLIENT_KEY
+                ),
+            },
+        };
+        let tls = TlsSettings {
+            authorities: path(&self.tls_ca, variables::TLS_CA),
+            server_name: self.tls_name.clone().or_else(|| variables::text(variables::TLS_NAME)),
+            accepts_any_server: self.tls_insecure || variables::switch(variables::TLS_INSECURE)?,
+            identity,
+        };
+        let is_used = self.tls
+            || variables::switch(variables::TLS)?
+            || tls.authorities.is_some()
+            || tls.server_name.is_some()
+            || tls.accepts_any_server
+            || tls.identity.is_some();
+        Ok(is_used.then_some(tls))
+    }
+
+    /// Returns whether an option is about TLS.
+    fn has_tls(&self) -> bool {
+        let files = [&self.tls_ca, &self.tls_cert, &self.tls_key];
+        self.tls
+            || self.tls_insecure
+            || self.tls_name.is_some()
+            || files.into_iter().any(Option::is_some)
     }
 
     /// Returns whether the command line names a server.
@@ -302,6 +347,10 @@ pub(crate) fn cannot_connect(address: &str, error: &Error) -> anyhow::Error {
         Error::Send(cause) | Error::Receive(cause) => {
             anyhow!("the connection to {address} failed: {cause}")
         }
+        Error::PlainLogin => anyhow!(
+            "the connection to {address} is not encrypted, so the login is not sent: add --tls, or \
+             --tls-ca FILE, or --allow-plain-login on a network that nobody else can read"
+        ),
         error => anyhow!("cannot connect to {address}: {error}"),
     }
 }
@@ -318,10 +367,9 @@ pub(crate) fn address(host: &[u8], port: i32) -> Result<Address> {
 }
 
 /// Connects to a server without a read timeout, for Tokyo Tyrant's command lines. The environment
-/// may name a user.
+/// may name a user, and TLS.
 pub(crate) fn open(address: Address) -> Result<Client> {
-    let login = login::find(None, None)?;
-    let settings = Settings { read_timeout: None, login, ..Settings::default() };
+    let settings = Settings { read_timeout: None, ..ServerArgument::default().settings()? };
     Ok(Client::connect_with(address, settings)?)
 }
 

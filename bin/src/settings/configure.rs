@@ -1,6 +1,7 @@
 //! From settings to the configuration of a server.
 
 use super::Settings;
+use super::database_name::DatabaseName;
 use super::value::{Bytes, Expiry, Seconds, Seed, TimeoutAction};
 use crate::cluster;
 use crate::scripting::Script;
@@ -13,6 +14,7 @@ use server::{
     ExtensionSettings, ReadinessLimits, SemiSyncSettings, ServerFiles, TlsClientSettings,
     TlsSettings, Users,
 };
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,6 +77,7 @@ impl Settings {
             Some(expiry) => expiry == Expiry::Ignore,
             None => config.dialect == Dialect::TokyoTyrant,
         };
+        set(&mut config.disk_free_warning_percent, self.disk_free_warning.map(|one| one.0));
         config.mask = self.command_mask();
         config.scrub_interval = self.scrub_interval.and_then(Seconds::unless_zero);
         set(&mut config.scrub_bytes_per_second, self.scrub_rate.map(|rate| rate.0));
@@ -294,9 +297,18 @@ impl Settings {
             compresses: self.seed_compressed.unwrap_or_default(),
             tls: self.master_tls()?,
             credentials: self.master_credentials.clone(),
+            allows_plain_login: self.master_plain_login.unwrap_or_default(),
         };
         if let Some(path) = &self.master_credentials {
             client::Credentials::read(path).map_err(invalid("master-credentials"))?;
+            let following = &config.following;
+            // A name is resolved, and checked, for each connection.
+            let address = following.master.as_ref().and_then(|master| master.host.parse().ok());
+            let is_far = address.is_some_and(|address: IpAddr| !address.is_loopback());
+            if is_far && following.tls.is_none() && !following.allows_plain_login {
+                let other = "master-tls, so that the password is encrypted, or master-plain-login";
+                return Err(requires("master-credentials", other));
+            }
         }
         if self.semi_sync.is_some() && self.update_log.is_none() {
             return Err(requires("semi-sync", "update-log"));
@@ -338,12 +350,10 @@ impl Settings {
     /// Fails if two databases of one process would use the same port or file.
     pub(super) fn check_apart_from(&self, other: &Self) -> Result<(), Invalid> {
         let files = |settings: &Self| {
-            let name = settings.database.as_deref().unwrap_or_default();
-            let database = name.split('#').next().unwrap_or_default();
-            let is_on_disk = !matches!(database, "*" | "+") && !cluster::is_cluster_name(database);
+            let database = settings.database.as_ref().and_then(DatabaseName::path);
             let position = settings.position_file.clone().filter(|_| settings.master.is_some());
             [
-                ("database", is_on_disk.then(|| PathBuf::from(database))),
+                ("database", database.map(Path::to_owned)),
                 ("unix", settings.unix.clone()),
                 ("update-log", settings.update_log.clone()),
                 ("position-file", position),

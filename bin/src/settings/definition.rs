@@ -158,7 +158,7 @@ macro_rules! settings {
         /// Settings of a server. One that is not set is `None`.
         #[derive(Clone, Debug, serde::Deserialize)]
         #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-        pub(crate) struct Settings<$parameter = String> {
+        pub(crate) struct Settings<$parameter = DatabaseName> {
             #[serde(alias = "name")]
             pub(crate) $first: Option<$parameter>,
             $($(
@@ -207,6 +207,18 @@ macro_rules! settings {
                 ]
             }
 
+            /// Replaces each path by the result of `place` for the identifier of its setting.
+            pub(super) fn place_paths(&mut self, place: &mut dyn FnMut(&str, &Path) -> PathBuf) {
+                if let Some(value) = &mut self.$first {
+                    value.place_path(&mut |path| place(stringify!($first), path));
+                }
+                $($(
+                    if let Some(value) = &mut self.$field {
+                        value.place_path(&mut |path| place(stringify!($field), path));
+                    }
+                )+)+
+            }
+
             /// Takes the live settings from `other`.
             pub(crate) fn take_live(&mut self, other: &Self) {
                 $($(
@@ -221,7 +233,9 @@ macro_rules! settings {
             fn augment_args(command: clap::Command) -> clap::Command {
                 let mut settings = SETTINGS.iter().map(Setting::option);
                 let mut next = || settings.next().unwrap_or_else(|| clap::Arg::new(""));
-                command.arg(String::option(next()))$($(.arg(<$type as Value>::option(next())))+)+
+                command
+                    .arg(DatabaseName::option(next()))
+                    $($(.arg(<$type as Value>::option(next())))+)+
             }
 
             fn augment_args_for_update(command: clap::Command) -> clap::Command {

@@ -2,6 +2,7 @@
 //! of several databases. Every error has the file and the line.
 
 use super::configure::{Invalid, Shares};
+use super::database_name::DatabaseName;
 use super::definition::{Default as DefaultValue, Scope, Setting};
 use super::{SETTINGS, Settings};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -21,7 +22,7 @@ const DATABASES_MAX: usize = 64;
 /// The key `database` of a file: the name of one, or sections.
 #[derive(Clone, Debug)]
 pub(crate) enum Databases {
-    One(String),
+    One(DatabaseName),
     Several(Vec<Settings>),
 }
 
@@ -41,7 +42,7 @@ impl<'de> Visitor<'de> for NameOrSections {
     }
 
     fn visit_str<E>(self, name: &str) -> Result<Databases, E> {
-        Ok(Databases::One(name.to_owned()))
+        Ok(Databases::One(DatabaseName(name.to_owned())))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Databases, A::Error> {
@@ -121,6 +122,55 @@ impl Source {
         Ok(())
     }
 
+    /// Returns the settings of each database, with defaults. Relative paths are relative to the
+    /// folder that `given` or the file names, or else to that of the file.
+    fn databases(&self, given: &Settings) -> Result<Vec<Settings>> {
+        let common = self.common.clone().or(defaults()?);
+        let mut databases: Vec<Settings> = match &self.sections[..] {
+            [] => vec![common],
+            sections => sections.iter().cloned().map(|own| own.or(common.clone())).collect(),
+        };
+        let beside = self.path.parent().map(Path::to_owned).unwrap_or_default();
+        let own = self.common.folder.as_ref().map(|own| beside.join(own));
+        let named = given.folder.clone().or(own);
+        let is_named = named.is_some();
+        let folder = named.unwrap_or(beside);
+        ensure!(
+            folder.to_str().is_some_and(|name| !name.contains('#')),
+            "{}: the folder {} is not UTF-8, or has a # in its name, which begins the tuning of a \
+             database: name another one with folder",
+            self.path.display(),
+            folder.display()
+        );
+        let mut elsewhere = None;
+        for (index, settings) in databases.iter_mut().enumerate() {
+            settings.place_paths(&mut |setting, path| {
+                if setting == "folder" {
+                    return folder.clone();
+                }
+                if path.is_absolute() {
+                    return path.to_owned();
+                }
+                let placed: PathBuf = folder.join(path).components().collect();
+                if !is_named && !placed.exists() && path.exists() && !given.has(setting) {
+                    elsewhere.get_or_insert((setting.replace('_', "-"), index, path.to_owned()));
+                }
+                placed
+            });
+        }
+        // Earlier versions took these paths from the current folder.
+        let Some((setting, index, path)) = elsewhere else { return Ok(databases) };
+        let here = std::env::current_dir().unwrap_or_default();
+        bail!(
+            "{}{setting}: {} is in the current folder, but not in {}, the folder of the file, from \
+             which its paths are taken; to take them from here, write folder = {:?} into it",
+            self.place(&setting, (!self.sections.is_empty()).then_some(index)),
+            path.display(),
+            folder.display(),
+            here.display().to_string()
+        )
+    }
+
     /// Returns `FILE:LINE: ` of a setting in a section, or else above the sections, or `FILE: `.
     fn place(&self, setting: &str, section: Option<usize>) -> String {
         let path = self.path.display();
@@ -192,6 +242,9 @@ impl Launch {
     /// Reads the file, and returns the settings that are in effect.
     pub(crate) fn load(&self) -> Result<Loaded> {
         let source = self.file.as_deref().map(Source::read).transpose()?;
+        if source.is_none() && self.given.folder.is_some() {
+            bail!("folder: requires config, the file whose paths it is about");
+        }
         let sections = source.as_ref().map_or(&[][..], |source| &source.sections);
         if sections.len() > 1
             && let Some(setting) = first_of(&self.given, Scope::OneDatabase)
@@ -203,19 +256,15 @@ impl Launch {
                 sections.len()
             );
         }
-        let common = source.as_ref().map(|source| source.common.clone()).unwrap_or_default();
-        let common = common.or(defaults()?);
-        let whole = |section: Settings| self.given.clone().or(section).or(common.clone());
-        let databases: Vec<Settings> = match sections {
-            [] => vec![whole(Settings::default())],
-            sections => sections.iter().cloned().map(whole).collect(),
+        let databases = match &source {
+            Some(source) => source.databases(&self.given)?,
+            None => vec![defaults()?],
         };
+        let whole = |settings: Settings| self.given.clone().or(settings);
+        let databases: Vec<Settings> = databases.into_iter().map(whole).collect();
         let place = |Invalid { setting, what }: Invalid, index: usize| {
-            let given = SETTINGS.iter().zip(self.given.shown());
-            let is_given =
-                given.into_iter().any(|(one, value)| one.name() == setting && value.is_some());
             let section = (!sections.is_empty()).then_some(index);
-            let place = source.as_ref().filter(|_| !is_given);
+            let place = source.as_ref().filter(|_| !self.given.has(setting));
             let place = place.map(|source| source.place(setting, section)).unwrap_or_default();
             anyhow!("{place}{setting}: {what}")
         };
@@ -250,7 +299,8 @@ mod tests {
         std::fs::write(&path, text).expect("a file");
         let loaded = Launch { given, file: Some(path.clone()) }.load();
         loaded.map_err(|error| {
-            anyhow!(format!("{error:#}").replace(&path.display().to_string(), "FILE"))
+            let error = format!("{error:#}").replace(&path.display().to_string(), "FILE");
+            anyhow!(error.replace(&format!("{}/", folder.path().display()), ""))
         })
     }
 
@@ -359,6 +409,62 @@ mod tests {
         load(&longest, Settings::default()).expect("a configuration");
         let error = error(&format!("{longest}\n"));
         assert!(error.starts_with("FILE: longer than "), "{error}");
+    }
+
+    #[test]
+    fn paths_of_a_file_are_relative_to_its_folder_and_given_ones_are_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tyrant.toml");
+        let load = |text: &str, given: Settings| {
+            std::fs::write(&path, text).expect("a file");
+            Launch { given, file: Some(path.clone()) }.load()
+        };
+        let text = "log = 'l'\nadmin = './a.sock'\npid = '/run/p'\nserver-id = 1\n\
+            [[database]]\nname = 'a.tch#opts=l'\nupdate-log = 'u'\nunix = 's'\n\
+            [[database]]\nname = '*#capnum=5'\nposition-file = '/b/rts'\n";
+        let given = Settings { log: Some("given".into()), ..Settings::default() };
+        for (head, top) in [
+            ("", folder.path().to_owned()),
+            ("folder = 'data'\n", folder.path().join("data")),
+            ("folder = '/elsewhere'\n", "/elsewhere".into()),
+        ] {
+            let loaded = load(&format!("{head}{text}"), given.clone()).expect("two");
+            let in_top = |name: &str| Some(top.join(name));
+            let [one, other] = &loaded.databases[..] else { panic!("{loaded:?}") };
+            let name = format!("{}/a.tch#opts=l", top.display());
+            assert_eq!(one.database.as_deref(), Some(&*name));
+            assert_eq!(one.log, Some("given".into()));
+            assert_eq!(one.pid, Some("/run/p".into()));
+            assert_eq!(one.admin.as_ref().map(|listen| &listen.0).cloned(), {
+                in_top("a.sock").map(Endpoint::Unix)
+            });
+            assert_eq!((&one.update_log, &one.unix), (&in_top("u"), &in_top("s")));
+            assert_eq!(one.position_file, in_top("tyrant.rts"), "a default is as if written");
+            assert_eq!(other.database.as_deref(), Some("*#capnum=5"));
+            assert_eq!(other.position_file, Some("/b/rts".into()));
+        }
+        let folder_given = Settings { folder: Some("here".into()), ..Settings::default() };
+        let loaded = load("folder = '/elsewhere'\nlog = 'l'", folder_given).expect("one");
+        assert_eq!(loaded.databases[0].log, Some("here/l".into()));
+        assert_eq!(loaded.databases[0].database.as_deref(), Some("here/casket.tch"));
+    }
+
+    #[test]
+    fn a_folder_without_a_file_is_an_error() {
+        let given = Settings { folder: Some("here".into()), ..Settings::default() };
+        let error = Launch { given, file: None }.load().expect_err("an error").to_string();
+        assert!(error.starts_with("folder: requires config"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_was_written_for_paths_from_the_current_folder_is_refused() {
+        // The tests run in the folder of this crate.
+        assert!(Path::new("Cargo.toml").exists());
+        let error = error("port = 1\nupdate-log = 'Cargo.toml'\nserver-id = 1\n");
+        let expected = "FILE:2: update-log: Cargo.toml is in the current folder, but not in ";
+        assert!(error.starts_with(expected) && error.contains("write folder = "), "{error}");
+        let text = "folder = '/elsewhere'\nupdate-log = 'Cargo.toml'\nserver-id = 1\n";
+        load(text, Settings::default()).expect("a configuration that names the folder");
     }
 
     #[test]

@@ -4,19 +4,32 @@
 //! A setting comes from the first of these that has it: command line, environment, file, default.
 
 mod configure;
+mod database_name;
 mod definition;
+mod environment;
 mod file;
 mod reference;
 mod value;
 
+pub(crate) use environment::unknown_variables;
 pub(crate) use file::{Launch, Loaded};
 pub(crate) use reference::{defaults_file, described, example, introduction, markdown};
 
 use crate::logging::{LogFormat, Verbosity};
+use database_name::DatabaseName;
 use definition::{Setting, settings};
-use std::path::PathBuf;
-use value::{Bytes, Commands, Count, Every, Expiry, Listen, Many, Rate, Seconds, Seed, Server};
-use value::{SocketMode, TimeoutAction, Value};
+use std::path::{Path, PathBuf};
+use value::{Bytes, Commands, Count, Every, Expiry, Listen, Many, Percent, Rate, Seconds};
+use value::{Seed, Server, SocketMode, TimeoutAction, Value};
+
+impl Settings {
+    /// Returns whether the setting with this name or identifier is set.
+    fn has(&self, setting: &str) -> bool {
+        let name = setting.replace('_', "-");
+        let mut all = SETTINGS.iter().zip(self.shown());
+        all.any(|(one, value)| one.name() == name && value.is_some())
+    }
+}
 
 settings! {
     /// Database, with optional tuning: casket.tch#opts=l; * is in memory
@@ -27,7 +40,7 @@ settings! {
         /// and serve that
         import: bool = Setting::switch().of_one_database();
         /// With import: import into this database instead
-        into: String = Setting::unset("NAME", "\"new.tch\"", "beside the file").of_one_database();
+        into: DatabaseName = Setting::unset("NAME", "\"new.tch\"", "beside the file").of_one_database();
     }
 
     "Listening" {
@@ -100,6 +113,9 @@ settings! {
         log_format: LogFormat = Setting::new("FORMAT", "\"text\"").of_process();
         /// Become this user of the system at the start, before any file is opened; requires root
         run_as: String = Setting::unset("USER", "\"tyrant\"", "no change").of_process();
+        /// Take relative paths in the file of --config from this folder
+        folder: PathBuf = Setting::unset(
+            "DIR", "\"/var/lib/tyrant\"", "the folder of the configuration file").of_process();
         /// Write the process id to this file while serving
         pid: PathBuf = Setting::unset("PATH", "\"tyrant.pid\"", "none").of_process();
     }
@@ -113,6 +129,9 @@ settings! {
         /// With admin: fail /ready while this server is further behind its master, in seconds; 0 is
         /// no limit
         ready_lag_max: Seconds = Setting::new("S", "0").of_process().live();
+        /// Warn while less than this part of a disk with a database or an update log is free, in
+        /// percent; 0 is never
+        disk_free_warning: Percent = Setting::new("PERCENT", "5").live();
     }
 
     "Protocols" {
@@ -196,6 +215,9 @@ settings! {
         /// Log in at masters with the name and the password in this file (a line name:password),
         /// which is read for each connection
         master_credentials: PathBuf = Setting::unset("FILE", "\"master\"", "no login");
+        /// Send that login without TLS to a master on another machine too; then anyone in between
+        /// can read the password
+        master_plain_login: bool = Setting::switch();
         /// Connect to masters with TLS, and verify them by the authorities of the system or those
         /// of master-tls-ca
         master_tls: bool = Setting::switch();

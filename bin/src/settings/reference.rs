@@ -15,7 +15,8 @@ const HEAD: &str = "\
 # An option of the command line and a variable of the environment override a
 # setting: --connections-max, TYRANT_CONNECTIONS_MAX. Those with [live] change
 # at a reload (SIGHUP), the others at a restart. Relative paths are relative to
-# the folder in which the server starts. Bytes take the suffixes k, m, g and t.
+# the folder of this file, or to that of the setting folder. Bytes take the
+# suffixes k, m, g and t.
 #
 # A server of several databases has a section for each at the end of the file:
 #

@@ -1,6 +1,7 @@
 //! Values of settings: one type for each form, read alike from the command line, the environment
 //! and a configuration file.
 
+use super::database_name::DatabaseName;
 use crate::logging::{LogFormat, Verbosity};
 use crate::scripting::periodic;
 use crate::sizes;
@@ -11,7 +12,7 @@ use server::{CommandMask, Endpoint, Master, Periodic};
 use std::convert::Infallible;
 use std::fmt;
 use std::num::{NonZeroUsize, ParseIntError};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -59,6 +60,9 @@ pub(crate) trait Value: Clone + Send + Sync + 'static {
 
     /// Returns the value as a file would have it.
     fn show(&self) -> String;
+
+    /// Replaces the path in the value, if it has one, by the result of `place`.
+    fn place_path(&mut self, _place: &mut dyn FnMut(&Path) -> PathBuf) {}
 }
 
 /// Deserializes a setting. The error gets its line from the deserializer.
@@ -111,7 +115,7 @@ impl<'de> Visitor<'de> for AnyValue {
 
 /// Implements [`Value`] for a type with `FromStr` and a function that shows it.
 macro_rules! values {
-    ($($type:ty: $($form:ident)|+, $expected:literal, $show:expr;)*) => { $(
+    ($($type:ty: $($form:ident)|+, $expected:literal, $show:expr $(, $place:expr)?;)*) => { $(
         impl Value for $type {
             fn option(option: Arg) -> Arg {
                 option.value_parser(|text: &str| parse_as::<Self>(text, $expected))
@@ -128,21 +132,34 @@ macro_rules! values {
                 let show: fn(&Self) -> String = $show;
                 show(self)
             }
+
+            $(fn place_path(&mut self, place: &mut dyn FnMut(&Path) -> PathBuf) {
+                let replace: fn(&mut Self, &mut dyn FnMut(&Path) -> PathBuf) = $place;
+                replace(self, place);
+            })?
         }
     )* };
 }
 
 values! {
     String: Text, "a text", |text| quoted(text);
-    PathBuf: Text, "a path", |path| quoted(&path.display().to_string());
+    DatabaseName: Text, "the name of a database", |name| quoted(name), DatabaseName::place;
+    PathBuf: Text, "a path", |path| quoted(&path.display().to_string()), |path, place| {
+        *path = place(path);
+    };
     u16: Number, "a number from 0 to 65535", u16::to_string;
     u32: Number, "a number from 0 to 4294967295", u32::to_string;
     u64: Number, "a number of at least 0", u64::to_string;
+    Percent: Number, "a number from 0 to 100", |percent| percent.0.to_string();
     Count: Number, "a number of at least 1", |count| count.0.to_string();
     Bytes: Number | Text, "a number of bytes", |bytes| bytes.0.to_string();
     Rate: Number | Text, "a number of bytes per second", |rate| rate.0.to_string();
     Seconds: Number, "a number of seconds", |seconds| seconds.0.as_secs_f64().to_string();
-    Listen: Text, "HOST:PORT or a path", |listen| quoted(&listen.0.to_string());
+    Listen: Text, "HOST:PORT or a path", |listen| quoted(&listen.0.to_string()), |listen, place| {
+        if let Endpoint::Unix(path) = &mut listen.0 {
+            *path = place(path);
+        }
+    };
     SocketMode: Text, "permission bits such as \"0660\"", |mode| quoted(&format!("{:04o}", mode.0));
     Server: Text, "HOST:PORT", |server| quoted(&format!("{}:{}", server.0.host, server.0.port));
 }
@@ -204,6 +221,19 @@ impl Value for bool {
 
     fn show(&self) -> String {
         self.to_string()
+    }
+}
+
+/// A number from 0 to 100.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Percent(pub(crate) u8);
+
+impl FromStr for Percent {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let percent = text.parse().ok().filter(|percent| *percent <= 100);
+        percent.map(Self).ok_or("not a number from 0 to 100")
     }
 }
 
@@ -492,6 +522,8 @@ mod tests {
     fn counts_and_rates_are_at_least_1() {
         assert_eq!("1".parse(), Ok(Count(1)));
         assert_eq!("8m".parse(), Ok(Rate(8 << 20)));
+        assert_eq!(("0".parse(), "100".parse()), (Ok(Percent(0)), Ok(Percent(100))));
+        assert!("101".parse::<Percent>().is_err() && "-1".parse::<Percent>().is_err());
         for text in ["0", "-1", "x"] {
             text.parse::<Count>().unwrap_err();
             text.parse::<Rate>().unwrap_err();

@@ -62,16 +62,21 @@ fn import(file: &File, mut specification: Specification) -> Result<u64> {
         fs::remove_dir_all(&importing).with_context(failed)?;
     }
     let mut target = Target::open(&specification)?;
-    let stored = legacy::import(file, &mut target, true, |_, line| tracing::error!("{line}"))?;
-    if stored.damages > 0 {
+    let print = |_: &_, line: &str| tracing::error!("{line}");
+    let advice = "the next start imports the file from its beginning";
+    let stored = legacy::import(file, &mut target, true, print, advice)?;
+    if stored.damages > 0 || stored.refused > 0 {
+        let limits = target.id_limits();
         drop(target);
         fs::remove_dir_all(&importing)
             .with_context(|| format!("cannot remove {}", importing.display()))?;
-        bail!(
-            "{} damaged places were found; `tyrant import {} --into NAME` imports the rest",
-            stored.damages,
-            file.path().display()
-        );
+        let rest =
+            format!("`tyrant import {} --into NAME` imports the rest", file.path().display());
+        if stored.damages > 0 {
+            bail!("{} damaged places were found; {rest}", stored.damages);
+        }
+        let required = limits.map(|limits| limits.describe()).unwrap_or_default();
+        bail!("{} records cannot be imported: {required}; {rest}", stored.refused);
     }
     target.database().sync()?;
     drop(target);

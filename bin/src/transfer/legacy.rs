@@ -1,5 +1,6 @@
 //! Importing Tokyo Cabinet's files.
 
+use super::ids::{IdLimits, Refused};
 use super::progress::Progress;
 use super::target::Target;
 use anyhow::{Context, Result};
@@ -21,6 +22,8 @@ pub(crate) struct Imported {
     pub(crate) records: u64,
     /// Reported damaged ranges.
     pub(crate) damages: u64,
+    /// Records that a fixed-length database cannot have.
+    pub(crate) refused: u64,
 }
 
 /// Returns the files at these paths. A path may be a folder with the files of one partitioned
@@ -56,12 +59,14 @@ pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 /// Prints a line about damage while a progress bar is shown.
 pub(crate) type Print = fn(&Progress, &str);
 
-/// Imports a file. With `check`, reads everything back.
+/// Imports a file. With `check`, reads everything back. After an interruption, `remaining` says
+/// what the user can do.
 pub(crate) fn import(
     file: &File,
     target: &mut Target,
     check: bool,
     print: Print,
+    remaining: &str,
 ) -> Result<Imported> {
     let records = file.header().records;
     let was_empty = target.database().is_empty();
@@ -69,14 +74,18 @@ pub(crate) fn import(
         target.expect_repeats();
     }
     let stored = {
-        let progress = Progress::of_records("importing", records);
+        let progress = Progress::of_records("importing", records).explain(remaining);
         let imported = Imported::default();
-        let mut store = Store { target, progress, print, imported, failed: None };
+        let limits = target.id_limits();
+        let place = file.path().display().to_string();
+        let refused = Refused::default();
+        let mut store =
+            Store { target, limits, place, refused, progress, print, imported, failed: None };
         file.read(&mut store)?;
         if let Some(error) = store.failed {
             return Err(error);
         }
-        store.imported
+        Imported { refused: store.refused.count, ..store.imported }
     };
     target.flush()?;
     if let Shape::Table { last_unique_id } = file.header().shape {
@@ -91,11 +100,13 @@ pub(crate) fn import(
         );
     }
     if check {
-        let progress = Progress::of_records("checking", stored.records);
+        let advice = "all records are imported, and not all were read back";
+        let progress = Progress::of_records("checking", stored.records).explain(advice);
+        let limits = target.id_limits();
         // After damage, and in a file that was not closed, outdated records may have been found as
         // well.
         let may_repeat = stored.damages > 0 || file.was_open();
-        let mut check = Check { target, progress, may_repeat, repeated: 0, failed: None };
+        let mut check = Check { target, limits, progress, may_repeat, repeated: 0, failed: None };
         file.read(&mut check)?;
         if let Some(error) = check.failed {
             return Err(error);
@@ -130,6 +141,10 @@ fn finish_table(table: &Table, last_unique_id: u64, indices: &[IndexDescription]
 /// Stores the items of a file.
 struct Store<'a> {
     target: &'a mut Target,
+    limits: Option<IdLimits>,
+    /// Name of the file.
+    place: String,
+    refused: Refused,
     progress: Progress,
     print: Print,
     imported: Imported,
@@ -138,6 +153,12 @@ struct Store<'a> {
 
 impl Visit for Store<'_> {
     fn item(&mut self, item: &Item<'_>) -> ControlFlow<()> {
+        if let Some(reason) = refusal(self.limits, item) {
+            let (print, progress) = (self.print, &self.progress);
+            self.refused.note(&self.place, &reason, |line| print(progress, line));
+            self.progress.advance(item.records());
+            return ControlFlow::Continue(());
+        }
         let stored = match item {
             Item::Record { key, value } => self.target.put(key, value, Meta::NONE),
             Item::Duplicates { key, values } => self.target.put_all(key, values),
@@ -165,9 +186,18 @@ impl Visit for Store<'_> {
     }
 }
 
+/// Returns why a fixed-length database with these limits cannot have a record.
+fn refusal(limits: Option<IdLimits>, item: &Item<'_>) -> Option<String> {
+    match item {
+        Item::Record { key, value } => limits?.refusal(key, value),
+        _ => None,
+    }
+}
+
 /// Checks that a database contains the items of a file.
 struct Check<'a> {
     target: &'a Target,
+    limits: Option<IdLimits>,
     progress: Progress,
     may_repeat: bool,
     repeated: u64,
@@ -176,6 +206,9 @@ struct Check<'a> {
 
 impl Visit for Check<'_> {
     fn item(&mut self, item: &Item<'_>) -> ControlFlow<()> {
+        if refusal(self.limits, item).is_some() {
+            return ControlFlow::Continue(());
+        }
         let held = match item {
             Item::Record { key, value } => self.target.has(key, &[value]),
             Item::Duplicates { key, values } => self.target.has(key, values),

@@ -1,6 +1,9 @@
-//! Progress bar: shows the progress of a long command on a terminal.
+//! Progress bar: shows the progress of a long command on a terminal, and prints how far the command
+//! came if a signal ends it.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::signals::Cleanup;
+use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar, ProgressStyle};
+use std::fmt::Display;
 use std::io::Read;
 use std::time::Duration;
 
@@ -8,68 +11,159 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(200);
 
 /// A progress bar.
-pub(crate) struct Progress(ProgressBar);
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    unit: Unit,
+    /// Prints what is done before a signal ends the program.
+    interruption: Option<Cleanup>,
+}
+
+/// What a bar counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Records,
+    Bytes,
+    Share,
+    /// Nothing: only the time is shown.
+    Time,
+}
 
 impl Progress {
     /// Creates a bar that counts up to `records` records. It is only shown if the standard error is
     /// a terminal.
     pub(crate) fn of_records(what: &str, records: u64) -> Self {
-        Self::new(what, records, "{msg} {wide_bar} {human_pos} of {human_len} records, {eta} left")
+        let template = "{msg} {wide_bar} {human_pos} of {human_len} records, {eta} left";
+        Self::new(what, Unit::Records, Some(records), template)
+    }
+
+    /// Counts records whose number is unknown.
+    pub(crate) fn of_some_records(what: &str) -> Self {
+        Self::new(what, Unit::Records, None, "{msg} {spinner} {human_pos} records, {elapsed}")
     }
 
     /// Creates a bar that counts up to `bytes` bytes, or without an end.
     pub(crate) fn of_bytes(what: &str, bytes: Option<u64>) -> Self {
-        match bytes {
-            Some(bytes) => {
-                Self::new(what, bytes, "{msg} {wide_bar} {bytes} of {total_bytes}, {eta} left")
-            }
-            None => Self::new(what, 0, "{msg} {spinner} {bytes}"),
-        }
+        let template = match bytes {
+            Some(_) => "{msg} {wide_bar} {bytes} of {total_bytes}, {eta} left",
+            None => "{msg} {spinner} {bytes}",
+        };
+        Self::new(what, Unit::Bytes, bytes, template)
     }
 
     /// Creates a bar for a share of `length` that has no unit.
     pub(crate) fn of_share(what: &str, length: u64) -> Self {
-        Self::new(what, length, "{msg} {wide_bar} {percent} %, {eta} left")
+        let template = "{msg} {wide_bar} {percent} %, {eta} left";
+        Self::new(what, Unit::Share, Some(length), template)
     }
 
-    fn new(what: &str, length: u64, template: &str) -> Self {
-        let bar = ProgressBar::new(length);
+    /// Shows how long work takes whose end is unknown.
+    pub(crate) fn of_time(what: &str) -> Self {
+        Self::new(what, Unit::Time, None, "{msg} {spinner} {elapsed}")
+    }
+
+    fn new(what: &str, unit: Unit, length: Option<u64>, template: &str) -> Self {
+        let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new);
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
         bar.set_message(what.to_owned());
         bar.enable_steady_tick(TICK);
-        Self(bar)
+        Self { bar, unit, interruption: None }
+    }
+
+    /// Makes a signal that ends the program print how much is done, and `remaining`: what the user
+    /// can do now.
+    pub(crate) fn explain(mut self, remaining: impl Into<String>) -> Self {
+        let (bar, unit, remaining) = (self.bar.clone(), self.unit, remaining.into());
+        let describe = move || {
+            // Clearing the bar moves it to its end.
+            let done = done(&bar, unit);
+            bar.finish_and_clear();
+            eprintln!("tyrant: interrupted after {done}; {remaining}");
+        };
+        // Without it the signal ends the program silently.
+        self.interruption = Cleanup::on_signals(describe).ok();
+        self
     }
 
     /// Advances the bar.
     pub(crate) fn advance(&self, by: u64) {
-        self.0.inc(by);
+        self.bar.inc(by);
     }
 
     /// Moves the bar to a place.
     pub(crate) fn reach(&self, position: u64) {
-        self.0.set_position(position);
+        self.bar.set_position(position);
     }
 
     /// Begins to measure the speed, after a move to where the work begins.
     pub(crate) fn measure_from_here(&self) {
-        self.0.reset_eta();
+        self.bar.reset_eta();
     }
 
     /// Wraps a reader whose bytes advance the bar.
-    pub(crate) fn watch(&self, input: impl Read) -> impl Read {
-        self.0.wrap_read(input)
+    pub(crate) fn watch<R: Read>(&self, input: R) -> impl Read + use<R> {
+        self.bar.wrap_read(input)
     }
 
     /// Prints a line above the bar.
     pub(crate) fn print(&self, line: &str) {
-        self.0.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| eprintln!("{line}"));
+    }
+
+    /// Prints a line of the result above the bar.
+    pub(crate) fn print_result(&self, line: &impl Display) {
+        self.bar.suspend(|| println!("{line}"));
+    }
+
+    /// Returns the bar, which another thread may clear.
+    pub(crate) fn bar(&self) -> ProgressBar {
+        self.bar.clone()
+    }
+}
+
+/// Describes what is done.
+fn done(bar: &ProgressBar, unit: Unit) -> String {
+    let (position, length) = (bar.position(), bar.length());
+    match (unit, length) {
+        (Unit::Records, Some(length)) => {
+            format!("{} of {} records", HumanCount(position), HumanCount(length))
+        }
+        (Unit::Records, None) => format!("{} records", HumanCount(position)),
+        (Unit::Bytes, Some(length)) => {
+            format!("{} of {}", HumanBytes(position), HumanBytes(length))
+        }
+        (Unit::Bytes, None) => HumanBytes(position).to_string(),
+        (Unit::Share, Some(length)) => {
+            format!("{} %", position.saturating_mul(100) / length.max(1))
+        }
+        (Unit::Share | Unit::Time, _) => HumanDuration(bar.elapsed()).to_string(),
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        // A signal from now on has nothing to say.
+        self.interruption = None;
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_is_said_in_the_unit_of_the_bar() {
+        let records = Progress::of_records("", 1_500_000);
+        records.advance(812_000);
+        assert_eq!(done(&records.bar, records.unit), "812,000 of 1,500,000 records");
+        let bytes = Progress::of_bytes("", Some(4 << 20));
+        bytes.reach(1 << 20);
+        assert_eq!(done(&bytes.bar, bytes.unit), "1.00 MiB of 4.00 MiB");
+        let share = Progress::of_share("", 0);
+        assert_eq!(done(&share.bar, share.unit), "0 %");
+        let time = Progress::of_time("");
+        assert_eq!(done(&time.bar, time.unit), "0 seconds");
     }
 }

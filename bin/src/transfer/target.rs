@@ -1,9 +1,11 @@
 //! Import target: the database that records are imported into.
 
+use super::ids::IdLimits;
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::name::{Kind, Specification};
 use cabinet::table::{Row, RowView, Table};
 use cabinet::{Batch, Database, Meta, Side};
+use server::{media_type_flags, put_of_front_end};
 
 /// Approximate bytes of keys and values per batch.
 const BATCH_BYTES: usize = 1 << 20;
@@ -11,15 +13,25 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Records per batch.
 const BATCH_RECORDS: usize = 1000;
 
+/// A record of the batch.
+struct Pending {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    meta: Meta,
+    /// Line that it comes from.
+    line: u64,
+}
+
 /// A database that is written in batches.
 pub(crate) struct Target {
     database: Database,
     kind: Kind,
-    /// Records of the batch: keys, values, flags and expiry.
-    batch: Vec<(Vec<u8>, Vec<u8>, Meta)>,
+    batch: Vec<Pending>,
     batch_bytes: usize,
     /// Records written to the database.
     stored: u64,
+    /// Line that the next record comes from.
+    line: u64,
     may_repeat: bool,
 }
 
@@ -40,6 +52,7 @@ impl Target {
             batch: Vec::new(),
             batch_bytes: 0,
             stored: 0,
+            line: 0,
         })
     }
 
@@ -48,10 +61,25 @@ impl Target {
         &self.database
     }
 
-    /// Returns the number of records or rows written. After a failure, the next one is the one that
-    /// could not be stored.
+    /// Returns the number of records or rows written.
     pub(crate) fn stored(&self) -> u64 {
         self.stored
+    }
+
+    /// Sets the line that the next record comes from.
+    pub(crate) fn begin_line(&mut self, line: u64) {
+        self.line = line;
+    }
+
+    /// Returns the line that the last record came from. After a failure it is that of the record
+    /// that could not be stored.
+    pub(crate) fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// Returns what a fixed-length database requires of a record.
+    pub(crate) fn id_limits(&self) -> Option<IdLimits> {
+        self.database.as_numbered().map(IdLimits::of)
     }
 
     /// Returns the kind of the database.
@@ -68,8 +96,9 @@ impl Target {
     /// Stores a record, replacing the values of its key.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
         ensure!(self.kind != Kind::Table, "a table takes rows, not records");
-        self.batch.push((key.to_vec(), value.to_vec(), meta));
+        let (key, value) = (key.to_vec(), value.to_vec());
         self.batch_bytes += key.len() + value.len();
+        self.batch.push(Pending { key, value, meta, line: self.line });
         if self.batch.len() >= BATCH_RECORDS || self.batch_bytes >= BATCH_BYTES {
             self.flush()?;
         }
@@ -87,6 +116,25 @@ impl Target {
         self.database.put_duplicate_with(key, value, meta, Side::After)?;
         self.stored += 1;
         Ok(())
+    }
+
+    /// Stores a single record whose flags stand for a media type.
+    pub(crate) fn add_typed(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        media_type: &str,
+        expires_at_ms: u64,
+    ) -> Result<()> {
+        let flags = media_type_flags(&self.database, media_type)?;
+        self.add(key, value, Meta { flags, expires_at_ms })
+    }
+
+    /// Stores a record of a front end of the server.
+    pub(crate) fn put_reserved(&self, name: &[u8], value: &[u8]) -> Result<()> {
+        let has_any_keys = !matches!(self.kind, Kind::Table | Kind::Fixed);
+        ensure!(has_any_keys, "a {} database has no reserved records", self.kind.title());
+        Ok(put_of_front_end(&self.database, name, value)?)
     }
 
     /// Stores one or more values of a key, replacing its values.
@@ -137,16 +185,19 @@ impl Target {
             return Ok(());
         }
         let mut batch = Batch::new();
-        records.iter().for_each(|(key, value, meta)| batch.put(key, value, *meta));
+        records.iter().for_each(|Pending { key, value, meta, .. }| batch.put(key, value, *meta));
         if self.database.write(&batch).is_ok() {
             self.stored += records.len() as u64;
             return Ok(());
         }
         // They are stored one by one to find the one that fails.
-        for (key, value, meta) in &records {
+        let last = self.line;
+        for Pending { key, value, meta, line } in &records {
+            self.line = *line;
             self.database.put_with(key, value, *meta)?;
             self.stored += 1;
         }
+        self.line = last;
         Ok(())
     }
 

@@ -13,9 +13,15 @@
 //! | `value` or `value_hex` | the value |
 //! | `columns` or `columns_hex` | instead of a value: an object with the columns of a row |
 //! | `flags` | flags, if they are not 0 |
+//! | `media_type` | instead of flags: a media type that has a number in its own database only |
 //! | `expires_at_ms` | milliseconds since the Unix epoch, if the record expires |
 //!
+//! A line with a member `reserved` in place of a key is a record that the server stores for one of
+//! its front ends, as WebDAV's properties of a file.
+//!
 //! Bytes are written as text if they are UTF-8 and the text is not longer than hexadecimal.
+
+pub(crate) use super::json::write_json_value;
 
 use crate::bytes::{self, is_unsafe, unescaped};
 use anyhow::{Context, Result, bail, ensure};
@@ -59,6 +65,10 @@ impl Format {
 pub(crate) enum Line {
     /// A record with its flags and expiry.
     Record { key: Vec<u8>, value: Vec<u8>, meta: Meta },
+    /// A record whose flags stand for a media type that the database has yet to give a number.
+    Typed { key: Vec<u8>, value: Vec<u8>, media_type: String, expires_at_ms: u64 },
+    /// A record that is reserved for a front end, by its name.
+    Reserved { name: Vec<u8>, value: Vec<u8> },
     /// A row of a table.
     Row { key: Vec<u8>, columns: Vec<(Vec<u8>, Vec<u8>)> },
 }
@@ -92,13 +102,46 @@ pub(crate) fn write_record(
             if meta.flags != 0 {
                 write!(output, r#","flags":{}"#, meta.flags)?;
             }
-            if meta.expires_at_ms != 0 {
-                write!(output, r#","expires_at_ms":{}"#, meta.expires_at_ms)?;
-            }
+            write_expiry(meta.expires_at_ms, output)?;
             write!(output, "}}")?;
         }
     }
     Ok(output.write_all(b"\n")?)
+}
+
+/// Writes the member for the expiry of a record, if there is one.
+pub(crate) fn write_expiry(expires_at_ms: u64, output: &mut dyn Write) -> Result<()> {
+    if expires_at_ms != 0 {
+        write!(output, r#","expires_at_ms":{expires_at_ms}"#)?;
+    }
+    Ok(())
+}
+
+/// Writes a record whose flags stand for a media type as a line of JSON.
+pub(crate) fn write_typed(
+    key: &[u8],
+    value: &[u8],
+    media_type: &str,
+    expires_at_ms: u64,
+    output: &mut dyn Write,
+) -> Result<()> {
+    write!(output, "{{")?;
+    write_member("key", key, output)?;
+    write!(output, ",")?;
+    write_member("value", value, output)?;
+    write!(output, r#","media_type":"#)?;
+    write_json_value(media_type, output)?;
+    write_expiry(expires_at_ms, output)?;
+    Ok(output.write_all(b"}\n")?)
+}
+
+/// Writes a reserved record as a line of JSON.
+pub(crate) fn write_reserved(name: &[u8], value: &[u8], output: &mut dyn Write) -> Result<()> {
+    write!(output, "{{")?;
+    write_member("reserved", name, output)?;
+    write!(output, ",")?;
+    write_member("value", value, output)?;
+    Ok(output.write_all(b"}\n")?)
 }
 
 /// Writes a row of a table as a line.
@@ -266,7 +309,7 @@ fn read_json(text: &[u8]) -> Result<Line> {
     let Json::Object(mut members) = serde_json::from_slice(text)? else {
         bail!("not a JSON object")
     };
-    let key = read_member(&mut members, "key")?.context("no key")?;
+    let Some(key) = read_member(&mut members, "key")? else { return read_reserved(members) };
     let columns = members.remove("columns").map(|columns| (columns, true));
     let columns = columns.or_else(|| Some((members.remove("columns_hex")?, false)));
     let line = match columns {
@@ -287,14 +330,34 @@ fn read_json(text: &[u8]) -> Result<Line> {
                 Some(number) => number.as_u64().with_context(|| format!("{name} is not a number")),
             };
             let flags = u32::try_from(number("flags")?).context("the flags exceed 32 bits")?;
-            let meta = Meta { flags, expires_at_ms: number("expires_at_ms")? };
-            Line::Record { key, value, meta }
+            let expires_at_ms = number("expires_at_ms")?;
+            match members.remove("media_type") {
+                None => Line::Record { key, value, meta: Meta { flags, expires_at_ms } },
+                Some(Json::String(media_type)) if flags == 0 => {
+                    Line::Typed { key, value, media_type, expires_at_ms }
+                }
+                Some(Json::String(_)) => bail!("both flags and a media type"),
+                Some(_) => bail!("the media type is not a string"),
+            }
         }
     };
-    if let Some(name) = members.keys().next() {
-        bail!("unknown member {name:?}");
-    }
+    expect_no_more(&members)?;
     Ok(line)
+}
+
+/// Reads a line without a key.
+fn read_reserved(mut members: Map<String, Json>) -> Result<Line> {
+    let name = read_member(&mut members, "reserved")?.context("no key")?;
+    let value = read_member(&mut members, "value")?.context("no value")?;
+    expect_no_more(&members)?;
+    Ok(Line::Reserved { name, value })
+}
+
+fn expect_no_more(members: &Map<String, Json>) -> Result<()> {
+    match members.keys().next() {
+        Some(name) => bail!("unknown member {name:?}"),
+        None => Ok(()),
+    }
 }
 
 /// Returns the bytes as text, unless hexadecimal is shorter or required.
@@ -325,41 +388,6 @@ fn write_string(bytes: &[u8], is_text: bool, output: &mut dyn Write) -> Result<(
         write!(output, "{byte:02x}")?;
     }
     Ok(write!(output, "\"")?)
-}
-
-/// Writes JSON, with escapes for characters that a terminal could take for a command.
-pub(crate) fn write_json_value(
-    value: &(impl serde::Serialize + ?Sized),
-    output: &mut dyn Write,
-) -> Result<()> {
-    let mut serializer = serde_json::Serializer::with_formatter(output, TerminalSafe);
-    // An error of the output keeps its type, so that a closed pipe is recognized.
-    value.serialize(&mut serializer).map_err(std::io::Error::from)?;
-    Ok(())
-}
-
-/// Formatter of JSON that escapes unsafe characters.
-struct TerminalSafe;
-
-impl serde_json::ser::Formatter for TerminalSafe {
-    fn write_string_fragment<W: ?Sized + Write>(
-        &mut self,
-        writer: &mut W,
-        fragment: &str,
-    ) -> std::io::Result<()> {
-        let mut rest = fragment;
-        while let Some(place) = rest.find(is_unsafe) {
-            let (safe, after) = rest.split_at(place);
-            writer.write_all(safe.as_bytes())?;
-            let mut characters = after.chars();
-            if let Some(special) = characters.next() {
-                // All of them are in the basic plane, so one escape is enough.
-                write!(writer, "\\u{:04x}", u32::from(special))?;
-            }
-            rest = characters.as_str();
-        }
-        writer.write_all(rest.as_bytes())
-    }
 }
 
 fn read_member(members: &mut Map<String, Json>, name: &str) -> Result<Option<Vec<u8>>> {
@@ -412,6 +440,27 @@ mod tests {
             }
             assert_eq!(text.iter().filter(|byte| **byte == b'\n').count(), expected.len());
             assert_eq!(read(format, Shape::Records, &text).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn media_types_and_reserved_records_round_trip() {
+        let mut text = Vec::new();
+        write_typed(b"k", b"\xff", "image/x-own; a=\"b\"", 5, &mut text).unwrap();
+        write_reserved(b"webdav properties k", b"[]", &mut text).unwrap();
+        let (key, value) = (b"k".to_vec(), b"\xff".to_vec());
+        let media_type = "image/x-own; a=\"b\"".to_owned();
+        let typed = Line::Typed { key, value, media_type, expires_at_ms: 5 };
+        let (name, value) = (b"webdav properties k".to_vec(), b"[]".to_vec());
+        let expected = [typed, Line::Reserved { name, value }];
+        assert_eq!(read(Format::Jsonl, Shape::Records, &text).unwrap(), expected);
+        for wrong in [
+            r#"{"key":"k","value":"","flags":1,"media_type":"a/b"}"#,
+            r#"{"key":"k","value":"","media_type":1}"#,
+            r#"{"reserved":"k"}"#,
+            r#"{"reserved":"k","value":"","flags":1}"#,
+        ] {
+            read(Format::Jsonl, Shape::Records, wrong.as_bytes()).unwrap_err();
         }
     }
 

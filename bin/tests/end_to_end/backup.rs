@@ -694,3 +694,14 @@ fn a_copy_is_refused_without_copy_dir_and_outside_of_it() {
     let error = fail("tyrant", &["serve", "*", "--copy-dir", "/missing"]);
     assert!(error.starts_with("tyrant: copy-dir: /missing: No such file"), "{error}");
 }
+
+#[test]
+fn the_folders_above_a_repository_are_created() {
+    let backups = Backups::new();
+    let source = backups.target("source.tcb");
+    Database::open(text(&source)).unwrap().put(b"k", b"v").unwrap();
+    let repository = backups.target("deep/er/repository");
+    let create = ["backup", "create", text(&repository), "--database", text(&source)];
+    succeed("tyrant", &create);
+    succeed("tyrant", &["backup", "verify", text(&repository)]);
+}

@@ -170,7 +170,9 @@ fn the_file_of_defaults_is_correct_and_an_incorrect_file_is_an_error_with_its_li
     let shown = file.to_str().unwrap();
     let check = ["config", "--check", shown];
     std::fs::write(&file, succeed("tyrant", &["config", "--defaults"])).unwrap();
-    assert_eq!(succeed("tyrant", &check), format!("{shown}: correct, serves casket.tch\n"));
+    assert_eq!(succeed("tyrant", &check), {
+        format!("{shown}: correct, serves {}/casket.tch\n", folder.path().display())
+    });
     std::fs::write(&file, "port = 1978\n\nprot = 1979\n").unwrap();
     assert!(fail("tyrant", &check).starts_with(&format!("tyrant: {shown}:3: prot is not")));
     let serve = ["serve", "--config", shown];
@@ -178,6 +180,89 @@ fn the_file_of_defaults_is_correct_and_an_incorrect_file_is_an_error_with_its_li
     std::fs::remove_file(&file).unwrap();
     assert!(fail("tyrant", &check).contains("cannot read the configuration"));
     assert_eq!(run::<&str>("tyrant", &["config"]).status.code(), Some(2));
+}
+
+#[test]
+fn the_paths_of_a_file_do_not_depend_on_the_current_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let below = folder.path().join("below");
+    for path in ["etc", "data/copies", "below"] {
+        std::fs::create_dir_all(folder.path().join(path)).unwrap();
+    }
+    let file = folder.path().join("etc/tyrant.toml");
+    let data = folder.path().join("data");
+    let text = |port: u16, copies: &str| {
+        format!(
+            "folder = '../data'\nport = {port}\nlog = 'log'\nserver-id = 1\nupdate-log = 'ulog'\n\
+             copy-dir = '{copies}'\ndatabase = 'a.tch#bnum=10'\n"
+        )
+    };
+    let port = crate::process::free_port();
+    std::fs::write(&file, text(port, "copies")).unwrap();
+    let tyrant = || {
+        let mut command = std::process::Command::new(path("tyrant"));
+        command.current_dir(&below);
+        command
+    };
+    let check = tyrant().args(["config", "--check", "../etc/tyrant.toml"]).output().unwrap();
+    let shown = String::from_utf8(check.stdout).unwrap();
+    assert_eq!(shown, "../etc/tyrant.toml: correct, serves ../etc/../data/a.tch#bnum=10\n");
+    let mut child = tyrant().args(["serve", "--config", "../etc/tyrant.toml"]).spawn().unwrap();
+    let mut stream = wait_for("the server", || TcpStream::connect(("127.0.0.1", port)).ok());
+    exchange(&mut stream, "set k 0 0 1\r\na\r\n", "STORED\r\n");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for path in ["a.tch/manifest", "log", "ulog"] {
+        assert!(data.join(path).exists(), "{path}");
+    }
+    assert_eq!(std::fs::read_dir(&below).unwrap().count(), 0);
+    // Without the setting they are in the folder of the file, where this one is not.
+    std::fs::write(&file, text(port, "copies").replace("folder = '../data'\n", "")).unwrap();
+    let check = ["config", "--check", file.to_str().unwrap()];
+    let error = fail("tyrant", &check);
+    assert!(error.contains("tyrant.toml:5: copy-dir: ") && error.contains("etc/copies"), "{error}");
+}
+
+#[test]
+fn a_variable_that_is_no_setting_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = std::process::Command::new(path("tyrant"))
+        .args(["serve", "*", "--port", "0", "--log", "log"])
+        .env("TYRANT_CONNECTION_MAX", "9")
+        .env("TYRANT_SERVER", "127.0.0.1:1")
+        .current_dir(&folder)
+        .spawn()
+        .unwrap();
+    let warning = "\tWARN\tthe variable TYRANT_CONNECTION_MAX is not of a setting, and has no \
+                   effect: did you mean TYRANT_CONNECTIONS_MAX?";
+    let log = || std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+    wait_for(warning, || log().contains(warning).then_some(()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!log().contains("TYRANT_SERVER"), "{}", log());
+}
+
+#[test]
+fn a_login_at_a_master_takes_tls_or_a_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tyrant.toml");
+    let login = folder.path().join("login");
+    std::fs::write(&login, "ann:secret\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&login, mode).unwrap();
+    let check = ["config", "--check", file.to_str().unwrap()];
+    let common = "server-id = 1\nmaster-credentials = 'login'\n";
+    std::fs::write(&file, format!("{common}master = '192.0.2.1:1978'\n")).unwrap();
+    let error = fail("tyrant", &check);
+    assert!(error.contains("tyrant.toml:2: master-credentials: requires master-tls"), "{error}");
+    for further in [
+        "master = '127.0.0.1:1978'",
+        "master = '192.0.2.1:1978'\nmaster-plain-login = true",
+        "master = '192.0.2.1:1978'\nmaster-tls = true\nmaster-tls-insecure = true",
+    ] {
+        std::fs::write(&file, format!("{common}{further}\n")).unwrap();
+        succeed("tyrant", &check);
+    }
 }
 
 #[test]

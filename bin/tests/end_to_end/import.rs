@@ -3,7 +3,7 @@
 use crate::process::{Server, fail, path, run, succeed};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -678,4 +678,113 @@ fn serve_import_refuses_a_damaged_file() {
         assert!(error.contains("damaged places"), "{error}");
         assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1);
     }
+}
+
+#[test]
+fn a_fixed_length_database_takes_ids_alone_and_names_the_other_keys() {
+    let folder = Folder::new();
+    let (text, into) = (folder.path("k.tsv"), folder.path("n.tcf#width=8"));
+    let lines = [
+        "7\tseven",
+        "k1\tone",
+        "007\tother",
+        "user10\ta",
+        "cart10\tb",
+        "10\tten",
+        "min\tm",
+        "next\tn",
+        "0\tzero",
+        "99999999999999999999\tg",
+        "8\tlonger than 8",
+    ];
+    fs::write(&text, lines.join("\n")).unwrap();
+    let error = fail("tyrant", &["import", &text, "--into", &into]);
+    for named in [
+        "line 2: the key \"k1\" is not an id\n",
+        "line 3: the key \"007\" would become the id 7\n",
+        "line 4: the key \"user10\"",
+        "line 5: the key \"cart10\"",
+        "line 7: the key \"min\"",
+        "line 8: the key \"next\"",
+        "line 9: the key \"0\"",
+        "line 10: the key",
+        "line 11: the value of the key \"8\" has 13 bytes, and the width is 8",
+        "9 records were not imported; everything else was",
+        ".tch",
+    ] {
+        assert!(error.contains(named), "{named} is not in {error}");
+    }
+    let expected = ["{\"key\":\"10\",\"value\":\"ten\"}", "{\"key\":\"7\",\"value\":\"seven\"}"];
+    let name = folder.path("n.tcf");
+    assert_eq!(exported(&name), expected);
+    // Its own export is imported completely.
+    let (copied, again) = (folder.path("c.jsonl"), folder.path("c.tcf"));
+    succeed("tyrant", &["export", &name, &copied]);
+    succeed("tyrant", &["import", &copied, "--into", &again]);
+    assert_eq!(exported(&again), expected);
+    // A line that cannot be read is still named by its number.
+    fs::write(&text, "x\ta\n1\ta\nbroken\n").unwrap();
+    let error = fail("tyrant", &["import", &text, "--into", &again]);
+    assert!(error.contains("line 3: no TAB after the key; the 1 records before it"), "{error}");
+}
+
+#[test]
+fn media_types_go_through_lines_without_a_record_of_the_server() {
+    let folder = Folder::new();
+    let mut server = Server::tyrant("a.tch", &[]);
+    for (path, media_type) in [("a", "image/x-own"), ("b", "text/html"), ("c", "image/x-other")] {
+        let mut stream = server.connect();
+        write!(
+            stream,
+            "PUT /{path} HTTP/1.1\r\nContent-Type: {media_type}\r\nContent-Length: 1\r\n\
+             Connection: close\r\n\r\nx"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+    }
+    let tyrant = |command: &str| succeed("tyrant", &[command, "--server", &server.address()]);
+    assert_eq!(tyrant("count"), "3\n");
+    assert!(!tyrant("list").contains("tyrant"));
+    let source = server.folder.path().join("a.tch").display().to_string();
+    assert!(server.end(Signal::TERM).success());
+    let lines = exported(&source);
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert_eq!(lines[0], "{\"key\":\"a\",\"value\":\"x\",\"media_type\":\"image/x-own\"}");
+    let (text, into) = (folder.path("a.jsonl"), folder.path("b.tch"));
+    succeed("tyrant", &["export", &source, &text]);
+    let output = succeed("tyrant", &["import", &text, "--into", &into]);
+    assert!(output.ends_with(&format!("3 records in {into}\n")), "{output}");
+    assert_eq!(exported(&into), lines);
+    let tsv = folder.path("a.tsv");
+    succeed("tyrant", &["export", &source, &tsv]);
+    assert_eq!(fs::read_to_string(tsv).unwrap().lines().count(), 3);
+}
+
+#[test]
+fn an_import_that_a_signal_ends_says_what_is_stored() {
+    let folder = Folder::new();
+    let into = folder.path("n.tch");
+    let mut child = Command::new(path("tyrant"))
+        .args(["import", "-", "--format", "tsv", "--into", &into])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    // More than a pipe holds: once it is written, the program reads lines.
+    for number in 0..100_000 {
+        writeln!(input, "{number:09}\tvalue").unwrap();
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    drop(input);
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended.status), Some(2));
+    let said = String::from_utf8(ended.stderr).unwrap();
+    let lines = said.strip_prefix("tyrant: interrupted after ").expect(&said);
+    assert!(lines.contains(" lines; they are stored"), "{said}");
+    let lines = lines.split(' ').next().unwrap().replace(',', "");
+    assert_eq!(exported(&into).len().to_string(), lines, "{said}");
 }

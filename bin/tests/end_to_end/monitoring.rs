@@ -170,3 +170,62 @@ fn lines_to_the_journal_begin_with_their_priority() {
     server.wait().expect("its end");
     assert!(log.lines().all(|line| line.starts_with("<5>") || line.starts_with("<6>")), "{log}");
 }
+
+#[test]
+fn warnings_are_in_the_log_in_metrics_in_top_and_in_the_answer_about_readiness() {
+    let authority = crate::tls::certificates::Authority::new();
+    let files = authority.expired_server(&["127.0.0.1"]);
+    let text = format!(
+        "database = \"casket.tch\"\nport = PORT\nadmin = \"127.0.0.1:0\"\ndisk-free-warning = 100\n\
+         tls-cert = {:?}\ntls-key = {:?}\ntls-optional = true\nscript = \"functions.lua\"\n\
+         script-every = [\"tick=1000\", \"tack=1000\"]\n",
+        files.certificate, files.key
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("functions.lua");
+    std::fs::write(&script, "function tick() end").expect("a script");
+    let text = text.replace("functions.lua", script.to_str().expect("UTF-8"));
+    let server = Server::configured(&text, &[]);
+    let address = address_after(&server, "serving metrics on ");
+    let expected = [
+        "the disk of casket.tch has ",
+        &format!("the certificate in {} has ended ", files.certificate.display()),
+        "script-every: the script has no function tack, so nothing is called",
+    ];
+    let count = |number: usize| {
+        let line = format!("\ntyrant_warnings{{database=\"casket.tch\"}} {number}\n");
+        wait_for(&line, || ask(&address, "/metrics").contains(&line).then_some(()));
+    };
+    count(expected.len());
+    let ready = ask(&address, "/ready");
+    assert!(ready.starts_with("HTTP/1.1 200 ") && ready.contains("\r\n\r\nready\n"), "{ready}");
+    let top = succeed("tyrant", &["top", "--once", "-i", "0.1", "--server", &server.address()]);
+    let log = server.log();
+    for text in expected {
+        assert!(ready.contains(&format!("\nwarning: casket.tch: {text}")), "{text}: {ready}");
+        assert!(log.contains(&format!("\tWARN\t{text}")), "{text}: {log}");
+        assert!(top.contains(text), "{text}: {top}");
+    }
+    let metrics = ask(&address, "/metrics");
+    let end = "\ntyrant_certificate_expiry_timestamp_seconds{database=\"casket.tch\"} 1009843200\n";
+    assert!(metrics.contains(end), "{metrics}");
+    for name in ["tyrant_disk_free_bytes", "tyrant_disk_bytes"] {
+        let sample = format!("\n{name}{{database=\"casket.tch\",files=\"database\"}} ");
+        assert!(metrics.contains(&sample), "{metrics}");
+    }
+
+    // A condition that has ended is no warning after a reload.
+    let renewed = authority.server(&["127.0.0.1"]);
+    std::fs::copy(&renewed.certificate, &files.certificate).expect("a copy");
+    std::fs::copy(&renewed.key, &files.key).expect("a copy");
+    std::fs::write(&script, "function tick() end function tack() end").expect("a script");
+    let path = server.folder.path().join("tyrant.toml");
+    let text = std::fs::read_to_string(&path).expect("the file");
+    std::fs::write(&path, text.replace("warning = 100", "warning = 0")).expect("to write");
+    server.signal(Signal::HUP);
+    count(0);
+    let ready = ask(&address, "/ready");
+    assert!(ready.ends_with("\r\n\r\nready\n"), "{ready}");
+    let ended = "no warning any more: disk of casket.tch";
+    wait_for(ended, || server.log().contains(ended).then_some(()));
+}

@@ -80,6 +80,57 @@ fn the_tools_connect_with_tls_and_check_the_server() {
 }
 
 #[test]
+fn the_variables_of_tls_are_as_the_options_and_a_password_needs_it() {
+    let authority = Authority::new();
+    let server = serve("casket.tch", &authority.server(&["localhost"]), &[]);
+    let (address, file) = (server.address(), authority.file());
+    let put = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(crate::process::path("tyrant"));
+        command.args(["put", "k", "v", "--server", &address]).envs(variables.iter().copied());
+        let output = command.stdin(Stdio::null()).output().expect("tyrant");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (ca, name) = (("TYRANT_TLS_CA", text(&file)), ("TYRANT_TLS_NAME", "localhost"));
+    assert!(put(&[ca, name]).0);
+    assert!(put(&[("TYRANT_TLS_INSECURE", "true")]).0);
+    for (variables, reason) in [
+        (&[ca][..], "not valid for name"),
+        (&[("TYRANT_TLS", "yes")], "invalid peer certificate"),
+        (&[("TYRANT_TLS", "no"), ("TYRANT_TLS_CA", "")], "add --tls"),
+        (&[("TYRANT_TLS", "perhaps")], "the variable TYRANT_TLS is \"perhaps\""),
+        (&[ca, name, ("TYRANT_CLIENT_CERT", "c")], "require each other"),
+    ] {
+        let (is_done, error) = put(variables);
+        assert!(!is_done && error.contains(reason), "{variables:?}: {error}");
+    }
+}
+
+#[test]
+fn the_servers_of_a_replication_tree_may_have_authorities_of_their_own() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let logs = ["--server-id", "1", "--update-log", "ulog"];
+    let master = serve("casket.tch", &authority.server(&["127.0.0.1"]), &logs);
+    let (address, file, other_file) = (master.address(), authority.file(), other.file());
+    let following = ["--server-id", "2", "--master", &address, "--master-tls"];
+    let following = [&following[..], &["--master-tls-ca", text(&file)]].concat();
+    let replica = serve("casket.tch", &other.server(&["127.0.0.1"]), &following);
+    let arguments = ["replicas", "--server", &address, "--tls-ca", text(&file)];
+    let own = format!("{},tls-ca={}", replica.address(), text(&other_file));
+    let tree = wait_for("the replica", || {
+        let tree = succeed("tyrant", &[&arguments[..], &["--for", &own]].concat());
+        tree.contains("streaming").then_some(tree)
+    });
+    assert!(!tree.contains("does not answer"), "{tree}");
+    let tree = succeed("tyrant", &arguments);
+    assert!(tree.contains("does not answer: ") && tree.contains("UnknownIssuer"), "{tree}");
+    // The first server may have some, too.
+    let arguments = ["replicas", "--server", &address, "--tls-ca", text(&other_file)];
+    let own = format!("{address},tls-ca={}", text(&file));
+    let tree = succeed("tyrant", &[&arguments[..], &["--for", &own]].concat());
+    assert!(!tree.contains("does not answer"), "{tree}");
+}
+
+#[test]
 fn openssl_and_curl_speak_with_the_server_and_weak_protocols_are_refused() {
     let authority = Authority::new();
     let server = serve("casket.tch", &authority.server(&["127.0.0.1"]), &["--webdav"]);

@@ -1,6 +1,6 @@
 //! The commands of `tyrant` for a running server.
 
-use crate::process::{Server, fail, free_port, path, run, succeed};
+use crate::process::{Server, fail, feed, free_port, path, run, succeed};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -227,6 +227,116 @@ fn records_expire_and_numbers_are_added_to() {
         let said = fail("tyrant", &arguments);
         assert!(said.contains("this server ignores expiry"), "{said}");
     }
+}
+
+#[test]
+fn expiry_is_shown_wherever_records_are() {
+    let server = Server::tyrant("*", &[]);
+    let address = server.address();
+    converse(
+        &server,
+        &[
+            ("put a 1", Some("")),
+            ("put --expire 4102444800 b 2", Some("")),
+            ("get --json a", Some("{\"key\":\"a\",\"value\":\"1\"}\n")),
+            (
+                "get --json b",
+                Some("{\"key\":\"b\",\"value\":\"2\",\"expires_at_ms\":4102444800000}\n"),
+            ),
+            (
+                "get --json a b",
+                Some(
+                    "{\"key\":\"a\",\"value\":\"1\"}\n\
+                     {\"key\":\"b\",\"value\":\"2\",\"expires_at_ms\":4102444800000}\n",
+                ),
+            ),
+            ("list --json --prefix b", Some("{\"key\":\"b\",\"expires_at_ms\":4102444800000}\n")),
+            (
+                "list --json --values --prefix b",
+                Some("{\"key\":\"b\",\"value\":\"2\",\"expires_at_ms\":4102444800000}\n"),
+            ),
+            ("ttl a", Some("-\n")),
+            ("ttl --json a", Some("{\"key\":\"a\",\"ttl_seconds\":null}\n")),
+            ("ttl none", None),
+            ("touch a 1000", Some("")),
+        ],
+    );
+    let left = |key| succeed("tyrant", &["ttl", key, "--server", &address]);
+    let seconds: u64 = left("a").trim().parse().unwrap();
+    assert!((1..=1000).contains(&seconds), "{seconds}");
+    let both = succeed("tyrant", &["ttl", "a", "b", "--server", &address]);
+    let keys: Vec<_> = both.lines().map(|line| line.split('\t').next().unwrap()).collect();
+    assert_eq!(keys, ["a", "b"]);
+    let error = fail("tyrant", &["ttl", "none", "--server", &address]);
+    assert!(error.contains("no record has the key \"none\""), "{error}");
+}
+
+#[test]
+fn inspect_shows_the_expiry_of_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.tch").display().to_string();
+    let database = cabinet::Database::open(&path).unwrap();
+    let meta = cabinet::Meta { flags: 7, expires_at_ms: 4_102_444_800_000 };
+    database.put_with(b"a", b"xyz", meta).unwrap();
+    database.put(b"b", b"").unwrap();
+    drop(database);
+    assert_eq!(
+        succeed("tyrant", &["inspect", &path, "a", "b"]),
+        "key\ta\nbytes\t3\nflags\t7\nexpires\t2100-01-01T00:00:00.000000Z\n\
+         key\tb\nbytes\t0\nflags\t0\nexpires\tnever\n"
+    );
+    assert_eq!(
+        succeed("tyrant", &["inspect", &path, "a", "--json"]),
+        "{\"key\":\"a\",\"bytes\":3,\"flags\":7,\"expires_at_ms\":4102444800000}\n"
+    );
+    assert!(fail("tyrant", &["inspect", &path, "c"]).contains("no record has the key \"c\""));
+}
+
+#[test]
+fn a_list_asks_for_no_more_keys_than_there_are() {
+    let server = Server::tyrant("*", &[]);
+    let asked = || -> u64 {
+        let text = succeed("tyrant", &["stat", "cnt_iternext", "--server", &server.address()]);
+        text.trim_end().split('\t').nth(1).unwrap().parse().unwrap()
+    };
+    let list = || succeed("tyrant", &["list", "--server", &server.address()]).lines().count();
+    converse(&server, &[("put a 1", Some("")), ("put b 2", Some(""))]);
+    assert_eq!((list(), asked()), (2, 3));
+    let puts: String = (0..298).map(|number| format!("put {number} x\n")).collect();
+    let output = feed("tyrant", &["shell", "--server", &server.address()], &puts);
+    assert!(output.status.success(), "{output:?}");
+    let before = asked();
+    assert_eq!((list(), asked() - before), (300, 301));
+}
+
+#[test]
+fn optimize_names_what_it_does_not_know() {
+    let server = Server::tyrant("casket.tch", &[]);
+    let arguments = ["optimize", "nonsense=1", "--server", &server.address()];
+    let error = fail("tyrant", &arguments);
+    assert!(error.contains("\"nonsense\"") && error.contains("known are"), "{error}");
+    assert!(error.contains("capsiz"), "{error}");
+    converse(&server, &[("optimize nonsense", None), ("optimize bnum=7#apow=1", Some(""))]);
+}
+
+#[test]
+fn a_load_is_told_in_a_table() {
+    let server = Server::tyrant("*", &[]);
+    let address = server.address();
+    let run = |more: &[&str]| {
+        let all = ["bench", "load", "--server", &address, "--keys", "10", "--requests", "1100"];
+        succeed("tyrant", &[&all[..], more].concat())
+    };
+    let table = run(&["--clients", "3", "--pipeline", "7"]);
+    let words: Vec<_> = table.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert_eq!(words, ["Type", "Sets", "Gets", "Totals"], "{table}");
+    let lines = run(&["--clients", "1", "--sets", "0", "--gets", "1", "--json"]);
+    let lines: Vec<_> = lines.lines().collect();
+    assert!(lines[0].contains("\"type\":\"sets\"") && lines[0].contains("\"requests\":0"));
+    assert!(lines[1].contains("\"requests\":1100"), "{}", lines[1]);
+    // All keys were set before.
+    assert!(lines[1].contains("\"misses_per_second\":0.0"), "{}", lines[1]);
+    converse(&server, &[("count", Some("10\n"))]);
 }
 
 #[test]

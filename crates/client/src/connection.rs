@@ -1,7 +1,7 @@
 //! One connection: sends the bytes of requests and reads responses.
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -223,20 +223,36 @@ impl Stream {
             // The hash of a password takes long.
             let patience = Some(settings.connect_timeout);
             stream.set_read_timeout(patience).map_err(Error::ConnectionRefused)?;
-            stream.log_in(login)?;
+            stream.log_in(login, settings.allows_plain_login)?;
             stream.set_read_timeout(settings.read_timeout).map_err(Error::ConnectionRefused)?;
         }
         Ok(stream)
     }
 
-    /// Logs in on a new connection.
-    fn log_in(&mut self, login: &Credentials) -> Result<()> {
-        self.write_all(&login.request()?).map_err(|error| Error::Send(named(error)))?;
+    /// Logs in on a new connection. Without TLS the password is sent only to this machine, or if
+    /// that is allowed, and after a reply that is none of a port that requires TLS.
+    fn log_in(&mut self, login: &Credentials, allows_plain: bool) -> Result<()> {
+        if let Stream::Tcp(socket) = self {
+            let peer = socket.peer_addr().map_err(Error::ConnectionRefused)?;
+            if !allows_plain && !is_this_machine(peer.ip()) {
+                return Err(Error::PlainLogin);
+            }
+            self.call_login(&Credentials::probe()?)?;
+        }
+        match self.call_login(&login.request()?)? {
+            true => Ok(()),
+            false => Err(Error::LoginRefused),
+        }
+    }
+
+    /// Sends a request to log in. Returns whether the server accepted it.
+    fn call_login(&mut self, request: &[u8]) -> Result<bool> {
+        self.write_all(request).map_err(|error| Error::Send(named(error)))?;
         let mut response = [0; 5];
         self.read_exact(&mut response).map_err(|error| Error::Receive(named(error)))?;
         match response {
-            [wire::binary::reply::OK, 0, 0, 0, 0] => Ok(()),
-            [wire::binary::reply::FAILURE, 0, 0, 0, 0] => Err(Error::LoginRefused),
+            [wire::binary::reply::OK, 0, 0, 0, 0] => Ok(true),
+            [wire::binary::reply::FAILURE, 0, 0, 0, 0] => Ok(false),
             _ => {
                 let mut rest = [0; FOREIGN_BYTES_SHOWN];
                 let received = self.read(&mut rest).unwrap_or(0);
@@ -323,8 +339,40 @@ impl Write for Stream {
         Ok(())
     }
 }
+
+/// Returns whether a connection to this address stays within this machine.
+fn is_this_machine(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
 /// Returns the error of a reply of another protocol, with the beginning of it.
 fn foreign_reply(begin: &[u8]) -> io::Error {
     let what = format!("the reply begins with \"{}\"", begin.escape_ascii());
     io::Error::new(ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_addresses_are_of_this_machine() {
+        for (address, expected) in [
+            ("127.0.0.1", true),
+            ("127.8.9.10", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("10.0.0.1", false),
+            ("192.0.2.1", false),
+            ("::", false),
+            ("2001:db8::1", false),
+            ("::ffff:10.0.0.1", false),
+        ] {
+            assert_eq!(
+                is_this_machine(address.parse().expect("an address")),
+                expected,
+                "{address}"
+            );
+        }
+    }
 }

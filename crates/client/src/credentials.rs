@@ -82,19 +82,29 @@ impl Credentials {
 
     /// Returns the request to log in.
     pub(crate) fn request(&self) -> Result<Vec<u8>> {
-        let mut arguments = StringsBuffer::default();
-        for text in [&self.name, &self.password] {
-            arguments.push(text.as_bytes()).map_err(|_| Error::InvalidOperation)?;
-        }
-        let request = Request::Misc {
-            function: Function::Login,
-            options: NOT_LOGGED,
-            arguments: arguments.strings(),
-        };
-        let mut bytes = Vec::new();
-        encode(&request, &mut bytes).map_err(|_| Error::InvalidOperation)?;
-        Ok(bytes)
+        login_request(&[&self.name, &self.password])
     }
+
+    /// Returns a request to log in without a name and a password. A server that takes logins on
+    /// this connection refuses it, and one that does not reveals that.
+    pub(crate) fn probe() -> Result<Vec<u8>> {
+        login_request(&[])
+    }
+}
+
+fn login_request(words: &[&str]) -> Result<Vec<u8>> {
+    let mut arguments = StringsBuffer::default();
+    for word in words {
+        arguments.push(word.as_bytes()).map_err(|_| Error::InvalidOperation)?;
+    }
+    let request = Request::Misc {
+        function: Function::Login,
+        options: NOT_LOGGED,
+        arguments: arguments.strings(),
+    };
+    let mut bytes = Vec::new();
+    encode(&request, &mut bytes).map_err(|_| Error::InvalidOperation)?;
+    Ok(bytes)
 }
 
 impl fmt::Debug for Credentials {

@@ -25,6 +25,9 @@ pub enum Error {
     /// The server refused the name and the password, or has no users.
     #[error("login refused")]
     LoginRefused,
+    /// The login was not sent: the connection to another machine is not encrypted.
+    #[error("login not sent without TLS")]
+    PlainLogin,
     /// Sending the request failed.
     #[error("send error")]
     Send(#[source] io::Error),
@@ -53,7 +56,10 @@ impl Error {
         match self {
             Error::InvalidOperation | Error::BadSearch(_) => 1,
             Error::HostNotFound(_) => 2,
-            Error::ConnectionRefused(_) | Error::Handshake(_) | Error::LoginRefused => 3,
+            Error::ConnectionRefused(_)
+            | Error::Handshake(_)
+            | Error::LoginRefused
+            | Error::PlainLogin => 3,
             Error::Send(_) => 4,
             Error::Receive(_) => 5,
             Error::ExistingRecord => 6,
@@ -77,6 +83,7 @@ mod tests {
             (Error::ConnectionRefused(io()), 3, "connection refused"),
             (Error::Handshake(io()), 3, "TLS handshake failed"),
             (Error::LoginRefused, 3, "login refused"),
+            (Error::PlainLogin, 3, "login not sent without TLS"),
             (Error::Send(io()), 4, "send error"),
             (Error::Receive(io()), 5, "recv error"),
             (Error::ExistingRecord, 6, "existing record"),

@@ -31,6 +31,9 @@ pub(crate) fn none_if_failed<T>(response: Result<T>) -> Result<Option<T>> {
     }
 }
 
+/// A key, and when its record expires, in milliseconds since 1970; 0 is never.
+pub type Expiry = (Vec<u8>, u64);
+
 /// State of a verification of a server's checksums.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckState {
@@ -103,6 +106,17 @@ impl Client {
     pub fn touch(&self, key: &[u8], seconds: i64) -> Result<bool> {
         let response = self.misc(b"touch", 0, &[key, seconds.to_string().as_bytes()]);
         Ok(none_if_failed(response)?.is_some())
+    }
+
+    /// Returns when the records under these keys expire, in milliseconds since 1970, 0 for never.
+    /// Keys without a record are left out. `None` if the server cannot tell, as Tokyo Tyrant.
+    pub fn expiries<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Option<Vec<Expiry>>> {
+        let Some(response) = none_if_failed(self.misc(b"expiry", UNLOGGED, keys))? else {
+            return Ok(None);
+        };
+        let expiry = |(key, text): Pair| Some((key, number(&text)?));
+        let expiries: Option<Vec<_>> = pairs(response).into_iter().map(expiry).collect();
+        expiries.ok_or(Error::Miscellaneous).map(Some)
     }
 
     /// Adds to a number in decimal text and returns the sum. A sum below 0 is 0, one above the

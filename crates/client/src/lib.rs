@@ -42,7 +42,7 @@ pub use address::Address;
 pub use client::{Client, LOCK_ALL, LOCK_RECORD, Pair};
 pub use credentials::{CREDENTIAL_BYTES_MAX, Credentials, CredentialsError};
 pub use error::{Error, Result};
-pub use functions::CheckState;
+pub use functions::{CheckState, Expiry};
 pub use pipeline::{Pipeline, Reply};
 pub use pool::{Pool, Pooled};
 pub use replica_link::{Acknowledger, ReplicaLink, SubscribeRequest};

@@ -24,6 +24,9 @@ pub struct Settings {
     pub tls: Option<ClientConfig>,
     /// User of the connection; `None` does not log in.
     pub login: Option<Credentials>,
+    /// Whether a login may be sent without TLS to another machine, where anyone in between reads
+    /// the password. Without it, that fails with [`Error::PlainLogin`](crate::Error::PlainLogin).
+    pub allows_plain_login: bool,
 }
 
 impl Default for Settings {
@@ -36,6 +39,7 @@ impl Default for Settings {
             response_bytes_max: RESPONSE_BYTES_MAX,
             tls: None,
             login: None,
+            allows_plain_login: false,
         }
     }
 }

@@ -332,3 +332,27 @@ fn a_failed_connect_returns_its_permit_to_the_pool() {
         assert_eq!(pool.get().err().map(|error| error.code()), Some(3));
     }
 }
+
+#[test]
+fn a_password_is_not_sent_to_a_port_that_requires_tls() {
+    let (send, sent) = mpsc::channel();
+    let refuse = move |mut stream: TcpStream| {
+        let mut request = [0; 256];
+        let received = stream.read(&mut request).expect("a request");
+        stream.write_all(b"SERVER_ERROR this port requires TLS\r\n").expect("to send");
+        let mut all = request[..received].to_vec();
+        // The client closes, perhaps by a reset.
+        let _ = stream.read_to_end(&mut all);
+        send.send(all).expect("the test");
+    };
+    let (address, server) = fake::server(vec![refuse]);
+    let login = Some(client::Credentials::new("ann", "secret"));
+    let settings = Settings { login, ..Settings::default() };
+    let error = Client::connect_with(address, settings).map(drop).expect_err("a refusal");
+    let Error::Receive(cause) = error else { panic!("{error:?}") };
+    assert!(cause.to_string().contains("SERVER_ERROR this port requires TLS"), "{cause}");
+    server.join().expect("a server");
+    let sent = sent.recv().expect("what was sent");
+    let has = |word: &[u8]| sent.windows(word.len()).any(|window| window == word);
+    assert!(has(b"login") && !has(b"secret") && !has(b"ann"), "{}", sent.escape_ascii());
+}

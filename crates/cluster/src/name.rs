@@ -9,6 +9,7 @@
 //! | `limsiz` | fixed-length: bytes of Tokyo Cabinet's file, which limit the ids | 256 MiB |
 //! | `dc` | name of the data centre whose nodes are asked first | none |
 //! | `user`, `password` | user of the cluster, path of a file with the password | none |
+//! | `plainlogin` | `true` sends the password without TLS to nodes on other machines too | `false` |
 //! | `ca` | path of the authorities of the nodes' certificates, `system` for the system's; switches TLS on | without TLS |
 //! | `cert`, `key` | paths of the certificate of this client and of its key | none |
 //! | `timeout` | longest time of a request, in milliseconds | 5000 |
@@ -18,6 +19,7 @@
 
 use cabinet::fixed::outside::IdLimits;
 use cabinet::limits::FIXED_WIDTH_BYTES_MAX;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,8 +30,8 @@ const SCHEME: &str = "cassandra://";
 const PORT: u16 = 9042;
 
 /// Every key, for errors.
-const KEYS: &str = "kind, mode, buckets, width, limsiz, dc, user, password, ca, cert, key, \
-                    timeout, inflight, speculative, value";
+const KEYS: &str = "kind, mode, buckets, width, limsiz, dc, user, password, plainlogin, ca, \
+                    cert, key, timeout, inflight, speculative, value";
 
 /// Longest name of a keyspace, in bytes: Cassandra's own limit.
 const KEYSPACE_BYTES_MAX: usize = 48;
@@ -193,6 +195,7 @@ impl Name {
         };
         let (mut user, mut password, mut certificate, mut key_file) = (None, None, None, None);
         let (mut width, mut limit_bytes) = (None, None);
+        let mut allows_plain_login = false;
         for part in parts.filter(|part| !part.is_empty()) {
             let (key, value) =
                 part.split_once('=').ok_or_else(|| NameError::NotAPair(part.to_owned()))?;
@@ -214,6 +217,10 @@ impl Name {
                 "dc" => parsed.data_centre = Some(value.to_owned()),
                 "user" => user = Some(value.to_owned()),
                 "password" => password = Some(PathBuf::from(value)),
+                "plainlogin" => {
+                    let words = [("true", true), ("false", false)];
+                    allows_plain_login = one_of("plainlogin", value, &words)?;
+                }
                 "ca" => {
                     let authorities = (value != "system").then(|| PathBuf::from(value));
                     parsed.tls =
@@ -258,6 +265,12 @@ impl Name {
             (None, Some(_)) => return Err(NameError::Needs("password", "user")),
             (None, None) => None,
         };
+        let is_local = parsed.contact_points.iter().all(|host| is_this_machine(host));
+        if parsed.login.is_some() && parsed.tls.is_none() && !is_local && !allows_plain_login {
+            let other = "ca, so that the password is encrypted, or plainlogin=true on a network \
+                         that nobody else can read";
+            return Err(NameError::Needs("user", other));
+        }
         match (certificate, key_file, &mut parsed.tls) {
             (None, None, _) => {}
             (Some(certificate), Some(key), Some(tls)) => tls.identity = Some((certificate, key)),
@@ -276,6 +289,13 @@ fn with_port(host: &str) -> String {
         None => false,
     };
     if has_port { host.to_owned() } else { format!("{host}:{PORT}") }
+}
+
+/// Returns whether a host with its port is a loopback address, or named so.
+fn is_this_machine(host: &str) -> bool {
+    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse();
+    host == "localhost" || address.is_ok_and(|address: IpAddr| address.to_canonical().is_loopback())
 }
 
 fn keyspace_name(name: &str) -> Result<String, NameError> {
@@ -390,9 +410,32 @@ mod tests {
             ("cert=c", "cert needs key"),
             ("key=c", "key needs cert"),
             ("cert=c#key=k", "cert needs ca"),
+            (
+                "user=u#password=p",
+                "user needs ca, so that the password is encrypted, or plainlogin",
+            ),
+            ("plainlogin=1", "plainlogin takes true or false"),
         ] {
             let found = reason(&format!("cassandra://a/k#{part}"));
             assert!(found.contains(expected), "{found}");
+        }
+    }
+
+    #[test]
+    fn a_password_without_tls_is_for_this_machine_or_takes_a_word() {
+        let login = "#user=u#password=p";
+        for (hosts, expected) in [
+            ("127.0.0.1", true),
+            ("localhost:1,[::1]:2,::1", true),
+            ("127.0.0.1,db2", false),
+            ("10.0.0.1", false),
+            ("[2001:db8::1]:9042", false),
+        ] {
+            let name = format!("cassandra://{hosts}/k{login}");
+            assert_eq!(Name::parse(&name).is_ok(), expected, "{name}");
+            for allowed in ["#plainlogin=true", "#ca=system"] {
+                Name::parse(&format!("{name}{allowed}")).unwrap();
+            }
         }
     }
 }

@@ -202,6 +202,12 @@ impl Extension for Scripts {
         !name.starts_with(b"_")
     }
 
+    fn defines(&self, records: &Arc<ScriptRecords>, name: &[u8]) -> bool {
+        let Ok(thread) = self.thread(records) else { return true };
+        let slot = thread.state.lock();
+        self.has(name) && slot.as_ref().is_none_or(|state| state.defines(name))
+    }
+
     fn call(
         &self,
         records: &Arc<ScriptRecords>,

@@ -119,6 +119,15 @@ impl State {
         result
     }
 
+    /// Returns whether a global function has this name.
+    pub(crate) fn defines(&self, name: &[u8]) -> bool {
+        self.run(|| {
+            let name = self.lua.create_string(name)?;
+            Ok(function(&self.globals, &name).is_ok())
+        })
+        .unwrap_or(true)
+    }
+
     /// Returns a key and a value as texts of Lua.
     fn arguments(&self, key: &[u8], value: &[u8]) -> mlua::Result<(LuaString, LuaString)> {
         let create = || Ok((self.lua.create_string(key)?, self.lua.create_string(value)?));

@@ -130,6 +130,11 @@ pub struct Config {
     pub update_log: Option<update_log::Settings>,
     /// The master to follow; requires `server_id`.
     pub following: Following,
+    /// Part of a disk with the database or the update log below which its free space is a warning,
+    /// in percent; 0 is never.
+    pub disk_free_warning_percent: u8,
+    /// Warnings about how the server was started, which are shown with its own.
+    pub notices: Vec<String>,
     /// Interval between two scheduled verifications of all checksums of the database, if any.
     pub scrub_interval: Option<Duration>,
     /// Rate of these verifications, in bytes per second.
@@ -186,6 +191,9 @@ const BUFFER_BYTES_LEAST: u64 = 8 << 20;
 /// Default of [`Config::spool_bytes_max`]: 8 of the longest values, in bytes.
 pub const SPOOL_BYTES_MAX: usize = 8 * cabinet::limits::VALUE_BYTES_MAX;
 
+/// Default of [`Config::disk_free_warning_percent`].
+pub const DISK_FREE_WARNING_PERCENT: u8 = 5;
+
 /// Default of [`Config::remote_timeout`].
 pub const REMOTE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -237,6 +245,8 @@ impl Config {
             server_id: 0,
             update_log: None,
             following: Following::default(),
+            disk_free_warning_percent: DISK_FREE_WARNING_PERCENT,
+            notices: Vec::new(),
             scrub_interval: Some(SCRUB_INTERVAL),
             scrub_bytes_per_second: SCRUB_BYTES_PER_SECOND,
             semi_sync: None,

@@ -46,8 +46,8 @@ pub use access::user_file::{
 };
 pub use access::users::{User, Users};
 pub use config::{
-    BUFFER_BYTES_MAX, Config, Endpoint, HANDSHAKE_TIMEOUT, REMOTE_TIMEOUT, REPLY_BYTES_MAX,
-    REQUEST_BYTES_MAX, SPOOL_BYTES_MAX, TlsSettings,
+    BUFFER_BYTES_MAX, Config, DISK_FREE_WARNING_PERCENT, Endpoint, HANDSHAKE_TIMEOUT,
+    REMOTE_TIMEOUT, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SPOOL_BYTES_MAX, TlsSettings,
 };
 pub use error::{Error, Result};
 pub use monitor::{
@@ -56,6 +56,7 @@ pub use monitor::{
 pub use net::pace::{ADVANCE_BYTES_MAX, BYTES_PER_SECOND_MIN, Pace};
 pub use ops::command_mask::{Command, CommandMask, Protocol, UnknownName};
 pub use ops::long::PIECE_BYTES;
+pub use ops::media_types::{OwnMediaTypes, media_type_flags};
 pub use ops::remote::{
     Capabilities, Completion, DecidedInTurn, Decision, FoundRecord, KeysBegin, LONG_REQUEST_FACTOR,
     RecordAnswer, RecordRequest, RemoteStore, RowRefusal, StoreAnswer, StoreFailure, StoreRequest,
@@ -78,5 +79,6 @@ pub use server::{Handle, Server};
 pub use shared::FunctionStatistics;
 pub use shared::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
 pub use store::position_file::POSITION_FILE;
+pub use store::reserved::{count_records, front_end_name, is_reserved, put_of_front_end};
 pub use tls::{ClientSettings as TlsClientSettings, ServerFiles, Session as TlsSession};
 pub use wire::memcached::Dialect;

@@ -8,7 +8,7 @@ use crate::net::mailbox::Mailbox;
 use crate::net::script_pool::Live;
 use crate::net::{acceptor, login_pool, script_pool, worker_pool};
 use crate::ops::stop_signal::StopSignal;
-use crate::shared::Shared;
+use crate::shared::{Shared, warnings};
 use crate::{
     Config, ConnectionUpgrade, Endpoint, Error, Extension, ExtensionSettings, Records, Result,
     ScriptRecords,
@@ -84,14 +84,15 @@ impl Handle {
     }
 
     /// Takes those settings from `config` that change while the server runs: `connections_max`,
-    /// `timeout`, `idle_timeout`, `stop_wait`, `slow_log_threshold`, `mask`, `scrub_interval` and
-    /// `scrub_bytes_per_second`, and the users, if there are users before and after. All others
-    /// stay as they are. Clients whose user is removed, or has another password or token, have to
-    /// log in again.
+    /// `timeout`, `idle_timeout`, `stop_wait`, `slow_log_threshold`, `mask`, `scrub_interval`,
+    /// `scrub_bytes_per_second` and `disk_free_warning_percent`, and the users, if there are users
+    /// before and after. All others stay as they are. Clients whose user is removed, or has another
+    /// password or token, have to log in again.
     pub fn reload(&self, config: &Config) {
         if let Some(hub) = self.hub.upgrade() {
             hub.shared.live.set(config);
             hub.shared.slow_log.set_threshold(config.slow_log_threshold);
+            hub.shared.warnings.wake();
             if let (Some(present), Some(users)) = (&hub.shared.users, &config.users) {
                 present.replace(Arc::clone(users));
             }
@@ -107,7 +108,11 @@ impl Handle {
     pub fn reload_certificates(&self) -> Result<bool> {
         let hub = self.hub.upgrade();
         match hub.as_ref().and_then(|hub| hub.shared.certificates.as_ref()) {
-            Some(certificates) => certificates.reload().map(|()| true).map_err(Error::Tls),
+            Some(certificates) => {
+                certificates.reload().map_err(Error::Tls)?;
+                hub.iter().for_each(|hub| hub.shared.warnings.wake());
+                Ok(true)
+            }
             None => Ok(false),
         }
     }
@@ -243,6 +248,7 @@ impl Server {
         hub.logins.stop();
         hub.scripts.stop();
         shared.slow_log.stop();
+        shared.warnings.stop();
         shared.replication.stop_following();
         let result = pool.into_iter().map(join).fold(served, Result::and);
         if let Some(log) = &shared.served.update_log {
@@ -339,6 +345,7 @@ fn start(
         Ok(())
     };
     begin("slow-log", |shared| shared.slow_log.write())?;
+    begin("warnings", |shared| shared.warnings.run(|| warnings::look(shared)))?;
     begin("scrub", |shared| {
         let live = &shared.live;
         let schedule = || (live.scrub_interval(), live.scrub_bytes_per_second());

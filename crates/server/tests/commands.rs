@@ -206,6 +206,23 @@ fn versatile_functions_follow_tokyo_tyrant_at_the_edges() {
 }
 
 #[test]
+fn expiry_is_told_of_each_record_that_is_there() {
+    for name in ["*", "+"] {
+        let server = start(cabinet::Options::new().open(name).unwrap());
+        let mut client = server.connect();
+        client.exchange("set a 7 2000000000 1\r\nx\r\n", "STORED\r\n");
+        client.exchange("set b 0 0 1\r\nx\r\n", "STORED\r\n");
+        let told = ["b", "0", "a", "2000000000000"];
+        client.exchange(misc("expiry", &["b", "none", "a"]), list(&told));
+        client.exchange(misc("expiry", &[]), list(&[]));
+        client.exchange(misc("expiry", &["none"]), list(&[]));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(support::table(folder.path()));
+    server.connect().exchange(misc("expiry", &["a"]), MISC_FAILURE);
+}
+
+#[test]
 fn range_works_on_ordered_databases() {
     let tree = cabinet::Options::new().open("+").unwrap();
     let server = start(tree);

@@ -6,7 +6,9 @@ mod support;
 
 use server::{Config, Dialect};
 use std::time::{SystemTime, UNIX_EPOCH};
-use support::{Client, fixed, hash, memory, memory_tree, start, start_with, table, tree};
+use support::{
+    Client, fixed, hash, list, memory, memory_tree, misc, start, start_with, table, tree,
+};
 
 const CREATED: &str = "Created\n";
 
@@ -348,6 +350,33 @@ fn clients_cannot_reach_the_records_of_the_server() {
     client.expect_response("200 OK", answer.repeat(2));
     let head = get(&mut client, "/k", "v");
     assert_eq!(header(&head, "Content-Type"), Some("image/x-own"));
+}
+
+#[test]
+fn no_protocol_lists_or_counts_the_records_of_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    for database in [memory(), memory_tree(), hash(folder.path()), tree(folder.path())] {
+        let server = start(database.clone());
+        let mut client = server.connect();
+        put(&mut client, "/k", "Content-Type: image/x-own\r\n", "v");
+        put(&mut client, "/l", "Content-Type: image/x-other\r\n", "w");
+        assert_eq!(database.len(), 3);
+        // rnum
+        client.exchange(b"\xc8\x80", b"\0\0\0\0\0\0\0\0\x02");
+        assert_eq!(server.stat_value("curr_items"), 2);
+        client.exchange(b"\xc8\x50", b"\0");
+        let mut keys = Vec::new();
+        for _ in 0..2 {
+            client.exchange(b"\xc8\x51", b"\0\0\0\0\x01");
+            keys.extend(client.read(1));
+        }
+        keys.sort_unstable();
+        assert_eq!(keys, b"kl");
+        client.exchange(b"\xc8\x51", b"\x01");
+        // fwmkeys
+        client.exchange(b"\xc8\x58\0\0\0\x03\xff\xff\xff\xff\0ty", b"\0\0\0\0\0");
+        client.exchange(misc("regex", &["tyrant"]), list(&[]));
+    }
 }
 
 #[test]

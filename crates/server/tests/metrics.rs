@@ -219,7 +219,7 @@ fn the_time_of_a_request_includes_its_wait_for_a_store_outside() {
     wait_until(|| last_slow(&metrics).is_some());
     let slow = last_slow(&metrics).unwrap();
     assert_eq!((&slow["command"], &slow["key"]), (&"set".into(), &key.as_str().into()));
-    assert!(slow["queue_seconds"].as_f64().unwrap() >= wait.as_secs_f64(), "{slow}");
+    assert!(slow["store_seconds"].as_f64().unwrap() >= wait.as_secs_f64(), "{slow}");
     let sum = metrics.value("tyrant_request_duration_seconds_sum", &[]);
     assert!(sum >= wait.as_secs_f64(), "{sum}");
     store.stop();

@@ -204,6 +204,17 @@ fn an_http_request_counts_as_one_login_however_it_arrives() {
 }
 
 #[test]
+fn a_login_without_a_name_is_a_question_and_no_failure() {
+    let server = start_with_users(false);
+    let metrics = support::Monitored::new(&server);
+    let mut client = server.connect();
+    client.exchange(misc("login", &[]), MISC_FAILURE);
+    client.exchange(misc("login", &["ann", "secret"]), b"\0\0\0\0\0");
+    metrics.await_value("tyrant_logins_total", &[("result", "success")], |count| count == 1.0);
+    assert_eq!(metrics.value("tyrant_logins_total", &[("result", "failure")]), 0.0);
+}
+
+#[test]
 fn failed_logins_are_counted() {
     let server = start_with_users(false);
     let mut client = server.connect();

@@ -14,6 +14,7 @@
 
 mod client_config;
 mod error;
+mod expiry;
 mod files;
 mod limits;
 mod names;

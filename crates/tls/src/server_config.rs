@@ -1,11 +1,12 @@
 //! Configuration of a server: its certificate, and the client certificates that it asks for.
 
 use crate::provider::provider;
-use crate::{Error, files};
+use crate::{Error, expiry, files};
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// Protocols that a client may select by ALPN. Others than HTTP have no name there, and their
 /// clients select none.
@@ -27,7 +28,18 @@ pub struct ServerFiles {
 
 /// Configuration of the sessions of a server.
 #[derive(Clone, Debug)]
-pub struct ServerConfig(pub(crate) Arc<rustls::ServerConfig>);
+pub struct ServerConfig {
+    pub(crate) config: Arc<rustls::ServerConfig>,
+    expires: Option<SystemTime>,
+}
+
+impl ServerConfig {
+    /// Returns the time after which the first of the certificates is no longer valid.
+    #[must_use]
+    pub fn expires(&self) -> Option<SystemTime> {
+        self.expires
+    }
+}
 
 impl ServerFiles {
     /// Reads the files.
@@ -36,6 +48,7 @@ impl ServerFiles {
     /// certificate is verified with the present authorities.
     pub fn read(&self) -> Result<ServerConfig, Error> {
         let certificates = files::certificates(&self.certificates)?;
+        let expires = expiry::first_end(&certificates);
         let key = files::key(&self.key)?;
         let builder = rustls::ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?;
@@ -62,6 +75,6 @@ impl ServerFiles {
         config.ticketer = Ticketer::new()?;
         config.send_tls13_tickets = TICKETS;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(ServerConfig(Arc::new(config)))
+        Ok(ServerConfig { config: Arc::new(config), expires })
     }
 }

@@ -63,7 +63,7 @@ enum Progress {
 impl Session {
     /// Begins the session of a server with a client.
     pub fn server(config: &ServerConfig) -> Result<Self, Error> {
-        let side = UnbufferedServerConnection::new(Arc::clone(&config.0))?;
+        let side = UnbufferedServerConnection::new(Arc::clone(&config.config))?;
         Ok(Self::new(Side::Server(side)))
     }
 

@@ -217,7 +217,10 @@ fn properties_move_with_their_file_and_are_not_listed() {
             let (_, body) = client.request("PROPPATCH /a/k", "", &set);
             assert!(String::from_utf8(body).unwrap().contains(&format!("HTTP/1.1 {status} ")));
         }
+        // A folder and a file, with properties each.
+        assert_eq!(server.records(), 4);
         client.status("MOVE /a", "Destination: /b\r\n", "", 201);
+        assert_eq!(server.records(), 4);
         for path in ["/b/k", "/b/"] {
             let (_, body) = client.request(&format!("PROPFIND {path}"), "Depth: 0\r\n", "");
             assert!(String::from_utf8(body).unwrap().contains(">glad<"));

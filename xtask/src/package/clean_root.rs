@@ -42,6 +42,7 @@ pub(super) fn try_packages(package: &Path, upgrade: &Path) -> Result<()> {
     root.set_port(port)?;
     let server = root.start()?;
     root.succeed(&["tyrant", "put", "--server", &address(port), "key", "of the first version"])?;
+    root.back_up(port)?;
     server.stop()?;
 
     root.install(upgrade)?;
@@ -148,7 +149,7 @@ impl Root {
         let user = self.succeed(&["id", "--user", "tyrant"])?;
         let user: u32 = user.trim().parse().context("the user's number")?;
         ensure!(user != 0, "the server's user is root");
-        for folder in ["var/lib/tyrant", "var/log/tyrant"] {
+        for folder in ["var/lib/tyrant", "var/log/tyrant", "var/backups/tyrant"] {
             let folder = fs::metadata(self.path.join(folder)).context(folder)?;
             ensure!(folder.uid() == user && folder.mode() & 0o007 == 0, "a folder is open");
         }
@@ -166,14 +167,30 @@ impl Root {
             return Ok(());
         }
         let root = format!("--root={}", self.path.display());
-        let units = ["verify", "--man=no", "tyrant.service", "tyrant.socket"];
-        let output = Command::new("systemd-analyze").arg(root).args(units).output();
+        let units = ["tyrant.service", "tyrant.socket", "tyrant-backup.timer"];
+        let mut command = Command::new("systemd-analyze");
+        let output = command.arg(root).args(["verify", "--man=no"]).args(units).output();
         let output = output.context("cannot run systemd-analyze")?;
         // The units of systemd itself are not in the root, which is reported too.
         let messages = String::from_utf8_lossy(&output.stderr);
         let defect = ["Unknown", "Failed to parse", "nvalid", "gnoring"];
         let found = messages.lines().find(|line| defect.iter().any(|word| line.contains(word)));
         ensure!(found.is_none(), "systemd-analyze: {}", found.unwrap_or_default());
+        Ok(())
+    }
+
+    /// Backs up the served database by the first command of the page about backups, and as the unit
+    /// does, as the server's user.
+    fn back_up(&self, port: u16) -> Result<()> {
+        let address = address(port);
+        let create = ["tyrant", "backup", "create", "--server", &address];
+        self.succeed(&[&create[..], &["/backups/casket"]].concat())?;
+        let as_server = ["runuser", "-u", "tyrant", "--"];
+        self.succeed(&[&as_server[..], &create, &["/var/backups/tyrant/casket"]].concat())?;
+        for repository in ["/backups/casket", "/var/backups/tyrant/casket"] {
+            let verified = self.succeed(&["tyrant", "backup", "verify", repository])?;
+            ensure!(verified.starts_with("1 backups"), "the backup: {verified}");
+        }
         Ok(())
     }
 

@@ -18,9 +18,11 @@ use std::process::Command;
 const PROGRAM: &str = "tyrant";
 
 /// Files of `packaging/` and their places.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 6] = [
     ("tyrant.service", "lib/systemd/system/tyrant.service"),
     ("tyrant.socket", "lib/systemd/system/tyrant.socket"),
+    ("tyrant-backup.service", "lib/systemd/system/tyrant-backup.service"),
+    ("tyrant-backup.timer", "lib/systemd/system/tyrant-backup.timer"),
     ("tyrant.toml", "etc/tyrant/tyrant.toml"),
     ("tyrant.logrotate", "etc/logrotate.d/tyrant"),
 ];

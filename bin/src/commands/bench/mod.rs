@@ -1,6 +1,8 @@
 //! `tyrant bench`: benchmarks that anyone can repeat.
 
 mod clients;
+mod latencies;
+mod load;
 mod mailing;
 mod mailings;
 mod own_server;
@@ -23,6 +25,8 @@ pub(super) struct Bench {
 
 #[derive(Debug, clap::Subcommand)]
 enum Benchmark {
+    /// Send gets and sets to a running server, and print rates and latencies
+    Load(Box<load::Load>),
     /// Load mailings by e-mail address into a table and a hash database, then look rows up
     Mailings(mailings::Mailings),
     /// Insert into a server without a replica and with one, in turn
@@ -34,6 +38,7 @@ enum Benchmark {
 impl Bench {
     pub(super) fn run(&self) -> Result<()> {
         match &self.what {
+            Benchmark::Load(load) => load.run(),
             Benchmark::Mailings(mailings) => mailings.run(),
             Benchmark::Replication(replication) => replication.run(),
             Benchmark::Seeding(seeding) => seeding.run(),

@@ -135,6 +135,7 @@ impl<'s> Figures<'s> {
         for name in ["time", "type", "path", "pid", "sid", "rnum", "size"] {
             add(name, self.now.text(name).map(value_of));
         }
+        add("warnings", self.now.text("warnings").map(Into::into));
         add("uptime_seconds", self.now.text("ru_real").map(value_of));
         add("interval_seconds", self.seconds.map(Json::from));
         for (name, names) in [("reads", &READS[..]), ("writes", &WRITES), ("removals", &REMOVALS)] {
@@ -220,6 +221,7 @@ impl<'s> Figures<'s> {
             value.map(|value| format!("{} {what}", count(value)))
         };
         let percent = |ratio: f64| format!("{:.1} %", 100.0 * ratio);
+        add("WARNING", vec![text("warnings")]);
         add(
             "operations",
             vec![
@@ -355,7 +357,8 @@ mod tests {
         rnum\t5\ncnt_get\t100\ncnt_get_miss\t10\ncnt_put\t7\ncnt_out\t0\nbytes_read\t1000\n";
     const NOW: &str = "pid\t1\ntime\t102.0\ntype\thash\nru_user\t2.0\nru_sys\t0.5\nru_real\t92.0\n\
         rnum\t5\ncnt_get\t300\ncnt_get_miss\t60\ncnt_put\t9\ncnt_out\t0\nbytes_read\t5096\n\
-        loop_0_busy_percent\t7\nreplica_2\taddress=h:1 state=streaming\nlimit_bytes\t0\n";
+        loop_0_busy_percent\t7\nreplica_2\taddress=h:1 state=streaming\nlimit_bytes\t0\n\
+        warnings\tthe disk is full\n";
 
     #[test]
     fn rates_are_of_the_time_between_two_readings() {
@@ -375,6 +378,8 @@ mod tests {
         {
             assert!(text.contains(part), "{part}: {text}");
         }
+        assert!(text.contains("\nWARNING      the disk is full\n"), "{text}");
+        assert_eq!(json["warnings"], "the disk is full");
         assert!(text.contains("replica 2    address=h:1 state=streaming"), "{text}");
         assert!(!text.contains("cap"), "{text}");
     }

@@ -3,7 +3,7 @@
 use crate::access::log_limit::LogLimit;
 use arc_swap::ArcSwap;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tls::{Error, ServerConfig, ServerFiles, Session};
 
 /// The certificates of a server, and what its handshakes have in common.
@@ -29,6 +29,11 @@ impl Certificates {
     /// Begins a session with a client.
     pub(crate) fn session(&self) -> Result<Session, Error> {
         Session::server(&self.config.load())
+    }
+
+    /// Returns the time after which the first of the present certificates is no longer valid.
+    pub(crate) fn expires(&self) -> Option<SystemTime> {
+        self.config.load().expires()
     }
 
     /// Returns the time in which a handshake must be complete.

@@ -1,14 +1,17 @@
 //! Passwords: Argon2id hashes, and keyed hashes of passwords that were verified.
 //!
 //! An Argon2id hash with [`PasswordCost::DEFAULT`] takes tens of milliseconds of a core and 19 MiB.
-//! It is never computed on an event loop: [`super::logins`] has threads of its own for it.
+//! It is never computed on an event loop: [`super::logins`] has threads of its own for it, and
+//! [`super::hash_memory`] the memory.
 
-use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, Salt, SaltString};
+use super::hash_memory::HashMemory;
+use argon2::password_hash::{PasswordHash, PasswordHasher, Salt, SaltString};
 use argon2::{Algorithm, Argon2, MIN_SALT_LEN, Params, Version};
 use blake2::digest::consts::U32;
 use blake2::digest::{Digest, Mac};
 use blake2::{Blake2b, Blake2bMac};
 use std::sync::OnceLock;
+use subtle::ConstantTimeEq;
 
 /// Length of a salt, in bytes.
 const SALT_BYTES: usize = 16;
@@ -110,8 +113,18 @@ fn has_valid_salt(hash: &PasswordHash<'_>) -> bool {
 
 /// Returns whether a password has this hash. Takes as long as the hash costs.
 pub(super) fn verify(hash: &str, password: &[u8]) -> bool {
-    PasswordHash::new(hash)
-        .is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
+    let Ok(parsed) = PasswordHash::new(hash) else { return false };
+    let (Some(salt), Some(expected)) = (parsed.salt, parsed.hash) else { return false };
+    let Ok(params) = Params::try_from(&parsed) else { return false };
+    let mut salt_bytes = [0; Salt::MAX_LENGTH];
+    let Ok(salt) = salt.decode_b64(&mut salt_bytes) else { return false };
+    let blocks = params.block_count();
+    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+    let mut found = vec![0; expected.len()];
+    let computed = HashMemory::of_process().with(blocks, |blocks| {
+        argon2.hash_password_into_with_memory(password, salt, &mut found, blocks)
+    });
+    computed.is_ok() && found.ct_eq(expected.as_bytes()).into()
 }
 
 /// Keyed hash of a verified password, which is recognised by it at once.
@@ -152,6 +165,24 @@ mod tests {
         assert!(!verify(&hash, b"secret ") && !verify(&hash, b""));
         // Each has a salt of its own.
         assert_ne!(hash, hash_password(b"secret", PasswordCost::MIN).expect("a hash"));
+    }
+
+    #[test]
+    fn passwords_that_many_threads_verify_share_two_buffers() {
+        let costs = [PasswordCost::MIN, PasswordCost { memory_kib: 64, ..PasswordCost::MIN }];
+        let hashes = costs.map(|cost| hash_password(b"secret", cost).expect("a hash"));
+        std::thread::scope(|scope| {
+            for _ in 0..5 {
+                scope.spawn(|| {
+                    for hash in &hashes {
+                        // The second hash finds what the first one has left in its buffer.
+                        assert!(verify(hash, b"secret") && !verify(hash, b"other"));
+                        let buffers = HashMemory::of_process().buffers();
+                        assert!((1..=super::super::hash_memory::BUFFERS_MAX).contains(&buffers));
+                    }
+                });
+            }
+        });
     }
 
     #[test]

@@ -133,6 +133,11 @@ pub(crate) fn further_stats(
         ("slow_requests".to_owned(), shared.slow_log.totals().0.to_string()),
         ("replicas".to_owned(), shared.replication.replicas().to_string()),
     ];
+    let found = shared.warnings.found();
+    if !found.warnings.is_empty() {
+        let texts: Vec<&str> = found.warnings.iter().map(|warning| &*warning.text).collect();
+        stats.push(("warnings".to_owned(), texts.join("; ")));
+    }
     stats.extend(shared.replication.stats(shared.served.update_log.as_deref()));
     stats.extend(shared.scrub.stats());
     if let Some(scripts) = shared.scripts.get().and_then(Weak::upgrade) {

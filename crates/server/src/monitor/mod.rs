@@ -236,7 +236,13 @@ impl State {
                 Response { status: Status::Ok, content_type: format.content_type(), body }
             }
             b"/health" => verdict("healthy", self.unhealthy()),
-            b"/ready" => verdict("ready", self.unready()),
+            b"/ready" => {
+                let mut response = verdict("ready", self.unready());
+                for warning in self.warnings() {
+                    response.body.extend(format!("warning: {warning}\n").into_bytes());
+                }
+                response
+            }
             b"/slow" => {
                 let content_type = "application/x-ndjson";
                 Response { status: Status::Ok, content_type, body: self.slow_requests() }
@@ -286,6 +292,17 @@ impl State {
             });
             stuck.collect()
         })
+    }
+
+    /// Returns what an operator should end, while clients may be sent here.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (name, handle) in self.servers.read().iter() {
+            let found = handle.with_shared(|shared| shared.warnings.found());
+            let found = found.iter().flat_map(|found| &found.warnings);
+            warnings.extend(found.map(|warning| format!("{name}: {}", warning.text)));
+        }
+        warnings
     }
 
     /// Returns why clients should not be sent here.

@@ -14,6 +14,7 @@ use crate::ops::budget::Charge;
 use crate::protocol::reparse::Reparse;
 use crate::protocol::session::Session;
 use crate::shared::Shared;
+use crate::shared::slow_log::Taken;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::net::{Shutdown, getpeername, shutdown};
@@ -80,9 +81,8 @@ pub(crate) struct Connection {
     pub(crate) reply: Option<Pace>,
     /// Time since which a request waits for the server.
     waits_since: Instant,
-    /// Time that the server has taken for the present request before: waits for a place in a queue,
-    /// for a store outside or for a login, and the earlier pieces of its body or its reply.
-    taken: Duration,
+    /// Time that the server has taken for the present request before.
+    taken: Taken,
     /// The request in the pool is a part of an upload.
     is_uploading: bool,
     /// The request in the pool is the next piece of a large reply.
@@ -126,7 +126,7 @@ impl Connection {
             request: None,
             reply: None,
             waits_since: shared.started,
-            taken: Duration::ZERO,
+            taken: Taken::default(),
             is_uploading: false,
             is_downloading: false,
             is_there: None,
@@ -273,21 +273,15 @@ impl Connection {
         waited
     }
 
-    /// Adds to the time that the server has taken for the present request.
-    #[inline]
-    pub(crate) fn add_taken(&mut self, time: Duration) {
-        self.taken += time;
-    }
-
     /// Returns the time that the server has taken for the present request before.
     #[inline]
-    pub(crate) fn taken(&self) -> Duration {
-        self.taken
+    pub(crate) fn taken(&mut self) -> &mut Taken {
+        &mut self.taken
     }
 
     /// Returns the time that the server has taken for the request, which ends.
     #[inline]
-    pub(crate) fn end_taken(&mut self) -> Duration {
+    pub(crate) fn end_taken(&mut self) -> Taken {
         std::mem::take(&mut self.taken)
     }
 

@@ -182,6 +182,7 @@ fn decode_anywhere<'a>(
             let expires_at_ms = Some(seconds(words.nth(1))?);
             Operation::Touch { key: key()?, touch: Touch { expires_at_ms, ..Touch::default() } }
         }
+        Function::Expiry => Operation::GetMany { keys: KeyList::Strings(arguments) },
         Function::Increment => {
             let addend = words.nth(1).and_then(whole_number).ok_or(NoOperation::Invalid)?;
             let create = match words.next() {
@@ -315,7 +316,9 @@ fn exists(function: Function<'_>, kind: Kind) -> bool {
         Function::SetIndex | Function::Search | Function::MetaSearch | Function::GenerateUid => {
             kind == Table
         }
-        Function::PutExpiring | Function::Touch | Function::Increment => kind != Table,
+        Function::PutExpiring | Function::Touch | Function::Expiry | Function::Increment => {
+            kind != Table
+        }
         Function::Unknown(_) => false,
     }
 }

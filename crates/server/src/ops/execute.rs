@@ -389,7 +389,7 @@ pub(crate) fn execute(
         Operation::NameMediaType { name } => {
             reply.number(Number::Flags(media_types::flags(store, name)?));
         }
-        Operation::Count => reply.number(Number::Count(store.len())),
+        Operation::Count => reply.number(Number::Count(store.count_records()?)),
         Operation::GenerateUid => reply.element(store.generate_uid()?.to_string().as_bytes()),
         Operation::IterBegin { from } => {
             if !executor.iterators()?.begin(store, *from)? {

@@ -11,9 +11,9 @@
 //! Therefore a type takes no space of its own, changes in one step with its value, and is copied
 //! with the flags: into copies, update logs, replicas and exports.
 
-use crate::ops::reserved::MEDIA_TYPES;
 use crate::store::Store;
-use cabinet::{Change, Error, Meta, Result};
+use crate::store::reserved::MEDIA_TYPES;
+use cabinet::{Change, Database, Error, Meta, Result};
 use std::borrow::Cow;
 
 /// Type of a value that was stored without one.
@@ -144,11 +144,8 @@ pub(super) fn name(store: &Store, flags: u32) -> Result<Cow<'static, str>> {
     if let Some(name) = known_name(flags) {
         return Ok(name);
     }
-    let place = number(flags).unwrap_or_default().saturating_sub(FIRST_NAMED) as usize;
-    let name = store.read(MEDIA_TYPES, |names| {
-        let name = names.value.split(|byte| *byte == b'\n').nth(place)?;
-        std::str::from_utf8(name).ok().filter(|name| is_name(name)).map(str::to_owned)
-    })?;
+    let place = own_place(flags).unwrap_or_default();
+    let name = store.read(MEDIA_TYPES, |names| own_name(names.value, place).map(str::to_owned))?;
     Ok(name.flatten().map_or(UNKNOWN.into(), Cow::from))
 }
 
@@ -206,6 +203,45 @@ fn named(store: &Store, name: &str) -> Result<Option<u32>> {
     Ok(place.and_then(|place| u32::try_from(place).ok()).map(|place| FIRST_NAMED + place))
 }
 
+/// Media types that have a number in one database only, for exports.
+#[derive(Clone, Debug)]
+pub struct OwnMediaTypes {
+    /// A line each.
+    names: Vec<u8>,
+}
+
+impl OwnMediaTypes {
+    /// Reads those of a database that is not served.
+    pub fn of(database: &Database) -> Result<Self> {
+        // Others have no such record.
+        let has_any_keys = database.table().is_none() && database.as_numbered().is_none();
+        let names = if has_any_keys { database.get(MEDIA_TYPES)? } else { None };
+        Ok(Self { names: names.unwrap_or_default() })
+    }
+
+    /// Returns the media type that flags name, if it is one of these.
+    pub fn name(&self, flags: u32) -> Option<&str> {
+        own_name(&self.names, own_place(flags)?)
+    }
+}
+
+/// Returns the flags of values of a media type, which gets a number if it has none, in a database
+/// that is not served.
+pub fn media_type_flags(database: &Database, name: &str) -> Result<u32> {
+    flags(&Store::new(database.clone(), None, 0), name.as_bytes())
+}
+
+/// Returns the place of a media type among those of the database, if its flags name one of them.
+fn own_place(flags: u32) -> Option<usize> {
+    Some(number(flags)?.checked_sub(FIRST_NAMED)? as usize)
+}
+
+/// Returns the name at a place of the list that a database has.
+fn own_name(names: &[u8], place: usize) -> Option<&str> {
+    let name = names.split(|byte| *byte == b'\n').nth(place)?;
+    std::str::from_utf8(name).ok().filter(|name| is_name(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,7 +280,7 @@ mod tests {
         assert_eq!(flags(&store, named(NAMED_MAX).as_bytes()).expect("flags"), 0);
         let last = flags(&store, named(NAMED_MAX - 1).as_bytes()).expect("flags");
         assert_eq!(name(&store, last).expect("a name"), named(NAMED_MAX - 1));
-        assert_eq!(store.len(), 1);
+        assert_eq!((store.len(), store.all_records()), (0, 1));
     }
 
     #[test]

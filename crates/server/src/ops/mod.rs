@@ -21,7 +21,6 @@ pub(crate) mod operation;
 mod pages;
 pub(crate) mod remote;
 pub(crate) mod replay;
-pub(crate) mod reserved;
 pub(crate) mod rights;
 mod rows;
 pub(crate) mod scans;

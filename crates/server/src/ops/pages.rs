@@ -1,7 +1,6 @@
 //! Pages of keys: some keys that begin with a prefix, and the key after which the next page begins.
 
 use super::execute::{Reply, ReplyLimit, Stop};
-use super::reserved::is_reserved;
 use crate::store::view::View;
 use cabinet::{KeyOrder, ScanCursor};
 
@@ -9,8 +8,8 @@ use cabinet::{KeyOrder, ScanCursor};
 const VISITED_MAX: usize = 100_000;
 
 /// Appends a page in the order of the database. Trees have the order of bytes. Hash databases have
-/// an order without meaning that stays the same. Reserved keys are skipped. A page ends before
-/// `max` keys if the reply is full.
+/// an order without meaning that stays the same. A page ends before `max` keys if
+/// the reply is full.
 pub(super) fn page(
     store: &View,
     limit: &mut ReplyLimit<'_>,
@@ -50,7 +49,7 @@ pub(super) fn page(
                 return Ok(());
             }
             visited += 1;
-            if key.starts_with(prefix) && !is_reserved(&key) {
+            if key.starts_with(prefix) {
                 found += 1;
                 limit.append(reply, key.len(), |reply| reply.element(&key))?;
                 if reply.is_full() {
@@ -137,7 +136,7 @@ mod tests {
                     expected.insert(key.into_bytes());
                 }
             }
-            database.put(crate::ops::reserved::MEDIA_TYPES, b"").expect("stored");
+            database.put(crate::store::reserved::MEDIA_TYPES, b"").expect("stored");
             let database = View::from(database);
             for limit in [1, 7, 99, 100, 101] {
                 let mut found = Vec::new();

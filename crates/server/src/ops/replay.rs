@@ -148,7 +148,9 @@ impl<'a> Replayer<'a> {
                 keys.for_each(|key| self.digest_record(key, &mut digest));
             }
             Operation::GenerateUid => digest.add(&database.last_uid().to_be_bytes()),
-            Operation::Search(request) if request.out => digest.add(&database.len().to_be_bytes()),
+            Operation::Search(request) if request.out => {
+                digest.add(&database.all_records().to_be_bytes())
+            }
             _ => return None,
         }
         Some(digest.0)

@@ -2,6 +2,7 @@
 
 use super::execute::{Executor, Outcome, Reply, ReplyLimit, Stop, TooLong, if_found};
 use super::iterator::Place;
+use crate::store::reserved::is_reserved;
 use crate::store::view::View;
 use cabinet::{Error, KeyOrder, Numbered, RecordRef, Result as DatabaseResult, ScanCursor, Wanted};
 use std::ops::ControlFlow;
@@ -122,13 +123,16 @@ pub(crate) fn for_each(
     let mut position = store.as_numbered().map(|_| ScanCursor::Start);
     let mut scan = match position {
         Some(_) => None,
-        None => Some(store.full_scan(Wanted::Records)?),
+        None => Some(store.scan_all(Wanted::Records)?),
     };
     let mut goes_on = true;
     while goes_on {
         let mut ahead: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
         let mut bytes = 0;
         let take = |entry: RecordRef<'_>| {
+            if is_reserved(entry.key) {
+                return;
+            }
             bytes += entry.value.len();
             let value = (bytes <= AHEAD_BYTES_MAX).then(|| entry.value.to_vec());
             ahead.push((entry.key.to_vec(), value));

@@ -25,6 +25,12 @@ pub trait Extension: Send + Sync {
     /// Returns whether clients may call a function of this name.
     fn has(&self, name: &[u8]) -> bool;
 
+    /// Returns whether a function of this name is defined, for the server's clock. An extension
+    /// that cannot tell returns `true`.
+    fn defines(&self, _records: &Arc<ScriptRecords>, _name: &[u8]) -> bool {
+        true
+    }
+
     /// Calls a function with a key and a value. Returns its result, or `None` if it has none, which
     /// is a failure for the client. A transaction that is open at the end is abandoned.
     fn call(

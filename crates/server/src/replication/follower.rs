@@ -65,6 +65,8 @@ pub struct Following {
     /// File with the user and the password for the master, see [`client::Credentials::read`]. It is
     /// read for each connection.
     pub credentials: Option<PathBuf>,
+    /// Whether they may be sent without TLS to a master on another machine.
+    pub allows_plain_login: bool,
 }
 
 /// Condition under which a replica becomes a copy of its master. Requires a master of this project.
@@ -92,6 +94,7 @@ impl Default for Following {
             compresses: false,
             tls: None,
             credentials: None,
+            allows_plain_login: false,
         }
     }
 }
@@ -120,6 +123,7 @@ pub(crate) struct Follower {
     pub(super) compresses: bool,
     pub(super) tls: Option<tls::ClientSettings>,
     pub(super) credentials: Option<PathBuf>,
+    pub(super) allows_plain_login: bool,
     pub(super) state: Mutex<State>,
     pub(super) progress: Progress,
     /// Write gate, closed while a master is followed, unless clients may write anyway.
@@ -195,6 +199,7 @@ impl Follower {
             compresses: following.compresses,
             tls: following.tls.clone(),
             credentials: following.credentials.clone(),
+            allows_plain_login: following.allows_plain_login,
             state: Mutex::default(),
             progress: Progress::default(),
             gate: Arc::clone(gate),

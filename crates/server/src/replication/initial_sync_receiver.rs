@@ -38,7 +38,7 @@ impl<'a> InitialSyncReceiver<'a> {
         (records, last_uid): (u64, u64),
         was_empty: bool,
     ) -> Result<Self, End> {
-        let before = served.database.len();
+        let before = served.database.all_records();
         let must_be_empty = was_empty && !position.is_seeding();
         if must_be_empty && before > 0 {
             return Err(End::Lost(

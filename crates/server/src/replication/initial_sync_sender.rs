@@ -66,7 +66,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
             return Err(Failure::Unwritten);
         }
         let tail = log.tail();
-        let total = database.len();
+        let total = database.all_records();
         drop(guard);
         let replica = link.request.replica;
         tracing::info!("replica {replica}: initial sync of {total} records begins");
@@ -83,7 +83,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
     fn run(mut self) -> Result<Feed<'l>, Failure> {
         self.read_indices()?;
         let replication = self.link.replication;
-        let mut scan = replication.served.database.full_scan(Wanted::Keys)?;
+        let mut scan = replication.served.database.scan_all(Wanted::Keys)?;
         // If the database was empty at the beginning, all records have been logged since.
         let mut is_over = self.total == 0;
         let mut keys: Vec<Vec<u8>> = Vec::new();

@@ -93,6 +93,7 @@ impl ReplicaSession<'_> {
         let settings = Settings {
             tls,
             login: login.map_err(|error| End::Lost(error.to_string()))?,
+            allows_plain_login: self.follower.allows_plain_login,
             connect_timeout: CONNECT_TIMEOUT,
             read_timeout: Some(TOKYO_TYRANT_SILENCE_MAX),
             ..Settings::default()
@@ -101,7 +102,14 @@ impl ReplicaSession<'_> {
         let from_us = position.timestamp_us().saturating_add(1);
         let config = &self.served.settings;
         let (server_id, port) = (config.server_id, config.port);
-        let mut link = ReplicaLink::open(&address, &settings)?;
+        let mut link = ReplicaLink::open(&address, &settings).map_err(|error| match error {
+            client::Error::PlainLogin => End::Lost(
+                "the connection is not encrypted, so the login of master-credentials is not sent; \
+                 set master-tls, or master-plain-login on a network that nobody else can read"
+                    .into(),
+            ),
+            error => error.into(),
+        })?;
         self.follower.connected(link.interrupter()?);
         if self.is_over() {
             return Ok(End::Changed);

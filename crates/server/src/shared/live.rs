@@ -4,7 +4,7 @@
 //! see one setting from before a reload and another one from after it.
 
 use crate::{CommandMask, Config};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Value of a time that is not limited, in milliseconds.
@@ -19,6 +19,7 @@ pub(crate) struct Live {
     mask: AtomicU64,
     scrub_interval_ms: AtomicU64,
     scrub_bytes_per_second: AtomicU64,
+    disk_free_warning_percent: AtomicU8,
 }
 
 impl Live {
@@ -31,6 +32,7 @@ impl Live {
             mask: AtomicU64::default(),
             scrub_interval_ms: AtomicU64::default(),
             scrub_bytes_per_second: AtomicU64::default(),
+            disk_free_warning_percent: AtomicU8::default(),
         };
         live.set(config);
         live
@@ -44,6 +46,7 @@ impl Live {
         self.mask.store(config.mask.bits(), Relaxed);
         self.scrub_interval_ms.store(milliseconds(config.scrub_interval), Relaxed);
         self.scrub_bytes_per_second.store(config.scrub_bytes_per_second, Relaxed);
+        self.disk_free_warning_percent.store(config.disk_free_warning_percent, Relaxed);
     }
 
     pub(crate) fn connections_max(&self) -> usize {
@@ -73,6 +76,10 @@ impl Live {
 
     pub(crate) fn scrub_bytes_per_second(&self) -> u64 {
         self.scrub_bytes_per_second.load(Relaxed)
+    }
+
+    pub(crate) fn disk_free_warning_percent(&self) -> u8 {
+        self.disk_free_warning_percent.load(Relaxed)
     }
 }
 
@@ -113,6 +120,7 @@ mod tests {
             mask: CommandMask::NONE,
             scrub_interval: None,
             scrub_bytes_per_second: 5,
+            disk_free_warning_percent: 6,
             ..first
         };
         live.set(&second);
@@ -120,6 +128,6 @@ mod tests {
         assert_eq!(live.timeout(), second.timeout);
         assert_eq!(live.idle_timeout(), Some(Duration::from_millis(1)));
         assert_eq!((live.stop_wait(), live.scrub_interval()), (second.stop_wait, None));
-        assert_eq!(live.scrub_bytes_per_second(), 5);
+        assert_eq!((live.scrub_bytes_per_second(), live.disk_free_warning_percent()), (5, 6));
     }
 }

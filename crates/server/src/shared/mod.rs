@@ -5,6 +5,7 @@ pub(crate) mod loop_load;
 pub(crate) mod script_locks;
 pub(crate) mod slow_log;
 pub(crate) mod upgrade;
+pub(crate) mod warnings;
 
 use crate::access::certificates::Certificates;
 use crate::access::logins::{Logins, Peer};
@@ -29,6 +30,7 @@ use crate::shared::live::Live;
 use crate::shared::loop_load::LoopLoad;
 use crate::shared::script_locks::ScriptLocks;
 use crate::shared::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
+use crate::shared::warnings::Warnings;
 use crate::store::Store;
 use crate::store::gate::WriteCondition;
 use crate::update_log::UpdateLog;
@@ -81,6 +83,7 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) counters: AllCounters,
     pub(crate) slow_log: SlowLog,
+    pub(crate) warnings: Warnings,
     /// Scheduler for removing all records later, set once the server runs.
     pub(crate) scheduler: OnceLock<Arc<dyn Scheduler>>,
     /// Stats of the extension, set if there is one.
@@ -92,6 +95,9 @@ pub(crate) struct Shared {
 pub(crate) trait ScriptStats: Send + Sync {
     /// Returns the present figures.
     fn figures(&self) -> ScriptFigures;
+
+    /// Returns the names of functions to be called periodically that the extension does not have.
+    fn missing_functions(&self) -> Vec<String>;
 }
 
 /// Figures of the functions that clients call, and of the threads that call them.
@@ -219,6 +225,7 @@ impl Shared {
             started: Instant::now(),
             counters: AllCounters::default(),
             slow_log: SlowLog::new(config.slow_log_threshold),
+            warnings: Warnings::default(),
             live: Live::new(&config),
             config,
             served,

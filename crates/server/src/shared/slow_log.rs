@@ -20,6 +20,27 @@ pub(crate) const SLOW_KEY_BYTES_MAX: usize = 64;
 /// Threshold if no request is slow.
 const NEVER: u64 = u64::MAX;
 
+/// Time that the server has taken for a request before the last part of its execution.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Time for a place in the queue of a pool.
+    pub(crate) queue: Duration,
+    /// Time until a password was verified: for a thread, and for its hash.
+    pub(crate) login: Duration,
+    /// Time until a store outside of this process answered.
+    pub(crate) store: Duration,
+    /// Time for the earlier pieces of an upload or a large reply.
+    pub(crate) pieces: Duration,
+}
+
+impl Taken {
+    /// Returns all of it.
+    #[inline]
+    pub(crate) fn total(&self) -> Duration {
+        self.queue + self.login + self.store + self.pieces
+    }
+}
+
 /// A slow request, and where its time went.
 #[derive(Clone, Debug)]
 pub(crate) struct SlowRequest {
@@ -34,8 +55,13 @@ pub(crate) struct SlowRequest {
     pub(crate) requests: u32,
     pub(crate) request_bytes: usize,
     pub(crate) reply_bytes: usize,
-    /// Time before its execution began.
+    /// Time for which it was not executed: for other requests of its event loop, or for a place in
+    /// the queue of a pool.
     pub(crate) queue: Duration,
+    /// Parts before the last part of its execution, as in [`Taken`].
+    pub(crate) login: Duration,
+    pub(crate) store: Duration,
+    pub(crate) pieces: Duration,
     /// CPU time of its execution.
     pub(crate) cpu: Duration,
     /// Time for which its execution waited: for the disk, for locks, or for the CPU.
@@ -57,15 +83,27 @@ impl SlowRequest {
             request_bytes: 0,
             reply_bytes: 0,
             queue: Duration::ZERO,
+            login: Duration::ZERO,
+            store: Duration::ZERO,
+            pieces: Duration::ZERO,
             cpu: Duration::ZERO,
             wait: Duration::ZERO,
             acknowledgement: Duration::ZERO,
         }
     }
 
+    /// Returns the request with the parts of the time that was taken before, which its queue has
+    /// as a whole.
+    pub(crate) fn with_parts_of(self, taken: &Taken) -> Self {
+        let Taken { login, store, pieces, .. } = *taken;
+        let queue = self.queue.saturating_sub(login + store + pieces);
+        Self { queue, login, store, pieces, ..self }
+    }
+
     /// Returns all of its time.
     pub(crate) fn total(&self) -> Duration {
-        self.queue + self.cpu + self.wait + self.acknowledgement
+        let before = self.queue + self.login + self.store + self.pieces;
+        before + self.cpu + self.wait + self.acknowledgement
     }
 
     /// Returns the beginning of the key as text, with `...` if it is longer.
@@ -94,6 +132,9 @@ impl SlowRequest {
             "reply_bytes": self.reply_bytes,
             "seconds": self.total().as_secs_f64(),
             "queue_seconds": self.queue.as_secs_f64(),
+            "login_seconds": self.login.as_secs_f64(),
+            "store_seconds": self.store.as_secs_f64(),
+            "pieces_seconds": self.pieces.as_secs_f64(),
             "cpu_seconds": self.cpu.as_secs_f64(),
             "wait_seconds": self.wait.as_secs_f64(),
             "acknowledgement_seconds": self.acknowledgement.as_secs_f64(),
@@ -114,6 +155,9 @@ impl SlowRequest {
             reply_bytes = self.reply_bytes,
             seconds = self.total().as_secs_f64(),
             queue_seconds = self.queue.as_secs_f64(),
+            login_seconds = self.login.as_secs_f64(),
+            store_seconds = self.store.as_secs_f64(),
+            pieces_seconds = self.pieces.as_secs_f64(),
             cpu_seconds = self.cpu.as_secs_f64(),
             wait_seconds = self.wait.as_secs_f64(),
             acknowledgement_seconds = self.acknowledgement.as_secs_f64(),
@@ -245,6 +289,18 @@ mod tests {
             (0..SLOW_REQUESTS_MAX).for_each(|_| log.add(request(b"")));
             assert_eq!(log.totals().1, lost as u64);
         }
+    }
+
+    #[test]
+    fn the_time_taken_before_is_divided_into_its_parts() {
+        let ms = Duration::from_millis;
+        let taken = Taken { queue: ms(1), login: ms(20), store: ms(300), pieces: ms(4000) };
+        assert_eq!(taken.total(), ms(4321));
+        let whole = SlowRequest { queue: ms(4326), cpu: ms(7), ..request(b"k") };
+        let divided = whole.clone().with_parts_of(&taken);
+        assert_eq!(divided.queue, ms(6));
+        assert_eq!((divided.login, divided.store, divided.pieces), (ms(20), ms(300), ms(4000)));
+        assert_eq!(divided.total(), whole.total());
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub(crate) mod gate;
 mod log_entries;
 pub(crate) mod position_file;
 pub(crate) mod record_operations;
+pub(crate) mod reserved;
 pub(crate) mod resolve;
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,11 @@
 //! View of a database: all methods that read, and none that changes a record.
 
+use super::reserved::{count_records, is_reserved};
 use crate::update_log::KeyPartitioning;
 use cabinet::table::{IndexDescription, RowView, Table};
 use cabinet::{
-    Damage, Database, ExpiredKeys, GoOn, Iteration, KeyOrder, LargeValue, LogPosition, Numbered,
-    RecordRef, Result, ScanCursor, SteppedScan, Verified, Wanted,
+    Damage, Database, Error, ExpiredKeys, GoOn, Iteration, KeyOrder, LargeValue, LogPosition,
+    Numbered, RecordRef, Result, ScanCursor, SteppedScan, Verified, Wanted,
 };
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -12,7 +13,8 @@ use std::path::PathBuf;
 /// Most keys that are looked up together, so that their cache misses overlap.
 pub(crate) const KEYS_AHEAD_MAX: usize = 16;
 
-/// A read-only database. The methods are those of [`Database`] by the same name.
+/// A read-only database. The methods are those of [`Database`] by the same name. Lists, scans and the
+/// number of records leave out the [reserved](super::reserved) ones.
 #[derive(Clone)]
 pub(crate) struct View {
     pub(super) database: Database,
@@ -57,26 +59,7 @@ impl View {
             index: usize,
             visit: impl FnOnce(RecordRef<'_>) -> T
         ) -> Result<Option<T>>;
-        fn for_each_key_with_prefix(
-            &self,
-            prefix: &[u8],
-            visit: impl FnMut(&[u8]) -> ControlFlow<()>
-        ) -> Result<()>;
-        fn for_each(&self, visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>) -> Result<()>;
-        fn for_each_match(
-            &self,
-            pattern: &[u8],
-            visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>
-        ) -> Result<()>;
-        fn full_scan(&self, wanted: Wanted) -> Result<SteppedScan<'_>>;
-        fn scan(&self, from: &ScanCursor, visit: impl FnMut(RecordRef<'_>)) -> Result<Option<ScanCursor>>;
         fn iteration_from(&self, key: &[u8]) -> Result<Iteration>;
-        fn step_iteration(
-            &self,
-            iteration: &mut Iteration,
-            visit: impl FnMut(&[u8])
-        ) -> Result<bool>;
-        fn scan_keys(&self, from: &ScanCursor, visit: impl FnMut(&[u8])) -> Result<Option<ScanCursor>>;
         fn verify<'r>(
             &self,
             go_on: &'r mut GoOn<'r>,
@@ -90,7 +73,6 @@ impl View {
         fn as_numbered(&self) -> Option<&dyn Numbered>;
         fn order(&self) -> Option<KeyOrder>;
         fn has_duplicates(&self) -> bool;
-        fn len(&self) -> u64;
         fn is_empty(&self) -> bool;
         fn size_bytes(&self) -> u64;
         fn path(&self) -> PathBuf;
@@ -99,6 +81,89 @@ impl View {
         fn wait_durable(&self, position: LogPosition) -> Result<()>;
         fn expired_keys(&self) -> Option<&ExpiredKeys>;
         fn stats(&self) -> Vec<(&'static str, String)>;
+    }
+
+    pub(crate) fn for_each_key_with_prefix(
+        &self,
+        prefix: &[u8],
+        visit: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.database.for_each_key_with_prefix(prefix, each_key(visit))
+    }
+
+    pub(crate) fn for_each(
+        &self,
+        visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.database.for_each(each_record(visit))
+    }
+
+    pub(crate) fn for_each_match(
+        &self,
+        pattern: &[u8],
+        visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.database.for_each_match(pattern, each_record(visit))
+    }
+
+    pub(crate) fn scan(
+        &self,
+        from: &ScanCursor,
+        mut visit: impl FnMut(RecordRef<'_>),
+    ) -> Result<Option<ScanCursor>> {
+        self.database.scan(from, |entry| {
+            if !is_reserved(entry.key) {
+                visit(entry);
+            }
+        })
+    }
+
+    pub(crate) fn scan_keys(
+        &self,
+        from: &ScanCursor,
+        mut visit: impl FnMut(&[u8]),
+    ) -> Result<Option<ScanCursor>> {
+        self.database.scan_keys(from, |key| {
+            if !is_reserved(key) {
+                visit(key);
+            }
+        })
+    }
+
+    pub(crate) fn step_iteration(
+        &self,
+        iteration: &mut Iteration,
+        mut visit: impl FnMut(&[u8]),
+    ) -> Result<bool> {
+        self.database.step_iteration(iteration, |key| {
+            if !is_reserved(key) {
+                visit(key);
+            }
+        })
+    }
+
+    /// Starts a scan of all records, the reserved ones too.
+    pub(crate) fn scan_all(&self, wanted: Wanted) -> Result<SteppedScan<'_>> {
+        self.database.full_scan(wanted)
+    }
+
+    /// Returns the number of records. It may wait for the disk.
+    pub(crate) fn len(&self) -> u64 {
+        // Damage of a reserved record must not hide the number of all others.
+        count_records(&self.database.blocking()).unwrap_or_else(|_| self.database.len())
+    }
+
+    /// Does the same, but fails where this view must not wait.
+    pub(crate) fn count_records(&self) -> Result<u64> {
+        match count_records(&self.database) {
+            Err(Error::WouldBlock) => Err(Error::WouldBlock),
+            counted => Ok(counted.unwrap_or_else(|_| self.database.len())),
+        }
+    }
+
+    /// Returns the number of records, the reserved ones included.
+    pub(crate) fn all_records(&self) -> u64 {
+        self.database.len()
     }
 
     /// Returns how keys are partitioned.
@@ -137,4 +202,18 @@ impl View {
     pub(crate) fn make_durable(&self) -> Result<()> {
         self.database.sync()
     }
+}
+
+/// Returns a visitor of all keys that passes those of clients to `visit`.
+fn each_key(
+    mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
+) -> impl FnMut(&[u8]) -> ControlFlow<()> {
+    move |key| if is_reserved(key) { ControlFlow::Continue(()) } else { visit(key) }
+}
+
+/// Returns a visitor of all records that passes those of clients to `visit`.
+fn each_record(
+    mut visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>,
+) -> impl FnMut(RecordRef<'_>) -> ControlFlow<()> {
+    move |entry| if is_reserved(entry.key) { ControlFlow::Continue(()) } else { visit(entry) }
 }

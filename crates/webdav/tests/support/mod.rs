@@ -76,10 +76,14 @@ impl Running {
         self.database.put(key, value).unwrap();
     }
 
-    /// Returns the number of records, without the list of media types.
+    /// Returns the number of records and properties, without the list of media types and the number
+    /// of properties. Checks that the number of records is that of the keys that are not reserved.
     pub(crate) fn records(&self) -> u64 {
-        self.database.len()
-            - self.database.keys_with_prefix(b"\0tyrant media", None).unwrap().len() as u64
+        let keys =
+            |prefix: &[u8]| self.database.keys_with_prefix(prefix, None).unwrap().len() as u64;
+        let of_clients = keys(b"") - keys(b"\0tyrant ");
+        assert_eq!(server::count_records(&self.database).unwrap(), of_clients);
+        self.database.len() - keys(b"\0tyrant media") - keys(b"\0tyrant records")
     }
 }
 

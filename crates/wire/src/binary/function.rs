@@ -96,6 +96,8 @@ functions! {
     PutExpiring = b"putexp",
     /// Set the expiry of a record: key, seconds.
     Touch = b"touch",
+    /// Tell when records expire: keys.
+    Expiry = b"expiry",
     /// Add to a decimal number: key, addend, number of a new record, its seconds.
     Increment = b"incr",
     /// Verify all checksums: `start`, `state` or `stop`.

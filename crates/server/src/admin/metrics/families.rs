@@ -164,6 +164,15 @@ families! {
     /// Bytes of records that compaction has moved.
     MovedBytes: Counter "tyrant_moved_bytes_total" ["database"];
 
+    /// Warnings, as `/ready` lists them.
+    Warnings: Gauge "tyrant_warnings" ["database"];
+    /// Free space of the disk of these files: database or update_log.
+    DiskFreeBytes: Gauge "tyrant_disk_free_bytes" ["database", "files"];
+    /// Size of that disk, without space that is reserved for root.
+    DiskBytes: Gauge "tyrant_disk_bytes" ["database", "files"];
+    /// End of the first certificate that ends, in seconds since 1970.
+    CertificateEnd: Gauge "tyrant_certificate_expiry_timestamp_seconds" ["database"];
+
     /// Damaged places that the last opening found, or an earlier one has set aside.
     Damages: Gauge "tyrant_damages" ["database"];
     /// Segments with damage.

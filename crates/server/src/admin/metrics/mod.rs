@@ -14,7 +14,7 @@ use crate::counters::{Count, RequestKind, SLOTS, Shown, labels_of};
 use crate::ops::remote::StoreStatus;
 use crate::shared::{ScriptFigures, Shared};
 use std::sync::Weak;
-use std::time::Instant;
+use std::time::{Instant, UNIX_EPOCH};
 
 /// Metrics of single counts, with the values of the labels after the database.
 const COUNTS: &[(Metric, Count, &[&str])] = &[
@@ -142,6 +142,7 @@ pub(crate) fn collect(shared: &Shared, name: &str, samples: &mut Samples) {
     samples.add(Metric::SlowRequestsLost, &[name], lost as f64);
     let waits = shared.counters.histogram(|own| &own.acknowledgement);
     samples.add_histogram(Metric::AcknowledgementWait, &[name], waits);
+    collect_warnings(shared, name, samples);
     collect_replication(shared, name, samples);
     if let Some(remote) = &shared.remote {
         samples.add(Metric::StoreRequests, &[name], remote.in_flight() as f64);
@@ -149,6 +150,19 @@ pub(crate) fn collect(shared: &Shared, name: &str, samples: &mut Samples) {
     }
     if let Some(scripts) = shared.scripts.get().and_then(Weak::upgrade) {
         collect_scripts(&scripts.figures(), name, samples);
+    }
+}
+
+fn collect_warnings(shared: &Shared, name: &str, samples: &mut Samples) {
+    let found = shared.warnings.found();
+    samples.add(Metric::Warnings, &[name], found.warnings.len() as f64);
+    for disk in &found.disks {
+        samples.add(Metric::DiskFreeBytes, &[name, disk.files], disk.free_bytes as f64);
+        samples.add(Metric::DiskBytes, &[name, disk.files], disk.bytes as f64);
+    }
+    let end = found.certificate_end.and_then(|end| end.duration_since(UNIX_EPOCH).ok());
+    if let Some(end) = end {
+        samples.add(Metric::CertificateEnd, &[name], end.as_secs_f64());
     }
 }
 

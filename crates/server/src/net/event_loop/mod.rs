@@ -249,7 +249,7 @@ impl EventLoop {
             {
                 connection.stage = Stage::Open;
                 let waited = connection.end_wait(self.state.now);
-                connection.add_taken(waited);
+                connection.taken().queue += waited;
                 self.state.resume(token, connection);
                 self.update_or_close(token);
             }

@@ -21,7 +21,7 @@ use crate::protocol::refusal::Refusal;
 use crate::protocol::reparse::Reparse;
 use crate::protocol::script_call::ScriptCall;
 use crate::protocol::{self, Ahead, Context, Next, Step};
-use crate::shared::slow_log::SlowRequest;
+use crate::shared::slow_log::{SlowRequest, Taken};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -265,7 +265,7 @@ impl LoopState {
         let is_under_way = connection.session.http.is_under_way();
         if !executed.is_empty() {
             let (ended, taken) = (Instant::now(), connection.end_taken());
-            let time = ended.saturating_duration_since(self.now) + taken;
+            let time = ended.saturating_duration_since(self.now) + taken.total();
             self.counters.time(&executed, time);
             if self.shared.slow_log.is_slow(time) {
                 let first = if was_receiving { &[][..] } else { &input[..consumed] };
@@ -274,11 +274,11 @@ impl LoopState {
                 let sizes = (consumed, output.len());
                 let cpu =
                     began.map_or(Duration::ZERO, |began| ended.saturating_duration_since(began));
-                self.note_slow(connection, &executed, first, sizes, (time, cpu));
+                self.note_slow(connection, &executed, first, sizes, (time, cpu, taken));
             }
         } else if is_under_way {
             // A piece of an upload. The clock is read only for requests that have pieces.
-            connection.add_taken(self.now.elapsed());
+            connection.taken().pieces += self.now.elapsed();
         } else if blocked.is_none() && is_answered {
             connection.end_taken();
         }
@@ -382,14 +382,14 @@ impl LoopState {
         executed: &RequestBatch,
         first: SlowRequest,
         (request_bytes, reply_bytes): (usize, usize),
-        (time, cpu): (Duration, Duration),
+        (time, cpu, taken): (Duration, Duration, Taken),
     ) {
         // An event loop does not wait, so its time is taken for CPU time.
         let queue = time.saturating_sub(cpu);
         let (client, requests) = (connection.address(), executed.requests());
         let slow =
             SlowRequest { client, requests, request_bytes, reply_bytes, queue, cpu, ..first };
-        self.shared.slow_log.add(slow);
+        self.shared.slow_log.add(slow.with_parts_of(&taken));
     }
 
     /// Submits a call to the script threads at the end of the round. Returns whether their queue
@@ -450,8 +450,8 @@ impl LoopState {
 
     /// Returns the time from which a request counts that is submitted now. Its earlier waits and
     /// pieces count as if they had been just before.
-    fn submitted(&self, connection: &Connection) -> Instant {
-        self.now.checked_sub(connection.taken()).unwrap_or(self.now)
+    fn submitted(&self, connection: &mut Connection) -> Instant {
+        self.now.checked_sub(connection.taken().total()).unwrap_or(self.now)
     }
 
     fn push_call(&mut self, task: ScriptWork) {
@@ -530,7 +530,7 @@ impl LoopState {
         let Some(answers) = answers.filter(|answers| answers.awaits(number)) else { return };
         answers.add(answer);
         let waited = connection.end_wait(self.now);
-        connection.add_taken(waited);
+        connection.taken().store += waited;
         connection.stage = Stage::Open;
         self.resume(token, connection);
     }
@@ -544,7 +544,7 @@ impl LoopState {
     ) {
         connection.session.verdict = Some(verdict);
         let waited = connection.end_wait(self.now);
-        connection.add_taken(waited);
+        connection.taken().login += waited;
         connection.stage = Stage::Open;
         self.resume(token, connection);
     }
@@ -581,11 +581,12 @@ impl LoopState {
         let time = connection.end_wait(self.now);
         let is_over = connection.session.call.is_none() && !connection.session.http.is_under_way();
         if let Some(slow) = slow.filter(|_| is_over) {
-            self.shared.slow_log.add(SlowRequest { client: connection.address(), ..*slow });
+            let slow = SlowRequest { client: connection.address(), ..*slow };
+            self.shared.slow_log.add(slow.with_parts_of(connection.taken()));
         }
-        connection.add_taken(time);
+        connection.taken().pieces += time;
         if is_over {
-            let time = connection.end_taken();
+            let time = connection.end_taken().total();
             let kind = std::mem::take(&mut connection.session.kind);
             if kind != RequestKind::None {
                 self.counters.count_request(kind);

@@ -106,6 +106,8 @@ pub(crate) struct ScriptPool {
     places: AtomicUsize,
     /// Number of calls that have left their event loop.
     left_loops: AtomicUsize,
+    /// Functions to be called periodically that the extension does not have.
+    missing: Mutex<Vec<String>>,
     /// Callers of the event loops.
     loops: Box<[Mutex<Option<LoopCaller>>]>,
     pub(crate) watch: Watch,
@@ -167,6 +169,7 @@ impl ScriptPool {
             changed: Condvar::new(),
             places: AtomicUsize::new(0),
             left_loops: AtomicUsize::new(0),
+            missing: Mutex::default(),
             watch: Watch::default(),
         }
     }
@@ -345,6 +348,10 @@ impl ScriptStats for ScriptPool {
         let busy = threads.saturating_sub(idle) + self.left_loops.load(Ordering::Relaxed);
         ScriptFigures { threads, busy, queued, functions: extension.statistics() }
     }
+
+    fn missing_functions(&self) -> Vec<String> {
+        self.missing.lock().clone()
+    }
 }
 
 /// Guard of a thread: counts it as live, even if it panics.
@@ -407,9 +414,22 @@ impl Worker {
     fn begin(&self, hub: &Hub) {
         let _ = caught(|| {
             self.extension.begin(&self.records);
+            if self.records.thread() == 0 {
+                self.look_for_periodic(hub);
+            }
             Ok(())
         });
         self.end_call(hub);
+    }
+
+    /// Looks for the functions that are called periodically.
+    fn look_for_periodic(&self, hub: &Hub) {
+        let installed = hub.scripts.installed.get();
+        let periodic = installed.iter().flat_map(|found| &found.settings.periodic);
+        let names = periodic.map(|periodic| &periodic.function);
+        let is_missing = |name: &&String| !self.extension.defines(&self.records, name.as_bytes());
+        *hub.scripts.missing.lock() = names.filter(is_missing).cloned().collect();
+        hub.shared.warnings.wake();
     }
 
     fn end(&self, hub: &Hub) {
@@ -478,6 +498,7 @@ impl Worker {
 
     fn reload(&self, hub: &Hub) -> Result<(), ExtensionError> {
         self.extension.reload(&self.records)?;
+        self.look_for_periodic(hub);
         if self.records.thread() != 0 {
             hub.scripts.follow_reload();
         }

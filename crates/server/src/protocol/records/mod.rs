@@ -10,15 +10,16 @@ pub(crate) mod value;
 use crate::counters::{Count, Counters, RequestKind};
 use crate::ops::budget::Charge;
 use crate::ops::command_mask::{Command, Protocol};
-use crate::ops::conditional::{Action, Precondition, Presence, Write, Written};
+use crate::ops::conditional::{Action, Counting, Precondition, Presence, Write, Written};
 use crate::ops::execute::{Lend, NoReply, Number, Outcome, Reply, Stop, execute};
 use crate::ops::long::{LONG_BYTES_MIN, PIECE_BYTES};
+use crate::ops::number::Arithmetic;
 use crate::ops::operation::Operation;
-use crate::ops::reserved::{PREFIX, is_reserved};
 use crate::ops::rights::Rights;
 use crate::protocol::records::draft::{Base, Draft};
 use crate::protocol::records::value::{Kept, Value};
 use crate::shared::Shared;
+use crate::store::reserved::{FRONT_END_RECORDS, PREFIX};
 use crate::{Config, Login, Peer, User};
 use cabinet::{Error, KeyOrder, LargeValue, Meta, RecordRef, Version};
 use parking_lot::Mutex;
@@ -286,12 +287,26 @@ impl Records {
                 write.precondition = Precondition::Version(version);
             }
             let written = self.execute_own(&Operation::Write(write), &mut NoReply)?;
+            if written == Outcome::Done && found.is_some() != value.is_some() {
+                self.count_own(value.is_some())?;
+            }
             if written == Outcome::Done || value.is_none() && written == Outcome::NoRecord {
                 self.commit()?;
                 return Ok(answer);
             }
         }
         Err(RecordsError::Unmet)
+    }
+
+    /// Counts a record that is reserved for the front end and was made, or else removed.
+    fn count_own(&self, is_new: bool) -> Result<()> {
+        let (arithmetic, create) = match is_new {
+            true => (Arithmetic::Add(1), Some((1, 0))),
+            false => (Arithmetic::Subtract(1), None),
+        };
+        let counting = Counting { arithmetic, create, expires_at_ms: None };
+        let write = Write::new(FRONT_END_RECORDS, Action::Count(counting));
+        self.execute_own(&Operation::Write(write), &mut NoReply).map(drop)
     }
 
     /// Returns an empty draft.
@@ -451,7 +466,7 @@ impl Records {
     }
 
     /// Visits the keys with `prefix` until `visit` breaks. If [`Records::is_sorted`], visits those
-    /// from `from` on in the order of their bytes, otherwise all. Skips reserved keys.
+    /// from `from` on in the order of their bytes, otherwise all.
     pub fn for_each_key(
         &self,
         prefix: &[u8],
@@ -559,7 +574,7 @@ impl<F: FnMut(&[u8])> Reply for Opened<F> {
     }
 }
 
-/// Lends keys that are not reserved to a closure, until it breaks.
+/// Lends keys to a closure, until it breaks.
 struct Visitor<F> {
     visit: F,
     flow: ControlFlow<()>,
@@ -567,9 +582,7 @@ struct Visitor<F> {
 
 impl<F: FnMut(&[u8]) -> ControlFlow<()>> Reply for Visitor<F> {
     fn element(&mut self, key: &[u8]) {
-        if !is_reserved(key) {
-            self.flow = (self.visit)(key);
-        }
+        self.flow = (self.visit)(key);
     }
 
     fn is_full(&self) -> bool {

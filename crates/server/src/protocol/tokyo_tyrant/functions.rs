@@ -12,6 +12,7 @@ use crate::ops::operation::Operation;
 use crate::ops::scrub;
 use crate::protocol::script_call::{Form, ScriptCall};
 use crate::protocol::{Context, Halt};
+use cabinet::RecordRef;
 use wire::binary::{Function, Strings};
 
 /// A call of a function.
@@ -62,7 +63,8 @@ impl<'a> Call<'a> {
             | Function::Search
             | Function::MetaSearch
             | Function::Regex
-            | Function::Range => Command::GetMany,
+            | Function::Range
+            | Function::Expiry => Command::GetMany,
             Function::IterInit => Command::IterInit,
             Function::IterNext => Command::IterNext,
             Function::Sync => Command::Sync,
@@ -102,6 +104,9 @@ impl<'a> Call<'a> {
                 }
                 reply.element(written.number.to_string().as_bytes());
                 matches!(outcome, Ok(Outcome::Done))
+            }
+            Ok(operation) if self.function == Function::Expiry => {
+                matches!(context.execute(operation, &mut Expiries(reply))?, Ok(Outcome::Done))
             }
             Ok(operation) if self.function == Function::Touch => {
                 matches!(context.execute(operation, &mut NoReply)?, Ok(Outcome::Done))
@@ -191,6 +196,24 @@ impl<'a> Call<'a> {
             _ => return Ok(check(context, &arguments, reply)),
         }
         Ok(true)
+    }
+}
+
+/// A reply of keys and when their records expire.
+struct Expiries<'r, R>(&'r mut R);
+
+impl<R: Reply> Reply for Expiries<'_, R> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn record(&mut self, key: &[u8], record: &RecordRef<'_>) {
+        self.0.element(key);
+        self.0.element(record.meta.expires_at_ms.to_string().as_bytes());
+    }
+
+    fn shows_values(&self) -> bool {
+        false
     }
 }
 

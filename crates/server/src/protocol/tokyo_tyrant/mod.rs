@@ -325,12 +325,18 @@ fn call_function(
     Ok(Next::GoOn)
 }
 
-/// Logs in the user of a name and a password. No mask applies.
+/// Logs in the user of a name and a password. No mask applies. Without either it is no attempt: a
+/// client finds out whether the port takes logins before it sends a password.
 fn log_in(
     context: &mut Context<'_>,
     arguments: Strings<'_>,
     output: &mut Vec<u8>,
 ) -> Result<Next, Halt> {
+    if arguments.is_empty() {
+        context.counters.count(Count::Misc);
+        encode::misc_failure(output);
+        return Ok(Next::GoOn);
+    }
     let mut words = arguments.iter();
     let credentials = match (words.next(), words.next(), words.next()) {
         (Some(name), Some(password), None) => Some((name, password)),

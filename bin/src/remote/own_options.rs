@@ -1,0 +1,133 @@
+//! Options of a command that connects to several servers, for one of them.
+
+use super::ServerArgument;
+use client::Address;
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+/// Address of a server, and the options of connections to it in place of those for all servers:
+/// `HOST:PORT,OPTION[,OPTION...]`.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnOptions {
+    pub(crate) address: Address,
+    options: ServerArgument,
+}
+
+impl FromStr for OwnOptions {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = text.split(',');
+        let address = parts.next().unwrap_or_default();
+        let address = super::parse(address).map_err(|error| error.to_string())?;
+        let mut options = ServerArgument::default();
+        let mut is_empty = true;
+        for part in parts {
+            is_empty = false;
+            let (name, value) = match part.split_once('=') {
+                Some((name, value)) => (name, Some(value).filter(|value| !value.is_empty())),
+                None => (part, None),
+            };
+            match (name, value) {
+                ("plain", None) => options.is_plain = true,
+                ("tls", None) => options.tls = true,
+                ("tls-insecure", None) => options.tls_insecure = true,
+                ("allow-plain-login", None) => options.allow_plain_login = true,
+                ("tls-ca", Some(file)) => options.tls_ca = Some(file.into()),
+                ("tls-name", Some(name)) => options.tls_name = Some(name.to_owned()),
+                ("tls-cert", Some(file)) => options.tls_cert = Some(file.into()),
+                ("tls-key", Some(file)) => options.tls_key = Some(file.into()),
+                ("credentials", Some(file)) => options.credentials = Some(file.into()),
+                _ => {
+                    return Err(format!(
+                        "{part:?} is not an option of a server: give plain, tls, tls-ca=FILE, \
+                         tls-name=NAME, tls-insecure, tls-cert=FILE, tls-key=FILE, \
+                         credentials=FILE or allow-plain-login"
+                    ));
+                }
+            }
+        }
+        if is_empty {
+            return Err("give the options after the address, as in HOST:PORT,tls-ca=FILE".into());
+        }
+        if options.tls_cert.is_some() != options.tls_key.is_some() {
+            return Err("tls-cert and tls-key require each other".into());
+        }
+        if options.is_plain && options.has_tls() {
+            return Err("plain excludes the options of TLS".into());
+        }
+        Ok(Self { address, options })
+    }
+}
+
+impl OwnOptions {
+    /// Returns these options, and for what they do not have those for all servers.
+    pub(crate) fn over(&self, common: &ServerArgument) -> ServerArgument {
+        let own = self.options.clone();
+        let has_identity = own.tls_cert.is_some();
+        let has_login = own.credentials.is_some();
+        let common = common.clone();
+        ServerArgument {
+            server: None,
+            tls: own.tls || common.tls,
+            tls_insecure: own.tls_insecure || common.tls_insecure && own.tls_ca.is_none(),
+            tls_ca: own.tls_ca.or(common.tls_ca),
+            tls_name: own.tls_name.or(common.tls_name),
+            tls_cert: if has_identity { own.tls_cert } else { common.tls_cert },
+            tls_key: if has_identity { own.tls_key } else { common.tls_key },
+            user: common.user.filter(|_| !has_login),
+            credentials: own.credentials.or(common.credentials),
+            allow_plain_login: own.allow_plain_login || common.allow_plain_login,
+            is_plain: own.is_plain,
+            // A password that was typed is typed once.
+            login: if has_login { OnceLock::new() } else { common.login },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn own_options_replace_those_for_all_servers() {
+        let common = ServerArgument {
+            tls_ca: Some("common.pem".into()),
+            tls_insecure: true,
+            user: Some("ann".to_owned()),
+            ..ServerArgument::default()
+        };
+        let over = |text: &str| {
+            let own: OwnOptions = text.parse().expect("options");
+            assert_eq!(own.address, Address::from(("::1", 1979)));
+            own.over(&common)
+        };
+        let own = over("[::1]:1979,tls-ca=own.pem,credentials=file");
+        assert_eq!(own.tls_ca.as_deref(), Some(Path::new("own.pem")));
+        assert_eq!(own.credentials.as_deref(), Some(Path::new("file")));
+        assert!(own.user.is_none() && !own.tls_insecure && !own.is_plain);
+        let own = over("[::1]:1979,tls-name=n,allow-plain-login");
+        assert_eq!(own.tls_ca.as_deref(), Some(Path::new("common.pem")));
+        assert!(own.allow_plain_login && own.tls_insecure && own.user.is_some());
+        let common = ServerArgument { tls: true, ..ServerArgument::default() };
+        let plain: OwnOptions = "h:1,plain".parse().expect("options");
+        assert!(plain.over(&common).settings().expect("settings").tls.is_none());
+    }
+
+    #[test]
+    fn options_that_are_none_are_named() {
+        for (text, reason) in [
+            ("h:x,tls", "\"h:x\" is not an address"),
+            ("h:1", "give the options after the address"),
+            ("h:1,tls-ca", "\"tls-ca\" is not an option of a server"),
+            ("h:1,tls=x", "\"tls=x\" is not"),
+            ("h:1,tls-ca=", "\"tls-ca=\" is not"),
+            ("h:1,tls-cert=c", "tls-cert and tls-key require each other"),
+            ("h:1,plain,tls-ca=f", "plain excludes"),
+        ] {
+            let error = text.parse::<OwnOptions>().expect_err(text);
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+}

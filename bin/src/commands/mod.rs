@@ -132,6 +132,7 @@ enum Remote {
     #[command(display_order = RECORDS)]
     Touch(At<records::Touch>),
     /// Print how many seconds records have left
+    #[command(display_order = RECORDS)]
     Ttl(At<ttl::Ttl>),
     /// Add to a decimal number, and print the sum
     #[command(display_order = RECORDS)]

@@ -132,6 +132,7 @@ enum Remote {
     #[command(display_order = RECORDS)]
     Touch(At<records::Touch>),
     /// Print how many seconds records have left
+    #[command(display_order = RECORDS)]
     Ttl(At<ttl::Ttl>),
     /// Add to a decimal number, and print the sum
     #[command(display_order = RECORDS)]
@@ -307,7 +308,7 @@ impl Remote {
         let (name, _, command) = self.parts();
         server.expect(name, command.needs())?;
         let mut nowhere = io::sink();
-        let output = if command.is_quiet() { &mut nowhere } else { output };
+        let output: &mut dyn Write = if command.is_quiet() { &mut nowhere } else { output };
         let done = command.run(server, output);
         // Results before an error are printed too.
         output.flush()?;

@@ -12,9 +12,11 @@ use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  tyrant put session:1 data --expire 3600
+#[command(after_help = "\
+Examples:
+  # Print the seconds that a record has left
   tyrant ttl session:1
+  # Print those of several as JSON lines
   tyrant ttl --json session:1 session:2")]
 pub(super) struct Ttl {
     /// Keys; the seconds of a single one are printed, of several key, TAB, seconds; - if a record

@@ -367,7 +367,12 @@ fn a_tokyo_tyrant_log_is_exported_identically_and_imported_again() {
     assert_eq!(bytes(&imported, 1), [bytes(&log, 1), bytes(&log, 2)].concat());
     let output = run("ttulmgr", &["export"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8(output.stderr).unwrap().starts_with("usage:\n"));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        error.starts_with("usage: ")
+            && error.ends_with("ttulmgr export [-ts num] [-sid num] upath\n"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -21,9 +21,13 @@ const PIPELINE_MAX: usize = 10_000;
 const VALUE_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "\
+Examples:
+  # Measure the server on this machine for ten seconds
   tyrant bench load --seconds 10
-  tyrant bench load --clients 50 --pipeline 16 --sets 1 --gets 10 --value-bytes 32
+  # Ten gets for each set of 32 bytes, in pipelines of 16
+  tyrant bench load --pipeline 16 --sets 1 --gets 10 --value-bytes 32
+  # Store 100,000 records on another server, and print JSON
   tyrant bench load --server db1:1978 --gets 0 --requests 100000 --json")]
 pub(super) struct Load {
     #[command(flatten)]

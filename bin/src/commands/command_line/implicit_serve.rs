@@ -61,15 +61,16 @@ fn first_operand<'a>(command: &clap::Command, words: &'a [OsString]) -> Option<(
         if !word.as_bytes().starts_with(b"-") {
             return Some((place, word));
         }
-        let takes_next =
-            word.to_str().and_then(|word| word.strip_prefix("--")).is_some_and(|name| {
-                // An option of another command is an error, but its value is no command.
-                let of_serve =
-                    command.find_subcommand("serve").and_then(|serve| option(serve, name));
-                let found = || command.get_subcommands().find_map(|other| option(other, name));
-                of_serve.or_else(found).is_some_and(takes_value)
-            });
-        if takes_next {
+        let name = word.to_str()?.strip_prefix("--")?;
+        let (name, has_value) = match name.split_once('=') {
+            Some((name, _)) => (name, true),
+            None => (name, false),
+        };
+        // An option of another command is an error, but its value is no command. The parser
+        // reports an unknown one.
+        let of_serve = command.find_subcommand("serve").and_then(|serve| option(serve, name));
+        let of_others = || command.get_subcommands().find_map(|other| option(other, name));
+        if takes_value(of_serve.or_else(of_others)?) && !has_value {
             rest.next();
         }
     }

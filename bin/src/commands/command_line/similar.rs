@@ -109,7 +109,7 @@ fn similar(parser: &clap::Command, word: &str) -> Vec<String> {
 }
 
 /// Returns how far a word is from a spelling, or `None` if it is another word. One that was not
-/// typed to its end is near.
+/// typed to its end is nearer than one with errors.
 fn distance(word: &str, spelling: &str) -> Option<usize> {
     let typing_errors_max = match word.len() {
         0..=2 => 0,
@@ -117,11 +117,11 @@ fn distance(word: &str, spelling: &str) -> Option<usize> {
         5..=8 => 2,
         _ => 3,
     };
-    let distance = strsim::osa_distance(word, spelling);
-    if distance > 1 && word.len() >= 2 && spelling.starts_with(word) {
-        return Some(1);
+    if word.len() >= 2 && spelling.starts_with(word) {
+        return Some(usize::from(spelling != word));
     }
-    (distance <= typing_errors_max).then_some(distance)
+    let distance = strsim::osa_distance(word, spelling);
+    (distance <= typing_errors_max).then_some(distance + 1)
 }
 
 #[cfg(test)]

@@ -30,14 +30,6 @@ const FILES: &[(&str, &[(&str, &str)])] = &[
     ),
 ];
 
-/// Variables of the commands that connect to a server.
-const VARIABLES: &[(&str, &str)] = &[
-    ("TYRANT_SERVER", "Address of the server, in place of --server."),
-    ("TYRANT_USER", "Name of the user, in place of --user."),
-    ("TYRANT_PASSWORD", "Password of that user."),
-    ("TYRANT_CREDENTIALS", "File with both, in place of --credentials."),
-];
-
 /// Returns the page of the program, and of each command.
 pub(super) fn pages(command: Command) -> Vec<Page> {
     let mut command = command.disable_help_subcommand(true);
@@ -123,15 +115,9 @@ fn page(command: &Command, references: Vec<String>) -> Page {
             page.entry(&reference(command), &about);
         }
     }
-    if command.get_arguments().any(|option| option.get_long() == Some("server")) {
-        page.section("ENVIRONMENT");
-        for (variable, text) in VARIABLES {
-            page.entry(variable, text);
-        }
-    }
     page.examples(&examples);
     page.exit_status(2);
     let files = FILES.iter().find(|(of, _)| *of == name);
-    page.files(files.map_or(&[], |(_, files)| files));
+    page.files(files.map_or(&[][..], |(_, files)| *files));
     page.see_also(references)
 }

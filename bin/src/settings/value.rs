@@ -229,11 +229,11 @@ impl Value for bool {
 pub(crate) struct Percent(pub(crate) u8);
 
 impl FromStr for Percent {
-    type Err = &'static str;
+    type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let percent = text.parse().ok().filter(|percent| *percent <= 100);
-        percent.map(Self).ok_or("not a number from 0 to 100")
+        percent.map(Self).ok_or_else(|| "a number from 0 to 100 is required, such as 5".to_owned())
     }
 }
 

@@ -72,9 +72,9 @@ pub(super) fn list(invocation: &Invocation, output: &mut dyn Write) -> Result<()
         Some(prefix) => Some(text.read(prefix.as_encoded_bytes())?),
         None => None,
     };
-    listing::list(&client, prefix.as_deref(), max, |keys| {
+    listing::list(client, prefix.as_deref(), max, |keys| {
         if invocation.has("-pv") {
-            return listing::with_values(&client, keys, |key, value| {
+            return listing::with_values(client, keys, |key, value| {
                 text.write(key, output)?;
                 output.write_all(b"\t")?;
                 text.write(&value.unwrap_or_default(), output)?;

@@ -68,7 +68,7 @@ mod tests {
         let start = line.find("tyrant").expect(line);
         let ends = [" | ", " < ", " > ", " && ", "; "];
         let end = ends.iter().filter_map(|end| line.find(end)).min().unwrap_or(line.len());
-        let words = split(line[start..end].as_bytes()).expect(line);
+        let words = split(&line.as_bytes()[start..end]).expect(line);
         let words: Vec<OsString> = words.into_iter().map(OsString::from_vec).collect();
         if let Err(error) = command_line::parse(words) {
             panic!("{line}: {error}");

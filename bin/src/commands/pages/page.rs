@@ -40,6 +40,7 @@ impl Page {
     }
 
     /// Returns the other pages that this one names.
+    #[cfg(test)]
     pub(super) fn references(&self) -> &[String] {
         &self.references
     }

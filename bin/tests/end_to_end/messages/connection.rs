@@ -217,15 +217,15 @@ fn a_server_with_users_tells_the_causes_of_a_refused_login_apart() {
     let server = Server::tyrant("*", &["--users", &users]);
     secret(folder.path(), "wrong", "ann:guess\n");
     secret(folder.path(), "unknown", "bob:guess\n");
-    let wrong = "the name or the password is wrong; check both";
+    const WRONG: &str = "the name or the password is wrong; check both";
     Table::new(folder.path(), &[("HERE", &server.address())]).check(&[
         ("tyrant get a --server HERE", 1, &["HERE requires a user", "--credentials"]),
-        ("tyrant get a --server HERE --credentials wrong", 1, &["refused the login of ann", wrong]),
+        ("tyrant get a --server HERE --credentials wrong", 1, &["refused the login of ann", WRONG]),
         // A name that no user has is refused in the same words.
         (
             "tyrant get a --server HERE --credentials unknown",
             1,
-            &["refused the login of bob", wrong],
+            &["refused the login of bob", WRONG],
         ),
     ]);
     // Each failure makes the next wait longer, so that a slow machine gets there too.

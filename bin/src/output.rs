@@ -5,6 +5,7 @@
 //! given. A single value is printed as it is, unless the output is a terminal.
 
 use crate::bytes::{self, Kept};
+use crate::transfer::progress;
 use crate::transfer::text::{self, Format};
 use anyhow::{Context, Result};
 use cabinet::Meta;
@@ -58,11 +59,13 @@ impl Quiet {
         self.quiet
     }
 
-    /// Discards from now on what the program prints to the standard output, if it is to be quiet.
+    /// If the command is quiet, discards from now on what the program prints to the standard
+    /// output, and hides progress bars.
     pub(crate) fn apply(self) -> Result<()> {
         if self.quiet {
             let nowhere = File::options().write(true).open("/dev/null")?;
             rustix::stdio::dup2_stdout(nowhere)?;
+            progress::hide();
         }
         Ok(())
     }

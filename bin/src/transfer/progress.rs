@@ -2,13 +2,24 @@
 //! came if a signal ends it.
 
 use crate::signals::Cleanup;
-use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar, ProgressStyle};
+use indicatif::{
+    HumanBytes, HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle,
+};
 use std::fmt::Display;
 use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Interval of updates.
 const TICK: Duration = Duration::from_millis(200);
+
+/// Whether bars are hidden.
+static IS_HIDDEN: AtomicBool = AtomicBool::new(false);
+
+/// Hides all bars from now on.
+pub(crate) fn hide() {
+    IS_HIDDEN.store(true, Ordering::Relaxed);
+}
 
 /// A progress bar.
 pub(crate) struct Progress {
@@ -65,6 +76,9 @@ impl Progress {
         let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new);
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
+        }
+        if IS_HIDDEN.load(Ordering::Relaxed) {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         bar.set_message(what.to_owned());
         bar.enable_steady_tick(TICK);

@@ -57,7 +57,9 @@ impl Import {
             Some(file) => legacy::adopt(&self.into, file)?,
             None => Specification::parse(&self.into)?,
         };
+        let opening = Progress::of_time("opening").explain("nothing was imported");
         let target = Arc::new(Mutex::new(Target::open(&specification)?));
+        drop(opening);
         let mut lacking = Lacking::default();
         for source in &sources {
             self.import(source, &target, &mut lacking)?;

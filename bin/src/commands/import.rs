@@ -127,7 +127,7 @@ impl Import {
     }
 }
 
-/// What an import could not bring into the database.
+/// Counts of records and ranges that an import could not bring into the database.
 #[derive(Default)]
 struct Lacking {
     /// Damaged ranges of files.

@@ -156,7 +156,7 @@ fn run_cleanups(mut signals: Signals) {
 impl Drop for Cleanup {
     fn drop(&mut self) {
         let removed = CLEANUPS.lock().registered.remove(&self.number);
-        // What the closure owns is dropped without the lock.
+        // Values that the closure owns are dropped without the lock.
         drop(removed);
     }
 }

@@ -56,17 +56,19 @@ impl Export {
         self.quiet.apply()?;
         let format =
             self.format.or_else(|| Format::of_path(self.file.as_deref()?)).unwrap_or(Format::Tsv);
-        let source = Source::open(&self.database)?;
-        let output = match &self.file {
-            None => Output::standard(),
-            Some(path) => Output::to(path, self.replace)?,
-        };
         let interrupted = match &self.file {
             None => "the same command writes all of them again".to_owned(),
             Some(path) => format!(
                 "{} is as it was before; the same command exports all of them again",
                 path.display()
             ),
+        };
+        let opening = Progress::of_time("opening").explain(&interrupted[..]);
+        let source = Source::open(&self.database)?;
+        drop(opening);
+        let output = match &self.file {
+            None => Output::standard(),
+            Some(path) => Output::to(path, self.replace)?,
         };
         let mut lines = Lines {
             format,

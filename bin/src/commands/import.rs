@@ -68,7 +68,9 @@ impl Import {
             Some(file) => legacy::adopt(&self.into, file)?,
             None => Specification::parse(&self.into)?,
         };
+        let opening = Progress::of_time("opening").explain("nothing was imported");
         let target = Arc::new(Mutex::new(Target::open(&specification)?));
+        drop(opening);
         let mut lacking = Lacking::default();
         for source in &sources {
             self.import(source, &target, &mut lacking)?;
@@ -139,7 +141,7 @@ impl Import {
     }
 }
 
-/// What an import could not bring into the database.
+/// Counts of records and ranges that an import could not bring into the database.
 #[derive(Default)]
 struct Lacking {
     /// Damaged ranges of files.

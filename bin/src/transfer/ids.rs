@@ -1,8 +1,8 @@
 //! Imports into fixed-length databases: only records that such a database can have as they are.
 //!
-//! The engine takes the digits of any key for an id, and cuts long values, as Tokyo Cabinet does. An
-//! import would lose records by that: `user10` and `cart10` are both 10. So it takes each id in one
-//! form only, and names the other records.
+//! The engine takes the digits of any key for an id, and cuts long values, as Tokyo Cabinet does.
+//! An import would lose records by that: `user10` and `cart10` are both 10. So it takes each id in
+//! one form only, and names the other records.
 
 use crate::bytes::quoted;
 use cabinet::Numbered;

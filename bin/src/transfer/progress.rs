@@ -29,7 +29,7 @@ pub(crate) struct Progress {
     interruption: Option<Cleanup>,
 }
 
-/// What a bar counts.
+/// Unit that a bar counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Records,

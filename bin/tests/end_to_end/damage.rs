@@ -70,7 +70,7 @@ fn checks_of_a_server_and_of_its_files_find_the_same_damage() {
         succeed("tyrant", &["put", &key, &format!("value {number} of it"), "--server", &address]);
     }
     let good = succeed("tyrant", &check);
-    assert!(good.starts_with("20 records, "), "{good}");
+    assert!(good.starts_with("20 entries of the log, "), "{good}");
     assert_eq!(good, succeed("tyrant", &["check", "--server", &address, "--rate", "1m"]));
     spoil(&server.folder.path().join("casket.tch"), b"value 7 of it");
     let output = run("tyrant", &check);

@@ -299,7 +299,7 @@ fn a_bad_line_is_reported_and_the_valid_ones_before_it_are_kept() {
         ("casket.tch", "\tvalue", "no value".to_owned(), "no TAB after the key"),
         ("casket.tch", "\tvalue", format!("{long}\tvalue"), "over the limit"),
         ("casket.tcb", "\tvalue", format!("{long}\tvalue"), "over the limit"),
-        ("casket.tcf", "\tvalue", "none\tvalue".to_owned(), "is no id"),
+        ("casket.tcf", "\tvalue", "none value".to_owned(), "no TAB after the key"),
         ("casket.tct", "\tname\tvalue", "key\tname".to_owned(), "a column without a value"),
         ("casket.tct", "\tname\tvalue", "key\t\tvalue".to_owned(), "a column needs a name"),
     ]

@@ -44,10 +44,10 @@ pub(super) struct Load {
     /// Send N requests at once on each connection
     #[arg(long, value_name = "N", default_value_t = 1)]
     pipeline: usize,
-    /// Of each cycle of requests, let N be sets
+    /// Let N requests of each cycle be sets
     #[arg(long, value_name = "N", default_value_t = 1)]
     sets: u64,
-    /// Of each cycle of requests, let N be gets
+    /// Let N requests of each cycle be gets
     #[arg(long, value_name = "N", default_value_t = 10)]
     gets: u64,
     /// Choose among N keys

@@ -13,8 +13,8 @@ use std::path::PathBuf;
 /// Most keys that are looked up together, so that their cache misses overlap.
 pub(crate) const KEYS_AHEAD_MAX: usize = 16;
 
-/// A read-only database. The methods are those of [`Database`] by the same name. Lists, scans and the
-/// number of records leave out the [reserved](super::reserved) ones.
+/// A read-only database. The methods are those of [`Database`] by the same name. Lists, scans and
+/// the number of records leave out the [reserved](super::reserved) ones.
 #[derive(Clone)]
 pub(crate) struct View {
     pub(super) database: Database,

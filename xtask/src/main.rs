@@ -37,6 +37,7 @@ mod random;
 mod requirements;
 mod small_memory;
 mod test;
+mod test_binaries;
 mod tidy;
 mod tls_connections;
 mod tls_scan;

@@ -109,7 +109,7 @@ pub(crate) fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) 
 
 /// Returns an unused port below the range of clients' ports. A port in that range could connect to
 /// itself if it is tried before the server listens. Those below 20,000 are for `cargo xtask`. No
-/// other test gets it, as long as this program runs: a server that is restarted finds its port free.
+/// other test gets it, as long as this program runs: a restarted server finds its port free.
 pub(crate) fn free_port() -> u16 {
     static TRIED: AtomicU32 = AtomicU32::new(0);
     static RESERVED: Mutex<Vec<UnixDatagram>> = Mutex::new(Vec::new());

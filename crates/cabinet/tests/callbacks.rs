@@ -437,7 +437,7 @@ fn a_callback_learns_of_indices_and_identifiers_while_another_thread_waits_for_i
             std::thread::scope(|scope| {
                 let read = table.read(b"1", |_| {
                     scope.spawn(waiting);
-                    // Until it waits. A thread that is late does not wait, which is not refused either.
+                    // Until it waits. A late thread does not wait, which is not refused either.
                     std::thread::sleep(Duration::from_millis(200));
                     (table.indices(), table.last_uid())
                 });

@@ -41,7 +41,8 @@ fn flaw(error: &CertificateError) -> Option<String> {
     })
 }
 
-/// Returns the name of a variant as words: `NoCipherSuitesInCommon` is "no cipher suites in common".
+/// Returns the name of a variant as words: "no cipher suites in common" of
+/// `NoCipherSuitesInCommon`.
 fn spaced(variant: &impl Debug) -> String {
     let name = format!("{variant:?}");
     let name = name.split(|letter: char| !letter.is_ascii_alphanumeric()).next();

@@ -147,7 +147,7 @@ fn run_suites(nodes: u8, only: Option<Suite>) -> Result<()> {
 
 fn test_operations(nodes: &Nodes) -> Result<()> {
     let contact_points = nodes.contact_points();
-    for mut command in crate::test::of_package("tyrant-cluster")? {
+    for mut command in crate::test_binaries::of_package("tyrant-cluster")? {
         crate::programs::run(
             command
                 .arg("--ignored")

@@ -1,4 +1,4 @@
-//! What the suites need beside the toolchain, installed in one step before any of them begins.
+//! Requirements of the suites, installed in one step before any of them begins.
 
 use super::suites::{Need, Suite};
 use crate::{cassandra, languages, library, requirements};

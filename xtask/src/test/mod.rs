@@ -1,19 +1,16 @@
 //! `cargo xtask test`: every suite of the project, side by side, each to its end.
 //!
-//! What the suites need is installed first, then all tests are built once. A suite is a process of
+//! The programs that suites need are installed first, and all tests are built once. A suite is a process of
 //! its own, whose output is a file below `target/test`. The output of one that fails is printed.
 
-mod binaries;
 mod durations;
 mod install;
 mod schedule;
 mod suites;
 
-pub(crate) use binaries::of_package;
-
 use crate::programs::{PROGRAMS_VARIABLE, target_folder};
+use crate::test_binaries::Built;
 use anyhow::{Context, Result, bail, ensure};
-use binaries::Built;
 use schedule::Ended;
 use std::path::Path;
 use std::thread;

@@ -16,7 +16,7 @@ const SUITE_TIMEOUT: Duration = Duration::from_secs(40 * 60);
 /// Interval of looking whether a suite has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What a suite needs of the machine.
+/// Use that a suite makes of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
     /// It keeps a processor busy.
@@ -101,7 +101,7 @@ pub(super) fn run(
         }
     };
     thread::scope(|scope| {
-        // The thread for waiting suites ends with them: one more busy suite would have no processor.
+        // This thread ends with the waiting suites: another busy suite would have no processor.
         scope.spawn(|| work([&waiting, &waiting]));
         for _ in 0..processors {
             scope.spawn(|| work([&busy, &waiting]));

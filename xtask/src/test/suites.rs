@@ -1,9 +1,9 @@
 //! Suites: the test binaries of the workspace, and commands of this program.
 
-use super::binaries::{self, Built, Target};
 use super::durations;
 use super::schedule::{Job, Load};
 use crate::programs::{WORKSPACE, workspace};
+use crate::test_binaries::{self, Built, Target};
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 
@@ -221,7 +221,8 @@ const LONG_BINARIES: &[&str] = &["cabinet::model", "cabinet", "kv::end_to_end", 
 
 /// Returns all suites, in the order in which they begin.
 pub(super) fn all(has_three_nodes: bool) -> Result<Vec<Suite>> {
-    let mut binaries: Vec<Suite> = binaries::targets()?.into_iter().map(Suite::of_binary).collect();
+    let mut binaries: Vec<Suite> =
+        test_binaries::targets()?.into_iter().map(Suite::of_binary).collect();
     let position = |suite: &Suite| LONG_BINARIES.iter().position(|name| *name == suite.name);
     binaries.sort_by_key(|suite| position(suite).unwrap_or(LONG_BINARIES.len()));
     let others = binaries.split_off(LONG_BINARIES.len());

@@ -54,7 +54,7 @@ fn is_database(word: &OsStr) -> bool {
 fn first_operand<'a>(command: &clap::Command, words: &'a [OsString]) -> Option<(usize, &'a OsStr)> {
     let mut rest = words.iter().enumerate().skip(1);
     while let Some((place, word)) = rest.next() {
-        // What follows is for serve, whatever it looks like.
+        // The rest is for serve, whatever it looks like.
         if word == "--" {
             return None;
         }

@@ -102,7 +102,7 @@ fn expired_records_are_left_to_the_master_once_one_is_followed() {
         let guard = store.begin(&log, Scope::Key(b"a")).expect("no failure");
         let collecting =
             scope.spawn(|| store.collect_expired(|| has_master.load(Ordering::Relaxed)));
-        // If the thread does not wait for the guard by then, it finds the master from its beginning.
+        // A thread that does not wait for the guard by then finds the master from its beginning.
         std::thread::sleep(std::time::Duration::from_millis(50));
         has_master.store(true, Ordering::Relaxed);
         drop(guard);

@@ -9,31 +9,31 @@ use std::process::{Command, Stdio};
 
 /// A test target of the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(crate) struct Target {
     /// Name of the package.
-    pub(super) package: String,
+    pub(crate) package: String,
     /// Name of the suite: the package without `tyrant-`, and unless it is the library's own tests,
     /// `::` and the target.
-    pub(super) name: String,
+    pub(crate) name: String,
 }
 
 /// A test binary.
-pub(super) struct Binary {
-    pub(super) target: Target,
-    pub(super) path: PathBuf,
+pub(crate) struct Binary {
+    pub(crate) target: Target,
+    pub(crate) path: PathBuf,
     /// Folder in which cargo would run it.
-    pub(super) folder: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
-/// What the build has made.
-pub(super) struct Built {
+/// Result of the build.
+pub(crate) struct Built {
     binaries: Vec<Binary>,
     programs: Option<PathBuf>,
 }
 
 impl Built {
     /// Builds all tests and programs of the workspace.
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let mut command = Command::new(env!("CARGO"));
         command.arg("test").args(WORKSPACE).arg("--no-run");
         println!("$ cargo test {} --no-run", WORKSPACE.join(" "));
@@ -55,12 +55,12 @@ impl Built {
     }
 
     /// Returns the folder of the programs.
-    pub(super) fn programs(&self) -> Result<PathBuf> {
+    pub(crate) fn programs(&self) -> Result<PathBuf> {
         self.programs.clone().context("cargo has not built the program `tyrant`")
     }
 
     /// Returns the binary of a target.
-    pub(super) fn binary(&self, target: &Target) -> Result<&Binary> {
+    pub(crate) fn binary(&self, target: &Target) -> Result<&Binary> {
         let binary = self.binaries.iter().find(|binary| binary.target == *target);
         binary.with_context(|| format!("cargo has built no tests of {}", target.name))
     }
@@ -77,7 +77,7 @@ pub(crate) fn of_package(package: &str) -> Result<Vec<Command>> {
 
 impl Binary {
     /// Returns the command that runs it.
-    pub(super) fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         command.current_dir(&self.folder);
         command
@@ -95,7 +95,7 @@ impl Target {
 }
 
 /// Returns the test targets of the workspace, without building them.
-pub(super) fn targets() -> Result<Vec<Target>> {
+pub(crate) fn targets() -> Result<Vec<Target>> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["metadata", "--no-deps", "--format-version=1"]);
     let mut targets = Vec::new();

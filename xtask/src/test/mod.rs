@@ -1,7 +1,8 @@
 //! `cargo xtask test`: every suite of the project, side by side, each to its end.
 //!
-//! The programs that suites need are installed first, and all tests are built once. A suite is a process of
-//! its own, whose output is a file below `target/test`. The output of one that fails is printed.
+//! The programs that suites need are installed first, and all tests are built once. A suite is a
+//! process of its own, whose output is a file below `target/test`. The output of one that fails is
+//! printed.
 
 mod durations;
 mod install;

@@ -99,9 +99,7 @@ fn is_there(tree: &Tree, word: &str) -> bool {
 
 fn is_function(word: &str) -> bool {
     let of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    // Metrics are named so, too.
-    let is_metric = word.starts_with("tyrant_");
-    word.chars().all(of_name) && word.split('_').count() >= 5 && !is_metric
+    word.chars().all(of_name) && word.split('_').count() >= 5
 }
 
 /// Returns the names of all functions of the project.

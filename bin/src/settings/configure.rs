@@ -383,8 +383,8 @@ fn set<T>(place: &mut T, value: Option<T>) {
     }
 }
 
-fn invalid<E: std::fmt::Display>(setting: &'static str) -> impl FnOnce(E) -> Invalid {
-    move |error| Invalid { setting, what: error.to_string() }
+fn invalid<E: Into<anyhow::Error>>(setting: &'static str) -> impl FnOnce(E) -> Invalid {
+    move |error| Invalid { setting, what: crate::describe(&error.into()) }
 }
 
 fn requires(setting: &'static str, other: &str) -> Invalid {

@@ -58,7 +58,8 @@ impl Settings {
         config.copy_command = self.copy_command.unwrap_or_default();
         config.set_master_command = self.allow_setmst.unwrap_or_default();
         if let Some(folder) = &self.copy_dir {
-            let folder = absolute_folder(folder).map_err(invalid("copy-dir"))?;
+            let folder =
+                absolute_folder(folder).map_err(anyhow::Error::msg).map_err(invalid("copy-dir"))?;
             config.client_paths = ClientPaths::Within(folder);
         }
         if let Some(path) = &self.users {

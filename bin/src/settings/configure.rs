@@ -60,7 +60,8 @@ impl Settings {
         config.copy_command = self.copy_command.unwrap_or_default();
         config.set_master_command = self.allow_setmst.unwrap_or_default();
         if let Some(folder) = &self.copy_dir {
-            let folder = absolute_folder(folder).map_err(invalid("copy-dir"))?;
+            let folder =
+                absolute_folder(folder).map_err(anyhow::Error::msg).map_err(invalid("copy-dir"))?;
             config.client_paths = ClientPaths::Within(folder);
         }
         if let Some(path) = &self.users {
@@ -393,8 +394,8 @@ fn set<T>(place: &mut T, value: Option<T>) {
     }
 }
 
-fn invalid<E: std::fmt::Display>(setting: &'static str) -> impl FnOnce(E) -> Invalid {
-    move |error| Invalid { setting, what: error.to_string() }
+fn invalid<E: Into<anyhow::Error>>(setting: &'static str) -> impl FnOnce(E) -> Invalid {
+    move |error| Invalid { setting, what: crate::describe(&error.into()) }
 }
 
 fn requires(setting: &'static str, other: &str) -> Invalid {

@@ -207,7 +207,7 @@ fn warnings_are_in_the_log_in_metrics_in_top_and_in_the_answer_about_readiness()
         assert!(top.contains(text), "{text}: {top}");
     }
     let metrics = ask(&address, "/metrics");
-    let end = "\ntyrant_certificate_expiry_timestamp_seconds{database=\"casket.tch\"} 1009843200\n";
+    let end = "\ntyrant_certificate_end_seconds{database=\"casket.tch\"} 1009843200\n";
     assert!(metrics.contains(end), "{metrics}");
     for name in ["tyrant_disk_free_bytes", "tyrant_disk_bytes"] {
         let sample = format!("\n{name}{{database=\"casket.tch\",files=\"database\"}} ");

@@ -462,7 +462,7 @@ mod tests {
         };
         let named = text("a/b.tcb");
         assert!(
-            named.ends_with("is a hash database, not a B+ tree: rename it to a/b.tch"),
+            named.ends_with("is a hash database, not a B+ tree database: rename it to a/b.tch"),
             "{named}"
         );
         assert!(text("a/b").ends_with(": open it as what it is"), "{}", text("a/b"));

@@ -112,17 +112,17 @@ fn a_file_or_folder_that_is_something_else() {
         (
             "tyrant serve wrong.tcb --port 0",
             1,
-            &["is a hash database, not a B+ tree: rename it to wrong.tch"],
+            &["is a hash database, not a B+ tree database: rename it to wrong.tch"],
         ),
         (
             "tyrant export wrong.tcb",
             1,
-            &["is a hash database, not a B+ tree: rename it to wrong.tch"],
+            &["is a hash database, not a B+ tree database: rename it to wrong.tch"],
         ),
         (
             "tyrant inspect wrong.tcb",
             1,
-            &["is a hash database, not a B+ tree: rename it to wrong.tch"],
+            &["is a hash database, not a B+ tree database: rename it to wrong.tch"],
         ),
         ("tyrant inspect .", 1, &["the folder . is not a database"]),
         ("tyrant backup list .", 1, &[". is not a backup repository: name the folder that"]),

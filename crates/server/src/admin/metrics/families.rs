@@ -171,7 +171,7 @@ families! {
     /// Size of that disk, without space that is reserved for root.
     DiskBytes: Gauge "tyrant_disk_bytes" ["database", "files"];
     /// End of the first certificate that ends, in seconds since 1970.
-    CertificateEnd: Gauge "tyrant_certificate_expiry_timestamp_seconds" ["database"];
+    CertificateEnd: Gauge "tyrant_certificate_end_seconds" ["database"];
 
     /// Damaged places that the last opening found, or an earlier one has set aside.
     Damages: Gauge "tyrant_damages" ["database"];

@@ -16,7 +16,6 @@ pub(super) struct Page {
     done: String,
     /// What follows it.
     roff: Roff,
-    references: Vec<String>,
 }
 
 impl Page {
@@ -27,7 +26,7 @@ impl Page {
         roff.control("TH", [name, &number, "", &source, "Tyrant"]);
         roff.control("SH", ["NAME"]);
         roff.text([roman(format!("{name} - {about}"))]);
-        Self { name: name.to_owned(), section, done: String::new(), roff, references: Vec::new() }
+        Self { name: name.to_owned(), section, done: String::new(), roff }
     }
 
     /// Returns the name of the file.
@@ -37,11 +36,6 @@ impl Page {
 
     pub(super) fn text(&self) -> String {
         format!("{}{}{}", Roff::new().render(), self.done, without_beginning(&self.roff.render()))
-    }
-
-    /// Returns the other pages that this one names.
-    pub(super) fn references(&self) -> &[String] {
-        &self.references
     }
 
     /// Appends a document that other code has written.
@@ -134,10 +128,9 @@ impl Page {
     }
 
     /// Ends the page with the names of others, such as `tyrant(1)`.
-    pub(super) fn see_also(mut self, references: Vec<String>) -> Self {
+    pub(super) fn see_also(mut self, references: &[String]) -> Self {
         self.section("SEE ALSO");
         self.roff.text([roman(references.join(", "))]);
-        self.references = references;
         self
     }
 }

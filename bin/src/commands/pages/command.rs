@@ -88,7 +88,7 @@ fn written(man: &Man, render: fn(&Man, &mut dyn Write) -> io::Result<()>) -> Str
 fn page(command: &Command, references: Vec<String>) -> Page {
     let name = name(command).to_owned();
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-    let mut page = Page::new(&name, 1, about.trim_end_matches('.'));
+    let mut page = Page::new(&name, 1, about.replace('\n', " ").trim_end_matches('.'));
     let man = Man::new(command.clone());
     page.append(&written(&man, Man::render_synopsis_section));
     page.append(&written(&man, Man::render_description_section));

@@ -66,14 +66,14 @@ impl Page {
 
     fn lines(&mut self, text: &str) {
         for line in text.lines() {
-            match line.trim().is_empty() {
-                true => {
-                    self.roff.control("PP", []);
-                }
-                false => {
-                    self.roff.text([roman(line)]);
-                }
+            if line.trim().is_empty() {
+                self.roff.control("PP", []);
+                continue;
             }
+            if line.starts_with(' ') {
+                self.roff.control("br", []);
+            }
+            self.roff.text([roman(line.trim_start())]);
         }
     }
 

@@ -61,7 +61,7 @@ Examples:
 #[command(after_help = "\
 Examples:
   # Copy a local database into a cluster
-  tyrant cluster migrate casket.tch 'cassandra://10.0.0.1/tyrant#kind=tch' --verify")]
+  tyrant cluster migrate casket.tch 'cassandra://10.0.0.1/tyrant#kind=tch'")]
 struct Migrate {
     /// Name of the database to copy, which must not be open
     #[arg(value_name = "FROM")]

@@ -73,7 +73,8 @@ pub(crate) fn described() -> impl Iterator<Item = Described> {
 
 /// Returns what a file of settings is.
 pub(crate) fn introduction() -> String {
-    HEAD.lines().map(|line| format!("{}\n", line.trim_start_matches('#').trim_start())).collect()
+    let line = |line: &str| line.trim_start_matches('#').strip_prefix(' ').map(str::to_owned);
+    HEAD.lines().map(|text| line(text).unwrap_or_default() + "\n").collect()
 }
 
 /// Returns a value of the setting with this name, as the command line takes it.

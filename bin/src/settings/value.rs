@@ -182,6 +182,12 @@ impl Reason for String {
     }
 }
 
+impl Reason for &str {
+    fn describe(&self, _expected: &str) -> String {
+        (*self).to_owned()
+    }
+}
+
 impl Reason for Infallible {
     fn describe(&self, _expected: &str) -> String {
         match *self {}

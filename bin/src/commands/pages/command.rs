@@ -54,7 +54,7 @@ fn add(command: &Command, near: Vec<String>, pages: &mut Vec<Page>) {
         references.extend(["ttserver(1)", "tcrmgr(1)", "ttulmgr(1)"].map(str::to_owned));
     }
     pages.push(page(command, references));
-    for other in &below {
+    for &other in &below {
         let mut near = vec![own.clone()];
         match is_program {
             // Those of the same group.
@@ -88,7 +88,7 @@ fn written(man: &Man, render: fn(&Man, &mut dyn Write) -> io::Result<()>) -> Str
 fn page(command: &Command, references: Vec<String>) -> Page {
     let name = name(command).to_owned();
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-    let mut page = Page::new(&name, 1, about.trim_end_matches('.'));
+    let mut page = Page::new(&name, 1, about.replace('\n', " ").trim_end_matches('.'));
     let man = Man::new(command.clone());
     page.append(&written(&man, Man::render_synopsis_section));
     page.append(&written(&man, Man::render_description_section));
@@ -119,5 +119,5 @@ fn page(command: &Command, references: Vec<String>) -> Page {
     page.exit_status(2);
     let files = FILES.iter().find(|(of, _)| *of == name);
     page.files(files.map_or(&[][..], |(_, files)| *files));
-    page.see_also(references)
+    page.see_also(&references)
 }

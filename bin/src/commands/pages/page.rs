@@ -12,11 +12,10 @@ fn without_beginning(document: &str) -> &str {
 pub(super) struct Page {
     name: String,
     section: u8,
-    /// Complete part, without the lines that begin each document.
+    /// What is complete, without the lines that begin each document.
     done: String,
-    /// Part after it.
+    /// What follows it.
     roff: Roff,
-    references: Vec<String>,
 }
 
 impl Page {
@@ -27,7 +26,7 @@ impl Page {
         roff.control("TH", [name, &number, "", &source, "Tyrant"]);
         roff.control("SH", ["NAME"]);
         roff.text([roman(format!("{name} - {about}"))]);
-        Self { name: name.to_owned(), section, done: String::new(), roff, references: Vec::new() }
+        Self { name: name.to_owned(), section, done: String::new(), roff }
     }
 
     /// Returns the name of the file.
@@ -37,12 +36,6 @@ impl Page {
 
     pub(super) fn text(&self) -> String {
         format!("{}{}{}", Roff::new().render(), self.done, without_beginning(&self.roff.render()))
-    }
-
-    /// Returns the other pages that this one names.
-    #[cfg(test)]
-    pub(super) fn references(&self) -> &[String] {
-        &self.references
     }
 
     /// Appends a document that other code has written.
@@ -73,14 +66,14 @@ impl Page {
 
     fn lines(&mut self, text: &str) {
         for line in text.lines() {
-            match line.trim().is_empty() {
-                true => {
-                    self.roff.control("PP", []);
-                }
-                false => {
-                    self.roff.text([roman(line)]);
-                }
+            if line.trim().is_empty() {
+                self.roff.control("PP", []);
+                continue;
             }
+            if line.starts_with(' ') {
+                self.roff.control("br", []);
+            }
+            self.roff.text([roman(line.trim_start())]);
         }
     }
 
@@ -135,10 +128,9 @@ impl Page {
     }
 
     /// Ends the page with the names of others, such as `tyrant(1)`.
-    pub(super) fn see_also(mut self, references: Vec<String>) -> Self {
+    pub(super) fn see_also(mut self, references: &[String]) -> Self {
         self.section("SEE ALSO");
         self.roff.text([roman(references.join(", "))]);
-        self.references = references;
         self
     }
 }

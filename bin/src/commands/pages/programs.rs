@@ -54,7 +54,7 @@ fn ttserver() -> Page {
     page.examples(TTSERVER);
     page.exit_status(1);
     page.files(&[("ttserver.pid", "Id of the process, with -dmn and without -pid.")]);
-    page.see_also(names(&["tyrant-serve", "tcrmgr", "ttulmgr"]))
+    page.see_also(&names(&["tyrant-serve", "tcrmgr", "ttulmgr"]))
 }
 
 fn tcrmgr() -> Page {
@@ -70,7 +70,7 @@ fn tcrmgr() -> Page {
     );
     page.examples(TCRMGR);
     page.exit_status(1);
-    page.see_also(names(&["tyrant", "ttserver", "ttulmgr"]))
+    page.see_also(&names(&["tyrant", "ttserver", "ttulmgr"]))
 }
 
 fn ttulmgr() -> Page {
@@ -84,7 +84,7 @@ fn ttulmgr() -> Page {
     );
     page.examples(TTULMGR);
     page.exit_status(1);
-    page.see_also(names(&["tyrant-tail", "ttserver", "tcrmgr"]))
+    page.see_also(&names(&["tyrant-tail", "ttserver", "tcrmgr"]))
 }
 
 fn synopsis<'a>(page: &mut Page, program: &str, usages: impl IntoIterator<Item = &'a str>) {

@@ -24,7 +24,7 @@ pub(super) fn page() -> Page {
     }
     page.examples(EXAMPLE);
     page.files(&[("/etc/tyrant/tyrant.toml", "Settings of the packaged service.")]);
-    page.see_also(["tyrant-serve(1)", "tyrant-config(1)"].map(str::to_owned).to_vec())
+    page.see_also(&["tyrant-serve(1)", "tyrant-config(1)"].map(str::to_owned))
 }
 
 #[cfg(test)]

@@ -397,7 +397,7 @@ impl Cluster {
     }
 }
 
-/// What the driver puts before the cause of a connection that failed.
+/// Text that the driver puts before the cause of a failed connection.
 const LAST_CAUSE: &str = "Last connection failed with: ";
 
 /// Adds advice to the reason why there is no connection. A node that requires TLS, or another

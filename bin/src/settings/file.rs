@@ -367,7 +367,7 @@ mod tests {
         for (text, expected) in [
             (
                 "port = 1978\nprot = 1979\n",
-                "FILE:2: prot is not a setting, `tyrant config --defaults` ",
+                "FILE:2: prot is not a setting: did you mean port? `tyrant config --defaults` ",
             ),
             ("\n\nport = 70000\n", "FILE:3: "),
             ("log = 'x'\nport = '1978'\n", "FILE:2: a number from 0 to 65535 is required here"),

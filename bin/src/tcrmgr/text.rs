@@ -4,7 +4,7 @@ use super::arguments::Invocation;
 use crate::bytes;
 use anyhow::{Context, Result, bail};
 use client::Error;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 /// Text form of keys and values: plain or in hexadecimal (`-sx` for arguments, `-px` for output),
 /// and the character that represents NUL (`-sep`).
@@ -73,9 +73,13 @@ pub(super) fn error(error: &anyhow::Error) -> String {
         Error::ConnectionRefused(cause) => {
             format!("{what}: {cause}; check the host and -port, and that the server runs")
         }
-        Error::Send(cause) | Error::Receive(cause) => format!(
-            "{what}: {cause}; the server may require TLS or a login: the program tyrant has both"
-        ),
+        Error::Send(cause) | Error::Receive(cause) => {
+            let cause = match cause.kind() {
+                ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
+                _ => cause.to_string(),
+            };
+            format!("{what}: {cause}; it may require TLS or a login, which the program tyrant has")
+        }
         Error::Miscellaneous => match super::manage::last_failure() {
             Some(reason) => format!("{what}: {reason}"),
             None => what,

@@ -12,9 +12,9 @@ fn without_beginning(document: &str) -> &str {
 pub(super) struct Page {
     name: String,
     section: u8,
-    /// What is complete, without the lines that begin each document.
+    /// Complete part, without the lines that begin each document.
     done: String,
-    /// What follows it.
+    /// Part after it.
     roff: Roff,
 }
 

@@ -16,7 +16,7 @@ use std::path::Path;
 type Row = (&'static str, i32, &'static [&'static str]);
 
 /// Texts that only a programmer reads.
-const JARGON: [&str; 13] = [
+const JARGON: [&str; 14] = [
     " { ",
     "Err(",
     "Some(",
@@ -27,6 +27,7 @@ const JARGON: [&str; 13] = [
     "Os ",
     "ErrorKind",
     "::",
+    "failed to fill",
     "invalid digit",
     "target type",
     "InvalidContentType",

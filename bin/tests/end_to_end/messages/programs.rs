@@ -23,6 +23,7 @@ fn tcrmgr() {
         ("tcrmgr importtsv -port PORT 127.0.0.1 no.tsv", 1, &["cannot open no.tsv: No such file", "; check the path"]),
         ("tcrmgr importtsv -port PORT 127.0.0.1 bad.tsv", 1, &["line 1 has no TAB"]),
         ("tcrmgr http http://127.0.0.1:NOBODY/", 1, &["cannot connect to 127.0.0.1:NOBODY: Connection refused", "; check the port, and that"]),
+        ("tcrmgr repl -port PORT 127.0.0.1", 1, &["error: 5: recv error: the server closed the"]),
         ("tcrmgr http ftp://127.0.0.1/", 1, &["ftp://127.0.0.1/ is not http://..."]),
     ]);
 }

@@ -15,6 +15,7 @@ pub(crate) struct Connected {
 
 /// Options of a copy between a local database and one in a cluster.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no copy is made without it"))]
 pub(crate) struct Migration {
     /// The target may have records.
     pub(crate) into_existing: bool,

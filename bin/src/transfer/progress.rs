@@ -111,6 +111,7 @@ impl Progress {
     }
 
     /// Begins to measure the speed, after a move to where the work begins.
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "only copies continue"))]
     pub(crate) fn measure_from_here(&self) {
         self.bar.reset_eta();
     }

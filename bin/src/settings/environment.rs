@@ -2,6 +2,7 @@
 //! a server that overlooks a setting does not do what it should.
 
 use super::SETTINGS;
+use crate::errors::nearest;
 use crate::remote::VARIABLES;
 use std::collections::BTreeSet;
 
@@ -11,9 +12,6 @@ const PREFIX: &str = "TYRANT_";
 /// Variables beside those of settings and of connections to a server.
 const FURTHER: [&str; 2] = ["TYRANT_CONFIG", crate::daemon::MARK];
 
-/// Most changes of a letter between a name and one that may be meant.
-const CHANGES_MAX: usize = 3;
-
 /// Returns a warning for each of these variables that begins as those of the programs, and is none.
 pub(crate) fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut known: BTreeSet<String> = SETTINGS.iter().map(|setting| setting.variable()).collect();
@@ -22,9 +20,8 @@ pub(crate) fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<Stri
         names.filter(|name| name.starts_with(PREFIX) && !known.contains(name)).collect();
     unknown.sort();
     let warning = |name: String| {
-        let like = known.iter().map(|one| (changes(one, &name), one)).min();
-        let advice = match like.filter(|(changes, _)| *changes <= CHANGES_MAX) {
-            Some((_, like)) => format!("did you mean {like}?"),
+        let advice = match nearest(&name, known.iter().map(String::as_str)) {
+            Some(like) => format!("did you mean {like}?"),
             None => "`tyrant config --defaults` lists the settings".to_owned(),
         };
         format!("the variable {name} is not of a setting, and has no effect: {advice}")
@@ -32,33 +29,9 @@ pub(crate) fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<Stri
     unknown.into_iter().map(warning).collect()
 }
 
-/// Returns the least number of letters to insert, remove or replace that makes one word of another.
-fn changes(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (number, letter) in one.chars().enumerate() {
-        let mut above_left = std::mem::replace(&mut row[0], number + 1);
-        for (column, other) in other.iter().enumerate() {
-            let replaced = above_left + usize::from(letter != *other);
-            above_left = row[column + 1];
-            row[column + 1] = replaced.min(above_left + 1).min(row[column] + 1);
-        }
-    }
-    row.last().copied().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn changes_of_letters_are_counted() {
-        for (one, other, expected) in
-            [("", "", 0), ("a", "", 1), ("", "ab", 2), ("port", "prot", 2), ("log", "logs", 1)]
-        {
-            assert_eq!(changes(one, other), expected, "{one} {other}");
-        }
-    }
 
     #[test]
     fn a_variable_that_is_none_of_the_programs_is_named_with_the_one_that_is_meant() {

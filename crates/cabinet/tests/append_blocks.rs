@@ -164,8 +164,8 @@ fn history(seed: u64, power: bool, durability: Durability) -> u64 {
     blocks
 }
 
-/// Returns the seeds of the histories: 100 of them, 4000 in `cargo xtask nightly`, more by hand, with
-/// `CRASH_SEEDS=100000` or `CRASH_SEEDS=400..800`.
+/// Returns the seeds of the histories: 100 of them, 4000 in `cargo xtask nightly`, more by hand,
+/// with `CRASH_SEEDS=100000` or `CRASH_SEEDS=400..800`.
 fn seeds() -> std::ops::Range<u64> {
     let Ok(text) = std::env::var("CRASH_SEEDS") else { return 1..101 };
     let number = |text: &str| text.parse().expect("CRASH_SEEDS is N or FROM..TO");

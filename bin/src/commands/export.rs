@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use cabinet::legacy::{File, Item, Visit, is_legacy};
 use cabinet::name::Specification;
 use cabinet::{Damage, Database, Meta, RecordRef};
-use server::{OwnMediaTypes, count_records, front_end_name, is_reserved};
+use server::{OwnMediaTypes, count_records, front_end_name, hides_reserved, is_reserved};
 use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -74,6 +74,7 @@ impl Export {
             format,
             output: BufWriter::with_capacity(OUTPUT_BYTES, output),
             media_types: source.media_types()?,
+            hides_reserved: source.hides_reserved(),
             progress: Progress::of_records("exporting", source.records()).explain(interrupted),
             advanced: 0,
             damages: 0,
@@ -150,6 +151,14 @@ impl Source {
         }
     }
 
+    /// Returns whether the server's own records are none of the source's.
+    fn hides_reserved(&self) -> bool {
+        match self {
+            Self::Database(database) => hides_reserved(database),
+            Self::Legacy(_) => false,
+        }
+    }
+
     /// Returns the number of damaged files found so far, or of damaged ranges found at opening.
     fn damaged_segments(&self) -> u64 {
         let Self::Database(database) = self else { return 0 };
@@ -190,6 +199,7 @@ struct Lines {
     format: Format,
     output: BufWriter<Output>,
     media_types: Option<OwnMediaTypes>,
+    hides_reserved: bool,
     progress: Progress,
     /// Records that the progress was not told of yet.
     advanced: u64,
@@ -215,7 +225,7 @@ impl Lines {
     fn entry(&mut self, entry: &RecordRef<'_>) -> ControlFlow<()> {
         let RecordRef { key, value, meta, .. } = *entry;
         let is_json = self.format == Format::Jsonl;
-        if is_reserved(key) {
+        if self.hides_reserved && is_reserved(key) {
             let written = match front_end_name(key).filter(|_| is_json) {
                 Some(name) => text::write_reserved(name, value, &mut self.output),
                 None => Ok(()),

@@ -52,13 +52,15 @@ impl Text<'_> {
         let mut line = 0;
         let read = text::read_lines(self.format, shape, input, &mut |record| {
             line += 1;
-            target.lock().begin_line(line);
+            // A signal finds either the lines before this one stored, or this one too.
+            let mut target = target.lock();
+            target.begin_line(line);
             if let Some(reason) = refusal(limits, &record) {
                 let place = format!("{}, line {line}", self.path.display());
                 refused.note(&place, &reason, |line| progress.print(line));
                 return Ok(());
             }
-            store(record, &mut target.lock())
+            store(record, &mut target)
         });
         let mut target = target.lock();
         // Valid records before a bad line are kept.

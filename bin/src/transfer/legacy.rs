@@ -3,6 +3,7 @@
 use super::ids::{IdLimits, Refused};
 use super::progress::Progress;
 use super::target::Target;
+use crate::bytes::quoted;
 use anyhow::{Context, Result};
 use cabinet::legacy::{File, Item, Shape, Visit};
 use cabinet::name::{Kind, Specification};
@@ -188,8 +189,17 @@ impl Visit for Store<'_> {
 
 /// Returns why a fixed-length database with these limits cannot have a record.
 fn refusal(limits: Option<IdLimits>, item: &Item<'_>) -> Option<String> {
+    let limits = limits?;
     match item {
-        Item::Record { key, value } => limits?.refusal(key, value),
+        Item::Record { key, value } => limits.refusal(key, value),
+        // Trees have lists of values, most of them of one.
+        Item::Duplicates { key, values } => match &values[..] {
+            [value] => limits.refusal(key, value),
+            values => {
+                let (key, count) = (quoted(key), values.len());
+                Some(format!("the key {key} has {count} values, and an id has one"))
+            }
+        },
         _ => None,
     }
 }

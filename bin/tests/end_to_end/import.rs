@@ -729,6 +729,30 @@ fn a_fixed_length_database_takes_ids_alone_and_names_the_other_keys() {
 }
 
 #[test]
+fn a_tree_imported_into_a_fixed_length_database_merges_no_keys() {
+    let folder = Folder::new();
+    let (name, into) = (folder.path("n.tcf"), folder.path("n.tcf#width=255"));
+    let tree = fixture("le", "btree-decimal.tcb");
+    let error = fail("tyrant", &["import", &tree, "--into", &into]);
+    assert!(error.contains("the key \"-300\" is not an id"), "{error}");
+    let listed = fs::read_to_string(fixtures("expected").join("btree-decimal.tcb.tsv")).unwrap();
+    let id = |line: &&str| {
+        line.split('\t').next().is_some_and(|key| key.parse().is_ok_and(|id: i64| id > 0))
+    };
+    let (ids, others): (Vec<&str>, Vec<&str>) = listed.lines().partition(id);
+    assert!(error.contains(&format!("{} records were not imported", others.len())), "{error}");
+    let lines = ids.iter().map(|line| {
+        let (key, value) = line.split_once('\t').expect("two columns");
+        format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}")
+    });
+    let mut lines: Vec<String> = lines.collect();
+    let mut found = exported(&name);
+    lines.sort();
+    found.sort();
+    assert_eq!(found, lines);
+}
+
+#[test]
 fn media_types_go_through_lines_without_a_record_of_the_server() {
     let folder = Folder::new();
     let mut server = Server::tyrant("a.tch", &[]);

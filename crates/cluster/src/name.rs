@@ -9,7 +9,7 @@
 //! | `limsiz` | fixed-length: bytes of Tokyo Cabinet's file, which limit the ids | 256 MiB |
 //! | `dc` | name of the data centre whose nodes are asked first | none |
 //! | `user`, `password` | user of the cluster, path of a file with the password | none |
-//! | `plainlogin` | `true` sends the password without TLS to nodes on other machines too | `false` |
+//! | `plainlogin` | `true` sends the password without TLS, which is refused otherwise | `false` |
 //! | `ca` | path of the authorities of the nodes' certificates, `system` for the system's; switches TLS on | without TLS |
 //! | `cert`, `key` | paths of the certificate of this client and of its key | none |
 //! | `timeout` | longest time of a request, in milliseconds | 5000 |
@@ -19,7 +19,6 @@
 
 use cabinet::fixed::outside::IdLimits;
 use cabinet::limits::FIXED_WIDTH_BYTES_MAX;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -265,8 +264,8 @@ impl Name {
             (None, Some(_)) => return Err(NameError::Needs("password", "user")),
             (None, None) => None,
         };
-        let is_local = parsed.contact_points.iter().all(|host| is_this_machine(host));
-        if parsed.login.is_some() && parsed.tls.is_none() && !is_local && !allows_plain_login {
+        // The driver logs in at all nodes, also where the contact points are on this machine.
+        if parsed.login.is_some() && parsed.tls.is_none() && !allows_plain_login {
             let other = "ca, so that the password is encrypted, or plainlogin=true on a network \
                          that nobody else can read";
             return Err(NameError::Needs("user", other));
@@ -289,13 +288,6 @@ fn with_port(host: &str) -> String {
         None => false,
     };
     if has_port { host.to_owned() } else { format!("{host}:{PORT}") }
-}
-
-/// Returns whether a host with its port is a loopback address, or named so.
-fn is_this_machine(host: &str) -> bool {
-    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse();
-    host == "localhost" || address.is_ok_and(|address: IpAddr| address.to_canonical().is_loopback())
 }
 
 fn keyspace_name(name: &str) -> Result<String, NameError> {
@@ -422,17 +414,10 @@ mod tests {
     }
 
     #[test]
-    fn a_password_without_tls_is_for_this_machine_or_takes_a_word() {
-        let login = "#user=u#password=p";
-        for (hosts, expected) in [
-            ("127.0.0.1", true),
-            ("localhost:1,[::1]:2,::1", true),
-            ("127.0.0.1,db2", false),
-            ("10.0.0.1", false),
-            ("[2001:db8::1]:9042", false),
-        ] {
-            let name = format!("cassandra://{hosts}/k{login}");
-            assert_eq!(Name::parse(&name).is_ok(), expected, "{name}");
+    fn a_password_without_tls_takes_a_word() {
+        for hosts in ["127.0.0.1", "db1,db2"] {
+            let name = format!("cassandra://{hosts}/k#user=u#password=p");
+            assert!(Name::parse(&name).is_err(), "{name}");
             for allowed in ["#plainlogin=true", "#ca=system"] {
                 Name::parse(&format!("{name}{allowed}")).unwrap();
             }

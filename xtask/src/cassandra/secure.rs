@@ -157,7 +157,7 @@ pub(super) fn run_all(profile: Profile) -> Result<()> {
             format!("{}{own_tls}", security.with_login("server", "missing")),
             "missing",
         ),
-        ("no TLS", login.clone(), "need ca"),
+        ("no TLS", login.clone(), "needs ca"),
         ("another authority", format!("{login}#ca={}", other.file().display()), "certificate"),
         ("no client certificate", format!("{login}{ca}"), "need cert and key"),
         (

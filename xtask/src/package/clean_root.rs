@@ -154,6 +154,9 @@ impl Root {
             ensure!(folder.uid() == user && folder.mode() & 0o007 == 0, "a folder is open");
         }
         self.succeed(&["tyrant", "config", "--check", "/etc/tyrant/tyrant.toml"])?;
+        for link in [["ttserver", "--version"], ["tcrmgr", "version"], ["ttulmgr", "version"]] {
+            self.succeed(&link)?;
+        }
         self.succeed(&["bash", "-n", "/usr/share/bash-completion/completions/tyrant"])?;
         for page in ["man1/tyrant-serve.1.gz", "man1/ttserver.1.gz", "man5/tyrant.toml.5.gz"] {
             self.succeed(&["gzip", "--test", &format!("/usr/share/man/{page}")])?;

@@ -41,6 +41,8 @@ pub(super) struct Ended {
     time: Duration,
     /// Why it failed.
     failure: Option<String>,
+    /// A part of it did not run, as its output says.
+    is_skipped: bool,
 }
 
 impl Ended {
@@ -54,7 +56,8 @@ impl Ended {
 
     /// Returns the result as a word or a sentence.
     pub(super) fn result(&self) -> &str {
-        self.failure.as_deref().unwrap_or("ok")
+        let passed = if self.is_skipped { "ok, a part was SKIPPED" } else { "ok" };
+        self.failure.as_deref().unwrap_or(passed)
     }
 
     /// Returns how many tests the suite counted, or why it failed.
@@ -68,6 +71,7 @@ impl Ended {
         };
         let passed: Option<u64> = self.closing_lines.iter().map(passed).sum();
         match passed {
+            _ if self.is_skipped => "  a part was SKIPPED, see its output".to_owned(),
             None | Some(0) => String::new(),
             Some(passed) => format!("  {passed} tests"),
         }
@@ -129,7 +133,8 @@ fn run_one(job: Job, logs: &Path) -> Ended {
     let output = String::from_utf8_lossy(&output);
     let slow_tests = durations::of(&name, &output);
     let closing_lines = durations::closing_lines(&output);
-    Ended { name, log, slow_tests, closing_lines, time, failure }
+    let is_skipped = output.contains(": SKIPPED, ");
+    Ended { name, log, slow_tests, closing_lines, time, failure, is_skipped }
 }
 
 /// Runs a command to its end, which it must reach in time. Returns `None` if it does not.

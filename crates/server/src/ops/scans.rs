@@ -125,12 +125,13 @@ pub(crate) fn for_each(
         Some(_) => None,
         None => Some(store.scan_all(Wanted::Records)?),
     };
+    let hides = store.hides_reserved();
     let mut goes_on = true;
     while goes_on {
         let mut ahead: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
         let mut bytes = 0;
         let take = |entry: RecordRef<'_>| {
-            if is_reserved(entry.key) {
+            if hides && is_reserved(entry.key) {
                 return;
             }
             bytes += entry.value.len();

@@ -11,9 +11,10 @@
 //! | other | records of front ends, such as `webdav properties KEY` |
 //!
 //! A database without an order of keys could count the records of front ends only by a scan of all
-//! keys, so their number is stored. Tables and fixed-length databases have no reserved records.
+//! keys, so their number is stored. Tables and fixed-length databases have no reserved records, and
+//! trees of numbers hide none: they compare the first bytes of a key only, which all of these share.
 
-use cabinet::{Database, Result};
+use cabinet::{Database, KeyOrder, Result};
 
 /// Prefix of their keys.
 pub(crate) const PREFIX: &[u8] = b"\0tyrant ";
@@ -28,6 +29,12 @@ pub(crate) const FRONT_END_RECORDS: &[u8] = b"\0tyrant records of front ends";
 #[inline]
 pub fn is_reserved(key: &[u8]) -> bool {
     key.starts_with(PREFIX)
+}
+
+/// Returns whether the reserved records of a database are hidden.
+pub fn hides_reserved(database: &Database) -> bool {
+    let is_of_numbers = matches!(database.order(), Some(KeyOrder::Int32 | KeyOrder::Int64));
+    !is_of_numbers && database.as_numbered().is_none() && database.table().is_none()
 }
 
 /// Returns the name of a record of a front end, without the prefix.
@@ -57,17 +64,41 @@ fn of_front_ends(database: &Database) -> Result<Option<u64>> {
 /// Returns the number of records in a database without the reserved ones.
 pub fn count_records(database: &Database) -> Result<u64> {
     let all = database.len();
-    if all == 0 || database.as_numbered().is_some() || database.table().is_some() {
+    if all == 0 || !hides_reserved(database) {
         return Ok(all);
     }
     let names = u64::from(database.value_size(MEDIA_TYPES)?.is_some());
     let of_front_ends = of_front_ends(database)?.map_or(0, |number| number.saturating_add(1));
-    Ok(all.saturating_sub(names).saturating_sub(of_front_ends))
+    let reserved = names.saturating_add(of_front_ends);
+    // More than there are were not counted by this server.
+    Ok(all.checked_sub(reserved).unwrap_or(all))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tree_of_numbers_hides_no_record_of_a_client() {
+        for order in ["int32", "int64"] {
+            let database = Database::open(&format!("+#cmp={order}")).expect("a database");
+            for (key, value) in
+                [(&b"\0tyr"[..], &b"1000000"[..]), (b"\0tyrant ", b"1"), (b"k", b"")]
+            {
+                database.put(key, value).expect("stored");
+            }
+            assert!(!hides_reserved(&database), "{order}");
+            assert_eq!(count_records(&database).expect("counted"), database.len(), "{order}");
+        }
+    }
+
+    #[test]
+    fn a_number_of_records_that_a_client_has_made_up_hides_none() {
+        let database = Database::open("*").expect("a database");
+        database.put(b"k", b"").expect("stored");
+        database.put(FRONT_END_RECORDS, b"18446744073709551615").expect("stored");
+        assert_eq!(count_records(&database).expect("counted"), 2);
+    }
 
     #[test]
     fn the_number_of_records_is_that_of_the_clients_in_every_kind() {

@@ -12,7 +12,7 @@
 //!
 //! A database without an order of keys could count the records of front ends only by a scan of all
 //! keys, so their number is stored. Tables and fixed-length databases have no reserved records, and
-//! trees of numbers hide none: they compare the first bytes of a key only, which all of these share.
+//! trees of numbers hide none: they compare only the first bytes of a key, which these share.
 
 use cabinet::{Database, KeyOrder, Result};
 

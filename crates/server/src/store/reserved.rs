@@ -80,8 +80,10 @@ mod tests {
 
     #[test]
     fn a_tree_of_numbers_hides_no_record_of_a_client() {
+        let folder = tempfile::tempdir().expect("a folder");
         for order in ["int32", "int64"] {
-            let database = Database::open(&format!("+#cmp={order}")).expect("a database");
+            let name = format!("{}/{order}.tcb#order={order}", folder.path().display());
+            let database = Database::open(&name).expect("a database");
             for (key, value) in
                 [(&b"\0tyr"[..], &b"1000000"[..]), (b"\0tyrant ", b"1"), (b"k", b"")]
             {

@@ -259,7 +259,8 @@ fn a_value_expires_when_its_writer_said() {
 
 #[test]
 fn the_root_introduces_the_server_unless_it_has_a_record() {
-    let mut client = start(memory()).connect();
+    let server = start(memory());
+    let mut client = server.connect();
     request(&mut client, "GET /", "", "");
     let introduction = "This is Tyrant, a key-value server. This path is that of the empty key, \
         which has no record.\nPUT /KEY stores a record, GET /KEY reads it, DELETE /KEY removes it.\n";

@@ -28,6 +28,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(300);
 /// The mounts are in a namespace of their own, and vanish with it.
 const ENTER: &str = "mount --bind -o ro \"$TOOLCHAIN\" \"$ROOT/toolchain\" && \
     mount --bind -o ro \"$SOURCE\" \"$ROOT/source\" && \
+    mount -t proc proc \"$ROOT/proc\" && \
     exec chroot \"$ROOT\" env -i HOME=/root PATH=/toolchain/bin:/usr/bin:/bin \
         SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt sh -ec \"$SCRIPT\"";
 

@@ -4,12 +4,12 @@ use crate::errors::require_database;
 use crate::output::Quiet;
 use crate::transfer::progress::Progress;
 use crate::transfer::text::{self, Format};
+use crate::transfer::to_read;
 use crate::transfer::whole_file::Output;
 use anyhow::{Context, Result, anyhow, bail};
 use cabinet::legacy::{File, Item, Visit, is_legacy};
-use cabinet::name::Specification;
 use cabinet::{Damage, Database, Meta, RecordRef};
-use server::{OwnMediaTypes, count_records, front_end_name, hides_reserved, is_reserved};
+use server::{OwnMediaTypes, count_records, front_end_name, hidden_in};
 use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -74,7 +74,6 @@ impl Export {
             format,
             output: BufWriter::with_capacity(OUTPUT_BYTES, output),
             media_types: source.media_types()?,
-            hides_reserved: source.hides_reserved(),
             progress: Progress::of_records("exporting", source.records()).explain(interrupted),
             advanced: 0,
             damages: 0,
@@ -127,10 +126,8 @@ impl Source {
         if is_legacy(path) {
             return Ok(Self::Legacy(File::open(path)?));
         }
-        let mut specification = Specification::parse(name)?;
+        let specification = to_read(name)?;
         require_database(&specification.path)?;
-        specification.options.create = false;
-        specification.options.read_only = true;
         let database = Database::open_specification(&specification)
             .with_context(|| format!("cannot open the database {name}"))?;
         Ok(Self::Database(database))
@@ -148,14 +145,6 @@ impl Source {
         match self {
             Self::Database(database) => OwnMediaTypes::of(database).map(Some),
             Self::Legacy(_) => Ok(None),
-        }
-    }
-
-    /// Returns whether the server's own records are none of the source's.
-    fn hides_reserved(&self) -> bool {
-        match self {
-            Self::Database(database) => hides_reserved(database),
-            Self::Legacy(_) => false,
         }
     }
 
@@ -182,9 +171,10 @@ impl Source {
                 lines.item(&Item::Row { key, columns: &columns })
             });
         }
+        let is_hidden = hidden_in(database);
         let mut write = |entry: RecordRef<'_>| {
             lines.advance(1);
-            lines.entry(&entry)
+            if is_hidden(entry.key) { lines.reserved(&entry) } else { lines.entry(&entry) }
         };
         if in_any_order {
             database.for_each_in_any_order(&mut write)
@@ -199,7 +189,6 @@ struct Lines {
     format: Format,
     output: BufWriter<Output>,
     media_types: Option<OwnMediaTypes>,
-    hides_reserved: bool,
     progress: Progress,
     /// Records that the progress was not told of yet.
     advanced: u64,
@@ -221,17 +210,20 @@ impl Lines {
         self.continue_if(written)
     }
 
-    /// Writes a record of a database. Those that are reserved have no lines of TSV.
+    /// Writes a reserved record, if it is one of a front end. TSV has no lines of these.
+    fn reserved(&mut self, entry: &RecordRef<'_>) -> ControlFlow<()> {
+        let is_json = self.format == Format::Jsonl;
+        let written = match front_end_name(entry.key).filter(|_| is_json) {
+            Some(name) => text::write_reserved(name, entry.value, &mut self.output),
+            None => Ok(()),
+        };
+        self.continue_if(written)
+    }
+
+    /// Writes a record of a database.
     fn entry(&mut self, entry: &RecordRef<'_>) -> ControlFlow<()> {
         let RecordRef { key, value, meta, .. } = *entry;
         let is_json = self.format == Format::Jsonl;
-        if self.hides_reserved && is_reserved(key) {
-            let written = match front_end_name(key).filter(|_| is_json) {
-                Some(name) => text::write_reserved(name, value, &mut self.output),
-                None => Ok(()),
-            };
-            return self.continue_if(written);
-        }
         let media_types = self.media_types.as_ref().filter(|_| is_json && meta.flags != 0);
         let Some(name) = media_types.and_then(|types| types.name(meta.flags)) else {
             return self.record(key, value, meta);

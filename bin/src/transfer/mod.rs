@@ -10,3 +10,14 @@ pub(crate) mod progress;
 pub(crate) mod target;
 pub(crate) mod text;
 pub(crate) mod whole_file;
+
+use cabinet::name::Specification;
+
+/// Returns the specification of the database with this name for reading: it must exist, and is not
+/// changed.
+pub(crate) fn to_read(name: &str) -> cabinet::Result<Specification> {
+    let mut specification = Specification::parse(name)?;
+    specification.options.create = false;
+    specification.options.read_only = true;
+    Ok(specification)
+}

@@ -79,8 +79,6 @@ pub use server::{Handle, Server};
 pub use shared::FunctionStatistics;
 pub use shared::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
 pub use store::position_file::POSITION_FILE;
-pub use store::reserved::{
-    count_records, front_end_name, hides_reserved, is_reserved, put_of_front_end,
-};
+pub use store::reserved::{count_records, front_end_name, hidden_in, put_of_front_end};
 pub use tls::{ClientSettings as TlsClientSettings, ServerFiles, Session as TlsSession};
 pub use wire::memcached::Dialect;

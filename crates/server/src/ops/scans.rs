@@ -2,7 +2,6 @@
 
 use super::execute::{Executor, Outcome, Reply, ReplyLimit, Stop, TooLong, if_found};
 use super::iterator::Place;
-use crate::store::reserved::is_reserved;
 use crate::store::view::View;
 use cabinet::{Error, KeyOrder, Numbered, RecordRef, Result as DatabaseResult, ScanCursor, Wanted};
 use std::ops::ControlFlow;
@@ -125,13 +124,13 @@ pub(crate) fn for_each(
         Some(_) => None,
         None => Some(store.scan_all(Wanted::Records)?),
     };
-    let hides = store.hides_reserved();
+    let is_hidden = store.hidden();
     let mut goes_on = true;
     while goes_on {
         let mut ahead: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
         let mut bytes = 0;
         let take = |entry: RecordRef<'_>| {
-            if hides && is_reserved(entry.key) {
+            if is_hidden(entry.key) {
                 return;
             }
             bytes += entry.value.len();

@@ -27,14 +27,20 @@ pub(crate) const FRONT_END_RECORDS: &[u8] = b"\0tyrant records of front ends";
 
 /// Returns whether a key is reserved.
 #[inline]
-pub fn is_reserved(key: &[u8]) -> bool {
+pub(crate) fn is_reserved(key: &[u8]) -> bool {
     key.starts_with(PREFIX)
 }
 
 /// Returns whether the reserved records of a database are hidden.
-pub fn hides_reserved(database: &Database) -> bool {
+fn hides_reserved(database: &Database) -> bool {
     let is_of_numbers = matches!(database.order(), Some(KeyOrder::Int32 | KeyOrder::Int64));
     !is_of_numbers && database.as_numbered().is_none() && database.table().is_none()
+}
+
+/// Returns a test of whether a key of this database is that of a hidden record.
+pub fn hidden_in(database: &Database) -> impl Fn(&[u8]) -> bool + use<> {
+    let hides = hides_reserved(database);
+    move |key| hides && is_reserved(key)
 }
 
 /// Returns the name of a record of a front end, without the prefix.

@@ -1,6 +1,6 @@
 //! View of a database: all methods that read, and none that changes a record.
 
-use super::reserved::{count_records, hides_reserved, is_reserved};
+use super::reserved::{count_records, hidden_in};
 use crate::update_log::KeyPartitioning;
 use cabinet::table::{IndexDescription, RowView, Table};
 use cabinet::{
@@ -88,14 +88,14 @@ impl View {
         prefix: &[u8],
         visit: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.database.for_each_key_with_prefix(prefix, each_key(self.hides_reserved(), visit))
+        self.database.for_each_key_with_prefix(prefix, each_key(self.hidden(), visit))
     }
 
     pub(crate) fn for_each(
         &self,
         visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.database.for_each(each_record(self.hides_reserved(), visit))
+        self.database.for_each(each_record(self.hidden(), visit))
     }
 
     pub(crate) fn for_each_match(
@@ -103,7 +103,7 @@ impl View {
         pattern: &[u8],
         visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.database.for_each_match(pattern, each_record(self.hides_reserved(), visit))
+        self.database.for_each_match(pattern, each_record(self.hidden(), visit))
     }
 
     pub(crate) fn scan(
@@ -111,9 +111,9 @@ impl View {
         from: &ScanCursor,
         mut visit: impl FnMut(RecordRef<'_>),
     ) -> Result<Option<ScanCursor>> {
-        let hides = self.hides_reserved();
+        let is_hidden = self.hidden();
         self.database.scan(from, |entry| {
-            if !(hides && is_reserved(entry.key)) {
+            if !is_hidden(entry.key) {
                 visit(entry);
             }
         })
@@ -124,9 +124,9 @@ impl View {
         from: &ScanCursor,
         mut visit: impl FnMut(&[u8]),
     ) -> Result<Option<ScanCursor>> {
-        let hides = self.hides_reserved();
+        let is_hidden = self.hidden();
         self.database.scan_keys(from, |key| {
-            if !(hides && is_reserved(key)) {
+            if !is_hidden(key) {
                 visit(key);
             }
         })
@@ -137,9 +137,9 @@ impl View {
         iteration: &mut Iteration,
         mut visit: impl FnMut(&[u8]),
     ) -> Result<bool> {
-        let hides = self.hides_reserved();
+        let is_hidden = self.hidden();
         self.database.step_iteration(iteration, |key| {
-            if !(hides && is_reserved(key)) {
+            if !is_hidden(key) {
                 visit(key);
             }
         })
@@ -153,20 +153,20 @@ impl View {
     /// Returns the number of records. If this view must not wait, and a reserved record is only on
     /// the disk, the reserved ones are included.
     pub(crate) fn len(&self) -> u64 {
-        // Damage of a reserved record must not hide the number of all others.
-        count_records(&self.database).unwrap_or_else(|_| self.database.len())
+        self.count_records().unwrap_or_else(|_| self.all_records())
     }
 
-    /// Returns whether the reserved records are left out.
-    pub(crate) fn hides_reserved(&self) -> bool {
-        hides_reserved(&self.database)
+    /// Returns a test of whether a key is that of a reserved record, which is left out.
+    pub(crate) fn hidden(&self) -> impl Fn(&[u8]) -> bool + use<> {
+        hidden_in(&self.database)
     }
 
     /// Returns the number of records, or fails where this view must not wait.
     pub(crate) fn count_records(&self) -> Result<u64> {
         match count_records(&self.database) {
             Err(Error::WouldBlock) => Err(Error::WouldBlock),
-            counted => Ok(counted.unwrap_or_else(|_| self.database.len())),
+            // Damage of a reserved record must not hide the number of all others.
+            counted => Ok(counted.unwrap_or_else(|_| self.all_records())),
         }
     }
 
@@ -213,20 +213,18 @@ impl View {
     }
 }
 
-/// Returns a visitor of all keys that passes those of clients to `visit`.
+/// Returns a visitor of all keys that passes those that are not hidden to `visit`.
 fn each_key(
-    hides: bool,
+    is_hidden: impl Fn(&[u8]) -> bool,
     mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
 ) -> impl FnMut(&[u8]) -> ControlFlow<()> {
-    move |key| if hides && is_reserved(key) { ControlFlow::Continue(()) } else { visit(key) }
+    move |key| if is_hidden(key) { ControlFlow::Continue(()) } else { visit(key) }
 }
 
-/// Returns a visitor of all records that passes those of clients to `visit`.
+/// Returns a visitor of all records that passes those that are not hidden to `visit`.
 fn each_record(
-    hides: bool,
+    is_hidden: impl Fn(&[u8]) -> bool,
     mut visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>,
 ) -> impl FnMut(RecordRef<'_>) -> ControlFlow<()> {
-    move |entry| {
-        if hides && is_reserved(entry.key) { ControlFlow::Continue(()) } else { visit(entry) }
-    }
+    move |entry| if is_hidden(entry.key) { ControlFlow::Continue(()) } else { visit(entry) }
 }

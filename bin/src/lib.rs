@@ -25,6 +25,7 @@ mod signals;
 mod sizes;
 mod systemd;
 pub mod tcrmgr;
+mod time;
 mod transfer;
 pub mod ttserver;
 pub mod ttulmgr;

@@ -3,7 +3,7 @@
 use super::catalog::{Catalog, Stamp};
 use super::repository::Repository;
 use super::source::Source;
-use super::time;
+use crate::time;
 use crate::transfer::progress::Progress;
 use anyhow::{Context, Result, bail};
 use cabinet::{Damage, Inventory};

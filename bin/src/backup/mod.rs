@@ -15,10 +15,8 @@ mod repository;
 mod restore;
 mod source;
 mod sums;
-mod time;
 
 pub(crate) use create::{CreateOptions, create};
 pub(crate) use repository::Repository;
 pub(crate) use restore::{Restore, Until};
 pub(crate) use source::Source;
-pub(crate) use time::{format_time, parse_time};

@@ -2,7 +2,7 @@
 
 use super::catalog::{CATALOG_BYTES_MAX, Catalog, FileEntry, Stamp, object};
 use super::sums::{Sums, SumsBuilder, read_blocks, read_expected, sums_of};
-use super::time;
+use crate::time;
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::{Damage, Inventory};
 use rustix::fs::{CWD, RenameFlags, renameat_with};

@@ -3,7 +3,7 @@
 use super::catalog::Catalog;
 use super::interrupt::TemporaryFolder;
 use super::repository::{Repository, sync_folder};
-use super::time;
+use crate::time;
 use crate::transfer::import_once::suffix;
 use crate::transfer::progress::Progress;
 use anyhow::{Context, Result, bail, ensure};

@@ -1,8 +1,9 @@
 //! `tyrant backup`: creates, lists, verifies and prunes backups.
 
-use crate::backup::{CreateOptions, Repository, Source, create, format_time};
+use crate::backup::{CreateOptions, Repository, Source, create};
 use crate::output::{AsJson, Quiet, object, write_json};
 use crate::remote::ServerArgument;
+use crate::time::format_time;
 use crate::transfer::progress::Progress;
 use anyhow::{Result, bail};
 use cabinet::Damage;

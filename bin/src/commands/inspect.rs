@@ -1,11 +1,12 @@
 //! `tyrant inspect`: prints the properties of a database or file.
 
-use crate::backup::format_time;
 use crate::errors::require_database;
 use crate::output::{AsJson, value_of, write_json};
+use crate::time::format_time;
+use crate::transfer::to_read;
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::legacy::{ByteOrder, File, Shape, is_legacy};
-use cabinet::name::{Kind, Specification};
+use cabinet::name::Kind;
 use cabinet::table::IndexDescription;
 use cabinet::{Database, KeyOrder};
 use serde_json::{Map, Value as Json};
@@ -116,10 +117,7 @@ impl Inspect {
 
 /// Opens a database to read it.
 fn open(name: &str) -> Result<Database> {
-    let mut specification = Specification::parse(name)?;
-    specification.options.create = false;
-    specification.options.read_only = true;
-    Database::open_specification(&specification).with_context(|| format!("cannot open {name}"))
+    Database::open_specification(&to_read(name)?).with_context(|| format!("cannot open {name}"))
 }
 
 /// Names and values in the order of the output. Indices share one name.

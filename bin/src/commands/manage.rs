@@ -2,8 +2,9 @@
 
 use super::Run;
 use crate::bytes::{self, Kept};
-use crate::output::{AsJson, Form, Quiet};
+use crate::output::{AsJson, Form};
 use crate::remote::Server;
+use crate::transfer::import_once::suffix;
 use crate::transfer::progress::Progress;
 use anyhow::Result;
 use cabinet::name::{Kind, Specification};
@@ -92,18 +93,11 @@ impl Run for Size {
 Examples:
   # Remove all records of another server
   tyrant vanish --server 10.0.0.2:1978")]
-pub(super) struct Vanish {
-    #[command(flatten)]
-    quiet: Quiet,
-}
+pub(super) struct Vanish {}
 
 impl Run for Vanish {
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         Ok(server.vanish()?)
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.quiet.is_set()
     }
 }
 
@@ -112,18 +106,11 @@ impl Run for Vanish {
 Examples:
   # Wait until everything written is on the disk
   tyrant sync")]
-pub(super) struct Sync {
-    #[command(flatten)]
-    quiet: Quiet,
-}
+pub(super) struct Sync {}
 
 impl Run for Sync {
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         Ok(server.sync()?)
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.quiet.is_set()
     }
 }
 
@@ -138,20 +125,15 @@ pub(super) struct Optimize {
     /// Change this tuning: key=value#key=value
     #[arg(value_name = "PARAMETERS", default_value = "")]
     parameters: String,
-    #[command(flatten)]
-    quiet: Quiet,
 }
 
 impl Optimize {
     /// Fails if a parameter is unknown. A server ignores those, as Tokyo Tyrant.
     fn check(&self, kind: Kind) -> Result<()> {
         let name = match kind {
-            Kind::MemoryHash => "*",
-            Kind::MemoryTree => "+",
-            Kind::Tree => "x.tcb",
-            Kind::Fixed => "x.tcf",
-            Kind::Table => "x.tct",
-            _ => "x.tch",
+            Kind::MemoryHash => "*".to_owned(),
+            Kind::MemoryTree => "+".to_owned(),
+            kind => format!("x.{}", suffix(kind)),
         };
         Specification::parse(&format!("{name}#{}", self.parameters))?;
         Ok(())
@@ -164,10 +146,6 @@ impl Run for Optimize {
         let _progress = Progress::of_time("optimizing").explain(SERVER_GOES_ON);
         Ok(server.optimize(self.parameters.as_bytes())?)
     }
-
-    fn is_quiet(&self) -> bool {
-        self.quiet.is_set()
-    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -179,18 +157,12 @@ pub(super) struct Copy {
     /// Path of the copy; nothing may exist there
     #[arg(value_name = "PATH")]
     path: OsString,
-    #[command(flatten)]
-    quiet: Quiet,
 }
 
 impl Run for Copy {
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         let _progress = Progress::of_time("copying").explain(SERVER_GOES_ON);
         Ok(server.copy(self.path.as_bytes())?)
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.quiet.is_set()
     }
 }
 

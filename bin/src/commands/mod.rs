@@ -29,6 +29,7 @@ mod top;
 mod ttl;
 mod user;
 
+use crate::output::Quiet;
 use crate::remote::{Need, Server, ServerArgument};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -140,7 +141,7 @@ enum Remote {
     Incr(At<records::Incr>),
     /// Print 1 if a key has a record, or 0 and exit with 1
     #[command(display_order = RECORDS)]
-    Exists(At<probe::Exists>),
+    Exists(At<Quietly<probe::Exists>>),
     /// Remove records
     #[command(display_order = RECORDS, visible_aliases = ["del", "delete", "rm"])]
     Out(At<records::Out>),
@@ -173,7 +174,7 @@ enum Remote {
     Uid(At<rows::Uid>),
     /// Check that a server replies, and print how fast
     #[command(display_order = LOOK)]
-    Ping(At<probe::Ping>),
+    Ping(At<Quietly<probe::Ping>>),
     /// Print the server's status
     #[command(display_order = LOOK, visible_alias = "info")]
     Stat(At<manage::Stat>),
@@ -188,13 +189,13 @@ enum Remote {
     Size(At<manage::Size>),
     /// Remove all records
     #[command(display_order = ADMINISTRATION)]
-    Vanish(At<manage::Vanish>),
+    Vanish(At<Quietly<manage::Vanish>>),
     /// Make everything written so far durable
     #[command(display_order = ADMINISTRATION)]
-    Sync(At<manage::Sync>),
+    Sync(At<Quietly<manage::Sync>>),
     /// Reclaim all dead space now
     #[command(display_order = ADMINISTRATION)]
-    Optimize(At<manage::Optimize>),
+    Optimize(At<Quietly<manage::Optimize>>),
     /// Make a server follow a master
     #[command(display_order = REPLICATION)]
     Follow(At<follow::Follow>),
@@ -203,10 +204,10 @@ enum Remote {
     Unfollow(At<follow::Unfollow>),
     /// End a replica's replication, and let clients write to it
     #[command(display_order = REPLICATION)]
-    Promote(At<promote::Promote>),
+    Promote(At<Quietly<promote::Promote>>),
     /// Copy the database to a path on the server's machine
     #[command(display_order = COPIES)]
-    Copy(At<manage::Copy>),
+    Copy(At<Quietly<manage::Copy>>),
     /// Call a versatile function and print the elements it returns
     #[command(display_order = OTHER)]
     Misc(At<manage::Misc>),
@@ -227,6 +228,32 @@ struct At<T: clap::Args> {
     command: T,
 }
 
+/// A command that may print nothing but errors.
+#[derive(Debug, clap::Args)]
+struct Quietly<T: clap::Args> {
+    #[command(flatten)]
+    command: T,
+    #[command(flatten)]
+    quiet: Quiet,
+}
+
+impl<T: Run + clap::Args> Run for Quietly<T> {
+    fn needs(&self) -> Need {
+        self.command.needs()
+    }
+
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
+        match self.quiet.is_set() {
+            true => self.command.run(server, &mut io::sink()),
+            false => self.command.run(server, output),
+        }
+    }
+
+    fn run_alone(&self) -> Option<Result<()>> {
+        self.command.run_alone()
+    }
+}
+
 /// Execution of a command on a server, which writes results to the output.
 trait Run {
     /// Returns what the command needs of the database.
@@ -235,11 +262,6 @@ trait Run {
     }
 
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()>;
-
-    /// Returns whether the command prints nothing but errors.
-    fn is_quiet(&self) -> bool {
-        false
-    }
 
     /// Runs the command if it needs no server.
     fn run_alone(&self) -> Option<Result<()>> {
@@ -308,8 +330,6 @@ impl Remote {
     fn run_on(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
         let (name, _, command) = self.parts();
         server.expect(name, command.needs())?;
-        let mut nowhere = io::sink();
-        let output: &mut dyn Write = if command.is_quiet() { &mut nowhere } else { output };
         let done = command.run(server, output);
         // Results before an error are printed too.
         output.flush()?;

@@ -1,7 +1,7 @@
 //! Commands whose answer is their exit code: `ping` and `exists`.
 
 use super::{Negative, Run};
-use crate::output::{Quiet, Reading};
+use crate::output::Reading;
 use crate::remote::Server;
 use anyhow::Result;
 use std::ffi::OsString;
@@ -15,10 +15,7 @@ Examples:
   until tyrant ping --quiet; do sleep 1; done
   # Check another server
   tyrant ping --server 10.0.0.2:1978")]
-pub(super) struct Ping {
-    #[command(flatten)]
-    quiet: Quiet,
-}
+pub(super) struct Ping {}
 
 impl Run for Ping {
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
@@ -28,10 +25,6 @@ impl Run for Ping {
         let kind = server.kind().map(|kind| format!(" with a {} database", kind.title()));
         let kind = kind.unwrap_or_default();
         Ok(writeln!(output, "{}{kind} replies in {milliseconds:.2} ms", server.address())?)
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.quiet.is_set()
     }
 }
 
@@ -48,8 +41,6 @@ pub(super) struct Exists {
     key: OsString,
     #[command(flatten)]
     form: Reading,
-    #[command(flatten)]
-    quiet: Quiet,
 }
 
 impl Run for Exists {
@@ -63,9 +54,5 @@ impl Run for Exists {
         }
         writeln!(output, "0")?;
         Err(Negative.into())
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.quiet.is_set()
     }
 }

@@ -1,13 +1,13 @@
 //! `tyrant promote`: ends the replication of a replica.
 
 use super::Run;
-use crate::backup::format_time;
 use crate::bytes;
-use crate::output::{AsJson, Quiet, object, write_json};
+use crate::output::{AsJson, object, write_json};
 use crate::remote::Server;
+use crate::time::{format_time, now_us};
 use anyhow::Result;
 use std::io::Write;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The versatile function that promotes a server.
 const FUNCTION: &[u8] = b"promote";
@@ -20,8 +20,6 @@ Examples:
 pub(super) struct Promote {
     #[command(flatten)]
     form: AsJson,
-    #[command(flatten)]
-    quiet: Quiet,
 }
 
 impl Run for Promote {
@@ -44,15 +42,10 @@ impl Run for Promote {
             writeln!(output, "promoted: it followed {master}, and had received nothing yet")?;
             return Ok(());
         }
-        let since =
-            SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_micros(position_us));
-        let seconds = since.unwrap_or_default().as_secs_f64();
+        let since = Duration::from_micros(now_us().saturating_sub(position_us));
+        let seconds = since.as_secs_f64();
         let time = format_time(position_us);
         writeln!(output, "promoted: it followed {master} up to {time}, {seconds:.1} s ago")?;
         Ok(())
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.quiet.is_set()
     }
 }

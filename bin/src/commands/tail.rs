@@ -2,12 +2,13 @@
 
 use crate::bytes::{Kept, escape};
 use crate::remote::{self, ServerArgument};
+use crate::time::now_us;
 use crate::transfer::text::write_member;
 use crate::updates::name;
 use anyhow::{Result, anyhow, bail};
 use client::{Settings, UpdateStream};
 use std::io::{BufWriter, Write};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use wire::binary::{Request, double_from_parts};
 use wire::update_log::{Message, Operation};
 
@@ -95,8 +96,7 @@ impl Tail {
 
 fn timestamp(text: &str) -> Result<u64, String> {
     if text == "now" {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        return Ok(u64::try_from(since.as_micros()).unwrap_or(u64::MAX));
+        return Ok(now_us());
     }
     text.parse().map_err(|_| "neither a number of microseconds nor now".to_owned())
 }

@@ -3,13 +3,13 @@
 use super::Run;
 use crate::output::Form;
 use crate::remote::{Need, Server};
+use crate::time::now_ms;
 use crate::transfer::text;
 use anyhow::Result;
 use cabinet::name::Kind;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -85,11 +85,6 @@ fn write_line(
 /// Returns the seconds until a time, rounded up, or `None` if a record does not expire.
 fn seconds_left(expires_at_ms: u64, now_ms: u64) -> Option<u64> {
     (expires_at_ms > 0).then(|| expires_at_ms.saturating_sub(now_ms).div_ceil(1000))
-}
-
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Expiry of the records under some keys, as far as the server tells.

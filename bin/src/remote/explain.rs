@@ -2,7 +2,7 @@
 
 use super::Server;
 use crate::bytes;
-use client::Error;
+use client::{Client, Error};
 use std::io::ErrorKind;
 
 /// Codes of Tokyo Tyrant that `misc error` begins with.
@@ -98,19 +98,23 @@ impl Server {
     }
 
     fn masks_misc(&self) -> bool {
-        self.error_elements().is_some_and(|elements| elements.is_empty())
+        error_elements(self).is_some_and(|elements| elements.is_empty())
     }
 
-    fn error_elements(&self) -> Option<Vec<Vec<u8>>> {
-        let nothing: [&[u8]; 0] = [];
-        self.misc(b"error", 1, &nothing).ok()
-    }
-
-    /// Returns Tokyo Tyrant's code of the last failure, and its text.
     fn last_failure(&self) -> Option<(String, String)> {
-        let elements = self.error_elements()?;
-        let text = bytes::escaped(elements.first()?);
-        let (code, reason) = text.split_once(": ")?;
-        Some((code.to_owned(), reason.to_owned()))
+        last_failure(self)
     }
+}
+
+/// Returns Tokyo Tyrant's code of the last failure on a connection, and its text.
+pub(crate) fn last_failure(client: &Client) -> Option<(String, String)> {
+    let elements = error_elements(client)?;
+    let text = bytes::escaped(elements.first()?);
+    let (code, reason) = text.split_once(": ")?;
+    Some((code.to_owned(), reason.to_owned()))
+}
+
+fn error_elements(client: &Client) -> Option<Vec<Vec<u8>>> {
+    let nothing: [&[u8]; 0] = [];
+    client.misc(b"error", 1, &nothing).ok()
 }

@@ -7,6 +7,7 @@ mod need;
 mod own_options;
 mod variables;
 
+pub(crate) use explain::last_failure;
 pub(crate) use need::Need;
 pub(crate) use own_options::OwnOptions;
 pub(crate) use variables::VARIABLES;
@@ -359,7 +360,7 @@ pub(crate) fn cannot_connect(address: &str, error: &Error) -> anyhow::Error {
         }
         Error::PlainLogin => anyhow!(
             "the connection to {address} is not encrypted, so the login is not sent: add --tls, or \
-             --tls-ca FILE, or --allow-plain-login on a network that nobody else can read"
+             --tls-ca FILE, or --allow-plain-login on a private network"
         ),
         error => anyhow!("cannot connect to {address}: {error}"),
     }

@@ -14,7 +14,6 @@ use server::{
     ExtensionSettings, ReadinessLimits, SemiSyncSettings, ServerFiles, TlsClientSettings,
     TlsSettings, Users,
 };
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -305,7 +304,7 @@ impl Settings {
             let following = &config.following;
             // A name is resolved, and checked, for each connection.
             let address = following.master.as_ref().and_then(|master| master.host.parse().ok());
-            let is_far = address.is_some_and(|address: IpAddr| !address.is_loopback());
+            let is_far = address.is_some_and(|address| !client::is_this_machine(address));
             if is_far && following.tls.is_none() && !following.allows_plain_login {
                 let other = "master-tls, so that the password is encrypted, or master-plain-login";
                 return Err(requires("master-credentials", other));

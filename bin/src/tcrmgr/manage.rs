@@ -3,12 +3,11 @@
 
 use super::arguments::Invocation;
 use super::text::number;
-use crate::bytes;
+use crate::time::now_us;
 use anyhow::Result;
 use client::{Address, Client};
 use std::io::Write;
 use std::sync::OnceLock;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Default port.
 const PORT: u16 = 1978;
@@ -29,11 +28,7 @@ pub(super) fn connect(invocation: &Invocation) -> Result<(&'static Client, &[Vec
 
 /// Returns the server's reason for the last failure, if it has one.
 pub(super) fn last_failure() -> Option<String> {
-    let nothing: [&[u8]; 0] = [];
-    let elements = CLIENT.get()?.misc(b"error", 1, &nothing).ok()?;
-    let text = bytes::escaped(elements.first()?);
-    let (_, reason) = text.split_once(": ")?;
-    Some(reason.to_owned())
+    crate::remote::last_failure(CLIENT.get()?).map(|(_, reason)| reason)
 }
 
 /// Returns the address of that server, and the other operands.
@@ -110,16 +105,12 @@ fn check(invocation: &Invocation) -> u32 {
 /// Returns `-ts`: microseconds since the Unix epoch; `now` and negative numbers are the current
 /// time.
 pub(super) fn timestamp_us(invocation: &Invocation) -> Result<u64> {
-    let now = || {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
-    };
     match invocation.value("-ts") {
         None => Ok(0),
-        Some(text) if text == "now" => Ok(now()),
+        Some(text) if text == "now" => Ok(now_us()),
         Some(text) => {
             let given: i64 = number(text.as_encoded_bytes())?;
-            Ok(u64::try_from(given).unwrap_or_else(|_| now()))
+            Ok(u64::try_from(given).unwrap_or_else(|_| now_us()))
         }
     }
 }

@@ -40,6 +40,7 @@ mod updates;
 
 pub use address::Address;
 pub use client::{Client, LOCK_ALL, LOCK_RECORD, Pair};
+pub use connection::is_this_machine;
 pub use credentials::{CREDENTIAL_BYTES_MAX, Credentials, CredentialsError};
 pub use error::{Error, LoginRefusal, Result};
 pub use functions::{CheckState, Expiry};

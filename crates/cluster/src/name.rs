@@ -266,8 +266,8 @@ impl Name {
         };
         // The driver logs in at all nodes, also where the contact points are on this machine.
         if parsed.login.is_some() && parsed.tls.is_none() && !allows_plain_login {
-            let other = "ca, so that the password is encrypted, or plainlogin=true on a network \
-                         that nobody else can read";
+            let other = "ca, so that the password is encrypted, or plainlogin=true on a \
+                         private network";
             return Err(NameError::Needs("user", other));
         }
         match (certificate, key_file, &mut parsed.tls) {

@@ -1,8 +1,9 @@
 //! Copy of a database in a cluster into a local one. Its state is a file beside the local one.
 
 use super::{
-    GO_ON, Migration, SAVE_INTERVAL, check_indexes, check_number, differing, now_ms, row_of, shown,
+    GO_ON, Migration, SAVE_INTERVAL, check_indexes, check_number, differing, row_of, shown,
 };
+use crate::time::now_ms;
 use crate::transfer::progress::Progress;
 use ::cluster::{ClusterStore, CopiedIndexes, CopiedRecord, CopyOut, Name};
 use anyhow::{Context, Result, bail, ensure};

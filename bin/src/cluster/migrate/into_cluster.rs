@@ -4,18 +4,16 @@ use super::{
     GO_ON, Migration, SAVE_INTERVAL, check_indexes, check_number, differing, place, shown,
 };
 use crate::transfer::progress::Progress;
+use crate::transfer::to_read;
 use ::cluster::{ClusterStore, CopyIn, CopyState, Name, Stage};
 use anyhow::{Context, Result, bail, ensure};
-use cabinet::name::Specification;
 use cabinet::{Database, KeyOrder, Meta, Record, RecordRef, ScanCursor};
 use std::fs;
 use std::time::{Duration, Instant};
 
 /// Copies a local database into a cluster.
 pub(super) fn run(from: &str, to: &Name, options: Migration) -> Result<()> {
-    let mut specification = Specification::parse(from)?;
-    specification.options.create = false;
-    specification.options.read_only = true;
+    let specification = to_read(from)?;
     let database = Database::open_specification(&specification)
         .with_context(|| format!("cannot open the database {from}"))?;
     check_source(&database, from)?;

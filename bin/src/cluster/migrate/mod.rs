@@ -14,7 +14,7 @@ use ::cluster::{Kind, Name, is_cluster_name};
 use anyhow::{Result, bail, ensure};
 use cabinet::name::Specification;
 use cabinet::table::{IndexDescription, Row, RowView};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// Interval at which the place of a copy is recorded.
 const SAVE_INTERVAL: Duration = Duration::from_millis(500);
@@ -100,12 +100,6 @@ fn check_number(found: u64, copied: u64, expiring: u64, may_have_more: bool) -> 
          meanwhile; remove all records of the copy, or go on with --into-existing"
     );
     Ok(())
-}
-
-/// Returns the time, in milliseconds since 1970.
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Returns the error for records that differ after a copy.

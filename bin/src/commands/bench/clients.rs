@@ -4,6 +4,7 @@ use super::own_server::OwnServer;
 use anyhow::{Context, Result, bail, ensure};
 use client::Client;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// Most simultaneous clients.
@@ -25,6 +26,17 @@ pub(super) fn check_clients(clients: &[usize]) -> Result<()> {
 /// client, and a function to call after each request.
 pub(super) type Work<'w> =
     dyn Fn(&Client, &dyn Fn(u64) -> bool, &mut dyn FnMut()) -> Result<()> + Sync + 'w;
+
+/// Waits for the end of all clients. Returns the first error.
+pub(super) fn join(clients: Vec<ScopedJoinHandle<'_, Result<()>>>) -> Result<()> {
+    for client in clients {
+        match client.join() {
+            Ok(result) => result?,
+            Err(_) => bail!("a client panicked"),
+        }
+    }
+    Ok(())
+}
 
 /// Runs `work` on `clients` connections in parallel. Returns the duration.
 pub(super) fn in_parallel(
@@ -55,13 +67,7 @@ pub(super) fn in_parallel(
                 })
             })
             .collect();
-        for thread in threads {
-            match thread.join() {
-                Ok(result) => result?,
-                Err(_) => bail!("a client panicked"),
-            }
-        }
-        Ok(())
+        join(threads)
     })?;
     bar.finish_and_clear();
     Ok(started.elapsed())

@@ -1,13 +1,13 @@
 //! Benchmark: gets and sets against a running server, with a table like that of memtier.
 
-use super::clients::check_clients;
+use super::clients::{check_clients, join};
 use super::latencies::Latencies;
 use super::scatter::scatter;
 use crate::output::{AsJson, object, write_json};
 use crate::remote::{Server, ServerArgument};
 use crate::signals::Cleanup;
 use crate::transfer::progress::Progress;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use client::Reply;
 use parking_lot::Mutex;
 use std::io::Write;
@@ -141,13 +141,7 @@ impl Load {
                     scope.spawn(move || self.client(number as u64, server, tally, progress))
                 })
                 .collect();
-            for thread in threads {
-                match thread.join() {
-                    Ok(result) => result?,
-                    Err(_) => bail!("a client panicked"),
-                }
-            }
-            Ok(())
+            join(threads)
         })?;
         let took = started.elapsed();
         drop((interruption, progress));

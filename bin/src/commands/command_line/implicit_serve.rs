@@ -66,7 +66,7 @@ fn first_operand<'a>(command: &clap::Command, words: &'a [OsString]) -> Option<(
             Some((name, _)) => (name, true),
             None => (name, false),
         };
-        // An option of another command is an error, but its value is no command. The parser
+        // An option of another command is an error, but its value is not a command. The parser
         // reports an unknown one.
         let of_serve = command.find_subcommand("serve").and_then(|serve| option(serve, name));
         let of_others = || command.get_subcommands().find_map(|other| option(other, name));

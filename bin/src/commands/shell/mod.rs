@@ -181,7 +181,7 @@ impl Session {
                 }
                 let mut output = io::BufWriter::new(io::stdout().lock());
                 match command.run_on(&self.server, &mut output) {
-                    // The answer was printed; it is no failure.
+                    // The answer was printed, and is not a failure.
                     Err(error) if error.is::<Negative>() => {}
                     done => done?,
                 }

@@ -105,7 +105,7 @@ impl ReplicaSession<'_> {
         let mut link = ReplicaLink::open(&address, &settings).map_err(|error| match error {
             client::Error::PlainLogin => End::Lost(
                 "the connection is not encrypted, so the login of master-credentials is not sent; \
-                 set master-tls, or master-plain-login on a network that nobody else can read"
+                 set master-tls, or master-plain-login on a private network"
                     .into(),
             ),
             error => error.into(),

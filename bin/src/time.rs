@@ -1,4 +1,4 @@
-//! Times on the command line and in the names of backups.
+//! Times: now, on the command line, and in the names of backups.
 
 use jiff::Timestamp;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,9 +7,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const MICROSECONDS_MIN: u64 = 100_000_000_000;
 
 /// Returns the current time, in microseconds since 1970.
-pub(super) fn now_us() -> u64 {
+pub(crate) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Returns the current time, in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    now_us() / 1000
 }
 
 /// Parses a time as in RFC 3339 (`2026-11-21T12:30:08Z`, with any offset), or in seconds or
@@ -37,12 +42,12 @@ pub(crate) fn format_time(time_us: u64) -> String {
 }
 
 /// Returns the name of a backup: the time to the millisecond, so that names sort by time.
-pub(super) fn name(time_us: u64) -> String {
+pub(crate) fn name(time_us: u64) -> String {
     format!("{:.3}", timestamp(time_us)).replace(['-', ':'], "")
 }
 
 /// Parses the name of a backup into its time, in microseconds since 1970.
-pub(super) fn of_name(name: &str) -> Option<u64> {
+pub(crate) fn of_name(name: &str) -> Option<u64> {
     let timestamp: Timestamp = name.parse().ok()?;
     let time_us = u64::try_from(timestamp.as_microsecond()).ok()?;
     (self::name(time_us) == name).then_some(time_us)

@@ -32,6 +32,8 @@ mod metrics;
 mod misc;
 mod nightly;
 mod package;
+#[path = "../../bin/tests/end_to_end/ports.rs"]
+mod ports;
 mod programs;
 mod random;
 mod requirements;
@@ -159,28 +161,11 @@ enum Command {
         build: Build,
     },
     /// Damage databases, and check every response against the acknowledged writes.
-    Damage {
-        /// Begin with this seed.
-        #[arg(long, default_value_t = 0)]
-        seed: u64,
-        /// Set the number of databases to damage.
-        #[arg(long, default_value_t = 200)]
-        rounds: u64,
-        #[command(flatten)]
-        build: Build,
-    },
+    Damage(Rounds),
     /// Damage databases, kill, cut the power, fill the disk, take memory away (needs root), and
-    /// check every response against the acknowledged writes.
-    Faults {
-        /// Begin with this seed.
-        #[arg(long, default_value_t = 0)]
-        seed: u64,
-        /// Set the number of databases to damage; the other suites run in proportion.
-        #[arg(long, default_value_t = 200)]
-        rounds: u64,
-        #[command(flatten)]
-        build: Build,
-    },
+    /// check every response against the acknowledged writes. The other suites run in proportion to
+    /// the rounds of damage.
+    Faults(Rounds),
     /// Open many TLS connections, replace the certificates, and check that none is lost.
     TlsConnections {
         /// Set the number of connections.
@@ -233,6 +218,19 @@ enum Command {
     Tidy,
 }
 
+/// Databases to damage.
+#[derive(clap::Args)]
+struct Rounds {
+    /// Begin with this seed.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Set the number of databases to damage.
+    #[arg(long, default_value_t = 200)]
+    rounds: u64,
+    #[command(flatten)]
+    build: Build,
+}
+
 /// Build of the programs to test.
 #[derive(clap::Args)]
 struct Build {
@@ -283,8 +281,12 @@ fn run(command: Command) -> Result<()> {
         Command::CassandraChaos { writes, kind, build } => {
             cassandra::chaos::run_all(build.profile(), kind, writes)
         }
-        Command::Damage { seed, rounds, build } => faults::damage(build.profile(), seed, rounds),
-        Command::Faults { seed, rounds, build } => faults::run(build.profile(), seed, rounds),
+        Command::Damage(Rounds { seed, rounds, build }) => {
+            faults::damage(build.profile(), seed, rounds)
+        }
+        Command::Faults(Rounds { seed, rounds, build }) => {
+            faults::run(build.profile(), seed, rounds)
+        }
         Command::TlsConnections { connections, build } => {
             tls_connections::run(build.profile(), connections)
         }

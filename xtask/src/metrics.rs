@@ -21,7 +21,7 @@ pub(crate) fn run_all(profile: Profile) -> Result<()> {
     let programs = build(profile)?;
     let folder = tempfile::tempdir().context("no temporary folder")?;
     let database = folder.path().join("casket.tch#durability=always");
-    let admin = format!("127.0.0.1:{}", free_port()?);
+    let admin = format!("127.0.0.1:{}", free_port());
     let log = folder.path().join("log");
     let options = ["--admin", &admin, "--slow-log-threshold", "0.000001"];
     let server = Server::start_with(&programs, &database, &log, &options)?;

@@ -1,11 +1,12 @@
 //! Programs: builds them and runs the server.
 
+pub(crate) use crate::ports::free_port;
+
 use anyhow::{Context, Result, bail, ensure};
 use std::ffi::OsStr;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest time until the server accepts connections, including its recovery.
@@ -152,7 +153,7 @@ impl Server {
         log: &Path,
         options: &[&str],
     ) -> Result<Self> {
-        let port = free_port()?;
+        let port = free_port();
         let mut command = Command::new(programs.join("tyrant"));
         command
             .arg("serve")
@@ -218,18 +219,4 @@ impl Drop for Server {
         // It may have exited already.
         let _ = self.kill();
     }
-}
-
-/// Returns an unused port below the range of clients' ports, another one with each call. A port in
-/// that range could connect to itself if it is tried before the server listens. The tests of the
-/// programs, which may run at the same time, use those above these.
-pub(crate) fn free_port() -> Result<u16> {
-    static CALLS: AtomicU32 = AtomicU32::new(0);
-    // Suites that run at the same time begin at different ports.
-    let first = std::process::id().wrapping_mul(97);
-    let first = first.wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed));
-    (0..10_000)
-        .map(|tried| 10_000 + (first.wrapping_add(tried) % 10_000) as u16)
-        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        .context("no free port")
 }

@@ -9,6 +9,7 @@ mod fixed;
 mod import;
 mod messages;
 mod monitoring;
+mod ports;
 mod process;
 mod replication;
 mod scripts;

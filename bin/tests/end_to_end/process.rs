@@ -1,15 +1,13 @@
 //! Processes: starts programs and talks to them.
 
+pub(crate) use crate::ports::free_port;
+
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -104,28 +102,6 @@ pub(crate) fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) 
         }
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Returns an unused port below the range of clients' ports. A port in that range could connect to
-/// itself if it is tried before the server listens. Those below 20,000 are for `cargo xtask`. No
-/// other test gets it, as long as this program runs: a restarted server finds its port free.
-pub(crate) fn free_port() -> u16 {
-    static TRIED: AtomicU32 = AtomicU32::new(0);
-    static RESERVED: Mutex<Vec<UnixDatagram>> = Mutex::new(Vec::new());
-    // Concurrent test programs begin at different ports.
-    let first = std::process::id().wrapping_mul(97);
-    loop {
-        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
-        let port = 20_000 + (first.wrapping_add(tried) % 10_000) as u16;
-        // A name of which there is one per network, as of a port.
-        let name = format!("tyrant-test-port-{port}");
-        let name = SocketAddr::from_abstract_name(name).expect("a short name");
-        let Ok(reservation) = UnixDatagram::bind_addr(&name) else { continue };
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            RESERVED.lock().expect("no panic").push(reservation);
-            return port;
-        }
     }
 }
 

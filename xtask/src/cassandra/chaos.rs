@@ -204,7 +204,7 @@ pub(super) fn run_refusals(profile: Profile, nodes: &Nodes) -> Result<()> {
     let replication = nodes.numbers().count().to_string();
     let init = ["cluster", "init", "--replication", &replication, &name];
     run(Command::new(programs.join("tyrant")).args(init))?;
-    let admin = free_port()?;
+    let admin = free_port();
     let address = format!("127.0.0.1:{admin}");
     let (log, options) = (folder.path().join("log"), ["--admin", address.as_str()]);
     let server = Server::start_with(&programs, Path::new(&name), &log, &options)?;

@@ -38,7 +38,7 @@ pub(super) fn try_packages(package: &Path, upgrade: &Path) -> Result<()> {
 
     root.install(package)?;
     root.check_files()?;
-    let port = free_port()?;
+    let port = free_port();
     root.set_port(port)?;
     let server = root.start()?;
     root.succeed(&["tyrant", "put", "--server", &address(port), "key", "of the first version"])?;
@@ -64,7 +64,7 @@ pub(super) fn try_packages(package: &Path, upgrade: &Path) -> Result<()> {
     println!("package: installed, served, upgraded with its records, removed, purged");
 
     root.set_up_by_readme(package)?;
-    let (port, admin) = (free_port()?, free_port()?);
+    let (port, admin) = (free_port(), free_port());
     root.set_port(port)?;
     root.configure("127.0.0.1:9178", &format!("127.0.0.1:{admin}"))?;
     let server = root.start()?;

@@ -70,7 +70,7 @@ fn try_image(image: &Path) -> Result<()> {
     let folder = storage.path().join("state");
     fs::create_dir(&folder).context("the folder of the database")?;
     chown(&folder, Some(USER), Some(USER)).context("the folder of the database")?;
-    let port = free_port()?;
+    let port = free_port();
     let volume = format!("{}:/var/lib/tyrant", text(&folder)?);
     let mut command = buildah(&["run", "--isolation", "chroot", "--volume", &volume, &container]);
     command.args([
@@ -168,7 +168,7 @@ fn try_server(archive: &Path, architecture: &str) -> Result<()> {
     command.arg(root).args(&emulator).args(["/tyrant", "version"]);
     run(&mut command)?;
 
-    let port = free_port()?;
+    let port = free_port();
     let start = || -> Result<Server> {
         let mut command = Command::new("chroot");
         command.arg(root).args(&emulator).args(["/tyrant", "serve", "/casket.tch"]);

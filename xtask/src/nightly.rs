@@ -6,8 +6,8 @@ use anyhow::{Context, Result, ensure};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How many times as many histories are tried as in `cargo test`; of the append blocks, where
-/// `cargo test` tries 100, as there are 400.
+/// How many times as many histories are tried as the list of suites has. It has as many as `cargo
+/// test` tries, and four times as many of append blocks.
 pub(crate) const TIMES: u64 = 10;
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;

@@ -91,12 +91,8 @@ pub(super) fn run(
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let (waiting, busy) = (Mutex::new(waiting), Mutex::new(busy));
     let ended = Mutex::new(Vec::new());
-    let work = |queues: [&Mutex<VecDeque<Job>>; 2]| {
-        let next = || {
-            let [first, second] = queues;
-            take(first).or_else(|| take(second))
-        };
-        while let Some(mut job) = next() {
+    let work = |queues: &[&Mutex<VecDeque<Job>>]| {
+        while let Some(mut job) = queues.iter().find_map(|queue| take(queue)) {
             job.command.envs(variables.iter().map(|(name, value)| (name, value)));
             let result = run_one(job, logs);
             let mut ended = ended.lock().expect("no thread panics with it");
@@ -106,9 +102,9 @@ pub(super) fn run(
     };
     thread::scope(|scope| {
         // This thread ends with the waiting suites: another busy suite would have no processor.
-        scope.spawn(|| work([&waiting, &waiting]));
+        scope.spawn(|| work(&[&waiting]));
         for _ in 0..processors {
-            scope.spawn(|| work([&busy, &waiting]));
+            scope.spawn(|| work(&[&busy, &waiting]));
         }
     });
     ended.into_inner().expect("no thread panics with it")

@@ -37,7 +37,7 @@ enum Run {
     /// The tests in the documentation.
     Documentation,
     /// A command of this program.
-    Command(&'static [&'static str]),
+    Command(Vec<&'static str>),
 }
 
 /// A suite that is a command of this program.
@@ -49,11 +49,26 @@ struct Own {
     load: Load,
 }
 
+impl Own {
+    /// Returns the suite, over one or three nodes of Cassandra.
+    fn suite(&self, has_three_nodes: bool) -> Suite {
+        let (name, further) = OF_THREE_NODES;
+        let further = if has_three_nodes && self.name == name { further } else { &[] };
+        Suite {
+            name: self.name.to_owned(),
+            about: self.about.to_owned(),
+            needs: self.needs,
+            load: self.load,
+            run: Run::Command([self.arguments, further].concat()),
+        }
+    }
+}
+
 /// Suites that are commands of this program, the longest first.
 const OWN: &[Own] = &[
     Own {
         name: "cassandra",
-        about: "databases in a cluster, over one node of Cassandra",
+        about: "databases in a cluster, over a node of Cassandra, or three with --cluster",
         arguments: &["cluster-test"],
         needs: &[Need::Cassandra],
         load: Load::Waiting,
@@ -207,14 +222,8 @@ const OWN: &[Own] = &[
     },
 ];
 
-/// Suites in place of those with the same name, with three nodes.
-const OF_THREE_NODES: &[Own] = &[Own {
-    name: "cassandra",
-    about: "databases in a cluster, over three nodes of Cassandra",
-    arguments: &["cluster-test", "--nodes", "3", "--chaos"],
-    needs: &[Need::Cassandra],
-    load: Load::Waiting,
-}];
+/// Suite that three nodes of Cassandra change, and its further arguments then.
+const OF_THREE_NODES: (&str, &[&str]) = ("cassandra", &["--nodes", "3", "--chaos"]);
 
 /// Test binaries that take longest, which begin first.
 const LONG_BINARIES: &[&str] = &["cabinet::model", "cabinet", "kv::end_to_end", "server"];
@@ -226,12 +235,8 @@ pub(super) fn all(has_three_nodes: bool) -> Result<Vec<Suite>> {
     let position = |suite: &Suite| LONG_BINARIES.iter().position(|name| *name == suite.name);
     binaries.sort_by_key(|suite| position(suite).unwrap_or(LONG_BINARIES.len()));
     let others = binaries.split_off(LONG_BINARIES.len());
-    let is_replaced =
-        |own: &Own| has_three_nodes && OF_THREE_NODES.iter().any(|other| other.name == own.name);
-    let own = OWN.iter().filter(|own| !is_replaced(own));
-    let further = if has_three_nodes { OF_THREE_NODES } else { &[] };
     let mut suites = binaries;
-    suites.extend(own.chain(further).map(Suite::of_own));
+    suites.extend(OWN.iter().map(|own| own.suite(has_three_nodes)));
     suites.push(Suite::of_documentation());
     suites.extend(others);
     Ok(suites)
@@ -261,16 +266,6 @@ impl Suite {
             needs: &[],
             load: Load::Busy,
             run: Run::Binary(target),
-        }
-    }
-
-    fn of_own(own: &Own) -> Self {
-        Self {
-            name: own.name.to_owned(),
-            about: own.about.to_owned(),
-            needs: own.needs,
-            load: own.load,
-            run: Run::Command(own.arguments),
         }
     }
 
@@ -317,10 +312,13 @@ mod tests {
 
     #[test]
     fn the_arguments_of_each_suite_are_a_command_of_this_program() {
-        for own in OWN.iter().chain(OF_THREE_NODES) {
-            let line = [&["xtask"], own.arguments].concat();
+        for suite in OWN.iter().flat_map(|own| [own.suite(false), own.suite(true)]) {
+            let Run::Command(arguments) = &suite.run else {
+                panic!("{} is not a command", suite.name)
+            };
+            let line = [&["xtask"], &arguments[..]].concat();
             let parsed = crate::Command::try_parse_from(line);
-            assert!(parsed.is_ok(), "{}: {}", own.name, parsed.err().unwrap());
+            assert!(parsed.is_ok(), "{}: {}", suite.name, parsed.err().unwrap());
         }
     }
 

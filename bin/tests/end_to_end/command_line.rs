@@ -121,7 +121,7 @@ fn ping_and_exists_answer_by_their_exit_codes() {
     assert!(output.starts_with(&format!("{address} with a hash database replies in ")), "{output}");
     let nowhere = format!("127.0.0.1:{}", free_port());
     fail("tyrant", &["ping", "--quiet", "--server", &nowhere]);
-    // A refusal is no answer.
+    // A refusal is not an answer.
     let masked = Server::tyrant("*", &["--mask", "vsiz"]);
     let error = fail("tyrant", &["exists", "a", "--server", &masked.address()]);
     assert!(error.contains("the server refuses exists"), "{error}");

@@ -214,7 +214,7 @@ fn warnings_are_in_the_log_in_metrics_in_top_and_in_the_answer_about_readiness()
         assert!(metrics.contains(&sample), "{metrics}");
     }
 
-    // A condition that has ended is no warning after a reload.
+    // A condition that has ended is not a warning after a reload.
     let renewed = authority.server(&["127.0.0.1"]);
     std::fs::copy(&renewed.certificate, &files.certificate).expect("a copy");
     std::fs::copy(&renewed.key, &files.key).expect("a copy");

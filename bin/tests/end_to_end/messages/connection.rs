@@ -70,21 +70,21 @@ fn secret(folder: &std::path::Path, name: &str, text: &str) {
 #[test]
 fn names_and_ports_at_which_no_server_is() {
     let folder = tempfile::tempdir().expect("a folder");
-    let nobody = format!("127.0.0.1:{}", free_port());
-    Table::new(folder.path(), &[("NOBODY", &nobody)]).check(&[
-        ("tyrant get a --server NOBODY", 1, &["cannot connect to NOBODY", "\"tyrant serve\"", "TYRANT_SERVER"]),
-        ("tyrant top --server NOBODY", 1, &["cannot connect to NOBODY", "\"tyrant serve\""]),
-        ("tyrant shell --server NOBODY", 1, &["cannot connect to NOBODY", "\"tyrant serve\""]),
-        ("tyrant replicas --server NOBODY", 1, &["cannot connect to NOBODY", "\"tyrant serve\""]),
-        ("tyrant follow 127.0.0.1:1 --server NOBODY", 1, &["cannot connect to NOBODY"]),
+    let unused = format!("127.0.0.1:{}", free_port());
+    Table::new(folder.path(), &[("UNUSED", &unused)]).check(&[
+        ("tyrant get a --server UNUSED", 1, &["cannot connect to UNUSED", "\"tyrant serve\"", "TYRANT_SERVER"]),
+        ("tyrant top --server UNUSED", 1, &["cannot connect to UNUSED", "\"tyrant serve\""]),
+        ("tyrant shell --server UNUSED", 1, &["cannot connect to UNUSED", "\"tyrant serve\""]),
+        ("tyrant replicas --server UNUSED", 1, &["cannot connect to UNUSED", "\"tyrant serve\""]),
+        ("tyrant follow 127.0.0.1:1 --server UNUSED", 1, &["cannot connect to UNUSED"]),
         ("tyrant get a --server nowhere.invalid:1978", 1, &["cannot find the host of nowhere.invalid:1978"]),
         ("tyrant get a --server ./socket", 1, &["cannot connect to ./socket: No such file", "\"tyrant serve\""]),
         ("tyrant get a --server 127.0.0.1:x", 1, &["\"127.0.0.1:x\" is not an address: give HOST:PORT"]),
         ("tyrant get a --credentials nothing", 1, &["cannot read the credentials in nothing", "check the path"]),
         ("tyrant get a --tls-ca nothing", 1, &["cannot read nothing", "check the path"]),
-        ("tyrant cluster check cassandra://NOBODY/k", 1, &["cannot connect to NOBODY: Connection refused (os error 111); no node listens there", "native_transport_port"]),
-        ("tyrant cluster init cassandra://NOBODY/k", 1, &["cannot connect to NOBODY", "native_transport_port"]),
-        ("tyrant serve cassandra://NOBODY/k --port 0", 1, &["cannot connect to NOBODY", "native_transport_port"]),
+        ("tyrant cluster check cassandra://UNUSED/k", 1, &["cannot connect to UNUSED: Connection refused (os error 111); no node listens there", "native_transport_port"]),
+        ("tyrant cluster init cassandra://UNUSED/k", 1, &["cannot connect to UNUSED", "native_transport_port"]),
+        ("tyrant serve cassandra://UNUSED/k --port 0", 1, &["cannot connect to UNUSED", "native_transport_port"]),
         ("tyrant cluster check cassandra://", 1, &["is not of the form cassandra://HOST"]),
     ]);
 }

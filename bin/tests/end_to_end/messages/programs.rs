@@ -8,9 +8,9 @@ use std::fs::write;
 fn tcrmgr() {
     let server = Server::tyrant("casket.tch", &["--mask", "vanish"]);
     write(server.folder.path().join("bad.tsv"), "ab\n").expect("a file");
-    let (port, nobody) = (server.port.to_string(), free_port().to_string());
-    Table::new(server.folder.path(), &[("PORT", &port), ("NOBODY", &nobody)]).check(&[
-        ("tcrmgr get -port NOBODY 127.0.0.1 a", 1, &["error: 3: connection refused: Connection refused (os error 111); check the host and -port"]),
+    let (port, unused) = (server.port.to_string(), free_port().to_string());
+    Table::new(server.folder.path(), &[("PORT", &port), ("UNUSED", &unused)]).check(&[
+        ("tcrmgr get -port UNUSED 127.0.0.1 a", 1, &["error: 3: connection refused: Connection refused (os error 111); check the host and -port"]),
         ("tcrmgr inform nowhere.invalid", 1, &["error: 2: host not found: ", "; check the name"]),
         ("tcrmgr get 127.0.0.1:1978 a", 1, &["error: 2: host not found: ", "give a port with -port"]),
         ("tcrmgr get -port PORT 127.0.0.1 a", 1, &["error: 7: no record found"]),
@@ -22,7 +22,7 @@ fn tcrmgr() {
         ("tcrmgr copy -port PORT 127.0.0.1 x", 1, &["error: 9999: miscellaneous error: no permission", "--copy-dir"]),
         ("tcrmgr importtsv -port PORT 127.0.0.1 no.tsv", 1, &["cannot open no.tsv: No such file", "; check the path"]),
         ("tcrmgr importtsv -port PORT 127.0.0.1 bad.tsv", 1, &["line 1 has no TAB"]),
-        ("tcrmgr http http://127.0.0.1:NOBODY/", 1, &["cannot connect to 127.0.0.1:NOBODY: Connection refused", "; check the port, and that"]),
+        ("tcrmgr http http://127.0.0.1:UNUSED/", 1, &["cannot connect to 127.0.0.1:UNUSED: Connection refused", "; check the port, and that"]),
         ("tcrmgr repl -port PORT 127.0.0.1", 1, &["error: 5: recv error: the server closed the"]),
         ("tcrmgr http ftp://127.0.0.1/", 1, &["ftp://127.0.0.1/ is not http://..."]),
     ]);

@@ -78,7 +78,7 @@ fn a_masked_function_is_no_success() {
         let name = line.split(' ').next().expect("a name");
         refuse(&server.address(), line, &[&format!("refuses {name}: it masks misc")]);
     }
-    // Another masked command, which every command of the tool tries, is no matter.
+    // Another masked command, which every command of the tool tries, changes nothing.
     let server = Server::tyrant("casket.tct", &["--mask", "stat"]);
     converse(&server, &[("put-row a n=v", Some("")), ("get-row a", Some("a\tn\tv\n"))]);
 }

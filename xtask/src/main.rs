@@ -301,12 +301,7 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Library(options) => library::run(&options),
         Command::Nightly { times, seed, build } => nightly::run_all(build.profile(), times, seed),
-        Command::DefaultBuild => {
-            let lints = ["--", "--deny", "warnings"];
-            programs::cargo(
-                &[&["clippy", "--quiet", "--package", "tyrant-kv"], &lints[..]].concat(),
-            )
-        }
+        Command::DefaultBuild => programs::check_without_warnings(&["--package", "tyrant-kv"]),
         Command::Docs => docs::run(),
         Command::Tidy => tidy::run(&command_names()),
     }

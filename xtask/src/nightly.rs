@@ -1,5 +1,5 @@
-//! `cargo xtask nightly`: the random crash suites of the library, longer than in `cargo test` and
-//! with other seeds each day.
+//! `cargo xtask nightly`: the random crash suites of the library and the fuzz targets, longer than
+//! in `cargo test` and `.ci/run`, and with other seeds each day.
 
 use crate::programs::{Profile, run, workspace};
 use anyhow::{Context, Result, ensure};
@@ -9,6 +9,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// How many times as many histories are tried as the list of suites has. It has as many as `cargo
 /// test` tries, and four times as many of append blocks.
 pub(crate) const TIMES: u64 = 10;
+
+/// Time of each fuzz target, in seconds.
+const FUZZ_SECONDS: u32 = 300;
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
@@ -51,7 +54,8 @@ impl Size {
     }
 }
 
-/// Runs the suites. A seed of 0 is the number of the day, so that each night tries other seeds.
+/// Runs the suites, then the fuzz targets. A seed of 0 is the number of the day, so that each night
+/// tries other seeds.
 pub(crate) fn run_all(profile: Profile, times: u64, seed: u64) -> Result<()> {
     let seed = if seed == 0 { day()? } else { seed };
     println!("--seed {seed} repeats the suites whose seeds are numbers");
@@ -69,6 +73,9 @@ pub(crate) fn run_all(profile: Profile, times: u64, seed: u64) -> Result<()> {
         if run(command.env(variable, value).current_dir(workspace())).is_err() {
             failed.push(suite.target);
         }
+    }
+    if crate::fuzz::run_all(FUZZ_SECONDS).is_err() {
+        failed.push("the fuzz targets");
     }
     ensure!(failed.is_empty(), "failures in {}, see above", failed.join(", "));
     Ok(())

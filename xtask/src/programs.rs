@@ -39,6 +39,13 @@ pub(crate) fn cargo(arguments: &[&str]) -> Result<()> {
     run(Command::new(env!("CARGO")).args(arguments).current_dir(workspace()))
 }
 
+/// Checks a library of the workspace with these options of cargo. A warning of the compiler is an
+/// error. Lints of clippy depend on no feature and take four times as long.
+pub(crate) fn check_without_warnings(options: &[&str]) -> Result<()> {
+    let check = ["rustc", "--profile", "check", "--quiet", "--lib"];
+    cargo(&[&check, options, &["--", "--deny", "warnings"]].concat())
+}
+
 /// Runs cargo in the workspace, with a variable in its environment.
 pub(crate) fn run_with(arguments: &[&str], (variable, value): (&str, &str)) -> Result<()> {
     println!("$ {variable}={value} \\");

@@ -1,7 +1,7 @@
 //! Features of the library: each set of them that users may choose has to build without warnings.
 
 use super::{FOLDER, PACKAGE};
-use crate::programs::{cargo, workspace};
+use crate::programs::{cargo, check_without_warnings, workspace};
 use anyhow::{Context, Result};
 
 /// Checks the library without features, with each alone, with the default ones, and with all. Runs
@@ -13,10 +13,7 @@ pub(super) fn run() -> Result<()> {
     let alone = features.iter().map(|feature| vec!["--no-default-features", "--features", feature]);
     let sets = [vec!["--no-default-features"], vec![], vec!["--all-features"]];
     for set in sets.into_iter().chain(alone) {
-        let mut arguments = vec!["clippy", "--quiet", "--package", PACKAGE, "--lib"];
-        arguments.extend(set);
-        arguments.extend(["--", "--deny", "warnings"]);
-        cargo(&arguments)?;
+        check_without_warnings(&[&["--package", PACKAGE], &set[..]].concat())?;
     }
     let lean = ["--no-default-features", "--test", "without_features"];
     cargo(&[&["test", "--quiet", "--package", PACKAGE], &lean[..]].concat())

@@ -94,10 +94,13 @@ fn keys(database: &Database) -> BTreeSet<Vec<u8>> {
 #[test]
 fn keys_in_no_order_stay_if_they_are_read_or_new() {
     let storage = FaultyStorage::new();
-    let (_tree, database) = open(&storage, &options());
+    let (tree, database) = open(&storage, &options());
     let read = 0..20;
     for number in 0..4 * ROOM {
         put(&database, number);
+        if number % 500 == 0 {
+            tree.run_maintenance().unwrap();
+        }
         if number % 4000 == 0 {
             // One that goes through all does not keep all.
             data_bytes(&database);

@@ -329,6 +329,13 @@ impl<'a> Operation<'a> {
             Self::Touch { touch, key } if touch.shows_value => {
                 return [Read, Write].map(|right| Some(Need::of_key(right, key)));
             }
+            // The reply has the sum.
+            Self::AddInt { key, .. } | Self::AddDouble { key, .. } => {
+                return [Read, Write].map(|right| Some(Need::of_key(right, key)));
+            }
+            Self::Write(write) if matches!(write.action, Action::Count(_)) => {
+                return [Read, Write].map(|right| Some(Need::of_key(right, write.key)));
+            }
             Self::Touch { .. }
             | Self::Write(_)
             | Self::AppendShift { .. }
@@ -336,9 +343,7 @@ impl<'a> Operation<'a> {
             | Self::RemoveAll { .. }
             | Self::PutRow { .. }
             | Self::PutList { .. }
-            | Self::RemoveList { .. }
-            | Self::AddInt { .. }
-            | Self::AddDouble { .. } => (Write, keys()),
+            | Self::RemoveList { .. } => (Write, keys()),
             Self::KeysWithPrefix { prefix, .. }
             | Self::KeysFrom { prefix, .. }
             | Self::KeyPage { prefix, .. } => (Read, Reach::Prefix(prefix)),

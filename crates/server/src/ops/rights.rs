@@ -227,7 +227,8 @@ impl fmt::Display for Right {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::conditional::Presence;
+    use crate::ops::conditional::{Action, Counting, Presence, Write};
+    use crate::ops::number::Arithmetic;
     use crate::ops::touch::Touch;
     use crate::store::strings;
 
@@ -316,6 +317,21 @@ mod tests {
         assert_eq!(limited.missing(&Operation::Count), None);
         assert_eq!(limited.missing(&Operation::GenerateUid), None);
         assert_eq!(rights(&["read"]).missing(&Operation::GenerateUid), Some(Right::Write));
+    }
+
+    #[test]
+    fn a_count_needs_both_rights_since_it_returns_the_sum() {
+        let arithmetic = Arithmetic::Add(0);
+        let counting = Counting { arithmetic, create: None, expires_at_ms: None };
+        for operation in [
+            Operation::AddInt { key: b"a", addend: 0 },
+            Operation::AddDouble { key: b"a", addend: 0.0 },
+            Operation::Write(Write::new(b"a", Action::Count(counting))),
+        ] {
+            assert_eq!(rights(&["write"]).missing(&operation), Some(Right::Read));
+            assert_eq!(rights(&["read"]).missing(&operation), Some(Right::Write));
+            assert_eq!(rights(&["read:a", "write:a"]).missing(&operation), None);
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::shared::Shared;
 use cabinet::name::Kind;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
@@ -28,8 +29,7 @@ pub(crate) struct Disk {
     /// Files of the server on it: `database` or `update_log`.
     pub(crate) files: &'static str,
     folder: PathBuf,
-    /// Number of the file system.
-    number: u64,
+    device: u64,
     pub(crate) free_bytes: u64,
     /// All bytes that the server's user could have.
     pub(crate) bytes: u64,
@@ -39,11 +39,13 @@ impl Disk {
     /// Returns the disk of a folder, unless the system does not tell.
     fn of(files: &'static str, folder: &Path) -> Option<Self> {
         let found = rustix::fs::statvfs(folder).ok()?;
+        // Some file systems have no number of their own, but each is a device.
+        let device = std::fs::metadata(folder).ok()?.dev();
         let used = found.f_blocks.saturating_sub(found.f_bfree);
         Some(Self {
             files,
             folder: folder.to_owned(),
-            number: found.f_fsid,
+            device,
             free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
             bytes: found.f_bavail.saturating_add(used).saturating_mul(found.f_frsize),
         })
@@ -175,7 +177,7 @@ pub(crate) fn look(shared: &Shared) -> Found {
     let certificate_end = shared.certificates.as_ref().and_then(|one| one.expires());
     let mut warnings: Vec<Warning> = Vec::new();
     for (number, disk) in disks.iter().enumerate() {
-        if disks[..number].iter().all(|other| other.number != disk.number) {
+        if disks[..number].iter().all(|other| other.device != disk.device) {
             warnings.extend(disk.warning(shared.live.disk_free_warning_percent()));
         }
     }
@@ -224,7 +226,7 @@ mod tests {
         let disk = |free_bytes| Disk {
             files: "database",
             folder: "/d".into(),
-            number: 1,
+            device: 1,
             free_bytes,
             bytes: 1000 << 20,
         };

@@ -109,9 +109,10 @@ impl Tree<'_> {
         match (seen_above, status.master()) {
             (Some(described), _) => line.describe(described),
             (None, Some(master)) => {
-                line.state = format!("replica of {master}, {}", status.own_lag());
+                line.state = format!("replica of {master}, {}", own_lag(&status.0));
                 line.lag_operations = status.0.get("replication_lag_operations").cloned();
-                line.lag_seconds = status.0.get("delay").cloned();
+                let has_received = status.value("rts") != "0";
+                line.lag_seconds = status.0.get("delay").filter(|_| has_received).cloned();
             }
             (None, None) => line.state = "master".to_owned(),
         }
@@ -243,15 +244,6 @@ impl Status {
         Some(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
     }
 
-    /// Returns the lag that the server knows of.
-    fn own_lag(&self) -> String {
-        let seconds = self.value("delay").parse().unwrap_or(f64::NAN);
-        match self.0.get("replication_lag_operations") {
-            Some(operations) => lag_text(operations, seconds),
-            None => format!("{seconds:.3} s behind"),
-        }
-    }
-
     /// Returns the replicas that it serves.
     fn replicas(&self) -> impl Iterator<Item = ReplicaStatus<'_>> {
         self.0.iter().filter_map(|(name, text)| {
@@ -290,6 +282,22 @@ impl ReplicaStatus<'_> {
             // A Tokyo Tyrant replica does not report its progress.
             None => format!("{state}, sent up to {}", self.word("sent_us")),
         }
+    }
+}
+
+/// Returns how far a server is behind its master, as its `stat` says, and whether it is connected.
+pub(super) fn own_lag(stat: &BTreeMap<String, String>) -> String {
+    let value = |name: &str| stat.get(name).map_or("", String::as_str);
+    let seconds = value("delay").parse().unwrap_or(f64::NAN);
+    let lag = match stat.get("replication_lag_operations") {
+        // The lag is the time since 1970.
+        _ if value("rts") == "0" => "nothing received yet".to_owned(),
+        Some(operations) => lag_text(operations, seconds),
+        None => format!("{seconds:.3} s behind"),
+    };
+    match value("replication_state") {
+        "" | "following" => lag,
+        state => format!("{state}, {lag}"),
     }
 }
 
@@ -340,6 +348,24 @@ mod tests {
         assert_eq!(status(&[]).master(), None);
         let status = status(&[("mhost", "::1"), ("mport", "1978"), ("delay", "0.5")]);
         assert_eq!(status.master().as_deref(), Some("[::1]:1978"));
-        assert_eq!(status.own_lag(), "0.500 s behind");
+        assert_eq!(own_lag(&status.0), "0.500 s behind");
+    }
+
+    #[test]
+    fn a_replica_without_its_master_says_so() {
+        let lag = |lines: &[(&str, &str)]| own_lag(&status(lines).0);
+        let state = ("replication_state", "connecting");
+        assert_eq!(
+            lag(&[("delay", "1795812056.3"), ("rts", "0"), state]),
+            "connecting, nothing received yet"
+        );
+        assert_eq!(lag(&[("delay", "12"), ("rts", "7"), state]), "connecting, 12.000 s behind");
+        let following = [
+            ("delay", "0.25"),
+            ("rts", "7"),
+            ("replication_state", "following"),
+            ("replication_lag_operations", "3"),
+        ];
+        assert_eq!(lag(&following), "3 operations, 0.250 s behind");
     }
 }

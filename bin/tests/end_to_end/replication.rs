@@ -1,6 +1,6 @@
 //! Update logs and replication between programs: killed, restarted, tailed and disconnected.
 
-use crate::process::{Server, exchange, fail, path, run, succeed, wait_for};
+use crate::process::{Server, exchange, fail, free_port, path, run, succeed, wait_for};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -260,6 +260,21 @@ fn any_server_shows_the_whole_replication_tree() {
         let lines = succeed("tyrant", &["replicas", "--server", &one]);
         (lines.lines().count() == 2).then_some(())
     });
+}
+
+#[test]
+fn a_replica_whose_master_is_away_is_shown_as_such() {
+    let master = format!("127.0.0.1:{}", free_port());
+    let replica = Server::tyrant("casket.tch", &["--server-id", "2", "--master", &master]);
+    let address = replica.address();
+    let shown = succeed("tyrant", &["replicas", "--server", &address]);
+    let [above, line] = shown.lines().collect::<Vec<_>>()[..] else { panic!("{shown}") };
+    let away = format!("{master}\tdoes not answer: cannot connect to {master}: ");
+    assert!(above.starts_with(&away), "{above}");
+    let state = "connecting, nothing received yet";
+    assert_eq!(line, format!("{address}\tsid 2\treplica of {master}, {state}"));
+    let shown = succeed("tyrant", &["replicas", "--json", "--server", &address]);
+    assert!(!shown.contains("lag_seconds"), "{shown}");
 }
 
 #[test]

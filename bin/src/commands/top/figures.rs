@@ -3,6 +3,7 @@
 //! A figure whose value the server does not have is left out.
 
 use crate::bytes::escaped;
+use crate::commands::replicas::own_lag;
 use crate::output::value_of;
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
@@ -289,15 +290,7 @@ impl<'s> Figures<'s> {
             ],
         );
         if let (Some(host), Some(port)) = (text("mhost"), text("mport")) {
-            add(
-                "follows",
-                vec![
-                    Some(format!("{host}:{port}")),
-                    now.number("delay").map(|n| format!("{n:.3} s behind")),
-                    now.number("replication_lag_operations")
-                        .map(|n| format!("{} operations behind", count(n))),
-                ],
-            );
+            add("follows", vec![Some(format!("{host}:{port}")), Some(own_lag(&now.0))]);
         }
         for (id, state) in now.named(REPLICA).filter(|(id, _)| id.parse::<u16>().is_ok()) {
             add(&format!("replica {id}"), vec![Some(escaped(state.as_bytes()))]);

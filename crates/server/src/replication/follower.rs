@@ -417,7 +417,9 @@ impl Follower {
             match end {
                 End::Changed | End::SeedBegins => {}
                 End::Lost(reason) => {
-                    tracing::warn!("replicating from {master}: {reason}");
+                    tracing::warn!(
+                        "replicating from {master}: {reason}; next attempt in {pause:?}"
+                    );
                     self.changed.wait_for(&mut configuration, pause);
                     pause = (pause * 2).min(PAUSE_MAX);
                 }

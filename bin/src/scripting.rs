@@ -34,7 +34,7 @@ impl Script {
 fn with_advice(error: anyhow::Error) -> anyhow::Error {
     let text = describe(&error);
     let advice = match text.contains("cannot read the script") {
-        true => "check the path",
+        true => "check the path, and that this user may read it",
         false => "correct it; \"tyrant ext --check FILE\" checks it without a server",
     };
     anyhow!("{text}; {advice}")

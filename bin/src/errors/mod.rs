@@ -123,9 +123,14 @@ pub(crate) fn require_database(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails if there is no file at a path, or one of Tokyo Cabinet without a whole header.
+/// Fails if there is no file at a path, one that this user may not read, or one of Tokyo Cabinet
+/// without a whole header.
 pub(crate) fn require_file(path: &Path) -> Result<()> {
-    fs::metadata(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let cannot = || format!("cannot open {}", path.display());
+    // A pipe would wait for its writer.
+    if fs::metadata(path).with_context(cannot)?.is_file() {
+        File::open(path).with_context(cannot)?;
+    }
     match cut_off(path) {
         Some(text) => bail!(text),
         None => Ok(()),

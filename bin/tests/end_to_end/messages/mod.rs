@@ -2,13 +2,14 @@
 //! program. A message has the cause, the name of the thing and what to do, in one line, and no word
 //! of those who wrote the program.
 
+mod access;
 mod connection;
 mod files;
 mod programs;
 mod server;
 mod start;
 
-use crate::process::feed_in;
+use crate::process::{feed_in, run_bound};
 use std::path::Path;
 
 /// A row: the command line, the exit code, and parts that the message has. A name of the table
@@ -37,11 +38,13 @@ const JARGON: [&str; 14] = [
 struct Table<'a> {
     folder: &'a Path,
     names: &'a [(&'a str, &'a str)],
+    /// Whether the modes of files bind the programs.
+    is_bound: bool,
 }
 
 impl<'a> Table<'a> {
     fn new(folder: &'a Path, names: &'a [(&'a str, &'a str)]) -> Self {
-        Self { folder, names }
+        Self { folder, names, is_bound: false }
     }
 
     /// Runs each row, and fails with all that say something else.
@@ -55,7 +58,10 @@ impl<'a> Table<'a> {
         let line = self.with_values(line);
         let (program, arguments) = line.split_once(' ').expect("a program and its arguments");
         let arguments: Vec<&str> = arguments.split(' ').collect();
-        let output = feed_in(self.folder, program, &arguments, "");
+        let output = match self.is_bound {
+            true => run_bound(self.folder, program, &arguments),
+            false => feed_in(self.folder, program, &arguments, ""),
+        };
         let message = String::from_utf8_lossy(&output.stderr);
         let mut flaws = Vec::new();
         if output.status.code() != Some(*code) {

@@ -53,6 +53,15 @@ enum Source {
     Text(PathBuf, Format),
 }
 
+impl Source {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Legacy(file) => file.path(),
+            Self::Text(path, _) => path,
+        }
+    }
+}
+
 impl Import {
     pub(super) fn run(&self) -> Result<()> {
         self.quiet.apply()?;
@@ -72,8 +81,9 @@ impl Import {
         let target = Arc::new(Mutex::new(Target::open(&specification)?));
         drop(opening);
         let mut lacking = Lacking::default();
-        for source in &sources {
-            self.import(source, &target, &mut lacking)?;
+        let paths: Vec<&Path> = sources.iter().map(Source::path).collect();
+        for (index, source) in sources.iter().enumerate() {
+            self.import(source, &paths[index + 1..], &target, &mut lacking)?;
         }
         let target = target.lock();
         target.database().sync()?;
@@ -109,10 +119,11 @@ impl Import {
         Ok(Source::Text(path.to_owned(), format))
     }
 
-    /// Imports a file.
+    /// Imports a file. An interruption names the `later` ones.
     fn import(
         &self,
         source: &Source,
+        later: &[&Path],
         target: &Arc<Mutex<Target>>,
         lacking: &mut Lacking,
     ) -> Result<()> {
@@ -128,7 +139,7 @@ impl Import {
                 (path, imported.records, format!(", {}", legacy::describe(file)))
             }
             Source::Text(path, format) => {
-                let text = Text { path, format: *format, into: &self.into };
+                let text = Text { path, format: *format, into: &self.into, later };
                 let imported = text
                     .import(target)
                     .with_context(|| format!("cannot import {}", path.display()))?;

@@ -31,6 +31,7 @@ mod user;
 
 use crate::output::Quiet;
 use crate::remote::{Need, Server, ServerArgument};
+use crate::transfer::progress::without_bars;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use command_line::groups::{
@@ -244,7 +245,7 @@ impl<T: Run + clap::Args> Run for Quietly<T> {
 
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
         match self.quiet.is_set() {
-            true => self.command.run(server, &mut io::sink()),
+            true => without_bars(|| self.command.run(server, &mut io::sink())),
             false => self.command.run(server, output),
         }
     }

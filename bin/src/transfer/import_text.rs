@@ -18,6 +18,8 @@ pub(crate) struct Text<'a> {
     pub(crate) path: &'a Path,
     pub(crate) format: Format,
     pub(crate) into: &'a str,
+    /// Files that the same command imports next.
+    pub(crate) later: &'a [&'a Path],
 }
 
 /// Outcome of importing a file.
@@ -89,12 +91,13 @@ impl Text<'_> {
         target: &Arc<Mutex<Target>>,
     ) -> Result<Cleanup> {
         let (bar, target) = (progress.bar(), Arc::clone(target));
+        let later = self.later.first().map(|path| quoted(&path.display().to_string()));
         let command = (!self.is_standard_input()).then(|| {
             let format = match self.format {
                 Format::Tsv => "tsv",
                 Format::Jsonl => "jsonl",
             };
-            (self.path.display().to_string(), format, self.into.to_owned())
+            (quoted(&self.path.display().to_string()), format, quoted(self.into))
         });
         Cleanup::on_signals(move || {
             let share = bar.length().map(|length| 100 * bar.position() / length.max(1));
@@ -106,17 +109,26 @@ impl Text<'_> {
             eprint!("tyrant: interrupted after {} lines{share}; ", HumanCount(line));
             match (stored, &command) {
                 (Err(error), _) => {
-                    eprintln!("not all of them are stored: {}", crate::describe(&error));
+                    eprint!("not all of them are stored: {}", crate::describe(&error));
                 }
-                (Ok(()), None) => eprintln!("they are stored; import the lines after them"),
-                (Ok(()), Some((path, format, into))) => eprintln!(
+                (Ok(()), None) => eprint!("they are stored; import the lines after them"),
+                (Ok(()), Some((path, format, into))) => eprint!(
                     "they are stored; the rest: tail -n +{} {path} | tyrant import - \
                      --format {format} --into {into}",
                     line + 1
                 ),
             }
+            let later = later.as_ref().map_or(String::new(), |later| {
+                format!("; then the same command from the file {later} on")
+            });
+            eprintln!("{later}");
         })
     }
+}
+
+/// Returns a word of a shell's command line.
+fn quoted(word: &str) -> String {
+    shlex::try_quote(word).map_or_else(|_| word.to_owned(), Into::into)
 }
 
 /// Returns why a fixed-length database with these limits cannot have a record.

@@ -21,6 +21,14 @@ pub(crate) fn hide() {
     IS_HIDDEN.store(true, Ordering::Relaxed);
 }
 
+/// Calls `work`, which shows no bars.
+pub(crate) fn without_bars<T>(work: impl FnOnce() -> T) -> T {
+    let before = IS_HIDDEN.swap(true, Ordering::Relaxed);
+    let result = work();
+    IS_HIDDEN.store(before, Ordering::Relaxed);
+    result
+}
+
 /// A progress bar.
 pub(crate) struct Progress {
     bar: ProgressBar,

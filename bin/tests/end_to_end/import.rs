@@ -789,9 +789,10 @@ fn media_types_go_through_lines_without_a_record_of_the_server() {
 #[test]
 fn an_import_that_a_signal_ends_says_what_is_stored() {
     let folder = Folder::new();
-    let into = folder.path("n.tch");
+    let (into, later) = (folder.path("n.tch"), folder.path("next one.tsv"));
+    fs::write(&later, "later\tvalue\n").unwrap();
     let mut child = Command::new(path("tyrant"))
-        .args(["import", "-", "--format", "tsv", "--into", &into])
+        .args(["import", "-", &later, "--format", "tsv", "--into", &into])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -809,6 +810,8 @@ fn an_import_that_a_signal_ends_says_what_is_stored() {
     let said = String::from_utf8(ended.stderr).unwrap();
     let lines = said.strip_prefix("tyrant: interrupted after ").expect(&said);
     assert!(lines.contains(" lines; they are stored"), "{said}");
+    let next = format!("; then the same command from the file '{later}' on\n");
+    assert!(said.ends_with(&next), "{said}");
     let lines = lines.split(' ').next().unwrap().replace(',', "");
     assert_eq!(exported(&into).len().to_string(), lines, "{said}");
 }

@@ -83,7 +83,7 @@ pub(super) fn try_packages(package: &Path, upgrade: &Path) -> Result<()> {
         (&["-u", &user, &record], "value200"),
         (&["-u", "ann:wrong", "--output", "/dev/null", &record], "401"),
         (&["--output", "/dev/null", &record], "401"),
-        (&["--output", "/dev/null", &record.replace("https:", "http:")], "000"),
+        (&["--output", "/dev/null", &record.replace("https:", "http:")], "400"),
     ] {
         let answer = curl(arguments)?;
         ensure!(answer == expected, "curl {arguments:?} printed {answer}, not {expected}");

@@ -2,6 +2,7 @@
 //! waits.
 
 use super::durations::{self, Test};
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -118,7 +119,7 @@ fn run_one(job: Job, logs: &Path) -> Ended {
     let Job { name, command, .. } = job;
     let log = logs.join(format!("{}.log", name.replace("::", "-")));
     let begun = Instant::now();
-    let failure = match execute(command, &log) {
+    let failure = match execute(command, &log, SUITE_TIMEOUT) {
         Ok(Some(status)) if status.success() => None,
         Ok(Some(status)) => Some(format!("ended with {status}")),
         Ok(None) => Some(format!("did not end within {} s", SUITE_TIMEOUT.as_secs())),
@@ -134,22 +135,50 @@ fn run_one(job: Job, logs: &Path) -> Ended {
 }
 
 /// Runs a command to its end, which it must reach in time. Returns `None` if it does not.
-fn execute(mut command: Command, log: &Path) -> std::io::Result<Option<ExitStatus>> {
+fn execute(
+    mut command: Command,
+    log: &Path,
+    timeout: Duration,
+) -> std::io::Result<Option<ExitStatus>> {
     let output = File::create(log)?;
     let mut child =
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()?;
-    let deadline = Instant::now() + SUITE_TIMEOUT;
+    let deadline = Instant::now() + timeout;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
         if Instant::now() > deadline {
-            child.kill()?;
+            kill_with_descendants(child.id());
             child.wait()?;
             return Ok(None);
         }
         thread::sleep(LOOK_INTERVAL);
     }
+}
+
+/// Kills a process and those that it has started, as servers and nodes of a suite that hangs.
+fn kill_with_descendants(process: u32) {
+    // A stopped process starts no further ones meanwhile.
+    signal(process, Signal::STOP);
+    children(process).into_iter().for_each(kill_with_descendants);
+    signal(process, Signal::KILL);
+}
+
+fn signal(process: u32, signal: Signal) {
+    // It may have ended.
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+    let _ = process.map(|process| kill_process(process, signal));
+}
+
+/// Returns the processes that each thread of a process has started and that have not ended.
+fn children(process: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
+    let of_thread = |thread: std::fs::DirEntry| {
+        std::fs::read_to_string(thread.path().join("children")).unwrap_or_default()
+    };
+    let lists: Vec<String> = threads.flatten().map(of_thread).collect();
+    lists.iter().flat_map(|list| list.split_whitespace()).flat_map(str::parse).collect()
 }
 
 #[cfg(test)]
@@ -179,6 +208,26 @@ mod tests {
         assert_eq!(ended[1].counted(), "  1 tests");
         assert_eq!(ended[1].slow_tests, durations::of("b::c", "test a ... ok <0.250s>"));
         assert!(folder.path().join("b-c.log").exists());
+    }
+
+    #[test]
+    fn a_suite_that_does_not_end_is_killed_with_the_processes_that_it_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let mut command = Command::new("sh");
+        command.args(["-c", "sh -c 'sleep 600 & echo $!; wait' & wait"]);
+        assert!(execute(command, &log, Duration::from_secs(2)).unwrap().is_none());
+        let sleeping = std::fs::read_to_string(log).unwrap();
+        assert!(sleeping.trim().parse::<u32>().is_ok(), "{sleeping}");
+        let state = Path::new("/proc").join(sleeping.trim()).join("stat");
+        // The system ends them a little later.
+        let has_ended =
+            || std::fs::read_to_string(&state).map_or(true, |state| state.contains(") Z "));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !has_ended() {
+            assert!(Instant::now() < deadline, "process {sleeping} goes on");
+            thread::sleep(LOOK_INTERVAL);
+        }
     }
 
     #[test]

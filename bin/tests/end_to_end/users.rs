@@ -305,6 +305,9 @@ fn the_tools_log_in_by_option_file_and_environment() {
         (&["put", "b:1", "v"], &in_environment, "lacks the right write"),
         (&["vanish"], &in_environment, "lacks the right write"),
         (&["copy", "x"], &in_environment, "lacks the right admin"),
+        (&["reload"], &in_environment, "lacks the right admin"),
+        (&["slow"], &in_environment, "lacks the right admin"),
+        (&["misc", "reload"], &in_environment, "lacks the right admin"),
         (
             &["get", "a:1"],
             &[("TYRANT_USER", "ann"), ("TYRANT_PASSWORD", "hidden")],

@@ -895,7 +895,7 @@ fn a_function_has_the_rights_of_its_caller() {
     // The function may be called with the key, but not store it.
     alice.exchange(ext("put", 0, "b:k", "v"), b"\x01");
     alice.exchange(ext("echo", 0, "c:k", "v"), b"\x01");
-    alice.exchange(misc("reload", &[]), b"\0\0\0\0\0");
+    alice.exchange(misc("reload", &[]), support::MISC_FAILURE);
     log_in("bob").exchange(ext("echo", 0, "a:k", "v"), b"\x01");
     log_in("carl").exchange(ext("put", 0, "a:c", "v"), b"\x01");
     assert!(database.get(b"b:k").unwrap().is_none() && database.get(b"a:c").unwrap().is_none());

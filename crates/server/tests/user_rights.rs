@@ -150,10 +150,10 @@ fn tokyo_tyrants_protocol_refuses_other_keys_and_missing_rights() {
         ("reload", &[]),
         ("promote", &[]),
     ] {
-        client.exchange(misc(name, arguments), &none);
+        client.exchange(misc(name, arguments), MISC_FAILURE);
     }
     // The reason is told.
-    client.exchange(misc("get", &["b:1"]), &none);
+    client.exchange(misc("get", &["b:1"]), MISC_FAILURE);
     client.send(&misc("error", &[]));
     let text = client.read_until(b"keys only");
     assert!(String::from_utf8_lossy(&text).contains("lacks the right read"));
@@ -175,7 +175,6 @@ fn tokyo_tyrants_protocol_refuses_other_keys_and_missing_rights() {
     reader.exchange(request(&Request::Put { key: b"b:1", value }), FAILED);
     reader.exchange(request(&Request::Vanish), FAILED);
     log_in(&server, "root").exchange(request(&Request::Vanish), OK);
-    assert_eq!(MISC_FAILURE.len(), 5);
 }
 
 #[test]

@@ -218,6 +218,16 @@ impl Rights {
     }
 }
 
+impl Right {
+    /// Returns why an operation that needs the right is refused.
+    pub(crate) fn lacking(self) -> String {
+        match self {
+            Self::Admin => format!("the user lacks the right {self}"),
+            _ => format!("the user lacks the right {self}, or has it for other keys only"),
+        }
+    }
+}
+
 impl fmt::Display for Right {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())

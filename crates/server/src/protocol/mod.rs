@@ -371,8 +371,7 @@ impl<'a> Context<'a> {
     /// Remembers that the user lacks a right.
     #[cold]
     fn forbid(&mut self, operation: &'static str, right: Right) -> Halt {
-        let reason = format!("the user lacks the right {right}, or has it for other keys only");
-        self.refuse_because(operation, reason);
+        self.refuse_because(operation, right.lacking());
         Halt::Forbidden
     }
 

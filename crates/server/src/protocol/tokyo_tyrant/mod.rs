@@ -65,7 +65,14 @@ pub(super) fn perform(
     let mut result = execute(context, request, output);
     if result == Err(Halt::Forbidden) {
         output.truncate(start);
-        result = Ok(refuse(context, limited.unwrap_or(Command::Misc), output));
+        result = Ok(match limited {
+            // An empty list would be the reply of a function without a result, such as `reload`.
+            None | Some(Command::Misc) => {
+                encode::misc_failure(output);
+                Next::GoOn
+            }
+            Some(command) => refuse(context, command, output),
+        });
     }
     if context.session.has_read_failure && is_closing && matches!(result, Ok(Next::GoOn)) {
         output.truncate(start);

@@ -9,7 +9,7 @@
 use super::partition_progress::PartitionProgress;
 use crate::update_log::name_of;
 use cabinet::files::folder_of;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -246,10 +246,15 @@ pub(super) fn beside(path: &Path, extension: &str) -> PathBuf {
 
 fn open(path: &Path) -> std::io::Result<(File, String)> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => std::io::Error::other(
+            "another replica has its position in it: give each its own --position-file",
+        ),
+        TryLockError::Error(error) => error,
+    })?;
     let mut text = String::new();
     // The file is one short line.
-    file.take(256).read_to_string(&mut text)?;
-    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    (&file).take(256).read_to_string(&mut text)?;
     Ok((file, text))
 }
 
@@ -269,7 +274,9 @@ mod tests {
         assert_eq!(position.timestamp_us(), 0);
         position.advance(1_795_224_532_475_177).expect("room");
         assert_eq!(std::fs::read(&path).expect("a file"), b"1795224532475177\n");
-        assert_eq!(reopened(&path).timestamp_us(), 1_795_224_532_475_177);
+        drop(position);
+        let mut position = reopened(&path);
+        assert_eq!(position.timestamp_us(), 1_795_224_532_475_177);
         position.advance(7).expect("room");
         assert_eq!(std::fs::read(&path).expect("a file"), b"7\n");
     }
@@ -281,8 +288,11 @@ mod tests {
         let mut position = reopened(&path);
         assert!(!position.is_seeding());
         position.begin_seeding().expect("room");
-        assert!(reopened(&path).is_seeding());
+        drop(position);
+        let mut position = reopened(&path);
+        assert!(position.is_seeding());
         position.end_seeding(8).expect("room");
+        drop(position);
         let position = reopened(&path);
         assert_eq!((position.is_seeding(), position.timestamp_us()), (false, 8));
     }
@@ -295,12 +305,26 @@ mod tests {
         position.advance(7).expect("room");
         assert!(!position.is_of_another_log(Some("one")));
         position.adopt_log("one").expect("room");
+        drop(position);
         let mut position = reopened(&path);
         assert!(!position.is_of_another_log(Some("one")));
         assert!(position.is_of_another_log(Some("two")));
         assert!(position.is_of_another_log(None));
         position.set(9).expect("room");
+        drop(position);
         assert!(!reopened(&path).is_of_another_log(Some("two")));
+    }
+
+    #[test]
+    fn two_replicas_do_not_share_a_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("rts");
+        let mut position = reopened(&path);
+        position.advance(7).expect("room");
+        let refused = Position::open(&path).err().expect("an error").to_string();
+        assert!(refused.contains("--position-file"), "{refused}");
+        drop(position);
+        assert_eq!(reopened(&path).timestamp_us(), 7);
     }
 
     #[test]

@@ -430,6 +430,19 @@ fn a_database_is_restored_to_any_point_in_time_after_its_backup() {
     fs::write(none.join("00000001.ulog"), &whole[..whole.len() / 4]).unwrap();
     let error = backups.restore_fails("e.tch", &[&until[..], &[text(&none)]].concat());
     assert!(error.contains("ends before"), "{error}");
+    // The state of the first backup is not that of the log, which a server with both tells.
+    let log_then = backups.target("ulog-then");
+    fs::create_dir(&log_then).unwrap();
+    fs::write(log_then.join("00000001.ulog"), &whole).unwrap();
+    let serve = |log: &Path| {
+        Server::tyrant(text(&restored), &["--server-id", "7", "--update-log", text(log)])
+    };
+    let wrong = serve(&log_then);
+    wait_for("the warning", || wrong.log().contains("lacks the changes that").then_some(()));
+    drop(wrong);
+    // With a log of its own it goes on.
+    drop(serve(&backups.target("ulog-new")));
+    assert!(!restored.join("position").exists());
     // A log that does not reach back to the backup is refused.
     fs::rename(log.join("00000001.ulog"), log.join("00000002.ulog")).unwrap();
     let options = ["--until", &stamps[39], "--update-log", text(&log), "--backup"];

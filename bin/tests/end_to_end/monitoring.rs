@@ -55,10 +55,13 @@ fn the_admin_listener_may_be_a_unix_socket_and_is_off_by_default() {
 #[test]
 fn a_reload_changes_the_limit_of_the_lag() {
     let text = "database = \"casket.tch\"\nport = PORT\nadmin = \"127.0.0.1:0\"\nserver-id = 2\n\
-        master = \"127.0.0.1:OTHER\"\n";
+        allow-setmst = true\n";
     let server = Server::configured(text, &[]);
     let address = address_after(&server, "serving metrics on ");
+    server.exchange("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+    succeed("tyrant", &["follow", "127.0.0.1:1", "--server", &server.address()]);
     assert!(ask(&address, "/ready").starts_with("HTTP/1.1 200 OK\r\n"));
+    assert!(!ask(&address, "/metrics").contains("\ntyrant_replication_lag_seconds{"));
     let path = server.folder.path().join("tyrant.toml");
     let text = std::fs::read_to_string(&path).expect("the file");
     std::fs::write(&path, format!("{text}ready-lag-max = 5\n")).expect("to write");
@@ -67,6 +70,17 @@ fn a_reload_changes_the_limit_of_the_lag() {
         Some(ask(&address, "/ready")).filter(|reply| reply.starts_with("HTTP/1.1 503"))
     });
     assert!(reply.contains("casket.tch: it has received nothing from its master 127.0.0.1:"));
+}
+
+#[test]
+fn an_empty_replica_is_not_ready_before_it_has_received_anything() {
+    let text = "database = \"casket.tch\"\nport = PORT\nadmin = \"127.0.0.1:0\"\nserver-id = 2\n\
+        master = \"127.0.0.1:OTHER\"\n";
+    let server = Server::configured(text, &[]);
+    let address = address_after(&server, "serving metrics on ");
+    let reply = ask(&address, "/ready");
+    assert!(reply.starts_with("HTTP/1.1 503"), "{reply}");
+    assert!(reply.contains("it has received nothing from its master 127.0.0.1:"), "{reply}");
 }
 
 #[test]

@@ -312,15 +312,18 @@ fn a_replica_in_memory_makes_an_initial_sync_after_each_start() {
     }
 }
 
+/// The position may be left from other records.
 #[test]
-fn a_replica_in_memory_requests_a_copy_until_it_has_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let (listener, address) = listen();
-    fs::write(folder.path().join("rts"), "77\n").unwrap();
-    let _replica = start_with(following(2, folder.path(), address), memory());
-    for _ in 0..3 {
-        let (_, from_us, options) = take(&listener);
-        assert_eq!((from_us, options & SEED), (1, SEED));
+fn a_replica_that_starts_empty_requests_a_copy_until_it_has_one() {
+    for open in [hash, |_: &Path| memory()] {
+        let folder = tempfile::tempdir().unwrap();
+        let (listener, address) = listen();
+        fs::write(folder.path().join("rts"), "77\n").unwrap();
+        let _replica = start_with(following(2, folder.path(), address), open(folder.path()));
+        for _ in 0..3 {
+            let (_, from_us, options) = take(&listener);
+            assert_eq!((from_us, options & SEED), (1, SEED));
+        }
     }
 }
 
@@ -409,7 +412,7 @@ fn a_replica_refused_during_an_initial_sync_does_not_ask_again() {
     let replica = start_with(following(2, folder.path(), address), hash(folder.path()));
     let (mut stream, ..) = take(&listener);
     let begin = FromMaster::SeedBegin { records: 2, last_uid: 0 };
-    let refused = FromMaster::Refused { reason: b"so it is" };
+    let refused = FromMaster::Refused { is_final: true, reason: b"so it is" };
     send(&mut stream, &[begin, FromMaster::Record { body: &put(b"half") }, refused]);
     wait_until(|| is_state(&replica, "stopped"));
     // It still has an incomplete copy.
@@ -495,7 +498,12 @@ fn first(server: &Running, timestamp_us: u64, options: u32) -> String {
     let mut link = ReplicaLink::open(&address, &Settings::default()).unwrap();
     link.subscribe(request).unwrap();
     match link.next().unwrap() {
-        FromMaster::Refused { reason } => String::from_utf8(reason.to_vec()).unwrap(),
+        FromMaster::Refused { is_final: true, reason } => {
+            String::from_utf8(reason.to_vec()).unwrap()
+        }
+        FromMaster::Refused { is_final: false, reason } => {
+            format!("not now: {}", String::from_utf8_lossy(reason))
+        }
         FromMaster::SeedBegin { .. } => "copy".into(),
         FromMaster::Position(_) => "position".into(),
         other => panic!("{other:?}"),
@@ -520,6 +528,20 @@ fn a_position_after_the_end_of_the_log_belongs_to_another_master() {
     );
     assert_eq!(first(&server, ahead_us + 1, SEED_IF_TOO_OLD), "copy");
     assert!(first(&server, u64::MAX, 0).contains("later than the clock"));
+}
+
+#[test]
+fn a_replica_that_cannot_be_served_is_told_why_and_asks_again() {
+    let without_log = start_with(Config { server_id: 1, ..support::config() }, memory());
+    let reason = first(&without_log, 1, 0);
+    assert!(reason.starts_with("not now: this server has no update log"), "{reason}");
+    let folder = tempfile::tempdir().unwrap();
+    let of_same_id = start_with(logging(9, folder.path()), memory());
+    let reason = first(&of_same_id, 1, 0);
+    assert!(reason.starts_with("not now: its server id is 9, and this server has 9"), "{reason}");
+    let folder = tempfile::tempdir().unwrap();
+    let replica = start_with(following(2, folder.path(), without_log.address), memory());
+    wait_until(|| is_state(&replica, "connecting"));
 }
 
 /// Returns the messages on the link of a simulated replica, up to the end of the copy.
@@ -646,11 +668,15 @@ fn a_replica_stops_at_once_while_its_master_is_silent() {
 #[test]
 fn servers_without_a_log_serve_no_replica() {
     let server = support::start(memory());
-    let mut stream = TcpStream::connect(server.address).unwrap();
-    stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
+    let mut client = server.connect();
+    client.send(&request(&Request::Replicate { timestamp_us: 1, server_id: 9 }));
+    client.expect_close();
+    // One of this project is told why.
+    client = server.connect();
     let follow = Request::Follow { timestamp_us: 1, server_id: 9, options: SEED, port: 0 };
-    stream.write_all(&request(&follow)).unwrap();
-    assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0);
+    client.send(&request(&follow));
+    client.read_until(b"start it with --update-log DIR");
+    client.expect_close();
 }
 
 /// Returns all records with flags and expiry.

@@ -168,6 +168,11 @@ fn tokyo_tyrants_protocol_refuses_other_keys_and_missing_rights() {
         let mut client = log_in(&server, name);
         client.send(&request(&Request::Replicate { timestamp_us: 1, server_id: 2 }));
         client.expect_close();
+        // One of this project is told.
+        let follow = Request::Follow { timestamp_us: 1, server_id: 2, options: 0, port: 0 };
+        let mut client = log_in(&server, name);
+        client.send(&request(&follow));
+        client.read_until(b"the user lacks the right ");
     }
     let mut reader = log_in(&server, "reader");
     reader.exchange(request(&Request::Get { key: b"b:1" }), b"\0\0\0\0\x01w");

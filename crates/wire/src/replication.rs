@@ -56,6 +56,7 @@ const SWITCH: u8 = 0xd4;
 const ROOTED: u8 = 0xd5;
 const PROGRESS: u8 = 0xd6;
 const RESUME_BY_ROOTS: u8 = 0xd7;
+const REFUSED_FOR_NOW: u8 = 0xd8;
 
 /// Message of a master, borrowed from the received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +111,8 @@ pub enum FromMaster<'a> {
     },
     /// The master refuses this replica and sends no further message.
     Refused {
+        /// Whether the replica must not ask again by itself.
+        is_final: bool,
         /// Text of the reason.
         reason: &'a [u8],
     },
@@ -274,9 +277,9 @@ impl<'a> FromMaster<'a> {
                 }),
             SWITCH => reader.u64s().map(|[timestamp_us]| Self::Switch { timestamp_us }),
             BLOCK => reader.block(),
-            REFUSED => reader
+            REFUSED | REFUSED_FOR_NOW => reader
                 .sized(|size| within(size, REPLICATION_REASON_BYTES_MAX))
-                .map(|reason| Self::Refused { reason }),
+                .map(|reason| Self::Refused { is_final: kind == REFUSED, reason }),
             _ => return Message::parse(bytes).map(Self::Log),
         };
         match message {
@@ -339,11 +342,11 @@ impl<'a> FromMaster<'a> {
                 }
                 out.extend_from_slice(compressed);
             }
-            Self::Refused { reason } => {
+            Self::Refused { is_final, reason } => {
                 if reason.len() > REPLICATION_REASON_BYTES_MAX {
                     return Err(Invalid::TooLarge);
                 }
-                out.push(REFUSED);
+                out.push(if is_final { REFUSED } else { REFUSED_FOR_NOW });
                 out.extend_from_slice(&(reason.len() as u32).to_be_bytes());
                 out.extend_from_slice(reason);
             }

@@ -30,7 +30,8 @@ fn all() -> Vec<FromMaster<'static>> {
         FromMaster::Record { body: b"put it" },
         FromMaster::SeedEnd { timestamp_us: 1 },
         FromMaster::Block { bytes: 12, compressed: b"less" },
-        FromMaster::Refused { reason: b"no" },
+        FromMaster::Refused { is_final: true, reason: b"no" },
+        FromMaster::Refused { is_final: false, reason: b"not now" },
         FromMaster::Rooted {
             root: Root { log: 8, timestamp_us: u64::MAX },
             message: Message::Update { timestamp_us: 7, origin: 7, body: b"body" },
@@ -165,7 +166,7 @@ fn limits_hold_to_the_byte() {
         (REPLICATION_REASON_BYTES_MAX, Ok(())),
         (REPLICATION_REASON_BYTES_MAX + 1, Err(Invalid::TooLarge)),
     ] {
-        assert_eq!(FromMaster::Refused { reason: &vec![b'x'; size] }.encode(&mut out), result);
+        assert_eq!(FromMaster::Refused { is_final: true, reason: &vec![b'x'; size] }.encode(&mut out), result);
     }
     for (size, result) in [
         (REPLICATION_BLOCK_BYTES_MAX, Ok(())),

@@ -63,11 +63,12 @@ pub(crate) fn tokyo_tyrant_stats(shared: &Shared, descriptor: i32) -> Vec<(&'sta
     let process = Process::now();
     stats.push(("bigend", u8::from(cfg!(target_endian = "big")).to_string()));
     if let Some((master, follower)) = shared.replication.followed() {
-        let (executed_us, delay_seconds) = follower.progress();
+        // Tokyo Tyrant's delay without an operation is the time since 1970.
+        let delay_seconds = follower.lag_seconds().unwrap_or_else(seconds_since_1970);
         stats.extend([
             ("mhost", master.host),
             ("mport", master.port.to_string()),
-            ("rts", executed_us.to_string()),
+            ("rts", follower.executed_us().to_string()),
             ("delay", format!("{delay_seconds:.6}")),
         ]);
     }

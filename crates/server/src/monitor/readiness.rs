@@ -26,15 +26,14 @@ pub(super) fn reasons(shared: &Shared, limits: ReadinessLimits) -> Vec<String> {
         if follower.state() == "seeding" {
             reasons.push(format!("its copy of {master} is not complete"));
         }
-        let (executed_us, lag_seconds) = follower.progress();
-        match limits.lag_max.map(|max| max.as_secs_f64()) {
-            Some(_) if executed_us == 0 && follower.state() != "following" => {
-                reasons.push(format!("it has received nothing from its master {master}"));
-            }
-            Some(max) if lag_seconds > max => {
-                reasons.push(format!("it is {lag_seconds:.1} s behind its master {master}"));
-            }
-            _ => {}
+        let has_received = follower.executed_us() > 0 || follower.state() == "following";
+        let lag_max = limits.lag_max.map(|max| max.as_secs_f64());
+        if !has_received && (lag_max.is_some() || shared.served.database.is_empty()) {
+            reasons.push(format!("it has received nothing from its master {master}"));
+        } else if let (Some(max), Some(lag_seconds)) = (lag_max, follower.lag_seconds())
+            && lag_seconds > max
+        {
+            reasons.push(format!("it is {lag_seconds:.1} s behind its master {master}"));
         }
     }
     reasons

@@ -191,7 +191,7 @@ impl<'a> Applier<'a> {
                 }
                 return Ok(());
             }
-            FromMaster::Refused { reason } => return Err(refused(reason)),
+            FromMaster::Refused { is_final, reason } => return Err(refused(is_final, reason)),
             // The master has only now found that its log does not continue there.
             FromMaster::SeedBegin { .. } => return Err(End::SeedBegins),
             FromMaster::Record { .. }

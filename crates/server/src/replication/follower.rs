@@ -216,13 +216,19 @@ impl Follower {
         position::log_progress(&self.position)
     }
 
-    /// Returns the time stamp of the last executed operation, and the lag in seconds.
-    pub(crate) fn progress(&self) -> (u64, f64) {
-        let executed_us = self.progress.executed_us.load(Ordering::Relaxed);
-        let known_us = executed_us.max(self.progress.caught_up_us.load(Ordering::Relaxed));
-        let delay_seconds = now_us().saturating_sub(known_us) as f64 / 1e6;
+    /// Returns the time stamp of the last executed operation.
+    pub(crate) fn executed_us(&self) -> u64 {
+        self.progress.executed_us.load(Ordering::Relaxed)
+    }
+
+    /// Returns the lag in seconds, or `None` before anything was received.
+    pub(crate) fn lag_seconds(&self) -> Option<f64> {
         // The lag is by the master's clock, if the master has sent it.
-        (executed_us, self.progress.replica_progress.lag().map_or(delay_seconds, |lag| lag.seconds))
+        if let Some(lag) = self.progress.replica_progress.lag() {
+            return Some(lag.seconds);
+        }
+        let known_us = self.executed_us().max(self.progress.caught_up_us.load(Ordering::Relaxed));
+        (known_us > 0).then(|| now_us().saturating_sub(known_us) as f64 / 1e6)
     }
 
     /// Returns the number of operations that are not executed yet, if the master sends it.
@@ -443,8 +449,15 @@ impl Follower {
             Some(position) => position,
             None => {
                 let mut position = Position::open(&self.position)?;
-                if served.kind.is_some_and(Kind::is_on_memory) && served.database.is_empty() {
-                    // The records of a database in memory end with the process.
+                let may_begin_again =
+                    served.kind.is_some_and(Kind::is_on_memory) || self.seeding != Seeding::Never;
+                if may_begin_again && position.timestamp_us() > 0 && served.database.is_empty() {
+                    // The position is that of records that ended with a process, or were removed
+                    // or replaced with their files.
+                    tracing::info!(
+                        "the database is empty: replication begins again, not at time stamp {}",
+                        position.timestamp_us()
+                    );
                     position.set(0)?;
                 }
                 if !position.is_noted() {

@@ -271,7 +271,7 @@ impl<'l> Link<'l> {
         tracing::warn!("replica {} refused: {error}", self.request.replica);
         let reason = error.to_string();
         let reason = &reason.as_bytes()[..reason.len().min(REPLICATION_REASON_BYTES_MAX)];
-        self.outlet.push(&FromMaster::Refused { reason })?;
+        self.outlet.push(&FromMaster::Refused { is_final: true, reason })?;
         self.outlet.flush()
     }
 

@@ -43,7 +43,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tls::Stream;
-use wire::replication::LogProgress;
+use wire::limits::REPLICATION_REASON_BYTES_MAX;
+use wire::replication::{FromMaster, LogProgress};
 
 /// Interval of the heartbeats of each end of a link.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -80,6 +81,15 @@ pub(crate) struct Extended {
     pub(crate) options: u32,
     /// Port at which the replica can be reached, 0 if unknown.
     pub(crate) port: u16,
+}
+
+/// Appends the reply to a replica of this project that is refused before it is served. It may ask
+/// again, as the reason may be a setting of the master.
+pub(crate) fn refuse_for_now(output: &mut Vec<u8>, server_id: u32, reason: &str) {
+    output.extend_from_slice(&server_id.to_be_bytes());
+    let reason = &reason.as_bytes()[..reason.len().min(REPLICATION_REASON_BYTES_MAX)];
+    // The length is within the limit.
+    let _ = FromMaster::Refused { is_final: false, reason }.encode(output);
 }
 
 /// Replication state of a server.

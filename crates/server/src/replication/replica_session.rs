@@ -275,7 +275,9 @@ impl ReplicaSession<'_> {
                     replica_progress.note_position(at, 0);
                     receiver.show(&mut self.follower.state.lock())?;
                 }
-                (FromMaster::Refused { reason }, Some(_)) => return Err(refused(reason)),
+                (FromMaster::Refused { is_final, reason }, _) => {
+                    return Err(refused(is_final, reason));
+                }
                 (message, Some(receiver)) => {
                     replica_progress.receive(1);
                     receiver.take(&mut replayer, message)?;
@@ -365,9 +367,10 @@ pub(super) fn out_of_place() -> End {
     End::Lost("the master sent a message out of order".into())
 }
 
-/// Returns the end for a refusal that another attempt would not change.
-pub(super) fn refused(reason: &[u8]) -> End {
-    End::Halted(format!("the master refuses this replica: {}", String::from_utf8_lossy(reason)))
+/// Returns the end for a refusal.
+pub(super) fn refused(is_final: bool, reason: &[u8]) -> End {
+    let text = format!("the master refuses this replica: {}", String::from_utf8_lossy(reason));
+    if is_final { End::Halted(text) } else { End::Lost(text) }
 }
 
 fn no_thread(error: std::io::Error) -> End {

@@ -10,11 +10,12 @@ use super::feed::Feed;
 use super::link;
 use super::replica::{Lag, Replica};
 use super::whole::WholeMessages;
-use super::{HEARTBEAT, IsAdmitted, ReplicaRequest};
+use super::{HEARTBEAT, IsAdmitted, ReplicaRequest, refuse_for_now};
 use crate::update_log::{Tail, UpdateLog};
 use parking_lot::Mutex;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -58,23 +59,36 @@ impl Senders {
         is_admitted: IsAdmitted,
     ) -> std::io::Result<()> {
         let ReplicaRequest { replica, from_us, extended } = request;
-        let Some(log) = &replication.served.update_log else {
-            tracing::warn!("replica {replica} refused: this server has no update log");
-            return Ok(());
+        let server_id = replication.served.settings.server_id;
+        let refuse = |reason: &str| {
+            tracing::warn!("replica {replica} refused: {reason}");
+            if extended.is_some() {
+                let mut reply = Vec::new();
+                refuse_for_now(&mut reply, server_id, reason);
+                // The connection is closed in any case, and is not waited for.
+                let _ = (&stream).write(&reply);
+            }
+            Ok(())
         };
-        if from_us == 0 || replica == 0 || replica == replication.served.settings.server_id {
-            tracing::warn!(
-                "replica {replica} refused: its server id is 0 or that of this server, or its time stamp is 0"
-            );
-            return Ok(());
+        let Some(log) = &replication.served.update_log else {
+            return refuse("this server has no update log: start it with --update-log DIR");
+        };
+        if replica == 0 || replica == server_id {
+            return refuse(&format!(
+                "its server id is {replica}, and this server has {server_id}: each needs another \
+                 --server-id, at least 1"
+            ));
+        }
+        if from_us == 0 {
+            return refuse("the time stamp that it asks for is 0");
         }
         let mut threads = self.threads.lock();
         threads.retain(|sender| !sender.thread.is_finished());
-        if threads.len() >= REPLICAS_MAX || replication.served.is_stopping() {
-            tracing::warn!(
-                "replica {replica} refused: {REPLICAS_MAX} are connected, or this server is stopping"
-            );
-            return Ok(());
+        if replication.served.is_stopping() {
+            return refuse("this server is stopping");
+        }
+        if threads.len() >= REPLICAS_MAX {
+            return refuse(&format!("{REPLICAS_MAX} replicas are connected, which is the most"));
         }
         // The socket is only read and written, which works on any kind of it.
         let socket = stream.socket();

@@ -33,6 +33,7 @@ use crate::shared::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnectio
 use crate::shared::warnings::Warnings;
 use crate::store::Store;
 use crate::store::gate::WriteCondition;
+use crate::store::position_file::compare_with_log;
 use crate::update_log::UpdateLog;
 use crate::{Config, Error, Result};
 use cabinet::{Database, Durability};
@@ -133,7 +134,7 @@ impl Shared {
     /// Opens the update log of `database` and makes the state of a server for it. `wake` wakes the
     /// event loops whose replies wait. It must not own the database: an engine's thread calls it.
     pub(crate) fn new(
-        config: Config,
+        mut config: Config,
         database: Database,
         loads: Arc<[Arc<LoopLoad>]>,
         wake: impl Fn() + Clone + Send + Sync + 'static,
@@ -164,6 +165,9 @@ impl Shared {
             None => None,
             Some(settings) => {
                 let (mut log, unfinished) = UpdateLog::open(settings, &database)?;
+                let behind =
+                    compare_with_log(&database.path(), log.folder(), log.last_entry_us());
+                config.notices.extend(behind);
                 if config.following.check {
                     log.remember_own_changes();
                 }

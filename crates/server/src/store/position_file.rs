@@ -9,6 +9,29 @@ use std::path::Path;
 /// decimal, and a line feed. It has the format of a replica's `-rts` file.
 pub const POSITION_FILE: &str = "position";
 
+/// Compares the state of a copy that a database was with the server's update log, whose last entry
+/// has this time stamp. Returns a warning if the log goes on after that state, as after a restore of
+/// the database alone. Otherwise the file of the copy has served its purpose, and is removed.
+pub(crate) fn compare_with_log(database: &Path, log: &Path, last_entry_us: u64) -> Option<String> {
+    let path = database.join(POSITION_FILE);
+    let text = std::fs::read_to_string(&path).ok()?;
+    let position_us: u64 = text.trim().parse().ok()?;
+    if last_entry_us > position_us {
+        return Some(format!(
+            "{} is a copy up to time stamp {position_us}, and lacks the changes that the update log in {} \
+             has after it: start with a new folder for the update log, or restore with --until; to keep \
+             both as they are, remove {}",
+            database.display(),
+            log.display(),
+            path.display()
+        ));
+    }
+    if let Err(error) = std::fs::remove_file(&path) {
+        tracing::warn!("cannot remove {}: {error}", path.display());
+    }
+    None
+}
+
 /// Writes the time stamp up to which a snapshot contains the log, durably.
 pub(crate) fn write_position(snapshot: &Path, timestamp_us: u64) -> Result<()> {
     let path = snapshot.join(POSITION_FILE);

@@ -179,7 +179,9 @@ fn collect_replication(shared: &Shared, name: &str, samples: &mut Samples) {
         let labels = [name, &master.to_string()];
         let is_following = follower.state() == "following";
         samples.add(Metric::Following, &labels, f64::from(u8::from(is_following)));
-        samples.add(Metric::LagSeconds, &labels, follower.progress().1);
+        if let Some(seconds) = follower.lag_seconds() {
+            samples.add(Metric::LagSeconds, &labels, seconds);
+        }
         if let Some(operations) = follower.lag_operations() {
             samples.add(Metric::LagOperations, &labels, operations as f64);
         }

@@ -59,6 +59,7 @@ pub(super) fn perform(
     let start = output.len();
     context.session.kind = kinds::of_binary(&request);
     let is_misc = matches!(request, Request::Misc { .. });
+    let is_follow = matches!(request, Request::Follow { .. });
     let is_closing = has_no_word_for_failure(&request);
     context.session.has_read_failure = false;
     let limited = context.session.rights.is_some().then(|| forbidden_command(&request));
@@ -73,6 +74,12 @@ pub(super) fn perform(
             }
             Some(command) => refuse(context, command, output),
         });
+    }
+    if is_follow
+        && result == Ok(Next::Close)
+        && let Some(reason) = &context.session.last_reason
+    {
+        replication::refuse_for_now(output, context.shared.config.server_id, reason);
     }
     if context.session.has_read_failure && is_closing && matches!(result, Ok(Next::GoOn)) {
         output.truncate(start);

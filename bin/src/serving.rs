@@ -228,7 +228,9 @@ impl Process {
     /// Starts the listener for metrics, health and readiness, if there is to be one.
     fn start_monitor(&self) -> Result<Option<Monitor>> {
         let Some(endpoint) = &self.admin else { return Ok(None) };
-        let monitor = Monitor::start(endpoint, self.readiness).context("admin")?;
+        let hosts = self.databases.first().map(|first| first.config.http_hosts.clone());
+        let monitor = Monitor::start(endpoint, self.readiness, hosts.unwrap_or_default());
+        let monitor = monitor.context("admin")?;
         let addresses: Vec<String> =
             monitor.local_addresses().iter().map(ToString::to_string).collect();
         let shown = if addresses.is_empty() { endpoint.to_string() } else { addresses.join(", ") };

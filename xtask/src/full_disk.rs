@@ -175,8 +175,10 @@ fn refuses_in_every_protocol(port: u16) -> Result<()> {
     })
     .context("the binary protocol")?;
     refuses(b"HTTP/1.1 507", |key| {
-        let head =
-            format!("PUT /{key} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", value.len());
+        let head = format!(
+            "PUT /{key} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
+            value.len()
+        );
         exchange(port, &[head.as_bytes(), &value].concat(), b"HTTP/1.1 507".len())
     })
     .context("HTTP")

@@ -422,7 +422,8 @@ impl Enclosed {
     /// Puts a value of `bytes` bytes over HTTP. Returns the status of the response.
     fn put_long(&self, bytes: usize) -> Result<String> {
         let mut stream = self.connect()?;
-        let head = format!("PUT /long HTTP/1.1\r\nHost: x\r\nContent-Length: {bytes}\r\n\r\n");
+        let head =
+            format!("PUT /long HTTP/1.1\r\nHost: localhost\r\nContent-Length: {bytes}\r\n\r\n");
         stream.write_all(head.as_bytes())?;
         let piece: Vec<u8> = (0..1 << 20).map(|at| (at * 31) as u8).collect();
         for _ in 0..bytes / piece.len() {
@@ -476,7 +477,8 @@ fn large_requests(kind: &str, records: u64) -> Result<Vec<(String, Vec<u8>)>> {
     get.push_str("\r\n");
     // No prefix, and no limit.
     let fwmkeys = [&[0xc8, 0x58][..], &[0; 4], &[0xff; 4]].concat();
-    let list = "GET /?list&limit=10000 HTTP/1.1\r\nHost: x\r\nAccept: application/json\r\n\r\n";
+    let list =
+        "GET /?list&limit=10000 HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n";
     Ok(vec![
         ("fwmkeys of all keys".to_owned(), fwmkeys),
         ("a list over HTTP".to_owned(), list.into()),

@@ -2,7 +2,7 @@
 
 use super::Settings;
 use super::database_name::DatabaseName;
-use super::value::{Bytes, Expiry, Seconds, Seed, TimeoutAction};
+use super::value::{Bytes, Expiry, HostName, Seconds, Seed, TimeoutAction};
 use crate::cluster;
 use crate::scripting::Script;
 use cabinet::name::Specification;
@@ -11,8 +11,8 @@ use scripts::{Allowed, Limits, Source};
 use server::update_log::{Retention, Settings as UpdateLogSettings};
 use server::{ClientPaths, CommandMask, Config, Dialect, Endpoint, Following, OnTimeout, Seeding};
 use server::{
-    ExtensionSettings, ReadinessLimits, SemiSyncSettings, ServerFiles, TlsClientSettings,
-    TlsSettings, Users,
+    ExtensionSettings, HostNames, ReadinessLimits, SemiSyncSettings, ServerFiles,
+    TlsClientSettings, TlsSettings, Users,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -79,6 +79,7 @@ impl Settings {
         };
         set(&mut config.disk_free_warning_percent, self.disk_free_warning.map(|one| one.0));
         config.mask = self.command_mask();
+        config.http_hosts = self.http_hosts();
         config.scrub_interval = self.scrub_interval.and_then(Seconds::unless_zero);
         set(&mut config.scrub_bytes_per_second, self.scrub_rate.map(|rate| rate.0));
         self.configure_replication(&mut config)?;
@@ -247,6 +248,13 @@ impl Settings {
             config.upload_bytes_max = config.request_bytes_max;
         }
         Ok(())
+    }
+
+    /// Returns the names by which HTTP clients may address the server.
+    fn http_hosts(&self) -> HostNames {
+        let machine = HostName::of_machine();
+        let named = self.http_hosts.iter().flat_map(|names| &names.0);
+        HostName::all(named.chain([&machine]))
     }
 
     fn command_mask(&self) -> CommandMask {

@@ -19,7 +19,9 @@ use crate::logging::{LogFormat, Verbosity};
 use database_name::DatabaseName;
 use definition::{Setting, settings};
 use std::path::{Path, PathBuf};
-use value::{Bytes, Commands, Count, Every, Expiry, Listen, Many, Percent, Rate, Seconds};
+use value::{
+    Bytes, Commands, Count, Every, Expiry, HostName, Listen, Many, Percent, Rate, Seconds,
+};
 use value::{Seed, Server, SocketMode, TimeoutAction, Value};
 
 impl Settings {
@@ -144,6 +146,9 @@ settings! {
     }
 
     "Access" {
+        /// Answer HTTP requests to these names too, beside addresses, localhost and the name of
+        /// this machine; * is any name, which lets pages of other sites use the records
+        http_hosts: Many<HostName> = Setting::unset("NAMES", "[\"db.example.com\"]", "none");
         /// Require a user from this file, which tyrant user writes; a reload reads it again
         users: PathBuf = Setting::unset("FILE", "\"users\"", "every client is served");
         /// With users: serve Tokyo Tyrant's protocol without a user all the same, for replicas and

@@ -16,7 +16,8 @@ use scripts::{Allowed, Limits, Source};
 use server::ReadinessLimits;
 use server::update_log::Settings;
 use server::{
-    ClientPaths, CommandMask, Config, Dialect, Endpoint, ExtensionSettings, Following, Master,
+    ClientPaths, CommandMask, Config, Dialect, Endpoint, ExtensionSettings, Following, HostNames,
+    Master,
 };
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -78,6 +79,8 @@ fn process(options: &Options) -> Result<Process> {
     config.timeout = options.timeout;
     config.dialect = Dialect::TokyoTyrant;
     config.ignores_expiry = !options.keeps_expiry;
+    // As in Tokyo Tyrant, which ignores the name.
+    config.http_hosts = HostNames::any();
     // As in Tokyo Tyrant; `-mask copy,restore,setmst` forbids it.
     config.client_paths = ClientPaths::Any;
     config.set_master_command = true;

@@ -760,7 +760,7 @@ fn media_types_go_through_lines_without_a_record_of_the_server() {
         let mut stream = server.connect();
         write!(
             stream,
-            "PUT /{path} HTTP/1.1\r\nContent-Type: {media_type}\r\nContent-Length: 1\r\n\
+            "PUT /{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media_type}\r\nContent-Length: 1\r\n\
              Connection: close\r\n\r\nx"
         )
         .unwrap();

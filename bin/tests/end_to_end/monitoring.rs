@@ -15,7 +15,9 @@ fn address_after(server: &Server, text: &str) -> String {
 }
 
 fn get(stream: &mut (impl Read + Write), path: &str) -> String {
-    stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).expect("to send");
+    stream
+        .write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())
+        .expect("to send");
     let mut response = String::new();
     stream.read_to_string(&mut response).expect("a response");
     response
@@ -242,4 +244,32 @@ fn warnings_are_in_the_log_in_metrics_in_top_and_in_the_answer_about_readiness()
     assert!(ready.ends_with("\r\n\r\nready\n"), "{ready}");
     let ended = "no warning any more: disk of casket.tch";
     wait_for(ended, || server.log().contains(ended).then_some(()));
+}
+
+#[test]
+fn http_answers_to_the_names_of_the_server() {
+    let ask_as = |server: &Server, host: &str| {
+        let mut stream = TcpStream::connect(server.address()).expect("a connection");
+        let request = format!("GET /k HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("to send");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).expect("a response");
+        response
+    };
+    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let names = ["--http-hosts", "db.example.com", "--http-hosts", "cache"];
+    let named = Server::tyrant("*", &names);
+    for host in ["localhost", "127.0.0.1:1978", &machine, "db.example.com:80", "Cache"] {
+        assert!(ask_as(&named, host).starts_with("HTTP/1.1 404 "), "{host}");
+    }
+    let refused = ask_as(&named, "evil.example");
+    assert!(refused.starts_with("HTTP/1.1 421 "), "{refused}");
+    assert!(refused.contains("http-hosts adds names"), "{refused}");
+    let any = Server::tyrant("*", &["--http-hosts", "*"]);
+    assert!(ask_as(&any, "evil.example").starts_with("HTTP/1.1 404 "));
+    let error = fail("tyrant", &["serve", "*", "--http-hosts", "http://a"]);
+    assert!(error.contains("not the name of a host"), "{error}");
+    // Tokyo Tyrant does not look at the name.
+    let original = Server::ttserver("*", &[]);
+    assert!(ask_as(&original, "evil.example").starts_with("HTTP/1.1 404 "));
 }

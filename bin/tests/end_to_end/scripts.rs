@@ -147,7 +147,7 @@ fn functions_are_called_with_every_client() {
         assert_eq!(succeed("tcrmgr", &arguments), "k\tv\n\n");
     }
     server.exchange(
-        "POST /n HTTP/1.1\r\nX-TT-XNAME: count\r\nContent-Length: 0\r\n\r\n",
+        "POST /n HTTP/1.1\r\nHost: localhost\r\nX-TT-XNAME: count\r\nContent-Length: 0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: 1\r\n\r\n4",
     );
     assert!(ext_error(&server, &["nothing"]).contains("ext failed"));
@@ -358,7 +358,9 @@ fn a_call_that_waits_holds_up_no_request_of_its_event_loop() {
             for function in functions {
                 let key = format!("{function}{round}");
                 let mut caller = server.connect();
-                let head = format!("POST /{key} HTTP/1.1\r\nX-TT-XNAME: {function}\r\n");
+                let head = format!(
+                    "POST /{key} HTTP/1.1\r\nHost: localhost\r\nX-TT-XNAME: {function}\r\n"
+                );
                 let request = format!("{head}Content-Length: 0\r\n\r\n");
                 caller.write_all(request.as_bytes()).expect("a request");
                 server.exchange("get k\r\n", "END\r\n");

@@ -8,7 +8,10 @@ use std::os::unix::net::UnixStream;
 fn every_protocol_reads_the_records_of_the_others() {
     let server = Server::tyrant("casket.tch", &[]);
     server.exchange("set a 0 0 1\r\nb\r\nget a\r\n", "STORED\r\nVALUE a 0 1\r\nb\r\nEND\r\n");
-    server.exchange("PUT /c HTTP/1.1\r\nContent-Length: 1\r\n\r\nd", "HTTP/1.1 201 Created\r\n");
+    server.exchange(
+        "PUT /c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nd",
+        "HTTP/1.1 201 Created\r\n",
+    );
     server.exchange(b"\xc8\x10\0\0\0\x01\0\0\0\x01ef", [0]);
 
     for (key, value) in [("a", "b"), ("c", "d"), ("e", "f")] {

@@ -10,6 +10,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::http::HostNames;
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +130,8 @@ pub struct Config {
     pub copy_command: bool,
     /// Whether a client may change the master of the server with `setmst`.
     pub set_master_command: bool,
+    /// Names by which HTTP clients may address the server, besides addresses and `localhost`.
+    pub http_hosts: HostNames,
     /// Users that may log in at the start; `None` admits every client.
     pub users: Option<Arc<Users>>,
     /// Whether every client may use Tokyo Tyrant's protocol, which has no passwords, even if there
@@ -250,6 +253,7 @@ impl Config {
             client_paths: ClientPaths::None,
             copy_command: false,
             set_master_command: false,
+            http_hosts: HostNames::default(),
             users: None,
             opens_tokyo_tyrant: false,
             server_id: 0,

@@ -119,7 +119,7 @@ fn gets_whose_replies_are_too_long_are_counted() {
         assert_eq!(client.ask(&get).status, 0x82);
     }
     client.exchange(request(&Request::Get { key: b"k" }), b"\x01");
-    client.send(b"GET /k HTTP/1.1\r\nHost: x\r\n\r\n");
+    client.send(b"GET /k HTTP/1.1\r\nHost: localhost\r\n\r\n");
     client.read_until(b"\r\n\r\n");
     assert_eq!(server.stat_value("cmd_get"), 8);
     assert_eq!(server.stat_value("cmd_get_misses"), 0);
@@ -268,10 +268,11 @@ fn a_key_that_is_not_an_id_has_no_record_in_other_protocols() {
     assert!(client.read_until(b"\r\n").starts_with(b"SERVER_ERROR "));
     let not_found = "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\n\
         Content-Length: 10\r\n\r\nNot Found\n";
-    client.exchange("GET /k HTTP/1.1\r\n\r\n", not_found);
-    client.exchange("DELETE /0 HTTP/1.1\r\n\r\n", not_found);
-    client.exchange("HEAD /k HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found\r\n\r\n");
-    client.exchange("PUT /k HTTP/1.1\r\nContent-Length: 1\r\n\r\nx", {
+    client.exchange("GET /k HTTP/1.1\r\nHost: localhost\r\n\r\n", not_found);
+    client.exchange("DELETE /0 HTTP/1.1\r\nHost: localhost\r\n\r\n", not_found);
+    client
+        .exchange("HEAD /k HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 404 Not Found\r\n\r\n");
+    client.exchange("PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx", {
         "HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain\r\n\
          Content-Length: 22\r\n\r\nInternal Server Error\n"
     });
@@ -352,7 +353,7 @@ fn a_chunked_body_is_stored_whole() {
     let server = start(memory());
     let mut client = server.connect();
     client.exchange(
-        "PUT /k HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\nget k\r\n",
+        "PUT /k HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\nget k\r\n",
         "HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\nCreated\n\
          VALUE k 0 5\r\nabcde\r\nEND\r\n",
     );
@@ -362,7 +363,8 @@ fn a_chunked_body_is_stored_whole() {
 fn a_client_that_expects_a_100_gets_it_once() {
     let server = start(memory());
     let mut client = server.connect();
-    let head = "PUT /k HTTP/1.1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n";
+    let head =
+        "PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n";
     for _ in 0..2 {
         client.exchange(head, "HTTP/1.1 100 Continue\r\n\r\n");
         client.exchange("a", "");
@@ -378,14 +380,20 @@ fn a_client_that_expects_a_100_gets_it_once() {
 fn malformed_http_is_refused_with_a_status() {
     let server = start(memory());
     for (request, status) in [
-        ("PUT /k HTTP/1.1\r\nContent-Length: x\r\n\r\n", "400 Bad Request"),
-        ("PUT /k HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", "501 Not Implemented"),
+        ("PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", "400 Bad Request"),
         (
-            "PUT /k HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n",
+            "PUT /k HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n",
+            "501 Not Implemented",
+        ),
+        (
+            "PUT /k HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n",
             "400 Bad Request",
         ),
         (
-            &format!("GET /k HTTP/1.1\r\nx: {}", "y".repeat(wire::limits::HTTP_HEAD_BYTES_MAX)),
+            &format!(
+                "GET /k HTTP/1.1\r\nHost: localhost\r\nx: {}",
+                "y".repeat(wire::limits::HTTP_HEAD_BYTES_MAX)
+            ),
             "431 Request Header Fields Too Large",
         ),
     ] {
@@ -402,7 +410,7 @@ fn options_list_the_methods_that_are_allowed() {
     mask.mask("put,misc".parse().unwrap());
     let server = start_with(Config { mask, ..config() }, memory());
     let mut client = server.connect();
-    client.send(b"OPTIONS / HTTP/1.1\r\n\r\n");
+    client.send(b"OPTIONS / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let reply = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
     assert!(reply.starts_with("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n"), "{reply}");
     assert!(reply.contains("\r\nAllow: OPTIONS, GET, HEAD, POST, DELETE\r\n"), "{reply}");
@@ -423,7 +431,7 @@ fn masked_commands_are_refused_in_the_form_of_each_protocol() {
     client.exchange("set k 0 0 1\r\nv\r\n", "CLIENT_ERROR forbidden\r\n");
     client.exchange("stats\r\n", "CLIENT_ERROR forbidden\r\n");
     client.exchange(
-        "PUT /k HTTP/1.1\r\nContent-Length: 1\r\n\r\nv",
+        "PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nv",
         "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: 10\r\n\r\nForbidden\n",
     );
     client.exchange("get k\r\n", "END\r\n");

@@ -205,18 +205,18 @@ fn http_replies_with_500_and_a_reason() {
         let (_folder, server) = damaged(if is_tree { tree } else { hash });
         let text = "a record is damaged: the server's log tells where\n";
         let mut client = server.connect();
-        client.send(b"GET /bad HTTP/1.1\r\n\r\n");
+        client.send(b"GET /bad HTTP/1.1\r\nHost: localhost\r\n\r\n");
         client.expect_response("500 Internal Server Error", text);
-        client.send(b"GET /x HTTP/1.1\r\nIf-None-Match: *\r\n\r\n");
+        client.send(b"GET /x HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: *\r\n\r\n");
         if !is_tree {
             client.expect_response("304 Not Modified", "");
-            client.send(b"HEAD /bad HTTP/1.1\r\n\r\n");
+            client.send(b"HEAD /bad HTTP/1.1\r\nHost: localhost\r\n\r\n");
             client.expect_response("500 Internal Server Error", "");
-            client.send(b"PUT /bad HTTP/1.1\r\nIf-None-Match: *\r\nContent-Length: 1\r\n\r\na");
+            client.send(b"PUT /bad HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: *\r\nContent-Length: 1\r\n\r\na");
             client.expect_response("500 Internal Server Error", "Internal Server Error\n");
         } else {
             client.expect_response("500 Internal Server Error", text);
-            client.send(b"GET /?list HTTP/1.1\r\n\r\n");
+            client.send(b"GET /?list HTTP/1.1\r\nHost: localhost\r\n\r\n");
             client.expect_response("500 Internal Server Error", text);
         }
     }
@@ -231,11 +231,11 @@ fn a_damaged_large_value_is_not_sent() {
     spoil(folder.path(), b"bad value");
     let server = start(database);
     let mut client = server.connect();
-    client.send(b"GET /long HTTP/1.1\r\n\r\n");
+    client.send(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let text = "a record is damaged: the server's log tells where\n";
     client.expect_response("500 Internal Server Error", text);
     // Once the damage is known, no part of the value is sent either.
-    client.send(b"GET /long HTTP/1.1\r\nRange: bytes=0-9\r\n\r\n");
+    client.send(b"GET /long HTTP/1.1\r\nHost: localhost\r\nRange: bytes=0-9\r\n\r\n");
     client.expect_response("500 Internal Server Error", text);
 }
 

@@ -33,7 +33,7 @@ fn every_protocol_waits_for_the_disk() {
     let binary = (&b"\xc8\x10\0\0\0\x01\0\0\0\x01kv"[..], &b"\0"[..]);
     let http_reply =
         b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\nOK\n";
-    let http = (&b"DELETE /k HTTP/1.1\r\n\r\n"[..], &http_reply[..]);
+    let http = (&b"DELETE /k HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], &http_reply[..]);
     for (request, reply) in [binary, http] {
         let mut client = server.connect();
         client.send(request);

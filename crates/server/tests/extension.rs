@@ -215,7 +215,9 @@ fn a_server_without_functions_refuses_calls() {
     let mut client = server.connect();
     client.exchange(ext("echo", 0, "k", "v"), b"\x01");
     client.exchange(misc("reload", &[]), support::MISC_FAILURE);
-    client.send(b"POST /k HTTP/1.1\r\nX-TT-XNAME: echo\r\nContent-Length: 0\r\n\r\n");
+    client.send(
+        b"POST /k HTTP/1.1\r\nHost: localhost\r\nX-TT-XNAME: echo\r\nContent-Length: 0\r\n\r\n",
+    );
     assert!(client.read_until(b"\r\n").starts_with(b"HTTP/1.1 500 "));
 }
 
@@ -670,7 +672,9 @@ fn the_mask_refuses_calls_and_not_what_functions_do() {
     }
     let (server, _) = start(masked("allhttp"), settings(1), &memory());
     let mut client = server.connect();
-    client.send(b"POST /k HTTP/1.1\r\nX-TT-XNAME: echo\r\nContent-Length: 0\r\n\r\n");
+    client.send(
+        b"POST /k HTTP/1.1\r\nHost: localhost\r\nX-TT-XNAME: echo\r\nContent-Length: 0\r\n\r\n",
+    );
     assert!(client.read_until(b"\r\n").starts_with(b"HTTP/1.1 403 "));
 }
 
@@ -681,7 +685,7 @@ fn http_clients_call_functions() {
     let mut post = |head: &str, body: &str, reply: &str| {
         let bytes = body.len();
         client.send(
-            format!("POST /a%20k HTTP/1.1\r\n{head}Content-Length: {bytes}\r\n\r\n{body}")
+            format!("POST /a%20k HTTP/1.1\r\nHost: localhost\r\n{head}Content-Length: {bytes}\r\n\r\n{body}")
                 .as_bytes(),
         );
         client.expect(reply);
@@ -857,7 +861,7 @@ fn users_call_functions_after_their_login() {
         let mut client = server.connect();
         client.send(
             format!(
-                "POST /k HTTP/1.1\r\nX-TT-XNAME: echo\r\n{authorization}Content-Length: 1\r\n\r\nv"
+                "POST /k HTTP/1.1\r\nHost: localhost\r\nX-TT-XNAME: echo\r\n{authorization}Content-Length: 1\r\n\r\nv"
             )
             .as_bytes(),
         );

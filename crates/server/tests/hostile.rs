@@ -17,14 +17,14 @@ fn mixed() -> (Vec<u8>, Vec<u8>) {
         (b"\xc8\x10\0\0\0\x01\0\0\0\x02bxy", b"\0"),
         (b"get a b\r\n", b"VALUE a 5 3\r\nabc\r\nVALUE b 0 2\r\nxy\r\nEND\r\n"),
         (
-            b"PUT /c HTTP/1.1\r\nContent-Length: 2\r\n\r\nzz",
+            b"PUT /c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nzz",
             b"HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\n\
               Created\n",
         ),
         (b"\xc8\x31\0\0\0\x02\0\0\0\x01c\0\0\0\x01n", b"\0\0\0\0\x01\0\0\0\x01\0\0\0\x02czz"),
         (b"foo bar\r\n", b"ERROR\r\n"),
         (
-            b"PUT /d HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nq\r\n2\r\nrs\r\n0\r\n\r\n",
+            b"PUT /d HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nq\r\n2\r\nrs\r\n0\r\n\r\n",
             b"HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\n\
               Created\n",
         ),
@@ -134,7 +134,7 @@ fn negative_and_huge_lengths_are_refused() {
         "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff".to_owned(),
     ] {
         let mut client = server.connect();
-        client.send(format!("PUT /k HTTP/1.1\r\n{headers}\r\n\r\n").as_bytes());
+        client.send(format!("PUT /k HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n\r\n").as_bytes());
         let reply = String::from_utf8(client.read(10)).unwrap();
         assert_eq!(reply, "HTTP/1.1 4", "{headers}");
     }
@@ -155,8 +155,8 @@ fn an_announced_length_allocates_nothing() {
     for announcement in [
         &b"\xc8\x10\0\0\0\x01\x0f\0\0\0k"[..],
         b"set k 0 0 250000000\r\nx",
-        b"PUT /k HTTP/1.1\r\nContent-Length: 250000000\r\n\r\nx",
-        b"PUT /k HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nf000000\r\nx",
+        b"PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 250000000\r\n\r\nx",
+        b"PUT /k HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nf000000\r\nx",
         b"\x80\x01\0\x01\x08\0\0\0\x0f\0\0\0opaq\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0kv",
     ] {
         let mut client = server.connect();
@@ -171,7 +171,10 @@ fn an_announced_length_allocates_nothing() {
 fn requests_of(bytes: usize) -> [(Vec<u8>, &'static [u8]); 4] {
     let set = |value: usize| format!("set k 0 0 {value}\r\n{}\r\n", "v".repeat(value));
     let put = |value: usize| {
-        format!("PUT /k HTTP/1.1\r\nContent-Length: {value}\r\n\r\n{}", "v".repeat(value))
+        format!(
+            "PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: {value}\r\n\r\n{}",
+            "v".repeat(value)
+        )
     };
     let fit = |make: &dyn Fn(usize) -> String| {
         (0..bytes).map(make).find(|request| request.len() == bytes).unwrap().into_bytes()
@@ -237,7 +240,7 @@ impl Client {
 fn the_client_of_a_refused_upload_can_read_the_reason() {
     let server = start(memory());
     let mut client = server.connect();
-    client.send(b"PUT /k HTTP/1.1\r\nContent-Length: 300000000\r\n\r\n");
+    client.send(b"PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 300000000\r\n\r\n");
     // It continues to send, as clients do that read the reply last.
     client.send(&vec![b'x'; 4 << 20]);
     let reply = client.read_to_end();
@@ -422,7 +425,7 @@ fn a_full_disk_is_reported_in_the_form_of_each_protocol() {
     client.exchange(b"set k 0 0 1 noreply\r\nw\r\nverbosity 1\r\n", b"OK\r\n");
     client.exchange(b"\xc8\x10\0\0\0\x01\0\0\0\x01kw", b"\x01");
     client.exchange(
-        b"PUT /k HTTP/1.1\r\nContent-Length: 1\r\n\r\nw",
+        b"PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nw",
         b"HTTP/1.1 507 Insufficient Storage\r\nContent-Type: text/plain\r\nContent-Length: 21\r\n\r\n\
           Insufficient Storage\n",
     );

@@ -16,7 +16,9 @@ const CREATED: &str = "Created\n";
 fn request(client: &mut Client, line: &str, headers: &str, body: &str) {
     let length =
         if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
-    client.send(format!("{line} HTTP/1.1\r\n{headers}{length}\r\n{body}").as_bytes());
+    client.send(
+        format!("{line} HTTP/1.1\r\nHost: localhost\r\n{headers}{length}\r\n{body}").as_bytes(),
+    );
 }
 
 fn put(client: &mut Client, path: &str, headers: &str, body: &str) {
@@ -277,8 +279,8 @@ fn a_client_of_tokyo_tyrant_gets_no_header_that_it_did_not_ask_for() {
     put(&mut client, "/k", "", "v");
     let head =
         "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: 1\r\n\r\n";
-    client.exchange("GET /k HTTP/1.1\r\n\r\n", format!("{head}v"));
-    client.exchange("HEAD /k HTTP/1.1\r\n\r\n", head);
+    client.exchange("GET /k HTTP/1.1\r\nHost: localhost\r\n\r\n", format!("{head}v"));
+    client.exchange("HEAD /k HTTP/1.1\r\nHost: localhost\r\n\r\n", head);
     request(&mut client, "GET /k", "If-None-Match: \"x\"\r\n", "");
     let head = client.expect_response("200 OK", "v");
     assert!(header(&head, "ETag").is_some());
@@ -387,10 +389,14 @@ fn pipelined_requests_are_answered_in_order() {
     let mut client = server.connect();
     let long = "x".repeat(3 << 20);
     client.send(
-        format!("PUT /long HTTP/1.1\r\nContent-Length: {}\r\n\r\n{long}", long.len()).as_bytes(),
+        format!(
+            "PUT /long HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{long}",
+            long.len()
+        )
+        .as_bytes(),
     );
     client.send(
-        b"GET /long HTTP/1.1\r\n\r\nget none\r\nGET /long HTTP/1.1\r\nRange: bytes=-2\r\n\r\n",
+        b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\nget none\r\nGET /long HTTP/1.1\r\nHost: localhost\r\nRange: bytes=-2\r\n\r\n",
     );
     client.send(b"HEAD /long HTTP/1.0\r\n\r\n");
     client.expect_response("201 Created", CREATED);

@@ -9,8 +9,12 @@ use server::{CommandMask, Config};
 use support::{Client, config, hash, memory, memory_tree, start, start_with, tree};
 
 fn list(client: &mut Client, query: &str) -> Value {
-    client
-        .send(format!("GET /?list{query} HTTP/1.1\r\nAccept: application/json\r\n\r\n").as_bytes());
+    client.send(
+        format!(
+            "GET /?list{query} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n"
+        )
+        .as_bytes(),
+    );
     let head = client.expect_response("200 OK", "");
     assert!(head.contains("Content-Type: application/json\r\n"), "{head}");
     serde_json::from_slice(&body(client, &head)).unwrap()
@@ -23,7 +27,7 @@ fn body(client: &mut Client, head: &str) -> Vec<u8> {
 
 fn post(client: &mut Client, lines: &[u8]) {
     let head = format!(
-        "POST / HTTP/1.1\r\nContent-Type: application/x-ndjson\r\nContent-Length: {}\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: {}\r\n\r\n",
         lines.len()
     );
     client.send(&[head.as_bytes(), lines].concat());
@@ -70,10 +74,12 @@ fn a_list_requires_a_client_that_accepts_json() {
     let mut client = server.connect();
     client.exchange("set ?list 0 0 3\r\nkey\r\n", "STORED\r\n");
     client.expect_value("/?list", "key");
-    client.send(b"GET /?list HTTP/1.1\r\nAccept: text/html, application/json;q=0.5\r\n\r\n");
+    client.send(b"GET /?list HTTP/1.1\r\nHost: localhost\r\nAccept: text/html, application/json;q=0.5\r\n\r\n");
     let head = client.expect_response("200 OK", "");
     assert_eq!(body(&mut client, &head), br#"{"keys":["?list"],"next":null}"#);
-    client.send(b"GET /?list&limit=0 HTTP/1.1\r\nAccept: application/json\r\n\r\n");
+    client.send(
+        b"GET /?list&limit=0 HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n",
+    );
     client.expect_response("400 Bad Request", "limit is a number up to 10000\n");
 }
 
@@ -82,7 +88,7 @@ fn binary_keys_are_listed_in_base64_and_keys_of_the_server_are_not_listed() {
     let server = start(memory());
     let mut client = server.connect();
     client.send(
-        b"PUT /%ff HTTP/1.1\r\nContent-Type: application/x-own\r\nContent-Length: 1\r\n\r\nv",
+        b"PUT /%ff HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-own\r\nContent-Length: 1\r\n\r\nv",
     );
     client.expect_response("201 Created", "Created\n");
     assert_eq!(list(&mut client, ""), json!({ "keys": [{ "base64": "/w==" }], "next": null }));
@@ -161,6 +167,6 @@ fn masked_lines_of_a_batch_are_refused_one_by_one() {
         batch(&mut client, &[json!({ "put": "a", "value": "v" }), json!({ "remove": "a" })]);
     assert_eq!(answers[0]["error"], Value::Null);
     assert_eq!(answers[1]["error"], "forbidden");
-    client.send(b"GET /?list HTTP/1.1\r\nAccept: application/json\r\n\r\n");
+    client.send(b"GET /?list HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n");
     client.expect_response("403 Forbidden", "Forbidden\n");
 }

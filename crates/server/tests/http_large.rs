@@ -43,7 +43,10 @@ fn piece(start: usize, end: usize) -> Vec<u8> {
 }
 
 fn send_plain(client: &mut Client) {
-    client.send(format!("PUT /plain HTTP/1.1\r\nContent-Length: {VALUE_BYTES}\r\n\r\n").as_bytes());
+    client.send(
+        format!("PUT /plain HTTP/1.1\r\nHost: localhost\r\nContent-Length: {VALUE_BYTES}\r\n\r\n")
+            .as_bytes(),
+    );
     for start in (0..VALUE_BYTES).step_by(PIECE_BYTES) {
         client.send(&piece(start, VALUE_BYTES.min(start + PIECE_BYTES)));
     }
@@ -51,7 +54,7 @@ fn send_plain(client: &mut Client) {
 }
 
 fn send_chunked(client: &mut Client) {
-    client.send(b"PUT /chunked HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send(b"PUT /chunked HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
     for start in (0..VALUE_BYTES).step_by(PIECE_BYTES) {
         let data = piece(start, VALUE_BYTES.min(start + PIECE_BYTES));
         client.send(format!("{:x}\r\n", data.len()).as_bytes());
@@ -64,7 +67,10 @@ fn send_chunked(client: &mut Client) {
 
 fn receive(server: &Running, path: &str) {
     let mut client = server.connect();
-    client.stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+    client
+        .stream
+        .write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())
+        .unwrap();
     let head = client.expect_response("200 OK", "");
     assert!(head.contains(&format!("Content-Length: {VALUE_BYTES}\r\n")), "{head}");
     let mut buffer = vec![0; PIECE_BYTES];
@@ -79,7 +85,11 @@ fn receive(server: &Running, path: &str) {
     client.expect_open();
     let (start, end) = (VALUE_BYTES / 2, VALUE_BYTES / 2 + 3_000_000);
     client.send(
-        format!("GET {path} HTTP/1.1\r\nRange: bytes={start}-{}\r\n\r\n", end - 1).as_bytes(),
+        format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nRange: bytes={start}-{}\r\n\r\n",
+            end - 1
+        )
+        .as_bytes(),
     );
     client.expect_response("206 Partial Content", piece(start, end));
     client.expect_open();

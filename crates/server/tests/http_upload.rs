@@ -9,7 +9,7 @@ use support::{Client, config, hash, start, start_with};
 const LONG: usize = 1 << 20;
 
 fn head(length: usize) -> String {
-    format!("PUT /k HTTP/1.1\r\nContent-Length: {length}\r\n\r\n")
+    format!("PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n")
 }
 
 fn refused(client: &mut Client, status: &str) {
@@ -33,11 +33,11 @@ fn the_length_of_an_upload_is_limited() {
     client.send(head(max + 1).as_bytes());
     refused(&mut client, "413 Payload Too Large");
     let mut client = server.connect();
-    client.send(b"PUT /k HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send(b"PUT /k HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
     client.send(format!("{max:x}\r\n{}\r\n1\r\nv", "v".repeat(max)).as_bytes());
     refused(&mut client, "413 Payload Too Large");
     let mut client = server.connect();
-    client.send(b"HEAD /k HTTP/1.1\r\n\r\n");
+    client.send(b"HEAD /k HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let head = client.expect_response("200 OK", "");
     assert!(head.contains(&format!("Content-Length: {max}\r\n")), "{head}");
 }
@@ -90,7 +90,7 @@ fn malformed_chunks_are_refused_in_an_upload() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(hash(folder.path()));
     let start = format!(
-        "PUT /k HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{LONG:x}\r\n{}",
+        "PUT /k HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n{LONG:x}\r\n{}",
         "v".repeat(LONG)
     );
     for bad in ["xx", "\r\nx\r\n", "\r\n-1\r\n", "\r\nffffffffffffffffff\r\n"] {
@@ -107,7 +107,9 @@ fn a_client_that_expects_a_100_gets_it_before_an_upload() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(hash(folder.path()));
     let mut client = server.connect();
-    let head = format!("PUT /k HTTP/1.1\r\nContent-Length: {LONG}\r\nExpect: 100-continue\r\n\r\n");
+    let head = format!(
+        "PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: {LONG}\r\nExpect: 100-continue\r\n\r\n"
+    );
     client.exchange(&head, "HTTP/1.1 100 Continue\r\n\r\n");
     client.send(&vec![b'v'; LONG]);
     client.expect_response("201 Created", "Created\n");
@@ -122,7 +124,9 @@ fn a_connection_stays_open_after_a_chunked_upload() {
     let body = format!("{}0\r\n\r\n", chunk.repeat(2 * LONG / 0x1000));
     for expect in ["", "Expect: 100-continue\r\n"] {
         let head = |key: &str| {
-            format!("PUT /{key} HTTP/1.1\r\n{expect}Transfer-Encoding: chunked\r\n\r\n")
+            format!(
+                "PUT /{key} HTTP/1.1\r\nHost: localhost\r\n{expect}Transfer-Encoding: chunked\r\n\r\n"
+            )
         };
         for (key, body) in [("a", &body[..]), ("b", "3\r\nabc\r\n0\r\n\r\n")] {
             client.send(head(key).as_bytes());
@@ -142,18 +146,19 @@ fn conditional_writes_work_for_large_values() {
     let server = start(hash(folder.path()));
     let mut client = server.connect();
     let body = "v".repeat(LONG);
-    let once =
-        format!("PUT /k HTTP/1.1\r\nIf-None-Match: *\r\nContent-Length: {LONG}\r\n\r\n{body}");
+    let once = format!(
+        "PUT /k HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: *\r\nContent-Length: {LONG}\r\n\r\n{body}"
+    );
     client.send(once.as_bytes());
     client.expect_response("201 Created", "Created\n");
     client.send(once.as_bytes());
     client.expect_response("412 Precondition Failed", "Precondition Failed\n");
     let typed = format!(
-        "PUT /k HTTP/1.1\r\nContent-Type: image/png\r\nX-TT-XT: 100\r\nContent-Length: {LONG}\r\n\r\n{body}"
+        "PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nX-TT-XT: 100\r\nContent-Length: {LONG}\r\n\r\n{body}"
     );
     client.send(typed.as_bytes());
     client.expect_response("201 Created", "Created\n");
-    client.send(b"HEAD /k HTTP/1.1\r\n\r\n");
+    client.send(b"HEAD /k HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let head = client.expect_response("200 OK", "");
     assert!(head.contains("Content-Type: image/png\r\n") && head.contains("X-TT-XT: "), "{head}");
 }
@@ -182,7 +187,9 @@ fn a_refused_upload_is_refused_before_its_body_arrives() {
         ("k", "Content-Range: bytes 0-9/10\r\n", "400 Bad Request"),
     ] {
         let mut client = server.connect();
-        let head = format!("PUT /{key} HTTP/1.1\r\n{header}Content-Length: {LONG}\r\n\r\n");
+        let head = format!(
+            "PUT /{key} HTTP/1.1\r\nHost: localhost\r\n{header}Content-Length: {LONG}\r\n\r\n"
+        );
         client.send(head.as_bytes());
         refused(&mut client, status);
     }

@@ -36,7 +36,7 @@ fn text(password: &str) -> String {
 }
 
 fn basic(credentials: &str) -> String {
-    format!("GET /k HTTP/1.1\r\nAuthorization: Basic {credentials}\r\n\r\n")
+    format!("GET /k HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {credentials}\r\n\r\n")
 }
 
 const RIGHT: &str = "YW5uOnNlY3JldA==";
@@ -186,7 +186,7 @@ fn a_request_without_credentials_does_not_count_as_a_guess() {
     let server = start(config().listen);
     for _ in 0..2 * FREE_FAILURES {
         let mut client = server.connect();
-        client.send(b"GET /k HTTP/1.1\r\n\r\n");
+        client.send(b"GET /k HTTP/1.1\r\nHost: localhost\r\n\r\n");
         client.expect_response("401 Unauthorized", "Unauthorized\n");
         server.connect().exchange("get k\r\n", "CLIENT_ERROR unauthenticated\r\n");
     }

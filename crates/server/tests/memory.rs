@@ -122,11 +122,15 @@ fn announcements() -> [(&'static str, Vec<u8>); 8] {
         ("text", b"set k 0 0 250000000\r\n".to_vec()),
         ("meta", b"ms k 250000000\r\n".to_vec()),
         ("memcached's binary", packet),
-        ("HTTP, a head without end", b"GET / HTTP/1.1\r\nX: ".to_vec()),
-        ("HTTP", b"PUT /k HTTP/1.1\r\nContent-Length: 250000000\r\n\r\n".to_vec()),
+        ("HTTP, a head without end", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ".to_vec()),
+        (
+            "HTTP",
+            b"PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 250000000\r\n\r\n".to_vec(),
+        ),
         (
             "HTTP in chunks",
-            b"PUT /k HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nf000000\r\n".to_vec(),
+            b"PUT /k HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nf000000\r\n"
+                .to_vec(),
         ),
         ("Tokyo Tyrant's", b"\xc8\x10\0\0\0\x01\x0f\0\0\0".to_vec()),
     ]
@@ -181,7 +185,7 @@ fn replies_left_unread_cost_no_more_than_the_budget_of_all_buffers() {
         ("text, unread", &b"get k\r\n"[..]),
         ("meta, unread", b"mg k v\r\n"),
         ("memcached's binary, unread", &get),
-        ("HTTP, unread", b"GET /k HTTP/1.1\r\n\r\n"),
+        ("HTTP, unread", b"GET /k HTTP/1.1\r\nHost: localhost\r\n\r\n"),
         ("Tokyo Tyrant's, unread", b"\xc8\x30\0\0\0\x01k"),
     ] {
         let server = server();
@@ -280,7 +284,7 @@ fn idle_connections_cost_little() {
             1 => assert_eq!(client.ask(&get).value, b"v"),
             2 => client.exchange(b"\xc8\x30\0\0\0\x01k", b"\0\0\0\0\x01v"),
             _ => {
-                client.send(b"GET /k HTTP/1.1\r\n\r\n");
+                client.send(b"GET /k HTTP/1.1\r\nHost: localhost\r\n\r\n");
                 client.read_until(b"\r\n\r\nv");
             }
         }

@@ -111,11 +111,14 @@ fn a_value_that_comes_and_goes_in_pieces_is_one_request_each_way() {
     let metrics = Monitored::new(&server);
     let value = vec![b'v'; 5 << 20];
     let mut client = server.connect();
-    client.send(format!("PUT /k HTTP/1.1\r\nContent-Length: {}\r\n\r\n", value.len()).as_bytes());
+    client.send(
+        format!("PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", value.len())
+            .as_bytes(),
+    );
     client.send(&value);
     client.read_until(b"\r\n\r\n");
     client.expect(b"Created\n");
-    client.send(b"GET /k HTTP/1.1\r\n\r\n");
+    client.send(b"GET /k HTTP/1.1\r\nHost: localhost\r\n\r\n");
     client.expect_response("200 OK", &value);
     for command in ["put", "get"] {
         let labels = [("protocol", "http"), ("command", command)];
@@ -234,7 +237,10 @@ fn a_body_is_shown_as_the_request_that_it_belongs_to() {
     let metrics = Monitored::new(&server);
     let body = "get key\r\n".repeat(200_000);
     let mut client = server.connect();
-    client.send(format!("PUT /k HTTP/1.1\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes());
+    client.send(
+        format!("PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len())
+            .as_bytes(),
+    );
     server.pass();
     client.send(body.as_bytes());
     client.expect_response("201 Created", "Created\n");
@@ -483,7 +489,7 @@ fn silent_clients_up_to_the_limit_take_the_place_of_no_other() {
     assert!(metrics.get("/metrics", "").0.starts_with("HTTP/1.1 200 OK"));
     waiting.remove(0).expect_close();
     for mut client in waiting {
-        client.send(b"GET /health HTTP/1.1\r\n\r\n");
+        client.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(client.read_to_end().starts_with(b"HTTP/1.1 200 OK\r\n"));
     }
     assert!(MONITOR_EXCHANGE_MAX < support::WAIT_MAX, "late clients would not be waited for");
@@ -502,11 +508,11 @@ fn other_paths_and_methods_are_refused() {
     metrics.expect("/metrics?a=b", "200 OK");
     metrics.expect("/other", "404 Not Found");
     let mut client = metrics.connect();
-    client.send(b"HEAD /health HTTP/1.1\r\n\r\n");
+    client.send(b"HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let reply = String::from_utf8(client.read_to_end()).unwrap();
     assert!(reply.contains("\r\nContent-Length: 8\r\n") && reply.ends_with("\r\n\r\n"), "{reply}");
     let mut client = metrics.connect();
-    client.send(b"POST /health HTTP/1.1\r\nContent-Length: 0\r\n\r\n");
+    client.send(b"POST /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
     assert!(client.read_to_end().starts_with(b"HTTP/1.1 405 "));
 }
 

@@ -59,11 +59,14 @@ fn masking_all_writes_protects_the_records_from_every_request() {
     ] {
         client.exchange(misc(name, arguments), b"\0\0\0\0\0");
         let name = format!("X-TT-MNAME: {name}\r\nContent-Length: 0\r\n");
-        client.send(format!("POST / HTTP/1.1\r\n{name}\r\n").as_bytes());
+        client.send(format!("POST / HTTP/1.1\r\nHost: localhost\r\n{name}\r\n").as_bytes());
         client.expect_response("403 Forbidden", "Forbidden\n");
     }
     for method in ["PUT", "DELETE"] {
-        client.send(format!("{method} /k HTTP/1.1\r\nContent-Length: 0\r\n\r\n").as_bytes());
+        client.send(
+            format!("{method} /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+                .as_bytes(),
+        );
         client.expect_response("403 Forbidden", "Forbidden\n");
     }
     for opcode in [0x01, 0x02, 0x03, 0x04, 0x05, 0x08, 0x0e, 0x1c] {

@@ -210,7 +210,7 @@ fn changes_of_every_protocol_are_confirmed_by_a_replica() {
     let put = |key: &[u8]| request(&Request::Put { key, value: b"w" });
     let batch = [&put(b"a"), SET, b"get k\r\n", &request(&Request::Sync), &put(b"b")].concat();
     client.exchange(batch, b"\0STORED\r\nVALUE k 0 1\r\nv\r\nEND\r\n\0\0");
-    client.send(b"PUT /web HTTP/1.1\r\nContent-Length: 1\r\n\r\nx");
+    client.send(b"PUT /web HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx");
     assert!(client.read_until(b"\r\n").starts_with(b"HTTP/1.1 201"));
     wait_until_equal(&copy, &source);
 }
@@ -272,7 +272,10 @@ fn an_unconfirmed_pipeline_is_answered_up_to_its_first_change() {
     let put = request(&Request::Put { key: b"k", value: b"v" });
     assert_unconfirmed(&[&get[..], &put, &get].concat(), b"\0\0\0\0\x01o\x01");
     assert_unconfirmed(&support::misc("put", &["k", "v"]), b"\x01\0\0\0\0");
-    assert_unconfirmed(b"PUT /k HTTP/1.1\r\nContent-Length: 1\r\n\r\nv", UNCONFIRMED_BY_HTTP);
+    assert_unconfirmed(
+        b"PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nv",
+        UNCONFIRMED_BY_HTTP,
+    );
     // Requests that the pool executes.
     assert_unconfirmed(&request(&Request::Vanish), b"\x01");
 }
@@ -282,7 +285,7 @@ fn an_unconfirmed_upload_is_refused_in_the_form_of_http() {
     /// A body of this length is received into a file.
     const LONG: usize = 1 << 20;
     let folder = tempfile::tempdir().unwrap();
-    let head = format!("PUT /k HTTP/1.1\r\nContent-Length: {LONG}\r\n\r\n");
+    let head = format!("PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: {LONG}\r\n\r\n");
     // Each piece begins as a request of the binary protocol does.
     let upload = [head.as_bytes(), &vec![0xc8; LONG]].concat();
     assert_unconfirmed_by(hash(folder.path()), &upload, UNCONFIRMED_BY_HTTP);

@@ -73,8 +73,14 @@ fn a_slow_request_times_out_in_every_protocol() {
         ("memcached text, a line", [b"get ", &VALUE[..200], b"\r\n"].concat()),
         ("memcached meta", with_value(b"ms k 2000\r\n")),
         ("memcached binary", packet.bytes()),
-        ("HTTP, head", [b"GET /k HTTP/1.1\r\nX: ", &VALUE[..], b"\r\n\r\n"].concat()),
-        ("HTTP, body", with_value(b"PUT /k HTTP/1.1\r\nContent-Length: 2002\r\n\r\n")),
+        (
+            "HTTP, head",
+            [b"GET /k HTTP/1.1\r\nHost: localhost\r\nX: ", &VALUE[..], b"\r\n\r\n"].concat(),
+        ),
+        (
+            "HTTP, body",
+            with_value(b"PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2002\r\n\r\n"),
+        ),
     ];
     all_end(&server, &requests);
     assert_eq!(server.stat_value("curr_items"), 0);
@@ -84,7 +90,9 @@ fn a_slow_request_times_out_in_every_protocol() {
 fn a_slow_upload_times_out() {
     let folder = tempfile::tempdir().unwrap();
     let server = start_with(timed(), hash(folder.path()));
-    let upload = [b"PUT /k HTTP/1.1\r\nContent-Length: 2000000\r\n\r\n", &VALUE[..]].concat();
+    let upload =
+        [b"PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n", &VALUE[..]]
+            .concat();
     all_end(&server, &[("an upload", upload)]);
     assert_eq!(server.stat_value("spool_bytes"), 0);
 }
@@ -147,7 +155,9 @@ fn a_fast_enough_upload_may_outlast_the_timeout() {
                         result.is_ok()
                     };
                     let bytes = pieces as usize * piece.len();
-                    let head = format!("PUT /k HTTP/1.1\r\nContent-Length: {bytes}\r\n\r\n");
+                    let head = format!(
+                        "PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: {bytes}\r\n\r\n"
+                    );
                     is_sent(head.as_bytes(), 0);
                     for sent in 0..pieces {
                         if !is_sent(piece, sent) {

@@ -36,7 +36,7 @@ fn a_request_that_has_begun_is_finished_and_an_idle_connection_ends_at_once() {
     send(&begun, b"get k\r\nset k 0 0 5\r\nab");
     // The reply shows that the part after it has arrived too.
     (&begun).read_exact(&mut [0; 21]).unwrap();
-    let head = "PUT /u HTTP/1.1\r\nContent-Length: 2097152\r\n";
+    let head = "PUT /u HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2097152\r\n";
     send(&upload, format!("{head}Expect: 100-continue\r\n\r\n").as_bytes());
     (&upload).read_exact(&mut [0; 25]).unwrap();
 

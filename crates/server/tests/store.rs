@@ -296,7 +296,7 @@ fn statistics_over_a_store_say_nothing_of_a_database() {
     assert!(stat.contains("\npath\tstore outside\n"), "{stat}");
     assert!(!stat.contains("\nrnum\t") && !stat.contains("\ntype\t"), "{stat}");
     // A list is counted once, though it is executed twice.
-    let list = "GET /?list HTTP/1.1\r\nAccept: application/json";
+    let list = "GET /?list HTTP/1.1\r\nHost: localhost\r\nAccept: application/json";
     assert_eq!(&http(&mut client, list, "").0[9..12], "200");
     client.send(&request(&Request::Stat));
     let length = u32::from_be_bytes(client.read(5)[1..].try_into().unwrap());
@@ -557,7 +557,7 @@ fn a_batch_over_a_store_that_never_answers_ends_soon() {
     let (store, server) = start_late(ABLE, Config { remote_timeout, ..config() });
     let key = format!("{HELD}1");
     let lines = format!("{{\"put\":\"{key}\",\"value\":\"v\"}}\n").repeat(20);
-    let head = "POST / HTTP/1.1\r\nContent-Type: application/x-ndjson";
+    let head = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson";
     let (_, body) = http(&mut server.connect(), head, &lines);
     let results: Vec<&str> = body.lines().collect();
     assert_eq!(results.len(), 20);
@@ -594,7 +594,7 @@ fn bounds_of_lists_are_at_most_as_long_as_keys() {
     for (begin, status) in [(1, "200"), (100, "200"), (101, "413")] {
         for bound in ["prefix", "after"] {
             let line = format!(
-                "GET /?list&{bound}={} HTTP/1.1\r\nAccept: application/json",
+                "GET /?list&{bound}={} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json",
                 "b".repeat(begin)
             );
             let reply = http(&mut server.connect(), &line, "");
@@ -625,7 +625,7 @@ fn the_head_of_a_value_over_the_limit_of_a_reply_is_sent_over_each_store() {
     for server in [&start_with(limited(), memory()), &late] {
         let mut client = server.connect();
         client.exchange(format!("set k 0 0 2000\r\n{}\r\n", "v".repeat(2000)), "STORED\r\n");
-        client.send(b"HEAD /k HTTP/1.1\r\nHost: x\r\n\r\n");
+        client.send(b"HEAD /k HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let head = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         assert!(head.contains("Content-Length: 2000\r\n"), "{head}");

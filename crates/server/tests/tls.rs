@@ -89,7 +89,7 @@ const EXCHANGES: &[(&[u8], &[u8])] = &[
     (b"set a 5 0 3\r\nabc\r\n", b"STORED\r\n"),
     (b"\xc8\x10\0\0\0\x01\0\0\0\x02bxy", b"\0"),
     (b"get a b\r\n", b"VALUE a 5 3\r\nabc\r\nVALUE b 0 2\r\nxy\r\nEND\r\n"),
-    (b"GET /b HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n"),
+    (b"GET /b HTTP/1.1\r\nHost: localhost\r\n\r\n", b"HTTP/1.1 200 OK\r\n"),
     (
         b"\x80\x0a\0\0\0\0\0\0\0\0\0\0noop\0\0\0\0\0\0\0\0",
         b"\x81\x0a\0\0\0\0\0\0\0\0\0\0noop\0\0\0\0\0\0\0\0",
@@ -127,7 +127,7 @@ fn requests_and_replies_longer_than_all_buffers_pass_over_tls() {
     for _ in 0..3 {
         client.send(b"\xc8\x30\0\0\0\x01k");
     }
-    client.send(b"GET /k HTTP/1.1\r\nConnection: close\r\n\r\n");
+    client.send(b"GET /k HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     for _ in 0..3 {
         let mut reply = vec![0; 5 + value.len()];
         (&client.0).read_exact(&mut reply).unwrap();
@@ -468,7 +468,7 @@ fn a_client_certificate_that_names_a_user_is_that_users_login() {
     }
     // Credentials that are sent count, not the certificate.
     let client = Secure::connect(&server, &trusting(&authority, Some(authority.client("ann"))));
-    client.send(b"GET /b HTTP/1.1\r\nAuthorization: Basic YW5uOndyb25n\r\n\r\n");
+    client.send(b"GET /b HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic YW5uOndyb25n\r\n\r\n");
     client.expect(b"HTTP/1.1 401 ");
     let eve = Secure::connect(&server, &trusting(&authority, Some(authority.client("eve"))));
     eve.exchange(b"get a\r\n", b"CLIENT_ERROR unauthenticated\r\n");

@@ -79,7 +79,7 @@ fn memcached_and_http_use_the_first_value() {
     client.exchange("delete k\r\n", "DELETED\r\n");
     client.expect_value("/k", "6");
     client.exchange(
-        "DELETE /k HTTP/1.1\r\n\r\n",
+        "DELETE /k HTTP/1.1\r\nHost: localhost\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\nOK\n",
     );
     client.exchange(misc("get", &["k"]), MISC_FAILURE);

@@ -111,9 +111,9 @@ fn requests_are_logged_as_tokyo_tyrant_logs_them() {
     client.exchange("replace mc 0 0 2\r\nrr\r\n", STORED);
     client.exchange("delete mc\r\n", "DELETED\r\n");
     client.exchange("set bin 0 0 4\r\n\0\x01\r\n\r\n", STORED);
-    client.send(b"PUT /web%20key HTTP/1.1\r\nContent-Length: 8\r\n\r\nvia http");
+    client.send(b"PUT /web%20key HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n\r\nvia http");
     client.read_until(b"Created\n");
-    client.send(b"DELETE /key4 HTTP/1.1\r\n\r\n");
+    client.send(b"DELETE /key4 HTTP/1.1\r\nHost: localhost\r\n\r\n");
     client.read_until(b"OK\n");
     client.exchange(b"\xc8\x70", b"\0");
     // Reads are not logged, and a list is logged as the records that it stores.
@@ -373,16 +373,20 @@ fn a_log_that_cannot_be_written_refuses_changes_and_resumes_without_a_gap() {
 #[test]
 fn every_http_change_gets_a_reply_if_the_disk_of_the_log_is_full() {
     let long = "v".repeat(3 << 20);
-    let put =
-        |value: &str| format!("PUT /b HTTP/1.1\r\nContent-Length: {}\r\n\r\n{value}", value.len());
+    let put = |value: &str| {
+        format!(
+            "PUT /b HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{value}",
+            value.len()
+        )
+    };
     let chunked = format!(
-        "PUT /b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{long}\r\n0\r\n\r\n",
+        "PUT /b HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{long}\r\n0\r\n\r\n",
         long.len()
     );
     let lines: String =
         (0..100).map(|n| format!("{{\"put\":\"b{n}\",\"value\":\"v\"}}\n")).collect();
     let batch = format!(
-        "POST / HTTP/1.1\r\nContent-Type: application/x-ndjson\r\nContent-Length: {}\r\n\r\n{lines}",
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: {}\r\n\r\n{lines}",
         lines.len()
     );
     for request in [put("v"), put(&long), chunked, batch] {

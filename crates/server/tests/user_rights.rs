@@ -196,7 +196,7 @@ fn http_refuses_other_keys_and_missing_rights() {
         let length = body.len();
         client.send(
             format!(
-                "{line} HTTP/1.1\r\nAuthorization: Basic {user}\r\n{headers}\
+                "{line} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {user}\r\n{headers}\
                  Content-Length: {length}\r\n\r\n{body}"
             )
             .as_bytes(),
@@ -248,7 +248,8 @@ fn http_refuses_other_keys_and_missing_rights() {
 #[test]
 fn the_user_of_an_http_request_is_not_that_of_the_requests_after_it() {
     let (server, _) = start();
-    let get = "GET /b:1 HTTP/1.1\r\nAuthorization: Basic cm9vdDpzZWNyZXQ=\r\n\r\n";
+    let get =
+        "GET /b:1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic cm9vdDpzZWNyZXQ=\r\n\r\n";
     let mut client = log_in(&server, "ann");
     // All in one packet, so that they are decoded ahead.
     let forbidden = FORBIDDEN.repeat(4);

@@ -102,14 +102,15 @@ fn the_text_protocol_authenticates_by_its_first_set() {
     client.exchange("get x\r\n", "END\r\n");
     assert_eq!(ask(&mut client, &GET).0, 1);
     client.exchange(b"\xc8\x80", b"\0\0\0\0\0\0\0\0\0");
-    client.send(b"GET /x HTTP/1.1\r\n\r\n");
+    client.send(b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(client.read_to_end().starts_with(b"HTTP/1.1 401 "));
 }
 
 #[test]
 fn every_http_request_needs_credentials() {
     let server = start_with_users(false);
-    let get = |authorization: &str| format!("GET /k HTTP/1.1\r\n{authorization}\r\n");
+    let get =
+        |authorization: &str| format!("GET /k HTTP/1.1\r\nHost: localhost\r\n{authorization}\r\n");
     let mut client = server.connect();
     for _ in 0..2 {
         client.send(get("Authorization: Basic YW5uOnNlY3JldA==\r\n").as_bytes());
@@ -129,10 +130,10 @@ fn every_http_request_needs_credentials() {
     }
     // The server does not wait for a value without a login.
     let mut client = server.connect();
-    client.send(b"PUT /k HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n");
+    client.send(b"PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n");
     assert!(client.read_until(b"Unauthorized\n").starts_with(b"HTTP/1.1 401 "));
     let mut client = server.connect();
-    client.send(b"HEAD /k HTTP/1.1\r\n\r\n");
+    client.send(b"HEAD /k HTTP/1.1\r\nHost: localhost\r\n\r\n");
     client.stream.shutdown(std::net::Shutdown::Write).unwrap();
     assert!(client.read_to_end().ends_with(b"\r\n\r\n"));
 }
@@ -187,14 +188,18 @@ fn an_http_request_counts_as_one_login_however_it_arrives() {
     let mut client = server.connect();
     let authorization = "Authorization: Basic YW5uOnNlY3JldA==\r\n";
     let body = "Content-Length: 1\r\nExpect: 100-continue\r\n";
-    client.send(format!("PUT /k HTTP/1.1\r\n{authorization}{body}\r\n").as_bytes());
+    client.send(
+        format!("PUT /k HTTP/1.1\r\nHost: localhost\r\n{authorization}{body}\r\n").as_bytes(),
+    );
     // The server has parsed the head now.
     client.expect("HTTP/1.1 100 Continue\r\n\r\n");
     client.send(b"v");
     client.expect_response("201 Created", "Created\n");
     // The pool executes this request.
     let accept = "Accept: application/json\r\n";
-    client.send(format!("GET /?list HTTP/1.1\r\n{authorization}{accept}\r\n").as_bytes());
+    client.send(
+        format!("GET /?list HTTP/1.1\r\nHost: localhost\r\n{authorization}{accept}\r\n").as_bytes(),
+    );
     client.expect_response("200 OK", "");
     let mut client = server.connect();
     client.exchange("set k 0 0 10\r\nann secret\r\n", "STORED\r\n");
@@ -294,7 +299,8 @@ fn a_reload_ends_the_logins_of_users_who_are_removed_or_have_another_password() 
     };
     let (mut ann, mut bob) = (log_in("ann", "secret"), log_in("bob", "other"));
     let mut page = server.connect();
-    let get = b"GET /k HTTP/1.1\r\nAuthorization: Basic YW5uOnNlY3JldA==\r\n\r\n";
+    let get =
+        b"GET /k HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic YW5uOnNlY3JldA==\r\n\r\n";
     page.send(get);
     page.expect(b"HTTP/1.1 404 Not Found\r\n");
     let reload = |list: &[(&str, &str)]| {

@@ -42,7 +42,7 @@ fn replies_through_the_pool_keep_their_order_in_all_protocols() {
     let mut client = server.connect();
     client.send(b"get warm\r\nget cold\r\nget warm\r\n");
     client.send(b"\xc8\x30\0\0\0\x04cold\xc8\x30\0\0\0\x04warm");
-    client.send(b"GET /cold HTTP/1.1\r\n\r\nget warm cold\r\n");
+    client.send(b"GET /cold HTTP/1.1\r\nHost: localhost\r\n\r\nget warm cold\r\n");
     client.expect(WARM);
     client.expect_silence(&server);
     engine.set_stalled(false);

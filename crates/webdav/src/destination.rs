@@ -2,12 +2,10 @@
 
 use hyper::StatusCode;
 use hyper::header::{HOST, HeaderMap, HeaderValue};
+use wire::http::is_same_authority;
 use wire::http::path::{authority, path_key, path_target};
 
 const DESTINATION: &str = "destination";
-
-/// Default ports, which a host may omit.
-const DEFAULT_PORTS: [&[u8]; 2] = [b":80", b":443"];
 
 /// Replaces the destination, if there is one, with the canonical target of its key. Fails with the
 /// status of the refusal: 502 if it is on another server (RFC 4918, section 9.8.5).
@@ -15,7 +13,7 @@ pub(crate) fn check(headers: &mut HeaderMap) -> Result<(), StatusCode> {
     let Some(given) = headers.get(DESTINATION).map(HeaderValue::as_bytes) else { return Ok(()) };
     let host = headers.get(HOST).map(HeaderValue::as_bytes);
     if let (Some(authority), Some(host)) = (authority(given), host)
-        && !is_same(authority, host)
+        && !is_same_authority(authority, host)
     {
         return Err(StatusCode::BAD_GATEWAY);
     }
@@ -23,17 +21,6 @@ pub(crate) fn check(headers: &mut HeaderMap) -> Result<(), StatusCode> {
     let target = HeaderValue::from_str(&path_target(&key)).map_err(|_| StatusCode::BAD_REQUEST)?;
     headers.insert(DESTINATION, target);
     Ok(())
-}
-
-/// Returns whether both name the same host and port. Behind a proxy the scheme may differ.
-fn is_same(authority: &[u8], host: &[u8]) -> bool {
-    let name = |authority: &[u8]| {
-        let user = authority.iter().rposition(|byte| *byte == b'@').map_or(0, |at| at + 1);
-        let host = &authority[user..];
-        let port = DEFAULT_PORTS.into_iter().find_map(|port| host.strip_suffix(port));
-        port.unwrap_or(host).to_ascii_lowercase()
-    };
-    name(authority) == name(host)
 }
 
 #[cfg(test)]

@@ -144,8 +144,9 @@ mod tests {
             ("MKCOL /f//", "MKCOL /f/", "\r\n"),
         ];
         let with = |place: fn(&(&'static str, &'static str, &'static str)) -> &'static str| {
-            let requests =
-                lines.iter().map(|line| format!("{} HTTP/1.1\r\n{}", place(line), line.2));
+            let requests = lines
+                .iter()
+                .map(|line| format!("{} HTTP/1.1\r\nHost: localhost\r\n{}", place(line), line.2));
             requests.collect::<String>()
         };
         let (sent, expected) = (with(|line| line.0), with(|line| line.1));
@@ -157,14 +158,14 @@ mod tests {
 
     #[test]
     fn a_refused_request_ends_the_connection_as_on_a_new_one() {
-        let good = "GET /a HTTP/1.1\r\n\r\n";
+        let good = "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n";
         for bad in [
-            "PUT /a HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-            "PUT /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
-            "PUT /a HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
-            "GET /a b HTTP/1.1\r\n\r\n",
-            "GET /.. HTTP/1.1\r\n\r\n",
-            "GET /a%2Fb HTTP/1.1\r\n\r\n",
+            "PUT /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "PUT /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+            "PUT /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
+            "GET /a b HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            "GET /.. HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            "GET /a%2Fb HTTP/1.1\r\nHost: localhost\r\n\r\n",
         ] {
             for piece in [1, 1000] {
                 let sent = [good, bad, good].concat();
@@ -172,7 +173,7 @@ mod tests {
                 assert_eq!(passed, [good.as_bytes(), REFUSED].concat(), "{bad}");
             }
         }
-        let bad = "PUT /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n";
+        let bad = "PUT /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n";
         passed(bad.as_bytes(), 1000).expect_err("no chunk");
     }
 }

@@ -18,8 +18,8 @@ use dav_server::fs::FsError;
 use dav_server::{DavConfig, DavHandler};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue,
-    RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue,
+    ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode, Version};
@@ -35,6 +35,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use wire::http::{Addressing, Foreign};
 
 /// Most connections at the same time, beside those of the server.
 pub const CONNECTIONS_MAX: usize = 1024;
@@ -230,7 +231,17 @@ async fn answer(
     mut request: hyper::Request<Incoming>,
 ) -> Response<Body> {
     let method = request.method().clone();
+    let is_old = request.version() == Version::HTTP_10;
     let headers = request.headers_mut();
+    let addressing = Addressing {
+        host: headers.get(HOST).map(HeaderValue::as_bytes),
+        origin: headers.get(ORIGIN).map(HeaderValue::as_bytes),
+        may_lack_host: is_old,
+        changes: !matches!(method, Method::GET | Method::HEAD | Method::OPTIONS),
+    };
+    if let Some(foreign) = state.records.config().http_hosts.refusal(addressing) {
+        return refuse_foreign(foreign);
+    }
     let authorization = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
     let mut user = None;
     if state.records.has_users() {
@@ -280,6 +291,14 @@ async fn answer(
 fn refusal(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
+    response
+}
+
+/// Refuses a request that is not meant for this server, or not sent by its user.
+fn refuse_foreign(foreign: Foreign) -> Response<Body> {
+    let (code, _) = foreign.status().code_and_reason();
+    let mut response = closing(refusal(code.parse().unwrap_or(StatusCode::FORBIDDEN)));
+    *response.body_mut() = Body::from(format!("{}\n", foreign.text()));
     response
 }
 

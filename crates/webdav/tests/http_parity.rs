@@ -115,10 +115,10 @@ fn a_body_with_two_lengths_is_refused_and_later_bytes_are_ignored() {
     let server = memory();
     let length = "Content-Length: 5\r\n";
     let coding = "Transfer-Encoding: chunked\r\n";
-    let smuggled = "0\r\n\r\nset k 0 0 1\r\nv\r\nPUT /k HTTP/1.1\r\nContent-Length: 1\r\n\r\nv";
+    let smuggled = "0\r\n\r\nset k 0 0 1\r\nv\r\nPUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nv";
     for headers in [[length, coding], [coding, length], [length, "Content-Length: 6\r\n"]] {
         for mut client in [server.connect(), webdav_connection(&server)] {
-            let head = format!("PUT /a HTTP/1.1\r\nHost: a\r\n{}\r\n", headers.concat());
+            let head = format!("PUT /a HTTP/1.1\r\nHost: localhost\r\n{}\r\n", headers.concat());
             client.send(format!("{head}{smuggled}").as_bytes());
             let reply = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
             assert!(reply.starts_with("HTTP/1.1 400 "), "{reply}");
@@ -130,19 +130,72 @@ fn a_body_with_two_lengths_is_refused_and_later_bytes_are_ignored() {
     assert_eq!(server.records(), 0);
 }
 
+/// A page of another site, whose name may resolve to the server's address, reads and changes
+/// nothing, whichever request the connection began with.
+#[test]
+fn requests_of_other_sites_are_refused() {
+    let server = memory();
+    server.put(b"k", b"value");
+    let length = "Content-Length: 1\r\n";
+    for (line, headers, expected) in [
+        ("GET /k", "Host: evil.example:1978\r\n", 421),
+        ("GET /", "Host: evil.example\r\n", 421),
+        ("HEAD /k", "Host: evil.example\r\n", 421),
+        ("OPTIONS /", "Host: evil.example\r\n", 421),
+        ("PROPFIND /", "Host: evil.example\r\n", 421),
+        ("PUT /k", &format!("Host: evil.example\r\n{length}"), 421),
+        ("PUT /k", &format!("Host: localhost\r\nOrigin: http://evil.example\r\n{length}"), 403),
+        ("PUT /k", &format!("Host: localhost\r\nOrigin: null\r\n{length}"), 403),
+        ("POST /k", &format!("Host: localhost\r\nOrigin: http://localhost:1\r\n{length}"), 403),
+        ("DELETE /k", "Host: localhost\r\nOrigin: http://evil.example\r\n", 403),
+        ("MKCOL /f", "Host: localhost\r\nOrigin: http://evil.example\r\n", 403),
+        ("PUT /k", "Host: localhost\r\nHost: evil.example\r\nContent-Length: 0\r\n", 400),
+        ("GET /k", "", 400),
+        ("GET /k", "Host: localhost\r\nOrigin: http://evil.example\r\n", 200),
+        ("GET /k", "Host: [::1]:1978\r\n", 200),
+        ("PUT /k", &format!("Host: localhost\r\nOrigin: https://localhost\r\n{length}"), 204),
+    ] {
+        for mut client in [server.connect(), webdav_connection(&server)] {
+            let body = if headers.contains(length) { "x" } else { "" };
+            client.send(format!("{line} HTTP/1.1\r\n{headers}\r\n{body}").as_bytes());
+            let head = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
+            let expected = if expected == 204 {
+                "HTTP/1.1 20".into()
+            } else {
+                format!("HTTP/1.1 {expected} ")
+            };
+            assert!(head.starts_with(&expected), "{line} {headers} {head}");
+        }
+        let kept = get(&mut server.connect(), "/k").1;
+        assert_eq!(kept == "value", expected != 204, "{line} {headers} {kept}");
+    }
+}
+
+/// A long body is not received first.
+#[test]
+fn a_long_upload_of_another_site_is_refused_at_its_head() {
+    let server = memory();
+    for mut client in [server.connect(), webdav_connection(&server)] {
+        let head = "PUT /k HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 30000000\r\n\r\n";
+        client.send(head.as_bytes());
+        let reply = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 421 "), "{reply}");
+    }
+}
+
 #[test]
 fn a_destination_on_another_server_is_refused() {
     let server = memory();
     let mut client = webdav_connection(&server);
     client.status("PUT /a", "", "value", 201);
     for method in ["COPY", "MOVE"] {
-        for foreign in ["http://b/c", "https://b:1/c", "http://a:81/c"] {
+        for foreign in ["http://b/c", "https://b:1/c", "http://localhost:81/c"] {
             let destination = format!("Destination: {foreign}\r\n");
             webdav_connection(&server).status(&format!("{method} /a"), &destination, "", 502);
         }
     }
     assert_eq!(server.records(), 1);
-    client.status("COPY /a", "Destination: http://a:80/b+c\r\n", "", 201);
+    client.status("COPY /a", "Destination: http://localhost:80/b+c\r\n", "", 201);
     assert_eq!(get(&mut server.connect(), "/b+c"), ("200".into(), "value".into()));
 }
 
@@ -163,7 +216,8 @@ fn responses_forbid_content_type_sniffing() {
 fn http_1_0_responses_declare_keep_alive_and_their_end() {
     let server = memory();
     server.put(b"a", b"value");
-    let old = |line: &str, headers: &str| format!("{line} HTTP/1.0\r\nHost: a\r\n{headers}\r\n");
+    let old =
+        |line: &str, headers: &str| format!("{line} HTTP/1.0\r\nHost: localhost\r\n{headers}\r\n");
     let keep = "Connection: keep-alive\r\n";
     for mut client in [server.connect(), webdav_connection(&server)] {
         for _ in 0..2 {

@@ -46,15 +46,19 @@ fn large_files_are_stored_read_and_copied_without_being_in_memory() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        client
-            .send(format!("PUT /file HTTP/1.1\r\nContent-Length: {FILE_BYTES}\r\n\r\n").as_bytes());
+        client.send(
+            format!(
+                "PUT /file HTTP/1.1\r\nHost: localhost\r\nContent-Length: {FILE_BYTES}\r\n\r\n"
+            )
+            .as_bytes(),
+        );
         for _ in 0..FILE_BYTES / PIECE_BYTES {
             client.send(&piece);
         }
         let head = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
         assert!(head.starts_with("HTTP/1.1 201 "), "{head}");
         client.status("COPY /file", "Destination: /copy\r\n", "", 201);
-        client.send(b"GET /copy HTTP/1.1\r\nConnection: close\r\n\r\n");
+        client.send(b"GET /copy HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         let head = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         let mut received = vec![0; PIECE_BYTES];

@@ -34,8 +34,9 @@ fn a_webdav_request_that_arrives_byte_by_byte_times_out() {
     let name = folder.path().join("casket.tch").display().to_string();
     let database = Database::open(&name).expect("a database");
     let server = start_with(Config { timeout: Some(TIMEOUT), ..config() }, database);
-    let begin = "PROPFIND / HTTP/1.1\r\nHost: x\r\nDepth: 0\r\nContent-Length: 1000\r\n\r\n";
-    let put = "PUT /f HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n\r\n";
+    let begin =
+        "PROPFIND / HTTP/1.1\r\nHost: localhost\r\nDepth: 0\r\nContent-Length: 1000\r\n\r\n";
+    let put = "PUT /f HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3000000\r\n\r\n";
     std::thread::scope(|scope| {
         for (form, begin) in [("a document", begin), ("a head", ""), ("a file", put)] {
             let server = &server;

@@ -5,7 +5,7 @@
 mod support;
 
 use cabinet::Database;
-use server::{CommandMask, Config, Endpoint, Monitor, ReadinessLimits, update_log};
+use server::{CommandMask, Config, Endpoint, HostNames, Monitor, ReadinessLimits, update_log};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use support::{Client, Running, config, start, start_with, users, users_with};
@@ -76,7 +76,8 @@ fn records_are_files_and_their_keys_are_paths() {
 fn requests_are_counted_by_their_methods() {
     let server = memory();
     let address = Endpoint::Tcp { host: Some("127.0.0.1".into()), port: 0 };
-    let monitor = Monitor::start(&address, ReadinessLimits::default()).unwrap();
+    let monitor =
+        Monitor::start(&address, ReadinessLimits::default(), HostNames::default()).unwrap();
     monitor.add("records", server.handle());
     let mut client = server.connect();
     client.status("MKCOL /a/", "", "", 201);
@@ -89,7 +90,7 @@ fn requests_are_counted_by_their_methods() {
     loop {
         let stream = TcpStream::connect(monitor.local_addresses()[0]).unwrap();
         let mut metrics = Client::new(stream);
-        metrics.send(b"GET /metrics HTTP/1.1\r\n\r\n");
+        metrics.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let text = String::from_utf8(metrics.read_to_end()).unwrap();
         // A response is counted when it has been sent.
         if expected.iter().all(|line| text.contains(line)) {
@@ -126,7 +127,7 @@ fn a_takeover_waits_for_earlier_responses() {
     let server = start(Database::open(&name).unwrap());
     let mut client = server.connect();
     client.send(
-        b"set k 0 0 1\r\nv\r\nget k\r\nMKCOL /a HTTP/1.1\r\n\r\nGET /k HTTP/1.1\r\nConnection: close\r\n\r\n",
+        b"set k 0 0 1\r\nv\r\nget k\r\nMKCOL /a HTTP/1.1\r\nHost: localhost\r\n\r\nGET /k HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     );
     let reply = client.read_to_end();
     let start = b"STORED\r\nVALUE k 0 1\r\nv\r\nEND\r\nHTTP/1.1 201 ";
@@ -142,7 +143,8 @@ fn unsent_responses_count_towards_the_memory_limit_after_a_takeover() {
     let database = Database::open("*").unwrap();
     database.put(b"k", &vec![b'v'; VALUE_BYTES]).unwrap();
     let server = start_with(config, database);
-    let requests = b"get k k k\r\nOPTIONS / HTTP/1.1\r\nConnection: close\r\n\r\n";
+    let requests =
+        b"get k k k\r\nOPTIONS / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let (mut slow, mut other) = (server.connect(), server.connect());
     slow.send(requests);
     // The response starts once the connection has been taken over.
@@ -340,7 +342,7 @@ fn an_oversized_folder_is_refused_instead_of_truncated() {
     let server = start(database.clone());
     let mut client = server.connect();
     // The whole listing would take long.
-    client.send(b"PROPFIND /a HTTP/1.1\r\nDepth: 1\r\n\r\n");
+    client.send(b"PROPFIND /a HTTP/1.1\r\nHost: localhost\r\nDepth: 1\r\n\r\n");
     assert_eq!(client.read_until(b"\r\n"), b"HTTP/1.1 207 Multi-Status\r\n");
     let mut client = server.connect();
     database.put(b"a/more", b"").unwrap();
@@ -424,7 +426,7 @@ fn a_server_stops_while_connections_are_open() {
     let server = memory();
     let mut client = server.connect();
     client.status("OPTIONS /", "", "", 200);
-    client.send(b"PUT /k HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf");
+    client.send(b"PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nhalf");
     drop(server);
     client.expect_close();
 }
@@ -458,7 +460,7 @@ fn a_user_reaches_the_files_of_his_rights_only() {
         let headers = format!("Authorization: Basic {user}\r\n{headers}");
         server.connect().status(request, &headers, body, expected);
     };
-    let destination = |path: &str| format!("Host: a\r\nDestination: http://a{path}\r\n");
+    let destination = |path: &str| format!("Destination: http://localhost{path}\r\n");
     status(root, "MKCOL /docs/", "", "", 201);
     status(root, "MKCOL /other/", "", "", 201);
     status(root, "PUT /other/a", "", "a", 201);

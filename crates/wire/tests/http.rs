@@ -240,6 +240,7 @@ fn a_body_with_two_possible_ends_is_refused() {
         ("Transfer-Encoding: gzip, chunked", Invalid::UnknownCommand),
         ("Content-Length : 1", Invalid::BadParameters),
         ("Folded: a\r\n b", Invalid::BadParameters),
+        ("Host: a\r\nHost: a", Invalid::BadParameters),
     ] {
         assert_eq!(refusal(&format!("PUT / HTTP/1.1\r\n{headers}\r\n\r\n")), invalid, "{headers}");
     }

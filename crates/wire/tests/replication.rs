@@ -166,7 +166,10 @@ fn limits_hold_to_the_byte() {
         (REPLICATION_REASON_BYTES_MAX, Ok(())),
         (REPLICATION_REASON_BYTES_MAX + 1, Err(Invalid::TooLarge)),
     ] {
-        assert_eq!(FromMaster::Refused { is_final: true, reason: &vec![b'x'; size] }.encode(&mut out), result);
+        assert_eq!(
+            FromMaster::Refused { is_final: true, reason: &vec![b'x'; size] }.encode(&mut out),
+            result
+        );
     }
     for (size, result) in [
         (REPLICATION_BLOCK_BYTES_MAX, Ok(())),

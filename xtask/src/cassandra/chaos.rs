@@ -235,7 +235,7 @@ fn wait_for_readiness(port: u16, status: &str) -> Result<()> {
     let deadline = Instant::now() + PHASE_TIMEOUT;
     loop {
         let mut stream = connect(port)?;
-        stream.write_all(b"GET /ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        stream.write_all(b"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut reply = String::new();
         stream.read_to_string(&mut reply)?;
         if reply.get(9..12) == Some(status) {
@@ -508,8 +508,9 @@ fn check_refusals(nodes: &Nodes, first: &Server, last: &Server, kind: Kind) -> R
         for method in ["GET", "DELETE"] {
             let since = Instant::now();
             let mut stream = connect(last.port)?;
-            let head =
-                format!("{method} /{REFUSED} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+            let head = format!(
+                "{method} /{REFUSED} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            );
             stream.write_all(head.as_bytes())?;
             let mut reply = String::new();
             stream.read_to_string(&mut reply)?;

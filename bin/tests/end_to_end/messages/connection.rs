@@ -172,7 +172,7 @@ fn a_server_with_tls() {
         ),
     ]);
     for (request, reply) in [
-        ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n"),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n"),
         ("GET / HT", "HTTP/1.1 400 Bad Request\r\n"),
         ("*1\r\n$4\r\nPING\r\n", "-ERR this port requires TLS\r\n"),
         ("get a\r\n", "SERVER_ERROR this port requires TLS\r\n"),
@@ -180,7 +180,7 @@ fn a_server_with_tls() {
         exchange(&mut server.connect(), request, reply);
     }
     let mut stream = server.connect();
-    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("to send");
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("to send");
     let mut whole = String::new();
     stream.read_to_string(&mut whole).expect("a reply and its end");
     assert!(whole.ends_with("\r\n\r\nthis port requires TLS: use https://\n"), "{whole}");

@@ -124,7 +124,7 @@ pub fn count(server: &Server, counter: Counter) -> Result<Counted> {
 
 fn count_in_server(server: &Server) -> Result<String> {
     let mut stream = TcpStream::connect(server.address)?;
-    stream.write_all(b"POST / HTTP/1.1\r\nX-TT-XNAME: count_words\r\nContent-Length: 0\r\n\r\n")?;
+    stream.write_all(b"POST / HTTP/1.1\r\nHost: localhost\r\nX-TT-XNAME: count_words\r\nContent-Length: 0\r\n\r\n")?;
     let mut reader = BufReader::new(stream);
     let (mut length, mut line) = (None, String::new());
     reader.read_line(&mut line)?;

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 use wire::Parse;
-use wire::http::{Method, Status, head, reply};
+use wire::http::{HostNames, Method, Status, head, reply};
 
 /// Longest time in which a client closes after its response, so that what it has sent beyond its
 /// request does not destroy the response.
@@ -78,12 +78,17 @@ pub(super) fn refuse(mut socket: &TcpStream, refusal: Refusal) {
 pub(super) fn respond(
     mut socket: &TcpStream,
     until: Instant,
+    hosts: &HostNames,
     answer: impl FnOnce(&[u8], &[u8]) -> Response,
 ) -> io::Result<()> {
     let mut bytes = Vec::new();
     let response = loop {
         match head(&bytes) {
             Parse::Complete(head, _) if matches!(head.method, Method::Get | Method::Head) => {
+                if let Some(foreign) = hosts.refusal(head.addressing()) {
+                    let response = Response::text(foreign.status(), foreign.text());
+                    break response.write(head.method == Method::Get);
+                }
                 let path = head.target.split(|byte| *byte == b'?').next().unwrap_or_default();
                 let accept = head.list("accept").unwrap_or_default();
                 break answer(path, &accept).write(head.method == Method::Get);
@@ -143,13 +148,16 @@ mod tests {
         (client.expect("a connection"), listener.accept().expect("a connection").0)
     }
 
+    fn ok(_path: &[u8], _accept: &[u8]) -> Response {
+        Response::text(Status::Ok, "ok")
+    }
+
     /// Returns the status of the response to `request`.
     fn status(request: &[u8]) -> String {
         let (mut client, server) = pair();
         let until = Instant::now() + Duration::from_secs(60);
         std::thread::scope(|scope| {
-            let ended =
-                scope.spawn(|| respond(&server, until, |_, _| Response::text(Status::Ok, "ok")));
+            let ended = scope.spawn(|| respond(&server, until, &HostNames::default(), ok));
             client.write_all(request).expect("a reader");
             let mut bytes = vec![0; 12];
             client.read_exact(&mut bytes).expect("a response");
@@ -162,9 +170,11 @@ mod tests {
     #[test]
     fn only_requests_of_the_right_form_are_answered() {
         for (request, expected) in [
-            ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 200"),
+            ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 200"),
+            ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 400"),
+            ("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "HTTP/1.1 421"),
             ("HEAD /metrics?a=b HTTP/1.0\r\n\r\n", "HTTP/1.1 200"),
-            ("POST / HTTP/1.1\r\n\r\n", "HTTP/1.1 405"),
+            ("POST / HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.1 405"),
             ("get a\r\n", "HTTP/1.1 400"),
             ("\x16\x03\x01\0\x05", "HTTP/1.1 400"),
         ] {
@@ -175,7 +185,7 @@ mod tests {
     #[test]
     fn a_head_over_the_limit_is_refused() {
         let request = |bytes: usize| {
-            let (start, end) = ("GET / HTTP/1.1\r\nA: ", "\r\n\r\n");
+            let (start, end) = ("GET / HTTP/1.1\r\nHost: localhost\r\nA: ", "\r\n\r\n");
             let value = "a".repeat(bytes - start.len() - end.len());
             [start, &value, end].concat()
         };
@@ -189,7 +199,7 @@ mod tests {
     #[test]
     fn a_refusal_reaches_a_client_that_has_sent_its_request() {
         let (mut client, server) = pair();
-        client.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("a reader");
+        client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("a reader");
         refuse(&server, Refusal::TooMany);
         drop(server);
         let mut response = String::new();
@@ -201,7 +211,7 @@ mod tests {
     fn a_client_that_is_late_is_not_waited_for() {
         let (_client, server) = pair();
         let until = Instant::now() + Duration::from_millis(10);
-        let ended = respond(&server, until, |_, _| Response::text(Status::Ok, "ok"));
+        let ended = respond(&server, until, &HostNames::default(), ok);
         assert!(ended.is_err());
     }
 }

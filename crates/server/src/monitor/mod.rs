@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
-use wire::http::Status;
+use wire::http::{HostNames, Status};
 
 pub use readiness::ReadinessLimits;
 
@@ -47,6 +47,8 @@ const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 struct State {
     stop: StopSignal,
     limits: Mutex<ReadinessLimits>,
+    /// Names by which clients may address the monitor.
+    hosts: HostNames,
     /// Handles of the servers, by the names of their databases.
     /// A response about the servers holds the lock: it may be the last owner of a database, which
     /// must be closed when the monitor ends.
@@ -68,12 +70,13 @@ pub struct Monitor {
 impl Monitor {
     /// Listens on `endpoint`, and answers from now on. The process counts as starting until
     /// [`Monitor::set_started`].
-    pub fn start(endpoint: &Endpoint, limits: ReadinessLimits) -> Result<Self> {
+    pub fn start(endpoint: &Endpoint, limits: ReadinessLimits, hosts: HostNames) -> Result<Self> {
         let listeners = Listener::bind(endpoint, Beginning::Plain, None)?;
         let addresses = listeners.iter().filter_map(Listener::local_address).collect();
         let state = Arc::new(State {
             stop: StopSignal::new().map_err(Error::system("make an eventfd"))?,
             limits: Mutex::new(limits),
+            hosts,
             servers: RwLock::default(),
             starting: Mutex::new(Some("the process is starting".to_owned())),
             connections: AtomicUsize::new(0),
@@ -175,7 +178,7 @@ fn begin(state: &Arc<State>, socket: OwnedFd) {
     }
     state.silent.lock().push_back(Arc::clone(&socket));
     let serve = move || {
-        let _ended = respond(&socket, until, |path, accept| {
+        let _ended = respond(&socket, until, &place.state.hosts, |path, accept| {
             place.end_silence();
             place.state.answer(path, accept)
         });

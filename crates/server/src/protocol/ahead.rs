@@ -193,7 +193,7 @@ mod tests {
         let mut context = Context::new(&shared, false, &counters, &mut session, 0);
         let decoded = |context: &mut Context<'_>| {
             let mut ahead = Ahead::new();
-            ahead.decode(context, b"get a\r\nget b\r\nGET /c HTTP/1.1\r\n\r\n");
+            ahead.decode(context, b"get a\r\nget b\r\nGET /c HTTP/1.1\r\nHost: localhost\r\n\r\n");
             ahead.requests.iter().flatten().count()
         };
         assert_eq!(decoded(&mut context), 0);
@@ -206,7 +206,9 @@ mod tests {
 
     #[test]
     fn a_request_with_several_keys_ends_it() {
-        for input in [&b"get a b\r\n"[..], b"stats\r\n", b"GET /a HTTP/1.1\r\n\r\n"] {
+        for input in
+            [&b"get a b\r\n"[..], b"stats\r\n", b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"]
+        {
             let decoded = decode(Dialect::Memcached, input);
             assert_eq!(decoded.and_then(|(request, _)| request.key()), None);
         }

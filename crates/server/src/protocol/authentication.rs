@@ -263,7 +263,7 @@ mod tests {
         let mut execute = |may_block| {
             let mut context = Context::new(&shared, may_block, &counters, &mut session, 0);
             let (mut output, users) = (Vec::new(), shared.users.as_ref().expect("users"));
-            let get = b"GET /k HTTP/1.1\r\nAuthorization: Basic YW5uOnNlY3JldA==\r\n\r\n";
+            let get = b"GET /k HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic YW5uOnNlY3JldA==\r\n\r\n";
             let step = step(&mut context, users, get, &mut output);
             let reply = String::from_utf8_lossy(&output).lines().next().map(str::to_owned);
             (matches!(step, Step::Blocked { .. }), reply, session.attempt.take().is_some())

@@ -132,7 +132,7 @@ mod tests {
             Refusal::of(request).write(reason, &mut output);
             String::from_utf8(output).expect("a text")
         };
-        let put = b"PUT /k HTTP/1.1\r\n\r\n";
+        let put = b"PUT /k HTTP/1.1\r\nHost: localhost\r\n\r\n";
         let full = refusal(put, RefusalReason::LogFull);
         assert!(full.starts_with("HTTP/1.1 507 ") && full.contains("\r\nContent-Length: 33\r\n"));
         assert!(full.ends_with("\r\n\r\nno space left for the update log\n"), "{full}");

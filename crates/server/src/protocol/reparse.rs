@@ -82,7 +82,7 @@ mod tests {
         let long = [b'k'; 100_000];
         let first_doublings = 16;
         for request in [
-            [b"GET /", &long[..], b" HTTP/1.1\r\nHost: x\r\n\r\n"].concat(),
+            [b"GET /", &long[..], b" HTTP/1.1\r\nHost: localhost\r\n\r\n"].concat(),
             [b"GET / HTTP/1.1\r\nHost: ", &long[..], b"\r\n\r\n"].concat(),
             [b"get ", &long[..], b"\r\n"].concat(),
         ] {
@@ -105,9 +105,9 @@ mod tests {
         let whole: [&[u8]; 6] = [
             b"get k\r\n",
             b"get k\n",
-            b"GET /k HTTP/1.1\r\n\r\n",
+            b"GET /k HTTP/1.1\r\nHost: localhost\r\n\r\n",
             b"GET /k HTTP/1.1\n\n",
-            b"PUT /k HTTP/1.1\r\nContent-Length: 2\r\n\r\nvv",
+            b"PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nvv",
             b"set k 0 0 2\r\nvv\r\n",
         ];
         for request in whole {

@@ -70,7 +70,9 @@ pub(crate) fn refused_values(server: &Running) {
     for headers in ["", "X-TT-PDMODE: 1\r\n", "X-TT-PDMODE: 2\r\n", "If-None-Match: *\r\n"] {
         let key = if headers.is_empty() { "k" } else { "l" };
         client.exchange(
-            format!("PUT /{key} HTTP/1.1\r\nContent-Length: 5\r\n{headers}\r\nhello"),
+            format!(
+                "PUT /{key} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n{headers}\r\nhello"
+            ),
             format!(
                 "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n\
                 {body}",
@@ -167,15 +169,16 @@ pub(crate) fn http(server: &Running) {
     let mut client = server.connect();
     let created = "HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\n\
         Created\n";
-    client.exchange("PUT /k HTTP/1.1\r\nContent-Length: 3\r\n\r\na\x001", created);
+    client
+        .exchange("PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\na\x001", created);
     // Only the missing column is added.
-    let body = "PUT /k HTTP/1.1\r\nX-TT-PDMODE: 2\r\nContent-Length: 7\r\n\r\na\x002\0b\x003";
+    let body = "PUT /k HTTP/1.1\r\nHost: localhost\r\nX-TT-PDMODE: 2\r\nContent-Length: 7\r\n\r\na\x002\0b\x003";
     client.exchange(body, created);
     client.expect_value("/k", "a\x001\0b\x003");
     // Fields of one name are one argument, joined by NUL.
     let body = "x=addcond&x=b&x=NUMEQ&x=3&y=get&y=&y=b";
     let request = format!(
-        "POST / HTTP/1.1\r\nX-TT-MNAME: search\r\nContent-Length: {}\r\n\
+        "POST / HTTP/1.1\r\nHost: localhost\r\nX-TT-MNAME: search\r\nContent-Length: {}\r\n\
             Content-Type: application/x-www-form-urlencoded\r\n\r\n{body}",
         body.len()
     );

@@ -197,7 +197,7 @@ impl Client {
 
     /// Sends a GET and asserts its value, with any headers.
     pub(crate) fn expect_value(&mut self, path: &str, value: &str) {
-        self.send(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes());
+        self.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
         self.expect_response("200 OK", value);
     }
 

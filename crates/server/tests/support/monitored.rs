@@ -1,7 +1,7 @@
 //! A monitor of a server, and a client that reads its metrics.
 
 use super::{Client, Running, wait_until};
-use server::{Endpoint, Handle, Monitor, ReadinessLimits};
+use server::{Endpoint, Handle, HostNames, Monitor, ReadinessLimits};
 use std::net::TcpStream;
 
 /// Name of the database in the labels.
@@ -24,7 +24,10 @@ impl Monitored {
     /// Starts a monitor without a server.
     pub(crate) fn starting() -> Self {
         let endpoint = Endpoint::Tcp { host: Some("127.0.0.1".into()), port: 0 };
-        Self { monitor: Monitor::start(&endpoint, ReadinessLimits::default()).unwrap() }
+        Self {
+            monitor: Monitor::start(&endpoint, ReadinessLimits::default(), HostNames::default())
+                .unwrap(),
+        }
     }
 
     pub(crate) fn connect(&self) -> Client {
@@ -34,7 +37,7 @@ impl Monitored {
     /// Returns the head and the body of the response to a GET, with further headers.
     pub(crate) fn get(&self, path: &str, headers: &str) -> (String, String) {
         let mut client = self.connect();
-        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{headers}\r\n").as_bytes());
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n").as_bytes());
         let response = String::from_utf8(client.read_to_end()).unwrap();
         let (head, body) = response.split_once("\r\n\r\n").unwrap();
         (head.to_owned(), body.to_owned())

@@ -106,7 +106,7 @@ impl Client {
         } else {
             format!("Content-Length: {}\r\n", body.len())
         };
-        let request = format!("{line} HTTP/1.1\r\nHost: a\r\n{headers}{length}\r\n{body}");
+        let request = format!("{line} HTTP/1.1\r\nHost: localhost\r\n{headers}{length}\r\n{body}");
         self.send(request.as_bytes());
         let head = String::from_utf8(self.read_until(b"\r\n\r\n")).unwrap();
         let mut answer = Vec::new();

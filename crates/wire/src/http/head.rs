@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::mem::MaybeUninit;
 
 use super::body::BodyLength;
+use super::host::Addressing;
 use super::url;
 use crate::limits::{HTTP_HEAD_BYTES_MAX, HTTP_HEADERS_MAX};
 use crate::{Invalid, Parse, decimal};
@@ -58,11 +59,24 @@ pub struct Head<'a> {
     pub expects_continue: bool,
     /// Length of the body.
     pub body: BodyLength,
+    host: Option<&'a [u8]>,
+    origin: Option<&'a [u8]>,
     /// Well-formed header lines.
     lines: &'a [u8],
 }
 
 impl<'a> Head<'a> {
+    /// Returns to whom the request is addressed, and by whom.
+    #[must_use]
+    pub fn addressing(&self) -> Addressing<'a> {
+        Addressing {
+            host: self.host,
+            origin: self.origin,
+            may_lack_host: self.minor_version == 0,
+            changes: !matches!(self.method, Method::Get | Method::Head | Method::Options),
+        }
+    }
+
     /// Returns the value of the first header of a name, in upper or lower case.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&'a [u8]> {
@@ -118,7 +132,7 @@ impl<'a> Head<'a> {
 /// Parses the head at the start of `bytes`. The length in `Complete` is that of the head only.
 ///
 /// Heads beyond [`HTTP_HEAD_BYTES_MAX`] or with more than [`HTTP_HEADERS_MAX`] lines are
-/// `TooLarge`. A head whose body has two possible lengths is refused.
+/// `TooLarge`. A head whose body has two possible lengths, or with two hosts, is refused.
 #[must_use]
 pub fn head(bytes: &[u8]) -> Parse<Head<'_>> {
     // The limit applies to complete heads too: the result must not depend on the packets.
@@ -154,6 +168,7 @@ fn interpret<'a>(
     let mut expects_continue = false;
     let mut content_length = None;
     let mut chunked = false;
+    let (mut host, mut origin) = (None, None);
     for header in &*request.headers {
         let is = |name: &str| header.name.eq_ignore_ascii_case(name);
         if is("content-length") {
@@ -178,6 +193,12 @@ fn interpret<'a>(
                     keep_alive = true;
                 }
             }
+        } else if is("host") {
+            if host.replace(header.value.trim_ascii()).is_some() {
+                return Err(Invalid::BadParameters);
+            }
+        } else if is("origin") {
+            origin = Some(header.value.trim_ascii());
         } else if is("expect") {
             expects_continue |=
                 minor_version > 0 && header.value.eq_ignore_ascii_case(b"100-continue");
@@ -197,6 +218,8 @@ fn interpret<'a>(
         keep_alive,
         expects_continue,
         body,
+        host,
+        origin,
         lines: &bytes[first_line..],
     })
 }

@@ -246,7 +246,7 @@ mod tests {
         let mut state = state_of(config, database);
         let (mut connection, mut client) = connected(&state);
         state.now = state.shared.started;
-        let mut request = &b"GET /key HTTP/1.1\r\n\r\n"[..];
+        let mut request = &b"GET /key HTTP/1.1\r\nHost: localhost\r\n\r\n"[..];
         for piece in 0..PIECES {
             let mut output = Vec::new();
             connection.begin_wait(state.now);

@@ -30,7 +30,7 @@ use upload::Upload;
 use wire::binary::Function;
 use wire::http::path::path_key;
 use wire::http::reply;
-use wire::http::{Head, Method, Progress, Request, Status, form, head, parse_resuming};
+use wire::http::{Foreign, Head, Method, Progress, Request, Status, form, head, parse_resuming};
 use wire::limits::FUNCTION_NAME_BYTES_LIMIT;
 use wire::{Invalid, Parse};
 
@@ -58,6 +58,9 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
             context.session.http = Exchange::default();
             context.session.kind = kinds::of_http(request.method);
             let start = output.len();
+            if let Some(foreign) = foreign(context, &request) {
+                return refuse_foreign(context, input, &request, foreign, output);
+            }
             let mut result = execute(context, &request, output);
             if result == Err(Halt::Forbidden) {
                 output.truncate(start);
@@ -100,6 +103,28 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
             Step::Executed { bytes: input.len(), next: Next::Refuse }
         }
     }
+}
+
+/// Returns why a request is not meant for this server, or not sent by its user, if so.
+fn foreign(context: &Context<'_>, head: &Head<'_>) -> Option<Foreign> {
+    context.shared.config.http_hosts.refusal(head.addressing())
+}
+
+/// Refuses such a request. The rest of its connection is ignored.
+fn refuse_foreign(
+    context: &Context<'_>,
+    input: &[u8],
+    head: &Head<'_>,
+    foreign: Foreign,
+    output: &mut Vec<u8>,
+) -> Step {
+    context.counters.count(Count::Refused);
+    if head.method == Method::Head {
+        reply::bare(output, foreign.status());
+    } else {
+        reply::plain_text(output, foreign.status(), foreign.text());
+    }
+    Step::Executed { bytes: input.len(), next: Next::Refuse }
 }
 
 /// Announces in the reply that begins at `start` that the connection stays open, if a client of

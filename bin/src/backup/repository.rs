@@ -2,14 +2,16 @@
 
 use super::catalog::{CATALOG_BYTES_MAX, Catalog, FileEntry, Stamp, object};
 use super::sums::{Sums, SumsBuilder, read_blocks, read_expected, sums_of};
+use crate::signals::Cleanup;
 use crate::time;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use cabinet::{Damage, Inventory};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const FIRST_LINE: &str = "tyrant backups\t1";
@@ -30,8 +32,51 @@ pub(crate) struct Repository {
     folder: PathBuf,
     /// Random number chosen at creation; the seed of all digests.
     pub(super) id: u64,
+    /// Removed before the lock ends.
+    _new: NewParts,
+    _cleanup: Option<Cleanup>,
     /// Locked while the repository is open.
     _file: File,
+}
+
+/// Files and folders that were made to open a repository, each after the one that it is in. They
+/// are removed when this is dropped or a signal ends the program, unless a file was added: a first
+/// backup that fails leaves nothing.
+#[derive(Default)]
+struct NewParts {
+    paths: Vec<PathBuf>,
+}
+
+impl NewParts {
+    fn create_folder(&mut self, path: PathBuf) -> Result<()> {
+        if !path.is_dir() {
+            fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
+            self.paths.push(path);
+        }
+        Ok(())
+    }
+
+    fn remove_on_signals(&self) -> Result<Option<Cleanup>> {
+        let paths = self.paths.clone();
+        let clean = move || remove_if_unused(&paths);
+        (!self.paths.is_empty()).then(|| Cleanup::on_signals(clean)).transpose()
+    }
+}
+
+impl Drop for NewParts {
+    fn drop(&mut self) {
+        remove_if_unused(&self.paths);
+    }
+}
+
+/// Removes paths, the last one first, up to a folder that is not empty.
+fn remove_if_unused(paths: &[PathBuf]) {
+    for path in paths.iter().rev() {
+        let removed = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+        if removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
+            return;
+        }
+    }
 }
 
 /// Outcome of adding a file.
@@ -48,17 +93,15 @@ impl Repository {
     /// Opens a repository to change it. With `create`, a missing or empty folder becomes a
     /// repository.
     pub(crate) fn open_to_change(folder: &Path, create: bool) -> Result<Self> {
+        let mut new = NewParts::default();
         if create && !folder.join(REPOSITORY).exists() {
-            make(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+            make(folder, &mut new).with_context(|| format!("cannot create {}", folder.display()))?;
         }
         let repository = Self::open(folder, File::try_lock)?;
-        for below in [repository.files(), repository.backups()] {
-            if !below.is_dir() {
-                fs::create_dir(&below)
-                    .with_context(|| format!("cannot create {}", below.display()))?;
-            }
-        }
-        Ok(repository)
+        new.create_folder(repository.backups())?;
+        new.create_folder(repository.files())?;
+        let _cleanup = new.remove_on_signals()?;
+        Ok(Self { _new: new, _cleanup, ..repository })
     }
 
     /// Opens a repository to read it.
@@ -91,6 +134,12 @@ impl Repository {
             }
             Ok(()) => {}
         }
+        let inode = file.metadata().with_context(|| format!("cannot read {}", path.display()))?;
+        ensure!(
+            fs::metadata(&path).is_ok_and(|present| present.ino() == inode.ino()),
+            "{} was removed meanwhile by a first backup that failed: run the command again",
+            folder.display()
+        );
         let mut text = String::new();
         (&file)
             .take(REPOSITORY_BYTES_MAX)
@@ -101,7 +150,8 @@ impl Repository {
             .and_then(|rest| rest.strip_prefix("\nid\t"))
             .and_then(|rest| u64::from_str_radix(rest.strip_suffix('\n')?, 16).ok());
         let id = id.with_context(|| format!("{} is damaged", path.display()))?;
-        Ok(Self { folder: folder.to_owned(), id, _file: file })
+        let folder = folder.to_owned();
+        Ok(Self { folder, id, _new: NewParts::default(), _cleanup: None, _file: file })
     }
 
     fn files(&self) -> PathBuf {
@@ -133,6 +183,12 @@ impl Repository {
         }
         names.sort_unstable();
         Ok(names)
+    }
+
+    /// Returns the error of a repository without a backup.
+    pub(crate) fn without_backup(&self) -> anyhow::Error {
+        let shown = self.folder.display();
+        anyhow!("{shown} has no backup yet: `tyrant backup create {shown}` makes one")
     }
 
     /// Reads a backup by its name. The inner error describes a damaged catalog.
@@ -328,8 +384,14 @@ impl Repository {
     }
 }
 
-/// Turns a folder into a repository. Missing folders above it are created too.
-fn make(folder: &Path) -> Result<()> {
+/// Turns a folder into a repository. Missing folders above it are created too. Adds what it makes
+/// to `new_parts`.
+fn make(folder: &Path, new_parts: &mut NewParts) -> Result<()> {
+    let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let mut missing: Vec<_> =
+        folder.ancestors().take_while(is_missing).map(Path::to_owned).collect();
+    missing.reverse();
+    new_parts.paths.append(&mut missing);
     fs::create_dir_all(folder)?;
     for item in fs::read_dir(folder)? {
         let name = item?.file_name();
@@ -337,6 +399,7 @@ fn make(folder: &Path) -> Result<()> {
     }
     let id = RandomState::new().build_hasher().finish();
     let new = folder.join(REPOSITORY_NEW);
+    new_parts.paths.push(new.clone());
     let mut file = File::create(&new)?;
     file.write_all(format!("{FIRST_LINE}\nid\t{id:016x}\n").as_bytes())?;
     file.sync_all()?;
@@ -344,7 +407,10 @@ fn make(folder: &Path) -> Result<()> {
     let path = folder.join(REPOSITORY);
     match renameat_with(CWD, &new, CWD, &path, RenameFlags::NOREPLACE) {
         Err(rustix::io::Errno::EXIST) => {}
-        renamed => renamed?,
+        renamed => {
+            renamed?;
+            new_parts.paths.push(path);
+        }
     }
     sync_folder(folder)
 }

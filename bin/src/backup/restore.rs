@@ -107,7 +107,7 @@ impl Restore {
             }
         }
         match &self.until {
-            None => bail!("the repository has no backup yet: `tyrant backup create` makes one"),
+            None => Err(repository.without_backup()),
             Some(until) => bail!(
                 "there is no backup of a server with an update log from before {}: choose a later \
                  time; `tyrant backup list` prints the time of each backup",

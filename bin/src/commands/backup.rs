@@ -184,6 +184,9 @@ impl Verify {
         let repository = Repository::open_to_read(&self.repository)?;
         let names =
             if self.backups.is_empty() { repository.names()? } else { self.backups.clone() };
+        if names.is_empty() {
+            return Err(repository.without_backup());
+        }
         let mut damages = 0;
         let progress = Progress::of_bytes("verifying", None)
             .explain("nothing was changed; the same command begins again");

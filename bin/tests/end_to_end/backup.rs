@@ -349,7 +349,7 @@ fn a_damaged_database_is_backed_up_only_on_request() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains(" at byte 4") || said.contains(" at byte 5"), "{said}");
-    assert_eq!(backups.command("list"), "");
+    assert!(!repository.exists());
     let output = run("tyrant", &[&create[..], &["--accept-damage"]].concat());
     assert!(output.status.success(), "{output:?}");
     assert_eq!(backups.command("list").lines().count(), 1);
@@ -599,6 +599,7 @@ fn impossible_backups_are_refused_with_the_reason() {
     let missing = backups.target("missing.tch");
     let error = fail("tyrant", &[&create[..], &["--database", text(&missing)]].concat());
     assert!(error.contains("missing.tch") && !missing.exists(), "{error}");
+    assert!(!repository.exists());
     let elsewhere = backups.target("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     fs::write(elsewhere.join("file"), "mine").unwrap();
@@ -728,4 +729,39 @@ fn the_folders_above_a_repository_are_created() {
     let create = ["backup", "create", text(&repository), "--database", text(&source)];
     succeed("tyrant", &create);
     succeed("tyrant", &["backup", "verify", text(&repository)]);
+}
+
+#[test]
+fn a_first_backup_that_fails_leaves_nothing_that_it_made() {
+    let backups = Backups::new();
+    let missing = backups.target("missing.tch");
+    let deep = backups.target("deep/er/repository");
+    let create = ["backup", "create", text(&deep), "--database", text(&missing)];
+    fail("tyrant", &create);
+    assert!(!backups.target("deep").exists());
+    // A folder that was there before stays, and becomes a repository later.
+    let empty = backups.repository();
+    fs::create_dir(&empty).unwrap();
+    fail("tyrant", &["backup", "create", text(&empty), "--database", text(&missing)]);
+    assert_eq!(fs::read_dir(&empty).unwrap().count(), 0);
+    let source = backups.target("source.tcb");
+    Database::open(text(&source)).unwrap().put(b"k", b"v").unwrap();
+    backups.create(&["--database", text(&source)]);
+    // A later failure keeps what is there.
+    fail("tyrant", &["backup", "create", text(&empty), "--database", text(&missing)]);
+    backups.verify();
+}
+
+#[test]
+fn a_repository_without_a_backup_is_not_verified_as_intact() {
+    let backups = Backups::new();
+    let source = backups.target("source.tcb");
+    Database::open(text(&source)).unwrap().put(b"k", b"v").unwrap();
+    let name = backups.create(&["--database", text(&source)]);
+    let repository = backups.repository();
+    fs::remove_file(repository.join(format!("backups/{name}.backup"))).unwrap();
+    assert_eq!(backups.command("list"), "");
+    let error = fail("tyrant", &["backup", "verify", text(&repository)]);
+    assert!(error.contains("has no backup yet: `tyrant backup create"), "{error}");
+    assert!(backups.restore_fails("new.tcb", &[]).contains("has no backup yet"));
 }

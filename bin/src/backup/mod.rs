@@ -17,6 +17,6 @@ mod source;
 mod sums;
 
 pub(crate) use create::{CreateOptions, create};
-pub(crate) use repository::Repository;
+pub(crate) use repository::{REMOVE_CATALOG, Repository, Verified};
 pub(crate) use restore::{Restore, Until};
 pub(crate) use source::Source;

@@ -7,6 +7,7 @@ use crate::time;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use cabinet::{Damage, Inventory};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -26,6 +27,10 @@ const INCOMING: &str = "incoming";
 
 /// Suffix of a catalog.
 const SUFFIX: &str = ".backup";
+
+/// Advice about a damaged catalog: the names of its files are known from it alone.
+pub(crate) const REMOVE_CATALOG: &str =
+    "a backup is lost with its catalog, and the others are not: remove this file";
 
 /// An open repository.
 pub(crate) struct Repository {
@@ -84,6 +89,17 @@ pub(super) struct Added {
     pub(super) entry: FileEntry,
     /// Bytes copied: 0 if the file was there already.
     pub(super) copied_bytes: u64,
+}
+
+/// Outcome of verifying backups.
+#[derive(Debug, Default)]
+pub(crate) struct Verified {
+    /// Backups without damage.
+    pub(crate) intact: usize,
+    /// Bytes of the intact files.
+    pub(crate) bytes: u64,
+    pub(crate) damaged_files: usize,
+    pub(crate) damaged_catalogs: Vec<PathBuf>,
 }
 
 /// Backed-up log files, by name and source file.
@@ -215,15 +231,14 @@ impl Repository {
         })
     }
 
-    /// Reads all backups, oldest first. A damaged one is an error.
-    pub(super) fn catalogs(&self) -> Result<BTreeMap<String, Catalog>> {
-        let names = self.names()?.into_iter();
-        names
-            .map(|name| match self.catalog(&name)? {
-                Ok(catalog) => Ok((name, catalog)),
-                Err(damage) => bail!("{damage}"),
-            })
-            .collect()
+    /// Reads a backup by its name. A damaged catalog is an error.
+    pub(super) fn intact_catalog(&self, name: &str) -> Result<Catalog> {
+        self.catalog(name)?.map_err(|damage| anyhow!("{damage}; {REMOVE_CATALOG}"))
+    }
+
+    /// Reads all backups, oldest first. A damaged catalog is an error.
+    fn catalogs(&self) -> Result<Vec<Catalog>> {
+        self.names()?.iter().map(|name| self.intact_catalog(name)).collect()
     }
 
     /// Returns the backed-up files of a database's log.
@@ -323,7 +338,7 @@ impl Repository {
     pub(crate) fn sweep(&self) -> Result<u64> {
         let catalogs = self.catalogs()?;
         let needed: BTreeSet<String> =
-            catalogs.values().flat_map(|catalog| &catalog.files).map(FileEntry::object).collect();
+            catalogs.iter().flat_map(|catalog| &catalog.files).map(FileEntry::object).collect();
         let mut bytes = 0;
         for item in fs::read_dir(self.files())? {
             let item = item?;
@@ -349,38 +364,61 @@ impl Repository {
     }
 
     /// Reads the files of these backups, each once, and reports damaged ones. Passes the bytes that
-    /// were read to `advance`. Returns the bytes of the intact ones.
+    /// were read to `advance`.
     pub(crate) fn verify(
         &self,
         names: &[String],
         report: &mut dyn FnMut(Damage),
         advance: &dyn Fn(u64),
-    ) -> Result<u64> {
-        let mut seen = BTreeSet::new();
-        let mut bytes = 0;
+    ) -> Result<Verified> {
+        let mut verified = Verified::default();
+        // Files that were read, and whether they are intact.
+        let mut seen = BTreeMap::new();
         for name in names {
             let catalog = match self.catalog(name)? {
                 Ok(catalog) => catalog,
                 Err(damage) => {
+                    verified.damaged_catalogs.push(damage.file.clone());
                     report(damage);
                     continue;
                 }
             };
+            let mut is_intact = true;
             for entry in &catalog.files {
-                if !seen.insert(entry.object()) {
-                    continue;
-                }
-                let mut visit = |block: &[u8]| {
-                    advance(block.len() as u64);
-                    Ok(())
+                is_intact &= match seen.entry(entry.object()) {
+                    Entry::Occupied(seen) => *seen.get(),
+                    Entry::Vacant(unseen) => {
+                        let damage = self.read(entry, &mut |block| {
+                            advance(block.len() as u64);
+                            Ok(())
+                        })?;
+                        *unseen.insert(verified.count(entry, damage, report))
+                    }
                 };
-                match self.read(entry, &mut visit)? {
-                    Some(damage) => report(damage),
-                    None => bytes += entry.sums.bytes,
-                }
             }
+            verified.intact += usize::from(is_intact);
         }
-        Ok(bytes)
+        Ok(verified)
+    }
+}
+
+impl Verified {
+    /// Counts a file, and reports its damage. Returns whether it has none.
+    fn count(
+        &mut self,
+        entry: &FileEntry,
+        damage: Option<Damage>,
+        report: &mut dyn FnMut(Damage),
+    ) -> bool {
+        let is_intact = damage.is_none();
+        match damage {
+            Some(damage) => {
+                self.damaged_files += 1;
+                report(damage);
+            }
+            None => self.bytes += entry.sums.bytes,
+        }
+        is_intact
     }
 }
 

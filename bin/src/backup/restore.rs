@@ -92,15 +92,11 @@ impl Restore {
     }
 
     fn choose(&self, repository: &Repository) -> Result<(String, Catalog)> {
-        let read = |name: String| match repository.catalog(&name)? {
-            Ok(catalog) => Ok((name, catalog)),
-            Err(damage) => bail!("{damage}"),
-        };
         if let Some(name) = &self.backup {
-            return read(name.clone());
+            return Ok((name.clone(), repository.intact_catalog(name)?));
         }
         for name in repository.names()?.into_iter().rev() {
-            let (name, catalog) = read(name)?;
+            let catalog = repository.intact_catalog(&name)?;
             match &self.until {
                 Some(until) if catalog.position_us.is_none_or(|at| at > until.time_us) => {}
                 _ => return Ok((name, catalog)),
@@ -203,7 +199,7 @@ fn copy_files(
             file.write_all(block).with_context(failed)
         })?;
         if let Some(damage) = damage {
-            bail!("the backup is damaged: {damage}");
+            bail!("the backup is damaged: {damage}; --backup NAME restores another one");
         }
         file.sync_all().with_context(failed)?;
     }

@@ -1,11 +1,11 @@
 //! `tyrant backup`: creates, lists, verifies and prunes backups.
 
-use crate::backup::{CreateOptions, Repository, Source, create};
-use crate::output::{AsJson, Quiet, object, write_json};
+use crate::backup::{CreateOptions, REMOVE_CATALOG, Repository, Source, Verified, create};
+use crate::output::{AsJson, Quiet, counted, object, write_json};
 use crate::remote::ServerArgument;
 use crate::time::format_time;
 use crate::transfer::progress::Progress;
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use cabinet::Damage;
 use clap::Subcommand;
 use std::io::Write;
@@ -94,10 +94,10 @@ impl Create {
         let making = CreateOptions { full: self.full, accept_damage: self.accept_damage };
         let made = create(&repository, &source, making, &mut print)?;
         println!(
-            "{}: {} files of {} bytes, {} of them new",
+            "{}: {} of {}, {} of them new",
             made.name,
-            made.catalog.file_count(),
-            made.catalog.bytes(),
+            counted(made.catalog.file_count(), "file", "files"),
+            counted(made.catalog.bytes(), "byte", "bytes"),
             made.catalog.copied_bytes
         );
         Ok(())
@@ -123,7 +123,7 @@ impl List {
     fn run(&self) -> Result<()> {
         let repository = Repository::open_to_read(&self.repository)?;
         let mut output = std::io::stdout().lock();
-        let mut damages = 0;
+        let mut damaged_catalogs = Vec::new();
         for name in repository.names()? {
             match repository.catalog(&name)? {
                 Ok(catalog) if self.form.json => {
@@ -148,15 +148,12 @@ impl List {
                     catalog.position_us.map_or("-".to_owned(), format_time)
                 )?,
                 Err(damage) => {
-                    damages += 1;
+                    damaged_catalogs.push(damage.file.clone());
                     print(damage);
                 }
             }
         }
-        if damages > 0 {
-            bail!("{damages} backups are damaged");
-        }
-        Ok(())
+        conclude(&Verified { damaged_catalogs, ..Verified::default() })
     }
 }
 
@@ -187,21 +184,32 @@ impl Verify {
         if names.is_empty() {
             return Err(repository.without_backup());
         }
-        let mut damages = 0;
         let progress = Progress::of_bytes("verifying", None)
             .explain("nothing was changed; the same command begins again");
-        let mut report = |damage: Damage| {
-            damages += 1;
-            progress.print_result(&damage);
-        };
-        let bytes = repository.verify(&names, &mut report, &|bytes| progress.advance(bytes))?;
+        let mut report = |damage: Damage| progress.print_result(&damage);
+        let verified = repository.verify(&names, &mut report, &|bytes| progress.advance(bytes))?;
         drop(progress);
-        println!("{} backups, {bytes} bytes are intact", names.len());
-        if damages > 0 {
-            bail!("{damages} files are damaged; tyrant backup create --full copies them again");
-        }
-        Ok(())
+        let bytes = counted(verified.bytes, "byte", "bytes");
+        println!("{}, {bytes} are intact", counted(verified.intact, "backup", "backups"));
+        conclude(&verified)
     }
+}
+
+/// Fails with what to do if something is damaged.
+fn conclude(verified: &Verified) -> Result<()> {
+    let Verified { damaged_files, damaged_catalogs, .. } = verified;
+    let mut advice = Vec::new();
+    if *damaged_files > 0 {
+        advice.push(format!(
+            "{}: `tyrant backup create --full` copies again what the database still has of them",
+            counted(*damaged_files, "file is damaged", "files are damaged")
+        ));
+    }
+    for catalog in damaged_catalogs {
+        advice.push(format!("{} is damaged; {REMOVE_CATALOG}", catalog.display()));
+    }
+    ensure!(advice.is_empty(), "{}", advice.join("; "));
+    Ok(())
 }
 
 #[derive(Debug, clap::Args)]
@@ -232,7 +240,8 @@ impl Prune {
             println!("removed {name}");
         }
         let bytes = repository.sweep()?;
-        println!("removed {} backups, freed {bytes} bytes", names.len());
+        let bytes = counted(bytes, "byte", "bytes");
+        println!("removed {}, freed {bytes}", counted(names.len(), "backup", "backups"));
         Ok(())
     }
 }

@@ -301,8 +301,11 @@ fn a_damaged_backup_is_located_by_file_and_offset_and_repaired() {
     let said = String::from_utf8(output.stdout).unwrap();
     let place = format!("{} at byte 2097152: the checksum", file.display());
     assert!(said.starts_with(&place), "{said}");
+    assert!(said.contains("\n0 backups, "), "{said}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("1 file is damaged: `tyrant backup create --full`"), "{error}");
     let error = backups.restore_fails("restored.tch", &[]);
-    assert!(error.contains(&place), "{error}");
+    assert!(error.contains(&place) && error.contains("--backup NAME"), "{error}");
     assert_eq!(fs::read_dir(backups.folder.path()).unwrap().count(), 1);
     // Damage that keeps the length is only detected with `--full`.
     let full = ["--full", "--server", &server.address()];
@@ -312,7 +315,7 @@ fn a_damaged_backup_is_located_by_file_and_offset_and_repaired() {
     fs::write(&file, &bytes[..100]).unwrap();
     backups.create_of(&server);
     backups.verify();
-    // Any damage in a catalog makes it damaged.
+    // Any damage in a catalog makes its backup damaged, until the file is removed.
     let catalog = fs::read_dir(repository.join("backups")).unwrap().next().unwrap().unwrap().path();
     let mut bytes = fs::read(&catalog).unwrap();
     bytes[40] ^= 1;
@@ -321,6 +324,17 @@ fn a_damaged_backup_is_located_by_file_and_offset_and_repaired() {
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.starts_with(&format!("{} at byte 0: ", catalog.display())), "{said}");
+    assert!(said.contains("\n2 backups, "), "{said}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    let advice = "is damaged; a backup is lost with its catalog, and the others are not: remove";
+    assert!(error.contains(&format!("{} {advice}", catalog.display())), "{error}");
+    let prune = ["backup", "prune", text(&repository), "--keep", "9"];
+    assert!(fail("tyrant", &prune).contains("remove this file"));
+    backups.create(&full);
+    assert_eq!(run("tyrant", &["backup", "verify", text(&repository)]).status.code(), Some(1));
+    fs::remove_file(&catalog).unwrap();
+    backups.verify();
+    succeed("tyrant", &prune);
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod restore;
 mod source;
 mod sums;
 
+pub(crate) use catalog::Catalog;
 pub(crate) use create::{CreateOptions, create};
 pub(crate) use repository::{REMOVE_CATALOG, Repository, Verified};
 pub(crate) use restore::{Restore, Until};

@@ -1,6 +1,6 @@
 //! `tyrant backup`: creates, lists, verifies and prunes backups.
 
-use crate::backup::{CreateOptions, REMOVE_CATALOG, Repository, Source, Verified, create};
+use crate::backup::{Catalog, CreateOptions, REMOVE_CATALOG, Repository, Source, Verified, create};
 use crate::output::{AsJson, Quiet, counted, object, write_json};
 use crate::remote::ServerArgument;
 use crate::time::format_time;
@@ -124,29 +124,14 @@ impl List {
         let repository = Repository::open_to_read(&self.repository)?;
         let mut output = std::io::stdout().lock();
         let mut damaged_catalogs = Vec::new();
-        for name in repository.names()? {
+        let names = repository.names()?;
+        if !self.form.json && !names.is_empty() {
+            let titles = ["BACKUP", "KIND", "FILES", "BYTES", "NEW BYTES", "UPDATE LOG UP TO"];
+            writeln!(output, "{}", line(titles.map(str::to_owned)))?;
+        }
+        for name in names {
             match repository.catalog(&name)? {
-                Ok(catalog) if self.form.json => {
-                    let position = catalog.position_us.map(format_time);
-                    let members = [
-                        ("name", name.into()),
-                        ("kind", catalog.kind.title().into()),
-                        ("files", catalog.file_count().into()),
-                        ("bytes", catalog.bytes().into()),
-                        ("copied_bytes", catalog.copied_bytes.into()),
-                        ("position", position.into()),
-                    ];
-                    write_json(&object(members), &mut output)?;
-                }
-                Ok(catalog) => writeln!(
-                    output,
-                    "{name}\t{}\t{}\t{}\t{}\t{}",
-                    catalog.kind.title(),
-                    catalog.file_count(),
-                    catalog.bytes(),
-                    catalog.copied_bytes,
-                    catalog.position_us.map_or("-".to_owned(), format_time)
-                )?,
+                Ok(catalog) => self.write(name, &catalog, &mut output)?,
                 Err(damage) => {
                     damaged_catalogs.push(damage.file.clone());
                     print(damage);
@@ -155,6 +140,35 @@ impl List {
         }
         conclude(&Verified { damaged_catalogs, ..Verified::default() })
     }
+
+    fn write(&self, name: String, catalog: &Catalog, output: &mut dyn Write) -> Result<()> {
+        let position = catalog.position_us.map(format_time);
+        if self.form.json {
+            let members = [
+                ("name", name.into()),
+                ("kind", catalog.kind.title().into()),
+                ("files", catalog.file_count().into()),
+                ("bytes", catalog.bytes().into()),
+                ("copied_bytes", catalog.copied_bytes.into()),
+                ("position", position.into()),
+            ];
+            return write_json(&object(members), output);
+        }
+        let fields = [
+            name,
+            catalog.kind.title().to_owned(),
+            catalog.file_count().to_string(),
+            catalog.bytes().to_string(),
+            catalog.copied_bytes.to_string(),
+            position.unwrap_or_else(|| "-".to_owned()),
+        ];
+        Ok(writeln!(output, "{}", line(fields))?)
+    }
+}
+
+/// Returns a line of the list for people.
+fn line([name, kind, files, bytes, new_bytes, position]: [String; 6]) -> String {
+    format!("{name:<21} {kind:<13}{files:>6} {bytes:>15} {new_bytes:>15}  {position}")
 }
 
 #[derive(Debug, clap::Args)]

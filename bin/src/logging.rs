@@ -8,6 +8,7 @@
 //! Times are UTC in the W3C's format. Levels are DEBUG, INFO, WARN, ERROR and SYSTEM. SYSTEM marks
 //! the few lines about the life of the process, which every verbosity includes.
 
+use crate::output::counted;
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -341,8 +342,8 @@ impl Storm {
         let seconds = now.saturating_duration_since(self.began).as_secs_f64();
         let Self { left_out, last, .. } = std::mem::replace(self, Self::new(now));
         let mut summary = last?;
-        summary.message =
-            format!("{} (repeated {left_out} times in {seconds:.1} s)", summary.message);
+        let times = counted(left_out, "time", "times");
+        summary.message = format!("{} (repeated {times} in {seconds:.1} s)", summary.message);
         Some(summary)
     }
 }
@@ -480,7 +481,7 @@ mod tests {
         }
         let summaries = storms.await_summaries();
         assert_eq!(summaries.len(), 1);
-        assert!(summaries[0].message.starts_with("full (repeated 1 times in "), "{summaries:?}");
+        assert!(summaries[0].message.starts_with("full (repeated 1 time in "), "{summaries:?}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::cluster::{self, Connected};
 use crate::logging::{Log, LogFormat, Verbosity, system};
+use crate::output::counted;
 use crate::pid_file::PidFile;
 use crate::reload::Reloader;
 use crate::scripting::Script;
@@ -309,7 +310,10 @@ impl Service {
         };
         let what = match cluster::is_cluster_name(&self.database) {
             true => self.database.clone(),
-            false => format!("{} ({} records)", database.path().display(), database.len()),
+            false => {
+                let records = counted(database.len(), "record", "records");
+                format!("{} ({records})", database.path().display())
+            }
         };
         system(format_args!("serving {what} on {}{reach}", endpoints.join(", ")));
     }

@@ -1,5 +1,6 @@
 //! `ttulmgr`: Tokyo Tyrant's tool for update log files.
 
+use crate::output::counted;
 use crate::updates::{Line, write_line};
 use crate::version_line;
 use anyhow::{Context, Result, bail};
@@ -132,7 +133,7 @@ fn import(folder: &Path, input: &mut dyn BufRead) -> Result<()> {
     }
     files.sync()?;
     if bad > 0 {
-        eprintln!("{bad} invalid lines were skipped");
+        eprintln!("{} skipped", counted(bad, "invalid line was", "invalid lines were"));
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Sums over a file: detect changes and locate damage.
 
+use crate::output::counted;
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::Read;
@@ -91,10 +92,12 @@ pub(super) fn read_expected(
             return Ok(());
         }
         if offset + block.len() as u64 > expected.bytes {
-            let what = format!("it is longer than its {} bytes", expected.bytes);
+            let what =
+                format!("it is longer than its {}", counted(expected.bytes, "byte", "bytes"));
             wrong = Some((expected.bytes, what));
         } else if expected.blocks.get(index) != Some(&checksum) {
-            let what = format!("the checksum of {} bytes does not match", block.len());
+            let bytes = counted(block.len(), "byte", "bytes");
+            let what = format!("the checksum of {bytes} does not match");
             wrong = Some((offset, what));
         } else {
             visit(block)?;
@@ -103,7 +106,8 @@ pub(super) fn read_expected(
     })?;
     let found = summing.finish();
     if found.bytes < expected.bytes {
-        let what = format!("{} bytes were written, {} were found", expected.bytes, found.bytes);
+        let written = counted(expected.bytes, "byte was written", "bytes were written");
+        let what = format!("{written}, and {} found", found.bytes);
         return Ok(Some((found.bytes, what)));
     }
     if wrong.is_none() && found != *expected {

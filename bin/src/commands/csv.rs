@@ -5,6 +5,7 @@
 
 use super::Run;
 use crate::bytes::{self, Kept};
+use crate::output::counted;
 use crate::remote::{Need, Server};
 use crate::transfer::progress::Progress;
 use anyhow::{Context, Result, anyhow, bail};
@@ -127,7 +128,7 @@ impl Run for PutRows {
         })?;
         drop(progress);
         server.confirm("put-rows")?;
-        Ok(writeln!(output, "{stored} rows")?)
+        Ok(writeln!(output, "{}", counted(stored, "row", "rows"))?)
     }
 }
 
@@ -171,7 +172,8 @@ fn read_rows(
             .collect();
         take(key, &columns).with_context(|| {
             let line = record.position().map_or(0, csv::Position::line);
-            format!("line {line}, after {stored} rows that were stored")
+            let stored = counted(stored, "row that was stored", "rows that were stored");
+            format!("line {line}, after {stored}")
         })?;
         stored += 1;
     }

@@ -1,7 +1,8 @@
 //! `tyrant export`: writes the records of a database or file as lines.
 
 use crate::errors::require_database;
-use crate::output::Quiet;
+use crate::output::{Quiet, counted};
+use crate::transfer::legacy::damaged_places;
 use crate::transfer::progress::Progress;
 use crate::transfer::text::{self, Format};
 use crate::transfer::to_read;
@@ -87,14 +88,14 @@ impl Export {
         let (output, _) = lines.output.into_parts();
         output.finish()?;
         if lines.damages > 0 {
-            bail!("{} damaged places were found; everything else was exported", lines.damages);
+            bail!("{}; everything else was exported", damaged_places(lines.damages));
         }
         let damaged = source.damaged_segments();
         if damaged > 0 {
             bail!(
-                "{} has {damaged} damaged places, whose records are not exported: tyrant check \
-                 shows where",
-                self.database
+                "{} has {}, whose records are not exported: tyrant check shows where",
+                self.database,
+                counted(damaged, "damaged place", "damaged places")
             );
         }
         Ok(())

@@ -1,10 +1,10 @@
 //! `tyrant import`: imports files into a database.
 
 use crate::errors::require_file;
-use crate::output::Quiet;
+use crate::output::{Quiet, counted};
 use crate::transfer::ids::IdLimits;
 use crate::transfer::import_text::Text;
-use crate::transfer::legacy;
+use crate::transfer::legacy::{self, damaged_places};
 use crate::transfer::progress::Progress;
 use crate::transfer::target::Target;
 use crate::transfer::text::Format;
@@ -88,7 +88,8 @@ impl Import {
         let target = target.lock();
         target.database().sync()?;
         let records = count_records(target.database())?;
-        println!("{records} records in {}", specification.path.display());
+        let records = counted(records, "record", "records");
+        println!("{records} in {}", specification.path.display());
         lacking.conclude(target.id_limits())
     }
 
@@ -147,7 +148,8 @@ impl Import {
                 (path.as_path(), imported.records, String::new())
             }
         };
-        println!("{records} records from {}{described}", path.display());
+        let records = counted(records, "record", "records");
+        println!("{records} from {}{described}", path.display());
         Ok(())
     }
 }
@@ -168,15 +170,13 @@ impl Lacking {
             let required = limits.map(|limits| limits.describe()).unwrap_or_default();
             let damages = match self.damages {
                 0 => String::new(),
-                damages => format!(", and {damages} damaged places were found"),
+                damages => format!(", and {}", damaged_places(damages)),
             };
-            bail!(
-                "{} records were not imported{damages}; everything else was: {required}",
-                self.refused
-            );
+            let refused = counted(self.refused, "record was", "records were");
+            bail!("{refused} not imported{damages}; everything else was: {required}");
         }
         if self.damages > 0 {
-            bail!("{} damaged places were found; everything else was imported", self.damages);
+            bail!("{}; everything else was imported", damaged_places(self.damages));
         }
         Ok(())
     }

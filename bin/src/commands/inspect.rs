@@ -1,7 +1,7 @@
 //! `tyrant inspect`: prints the properties of a database or file.
 
 use crate::errors::require_database;
-use crate::output::{AsJson, value_of, write_json};
+use crate::output::{AsJson, counted, value_of, write_json};
 use crate::time::format_time;
 use crate::transfer::to_read;
 use anyhow::{Context, Result, bail, ensure};
@@ -165,7 +165,8 @@ fn inspect_file(file: &File, lines: &mut Properties) -> Result<()> {
     };
     lines.add("state", state);
     if let Some(changes) = file.undone_changes() {
-        lines.add("transaction log", format_args!("{changes} changes are undone"));
+        let undone = counted(changes, "change is undone", "changes are undone");
+        lines.add("transaction log", undone);
     }
     lines.add("record offsets", if header.is_large { "64 bits" } else { "32 bits" });
     lines.add("values", header.codec.name());

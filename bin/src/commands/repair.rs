@@ -2,7 +2,7 @@
 //! a served one.
 
 use crate::errors::require_database;
-use crate::output::Quiet;
+use crate::output::{Quiet, counted};
 use crate::remote::{Server, ServerArgument};
 use crate::sizes;
 use crate::transfer::progress::Progress;
@@ -56,7 +56,8 @@ fn check_files(path: &Path) -> Result<()> {
     drop(progress);
     print_checked(checked.records, checked.bytes, checked.segments);
     if checked.torn_bytes > 0 {
-        println!("{} unfinished bytes at the end will be removed at opening", checked.torn_bytes);
+        let torn = counted(checked.torn_bytes, "unfinished byte", "unfinished bytes");
+        println!("{torn} at the end will be removed at opening");
     }
     conclude(checked.damages)
 }
@@ -64,12 +65,18 @@ fn check_files(path: &Path) -> Result<()> {
 /// Prints what was verified. The log has an entry for each change, so their number is not that of
 /// the records of the database.
 fn print_checked(records: u64, bytes: u64, segments: u64) {
-    println!("{records} entries of the log, {bytes} bytes in {segments} segments");
+    println!(
+        "{} of the log, {} in {}",
+        counted(records, "entry", "entries"),
+        counted(bytes, "byte", "bytes"),
+        counted(segments, "segment", "segments")
+    );
 }
 
 fn conclude(damages: u64) -> Result<()> {
     if damages > 0 {
-        bail!("{damages} damaged places; tyrant salvage saves the rest");
+        let damages = counted(damages, "damaged place", "damaged places");
+        bail!("{damages}; tyrant salvage saves the rest");
     }
     Ok(())
 }
@@ -98,8 +105,9 @@ fn check_server(client: &Server, rate: Option<u64>) -> Result<()> {
                     let client::CheckState { segments, records, bytes, .. } = state;
                     drop(progress);
                     print_checked(records, bytes, segments);
-                    if state.damages > printed as u64 {
-                        println!("{} more damaged places", state.damages - printed as u64);
+                    let more = state.damages.saturating_sub(printed as u64);
+                    if more > 0 {
+                        println!("{}", counted(more, "more damaged place", "more damaged places"));
                     }
                     return conclude(state.damages);
                 }
@@ -167,9 +175,11 @@ impl Salvage {
         let salvaged = cabinet::salvage_as(&self.path, kind, &into, report)
             .with_context(|| format!("cannot salvage {}", self.path.display()))?;
         drop(progress);
-        println!("{} records in {}", server::count_records(&into)?, self.into);
+        let records = counted(server::count_records(&into)?, "record", "records");
+        println!("{records} in {}", self.into);
         if salvaged.unreadable > 0 {
-            println!("{} values or pages could not be read", salvaged.unreadable);
+            let unreadable = counted(salvaged.unreadable, "value or page", "values or pages");
+            println!("{unreadable} could not be read");
         }
         if salvaged.is_rebuilt {
             println!(
@@ -182,7 +192,7 @@ impl Salvage {
             );
         }
         if salvaged.doubtful > 0 {
-            println!("{} records are in doubt", salvaged.doubtful);
+            println!("{} in doubt", counted(salvaged.doubtful, "record is", "records are"));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! `tyrant replicas`: prints the replication tree and the lag of each server.
 
 use crate::bytes::escaped;
-use crate::output::{AsJson, object, value_of, write_json};
+use crate::output::{AsJson, object, unit, value_of, write_json};
 use crate::remote::{self, OwnOptions, ServerArgument};
 use anyhow::Result;
 use client::{Address, Client, Settings};
@@ -276,7 +276,9 @@ impl ReplicaStatus<'_> {
         let seconds = self.word("lag_seconds").parse().unwrap_or(f64::NAN);
         match self.words.get("lag_operations") {
             _ if state == "seeding" => {
-                format!("seeding, {} of {} records", self.word("seeded"), self.word("seeding"))
+                let all = self.word("seeding");
+                let records = unit_of(all, "record", "records");
+                format!("seeding, {} of {all} {records}", self.word("seeded"))
             }
             Some(operations) => format!("{state}, {}", lag_text(operations, seconds)),
             // A Tokyo Tyrant replica does not report its progress.
@@ -302,7 +304,13 @@ pub(super) fn own_lag(stat: &BTreeMap<String, String>) -> String {
 }
 
 fn lag_text(operations: &str, seconds: f64) -> String {
-    format!("{operations} operations, {seconds:.3} s behind")
+    let unit = unit_of(operations, "operation", "operations");
+    format!("{operations} {unit}, {seconds:.3} s behind")
+}
+
+/// Returns the word for this number, as a server writes it.
+fn unit_of(number: &str, one: &'static str, many: &'static str) -> &'static str {
+    unit(number.parse().unwrap_or(0_u64), one, many)
 }
 
 #[cfg(test)]
@@ -317,7 +325,7 @@ mod tests {
 
     #[test]
     fn the_status_of_replicas_is_parsed() {
-        let text = "address=h:1 state=streaming lag_operations=3 lag_seconds=0.25 executed_us=7";
+        let text = "address=h:1 state=streaming lag_operations=1 lag_seconds=0.25 executed_us=7";
         let seeding = "address=h:2 state=seeding seeded=5 seeding=9";
         let original = "address=h:3 state=streaming sent_us=7";
         let status = status(&[
@@ -336,7 +344,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "2 h:1: streaming, 3 operations, 0.250 s behind",
+                "2 h:1: streaming, 1 operation, 0.250 s behind",
                 "3 h:2: seeding, 5 of 9 records",
                 "4 h:3: streaming, sent up to 7",
             ]

@@ -1,7 +1,7 @@
 //! `tyrant restore`: restores a database from a backup.
 
 use crate::backup::{Repository, Restore as Restoring, Until};
-use crate::output::Quiet;
+use crate::output::{Quiet, counted};
 use crate::time::{format_time, parse_time};
 use anyhow::Result;
 use std::path::PathBuf;
@@ -51,9 +51,10 @@ impl Restore {
             until: until.map(|(time_us, update_log)| Until { time_us, update_log }),
         }
         .run(&repository)?;
-        println!("{}: restored {} bytes", restored.backup, restored.bytes);
+        println!("{}: restored {}", restored.backup, counted(restored.bytes, "byte", "bytes"));
         if let Some(replayed) = restored.replayed {
-            println!("executed {} operations of the update log", replayed.operations);
+            let operations = counted(replayed.operations, "operation", "operations");
+            println!("executed {operations} of the update log");
             if replayed.differing > 0 {
                 println!("{} of them had a different outcome than originally", replayed.differing);
             }
@@ -61,7 +62,8 @@ impl Restore {
                 println!("the last operation is of {}", format_time(last_us));
             }
         }
-        println!("{} records in {}", restored.records, self.into.display());
+        let records = counted(restored.records, "record", "records");
+        println!("{records} in {}", self.into.display());
         Ok(())
     }
 }

@@ -5,6 +5,7 @@
 //! one form only, and names the other records.
 
 use crate::bytes::quoted;
+use crate::output::counted;
 use cabinet::Numbered;
 
 /// Refused records that are named; the others are only counted.
@@ -57,11 +58,11 @@ impl IdLimits {
 
     /// Describes the records that the database takes.
     pub(crate) fn describe(&self) -> String {
-        let Self { id_max, width } = self;
+        let (id_max, width) = (self.id_max, counted(self.width, "byte", "bytes"));
         format!(
             "a fixed-length database takes keys that are ids, decimal numbers from 1 to {id_max} \
-             without leading zeros, and values of at most {width} bytes; a hash database (.tch) \
-             takes any key"
+             without leading zeros, and values of at most {width}; a hash database (.tch) takes \
+             any key"
         )
     }
 }

@@ -1,7 +1,8 @@
 //! Serving a Tokyo Cabinet file: imports it once, into a database beside it.
 
-use super::legacy;
+use super::legacy::{self, damaged_places};
 use super::target::Target;
+use crate::output::counted;
 use anyhow::{Context, Result, bail};
 use cabinet::files::{FolderLock, folder_of, sync_folder};
 use cabinet::legacy::{File, is_legacy};
@@ -46,7 +47,7 @@ pub(crate) fn import_if_legacy(name: &str, into: Option<&str>) -> Result<String>
     );
     let records = import(&file, specification)
         .with_context(|| format!("cannot import {}", path.display()))?;
-    tracing::info!("{records} records imported");
+    tracing::info!("{} imported", counted(records, "record", "records"));
     Ok(name)
 }
 
@@ -73,10 +74,11 @@ fn import(file: &File, mut specification: Specification) -> Result<u64> {
         let rest =
             format!("`tyrant import {} --into NAME` imports the rest", file.path().display());
         if stored.damages > 0 {
-            bail!("{} damaged places were found; {rest}", stored.damages);
+            bail!("{}; {rest}", damaged_places(stored.damages));
         }
         let required = limits.map(|limits| limits.describe()).unwrap_or_default();
-        bail!("{} records cannot be imported: {required}; {rest}", stored.refused);
+        let refused = counted(stored.refused, "record", "records");
+        bail!("{refused} cannot be imported: {required}; {rest}");
     }
     target.database().sync()?;
     drop(target);

@@ -4,6 +4,7 @@ use super::ids::{IdLimits, Refused};
 use super::progress::Progress;
 use super::target::Target;
 use super::text::{self, Format, Line, Shape};
+use crate::output::{counted, unit};
 use crate::signals::Cleanup;
 use anyhow::{Result, bail};
 use cabinet::name::Kind;
@@ -74,8 +75,9 @@ impl Text<'_> {
             (Err(text::Failure::Taking(error)), _) | (_, Err(error)) => (target.line(), error),
         };
         bail!(
-            "line {line}: {}; the {records} records before it were imported",
-            crate::describe(&error)
+            "line {line}: {}; the {} imported",
+            crate::describe(&error),
+            counted(records, "record before it was", "records before it were")
         )
     }
 
@@ -106,7 +108,8 @@ impl Text<'_> {
             let stored = target.flush().and_then(|()| Ok(target.database().sync()?));
             let line = target.line();
             let share = share.map_or(String::new(), |share| format!(" ({share} % of the file)"));
-            eprint!("tyrant: interrupted after {} lines{share}; ", HumanCount(line));
+            let (lines, word) = (HumanCount(line), unit(line, "line", "lines"));
+            eprint!("tyrant: interrupted after {lines} {word}{share}; ");
             match (stored, &command) {
                 (Err(error), _) => {
                     eprint!("not all of them are stored: {}", crate::describe(&error));

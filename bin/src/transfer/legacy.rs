@@ -4,6 +4,7 @@ use super::ids::{IdLimits, Refused};
 use super::progress::Progress;
 use super::target::Target;
 use crate::bytes::quoted;
+use crate::output::{counted, unit};
 use anyhow::{Context, Result};
 use cabinet::legacy::{File, Item, Shape, Visit};
 use cabinet::name::{Kind, Specification};
@@ -57,6 +58,11 @@ pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// Returns how many damaged ranges were found.
+pub(crate) fn damaged_places(damages: u64) -> String {
+    counted(damages, "damaged place was found", "damaged places were found")
+}
+
 /// Prints a line about damage while a progress bar is shown.
 pub(crate) type Print = fn(&Progress, &str);
 
@@ -96,8 +102,8 @@ pub(crate) fn import(
         let count = target.database().len();
         anyhow::ensure!(
             count == stored.records,
-            "{} records were read, but the database has {count}",
-            stored.records
+            "{} read, but the database has {count}",
+            counted(stored.records, "record was", "records were")
         );
     }
     if check {
@@ -113,8 +119,10 @@ pub(crate) fn import(
             return Err(error);
         }
         if check.repeated > 0 {
-            let repeated = check.repeated;
-            let line = format!("{repeated} records are older versions of keys found again");
+            let older = "is an older version of a key found again";
+            let olders = "are older versions of keys found again";
+            let repeated = counted(check.repeated, "record", "records");
+            let line = format!("{repeated} {}", unit(check.repeated, older, olders));
             print(&check.progress, &line);
         }
     }
@@ -268,7 +276,7 @@ pub(crate) fn describe(file: &File) -> String {
         let order = cabinet::KeyOrder::NAMES.iter().find(|(_, other)| Some(*other) == order);
         words.push(format!("in {} order", order.map_or("a custom", |(name, _)| name)));
     }
-    words.push(format!("of Tokyo Cabinet's, {} records", header.records));
+    words.push(format!("of Tokyo Cabinet's, {}", counted(header.records, "record", "records")));
     if file.was_open() {
         words.push("(it was not closed)".into());
     }

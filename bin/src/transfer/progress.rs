@@ -1,11 +1,13 @@
 //! Progress bar: shows the progress of a long command on a terminal, and prints how far the command
 //! came if a signal ends it.
 
+use crate::output;
 use crate::signals::Cleanup;
 use indicatif::{
-    HumanBytes, HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle,
+    HumanBytes, HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState,
+    ProgressStyle,
 };
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -51,13 +53,13 @@ impl Progress {
     /// Creates a bar that counts up to `records` records. It is only shown if the standard error is
     /// a terminal.
     pub(crate) fn of_records(what: &str, records: u64) -> Self {
-        let template = "{msg} {wide_bar} {human_pos} of {human_len} records, {eta} left";
+        let template = "{msg} {wide_bar} {human_pos} of {human_len} {records}, {eta} left";
         Self::new(what, Unit::Records, Some(records), template)
     }
 
     /// Counts records whose number is unknown.
     pub(crate) fn of_some_records(what: &str) -> Self {
-        Self::new(what, Unit::Records, None, "{msg} {spinner} {human_pos} records, {elapsed}")
+        Self::new(what, Unit::Records, None, "{msg} {spinner} {human_pos} {records}, {elapsed}")
     }
 
     /// Creates a bar that counts up to `bytes` bytes, or without an end.
@@ -83,7 +85,7 @@ impl Progress {
     fn new(what: &str, unit: Unit, length: Option<u64>, template: &str) -> Self {
         let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new);
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
+            bar.set_style(style.with_key("records", write_unit));
         }
         if IS_HIDDEN.load(Ordering::Relaxed) {
             bar.set_draw_target(ProgressDrawTarget::hidden());
@@ -145,14 +147,25 @@ impl Progress {
     }
 }
 
+fn unit_of(records: u64) -> &'static str {
+    output::unit(records, "record", "records")
+}
+
+/// Writes the unit of a bar that counts records.
+fn write_unit(state: &ProgressState, bar: &mut dyn fmt::Write) {
+    // A bar that cannot be drawn has no place to report it.
+    let _ = bar.write_str(unit_of(state.len().unwrap_or(state.pos())));
+}
+
 /// Describes what is done.
 fn done(bar: &ProgressBar, unit: Unit) -> String {
     let (position, length) = (bar.position(), bar.length());
     match (unit, length) {
         (Unit::Records, Some(length)) => {
-            format!("{} of {} records", HumanCount(position), HumanCount(length))
+            let records = unit_of(length);
+            format!("{} of {} {records}", HumanCount(position), HumanCount(length))
         }
-        (Unit::Records, None) => format!("{} records", HumanCount(position)),
+        (Unit::Records, None) => format!("{} {}", HumanCount(position), unit_of(position)),
         (Unit::Bytes, Some(length)) => {
             format!("{} of {}", HumanBytes(position), HumanBytes(length))
         }
@@ -181,6 +194,8 @@ mod tests {
         let records = Progress::of_records("", 1_500_000);
         records.advance(812_000);
         assert_eq!(done(&records.bar, records.unit), "812,000 of 1,500,000 records");
+        let record = Progress::of_records("", 1);
+        assert_eq!(done(&record.bar, record.unit), "0 of 1 record");
         let bytes = Progress::of_bytes("", Some(4 << 20));
         bytes.reach(1 << 20);
         assert_eq!(done(&bytes.bar, bytes.unit), "1.00 MiB of 4.00 MiB");

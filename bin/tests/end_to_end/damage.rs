@@ -77,7 +77,7 @@ fn checks_of_a_server_and_of_its_files_find_the_same_damage() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let printed = String::from_utf8(output.stdout).expect("UTF-8");
     let error = String::from_utf8(output.stderr).expect("UTF-8");
-    assert_eq!(error, "tyrant: 1 damaged places; tyrant salvage saves the rest\n");
+    assert_eq!(error, "tyrant: 1 damaged place; tyrant salvage saves the rest\n");
     let stat = succeed("tyrant", &["stat", "--server", &address]);
     assert!(stat.contains("\nscrub_state\tfinished\nscrubs\t3\n"), "{stat}");
     assert!(stat.contains("\nscrub_damages\t1\n"), "{stat}");

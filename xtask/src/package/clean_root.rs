@@ -192,7 +192,7 @@ impl Root {
         self.succeed(&[&as_server[..], &create, &["/var/backups/tyrant/casket"]].concat())?;
         for repository in ["/backups/casket", "/var/backups/tyrant/casket"] {
             let verified = self.succeed(&["tyrant", "backup", "verify", repository])?;
-            ensure!(verified.starts_with("1 backups"), "the backup: {verified}");
+            ensure!(verified.starts_with("1 backup,"), "the backup: {verified}");
         }
         Ok(())
     }

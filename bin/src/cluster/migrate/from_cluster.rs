@@ -1,8 +1,10 @@
 //! Copy of a database in a cluster into a local one. Its state is a file beside the local one.
 
 use super::{
-    GO_ON, Migration, SAVE_INTERVAL, check_indexes, check_number, differing, row_of, shown,
+    GO_ON, Migration, SAVE_INTERVAL, check_indexes, check_number, differing, going_on, row_of,
+    shown,
 };
+use crate::output::counted;
 use crate::time::now_ms;
 use crate::transfer::progress::Progress;
 use ::cluster::{ClusterStore, CopiedIndexes, CopiedRecord, CopyOut, Name};
@@ -57,7 +59,8 @@ pub(super) fn run(from: &Name, to: &str, options: Migration) -> Result<()> {
     copy.check(&state).context("the copy is not complete: the same command begins it again")?;
     fs::remove_file(&copy.file)
         .with_context(|| format!("cannot remove {}", copy.file.display()))?;
-    println!("{} records in {}", copy.database.len(), specification.path.display());
+    let records = counted(copy.database.len(), "record", "records");
+    println!("{records} in {}", specification.path.display());
     Ok(())
 }
 
@@ -113,7 +116,7 @@ impl Copy<'_> {
     /// Copies the records from the token of a state on. Returns the state at the end.
     fn copy(&self, mut state: State) -> Result<State> {
         if state.token.is_some() {
-            eprintln!("going on after {} records", self.database.len());
+            going_on(self.database.len());
         }
         let progress = Progress::of_share("copying", STEPS);
         progress.reach(share(state.token));

@@ -1,8 +1,9 @@
 //! Copy of a local database into a cluster. Its state is a row of the keyspace.
 
 use super::{
-    GO_ON, Migration, SAVE_INTERVAL, check_indexes, check_number, differing, place, shown,
+    GO_ON, Migration, SAVE_INTERVAL, check_indexes, check_number, differing, going_on, place, shown,
 };
+use crate::output::counted;
 use crate::transfer::progress::Progress;
 use crate::transfer::to_read;
 use ::cluster::{ClusterStore, CopyIn, CopyState, Name, Stage};
@@ -63,7 +64,7 @@ impl Copy<'_> {
                 let place = place::decode(&self.database, &present.place);
                 if let Some(position) = place {
                     if position != ScanCursor::Start {
-                        eprintln!("going on after {} records", present.copied);
+                        going_on(present.copied);
                     }
                     let stage = if into_existing { Stage::Adding } else { present.stage };
                     return Ok(CopyState { stage, ..present });
@@ -133,8 +134,8 @@ impl Copy<'_> {
         if let Err(error) = copied {
             // A record of an earlier place does no harm.
             let _ = self.save(&mut copy, &mut state, Duration::ZERO);
-            let advice = format!("{} records are copied; {GO_ON}", state.copied);
-            return Err(error.context(advice));
+            let copied = counted(state.copied, "record is copied", "records are copied");
+            return Err(error.context(format!("{copied}; {GO_ON}")));
         }
         Ok(state)
     }
@@ -206,7 +207,7 @@ impl Copy<'_> {
         }
         let done = CopyState { stage: Stage::Done, ..state };
         self.store.set_copy_state(&done, wait)?;
-        println!("{} records copied", done.copied);
+        println!("{} copied", counted(done.copied, "record", "records"));
         Ok(())
     }
 

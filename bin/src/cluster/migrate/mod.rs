@@ -10,6 +10,7 @@ mod into_cluster;
 mod place;
 
 use super::Migration;
+use crate::output::counted;
 use ::cluster::{Kind, Name, is_cluster_name};
 use anyhow::{Result, bail, ensure};
 use cabinet::name::Specification;
@@ -87,16 +88,22 @@ fn shown(column: &[u8]) -> String {
     column.escape_ascii().to_string()
 }
 
+/// Prints that a copy goes on.
+fn going_on(copied: u64) {
+    eprintln!("going on after {}", counted(copied, "record", "records"));
+}
+
 /// Checks the number of records of a copy. Those that expire may be missing.
 fn check_number(found: u64, copied: u64, expiring: u64, may_have_more: bool) -> Result<()> {
+    let has = counted(found, "record", "records");
     ensure!(
         found.saturating_add(expiring) >= copied,
-        "the copy has {found} records, and its source {copied}: one of the databases was changed \
+        "the copy has {has}, and its source {copied}: one of the databases was changed \
          meanwhile; --verify shows a record that differs"
     );
     ensure!(
         may_have_more || found <= copied,
-        "the copy has {found} records, and its source {copied}: one of the databases was changed \
+        "the copy has {has}, and its source {copied}: one of the databases was changed \
          meanwhile; remove all records of the copy, or go on with --into-existing"
     );
     Ok(())
@@ -104,10 +111,8 @@ fn check_number(found: u64, copied: u64, expiring: u64, may_have_more: bool) -> 
 
 /// Returns the error for records that differ after a copy.
 fn differing(number: u64, first: &[u8]) -> anyhow::Error {
-    anyhow::anyhow!(
-        "{number} records differ or are missing, the first one is {}",
-        first.escape_ascii()
-    )
+    let differ = counted(number, "record differs or is", "records differ or are");
+    anyhow::anyhow!("{differ} missing, the first one is {}", first.escape_ascii())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use super::clients::{check_clients, in_parallel};
 use super::mailing::{Mailing, address, date, first_date, looked_up};
 use super::own_server::OwnServer;
+use crate::output::counted;
 use anyhow::{Result, bail, ensure};
 use client::Client;
 use std::path::PathBuf;
@@ -104,7 +105,8 @@ impl Mailings {
                 Ok(())
             })?;
         let rows = server.connect()?.count()?;
-        ensure!(rows == self.rows, "{rows} rows were found, {} were loaded", self.rows);
+        let found = counted(rows, "row was found", "rows were found");
+        ensure!(rows == self.rows, "{found}, and {} loaded", self.rows);
         let bytes = match &self.cluster {
             None => server.close(kind.database())?.to_string(),
             Some(_) => {

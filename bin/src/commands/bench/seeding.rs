@@ -4,6 +4,7 @@
 use super::clients::{check_clients, in_parallel};
 use super::own_server::OwnServer;
 use super::scatter::scatter;
+use crate::output::counted;
 use anyhow::{Context, Result, bail, ensure};
 use client::{Client, Reply};
 use std::net::TcpListener;
@@ -178,7 +179,7 @@ impl Seeding {
             );
             first = numbers.end;
         }
-        println!("equal in all of {} records", self.records);
+        println!("equal in all of {}", counted(self.records, "record", "records"));
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ pub(super) use words::split;
 use super::command_line::groups::{self, OTHER};
 use super::command_line::unknown_command;
 use super::{Negative, Remote};
+use crate::output::counted;
 use crate::remote::{Server, ServerArgument};
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::error::ErrorKind;
@@ -134,7 +135,7 @@ impl Session {
                 Err(error) => bail!("line {number}: {}", crate::describe(&error)),
             }
         }
-        ensure!(failed == 0, "{failed} lines failed");
+        ensure!(failed == 0, "{} failed", counted(failed, "line", "lines"));
         Ok(())
     }
 

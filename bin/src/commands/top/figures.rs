@@ -4,7 +4,7 @@
 
 use crate::bytes::escaped;
 use crate::commands::replicas::own_lag;
-use crate::output::value_of;
+use crate::output::{unit, value_of};
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
 
@@ -217,9 +217,10 @@ impl<'s> Figures<'s> {
             value.map(|value| format!("{}/s {what}", count(value)))
         };
         let amount = |name, what: &str| now.number(name).map(|n| format!("{} {what}", bytes(n)));
-        let unless_zero = |name, what: &str| {
+        let number = |value, one, many| format!("{} {}", count(value), unit(value, one, many));
+        let unless_zero = |name, one, many| {
             let value = now.number(name).filter(|value| *value > 0.0);
-            value.map(|value| format!("{} {what}", count(value)))
+            value.map(|value| number(value, one, many))
         };
         let percent = |ratio: f64| format!("{:.1} %", 100.0 * ratio);
         add("WARNING", vec![text("warnings")]);
@@ -239,9 +240,9 @@ impl<'s> Figures<'s> {
                 now.number("curr_connections")
                     .map(|n| format!("{} {}", count(n), limit.unwrap_or_default())),
                 per_second(self.rate("connections_accepted"), "new"),
-                unless_zero("rejected_connections", "rejected"),
-                unless_zero("requests_refused", "requests refused"),
-                unless_zero("auth_errors", "logins failed"),
+                unless_zero("rejected_connections", "rejected", "rejected"),
+                unless_zero("requests_refused", "request refused", "requests refused"),
+                unless_zero("auth_errors", "login failed", "logins failed"),
             ],
         );
         let flow = |name, what: &str| self.rate(name).map(|n| format!("{}/s {what}", bytes(n)));
@@ -254,7 +255,7 @@ impl<'s> Figures<'s> {
                 (!loops.is_empty()).then(|| format!("loops {} %", loops.join(" "))),
             ],
         );
-        if let Some(total) = unless_zero("slow_requests", "slow requests") {
+        if let Some(total) = unless_zero("slow_requests", "slow request", "slow requests") {
             let rate = per_second(self.rate("slow_requests"), "now");
             add("slow", vec![Some(total), rate, Some("\"tyrant slow\" lists them".to_owned())]);
         }
@@ -271,7 +272,7 @@ impl<'s> Figures<'s> {
         add(
             "database",
             vec![
-                now.number("rnum").map(|n| format!("{} records", count(n))),
+                now.number("rnum").map(|n| number(n, "record", "records")),
                 amount("size", "total"),
                 amount("live_bytes", "live"),
                 now.number("limit_bytes").filter(|n| *n > 0.0).map(|n| format!("cap {}", bytes(n))),
@@ -284,9 +285,9 @@ impl<'s> Figures<'s> {
             vec![
                 per_second(self.rate("syncs"), "syncs"),
                 per_second(self.rate("compactions"), "compactions"),
-                now.number("segments").map(|n| format!("{} segments", count(n))),
-                unless_zero("damaged_segments", "DAMAGED segments"),
-                unless_zero("damaged_records", "reads met DAMAGE"),
+                now.number("segments").map(|n| number(n, "segment", "segments")),
+                unless_zero("damaged_segments", "DAMAGED segment", "DAMAGED segments"),
+                unless_zero("damaged_records", "read met DAMAGE", "reads met DAMAGE"),
             ],
         );
         if let (Some(host), Some(port)) = (text("mhost"), text("mport")) {

@@ -157,7 +157,7 @@ fn lines_that_cannot_be_imported_and_files_that_exist() {
         (
             "tyrant import bad.tsv --into good.tch",
             1,
-            &["bad.tsv: line 2: no TAB after the key", "records before it were"],
+            &["bad.tsv: line 2: no TAB after the key", "the 1 record before it was imported"],
         ),
         ("tyrant import bad.jsonl --into good.tch", 1, &["bad.jsonl: line 1: 1 is not a string"]),
         ("tyrant import cut.jsonl --into good.tch", 1, &["cut.jsonl: line 1: "]),

@@ -13,7 +13,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use server::{POSITION_FILE, Replayed};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// Source and target of a restore.
@@ -66,7 +66,8 @@ impl Restore {
             "{} exists: use --replace to remove it after the restore",
             self.into.display()
         );
-        self.check_target()?;
+        // A database that is open is refused before its backup is copied, too.
+        drop(self.check_target()?);
         let temporary = temporary(&self.into)?;
         let unchanged = format!(
             "{} is as it was before; the same command restores from the beginning",
@@ -134,15 +135,24 @@ impl Restore {
         Ok((Some(replayed), server::count_records(&database)?))
     }
 
-    /// Fails if the path is a folder that is not a database.
-    fn check_target(&self) -> Result<()> {
+    /// Fails if the path is a folder that is not a database, or a database that is open. Returns
+    /// the lock of a database.
+    fn check_target(&self) -> Result<Option<FolderLock>> {
         let into = &self.into;
+        if !into.is_dir() {
+            return Ok(None);
+        }
         ensure!(
-            !into.is_dir() || into.join("manifest").exists(),
-            "{} is a folder but not a database",
+            into.join("manifest").exists(),
+            "{} is a folder but not a database: name another path",
             into.display()
         );
-        Ok(())
+        match FolderLock::take(&into.join("lock")) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Err(cabinet::Error::InUse { path: into.clone() }.into())
+            }
+            lock => lock.map(Some).with_context(|| format!("cannot lock {}", into.display())),
+        }
     }
 
     /// Renames the restored database to its final name.
@@ -150,7 +160,7 @@ impl Restore {
         let into = &self.into;
         // A signal now would remove a part of the restored database.
         let _signals = temporary.hold_signals();
-        self.check_target()?;
+        let _lock = self.check_target()?;
         let failed = || format!("cannot rename to {}", into.display());
         if !into.exists() {
             renameat_with(CWD, temporary.path(), CWD, into, RenameFlags::NOREPLACE)
@@ -159,9 +169,6 @@ impl Restore {
         }
         ensure!(self.replace, "{} exists", into.display());
         let is_folder = into.is_dir();
-        // The replaced database must not be open.
-        let lock = is_folder.then(|| FolderLock::take(&into.join("lock"))).transpose();
-        let _lock = lock.with_context(|| format!("{} is in use", into.display()))?;
         renameat_with(CWD, temporary.path(), CWD, into, RenameFlags::EXCHANGE)
             .with_context(failed)?;
         // The replaced database is removed with the temporary folder.

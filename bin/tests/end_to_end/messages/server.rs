@@ -1,8 +1,9 @@
 //! Commands on a running server.
 
 use super::Table;
-use crate::process::{Server, fail};
+use crate::process::{Server, fail, succeed};
 use crate::tyrant::converse;
+use cabinet::Database;
 
 /// Runs a command line that must fail on a server, and checks that its error has all `parts`.
 pub(super) fn refuse(address: &str, line: &str, parts: &[&str]) {
@@ -139,6 +140,9 @@ fn a_hash_database() {
 fn the_files_of_a_database_that_is_served() {
     let server = Server::tyrant("casket.tch", &[]);
     std::fs::write(server.folder.path().join("lines.tsv"), "a\tb\n").expect("a file");
+    let path = |name: &str| server.folder.path().join(name).display().to_string();
+    drop(Database::open(&path("other.tch")).expect("a database"));
+    succeed("tyrant", &["backup", "create", &path("copies"), "--database", &path("other.tch")]);
     let id = server.id().to_string();
     Table::new(server.folder.path(), &[("PROCESS", &id)]).check(&[
         (
@@ -164,6 +168,11 @@ fn the_files_of_a_database_that_is_served() {
             "tyrant backup create repository --database casket.tch",
             1,
             &["in use by tyrant (process PROCESS)"],
+        ),
+        (
+            "tyrant restore copies --into casket.tch --replace",
+            1,
+            &["casket.tch is in use by tyrant (process PROCESS): stop that first"],
         ),
     ]);
 }

@@ -3,7 +3,7 @@
 use super::Run;
 use crate::bytes::escaped;
 use crate::remote::{self, Server};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use client::Address;
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -31,9 +31,7 @@ pub(super) struct Follow {
 
 impl Run for Follow {
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
-        let Address::Tcp { host, port } = remote::parse(&self.master)? else {
-            bail!("a master is named as HOST:PORT, not by a path");
-        };
+        let (host, port) = remote::parse_master(&self.master)?;
         if is_same(&Address::Tcp { host: host.clone(), port }, &remote::parse(server.address())?) {
             return Err(
                 server.failure("it cannot follow itself: name another server as its master")

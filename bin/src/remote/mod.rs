@@ -12,7 +12,7 @@ pub(crate) use need::Need;
 pub(crate) use own_options::OwnOptions;
 pub(crate) use variables::VARIABLES;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use cabinet::name::Kind;
 use client::{Address, Client, Credentials, Error, Settings, TlsSettings};
 use std::ffi::OsStr;
@@ -303,16 +303,45 @@ impl Server {
 
 /// Parses the address of a server.
 pub(crate) fn parse(address: &str) -> Result<Address> {
-    if let Some((scheme, rest)) = address.split_once("://") {
-        let host = rest.split('/').next().unwrap_or_default();
-        let port =
-            if host.rsplit(']').next().is_some_and(|end| end.contains(':')) { "" } else { ":1978" };
-        let tls = if scheme.ends_with('s') { " --tls" } else { "" };
-        bail!("{address:?} is a URL, and a server is named without one: {host}{port}{tls}");
-    }
+    refuse_other_forms(address)?;
     address.parse().map_err(|_| {
         anyhow!("{address:?} is not an address: give HOST:PORT, or a path that contains a slash")
     })
+}
+
+/// Parses the address of a master: its host and port.
+pub(crate) fn parse_master(address: &str) -> Result<(String, u16)> {
+    refuse_other_forms(address)?;
+    match address.parse() {
+        Ok(Address::Tcp { host, port }) => Ok((host, port)),
+        _ => bail!("{address:?} is not the address of a master: a master is named as HOST:PORT"),
+    }
+}
+
+/// Fails for texts that would be taken for the name of a host, and are not meant as one.
+fn refuse_other_forms(address: &str) -> Result<()> {
+    if let Some((scheme, rest)) = address.split_once("://") {
+        let host = rest.split('/').next().unwrap_or_default();
+        let port = if has_port(host) { "" } else { ":1978" };
+        let tls = if scheme.ends_with('s') { " --tls" } else { "" };
+        bail!("{address:?} is a URL, and a server is named without one: {host}{port}{tls}");
+    }
+    let is_number = !address.is_empty() && address.bytes().all(|byte| byte.is_ascii_digit());
+    ensure!(
+        !is_number,
+        "{address:?} is a port without a host: give 127.0.0.1:{address} for this machine"
+    );
+    let is_socket = [".sock", ".socket"].into_iter().any(|suffix| address.ends_with(suffix));
+    ensure!(
+        !is_socket || address.contains('/'),
+        "{address:?} would be a host, since it has no slash: give ./{address} for a Unix socket"
+    );
+    Ok(())
+}
+
+/// Returns whether the address of a host has a port.
+pub(crate) fn has_port(address: &str) -> bool {
+    address.rsplit(']').next().is_some_and(|end| end.contains(':'))
 }
 
 /// Returns the error of a connection that was not made, with what to do.
@@ -406,8 +435,18 @@ mod tests {
 
     #[test]
     fn an_invalid_address_is_named() {
-        let error = parse("a:b").unwrap_err().to_string();
-        assert!(error.contains("\"a:b\""), "{error}");
+        for (address, advice) in [
+            ("a:b", "give HOST:PORT"),
+            ("1978", "give 127.0.0.1:1978"),
+            ("tyrant.sock", "give ./tyrant.sock"),
+            ("https://[::1]/", ": [::1]:1978 --tls"),
+        ] {
+            let error = parse(address).unwrap_err().to_string();
+            assert!(error.contains(&format!("{address:?}")) && error.contains(advice), "{error}");
+        }
+        for address in ["localhost", ":1978", "./tyrant.sock", "/1978", "1978.example"] {
+            parse(address).unwrap();
+        }
     }
 
     #[test]

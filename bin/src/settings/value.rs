@@ -3,10 +3,12 @@
 
 use super::database_name::DatabaseName;
 use crate::logging::{LogFormat, Verbosity};
+use crate::remote;
 use crate::scripting::periodic;
 use crate::sizes;
 use clap::builder::{BoolishValueParser, EnumValueParser};
 use clap::{Arg, ArgAction, ArgMatches, ValueEnum};
+use client::Address;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use server::{CommandMask, Endpoint, HostNames, Master, Periodic};
 use std::convert::Infallible;
@@ -317,10 +319,8 @@ impl FromStr for Server {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse() {
-            Ok(client::Address::Tcp { host, port }) => Ok(Self(Master { host, port })),
-            _ => Err("not HOST:PORT".to_owned()),
-        }
+        let parsed = remote::parse_master(text).map_err(|error| error.to_string());
+        parsed.map(|(host, port)| Self(Master { host, port }))
     }
 }
 
@@ -332,11 +332,14 @@ impl FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Ok(Self(match text.parse() {
-            Ok(client::Address::Tcp { host, port }) => Endpoint::Tcp { host: Some(host), port },
-            Ok(client::Address::Unix(path)) => Endpoint::Unix(path),
-            Err(_) => return Err("not HOST:PORT or the path of a Unix socket".to_owned()),
-        }))
+        match remote::parse(text).map_err(|error| error.to_string())? {
+            Address::Unix(path) => Ok(Self(Endpoint::Unix(path))),
+            // The default port is that of the database.
+            Address::Tcp { .. } if !remote::has_port(text) => {
+                Err(format!("{text:?} has no port: give {text}:PORT"))
+            }
+            Address::Tcp { host, port } => Ok(Self(Endpoint::Tcp { host: Some(host), port })),
+        }
     }
 }
 
@@ -538,7 +541,7 @@ mod tests {
     fn a_server_is_a_host_and_a_port() {
         let expected = Master { host: "example.org".into(), port: 1979 };
         assert_eq!("example.org:1979".parse(), Ok(Server(expected)));
-        for text in ["example.org:x", "/tmp/socket"] {
+        for text in ["example.org:x", "/tmp/socket", "1978"] {
             text.parse::<Server>().unwrap_err();
         }
     }
@@ -548,7 +551,9 @@ mod tests {
         let tcp = Endpoint::Tcp { host: Some("::1".into()), port: 9178 };
         assert_eq!("[::1]:9178".parse(), Ok(Listen(tcp)));
         assert_eq!("/run/admin.sock".parse(), Ok(Listen(Endpoint::Unix("/run/admin.sock".into()))));
-        "host:x".parse::<Listen>().unwrap_err();
+        for text in ["host:x", "host", "[::1]", "9178", "admin.sock"] {
+            text.parse::<Listen>().unwrap_err();
+        }
     }
 
     #[test]

@@ -39,6 +39,26 @@ fn addresses_and_folders() {
                 &["admin: cannot listen on 127.0.0.1:TAKEN", "(process PROCESS) listens there"],
             ),
             (
+                "tyrant serve * --port 0 --admin 9178",
+                2,
+                &["\"9178\" is a port without a host: give 127.0.0.1:9178 for this machine"],
+            ),
+            (
+                "tyrant serve * --port 0 --admin admin.sock",
+                2,
+                &["\"admin.sock\" would be a host, since it has no slash: give ./admin.sock"],
+            ),
+            (
+                "tyrant serve * --port 0 --admin localhost",
+                2,
+                &["\"localhost\" has no port: give localhost:PORT"],
+            ),
+            (
+                "tyrant serve * --port 0 --server-id 1 --master 1978",
+                2,
+                &["\"1978\" is a port without a host: give 127.0.0.1:1978"],
+            ),
+            (
                 "tyrant serve * --port 0 --host 203.0.113.7",
                 1,
                 &[
@@ -111,6 +131,7 @@ fn files_of_settings() {
         ("text.toml", "port = \"x\"\n"),
         ("large.toml", "port = 99999\n"),
         ("open.toml", "database = \"*\n"),
+        ("admin.toml", "port = 1\nadmin = \"9178\"\n"),
     ] {
         write(folder.path().join(name), text).expect("a file");
     }
@@ -124,6 +145,7 @@ fn files_of_settings() {
         ("tyrant config --check text.toml", 1, &["text.toml:1: a number from 0 to 65535 is required here"]),
         ("tyrant config --check large.toml", 1, &["large.toml:1: "]),
         ("tyrant config --check open.toml", 1, &["open.toml:1: "]),
+        ("tyrant config --check admin.toml", 1, &["admin.toml:2: \"9178\" is a port without a host: give 127.0.0.1:9178"]),
     ]);
 }
 

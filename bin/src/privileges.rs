@@ -14,14 +14,12 @@ const GROUPS: &str = "/etc/group";
 /// one thread: later threads inherit its user.
 pub(crate) fn drop_to(name: &str) -> Result<()> {
     if !geteuid().is_root() {
-        bail!("run-as {name} requires root: start the server as root, or leave the setting out");
+        bail!("{name} requires root: start the server as root, or leave the setting out");
     }
-    let read = |path| std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"));
-    let (uid, gid) = user(&read(USERS)?, name)
-        .with_context(|| format!("run-as: there is no user {name} in {USERS}"))?;
+    let (uid, gid) = find(name)?;
     let threads = std::fs::read_dir("/proc/self/task").context("cannot count the threads")?;
     if threads.count() != 1 {
-        bail!("run-as: the process has several threads already");
+        bail!("the process has several threads already");
     }
     let mut groups = groups(&read(GROUPS)?, name);
     groups.insert(0, gid);
@@ -35,6 +33,16 @@ pub(crate) fn drop_to(name: &str) -> Result<()> {
         bail!("the process could become root again");
     }
     Ok(())
+}
+
+/// Returns the ids of a user and of its group.
+pub(crate) fn find(name: &str) -> Result<(u32, u32)> {
+    let found = user(&read(USERS)?, name);
+    found.with_context(|| format!("there is no user {name} in {USERS}: name another, or add it"))
+}
+
+fn read(path: &str) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))
 }
 
 /// Returns the ids of a user and of its group in the text of [`USERS`].

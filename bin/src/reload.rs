@@ -21,7 +21,7 @@ impl Reloader {
     /// Reads the settings again. Logs each that changes now and each that takes a restart. If they
     /// are invalid, nothing changes.
     pub(crate) fn reload(&mut self, log: &Log) {
-        let Loaded { databases, configs } = match self.launch.load() {
+        let Loaded { databases, configs, .. } = match self.launch.load() {
             Ok(loaded) => loaded,
             Err(error) => {
                 tracing::error!("reload failed, all settings stay as they were: {error:#}");

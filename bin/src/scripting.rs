@@ -1,8 +1,7 @@
 //! Scripting: the script whose functions clients call, and its settings.
 
-use crate::describe;
-use anyhow::{Context, Result, anyhow};
-use scripts::{Allowed, Limits, Scripts, Source};
+use anyhow::{Result, anyhow};
+use scripts::{Allowed, Failure, Limits, Scripts, Source};
 use server::{ExtensionSettings, Periodic, Server};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,20 +18,23 @@ pub(crate) struct Script {
 }
 
 impl Script {
+    /// Fails if the script cannot be read, or has a syntax error.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.source.check().map_err(with_advice)
+    }
+
     /// Lets the clients of a server call the functions of the script. Fails if it cannot be read,
     /// or has a syntax error.
     pub(crate) fn install(&self, server: &Server) -> Result<()> {
-        let scripts = Scripts::open(self.source.clone(), self.limits.clone(), self.allowed)
-            .context("cannot load the script")
-            .map_err(with_advice)?;
-        server.set_extension(Arc::new(scripts), self.settings.clone());
+        let scripts = Scripts::open(self.source.clone(), self.limits.clone(), self.allowed);
+        server.set_extension(Arc::new(scripts.map_err(with_advice)?), self.settings.clone());
         Ok(())
     }
 }
 
 /// Adds to the error of a script what to do.
-fn with_advice(error: anyhow::Error) -> anyhow::Error {
-    let text = describe(&error);
+fn with_advice(failure: Failure) -> anyhow::Error {
+    let text = format!("cannot load the script: {failure}");
     let advice = match text.contains("cannot read the script") {
         true => "check the path, and that this user may read it",
         false => "correct it; \"tyrant ext --check FILE\" checks it without a server",

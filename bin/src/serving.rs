@@ -6,7 +6,7 @@ use crate::output::counted;
 use crate::pid_file::PidFile;
 use crate::reload::Reloader;
 use crate::scripting::Script;
-use crate::settings::{Launch, Loaded, Settings, unknown_variables};
+use crate::settings::{Launch, Loaded, Origins, Settings, unknown_variables};
 use crate::systemd::{self, Manager, Watchdog};
 use crate::transfer::import_once::import_if_legacy;
 use crate::{daemon, privileges, signals};
@@ -46,6 +46,8 @@ pub(crate) struct Process {
     pub readiness: ReadinessLimits,
     /// Messages logged at start.
     pub notices: Vec<String>,
+    /// Origins of the settings; none if they are not those of `tyrant serve`.
+    pub origins: Option<Origins>,
     /// Source of the settings, and their values at the start, if they can be read again.
     pub launch: Option<(Launch, Vec<Settings>)>,
 }
@@ -83,7 +85,9 @@ struct Bound {
 impl Process {
     /// Returns the process of a command line, an environment and a configuration file.
     pub(crate) fn of_launch(launch: Launch) -> Result<Self> {
-        let Loaded { databases, mut configs } = launch.load()?;
+        let loaded = launch.load()?;
+        loaded.check_start()?;
+        let Loaded { databases, mut configs, origins } = loaded;
         if let Some(first) = configs.first_mut() {
             let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
             first.notices = unknown_variables(names);
@@ -109,6 +113,7 @@ impl Process {
             admin: first.admin.map(|listen| listen.0),
             pid: first.pid,
             notices: Vec::new(),
+            origins: Some(origins),
             launch: Some((launch, databases)),
         })
     }
@@ -118,12 +123,13 @@ impl Process {
     pub(crate) fn run(&self) -> Result<()> {
         if let Some(user) = &self.run_as {
             // Files that are made from now on belong to that user.
-            privileges::drop_to(user)?;
+            self.named("run-as", 0, privileges::drop_to(user))?;
         }
         let log = Log::open(self.log.as_deref()).with_context(|| {
             let path = self.log.as_deref().unwrap_or(Path::new("")).display();
-            format!("cannot open the log {path} (--log; its folder must exist)")
-        })?;
+            format!("cannot open the log {path}")
+        });
+        let log = self.named("log", 0, log)?;
         log.install(self.verbosity, self.log_format);
         let process = std::process::id();
         system(format_args!("--------- logging started [{process}] --------"));
@@ -137,7 +143,8 @@ impl Process {
     }
 
     fn run_logged(&self, log: &Log) -> Result<()> {
-        let _pid_file = self.pid.as_deref().map(PidFile::create).transpose()?;
+        let pid_file = self.pid.as_deref().map(PidFile::create).transpose();
+        let _pid_file = self.named("pid", 0, pid_file)?;
         if let Err(error) = raise_file_limit() {
             tracing::warn!("cannot raise the limit of open files: {error}");
         }
@@ -149,13 +156,13 @@ impl Process {
         let shares = self.databases.len() as u64;
         let endpoints: Vec<_> = self.databases.iter().map(Service::endpoints).collect();
         let sockets = systemd::inherited_sockets(&endpoints)?;
-        let bind = |(service, sockets): (&Service, _)| {
+        let bind = |(index, (service, sockets)): (usize, (&Service, _))| {
             if let Some(monitor) = &monitor {
                 monitor.set_starting(format!("the database {} is opening", service.database));
             }
-            service.bind(shares, sockets)
+            self.bind(index, service, shares, sockets)
         };
-        let bound = self.databases.iter().zip(sockets).map(bind);
+        let bound = self.databases.iter().zip(sockets).enumerate().map(bind);
         let bound: Vec<Bound> = bound.collect::<Result<_>>()?;
         let handles: Vec<Handle> = bound.iter().map(|bound| bound.server.handle()).collect();
         let mut reloader = self.launch.clone().map(|(launch, running)| Reloader {
@@ -231,38 +238,48 @@ impl Process {
         let Some(endpoint) = &self.admin else { return Ok(None) };
         let hosts = self.databases.first().map(|first| first.config.http_hosts.clone());
         let monitor = Monitor::start(endpoint, self.readiness, hosts.unwrap_or_default());
-        let monitor = monitor.context("admin")?;
+        let monitor = self.named("admin", 0, monitor.map_err(anyhow::Error::from))?;
         let addresses: Vec<String> =
             monitor.local_addresses().iter().map(ToString::to_string).collect();
         let shown = if addresses.is_empty() { endpoint.to_string() } else { addresses.join(", ") };
         system(format_args!("serving metrics on {shown}"));
         Ok(Some(monitor))
     }
-}
 
-impl Service {
-    /// Opens the database and binds its endpoints, or takes over sockets that are bound. `shares`
-    /// databases share the memory.
-    fn bind(&self, shares: u64, sockets: Vec<OwnedFd>) -> Result<Bound> {
-        if cluster::is_cluster_name(&self.database) {
-            return self.bind_cluster(sockets);
+    /// Adds to an error about the value of a setting of a database where the setting is from.
+    fn named<T>(&self, setting: &str, index: usize, result: Result<T>) -> Result<T> {
+        match &self.origins {
+            Some(origins) => result.with_context(|| origins.name(setting, index)),
+            None => result,
         }
-        let name = match &self.import {
-            Some(import) => import_if_legacy(&self.database, import.into.as_deref())?,
-            None => self.database.clone(),
-        };
-        let database =
-            self.open(&name, shares).with_context(|| format!("cannot open the database {name}"))?;
+    }
+
+    /// Opens a database and binds its endpoints, or takes over sockets that are bound. `shares`
+    /// databases share the memory.
+    fn bind(
+        &self,
+        index: usize,
+        service: &Service,
+        shares: u64,
+        sockets: Vec<OwnedFd>,
+    ) -> Result<Bound> {
+        if cluster::is_cluster_name(&service.database) {
+            return service.bind_cluster(sockets);
+        }
+        let database = self.named("database", index, service.open(shares))?;
         let is_inherited = !sockets.is_empty();
-        let server = bind(self.config.clone(), &database, sockets)?;
-        if self.webdav {
+        let server = bind(service.config.clone(), &database, sockets)?;
+        if service.webdav {
             webdav::serve(&server).context("cannot serve WebDAV")?;
         }
-        if let Some(script) = &self.script {
-            script.install(&server)?;
+        if let Some(script) = &service.script {
+            self.named("script", index, script.install(&server))?;
         }
         Ok(Bound { database, server, is_inherited })
     }
+}
+
+impl Service {
 
     /// Connects to the cluster that has the database. The database of the server itself is empty.
     fn bind_cluster(&self, sockets: Vec<OwnedFd>) -> Result<Bound> {
@@ -275,9 +292,18 @@ impl Service {
         Ok(Bound { database, server, is_inherited })
     }
 
-    /// Opens the database. If there is an update log, the server removes expired records itself, so
+    /// Opens the database, after an import if there is to be one.
+    fn open(&self, shares: u64) -> Result<Database> {
+        let name = match &self.import {
+            Some(import) => import_if_legacy(&self.database, import.into.as_deref())?,
+            None => self.database.clone(),
+        };
+        self.open_named(&name, shares).with_context(|| format!("cannot open the database {name}"))
+    }
+
+    /// Opens a database. If there is an update log, the server removes expired records itself, so
     /// that the removals are logged too.
-    fn open(&self, name: &str, shares: u64) -> cabinet::Result<Database> {
+    fn open_named(&self, name: &str, shares: u64) -> cabinet::Result<Database> {
         let mut specification = Specification::parse(name)?;
         if shares > 1 {
             specification.options.share_memory(shares);

@@ -16,7 +16,7 @@ pub(super) struct Config {
     /// Print a configuration file in which every setting is a comment, with its default
     #[arg(long)]
     defaults: bool,
-    /// Check a configuration file, without opening its databases
+    /// Check a configuration file, and that this user could serve it, without opening its databases
     #[arg(long, value_name = "FILE")]
     check: Option<PathBuf>,
     /// Print the tables of docs/configuration.md
@@ -29,6 +29,7 @@ impl Config {
         if let Some(file) = self.check {
             let shown = file.display().to_string();
             let loaded = Launch { given: Settings::default(), file: Some(file) }.load()?;
+            loaded.check_start()?;
             println!("{shown}: correct, serves {}", names(&loaded.databases));
         } else if self.defaults {
             print!("{}", defaults_file());

@@ -9,7 +9,10 @@ mod nearest;
 pub(crate) use nearest::nearest;
 
 use anyhow::{Context, Result, bail};
+use cabinet::files::folder_of;
 use cabinet::legacy::is_legacy;
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use std::error::Error as StdError;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -135,6 +138,19 @@ pub(crate) fn require_file(path: &Path) -> Result<()> {
         Some(text) => bail!(text),
         None => Ok(()),
     }
+}
+
+/// Fails if this user can neither write what is at a path, nor make it. Makes nothing.
+pub(crate) fn require_writable(path: &Path) -> io::Result<()> {
+    match access(path, Access::WRITE_OK) {
+        Err(Errno::NOENT) => require_folder_of(path),
+        found => Ok(found?),
+    }
+}
+
+/// Fails if this user cannot make a file in the folder that a path is in. Makes nothing.
+pub(crate) fn require_folder_of(path: &Path) -> io::Result<()> {
+    Ok(access(folder_of(path), Access::WRITE_OK | Access::EXEC_OK)?)
 }
 
 /// Returns the error of a file that is named as a database.

@@ -401,7 +401,7 @@ fn set<T>(place: &mut T, value: Option<T>) {
     }
 }
 
-fn invalid<E: Into<anyhow::Error>>(setting: &'static str) -> impl FnOnce(E) -> Invalid {
+pub(super) fn invalid<E: Into<anyhow::Error>>(setting: &'static str) -> impl FnOnce(E) -> Invalid {
     move |error| Invalid { setting, what: crate::describe(&error.into()) }
 }
 

@@ -249,6 +249,42 @@ pub(crate) struct Loaded {
     pub(crate) databases: Vec<Settings>,
     /// Configuration of the server of each.
     pub(crate) configs: Vec<server::Config>,
+    pub(crate) origins: Origins,
+}
+
+impl Loaded {
+    /// Fails if this user could not start a server with the settings. Makes nothing.
+    pub(crate) fn check_start(&self) -> Result<()> {
+        for (index, settings) in self.databases.iter().enumerate() {
+            settings.check_start().map_err(|invalid| self.origins.error(invalid, index))?;
+        }
+        Ok(())
+    }
+}
+
+/// Origins of settings, for errors about their values.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Origins {
+    source: Option<Source>,
+    /// Settings of the command line and the environment.
+    given: Settings,
+}
+
+impl Origins {
+    /// Returns the name of a setting of a database, after the file and the line that it is from:
+    /// `FILE:LINE: NAME`.
+    pub(crate) fn name(&self, setting: &str, index: usize) -> String {
+        let source = self.source.as_ref().filter(|_| !self.given.has(setting));
+        let place = source.map(|source| {
+            let section = (!source.sections.is_empty()).then_some(index);
+            source.place(setting, section)
+        });
+        place.unwrap_or_default() + setting
+    }
+
+    fn error(&self, Invalid { setting, what }: Invalid, index: usize) -> anyhow::Error {
+        anyhow!("{}: {what}", self.name(setting, index))
+    }
 }
 
 impl Launch {
@@ -275,21 +311,17 @@ impl Launch {
         };
         let whole = |settings: Settings| self.given.clone().or(settings);
         let databases: Vec<Settings> = databases.into_iter().map(whole).collect();
-        let place = |Invalid { setting, what }: Invalid, index: usize| {
-            let section = (!sections.is_empty()).then_some(index);
-            let place = source.as_ref().filter(|_| !self.given.has(setting));
-            let place = place.map(|source| source.place(setting, section)).unwrap_or_default();
-            anyhow!("{place}{setting}: {what}")
-        };
+        let origins = Origins { source, given: self.given.clone() };
         let shares = Shares(databases.len() as u64);
         let mut configs = Vec::new();
         for (index, settings) in databases.iter().enumerate() {
-            configs.push(settings.configure(shares).map_err(|invalid| place(invalid, index))?);
+            let failed = |invalid| origins.error(invalid, index);
+            configs.push(settings.configure(shares).map_err(failed)?);
             for other in &databases[..index] {
-                settings.check_apart_from(other).map_err(|invalid| place(invalid, index))?;
+                settings.check_apart_from(other).map_err(failed)?;
             }
         }
-        Ok(Loaded { databases, configs })
+        Ok(Loaded { databases, configs, origins })
     }
 }
 
@@ -323,7 +355,7 @@ mod tests {
 
     #[test]
     fn without_anything_the_servers_own_defaults_are_in_effect() {
-        let Loaded { databases, configs } = Launch::default().load().expect("the defaults");
+        let Loaded { databases, configs, .. } = Launch::default().load().expect("the defaults");
         assert_eq!(databases[0].database.as_deref(), Some("casket.tch"));
         let own = server::Config {
             following: server::Following {
@@ -352,7 +384,7 @@ mod tests {
         let text = "timeout = 3\nlog-level = 'error'\n\
             [[database]]\nname = 'a.tch'\n\
             [[database]]\nname = '+'\nport = 1979\ntimeout = 4.5\n";
-        let Loaded { databases, configs } = load(text, Settings::default()).expect("two");
+        let Loaded { databases, configs, .. } = load(text, Settings::default()).expect("two");
         let of = |config: &server::Config| (config.listen.clone(), config.timeout);
         let seconds = std::time::Duration::from_secs_f64;
         assert_eq!(of(&configs[0]), (vec![Endpoint::Loopback { port: 1978 }], Some(seconds(3.))));

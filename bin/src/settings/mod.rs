@@ -9,10 +9,11 @@ mod definition;
 mod environment;
 mod file;
 mod reference;
+mod start;
 mod value;
 
 pub(crate) use environment::unknown_variables;
-pub(crate) use file::{Launch, Loaded};
+pub(crate) use file::{Launch, Loaded, Origins};
 pub(crate) use reference::{defaults_file, described, example, introduction, markdown};
 
 use crate::logging::{LogFormat, Verbosity};

@@ -138,6 +138,7 @@ fn process(options: &Options) -> Result<Process> {
         admin: None,
         readiness: ReadinessLimits::default(),
         notices,
+        origins: None,
         launch: None,
     })
 }

@@ -79,7 +79,8 @@ fn a_url_is_not_a_server_and_a_log_without_a_folder_is_named() {
         assert!(error.contains(remedy), "{error}");
     }
     let error = fail("tyrant", &["*", "--log", "/nonexistent/l"]);
-    assert!(error.contains("cannot open the log /nonexistent/l (--log"), "{error}");
+    assert!(error.contains("log: cannot open the log /nonexistent/l: No such file"), "{error}");
+    assert!(error.contains("; check the path"), "{error}");
 }
 
 #[test]

@@ -604,7 +604,7 @@ fn inspect_prints_the_properties_of_a_database() {
 fn serving_a_tokyo_cabinet_file_fails_with_advice() {
     let file = fixture("le", "hash-apow8.tch");
     let error = fail("tyrant", &["serve", &file]);
-    assert!(error.contains("a hash database of Tokyo Cabinet: "), "{error}");
+    assert!(error.contains("a file of Tokyo Cabinet: "), "{error}");
     assert!(error.contains(&format!("tyrant import {file} --into")), "{error}");
 }
 

@@ -14,6 +14,7 @@ fn files_and_folders_without_access() {
     let into = ["import", "in.tsv", "--into", "closed.tch"];
     assert!(feed_in(folder.path(), "tyrant", &into, "").status.success());
     write(folder.path().join("closed"), "").expect("a file");
+    write(folder.path().join("log.toml"), "log = 'unwritable/l'\n").expect("a file");
     for name in ["empty", "unwritable"] {
         create_dir(folder.path().join(name)).expect("a folder");
     }
@@ -35,6 +36,11 @@ fn files_and_folders_without_access() {
         ("tyrant export closed.tch lines", 1, &["closed.tch", "DENIED"]),
         ("tyrant restore empty --into new.tch", 1, &["cannot open empty/repository: DENIED"]),
         ("tyrant backup list empty", 1, &["cannot open empty/repository: DENIED"]),
+        (
+            "tyrant config --check log.toml",
+            1,
+            &["log.toml:1: log: cannot open the log unwritable/l: DENIED"],
+        ),
         ("tyrant config --check closed", 1, &["cannot read the configuration closed: DENIED"]),
         ("tyrant get a --credentials closed", 1, &["the credentials in closed: DENIED"]),
         ("tyrant serve closed.tch --port 0", 1, &["cannot open the database closed.tch", "DENIED"]),
@@ -52,7 +58,7 @@ fn files_and_folders_without_access() {
         (
             "tyrant serve * --port 0 --update-log unwritable/u --server-id 1",
             1,
-            &["update log: cannot create unwritable/u: DENIED"],
+            &["update-log: cannot create unwritable/u: DENIED"],
         ),
         (
             "tyrant serve * --port 0 --script closed",

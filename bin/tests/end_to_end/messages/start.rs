@@ -13,8 +13,15 @@ fn addresses_and_folders() {
     let server = Server::tyrant("*", &[]);
     let (port, process) = (server.port.to_string(), server.id().to_string());
     let free = free_port().to_string();
+    let text = format!("database = \"*\"\nport = 0\nadmin = \"127.0.0.1:{port}\"\n");
+    write(folder.path().join("taken.toml"), text).expect("a file");
     Table::new(folder.path(), &[("TAKEN", &port), ("FREE", &free), ("PROCESS", &process)]).check(
         &[
+            (
+                "tyrant serve --config taken.toml",
+                1,
+                &["tyrant: taken.toml:3: admin: cannot listen on 127.0.0.1:TAKEN", "listens there"],
+            ),
             (
                 "tyrant serve * --host 127.0.0.1 --port TAKEN",
                 1,
@@ -132,9 +139,26 @@ fn files_of_settings() {
         ("large.toml", "port = 99999\n"),
         ("open.toml", "database = \"*\n"),
         ("admin.toml", "port = 1\nadmin = \"9178\"\n"),
+        ("socket.toml", "database = \"*\"\nadmin = \"no/socket\"\n"),
+        ("script.toml", "database = \"*\"\nscript = \"no.lua\"\n"),
+        ("syntax.toml", "database = \"*\"\nscript = \"bad.lua\"\n"),
+        ("bad.lua", "function f( end\n"),
+        ("log.toml", "database = \"*\"\n\nlog = \"no/log\"\n"),
+        ("folder.toml", "database = \"*\"\nlog = \".\"\n"),
+        ("pid.toml", "database = \"*\"\npid = \"no/pid\"\n"),
+        ("user.toml", "database = \"*\"\nrun-as = \"nobody-of-that-name\"\n"),
+        ("updates.toml", "server-id = 1\nupdate-log = \"no/ulog\"\n"),
+        ("database.toml", "port = 1\ndatabase = \"no/casket.tch#bnum=9\"\n"),
+        (
+            "second.toml",
+            "[[database]]\nname = \"*\"\n[[database]]\nport = 1\nname = \"text.tch\"\n",
+        ),
+        ("text.tch", "hello\n"),
     ] {
         write(folder.path().join(name), text).expect("a file");
     }
+    let files = || std::fs::read_dir(folder.path()).expect("a folder").count();
+    let before = files();
     Table::new(folder.path(), &[]).check(&[
         ("tyrant serve --config no.toml", 1, &["cannot read the configuration no.toml: No such file", "; check the path"]),
         ("tyrant config --check no.toml", 1, &["cannot read the configuration no.toml: No such file", "; check the path"]),
@@ -145,8 +169,21 @@ fn files_of_settings() {
         ("tyrant config --check text.toml", 1, &["text.toml:1: a number from 0 to 65535 is required here"]),
         ("tyrant config --check large.toml", 1, &["large.toml:1: "]),
         ("tyrant config --check open.toml", 1, &["open.toml:1: "]),
+        ("tyrant config --check socket.toml", 1, &["socket.toml:2: admin: cannot listen on no/socket: No such file", "; check the path"]),
+        ("tyrant config --check script.toml", 1, &["script.toml:2: script: cannot load the script: cannot read the script no.lua: No such file", "; check the path"]),
+        ("tyrant serve --config script.toml", 1, &["script.toml:2: script: cannot load the script: cannot read the script no.lua: No such file"]),
+        ("tyrant config --check syntax.toml", 1, &["syntax.toml:2: script: cannot load the script: bad.lua:1: ", "\"tyrant ext --check FILE\""]),
+        ("tyrant config --check log.toml", 1, &["log.toml:3: log: cannot open the log no/log: No such file", "; check the path"]),
+        ("tyrant serve --config log.toml", 1, &["log.toml:3: log: cannot open the log no/log: No such file", "; check the path"]),
+        ("tyrant config --check folder.toml", 1, &["folder.toml:2: log: cannot open the log .: is a directory; name a file, not a folder"]),
+        ("tyrant config --check pid.toml", 1, &["pid.toml:2: pid: cannot write the pid file no/pid: No such file", "; check the path"]),
+        ("tyrant config --check user.toml", 1, &["user.toml:2: run-as: there is no user nobody-of-that-name"]),
+        ("tyrant config --check updates.toml", 1, &["updates.toml:2: update-log: cannot create no/ulog: No such file", "; check the path"]),
+        ("tyrant config --check database.toml", 1, &["database.toml:2: database: cannot open the database no/casket.tch#bnum=9", "there is no folder no; make it, or check the path"]),
+        ("tyrant config --check second.toml", 1, &["second.toml:5: database: cannot open the database text.tch: text.tch is a file, and a database is a folder"]),
         ("tyrant config --check admin.toml", 1, &["admin.toml:2: \"9178\" is a port without a host: give 127.0.0.1:9178"]),
     ]);
+    assert_eq!(files(), before, "a check makes nothing");
 }
 
 #[test]

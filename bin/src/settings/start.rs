@@ -1,0 +1,73 @@
+//! Files and folders that a server needs when it starts. They are checked before anything is made,
+//! so that an error has the line of its setting.
+
+use super::Settings;
+use super::configure::{Invalid, invalid};
+use super::database_name::DatabaseName;
+use crate::errors::{require_database, require_folder_of, require_writable};
+use crate::privileges;
+use anyhow::{Context, Result};
+use cabinet::legacy::is_legacy;
+use cabinet::name::Specification;
+use server::Endpoint;
+use std::io;
+use std::path::Path;
+
+/// Check of a path.
+type Require = fn(&Path) -> io::Result<()>;
+
+impl Settings {
+    /// Fails if this user could not start a server with these settings. Makes nothing.
+    pub(super) fn check_start(&self) -> Result<(), Invalid> {
+        if let Some(user) = &self.run_as {
+            privileges::find(user).map_err(invalid("run-as"))?;
+        }
+        let admin = match self.admin.as_ref().map(|listen| &listen.0) {
+            Some(Endpoint::Unix(path)) => Some(path),
+            _ => None,
+        };
+        // The service manager may have bound the socket of the setting unix.
+        let paths: [(&str, Option<&_>, &str, Require); 4] = [
+            ("log", self.log.as_ref(), "open the log", require_log),
+            ("pid", self.pid.as_ref(), "write the pid file", require_folder_of),
+            ("admin", admin, "listen on", require_folder_of),
+            ("update-log", self.update_log.as_ref(), "create", require_writable),
+        ];
+        for (setting, path, what, require) in paths {
+            let Some(path) = path else { continue };
+            let cannot = || format!("cannot {what} {}", path.display());
+            require(path).with_context(cannot).map_err(invalid(setting))?;
+        }
+        self.check_database().map_err(invalid("database"))?;
+        match self.script() {
+            Some(script) => script.check().map_err(invalid("script")),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails if the database could be neither opened nor made. Does not open it.
+    fn check_database(&self) -> Result<()> {
+        let Some((name, path)) = self.database.as_ref().and_then(|name| Some((name, name.path()?)))
+        else {
+            return Ok(());
+        };
+        let cannot = || format!("cannot open the database {}", name.0);
+        let mut made = path;
+        if self.import == Some(true) && is_legacy(path) {
+            made = self.into.as_ref().and_then(DatabaseName::path).unwrap_or(path);
+        } else if path.exists() || !Specification::parse(name)?.options.create {
+            return require_database(path).with_context(cannot);
+        }
+        require_folder_of(made)
+            .map_err(|source| cabinet::Error::Io { operation: "create", path: made.into(), source })
+            .with_context(cannot)
+    }
+}
+
+/// Fails if a log cannot be appended to at this path.
+fn require_log(path: &Path) -> io::Result<()> {
+    match path.is_dir() {
+        true => Err(io::ErrorKind::IsADirectory.into()),
+        false => require_writable(path),
+    }
+}

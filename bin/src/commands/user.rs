@@ -26,6 +26,9 @@ pub(super) struct User {
     /// Use this file, as the setting users of the server
     #[arg(long, global = true, value_name = "FILE", env = "TYRANT_USERS", default_value = "users")]
     users: PathBuf,
+    /// Do not print that a running server needs a reload
+    #[arg(long, global = true)]
+    quiet: bool,
     #[command(subcommand)]
     action: Action,
 }
@@ -127,7 +130,7 @@ impl User {
             Action::List { form } => self.list(*form),
             Action::Passwd { name } => {
                 self.read()?.find(name).ok_or_else(|| self.unknown(name))?;
-                let password = Some(new_password(name)?);
+                let password = Some(self.new_password(name)?);
                 self.change(name, |user| {
                     user.password = password;
                     Ok(())
@@ -173,7 +176,24 @@ impl User {
         let lock = UserFileLock::take(&self.users)?;
         let mut file = read(self)?;
         change(&mut file)?;
-        Ok(lock.replace(&file)?)
+        lock.replace(&file)?;
+        self.print_reload();
+        Ok(())
+    }
+
+    /// Prints how a running server learns of a change.
+    fn print_reload(&self) {
+        if !self.quiet {
+            eprintln!("a running server takes the change at `tyrant reload`, or SIGHUP");
+        }
+    }
+
+    /// Reads a new password of a user. Returns its hash. Fails before that if the file cannot be
+    /// written.
+    fn new_password(&self, name: &str) -> Result<String> {
+        drop(UserFileLock::take(&self.users)?);
+        let password = password::read_new(name)?;
+        Ok(hash_password(password.as_bytes(), PasswordCost::DEFAULT)?)
     }
 
     fn add(&self, add: &Add) -> Result<()> {
@@ -184,7 +204,7 @@ impl User {
             bail!("the user {flaw}");
         }
         if !add.no_password {
-            user.password = Some(new_password(&add.name)?);
+            user.password = Some(self.new_password(&add.name)?);
         }
         self.replace(Self::read_if_present, |file| {
             self.check_room(file, &add.name)?;
@@ -277,12 +297,8 @@ impl User {
         if UserFile::read_clear_text(&self.users)? != lines {
             bail!("{}: it has changed meanwhile; convert it again", self.users.display());
         }
-        Ok(lock.replace(&UserFile { users })?)
+        lock.replace(&UserFile { users })?;
+        self.print_reload();
+        Ok(())
     }
-}
-
-/// Reads a new password of a user. Returns its hash.
-fn new_password(name: &str) -> Result<String> {
-    let password = password::read_new(name)?;
-    Ok(hash_password(password.as_bytes(), PasswordCost::DEFAULT)?)
 }

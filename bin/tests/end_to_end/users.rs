@@ -22,7 +22,7 @@ pub(crate) fn add(file: &Path, name: &str, password: &str) {
 /// Adds a user with rights to a file.
 pub(crate) fn add_with(file: &Path, name: &str, password: &str, rights: &str) {
     let file = file.to_str().expect("a path");
-    let arguments = ["user", "add", name, "--users", file, "--rights", rights];
+    let arguments = ["user", "add", name, "--users", file, "--rights", rights, "--quiet"];
     let output = feed("tyrant", &arguments, password);
     assert!(output.status.success(), "{output:?}");
     assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
@@ -38,7 +38,8 @@ fn users_are_added_changed_listed_and_removed() {
     let path = folder.path().join("users");
     let file = path.to_str().expect("a path");
     let user = |arguments: &[&'static str]| -> Vec<String> {
-        ["user", "--users", file].iter().chain(arguments).map(ToString::to_string).collect()
+        let words = ["user", "--quiet", "--users", file];
+        words.iter().chain(arguments).map(ToString::to_string).collect()
     };
     add(&path, "ann", "secret\n");
     add(&path, "bob", "other");
@@ -84,6 +85,24 @@ fn users_are_added_changed_listed_and_removed() {
     );
     let after = std::fs::read_to_string(&path).expect("the file");
     assert!(!after.contains(token.trim()), "{after}");
+}
+
+#[test]
+fn a_change_of_users_says_how_a_running_server_learns_of_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("users");
+    let file = path.to_str().expect("a path");
+    for (arguments, input) in [
+        (&["add", "ann"][..], "secret"),
+        (&["passwd", "ann"], "other"),
+        (&["rights", "ann", "--rights", "read"], ""),
+        (&["token", "ann"], ""),
+    ] {
+        let output = feed("tyrant", &[&["user", "--users", file], arguments].concat(), input);
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(said, "a running server takes the change at `tyrant reload`, or SIGHUP\n");
+    }
 }
 
 /// `tyrant user passwd ann` on a terminal.
@@ -155,7 +174,7 @@ fn a_change_during_the_prompt_for_a_password_is_kept() {
     let before = hash();
     let mut prompt = Prompt::open(file);
     prompt.await_text("New password of ann: ");
-    succeed("tyrant", &["user", "remove", "eve", "--users", file]);
+    succeed("tyrant", &["user", "remove", "eve", "--users", file, "--quiet"]);
     prompt.terminal.write_all(b"changed\n").expect("a password");
     prompt.await_text("The same again: ");
     prompt.terminal.write_all(b"changed\n").expect("a password");
@@ -216,7 +235,7 @@ fn a_file_of_an_earlier_version_is_converted() {
     let error = fail("tyrant", &["serve", "--users", file, "*"]);
     let advice = format!("tyrant user convert --users {file}");
     assert!(error.contains(&advice) && !error.contains("secret"), "{error}");
-    succeed("tyrant", &["user", "convert", "--users", file]);
+    succeed("tyrant", &["user", "convert", "--users", file, "--quiet"]);
     let server = Server::tyrant("*", &["--users", file]);
     server.exchange("set k 0 0 10\r\nann secret\r\nget k\r\n", "STORED\r\nEND\r\n");
     server.exchange("set k 0 0 7\r\nbob a:b\r\nget k\r\n", "STORED\r\nEND\r\n");

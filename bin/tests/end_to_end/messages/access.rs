@@ -43,6 +43,7 @@ fn files_and_folders_without_access() {
         ),
         ("tyrant config --check closed", 1, &["cannot read the configuration closed: DENIED"]),
         ("tyrant get a --credentials closed", 1, &["the credentials in closed: DENIED"]),
+        ("tyrant user add ann --users unwritable/u", 1, &["the users to unwritable/u: DENIED"]),
         ("tyrant serve closed.tch --port 0", 1, &["cannot open the database closed.tch", "DENIED"]),
         ("tyrant serve unwritable/a.tch --port 0", 1, &["unwritable/a.tch", "DENIED"]),
         ("tyrant serve * --port 0 --config closed", 1, &["the configuration closed: DENIED"]),

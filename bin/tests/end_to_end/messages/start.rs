@@ -206,6 +206,12 @@ fn files_of_users() {
             1,
             &["cannot read the users in no: No such file", "; check the path"],
         ),
+        // Before it asks for a password, which here is empty.
+        (
+            "tyrant user add ann --users no/users",
+            1,
+            &["cannot write the users to no/users: No such file", "; check the path"],
+        ),
         (
             "tyrant serve * --port 0 --users no",
             1,

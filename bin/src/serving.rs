@@ -280,7 +280,6 @@ impl Process {
 }
 
 impl Service {
-
     /// Connects to the cluster that has the database. The database of the server itself is empty.
     fn bind_cluster(&self, sockets: Vec<OwnedFd>) -> Result<Bound> {
         let Connected { store, local, timeout } = cluster::connect(&self.database)?;

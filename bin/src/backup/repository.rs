@@ -111,7 +111,8 @@ impl Repository {
     pub(crate) fn open_to_change(folder: &Path, create: bool) -> Result<Self> {
         let mut new = NewParts::default();
         if create && !folder.join(REPOSITORY).exists() {
-            make(folder, &mut new).with_context(|| format!("cannot create {}", folder.display()))?;
+            make(folder, &mut new)
+                .with_context(|| format!("cannot create {}", folder.display()))?;
         }
         let repository = Self::open(folder, File::try_lock)?;
         new.create_folder(repository.backups())?;

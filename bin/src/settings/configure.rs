@@ -253,8 +253,11 @@ impl Settings {
     /// Returns the names by which HTTP clients may address the server.
     fn http_hosts(&self) -> HostNames {
         let machine = HostName::of_machine();
-        let named = self.http_hosts.iter().flat_map(|names| &names.0);
-        HostName::all(named.chain([&machine]))
+        match &self.http_hosts {
+            // Tokyo Tyrant does not look at the name.
+            None if self.tokyo_tyrant == Some(true) => HostNames::any(),
+            names => HostName::all(names.iter().flat_map(|names| &names.0).chain([&machine])),
+        }
     }
 
     fn command_mask(&self) -> CommandMask {

@@ -149,7 +149,8 @@ settings! {
     "Access" {
         /// Answer HTTP requests to these names too, beside addresses, localhost and the name of
         /// this machine; * is any name, which lets pages of other sites use the records
-        http_hosts: Many<HostName> = Setting::unset("NAMES", "[\"db.example.com\"]", "none");
+        http_hosts: Many<HostName> =
+            Setting::unset("NAMES", "[\"db.example.com\"]", "none; with tokyo-tyrant *");
         /// Require a user from this file, which tyrant user writes; a reload reads it again
         users: PathBuf = Setting::unset("FILE", "\"users\"", "every client is served");
         /// With users: serve Tokyo Tyrant's protocol without a user all the same, for replicas and

@@ -161,6 +161,49 @@ fn a_client_without_tls_is_told_that_the_port_requires_it() {
 }
 
 #[test]
+fn the_first_bytes_on_a_port_with_tls_are_judged_once_there_are_enough() {
+    let authority = Authority::new();
+    let server = start_with(required(&authority), memory());
+    let metrics = support::Monitored::new(&server);
+    let received = || metrics.value("tyrant_received_bytes_total", &[]);
+    // The server has read each of these bytes before the next one is sent.
+    let send_singly = |stream: &mut TcpStream, bytes: &[u8]| {
+        for byte in bytes.chunks(1) {
+            let before = received();
+            stream.write_all(byte).unwrap();
+            support::wait_until(|| received() > before);
+        }
+    };
+    let long = "x".repeat(300);
+    for (first, rest, reply) in [
+        ("GE", "T / HTTP/1.1\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n"),
+        ("BREW /", "pot HTTP/1.1\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n"),
+        ("*1\r", "\n$4\r\nPING\r\n", "-ERR this port requires TLS\r\n"),
+        ("get", " a\r\n", "SERVER_ERROR this port requires TLS\r\n"),
+        // Without an end, a line is refused at a limit.
+        ("xx", &long, "SERVER_ERROR this port requires TLS\r\n"),
+    ] {
+        let mut client = server.connect();
+        send_singly(&mut client.stream, first.as_bytes());
+        client.send(rest.as_bytes());
+        client.expect(reply);
+    }
+    let mut cut = server.connect();
+    send_singly(&mut cut.stream, b"GE");
+    cut.stream.shutdown(Shutdown::Write).unwrap();
+    cut.expect("SERVER_ERROR this port requires TLS\r\n");
+
+    let mut slow = Records::connect(&server, &trusting(&authority, None));
+    let hello = slow.take_unsent();
+    send_singly(&mut slow.socket, &hello[..6]);
+    slow.send(&hello[6..]);
+    slow.shake_hands();
+    let request = slow.seal(b"get a\r\n");
+    slow.send(&request);
+    slow.expect(b"END\r\n");
+}
+
+#[test]
 fn a_handshake_that_takes_too_long_ends_and_a_client_without_tls_may_wait() {
     let authority = Authority::new();
     for is_required in [false, true] {

@@ -107,7 +107,7 @@ impl Connection {
             transport: match beginning {
                 Beginning::Plain => Transport::Plain,
                 Beginning::Either => Transport::Undecided,
-                Beginning::Tls => Transport::Expected,
+                Beginning::Tls => Transport::Expected(Vec::new()),
             },
             handshake_until_s: None,
             session,

@@ -18,8 +18,9 @@ pub(crate) enum Transport {
     Plain,
     /// Plain or in a session, which the first byte decides.
     Undecided,
-    /// In a session, which has not begun.
-    Expected,
+    /// In a session, which has not begun. Has the plain bytes so far of a client that is refused
+    /// once they tell its protocol.
+    Expected(Vec<u8>),
     /// In a session.
     Tls(Box<Session>),
 }
@@ -54,7 +55,11 @@ impl Transport {
     /// Returns the memory that it owns, in bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
-        self.session().map_or(0, Session::bytes)
+        match self {
+            Self::Tls(session) => session.bytes(),
+            Self::Expected(plain) => plain.capacity(),
+            Self::Plain | Self::Undecided => 0,
+        }
     }
 
     /// Removes the session, which gets another owner.

@@ -261,7 +261,7 @@ impl EventLoop {
 
     fn adopt(&mut self, mut connection: Box<Connection>) {
         connection.moved_at_s = self.state.now_s();
-        if matches!(connection.transport, Transport::Expected) {
+        if matches!(connection.transport, Transport::Expected(_)) {
             self.state.begin_handshake(&mut connection);
         }
         let token = self.connections.insert(connection);

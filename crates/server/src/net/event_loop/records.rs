@@ -17,8 +17,13 @@ const RECORDS_BYTES: usize = INCOMING_BYTES_MAX + (64 << 10);
 /// Reason for a client that does not begin with TLS although it has to.
 const TLS_REQUIRED: &str = "this port requires TLS";
 
-/// Returns the reply to such a client, by the protocol of its first bytes.
-fn refusal(received: &[u8]) -> Vec<u8> {
+/// Most bytes of such a client that are kept until they tell its protocol. Verbs are shorter.
+const UNDECIDED_BYTES_MAX: usize = 256;
+
+/// Returns the reply to such a client, by the protocol of its first bytes, or `None` if more are
+/// needed: a line of text has begun that may become one of several protocols.
+fn refusal(received: &[u8], is_all: bool) -> Option<Vec<u8>> {
+    let is_all = is_all || received.len() >= UNDECIDED_BYTES_MAX;
     let mut reply = Vec::new();
     let verb = received.split(|byte| *byte == b' ').next().unwrap_or_default();
     match wire::sniff(received) {
@@ -26,9 +31,10 @@ fn refusal(received: &[u8]) -> Vec<u8> {
         Some(Protocol::Http) => refuse_http(&mut reply),
         // The rest of the first line may be under way.
         None if http::Method::from_name(verb).is_some() => refuse_http(&mut reply),
+        None if !is_all && received.first().is_some_and(u8::is_ascii_graphic) => return None,
         _ => memcached::reply::server_error(&mut reply, TLS_REQUIRED),
     }
-    reply
+    Some(reply)
 }
 
 fn refuse_http(reply: &mut Vec<u8>) {
@@ -50,7 +56,11 @@ impl LoopState {
         }
         let kept = match &mut connection.transport {
             Transport::Tls(session) => session.resume(&mut records),
-            _ => 0,
+            Transport::Expected(plain) => {
+                records[..plain.len()].copy_from_slice(plain);
+                plain.len()
+            }
+            Transport::Plain | Transport::Undecided => 0,
         };
         let received = recv(connection.socket(), &mut records[kept..], RecvFlags::empty());
         let bytes = self.note_received(connection, received.map(|(bytes, _)| bytes));
@@ -71,7 +81,7 @@ impl LoopState {
             match records.first() {
                 None => return,
                 Some(&FIRST_BYTE) => self.begin_session(connection),
-                Some(_) if matches!(connection.transport, Transport::Expected) => {
+                Some(_) if matches!(connection.transport, Transport::Expected(_)) => {
                     return self.refuse_plain(connection, records);
                 }
                 Some(_) => {
@@ -154,13 +164,19 @@ impl LoopState {
         connection.stage = Stage::Refusing;
     }
 
+    /// Refuses a client without TLS in its protocol, once its bytes so far tell that. It has the
+    /// time of a handshake for them.
     fn refuse_plain(&mut self, connection: &mut Connection, received: &[u8]) {
+        let Some(mut reply) = refusal(received, connection.ended) else {
+            connection.transport = Transport::Expected(received.to_vec());
+            return;
+        };
         self.end_handshake(connection);
         self.counters.count(Count::TlsFailure);
         self.log_failure(connection, "the client did not begin with TLS, which is required");
         connection.transport = Transport::Plain;
         connection.stage = Stage::Refusing;
-        self.deliver(connection, &mut refusal(received));
+        self.deliver(connection, &mut reply);
     }
 
     /// Logs a handshake that has taken too long.

@@ -92,7 +92,7 @@ fn each_request_is_counted_and_timed_by_its_protocol_and_command() {
         ("memcached", "mg", "read", 2.0),
         ("tokyo_tyrant", "put", "write", 1.0),
         ("tokyo_tyrant", "fwmkeys", "list", 1.0),
-        ("memcached_binary", "other", "other", 1.0),
+        ("memcached_binary", "noop", "other", 1.0),
         ("http", "get", "read", 1.0),
     ] {
         let labels = [("protocol", protocol), ("command", command)];
@@ -199,6 +199,48 @@ fn a_slow_request_is_shown_with_its_key_its_client_and_where_its_time_went() {
     let slow = last_slow(&metrics).unwrap();
     assert_eq!(slow["key"], format!("{}...", "k".repeat(64)));
     assert_eq!((&slow["key_bytes"], &slow["reply_bytes"]), (&100.into(), &10.into()));
+}
+
+#[test]
+fn a_command_about_the_server_has_its_own_name_in_the_slow_log_and_the_counts() {
+    let shortest = Some(Duration::from_nanos(1));
+    let server = start_with(Config { slow_log_threshold: shortest, ..config() }, memory());
+    let metrics = Monitored::new(&server);
+    let opcode = |code: u8| [&[0x80, code][..], &[0; 22]].concat();
+    let text = |line: &str| format!("{line}\r\n").into_bytes();
+    for (protocol, request, command) in [
+        ("tokyo_tyrant", b"\xc8\x70".to_vec(), "sync"),
+        ("tokyo_tyrant", b"\xc8\x71\0\0\0\0".to_vec(), "optimize"),
+        ("tokyo_tyrant", b"\xc8\x72".to_vec(), "vanish"),
+        ("tokyo_tyrant", b"\xc8\x80".to_vec(), "rnum"),
+        ("tokyo_tyrant", b"\xc8\x81".to_vec(), "size"),
+        ("tokyo_tyrant", b"\xc8\x88".to_vec(), "stat"),
+        ("memcached", text("me key"), "me"),
+        ("memcached", text("mn"), "mn"),
+        ("memcached", text("flush_all"), "flush_all"),
+        ("memcached", text("verbosity 1"), "verbosity"),
+        ("memcached", text("stats"), "stats"),
+        ("memcached", text("cache_memlimit 0"), "cache_memlimit"),
+        ("memcached", text("lru_crawler tocrawl 1"), "lru_crawler"),
+        ("memcached", text("version"), "version"),
+        ("memcached", text("quit"), "quit"),
+        ("memcached_binary", opcode(0x07), "quit"),
+        ("memcached_binary", opcode(0x08), "flush"),
+        ("memcached_binary", opcode(0x0a), "noop"),
+        ("memcached_binary", opcode(0x0b), "version"),
+        ("memcached_binary", opcode(0x10), "stat"),
+        ("http", text("OPTIONS / HTTP/1.1\r\n"), "options"),
+    ] {
+        let mut client = server.connect();
+        client.send(&request);
+        let names = [protocol, command].map(serde_json::Value::from);
+        wait_until(|| {
+            let slow = last_slow(&metrics);
+            slow.is_some_and(|slow| [&slow["protocol"], &slow["command"]] == names.each_ref())
+        });
+        let labels = [("protocol", protocol), ("command", command)];
+        assert_eq!(metrics.value("tyrant_requests_total", &labels), 1.0, "{labels:?}");
+    }
 }
 
 #[test]

@@ -50,7 +50,16 @@ kinds! {
     TyrantAddDouble: "tokyo_tyrant" "adddouble" Write;
     TyrantExt: "tokyo_tyrant" "ext" Script;
     TyrantMisc: "tokyo_tyrant" "misc" Other;
-    TyrantOther: "tokyo_tyrant" "other" Other;
+    TyrantSync: "tokyo_tyrant" "sync" Other;
+    TyrantOptimize: "tokyo_tyrant" "optimize" Other;
+    TyrantVanish: "tokyo_tyrant" "vanish" Other;
+    TyrantCopy: "tokyo_tyrant" "copy" Other;
+    TyrantRestore: "tokyo_tyrant" "restore" Other;
+    TyrantSetMaster: "tokyo_tyrant" "setmst" Other;
+    TyrantCount: "tokyo_tyrant" "rnum" Other;
+    TyrantSize: "tokyo_tyrant" "size" Other;
+    TyrantStat: "tokyo_tyrant" "stat" Other;
+    TyrantReplicate: "tokyo_tyrant" "repl" Other;
     TextSet: "memcached" "set" Write;
     TextAdd: "memcached" "add" Write;
     TextReplace: "memcached" "replace" Write;
@@ -67,7 +76,16 @@ kinds! {
     TextMetaSet: "memcached" "ms" Write;
     TextMetaDelete: "memcached" "md" Write;
     TextMetaArithmetic: "memcached" "ma" Write;
-    TextOther: "memcached" "other" Other;
+    TextMetaDebug: "memcached" "me" Other;
+    TextMetaNoOp: "memcached" "mn" Other;
+    TextFlushAll: "memcached" "flush_all" Other;
+    TextVerbosity: "memcached" "verbosity" Other;
+    TextStats: "memcached" "stats" Other;
+    TextCacheMemoryLimit: "memcached" "cache_memlimit" Other;
+    TextCrawler: "memcached" "lru_crawler" Other;
+    TextShutdown: "memcached" "shutdown" Other;
+    TextVersion: "memcached" "version" Other;
+    TextQuit: "memcached" "quit" Other;
     BinaryGet: "memcached_binary" "get" Read;
     BinaryGetAndTouch: "memcached_binary" "gat" Write;
     BinaryTouch: "memcached_binary" "touch" Write;
@@ -79,12 +97,21 @@ kinds! {
     BinaryDelete: "memcached_binary" "delete" Write;
     BinaryIncrement: "memcached_binary" "incr" Write;
     BinaryDecrement: "memcached_binary" "decr" Write;
-    BinaryOther: "memcached_binary" "other" Other;
+    BinaryFlush: "memcached_binary" "flush" Other;
+    BinaryNoOp: "memcached_binary" "noop" Other;
+    BinaryVersion: "memcached_binary" "version" Other;
+    BinaryStat: "memcached_binary" "stat" Other;
+    BinaryVerbosity: "memcached_binary" "verbosity" Other;
+    BinaryQuit: "memcached_binary" "quit" Other;
+    BinarySaslMechanisms: "memcached_binary" "sasl_list_mechs" Other;
+    BinarySaslAuthenticate: "memcached_binary" "sasl_auth" Other;
+    BinarySaslStep: "memcached_binary" "sasl_step" Other;
     HttpGet: "http" "get" Read;
     HttpHead: "http" "head" Read;
     HttpPut: "http" "put" Write;
     HttpPost: "http" "post" Other;
     HttpDelete: "http" "delete" Write;
+    HttpOptions: "http" "options" Other;
     HttpOther: "http" "other" Other;
     WebDavGet: "webdav" "get" Read;
     WebDavHead: "webdav" "head" Read;
@@ -97,6 +124,7 @@ kinds! {
     WebDavFindProperties: "webdav" "propfind" List;
     WebDavLock: "webdav" "lock" Other;
     WebDavUnlock: "webdav" "unlock" Other;
+    WebDavOptions: "webdav" "options" Other;
     WebDavOther: "webdav" "other" Other;
 }
 
@@ -163,6 +191,7 @@ impl RequestKind {
             "PROPFIND" => Self::WebDavFindProperties,
             "LOCK" => Self::WebDavLock,
             "UNLOCK" => Self::WebDavUnlock,
+            "OPTIONS" => Self::WebDavOptions,
             _ => Self::WebDavOther,
         }
     }

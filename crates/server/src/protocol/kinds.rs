@@ -24,7 +24,16 @@ pub(super) fn of_binary(request: &binary::Request<'_>) -> Kind {
         R::AddDouble { .. } => Kind::TyrantAddDouble,
         R::Ext { .. } => Kind::TyrantExt,
         R::Misc { .. } => Kind::TyrantMisc,
-        _ => Kind::TyrantOther,
+        R::Sync => Kind::TyrantSync,
+        R::Optimize { .. } => Kind::TyrantOptimize,
+        R::Vanish => Kind::TyrantVanish,
+        R::Copy { .. } => Kind::TyrantCopy,
+        R::Restore { .. } => Kind::TyrantRestore,
+        R::SetMaster { .. } => Kind::TyrantSetMaster,
+        R::Count => Kind::TyrantCount,
+        R::Size => Kind::TyrantSize,
+        R::Stat => Kind::TyrantStat,
+        R::Replicate { .. } | R::Follow { .. } => Kind::TyrantReplicate,
     }
 }
 
@@ -51,8 +60,17 @@ pub(super) fn of_memcached(request: &memcached::Request<'_>) -> Kind {
             MetaVerb::Delete => Kind::TextMetaDelete,
             MetaVerb::Arithmetic => Kind::TextMetaArithmetic,
         },
+        R::MetaDebug { .. } => Kind::TextMetaDebug,
+        R::MetaNoOp => Kind::TextMetaNoOp,
+        R::FlushAll { .. } => Kind::TextFlushAll,
+        R::Verbosity { .. } => Kind::TextVerbosity,
+        R::Stats { .. } => Kind::TextStats,
+        R::CacheMemoryLimit { .. } => Kind::TextCacheMemoryLimit,
+        R::Crawler { .. } => Kind::TextCrawler,
+        R::Shutdown { .. } => Kind::TextShutdown,
+        R::Version => Kind::TextVersion,
+        R::Quit => Kind::TextQuit,
         R::Bad { .. } => Kind::None,
-        _ => Kind::TextOther,
     }
 }
 
@@ -70,8 +88,16 @@ pub(super) fn of_memcached_binary(command: &memcached_binary::Command<'_>) -> Ki
         C::Delete { .. } => Kind::BinaryDelete,
         C::Increment(_) => Kind::BinaryIncrement,
         C::Decrement(_) => Kind::BinaryDecrement,
+        C::Flush { .. } => Kind::BinaryFlush,
+        C::NoOp => Kind::BinaryNoOp,
+        C::Version => Kind::BinaryVersion,
+        C::Stat { .. } => Kind::BinaryStat,
+        C::Verbosity => Kind::BinaryVerbosity,
+        C::Quit => Kind::BinaryQuit,
+        C::SaslMechanisms => Kind::BinarySaslMechanisms,
+        C::SaslAuthenticate { .. } => Kind::BinarySaslAuthenticate,
+        C::SaslStep { .. } => Kind::BinarySaslStep,
         C::Unknown | C::Malformed | C::BadLengths => Kind::None,
-        _ => Kind::BinaryOther,
     }
 }
 
@@ -83,7 +109,9 @@ pub(super) fn of_http(method: http::Method) -> Kind {
         M::Put => Kind::HttpPut,
         M::Post => Kind::HttpPost,
         M::Delete => Kind::HttpDelete,
-        M::Options | M::Dav | M::Other => Kind::HttpOther,
+        M::Options => Kind::HttpOptions,
+        // Clients choose these names.
+        M::Dav | M::Other => Kind::HttpOther,
     }
 }
 

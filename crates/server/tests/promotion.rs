@@ -162,7 +162,12 @@ fn a_promotion_that_cannot_be_stored_fails() {
     // A folder takes the name of the file.
     let new = other.path().join("rts.promoted.new");
     fs::create_dir(&new).unwrap();
-    replica.connect().exchange(misc("promote", &[]), MISC_FAILURE);
+    let mut client = replica.connect();
+    client.exchange(misc("promote", &[]), MISC_FAILURE);
+    client.send(&misc("error", &[]));
+    let reason = b"2: invalid operation: the promotion cannot be stored: ";
+    client.read(9);
+    assert_eq!(client.read(reason.len()), reason);
     // The server is still a replica.
     set(&master, "a", "1");
     wait_until_equal(&copy, &source);

@@ -25,6 +25,9 @@ use wire::replication::LogProgress;
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
+/// Reason why a server is not promoted that is no replica.
+pub(super) const NO_MASTER: &str = "the server follows no master";
+
 /// A master to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Master {
@@ -298,16 +301,25 @@ impl Follower {
     }
 
     /// Stops following, also after a restart, and blocks until all received operations are
-    /// executed. Returns `None` if there is no master, or if this server cannot become one.
-    pub(super) fn promote(&self) -> Option<Promoted> {
-        self.expect_complete().map_err(|reason| not_promoted(&reason)).ok()?;
+    /// executed. The error is the reason why this server cannot become a master.
+    pub(super) fn promote(&self) -> Result<Promoted, String> {
+        let promoted = self.try_promote();
+        if let Err(reason) = &promoted
+            && reason != NO_MASTER
+        {
+            tracing::error!("not promoted: {reason}");
+        }
+        promoted
+    }
+
+    fn try_promote(&self) -> Result<Promoted, String> {
+        self.expect_complete()?;
         let mut followed = None;
         let generation = self.reconfigure(|configuration| followed = configuration.master.take());
-        let master = followed?;
+        let master = followed.ok_or(NO_MASTER)?;
         let mut configuration = self.idle();
         if configuration.master.is_some() {
-            not_promoted("the configuration was changed meanwhile");
-            return None;
+            return Err("the configuration was changed meanwhile".into());
         }
         // An initial sync may have begun before the connection was closed.
         let remembered = self.expect_complete().and_then(|()| {
@@ -315,21 +327,20 @@ impl Follower {
             remembered.map_err(|error| format!("the promotion cannot be stored: {error}"))
         });
         if let Err(reason) = remembered {
-            not_promoted(&reason);
             promote::forget(&self.position);
             if configuration.generation == generation {
                 configuration.master = Some(master);
                 configuration.generation += 1;
                 self.changed.notify_all();
             }
-            return None;
+            return Err(reason);
         }
         self.gate.open();
         let position_us = self.progress.executed_us.load(Ordering::Relaxed);
         tracing::info!(
             "promoted: no longer a replica of {master}, whose log was executed up to time stamp {position_us}"
         );
-        Some(Promoted { master, position_us })
+        Ok(Promoted { master, position_us })
     }
 
     fn expect_complete(&self) -> Result<(), String> {
@@ -480,10 +491,6 @@ impl Follower {
 fn invalidate_roots(served: &Served) -> std::io::Result<()> {
     let Some(log) = &served.update_log else { return Ok(()) };
     log.invalidate_roots().map_err(std::io::Error::other)
-}
-
-fn not_promoted(reason: &str) {
-    tracing::error!("not promoted: {reason}");
 }
 
 #[cfg(test)]

@@ -207,9 +207,9 @@ impl Replication {
         true
     }
 
-    /// Stops following, also after a restart. Returns `None` if there is no master.
-    pub(crate) fn promote(&self) -> Option<Promoted> {
-        self.follower.as_ref()?.promote()
+    /// Stops following, also after a restart. The error is the reason why that cannot be done.
+    pub(crate) fn promote(&self) -> Result<Promoted, String> {
+        self.follower.as_ref().ok_or(follower::NO_MASTER)?.promote()
     }
 
     /// Returns whether this server can follow a master.

@@ -167,9 +167,12 @@ impl<'a> Call<'a> {
             (Function::Error, _) => reply.element(last_failure(context).as_bytes()),
             (Function::Promote, _) => {
                 context.wait()?;
-                let Some(promoted) = context.shared.replication.promote() else {
-                    context.fail_because("promote", "the server follows no master");
-                    return Ok(false);
+                let promoted = match context.shared.replication.promote() {
+                    Ok(promoted) => promoted,
+                    Err(reason) => {
+                        context.fail_because("promote", reason);
+                        return Ok(false);
+                    }
                 };
                 reply.element(promoted.master.to_string().as_bytes());
                 reply.element(promoted.position_us.to_string().as_bytes());
@@ -252,15 +255,15 @@ fn reload(context: &mut Context<'_>) -> Result<bool, Halt> {
 pub(crate) fn last_failure(context: &Context<'_>) -> String {
     let failure = context.session.last_failure.or_else(|| context.shared.last_failure.get());
     let mut text = Failure::text(failure);
-    if let (Some(Failure::NoPermission), Some(reason)) =
-        (failure, context.shared.served.gate.reason())
-    {
+    let reason = match (&context.session.last_reason, failure) {
+        (Some(reason), _) => Some(reason.to_string()),
+        // A refusal without a reason of its own is that of a replica.
+        (None, Some(Failure::NoPermission)) => context.shared.served.gate.reason(),
+        (None, _) => None,
+    };
+    if let Some(reason) = reason {
         text.push_str(": ");
         text.push_str(&reason);
-    }
-    if let Some(reason) = &context.session.last_reason {
-        text.push_str(": ");
-        text.push_str(reason);
     }
     text
 }

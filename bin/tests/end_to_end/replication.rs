@@ -329,6 +329,10 @@ fn a_promoted_replica_takes_the_place_of_its_master() {
     let error = fail("tyrant", &["put", "--server", &replica.address(), "a", "c"]);
     let reason = format!("this is a read-only replica of {}", master.address());
     assert!(error.contains(&reason), "{error}");
+    // One failure has one cause.
+    let error = fail("tyrant", &["unfollow", "--server", &replica.address()]);
+    let cause = "refuses unfollow: no permission: the server was started without --allow-setmst";
+    assert!(error.contains(cause) && !error.contains("read-only"), "{error}");
     master.end(Signal::KILL);
     let promoted = succeed("tyrant", &["promote", "--server", &replica.address()]);
     let beginning = format!("promoted: it followed {} up to ", master.address());
@@ -415,6 +419,25 @@ fn tail_prints_past_and_new_changes() {
     let put = r#""server_id":1,"command":"put","succeeded":true,"key":"a","value":"b"}"#;
     assert!(line.starts_with(r#"{"timestamp_us":1"#) && line.ends_with(put), "{line}");
     child.wait().unwrap();
+}
+
+#[test]
+fn the_first_copy_of_a_replica_and_the_end_of_a_reader_of_the_log_are_no_warnings() {
+    let master = Server::tyrant("casket.tch", &["--update-log", "ulog", "--server-id", "1"]);
+    master.exchange("set a 0 0 1\r\nb\r\n", STORED);
+    let options = ["--sid", "2", "--update-log", "ulog", "--master", &master.address()];
+    let replica = Server::tyrant("casket.tch", &options);
+    wait_until_equal(&master, &replica);
+    let begins = "\tINFO\tinitial sync from server 1 begins: 1 records";
+    assert!(replica.log().contains(begins), "{}", replica.log());
+    succeed("tyrant", &["tail", "--server", &master.address(), "--from", "0", "--max", "1"]);
+    let ends = "\tINFO\treplica 2147483647: disconnected";
+    wait_for(ends, || master.log().contains(ends).then_some(()));
+    for log in [master.log(), replica.log()] {
+        let is_of_replication = |line: &&str| line.contains("replica") || line.contains("sync");
+        let mut lines = log.lines().filter(|line| line.contains("\tWARN\t"));
+        assert_eq!(lines.find(is_of_replication), None, "{log}");
+    }
 }
 
 #[test]

@@ -45,9 +45,13 @@ impl<'a> InitialSyncReceiver<'a> {
                 "an initial sync would replace records that were just stored".into(),
             ));
         }
-        tracing::warn!(
-            "initial sync from server {master_id} begins: its {records} records replace {before}"
-        );
+        if before == 0 {
+            tracing::info!("initial sync from server {master_id} begins: {records} records");
+        } else {
+            tracing::warn!(
+                "initial sync from server {master_id} begins: its {records} records replace {before}"
+            );
+        }
         position.begin_seeding().map_err(|error| {
             End::Lost(format!("cannot mark the initial sync as begun: {error}"))
         })?;

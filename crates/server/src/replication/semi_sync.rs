@@ -141,7 +141,7 @@ impl SemiSync {
                 && (confirmed_us >= end_us || confirmed_us >= now_us().saturating_sub(timeout_us));
             if is_back {
                 self.has_given_up.store(false, Ordering::SeqCst);
-                tracing::warn!("semi-sync: {replicas} replicas have caught up, clients wait again");
+                tracing::info!("semi-sync: {replicas} replicas have caught up, clients wait again");
             }
         }
         drop(presence);

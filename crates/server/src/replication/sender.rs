@@ -122,6 +122,9 @@ impl Senders {
             let sent = if is_admitted() { sent } else { Err(Failure::NotAdmitted) };
             match sent {
                 Ok(()) => tracing::info!("replica {replica}: disconnected"),
+                Err(Failure::Socket(error)) if is_end(&error) => {
+                    tracing::info!("replica {replica}: disconnected: {error}");
+                }
                 Err(error) => tracing::warn!("replica {replica}: disconnected: {error}"),
             }
             // The other handle would keep the socket open.
@@ -177,6 +180,13 @@ impl Senders {
             let _ = thread.join();
         }
     }
+}
+
+/// Returns whether the other end has closed the connection. One that only takes the log, such as
+/// `tyrant tail`, sends nothing before it ends, so that the next write shows it.
+fn is_end(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 /// Returns the address of a replica on its port, or else that of its connection.

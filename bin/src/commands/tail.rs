@@ -57,16 +57,14 @@ impl Tail {
     pub(super) fn run(&self) -> Result<()> {
         let address = self.server.address();
         let settings = Settings { read_timeout: Some(SILENCE_MAX), ..self.server.settings()? };
+        let from_us = self.from.max(1);
         // A stream cannot tell a server without a log from one of another protocol.
-        drop(self.server.connect()?);
+        let server = self.server.connect()?;
         let mut updates =
-            UpdateStream::open(&remote::parse(&address)?, &settings, self.from.max(1), SERVER_ID)
+            UpdateStream::open(&remote::parse(&address)?, &settings, from_us, SERVER_ID)
                 .map_err(|error| remote::cannot_connect(&address, &error))?;
-        updates.server_id().map_err(|_| {
-            anyhow!(
-                "{address} sends no updates: it has no update log (--update-log), or none this old"
-            )
-        })?;
+        updates.server_id().map_err(|_| server.without_updates("tail", from_us))?;
+        drop(server);
         let mut output = BufWriter::new(std::io::stdout().lock());
         let mut left = self.max.unwrap_or(u64::MAX);
         while left > 0 {

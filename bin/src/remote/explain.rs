@@ -4,6 +4,11 @@ use super::Server;
 use crate::bytes;
 use client::{Client, Error};
 use std::io::ErrorKind;
+use wire::binary::Function;
+use wire::replication::ADMISSION;
+
+/// Option of `misc` that keeps a call out of the update log.
+const NOT_LOGGED: u32 = 1;
 
 /// Codes of Tokyo Tyrant that `misc error` begins with.
 const SUCCESS: &str = "0";
@@ -30,6 +35,20 @@ impl Server {
                 "{command} was not sent: a key, a value or another argument is over 256 MiB"
             )),
             cause => self.failure(format_args!("{command} failed: {cause}")),
+        }
+    }
+
+    /// Returns why the server has ended the stream of its updates from a time stamp on before the
+    /// first message: replication has no reply for the reason.
+    pub(crate) fn without_updates(&self, command: &str, from_us: u64) -> anyhow::Error {
+        let from = from_us.to_string();
+        let arguments = [ADMISSION, from.as_bytes()];
+        let admitted = self.misc(Function::Replication.name(), NOT_LOGGED, &arguments);
+        match admitted.map_err(anyhow::Error::from).and_then(|_| self.confirm(command)) {
+            Ok(()) => {
+                self.failure("the server has ended the stream of updates; its log may tell why")
+            }
+            Err(error) => self.explain(command, error),
         }
     }
 
@@ -116,5 +135,5 @@ pub(crate) fn last_failure(client: &Client) -> Option<(String, String)> {
 
 fn error_elements(client: &Client) -> Option<Vec<Vec<u8>>> {
     let nothing: [&[u8]; 0] = [];
-    client.misc(b"error", 1, &nothing).ok()
+    client.misc(b"error", NOT_LOGGED, &nothing).ok()
 }

@@ -326,6 +326,7 @@ fn the_tools_log_in_by_option_file_and_environment() {
         (&["copy", "x"], &in_environment, "lacks the right admin"),
         (&["reload"], &in_environment, "lacks the right admin"),
         (&["slow"], &in_environment, "lacks the right admin"),
+        (&["tail"], &in_environment, "refuses tail: no permission: the user lacks the right read"),
         (&["misc", "reload"], &in_environment, "lacks the right admin"),
         (
             &["get", "a:1"],
@@ -386,6 +387,12 @@ fn replicas_and_backups_log_in_and_show_no_secret() {
         let get = ["get", "k", "--server", &replica.address()];
         (crate::process::run("tyrant", &get).stdout == b"v\n").then_some(())
     });
+    let tail = ["tail", "--server", &address, "--credentials", &reader];
+    let error = fail("tyrant", &tail);
+    assert!(
+        error.contains("refuses tail: no permission: the user lacks the right admin"),
+        "{error}"
+    );
     let repository = text("backups");
     let create = ["backup", "create", &repository, "--server", &address, "--credentials"];
     let error = fail("tyrant", &[&create[..], &[&reader]].concat());

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use support::{
-    Running, WAIT_MAX, following, hash, is_following, logged, logging, memory, misc, records,
-    request, set, set_master, start_master, start_with, stat, table, take_replica, tree,
-    wait_until, wait_until_equal,
+    MISC_FAILURE, Running, WAIT_MAX, config, following, hash, is_following, list, logged, logging,
+    memory, misc, records, request, set, set_master, start_master, start_with, stat, table,
+    take_replica, tree, wait_until, wait_until_equal,
 };
 use wire::binary::Request;
 use wire::update_log::{Message, Operation};
@@ -33,6 +33,34 @@ const LAST_US: u64 = 1_795_226_398_393_705;
 fn start_replica(folder: &Path, master: SocketAddr) -> (Running, Database) {
     let database = hash(folder);
     (start_with(following(2, folder, master), database.clone()), database)
+}
+
+#[test]
+fn a_client_that_would_not_get_the_log_is_told_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let ask = |server: &Running, refusal: Option<&str>| {
+        let mut client = server.connect();
+        let reply = if refusal.is_some() { MISC_FAILURE.to_vec() } else { list(&[]) };
+        client.exchange(misc("replication", &["admission", "1"]), reply);
+        if let Some(refusal) = refusal {
+            client.exchange(misc("error", &[]), list(&[refusal]));
+        }
+    };
+    let advice = "start it with --update-log DIR and --server-id N";
+    let no_log = format!("2: invalid operation: the server has no update log: {advice}");
+    ask(&start_with(config(), memory()), Some(&no_log));
+    let master = start_with(logging(1, folder.path()), memory());
+    ask(&master, None);
+    let masked = Config { mask: "repl".parse().unwrap(), ..config() };
+    ask(&start_with(masked, memory()), Some("4: no permission: the server masks repl"));
+    // The entries before those of a file that is not the first have been removed.
+    set(&master, "a", "1");
+    drop(master);
+    let log = folder.path().join("ulog");
+    fs::rename(log.join("00000001.ulog"), log.join("00000002.ulog")).unwrap();
+    let removed = "the log entries from time stamp 1 on have been removed; begin at a later time";
+    let removed = format!("2: invalid operation: {removed}");
+    ask(&start_with(logging(1, folder.path()), memory()), Some(&removed));
 }
 
 #[test]

@@ -17,6 +17,11 @@ pub const VERSION: &[u8] = b"1";
 /// Argument of the function that asks for the identity of the update log.
 pub const IDENTITY: &[u8] = b"identity";
 
+/// Argument of the function, before a time stamp in decimal, that asks whether a replica would get
+/// the log from there. The function fails with the reason if not. Older masters reply with
+/// [`VERSION`].
+pub const ADMISSION: &[u8] = b"admission";
+
 /// Option of a replica without records: it requests a copy of all records.
 pub const SEED: u32 = 1;
 

@@ -118,7 +118,11 @@ fn a_hash_database() {
         ("tyrant slow --server HERE", 1, &["the slow log is off: set slow-log-threshold"]),
         ("tyrant reload --server HERE", 1, &["no users and no functions to load"]),
         ("tyrant copy elsewhere --server HERE", 1, &["the server refuses copy", "--copy-dir"]),
-        ("tyrant tail --server HERE", 1, &["HERE sends no updates", "--update-log"]),
+        (
+            "tyrant tail --server HERE",
+            1,
+            &["HERE (hash): tail failed: ", "the server has no update log: start it with --update"],
+        ),
         ("tyrant promote --server HERE", 1, &["follows no master"]),
         ("tyrant unfollow --server HERE", 1, &["follows no master"]),
         ("tyrant follow HERE --server HERE", 1, &["cannot follow itself: name another server"]),

@@ -35,7 +35,7 @@ pub(crate) use restore::restore;
 pub(crate) use semi_sync::SemiSync;
 
 use crate::ops::served::Served;
-use crate::update_log::UpdateLog;
+use crate::update_log::{Reader, UpdateLog};
 use follower::Follower;
 use replica::Lag;
 use sender::Senders;
@@ -126,6 +126,21 @@ impl Replication {
     /// Returns the number of connected replicas.
     pub(crate) fn replicas(&self) -> usize {
         self.senders.count()
+    }
+
+    /// Returns why a replica would not get the log from a time stamp on, as a text for its user.
+    pub(crate) fn refusal(&self, from_us: u64) -> Option<String> {
+        let Some(log) = &self.served.update_log else {
+            return Some(
+                "the server has no update log: start it with --update-log DIR and --server-id N"
+                    .into(),
+            );
+        };
+        if self.replicas() >= sender::REPLICAS_MAX {
+            return Some(format!("{} replicas are connected: end one", sender::REPLICAS_MAX));
+        }
+        let error = Reader::open(log.folder(), from_us).err()?;
+        Some(format!("{error}; begin at a later time"))
     }
 
     /// Serves a replica on a thread of its own.

@@ -23,7 +23,7 @@ use tls::Stream;
 use wire::update_log::Message;
 
 /// Most replicas at a time.
-const REPLICAS_MAX: usize = 64;
+pub(super) const REPLICAS_MAX: usize = 64;
 
 /// Pause between two sends if no client waits. A send per change would cost the master more than
 /// the change.

@@ -202,6 +202,9 @@ impl<'a> Call<'a> {
             (Function::Replication, [wire::replication::ROOTS]) => {
                 reply.element(context.database.partitioning().name().as_bytes());
             }
+            (Function::Replication, [wire::replication::ADMISSION, from]) => {
+                return admit_replica(context, leading_number(from));
+            }
             (Function::Replication, _) => reply.element(wire::replication::VERSION),
             _ => return Ok(check(context, &arguments, reply)),
         }
@@ -249,6 +252,25 @@ fn reload(context: &mut Context<'_>) -> Result<bool, Halt> {
         return Ok(false);
     }
     Ok(true)
+}
+
+/// Returns whether the client would get the update log from a time stamp on, in microseconds since
+/// 1970. Replication itself has no reply for the reason.
+fn admit_replica(context: &mut Context<'_>, from_us: i64) -> Result<bool, Halt> {
+    context.wait()?;
+    let command = Command::Replicate;
+    if context.refuses(command, Protocol::Binary) {
+        context.refuse_because(command.name(), format!("the server masks {}", command.name()));
+        return Ok(false);
+    }
+    context.permit_command(command)?;
+    let from_us = u64::try_from(from_us).unwrap_or(0);
+    let refusal = context.shared.replication.refusal(from_us);
+    let is_admitted = refusal.is_none();
+    if let Some(reason) = refusal {
+        context.fail_because(command.name(), reason);
+    }
+    Ok(is_admitted)
 }
 
 /// Returns why the last operation failed.

@@ -16,6 +16,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use cabinet::name::Kind;
 use client::{Address, Client, Credentials, Error, Settings, TlsSettings};
 use std::ffi::OsStr;
+use std::fmt;
 use std::io::ErrorKind;
 use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
@@ -344,10 +345,28 @@ pub(crate) fn has_port(address: &str) -> bool {
     address.rsplit(']').next().is_some_and(|end| end.contains(':'))
 }
 
+/// Error of a server that cannot be reached.
+#[derive(Debug)]
+pub(crate) struct Unreachable {
+    /// The server and the cause.
+    pub(crate) what: String,
+    /// Advice for the person who has named the server.
+    advice: &'static str,
+}
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}{}", self.what, self.advice)
+    }
+}
+
 /// Returns the error of a connection that was not made, with what to do.
 pub(crate) fn cannot_connect(address: &str, error: &Error) -> anyhow::Error {
     match error {
-        Error::HostNotFound(cause) => anyhow!("cannot find the host of {address}: {cause}"),
+        Error::HostNotFound(cause) => {
+            let what = format!("cannot find the host of {address}: {cause}");
+            anyhow::Error::msg(Unreachable { what, advice: "" })
+        }
         Error::ConnectionRefused(cause) => {
             let advice = match cause.kind() {
                 ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
@@ -359,7 +378,8 @@ pub(crate) fn cannot_connect(address: &str, error: &Error) -> anyhow::Error {
                 ErrorKind::TimedOut => "; a firewall may drop the packets",
                 _ => "",
             };
-            anyhow!("cannot connect to {address}: {cause}{advice}")
+            let what = format!("cannot connect to {address}: {cause}");
+            anyhow::Error::msg(Unreachable { what, advice })
         }
         Error::Handshake(cause) => {
             let text = cause.to_string();
@@ -406,11 +426,10 @@ pub(crate) fn address(host: &[u8], port: i32) -> Result<Address> {
     Ok((host, port).into())
 }
 
-/// Connects to a server without a read timeout, for Tokyo Tyrant's command lines. The environment
-/// may name a user, and TLS.
-pub(crate) fn open(address: Address) -> Result<Client> {
-    let settings = Settings { read_timeout: None, ..ServerArgument::default().settings()? };
-    Ok(Client::connect_with(address, settings)?)
+/// Returns the settings of connections of Tokyo Tyrant's command lines. The environment may name a
+/// user, and TLS.
+pub(crate) fn settings_of_environment() -> Result<Settings> {
+    ServerArgument::default().settings()
 }
 
 /// Returns a value of a server's `stat`, if it has that name.

@@ -42,12 +42,21 @@ pub(super) fn fetch(invocation: &Invocation, output: &mut dyn Write) -> Result<(
     let copied = std::io::copy(&mut response.take(head.length.unwrap_or(u64::MAX)), output)
         .context("the response ended early")?;
     ensure!(head.length.is_none_or(|length| copied == length), "the response ended early");
-    ensure!((200..300).contains(&head.status), "the server returned status {}", head.status);
+    let advice = match head.status {
+        401 => ": it requires a user; give one with -ah Authorization \"Basic ...\"",
+        _ => "",
+    };
+    ensure!(
+        (200..300).contains(&head.status),
+        "the server returned status {}{advice}",
+        head.status
+    );
     Ok(())
 }
 
 /// Splits a URL into the authority and the path.
 fn split(url: &str) -> Result<(&str, &str)> {
+    ensure!(!url.starts_with("https://"), "tcrmgr http has no TLS for {url}: fetch it with curl");
     let rest = url.strip_prefix("http://").with_context(|| format!("{url} is not http://..."))?;
     ensure!(!url.contains(|c: char| c.is_whitespace() || c.is_control()), "{url:?} is not a URL");
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));

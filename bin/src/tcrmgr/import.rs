@@ -63,6 +63,10 @@ pub(super) fn tab_separated(invocation: &Invocation, output: &mut dyn Write) -> 
             output.flush()?;
         }
     }
+    if invocation.has("-nr") {
+        // The only reply: a server that refuses this client refuses it too.
+        client.count()?;
+    }
     writeln!(output, " ({count:08})")?;
     Ok(())
 }

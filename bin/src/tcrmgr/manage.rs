@@ -3,11 +3,13 @@
 
 use super::arguments::Invocation;
 use super::text::number;
+use crate::remote::{self, Server};
 use crate::time::now_us;
 use anyhow::Result;
-use client::{Address, Client};
+use client::{Address, Client, Settings};
 use std::io::Write;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Default port.
 const PORT: u16 = 1978;
@@ -15,20 +17,35 @@ const PORT: u16 = 1978;
 /// Bit of the options of `restore` and `setmst`: check consistency.
 const CHECK: u32 = 1;
 
-/// Connection of the process, which asks at the end why a command has failed.
+/// Longest wait for each reply of a server that has failed a command.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Server of the process, which asks at the end why a command has failed.
+static ADDRESS: OnceLock<Address> = OnceLock::new();
+
+/// Connection to that server.
 static CLIENT: OnceLock<Client> = OnceLock::new();
 
 /// Connects to the server of the first operand. Returns the client and the other operands. With a
 /// port of 0 or less the operand is the path of a Unix socket.
 pub(super) fn connect(invocation: &Invocation) -> Result<(&'static Client, &[Vec<u8>])> {
     let (address, operands) = address(invocation)?;
-    let client = crate::remote::open(address)?;
+    let settings = Settings { read_timeout: None, ..remote::settings_of_environment()? };
+    let client = Client::connect_with(address, settings)?;
     Ok((CLIENT.get_or_init(|| client), operands))
 }
 
 /// Returns the server's reason for the last failure, if it has one.
 pub(super) fn last_failure() -> Option<String> {
-    crate::remote::last_failure(CLIENT.get()?).map(|(_, reason)| reason)
+    remote::last_failure(CLIENT.get()?).map(|(_, reason)| reason)
+}
+
+/// Connects to the server again as the commands of `tyrant` do, whose error tells what the server
+/// requires. Returns `None` before the server is known.
+pub(super) fn reconnect() -> Option<Result<Server>> {
+    let address = ADDRESS.get()?.to_string();
+    let connect = |settings| Server::connect_within(&address, &settings, PATIENCE);
+    Some(remote::settings_of_environment().and_then(connect))
 }
 
 /// Returns the address of that server, and the other operands.
@@ -39,7 +56,8 @@ pub(super) fn address(invocation: &Invocation) -> Result<(Address, &[Vec<u8>])> 
         Some(port) => number(port.as_encoded_bytes())?,
         None => PORT.into(),
     };
-    Ok((crate::remote::address(host, port)?, operands))
+    let address = remote::address(host, port)?;
+    Ok((ADDRESS.get_or_init(|| address).clone(), operands))
 }
 
 pub(super) fn inform(invocation: &Invocation, output: &mut dyn Write) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use super::arguments::Invocation;
 use crate::bytes;
+use crate::remote::Unreachable;
 use anyhow::{Context, Result, bail};
 use client::Error;
 use std::io::{ErrorKind, Write};
@@ -60,6 +61,20 @@ pub(super) fn number<T: std::str::FromStr>(text: impl AsRef<[u8]>) -> Result<T> 
     text.trim().parse().map_err(|_| anyhow::anyhow!("{text:?} is not a number"))
 }
 
+/// Failure without a reason.
+const CLOSED: &str = "the server closed the connection; its log may tell why";
+
+/// Note on advice that names options.
+const OPTIONS: &str = "these are options of the program tyrant, and tcrmgr takes variables: \
+                       TYRANT_USER and TYRANT_PASSWORD, TYRANT_TLS_CA and others";
+
+/// Returns what the server requires that this client does not have, if that is why a command has
+/// failed.
+fn requirement() -> Option<String> {
+    let refused = super::manage::reconnect()?.err()?;
+    (!refused.is::<Unreachable>()).then(|| format!("{}; {OPTIONS}", crate::describe(&refused)))
+}
+
 /// Formats an error as `CODE: message`, with Tokyo Tyrant's codes; 9999 is any other error.
 pub(super) fn error(error: &anyhow::Error) -> String {
     let Some(error) = error.downcast_ref::<Error>() else {
@@ -73,17 +88,28 @@ pub(super) fn error(error: &anyhow::Error) -> String {
         Error::ConnectionRefused(cause) => {
             format!("{what}: {cause}; check the host and -port, and that the server runs")
         }
+        // The server has given this reason.
+        Error::Receive(reason) if reason.kind() == ErrorKind::Other => format!("{what}: {reason}"),
         Error::Send(cause) | Error::Receive(cause) => {
-            let cause = match cause.kind() {
-                ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
+            let cause = requirement().unwrap_or_else(|| match cause.kind() {
+                ErrorKind::UnexpectedEof => CLOSED.to_owned(),
                 _ => cause.to_string(),
-            };
-            format!("{what}: {cause}; it may require TLS or a login, which the program tyrant has")
+            });
+            format!("{what}: {cause}")
         }
-        Error::Miscellaneous => match super::manage::last_failure() {
-            Some(reason) => format!("{what}: {reason}"),
-            None => what,
-        },
+        Error::Handshake(_) | Error::PlainLogin => {
+            requirement().map_or_else(|| what.clone(), |cause| format!("{what}: {cause}"))
+        }
+        // A server that requires a login replies with any failure.
+        Error::Miscellaneous | Error::NoRecordFound | Error::ExistingRecord => {
+            match (super::manage::last_failure(), error) {
+                (Some(reason), Error::Miscellaneous) => format!("{what}: {reason}"),
+                (Some(_), _) => what,
+                (None, _) => requirement().map_or(what, |requirement| {
+                    format!("{}: {requirement}", Error::Miscellaneous.code())
+                }),
+            }
+        }
         _ => what,
     }
 }

@@ -1,5 +1,6 @@
 //! Server addresses: parses `host:port` and the paths of Unix sockets.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -49,6 +50,23 @@ impl FromStr for Address {
     }
 }
 
+impl fmt::Display for Address {
+    /// Writes the address so that it is parsed again.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp { host, port } if host.contains(':') => {
+                write!(formatter, "[{host}]:{port}")
+            }
+            Address::Tcp { host, port } => write!(formatter, "{host}:{port}"),
+            Address::Unix(path) => {
+                let path = path.display().to_string();
+                let folder = if path.contains('/') { "" } else { "./" };
+                write!(formatter, "{folder}{path}")
+            }
+        }
+    }
+}
+
 impl From<(&str, u16)> for Address {
     fn from((host, port): (&str, u16)) -> Self {
         Address::Tcp { host: host.into(), port }
@@ -76,10 +94,13 @@ mod tests {
             ("[::1]:1979", "::1", 1979),
             ("[::1]", "::1", 1978),
         ] {
-            assert_eq!(text.parse::<Address>().unwrap(), Address::from((host, port)), "{text}");
+            let address: Address = text.parse().unwrap();
+            assert_eq!(address, Address::from((host, port)), "{text}");
+            assert_eq!(address.to_string().parse::<Address>().unwrap(), address, "{text}");
         }
         let unix: Address = "./socket".parse().unwrap();
         assert_eq!(unix, Address::from(Path::new("./socket")));
+        assert_eq!(Address::from(Path::new("socket")).to_string(), "./socket");
     }
 
     #[test]

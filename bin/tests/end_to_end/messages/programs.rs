@@ -2,6 +2,9 @@
 
 use super::Table;
 use crate::process::{Server, free_port};
+use crate::tls::certificates::Authority;
+use crate::tls::serve;
+use crate::users::add;
 use std::fs::write;
 
 #[test]
@@ -23,8 +26,40 @@ fn tcrmgr() {
         ("tcrmgr importtsv -port PORT 127.0.0.1 no.tsv", 1, &["cannot open no.tsv: No such file", "; check the path"]),
         ("tcrmgr importtsv -port PORT 127.0.0.1 bad.tsv", 1, &["line 1 has no TAB"]),
         ("tcrmgr http http://127.0.0.1:UNUSED/", 1, &["cannot connect to 127.0.0.1:UNUSED: Connection refused", "; check the port, and that"]),
-        ("tcrmgr repl -port PORT 127.0.0.1", 1, &["error: 5: recv error: the server closed the"]),
+        ("tcrmgr repl -port PORT 127.0.0.1", 1, &["error: 5: recv error: ", "no update log: start it with --update-log"]),
+        ("tcrmgr http https://127.0.0.1/", 1, &["tcrmgr http has no TLS for https://127.0.0.1/", "curl"]),
         ("tcrmgr http ftp://127.0.0.1/", 1, &["ftp://127.0.0.1/ is not http://..."]),
+    ]);
+}
+
+#[test]
+fn tcrmgr_on_a_server_that_requires_a_login_or_tls() {
+    let folder = tempfile::tempdir().expect("a folder");
+    add(&folder.path().join("users"), "ann", "secret");
+    write(folder.path().join("a.tsv"), "a\tb\n").expect("a file");
+    let users = folder.path().join("users").display().to_string();
+    let authority = Authority::new();
+    let named = Server::tyrant("*", &["--users", &users]);
+    let encrypted = serve("*", &authority.server(&["127.0.0.1"]), &[]);
+    let (named, encrypted) = (named.port.to_string(), encrypted.port.to_string());
+    const USER: &[&str] =
+        &["127.0.0.1:NAMED requires a user", "tcrmgr takes variables: TYRANT_USER"];
+    const TLS: &[&str] = &["127.0.0.1:ENCRYPTED is a server that expects TLS", "TYRANT_TLS_CA"];
+    Table::new(folder.path(), &[("NAMED", &named), ("ENCRYPTED", &encrypted)]).check(&[
+        ("tcrmgr get -port NAMED 127.0.0.1 a", 1, USER),
+        ("tcrmgr put -port NAMED 127.0.0.1 a b", 1, USER),
+        ("tcrmgr put -dk -port NAMED 127.0.0.1 a b", 1, USER),
+        ("tcrmgr out -port NAMED 127.0.0.1 a", 1, USER),
+        ("tcrmgr list -port NAMED 127.0.0.1", 1, USER),
+        ("tcrmgr inform -port NAMED 127.0.0.1", 1, USER),
+        ("tcrmgr misc -port NAMED 127.0.0.1 get a", 1, USER),
+        ("tcrmgr importtsv -port NAMED -nr 127.0.0.1 a.tsv", 1, USER),
+        ("tcrmgr repl -port NAMED 127.0.0.1", 1, USER),
+        ("tcrmgr http http://127.0.0.1:NAMED/a", 1, &["status 401: it requires a user", "-ah"]),
+        ("tcrmgr get -port ENCRYPTED 127.0.0.1 a", 1, TLS),
+        ("tcrmgr put -port ENCRYPTED 127.0.0.1 a b", 1, TLS),
+        ("tcrmgr inform -port ENCRYPTED 127.0.0.1", 1, TLS),
+        ("tcrmgr repl -port ENCRYPTED 127.0.0.1", 1, TLS),
     ]);
 }
 

@@ -2,9 +2,9 @@
 
 use crate::bytes::escaped;
 use crate::output::{AsJson, object, unit, value_of, write_json};
-use crate::remote::{self, OwnOptions, ServerArgument};
+use crate::remote::{self, OwnOptions, Server, ServerArgument, Unreachable};
 use anyhow::Result;
-use client::{Address, Client, Settings};
+use client::{Address, Settings};
 use serde_json::{Map, Value as Json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -57,9 +57,6 @@ impl Replicas {
     pub(super) fn run(&self) -> Result<()> {
         let mut address = self.server.address();
         let connections = Connections::new(&self.server, &self.own_options)?;
-        // The first one may be the server of another protocol.
-        let first = connections.of(&remote::parse(&address)?);
-        drop(remote::Server::connect(&address, first)?);
         let mut status = Status::of(&address, &connections)?;
         let mut seen = BTreeSet::from([status.id()]);
         let mut output = std::io::stdout().lock();
@@ -72,7 +69,7 @@ impl Replicas {
                 Err(error) => {
                     let line = Line {
                         address: &master,
-                        error: Some(error.to_string()),
+                        error: Some(silence(&master, &error)),
                         ..Line::default()
                     };
                     line.write(self.form, &mut output)?;
@@ -132,7 +129,7 @@ impl Tree<'_> {
                         address: described.address(),
                         depth: depth + 1,
                         id: Some(described.id),
-                        error: Some(error.to_string()),
+                        error: Some(silence(described.address(), &error)),
                         ..Line::default()
                     };
                     line.describe(&described);
@@ -150,6 +147,16 @@ impl Tree<'_> {
             writeln!(self.output, "{place}and {} more without a description", count - shown)?;
         }
         Ok(())
+    }
+}
+
+/// Returns why a server does not answer that another one has named, and what to do.
+fn silence(address: &str, error: &anyhow::Error) -> String {
+    match error.downcast_ref::<Unreachable>() {
+        Some(Unreachable { what, .. }) => {
+            format!("{what}; check that it runs, and that this machine reaches it there")
+        }
+        None => format!("{error}; for this server alone: --for {address},OPTION"),
     }
 }
 
@@ -222,9 +229,8 @@ impl Status {
             write_timeout: Some(TIMEOUT),
             ..connections.of(&parsed).clone()
         };
-        let text = Client::connect_with(parsed, settings)
-            .and_then(|client| client.stat())
-            .map_err(|error| remote::cannot_connect(address, &error))?;
+        // Its errors tell what the server is, and what it requires.
+        let text = Server::connect_within(address, &settings, TIMEOUT)?.stat()?;
         let text = String::from_utf8_lossy(&text).into_owned();
         let figures = text.lines().filter_map(|line| line.split_once('\t'));
         Ok(Self(figures.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()))
@@ -239,9 +245,8 @@ impl Status {
     }
 
     fn master(&self) -> Option<String> {
-        let host = self.0.get("mhost")?;
-        let port = self.value("mport");
-        Some(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+        let host: &str = self.0.get("mhost")?;
+        Some(Address::from((host, self.value("mport").parse().ok()?)).to_string())
     }
 
     /// Returns the replicas that it serves.

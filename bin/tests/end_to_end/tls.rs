@@ -123,6 +123,8 @@ fn the_servers_of_a_replication_tree_may_have_authorities_of_their_own() {
     assert!(!tree.contains("does not answer"), "{tree}");
     let tree = succeed("tyrant", &arguments);
     assert!(tree.contains("does not answer: ") && tree.contains("authority is unknown"), "{tree}");
+    let advice = format!("; for this server alone: --for {},OPTION\n", replica.address());
+    assert!(tree.ends_with(&advice), "{tree}");
     // The first server may have some, too.
     let arguments = ["replicas", "--server", &address, "--tls-ca", text(&other_file)];
     let own = format!("{address},tls-ca={}", text(&file));

@@ -295,6 +295,36 @@ fn a_hangup_reads_the_certificates_again_and_keeps_the_connections() {
 }
 
 #[test]
+fn a_servers_certificate_of_an_authority_is_a_warning_until_it_is_replaced() {
+    let authority = Authority::new();
+    let (own, right) = (authority.own(), authority.server(&["127.0.0.1"]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name);
+    let files = Files { certificate: file("c.pem"), key: file("c.key") };
+    let replace = |by: &Files| {
+        std::fs::copy(&by.certificate, &files.certificate).expect("a copy");
+        std::fs::copy(&by.key, &files.key).expect("a copy");
+    };
+    replace(&own);
+    let server = serve("*", &files, &[]);
+    let trusted = authority.file();
+    let arguments = ["get", "k", "--server", &server.address(), "--tls-ca", text(&trusted)];
+    assert!(fail("tyrant", &arguments).contains("CA:TRUE"));
+    let certificate = files.certificate.display();
+    let begins =
+        format!("\tWARN\tthe certificate in {certificate} is that of an authority (CA:TRUE)");
+    wait_for(&begins, || server.log().contains(&begins).then_some(()));
+    replace(&right);
+    server.signal(Signal::HUP);
+    let ends = format!("no warning any more: certificate of an authority in {certificate}");
+    wait_for(&ends, || server.log().contains(&ends).then_some(()));
+    // A reload warns, too.
+    replace(&own);
+    server.signal(Signal::HUP);
+    wait_for("another warning", || (server.log().matches(&begins).count() == 2).then_some(()));
+}
+
+#[test]
 fn settings_of_tls_that_cannot_be_in_effect_are_named() {
     let authority = Authority::new();
     let files = authority.server(&["127.0.0.1"]);

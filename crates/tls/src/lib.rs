@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod client_config;
+mod constraints;
 mod error;
 mod expiry;
 mod files;

@@ -2,7 +2,7 @@
 
 use crate::provider::provider;
 use crate::words::words;
-use crate::{Error, expiry, files};
+use crate::{Error, constraints, expiry, files};
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use std::path::PathBuf;
@@ -32,6 +32,7 @@ pub struct ServerFiles {
 pub struct ServerConfig {
     pub(crate) config: Arc<rustls::ServerConfig>,
     expires: Option<SystemTime>,
+    is_authority: bool,
 }
 
 impl ServerConfig {
@@ -39,6 +40,13 @@ impl ServerConfig {
     #[must_use]
     pub fn expires(&self) -> Option<SystemTime> {
         self.expires
+    }
+
+    /// Returns whether the server's certificate is one of an authority (CA:TRUE), which clients
+    /// refuse for a server.
+    #[must_use]
+    pub fn is_authority(&self) -> bool {
+        self.is_authority
     }
 }
 
@@ -50,6 +58,7 @@ impl ServerFiles {
     pub fn read(&self) -> Result<ServerConfig, Error> {
         let certificates = files::certificates(&self.certificates)?;
         let expires = expiry::first_end(&certificates);
+        let is_authority = certificates.first().is_some_and(constraints::is_authority);
         let key = files::key(&self.key)?;
         let builder = rustls::ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?;
@@ -76,6 +85,6 @@ impl ServerFiles {
         config.ticketer = Ticketer::new()?;
         config.send_tls13_tickets = TICKETS;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(ServerConfig { config: Arc::new(config), expires })
+        Ok(ServerConfig { config: Arc::new(config), expires, is_authority })
     }
 }

@@ -36,6 +36,11 @@ impl Certificates {
         self.config.load().expires()
     }
 
+    /// Returns whether the present certificate is one of an authority, which clients refuse.
+    pub(crate) fn is_authority(&self) -> bool {
+        self.config.load().is_authority()
+    }
+
     /// Returns the time in which a handshake must be complete.
     pub(crate) fn handshake_timeout(&self) -> Duration {
         self.handshake_timeout

@@ -181,10 +181,12 @@ pub(crate) fn look(shared: &Shared) -> Found {
             warnings.extend(disk.warning(shared.live.disk_free_warning_percent()));
         }
     }
-    let tls = shared.config.tls.as_ref().zip(certificate_end);
-    warnings.extend(tls.and_then(|(tls, end)| {
-        certificate_warning(&tls.files.certificates, end, SystemTime::now())
-    }));
+    if let (Some(tls), Some(certificates)) = (&shared.config.tls, &shared.certificates) {
+        let file = &tls.files.certificates;
+        let now = SystemTime::now();
+        warnings.extend(certificate_end.and_then(|end| certificate_warning(file, end, now)));
+        warnings.extend(certificates.is_authority().then(|| authority_warning(file)));
+    }
     let scripts = shared.scripts.get().and_then(Weak::upgrade);
     let missing = scripts.map(|scripts| scripts.missing_functions()).unwrap_or_default();
     warnings.extend(missing.into_iter().map(|function| Warning {
@@ -211,6 +213,17 @@ fn certificate_warning(file: &Path, end: SystemTime, now: SystemTime) -> Option<
         subject: format!("certificate in {file}"),
         text: format!("the certificate in {file} {when}: replace it, and reload"),
     })
+}
+
+fn authority_warning(file: &Path) -> Warning {
+    let file = file.display();
+    Warning {
+        subject: format!("certificate of an authority in {file}"),
+        text: format!(
+            "the certificate in {file} is that of an authority (CA:TRUE), which clients refuse for a \
+             server: make one with basicConstraints=critical,CA:FALSE, and reload"
+        ),
+    }
 }
 
 #[cfg(test)]

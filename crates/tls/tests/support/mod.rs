@@ -44,6 +44,13 @@ impl Authority {
         self.folder.path().join("authority.pem")
     }
 
+    /// Returns files of the authority's own certificate and its key, which are none for a server.
+    pub(crate) fn own(&self) -> Files {
+        let key = self.folder.path().join("authority.key");
+        std::fs::write(&key, self.issuer.key().serialize_pem()).expect("a file");
+        Files { certificate: self.file(), key }
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }

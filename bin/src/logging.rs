@@ -146,13 +146,13 @@ impl Log {
     }
 
     /// Opens the file by its name again, after a log rotation may have renamed it. If that fails,
-    /// the log continues in the old file.
-    pub(crate) fn reopen(&self) -> io::Result<()> {
+    /// the log continues in the old file. Returns whether there is a file.
+    pub(crate) fn reopen(&self) -> io::Result<bool> {
         if let Some(path) = &self.path {
             let file = append(path)?;
             *self.output.lock() = Output::File(file);
         }
-        Ok(())
+        Ok(self.path.is_some())
     }
 }
 

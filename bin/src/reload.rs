@@ -1,72 +1,170 @@
-//! Reload: reads the settings again while the server runs, and puts those into effect that can
-//! change without a restart.
+//! Reload: reads again while the server runs what it has read at its start. SIGHUP and the function
+//! `reload` of clients do the same.
+//!
+//! Thread model: the thread of the signals and those that serve clients take turns.
 
-use crate::logging::Log;
+use crate::logging::{Log, system};
 use crate::settings::{Launch, Loaded, SETTINGS, Settings};
-use server::{Handle, Monitor};
+use crate::systemd::Manager;
+use parking_lot::Mutex;
+use server::{Handle, Monitor, Reload};
+use std::path::Path;
 use std::sync::Arc;
 
-/// The settings of a running server, and the way to change them.
+/// Parts of the process that a reload changes.
 pub(crate) struct Reloader {
-    pub(crate) launch: Launch,
-    /// Settings in effect, of each database.
-    pub(crate) running: Vec<Settings>,
+    pub(crate) log: Log,
+    /// Source of the settings, and those in effect, of each database, if they can be read again.
+    pub(crate) settings: Mutex<Option<(Launch, Vec<Settings>)>>,
     /// Servers of the databases.
     pub(crate) handles: Vec<Handle>,
     /// Listener for metrics, health and readiness, if there is one.
     pub(crate) monitor: Option<Arc<Monitor>>,
+    pub(crate) manager: Manager,
+}
+
+/// Report of a reload.
+#[derive(Default)]
+struct Report {
+    done: Vec<String>,
+    failed: Vec<String>,
+}
+
+impl Report {
+    /// Adds what was done. Databases may have it in common.
+    fn add(&mut self, done: impl Into<String>) {
+        let done = done.into();
+        if !self.done.contains(&done) {
+            self.done.push(done);
+        }
+    }
+
+    /// Logs the report in one line, and returns it.
+    fn conclude(self) -> Result<String, String> {
+        let Self { mut done, failed } = self;
+        if !failed.is_empty() {
+            let text = [failed, done].concat().join("; ");
+            tracing::error!("reload failed, {text}");
+            return Err(text);
+        }
+        if done.is_empty() {
+            done.push("nothing to read again".to_owned());
+        }
+        let text = done.join("; ");
+        system(format_args!("reload: {text}"));
+        Ok(text)
+    }
+}
+
+impl Reload for Reloader {
+    fn reload(&self, number: usize) -> Result<String, String> {
+        self.reload_all(Some(number))
+    }
 }
 
 impl Reloader {
-    /// Reads the settings again. Logs each that changes now and each that takes a restart. If they
-    /// are invalid, nothing changes.
-    pub(crate) fn reload(&mut self, log: &Log) {
-        let Loaded { databases, configs, .. } = match self.launch.load() {
+    /// Reads everything again, for the client of a server, which loads its script itself, or for
+    /// all. A part that cannot be read stays as it was.
+    pub(crate) fn reload_all(&self, asked: Option<usize>) -> Result<String, String> {
+        let mut settings = self.settings.lock();
+        self.manager.reloading();
+        let mut report = Report::default();
+        // The lines below are in the file with the name.
+        let reopened = self.log.reopen();
+        let running = settings.as_mut().map_or(&[][..], |(launch, running)| {
+            self.read_settings(launch, running, &mut report);
+            running
+        });
+        self.read_certificates(running, &mut report);
+        match reopened {
+            Ok(true) => report.add("log reopened"),
+            Ok(false) => {}
+            Err(error) => report.failed.push(format!("the log stays in the old file: {error}")),
+        }
+        let itself = asked.filter(|_| report.failed.is_empty());
+        let what = if itself.is_some() { "loading other scripts" } else { "loading scripts" };
+        for (number, handle) in self.handles.iter().enumerate() {
+            if Some(number) != itself && handle.reload_extension() {
+                report.add(what);
+            }
+        }
+        let result = report.conclude();
+        self.manager.ready();
+        result
+    }
+
+    /// Reads the settings again, with the users. Logs each that changes now and each that takes a
+    /// restart. If they are invalid, nothing changes.
+    fn read_settings(&self, launch: &Launch, running: &mut [Settings], report: &mut Report) {
+        let Loaded { databases, configs, .. } = match launch.load() {
             Ok(loaded) => loaded,
             Err(error) => {
-                tracing::error!("reload failed, all settings stay as they were: {error:#}");
+                report.failed.push(format!("all settings stay as they were: {error:#}"));
                 return;
             }
         };
-        let found = find(&self.running, &databases);
+        let found = find(running, &databases);
         let name = |settings: &Settings| settings.database.clone().unwrap_or_default().0;
-        let mut changes = 0;
+        let (mut now, mut later) = (0, 0);
+        let mut users = Vec::new();
         for (number, read) in databases.iter().enumerate() {
             if !found.contains(&Some(number)) {
                 tracing::warn!("reload: {} is new, and served after a restart", name(read));
-                changes += 1;
+                later += 1;
             }
         }
-        let several = self.running.len() > 1;
-        for ((running, handle), found) in self.running.iter_mut().zip(&self.handles).zip(found) {
+        let several = running.len() > 1;
+        for ((running, handle), found) in running.iter_mut().zip(&self.handles).zip(found) {
             let Some(number) = found else {
                 let name = name(running);
                 tracing::warn!("reload: {name} is not in the settings, but served until a restart");
-                changes += 1;
+                later += 1;
                 continue;
             };
             let of = if several { format!(" of {}", name(running)) } else { String::new() };
-            for line in differences(running, &databases[number]) {
+            for Difference { line, is_live } in differences(running, &databases[number]) {
                 tracing::info!("reload{of}: {line}");
-                changes += 1;
+                *(if is_live { &mut now } else { &mut later }) += 1;
             }
             let mut config = configs[number].clone();
             if running.users != databases[number].users {
                 // Another file takes a restart; the content of the same one does not.
                 config.users = None;
             }
+            if let (Some(read), Some(file)) = (&config.users, &running.users) {
+                users.push(format!("read {} users in {}", read.len(), file.display()));
+            }
             handle.reload(&config);
             running.take_live(&databases[number]);
         }
         // Settings of the process are the same in all databases of the file.
         if let Some(verbosity) = databases.first().and_then(|settings| settings.log_level) {
-            log.set_verbosity(verbosity);
+            self.log.set_verbosity(verbosity);
         }
         if let (Some(monitor), Some(settings)) = (&self.monitor, databases.first()) {
             monitor.set_limits(settings.readiness_limits());
         }
-        if changes == 0 {
-            tracing::info!("reload: no setting has changed");
+        report.add(match (now, later) {
+            (0, 0) => "no setting has changed".to_owned(),
+            _ => format!("settings changed: {now} now, {later} after a restart"),
+        });
+        users.into_iter().for_each(|users| report.add(users));
+    }
+
+    /// Reads the certificates again, whose files the running settings name.
+    fn read_certificates(&self, running: &[Settings], report: &mut Report) {
+        for (number, handle) in self.handles.iter().enumerate() {
+            match handle.reload_certificates() {
+                Ok(true) => {
+                    let file = running.get(number).and_then(|one| one.tls_cert.as_deref());
+                    let file = file.unwrap_or(Path::new("")).display();
+                    report.add(format!("read the certificates in {file}"));
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    report.failed.push(format!("the certificates stay as they were: {error}"));
+                }
+            }
         }
     }
 }
@@ -103,8 +201,14 @@ fn find(running: &[Settings], read: &[Settings]) -> Vec<Option<usize>> {
     found
 }
 
-/// Returns a line for each setting that differs.
-fn differences(running: &Settings, read: &Settings) -> Vec<String> {
+/// A setting that differs, as a line.
+struct Difference {
+    line: String,
+    is_live: bool,
+}
+
+/// Returns the settings that differ.
+fn differences(running: &Settings, read: &Settings) -> Vec<Difference> {
     let unset = |value: Option<String>| value.unwrap_or_else(|| "unset".to_owned());
     let values = running.shown().into_iter().zip(read.shown());
     SETTINGS
@@ -113,10 +217,11 @@ fn differences(running: &Settings, read: &Settings) -> Vec<String> {
         .filter(|(_, (before, after))| before != after)
         .map(|(setting, (before, after))| {
             let (name, before, after) = (setting.name(), unset(before), unset(after));
-            match setting.is_live {
+            let line = match setting.is_live {
                 true => format!("{name} is {after}, was {before}"),
                 false => format!("{name} stays {before} until a restart, then {after}"),
-            }
+            };
+            Difference { line, is_live: setting.is_live }
         })
         .collect()
 }
@@ -155,12 +260,13 @@ mod tests {
         assert!(differences(&running, &running).is_empty());
         let read = Settings { port: Some(5), users: Some("u".into()), ..running.clone() };
         let read = Settings { timeout: Some("2".parse().expect("seconds")), ..read };
+        let found = differences(&running, &read);
         assert_eq!(
-            differences(&running, &read),
+            found.iter().map(|one| (one.line.as_str(), one.is_live)).collect::<Vec<_>>(),
             [
-                "port stays 1978 until a restart, then 5",
-                "timeout is 2, was 0",
-                "users stays unset until a restart, then \"u\"",
+                ("port stays 1978 until a restart, then 5", false),
+                ("timeout is 2, was 0", true),
+                ("users stays unset until a restart, then \"u\"", false),
             ]
         );
         let mut after = running.clone();

@@ -13,12 +13,13 @@ use crate::{daemon, privileges, signals};
 use anyhow::{Context, Result};
 use cabinet::name::Specification;
 use cabinet::{Clock, Database};
+use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use server::{Endpoint, Handle, Monitor, ReadinessLimits, Server};
 use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::{self, ScopedJoinHandle};
 
 /// Logged at start if no listen address was given.
@@ -165,35 +166,23 @@ impl Process {
         let bound = self.databases.iter().zip(sockets).enumerate().map(bind);
         let bound: Vec<Bound> = bound.collect::<Result<_>>()?;
         let handles: Vec<Handle> = bound.iter().map(|bound| bound.server.handle()).collect();
-        let mut reloader = self.launch.clone().map(|(launch, running)| Reloader {
-            launch,
-            running,
+        let manager = Manager::from_environment();
+        let reloader = Arc::new(Reloader {
+            log: log.clone(),
+            settings: Mutex::new(self.launch.clone()),
             handles: handles.clone(),
             monitor: monitor.clone(),
+            manager: manager.clone(),
         });
-        let (stopping, reloading, reopened) = (handles.clone(), handles.clone(), log.clone());
-        let manager = Manager::from_environment();
-        let (of_reload, of_stop) = (manager.clone(), manager.clone());
+        for (number, handle) in handles.iter().enumerate() {
+            // Not an owner: a thread of the monitor, which ends with its owner, may own a server.
+            let reload: Weak<Reloader> = Arc::downgrade(&reloader);
+            handle.set_reload(reload, number);
+        }
+        let (stopping, of_stop) = (handles.clone(), manager.clone());
         let hang_up = move || {
-            of_reload.reloading();
-            match reopened.reopen() {
-                Ok(()) => system("log reopened"),
-                Err(error) => tracing::error!("cannot reopen the log: {error}"),
-            }
-            if let Some(reloader) = &mut reloader {
-                reloader.reload(&reopened);
-            }
-            for handle in &reloading {
-                match handle.reload_certificates() {
-                    Ok(true) => system("certificates read again"),
-                    Ok(false) => {}
-                    Err(error) => tracing::error!(
-                        "cannot read the certificates again, the present ones stay: {error}"
-                    ),
-                }
-            }
-            reloading.iter().for_each(Handle::reload_extension);
-            of_reload.ready();
+            // The log has the result.
+            let _ = reloader.reload_all(None);
         };
         let stop = move || {
             of_stop.stopping();

@@ -1,5 +1,4 @@
-//! Signals: SIGTERM and SIGINT stop the server, SIGHUP reopens its log and reads its
-//! settings again.
+//! Signals: SIGTERM and SIGINT stop the server, SIGHUP makes it reload.
 
 use anyhow::{Context, Result};
 use parking_lot::{Mutex, MutexGuard};
@@ -65,7 +64,7 @@ pub(crate) struct Listener {
 impl Listener {
     /// Calls `stop` on SIGTERM and SIGINT, and `hang_up` on SIGHUP.
     pub(crate) fn start(
-        mut hang_up: impl FnMut() + Send + 'static,
+        hang_up: impl Fn() + Send + 'static,
         stop: impl Fn() + Send + 'static,
     ) -> Result<Self> {
         let handling = Handling::begin()?;

@@ -215,7 +215,8 @@ enum Remote {
     /// Call a function of the server's script
     #[command(display_order = OTHER)]
     Ext(At<manage::Ext>),
-    /// Read the server's users and its script again; if one has an error, the present ones stay
+    /// Make the server read its settings, users, certificates and script again, as SIGHUP does; a
+    /// part that has an error stays as it was
     #[command(display_order = ADMINISTRATION)]
     Reload(At<reload::Reload>),
 }

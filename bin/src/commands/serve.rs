@@ -25,7 +25,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Arguments {
-    /// Read settings from this file, and again on SIGHUP
+    /// Read settings from this file, and again at a reload
     #[arg(long, value_name = "FILE", env = "TYRANT_CONFIG", hide_env = true)]
     config: Option<PathBuf>,
     #[command(flatten)]

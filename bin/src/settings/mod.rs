@@ -60,8 +60,8 @@ settings! {
     }
 
     "TLS" {
-        /// Take TLS with the certificates in this file (PEM), which SIGHUP reads again; port then
-        /// requires TLS, unless tls-port or tls-optional is given; requires tls-key
+        /// Take TLS with the certificates in this file (PEM), which a reload reads again; port
+        /// then requires TLS, unless tls-port or tls-optional is given; requires tls-key
         tls_cert: PathBuf = Setting::unset("FILE", "\"server.pem\"", "no TLS");
         /// With tls-cert: the key of the certificate (PEM)
         tls_key: PathBuf = Setting::unset("FILE", "\"server.key\"", "no TLS");
@@ -107,7 +107,7 @@ settings! {
     }
 
     "Log and process" {
-        /// Append the log to this file, which SIGHUP reopens
+        /// Append the log to this file, which a reload reopens
         log: PathBuf = Setting::unset("PATH", "\"tyrant.log\"", "standard output")
             .of_process();
         /// Set the verbosity of the log

@@ -122,6 +122,17 @@ fn a_reload_changes_what_can_change_and_names_what_takes_a_restart() {
     // The settings that a reload took are those that the next one compares.
     reload(&text, "reload: mask is unset, was [\"put\"]");
     exchange(&mut connection, "set k 0 0 1\r\nb\r\n", "STORED\r\n");
+
+    // A client's reload does the same.
+    let address = server.address();
+    std::fs::write(&file, format!("{text}connections-max = 99\nwebdav = true\n")).unwrap();
+    let read = succeed("tyrant", &["reload", "--server", &address]);
+    assert_eq!(read, "settings changed: 1 now, 1 after a restart; log reopened\n");
+    let logged = server.log();
+    assert!(logged.contains("reload: connections-max is 99, was 65536"), "{logged}");
+    std::fs::write(&file, &invalid).unwrap();
+    let error = fail("tyrant", &["reload", "--server", &address]);
+    assert!(error.contains("all settings stay as they were: tyrant.toml:4: "), "{error}");
 }
 
 #[test]

@@ -232,7 +232,8 @@ fn a_script_is_loaded_again_without_a_restart_and_stays_if_the_new_one_has_an_er
     let (_folder, path, mut server) = start(&[]);
     let address = server.address();
     std::fs::write(&path, "function echo() return 'new' end").unwrap();
-    succeed("tyrant", &["reload", "--server", &address]);
+    let read = succeed("tyrant", &["reload", "--server", &address]);
+    assert!(read.starts_with("no setting has changed; ") && read.ends_with("; script loaded\n"));
     assert_eq!(ext(&server, &["echo"]), "new\n");
     ext_error(&server, &["count", "n"]);
     std::fs::write(&path, "function echo( return 'broken' end").unwrap();

@@ -292,6 +292,17 @@ fn a_hangup_reads_the_certificates_again_and_keeps_the_connections() {
     server.signal(Signal::HUP);
     wait_for("an error", || server.log().contains("no private key in").then_some(()));
     assert!(!is_refused(&new));
+    // A client's reload does the same.
+    let reload = ["reload", "--server", &address, "--tls-ca", text(&new)];
+    let error = fail("tyrant", &reload);
+    let reason = "the certificates stay as they were: no private key in ";
+    assert!(error.contains(reason) && !is_refused(&new), "{error}");
+    let renewed = authority.server(&["127.0.0.1"]);
+    assert_eq!(text(&renewed.certificate), text(&files.certificate));
+    let read = succeed("tyrant", &reload);
+    let expected = format!("; read the certificates in {}; ", text(&files.certificate));
+    assert!(read.contains(&expected), "{read}");
+    assert!(!is_refused(&file) && is_refused(&new));
 }
 
 #[test]

@@ -273,6 +273,8 @@ fn a_server_with_users_refuses_others_and_reads_the_file_again() {
     crate::process::wait_for("the reload", || {
         server.log().contains("no setting has changed").then_some(())
     });
+    let read = format!("\treload: no setting has changed; read 2 users in {file}; log reopened\n");
+    assert!(server.log().contains(&read), "{}", server.log());
     log_in("bob", "other", "STORED\r\n");
     let log = server.log();
     assert!(!log.contains("secret") && !log.contains("other"), "{log}");
@@ -280,7 +282,8 @@ fn a_server_with_users_refuses_others_and_reads_the_file_again() {
     assert_eq!(succeed("tyrant", &["count", "--server", &server.address()]), "0\n");
     // The same over the network.
     add(&path, "carl", "third");
-    succeed("tyrant", &["reload", "--server", &server.address()]);
+    let read = succeed("tyrant", &["reload", "--server", &server.address()]);
+    assert_eq!(read, format!("no setting has changed; read 3 users in {file}; log reopened\n"));
     server.exchange("set k 0 0 10\r\ncarl third\r\n", "STORED\r\n");
     std::fs::write(&path, "").expect("a file");
     let error = fail("tyrant", &["reload", "--server", &server.address()]);

@@ -77,6 +77,7 @@ pub use replication::{
 };
 pub use server::{Handle, Server};
 pub use shared::FunctionStatistics;
+pub use shared::reload::Reload;
 pub use shared::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
 pub use store::position_file::POSITION_FILE;
 pub use store::reserved::{count_records, front_end_name, hidden_in, put_of_front_end};

@@ -10,8 +10,8 @@ use crate::net::{acceptor, login_pool, script_pool, worker_pool};
 use crate::ops::stop_signal::StopSignal;
 use crate::shared::{Shared, warnings};
 use crate::{
-    Config, ConnectionUpgrade, Endpoint, Error, Extension, ExtensionSettings, Records, Result,
-    ScriptRecords,
+    Config, ConnectionUpgrade, Endpoint, Error, Extension, ExtensionSettings, Records, Reload,
+    Result, ScriptRecords,
 };
 use cabinet::Database;
 use std::net::SocketAddr;
@@ -76,10 +76,18 @@ impl Handle {
     }
 
     /// Loads the functions of the extension again, in the background. If that fails, the present
-    /// ones stay. Without an extension nothing happens.
-    pub fn reload_extension(&self) {
+    /// ones stay. Returns whether there is an extension.
+    pub fn reload_extension(&self) -> bool {
+        let hub = self.hub.upgrade().filter(|hub| hub.shared.has_extension());
+        hub.iter().for_each(|hub| hub.scripts.reload());
+        hub.is_some()
+    }
+
+    /// Calls `reload` from now on when a client asks for a reload of this server, which is server
+    /// `number` of the process. A second call has no effect.
+    pub fn set_reload(&self, reload: Weak<dyn Reload>, number: usize) {
         if let Some(hub) = self.hub.upgrade() {
-            hub.scripts.reload();
+            let _ = hub.shared.reload.set((reload, number));
         }
     }
 

@@ -6,7 +6,7 @@ mod support;
 
 use cabinet::Database;
 use server::{
-    Config, Extension, ExtensionError, ExtensionSettings, FunctionStatistics, Periodic,
+    Config, Extension, ExtensionError, ExtensionSettings, FunctionStatistics, Periodic, Reload,
     ScriptRecords, Server,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -806,6 +806,35 @@ fn functions_are_loaded_again_on_request_and_a_failure_is_reported() {
     server.handle.reload_extension();
     wait_until(|| functions.reloads.load(Ordering::SeqCst) == 3);
     client.exchange(ext("echo", 0, "k", "v"), result("k\tv\n"));
+}
+
+/// Process that can read everything again, once.
+struct Process(AtomicUsize);
+
+impl Reload for Process {
+    fn reload(&self, number: usize) -> Result<String, String> {
+        match self.0.fetch_add(1, Ordering::SeqCst) {
+            0 => Ok(format!("of server {number}")),
+            _ => Err("users: line 3".to_owned()),
+        }
+    }
+}
+
+#[test]
+fn a_clients_reload_is_that_of_the_process_and_then_of_the_functions() {
+    for (has_functions, read) in [(false, "of server 7"), (true, "of server 7; script loaded")] {
+        let (server, functions) = match has_functions {
+            true => start(config(), settings(1), &memory()),
+            false => (support::start(memory()), Arc::default()),
+        };
+        let process: Arc<dyn Reload> = Arc::new(Process(AtomicUsize::new(0)));
+        server.handle.set_reload(Arc::downgrade(&process), 7);
+        let mut client = server.connect();
+        client.exchange(misc("reload", &[]), list(&[read]));
+        client.exchange(misc("reload", &[]), support::MISC_FAILURE);
+        client.exchange(misc("error", &[]), list(&["2: invalid operation: users: line 3"]));
+        assert_eq!(functions.reloads.load(Ordering::SeqCst), usize::from(has_functions));
+    }
 }
 
 #[test]

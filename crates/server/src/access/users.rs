@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use subtle::ConstantTimeEq;
@@ -20,8 +20,6 @@ pub struct Users {
     tokens: HashMap<Box<str>, Arc<User>>,
     /// Hashes with which the passwords of unknown users are compared, so that they take as long.
     decoys: Vec<Box<str>>,
-    /// File that they were read from.
-    path: Option<PathBuf>,
     /// Number of this reading of a file in this process, or 0 if they are not from a file.
     reading: u64,
 }
@@ -77,7 +75,7 @@ impl Users {
         let mut readings = READINGS.lock();
         let file = UserFile::read(path)?;
         *readings += 1;
-        Ok(Self { path: Some(path.to_owned()), reading: *readings, ..Self::of(file) })
+        Ok(Self { reading: *readings, ..Self::of(file) })
     }
 
     /// Returns the users of a file.
@@ -88,7 +86,6 @@ impl Users {
         let of_token = |user: &Arc<User>| user.token.clone().map(|token| (token, Arc::clone(user)));
         Self {
             decoys,
-            path: None,
             reading: 0,
             tokens: users.iter().filter_map(of_token).collect(),
             users: users.into_iter().map(|user| (user.name.as_bytes().into(), user)).collect(),
@@ -210,15 +207,6 @@ impl CurrentUsers {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Reads the file of the users again, if there is one. If it is invalid, they stay as they
-    /// were. Returns whether there is a file.
-    pub(crate) fn reload(&self) -> Result<bool, UsersError> {
-        let users = self.load();
-        let Some(path) = &users.path else { return Ok(false) };
-        self.replace(Arc::new(Users::read(path)?));
-        Ok(true)
-    }
-
     /// Returns the present state of a user who has logged in, unless he is removed or has another
     /// password or token.
     pub(crate) fn renew(&self, user: &User) -> Option<Arc<User>> {
@@ -321,9 +309,8 @@ mod tests {
         // Users that are not from a file have no such order.
         current.replace(Arc::new(users(std::slice::from_ref(&eve))));
         assert!(current.load().find(b"eve").is_some());
-        UserFile { users: vec![entry("bob", "z")] }.write(&path).expect("a file");
-        current.replace(Arc::new(Users::read(&path).expect("the users")));
-        assert!(current.reload().expect("a reload") && current.load().find(b"bob").is_some());
+        current.replace(read(&[entry("bob", "z")]));
+        assert!(current.load().find(b"bob").is_some());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::protocol::Next;
 use crate::protocol::refusal::Refusal;
 use std::sync::Arc;
 use wire::binary::reply as binary;
-use wire::http::{Head, Status, reply as http};
+use wire::http::{Head, Status, form, reply as http};
 
 /// Lock that a caller asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,11 @@ impl Form {
     }
 }
 
+/// Returns the elements of the reply to `misc`: none for an empty result.
+fn elements_of(result: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::once(result).filter(|result| !result.is_empty())
+}
+
 impl ScriptCall {
     pub(super) fn new(
         (name, key, value): (&[u8], &[u8], &[u8]),
@@ -94,9 +99,9 @@ impl ScriptCall {
         Self { task, lock, rights, has_logged_in, text, name_bytes, key_bytes, form }
     }
 
-    /// Returns the request to load the functions again.
-    pub(super) fn reload(form: Form) -> Self {
-        let call = Self::new((b"", b"", b""), ScriptLock::None, form);
+    /// Returns the request to load the functions again, whose result is what was read before them.
+    pub(super) fn reload(read: &[u8], form: Form) -> Self {
+        let call = Self::new((b"", b"", read), ScriptLock::None, form);
         Self { task: ScriptTask::Reload, ..call }
     }
 
@@ -136,14 +141,18 @@ impl ScriptCall {
     pub(crate) fn succeed(&self, result: &[u8], output: &mut Vec<u8>) -> Next {
         match self.form {
             Form::Binary => binary::value(output, result),
-            Form::BinaryMisc => binary::List::begin(output).finish(output),
-            Form::Http { is_misc, .. } => {
-                let media_type = if is_misc {
-                    wire::http::form::CONTENT_TYPE
-                } else {
-                    "application/octet-stream"
-                };
-                http::response(output, Status::Ok, media_type, result);
+            Form::BinaryMisc => {
+                let mut list = binary::List::begin(output);
+                elements_of(result).for_each(|element| list.string(output, element));
+                list.finish(output);
+            }
+            Form::Http { is_misc: true, .. } => {
+                let mut body = Vec::new();
+                form::results(&mut body, elements_of(result));
+                http::response(output, Status::Ok, form::CONTENT_TYPE, &body);
+            }
+            Form::Http { .. } => {
+                http::response(output, Status::Ok, "application/octet-stream", result);
             }
         }
         self.end(output)

@@ -2,6 +2,7 @@
 
 pub(crate) mod live;
 pub(crate) mod loop_load;
+pub(crate) mod reload;
 pub(crate) mod script_locks;
 pub(crate) mod slow_log;
 pub(crate) mod upgrade;
@@ -28,6 +29,7 @@ use crate::ops::stop_signal::StopSignal;
 use crate::replication::{IsAdmitted, ReplicaRequest, Replication, SemiSync};
 use crate::shared::live::Live;
 use crate::shared::loop_load::LoopLoad;
+use crate::shared::reload::Reload;
 use crate::shared::script_locks::ScriptLocks;
 use crate::shared::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
 use crate::shared::warnings::Warnings;
@@ -87,6 +89,8 @@ pub(crate) struct Shared {
     pub(crate) warnings: Warnings,
     /// Scheduler for removing all records later, set once the server runs.
     pub(crate) scheduler: OnceLock<Arc<dyn Scheduler>>,
+    /// Parts of the process that are read again, and the number of this server in it.
+    pub(crate) reload: OnceLock<(Weak<dyn Reload>, usize)>,
     /// Stats of the extension, set if there is one.
     pub(crate) scripts: OnceLock<Weak<dyn ScriptStats>>,
     pub(crate) script_locks: ScriptLocks,
@@ -213,6 +217,7 @@ impl Shared {
             awaits_disk,
             loads,
             scheduler: OnceLock::new(),
+            reload: OnceLock::new(),
             scripts: OnceLock::new(),
             certificates,
             script_locks: ScriptLocks::default(),

@@ -535,7 +535,7 @@ impl Worker {
             ScriptTask::Function => {
                 extension.call(&self.records, call.name(), call.key(), call.value())
             }
-            ScriptTask::Reload => self.reload(hub).map(|()| Some(Vec::new())),
+            ScriptTask::Reload => self.reload(hub).map(|()| Some(call.value().to_vec())),
         });
         let has_changed = self.records.end_call();
         if has_changed && !shared.served.flush_update_log() {

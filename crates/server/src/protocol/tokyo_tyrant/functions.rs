@@ -177,7 +177,7 @@ impl<'a> Call<'a> {
                 reply.element(promoted.master.to_string().as_bytes());
                 reply.element(promoted.position_us.to_string().as_bytes());
             }
-            (Function::Reload, _) => return reload(context),
+            (Function::Reload, _) => return reload(context, reply),
             (Function::Slow, _) => {
                 let requests = slow_requests(context.shared);
                 // A log that a reload has switched off keeps its requests.
@@ -230,28 +230,30 @@ impl<R: Reply> Reply for Expiries<'_, R> {
     }
 }
 
-/// Reads the users again, then the functions of the extension. Returns whether there was anything
-/// to read, and it was valid.
-fn reload(context: &mut Context<'_>) -> Result<bool, Halt> {
+/// Reads again what the process has read at its start, then the functions of the extension. The
+/// reply is what was read. Returns whether there was anything to read, and it was valid.
+fn reload(context: &mut Context<'_>, reply: &mut impl Reply) -> Result<bool, Halt> {
     context.wait()?;
-    let reloaded = context.shared.users.as_ref().map_or(Ok(false), |users| users.reload());
-    match reloaded {
-        Err(error) => {
-            tracing::error!("the users stay as they were: {error}");
-            context.fail_because("reload", error.to_string());
-            return Ok(false);
+    let process = context.shared.reload.get();
+    let process = process.and_then(|(reload, number)| Some((reload.upgrade()?, *number)));
+    let has_extension = context.shared.has_extension();
+    let read = match process.map(|(reload, number)| reload.reload(number)) {
+        Some(Ok(read)) if has_extension => Ok(format!("{read}; script loaded")),
+        Some(read) => read,
+        None if has_extension => Ok(String::new()),
+        None => Err("the server has no functions to load".to_owned()),
+    };
+    match read {
+        Err(reason) => context.fail_because("reload", reason),
+        Ok(read) if has_extension => {
+            return context.call(ScriptCall::reload(read.as_bytes(), Form::BinaryMisc));
         }
-        Ok(true) => tracing::info!("users read again"),
-        Ok(false) => {}
+        Ok(read) => {
+            reply.element(read.as_bytes());
+            return Ok(true);
+        }
     }
-    if context.shared.has_extension() {
-        return context.call(ScriptCall::reload(Form::BinaryMisc));
-    }
-    if !matches!(reloaded, Ok(true)) {
-        context.fail_because("reload", "the server has no users and no functions to load");
-        return Ok(false);
-    }
-    Ok(true)
+    Ok(false)
 }
 
 /// Returns whether the client would get the update log from a time stamp on, in microseconds since

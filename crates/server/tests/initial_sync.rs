@@ -534,7 +534,7 @@ fn a_position_after_the_end_of_the_log_belongs_to_another_master() {
 fn a_replica_that_cannot_be_served_is_told_why_and_asks_again() {
     let without_log = start_with(Config { server_id: 1, ..support::config() }, memory());
     let reason = first(&without_log, 1, 0);
-    assert!(reason.starts_with("not now: this server has no update log"), "{reason}");
+    assert!(reason.starts_with("not now: the server has no update log"), "{reason}");
     let folder = tempfile::tempdir().unwrap();
     let of_same_id = start_with(logging(9, folder.path()), memory());
     let reason = first(&of_same_id, 1, 0);

@@ -128,19 +128,27 @@ impl Replication {
         self.senders.count()
     }
 
-    /// Returns why a replica would not get the log from a time stamp on, as a text for its user.
+    /// Returns why a client would not get the log from a time stamp on, as a text for its user.
     pub(crate) fn refusal(&self, from_us: u64) -> Option<String> {
-        let Some(log) = &self.served.update_log else {
-            return Some(
-                "the server has no update log: start it with --update-log DIR and --server-id N"
-                    .into(),
-            );
+        let log = match self.log_to_send(self.replicas()) {
+            Ok(log) => log,
+            Err(reason) => return Some(reason),
         };
-        if self.replicas() >= sender::REPLICAS_MAX {
-            return Some(format!("{} replicas are connected: end one", sender::REPLICAS_MAX));
-        }
         let error = Reader::open(log.folder(), from_us).err()?;
         Some(format!("{error}; begin at a later time"))
+    }
+
+    /// Returns the log for one more replica than there are, or why there is none for it.
+    fn log_to_send(&self, replicas: usize) -> Result<&Arc<UpdateLog>, String> {
+        if self.served.is_stopping() {
+            return Err("the server is stopping".into());
+        }
+        if replicas >= sender::REPLICAS_MAX {
+            return Err(format!("{} replicas are connected: end one", sender::REPLICAS_MAX));
+        }
+        self.served.update_log.as_ref().ok_or_else(|| {
+            "the server has no update log: start it with --update-log DIR and --server-id N".into()
+        })
     }
 
     /// Serves a replica on a thread of its own.

@@ -70,9 +70,6 @@ impl Senders {
             }
             Ok(())
         };
-        let Some(log) = &replication.served.update_log else {
-            return refuse("this server has no update log: start it with --update-log DIR");
-        };
         if replica == 0 || replica == server_id {
             return refuse(&format!(
                 "its server id is {replica}, and this server has {server_id}: each needs another \
@@ -84,12 +81,10 @@ impl Senders {
         }
         let mut threads = self.threads.lock();
         threads.retain(|sender| !sender.thread.is_finished());
-        if replication.served.is_stopping() {
-            return refuse("this server is stopping");
-        }
-        if threads.len() >= REPLICAS_MAX {
-            return refuse(&format!("{REPLICAS_MAX} replicas are connected, which is the most"));
-        }
+        let log = match replication.log_to_send(threads.len()) {
+            Ok(log) => log,
+            Err(reason) => return refuse(&reason),
+        };
         // The socket is only read and written, which works on any kind of it.
         let socket = stream.socket();
         socket.set_nonblocking(false)?;

@@ -9,13 +9,14 @@
 mod support;
 
 use cabinet::Database;
-use server::{Config, Dialect};
+use server::{Config, Dialect, HostNames};
 use std::collections::{BTreeMap, BTreeSet};
 use support::{Client, Running};
 
 /// Starts a server with Tokyo Tyrant's rules for the memcached protocol.
 fn start(database: Database) -> Running {
-    let config = Config { dialect: Dialect::TokyoTyrant, ..support::config() };
+    let http_hosts = HostNames::any();
+    let config = Config { dialect: Dialect::TokyoTyrant, http_hosts, ..support::config() };
     support::start_with(config, database)
 }
 

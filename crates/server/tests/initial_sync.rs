@@ -675,7 +675,7 @@ fn servers_without_a_log_serve_no_replica() {
     client = server.connect();
     let follow = Request::Follow { timestamp_us: 1, server_id: 9, options: SEED, port: 0 };
     client.send(&request(&follow));
-    client.read_until(b"start it with --update-log DIR");
+    client.read_until(b"start it with --update-log DIR and --server-id N");
     client.expect_close();
 }
 

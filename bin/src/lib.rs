@@ -15,6 +15,7 @@ mod logging;
 mod output;
 mod password;
 mod pid_file;
+mod plural;
 mod privileges;
 mod reload;
 mod remote;

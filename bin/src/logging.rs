@@ -8,7 +8,7 @@
 //! Times are UTC in the W3C's format. Levels are DEBUG, INFO, WARN, ERROR and SYSTEM. SYSTEM marks
 //! the few lines about the life of the process, which every verbosity includes.
 
-use crate::output::counted;
+use crate::plural::counted;
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Map, Value};
 use std::collections::HashMap;

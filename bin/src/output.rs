@@ -12,7 +12,6 @@ use cabinet::Meta;
 use client::Pair;
 use serde_json::{Map, Value as Json};
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -113,19 +112,6 @@ impl AsJson {
         }
         Ok(())
     }
-}
-
-/// Returns the word for this number of things.
-pub(crate) fn unit<'w, N: PartialEq + From<u8>>(count: N, one: &'w str, many: &'w str) -> &'w str {
-    if count == N::from(1) { one } else { many }
-}
-
-/// Returns a number and the word for that many things.
-pub(crate) fn counted<N>(count: N, one: &str, many: &str) -> String
-where
-    N: Copy + PartialEq + From<u8> + fmt::Display,
-{
-    format!("{count} {}", unit(count, one, many))
 }
 
 /// Returns a number if the text is one in its only form, or else the text.
@@ -314,13 +300,6 @@ mod tests {
         }
         let raw = form(false, true, false);
         assert_eq!(written(|output| raw.write_pair(b"a", b"\x1b", output)), "a\t\x1b\n");
-    }
-
-    #[test]
-    fn one_thing_has_the_singular() {
-        let records = |count: u64| counted(count, "record is", "records are");
-        assert_eq!([0, 1, 2].map(records), ["0 records are", "1 record is", "2 records are"]);
-        assert_eq!(unit(1.0, "record", "records"), "record");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use crate::cluster::{self, Connected};
 use crate::logging::{Log, LogFormat, Verbosity, system};
-use crate::output::counted;
 use crate::pid_file::PidFile;
+use crate::plural::counted;
 use crate::reload::Reloader;
 use crate::scripting::Script;
 use crate::settings::{Launch, Loaded, Origins, Settings, unknown_variables};

@@ -1,6 +1,6 @@
 //! `ttulmgr`: Tokyo Tyrant's tool for update log files.
 
-use crate::output::counted;
+use crate::plural::counted;
 use crate::updates::{Line, write_line};
 use crate::version_line;
 use anyhow::{Context, Result, bail};

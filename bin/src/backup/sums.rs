@@ -1,6 +1,6 @@
 //! Sums over a file: detect changes and locate damage.
 
-use crate::output::counted;
+use crate::plural::counted;
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::Read;

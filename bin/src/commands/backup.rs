@@ -1,7 +1,8 @@
 //! `tyrant backup`: creates, lists, verifies and prunes backups.
 
 use crate::backup::{Catalog, CreateOptions, REMOVE_CATALOG, Repository, Source, Verified, create};
-use crate::output::{AsJson, Quiet, counted, object, write_json};
+use crate::output::{AsJson, Quiet, object, write_json};
+use crate::plural::counted;
 use crate::remote::ServerArgument;
 use crate::time::format_time;
 use crate::transfer::progress::Progress;

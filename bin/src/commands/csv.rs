@@ -5,7 +5,7 @@
 
 use super::Run;
 use crate::bytes::{self, Kept};
-use crate::output::counted;
+use crate::plural::counted;
 use crate::remote::{Need, Server};
 use crate::transfer::progress::Progress;
 use anyhow::{Context, Result, anyhow, bail};

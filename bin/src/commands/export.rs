@@ -1,7 +1,8 @@
 //! `tyrant export`: writes the records of a database or file as lines.
 
 use crate::errors::require_database;
-use crate::output::{Quiet, counted};
+use crate::output::Quiet;
+use crate::plural::counted;
 use crate::transfer::legacy::damaged_places;
 use crate::transfer::progress::Progress;
 use crate::transfer::text::{self, Format};

@@ -1,7 +1,8 @@
 //! `tyrant import`: imports files into a database.
 
 use crate::errors::require_file;
-use crate::output::{Quiet, counted};
+use crate::output::Quiet;
+use crate::plural::counted;
 use crate::transfer::ids::IdLimits;
 use crate::transfer::import_text::Text;
 use crate::transfer::legacy::{self, damaged_places};

@@ -1,7 +1,8 @@
 //! `tyrant inspect`: prints the properties of a database or file.
 
 use crate::errors::require_database;
-use crate::output::{AsJson, counted, value_of, write_json};
+use crate::output::{AsJson, value_of, write_json};
+use crate::plural::counted;
 use crate::time::format_time;
 use crate::transfer::to_read;
 use anyhow::{Context, Result, bail, ensure};

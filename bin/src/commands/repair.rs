@@ -2,7 +2,8 @@
 //! a served one.
 
 use crate::errors::require_database;
-use crate::output::{Quiet, counted};
+use crate::output::Quiet;
+use crate::plural::counted;
 use crate::remote::{Server, ServerArgument};
 use crate::sizes;
 use crate::transfer::progress::Progress;

@@ -1,7 +1,8 @@
 //! `tyrant replicas`: prints the replication tree and the lag of each server.
 
 use crate::bytes::escaped;
-use crate::output::{AsJson, object, unit, value_of, write_json};
+use crate::output::{AsJson, object, value_of, write_json};
+use crate::plural::unit;
 use crate::remote::{self, OwnOptions, Server, ServerArgument, Unreachable};
 use anyhow::Result;
 use client::{Address, Settings};

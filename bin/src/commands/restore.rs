@@ -1,7 +1,8 @@
 //! `tyrant restore`: restores a database from a backup.
 
 use crate::backup::{Repository, Restore as Restoring, Until};
-use crate::output::{Quiet, counted};
+use crate::output::Quiet;
+use crate::plural::counted;
 use crate::time::{format_time, parse_time};
 use anyhow::Result;
 use std::path::PathBuf;

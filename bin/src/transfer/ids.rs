@@ -5,7 +5,7 @@
 //! one form only, and names the other records.
 
 use crate::bytes::quoted;
-use crate::output::counted;
+use crate::plural::counted;
 use cabinet::Numbered;
 
 /// Refused records that are named; the others are only counted.

@@ -2,7 +2,7 @@
 
 use super::legacy::{self, damaged_places};
 use super::target::Target;
-use crate::output::counted;
+use crate::plural::counted;
 use anyhow::{Context, Result, bail};
 use cabinet::files::{FolderLock, folder_of, sync_folder};
 use cabinet::legacy::{File, is_legacy};

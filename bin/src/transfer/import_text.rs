@@ -4,7 +4,7 @@ use super::ids::{IdLimits, Refused};
 use super::progress::Progress;
 use super::target::Target;
 use super::text::{self, Format, Line, Shape};
-use crate::output::{counted, unit};
+use crate::plural::{counted, unit};
 use crate::signals::Cleanup;
 use anyhow::{Result, bail};
 use cabinet::name::Kind;

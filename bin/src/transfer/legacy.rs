@@ -4,7 +4,7 @@ use super::ids::{IdLimits, Refused};
 use super::progress::Progress;
 use super::target::Target;
 use crate::bytes::quoted;
-use crate::output::{counted, unit};
+use crate::plural::{counted, unit};
 use anyhow::{Context, Result};
 use cabinet::legacy::{File, Item, Shape, Visit};
 use cabinet::name::{Kind, Specification};

@@ -1,7 +1,7 @@
 //! Progress bar: shows the progress of a long command on a terminal, and prints how far the command
 //! came if a signal ends it.
 
-use crate::output;
+use crate::plural;
 use crate::signals::Cleanup;
 use indicatif::{
     HumanBytes, HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState,
@@ -148,7 +148,7 @@ impl Progress {
 }
 
 fn unit_of(records: u64) -> &'static str {
-    output::unit(records, "record", "records")
+    plural::unit(records, "record", "records")
 }
 
 /// Writes the unit of a bar that counts records.

@@ -4,7 +4,7 @@ use super::{
     GO_ON, Migration, SAVE_INTERVAL, check_indexes, check_number, differing, going_on, row_of,
     shown,
 };
-use crate::output::counted;
+use crate::plural::counted;
 use crate::time::now_ms;
 use crate::transfer::progress::Progress;
 use ::cluster::{ClusterStore, CopiedIndexes, CopiedRecord, CopyOut, Name};

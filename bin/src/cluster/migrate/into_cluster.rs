@@ -3,7 +3,7 @@
 use super::{
     GO_ON, Migration, SAVE_INTERVAL, check_indexes, check_number, differing, going_on, place, shown,
 };
-use crate::output::counted;
+use crate::plural::counted;
 use crate::transfer::progress::Progress;
 use crate::transfer::to_read;
 use ::cluster::{ClusterStore, CopyIn, CopyState, Name, Stage};

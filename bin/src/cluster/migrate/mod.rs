@@ -10,7 +10,7 @@ mod into_cluster;
 mod place;
 
 use super::Migration;
-use crate::output::counted;
+use crate::plural::counted;
 use ::cluster::{Kind, Name, is_cluster_name};
 use anyhow::{Result, bail, ensure};
 use cabinet::name::Specification;

@@ -4,7 +4,7 @@
 use super::clients::{check_clients, in_parallel};
 use super::mailing::{Mailing, address, date, first_date, looked_up};
 use super::own_server::OwnServer;
-use crate::output::counted;
+use crate::plural::counted;
 use anyhow::{Result, bail, ensure};
 use client::Client;
 use std::path::PathBuf;

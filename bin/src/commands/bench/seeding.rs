@@ -4,7 +4,7 @@
 use super::clients::{check_clients, in_parallel};
 use super::own_server::OwnServer;
 use super::scatter::scatter;
-use crate::output::counted;
+use crate::plural::counted;
 use anyhow::{Context, Result, bail, ensure};
 use client::{Client, Reply};
 use std::net::TcpListener;

@@ -9,7 +9,7 @@ pub(super) use words::split;
 use super::command_line::groups::{self, OTHER};
 use super::command_line::unknown_command;
 use super::{Negative, Remote};
-use crate::output::counted;
+use crate::plural::counted;
 use crate::remote::{Server, ServerArgument};
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::error::ErrorKind;

@@ -4,7 +4,8 @@
 
 use crate::bytes::escaped;
 use crate::commands::replicas::own_lag;
-use crate::output::{unit, value_of};
+use crate::output::value_of;
+use crate::plural::unit;
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
 

@@ -10,8 +10,8 @@ use std::path::Path;
 pub const POSITION_FILE: &str = "position";
 
 /// Compares the state of a copy that a database was with the server's update log, whose last entry
-/// has this time stamp. Returns a warning if the log goes on after that state, as after a restore of
-/// the database alone. Otherwise the file of the copy has served its purpose, and is removed.
+/// has this time stamp. Returns a warning if the log goes on after that state, as after a restore
+/// of the database alone. Otherwise the file of the copy has served its purpose, and is removed.
 pub(crate) fn compare_with_log(database: &Path, log: &Path, last_entry_us: u64) -> Option<String> {
     let path = database.join(POSITION_FILE);
     let text = std::fs::read_to_string(&path).ok()?;

@@ -1,8 +1,8 @@
 //! Hosts: names by which clients address the server.
 //!
 //! A page of any site can have its name resolve to an address of this server, and so make a browser
-//! send requests to it ("DNS rebinding"). The browser names the site in `Host`, so such requests are
-//! told apart by it. A page can also send requests to this server under its right name; then the
+//! send requests to it ("DNS rebinding"). The browser names the site in `Host`, which tells such
+//! requests apart. A page can also send requests to this server under its right name; then the
 //! browser names the site in `Origin`.
 
 use super::Status;

@@ -6,7 +6,7 @@ use crate::pid_file::PidFile;
 use crate::plural::counted;
 use crate::reload::Reloader;
 use crate::scripting::Script;
-use crate::settings::{Launch, Loaded, Origins, Settings, unknown_variables};
+use crate::settings::{Launch, Loaded, Origins, Settings, host_names, unknown_variables};
 use crate::systemd::{self, Manager, Watchdog};
 use crate::transfer::import_once::import_if_legacy;
 use crate::{daemon, privileges, signals};
@@ -15,7 +15,7 @@ use cabinet::name::Specification;
 use cabinet::{Clock, Database};
 use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use server::{Endpoint, Handle, Monitor, ReadinessLimits, Server};
+use server::{Endpoint, Handle, HostNames, Monitor, ReadinessLimits, Server};
 use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -45,6 +45,8 @@ pub(crate) struct Process {
     pub admin: Option<Endpoint>,
     /// Limits of readiness.
     pub readiness: ReadinessLimits,
+    /// Names by which clients may address that listener.
+    pub hosts: HostNames,
     /// Messages logged at start.
     pub notices: Vec<String>,
     /// Origins of the settings; none if they are not those of `tyrant serve`.
@@ -107,6 +109,7 @@ impl Process {
         Ok(Self {
             databases: databases.iter().cloned().zip(configs).map(service).collect(),
             readiness: first.readiness_limits(),
+            hosts: host_names(&databases),
             run_as: first.run_as,
             log: first.log,
             verbosity: first.log_level.unwrap_or_default(),
@@ -225,8 +228,7 @@ impl Process {
     /// Starts the listener for metrics, health and readiness, if there is to be one.
     fn start_monitor(&self) -> Result<Option<Monitor>> {
         let Some(endpoint) = &self.admin else { return Ok(None) };
-        let hosts = self.databases.first().map(|first| first.config.http_hosts.clone());
-        let monitor = Monitor::start(endpoint, self.readiness, hosts.unwrap_or_default());
+        let monitor = Monitor::start(endpoint, self.readiness, self.hosts.clone());
         let monitor = self.named("admin", 0, monitor.map_err(anyhow::Error::from))?;
         let addresses: Vec<String> =
             monitor.local_addresses().iter().map(ToString::to_string).collect();

@@ -5,6 +5,8 @@
 
 use anyhow::{Context, Result, bail};
 use listenfd::ListenFd;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
 use rustix::time::{ClockId, clock_gettime};
 use server::{Endpoint, Handle};
 use std::os::fd::OwnedFd;
@@ -14,6 +16,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+/// Longest wait for room in the queue of a manager that does not read.
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Socket to the service manager, if there is one. Clones share it.
 #[derive(Clone, Debug)]
@@ -31,6 +36,7 @@ impl Manager {
             };
             let socket = UnixDatagram::unbound()?;
             socket.connect_addr(&address)?;
+            socket.set_write_timeout(Some(NOTICE_TIMEOUT))?;
             std::io::Result::Ok(socket)
         };
         match connect() {
@@ -60,6 +66,17 @@ impl Manager {
         self.send("STOPPING=1");
     }
 
+    /// Keeps the manager's watchdog from ending the process. A manager with a full queue has such
+    /// notices to read, and is not waited for.
+    fn keep_alive(&self) {
+        if let Some(socket) = &self.0
+            && let Err(error) = send(socket, b"WATCHDOG=1", SendFlags::DONTWAIT)
+            && error != Errno::AGAIN
+        {
+            tracing::warn!("cannot notify the service manager: {error}");
+        }
+    }
+
     fn send(&self, state: &str) {
         if let Some(socket) = &self.0
             && let Err(error) = socket.send(state.as_bytes())
@@ -85,7 +102,7 @@ impl Watchdog {
         let manager = manager.clone();
         let watch = move || loop {
             if servers.iter().all(|server| server.responds_within(interval)) {
-                manager.send("WATCHDOG=1");
+                manager.keep_alive();
             } else {
                 tracing::error!("an event loop has not responded for {interval:?}");
             }
@@ -173,4 +190,21 @@ pub(crate) fn inherited_sockets(databases: &[Vec<&Endpoint>]) -> Result<Vec<Vec<
         place.push(socket.into());
     }
     Ok(sockets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manager_that_does_not_read_does_not_keep_the_watchdog_from_ending() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("notify");
+        let _unread = UnixDatagram::bind(&path).expect("a socket");
+        let socket = UnixDatagram::unbound().expect("a socket");
+        socket.connect(&path).expect("a manager");
+        let manager = Manager(Some(Arc::new(socket)));
+        // More than any queue of datagrams has room for.
+        (0..5000).for_each(|_| manager.keep_alive());
+    }
 }

@@ -237,6 +237,11 @@ impl Repository {
         self.catalog(name)?.map_err(|damage| anyhow!("{damage}; {REMOVE_CATALOG}"))
     }
 
+    /// Fails if a catalog is damaged.
+    pub(crate) fn check_catalogs(&self) -> Result<()> {
+        self.catalogs().map(drop)
+    }
+
     /// Reads all backups, oldest first. A damaged catalog is an error.
     fn catalogs(&self) -> Result<Vec<Catalog>> {
         self.names()?.iter().map(|name| self.intact_catalog(name)).collect()

@@ -107,7 +107,7 @@ impl Restore {
             None => Err(repository.without_backup()),
             Some(until) => bail!(
                 "there is no backup of a server with an update log from before {}: choose a later \
-                 time; `tyrant backup list` prints the time of each backup",
+                 time, after that of a backup for which `tyrant backup list` prints a position",
                 time::format_time(until.time_us)
             ),
         }

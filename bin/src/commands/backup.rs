@@ -247,6 +247,8 @@ impl Prune {
     fn run(&self) -> Result<()> {
         self.quiet.apply()?;
         let repository = Repository::open_to_change(&self.repository, false)?;
+        // A backup that cannot be used is not kept in the place of one that can.
+        repository.check_catalogs()?;
         let mut names = repository.names()?;
         let keep = usize::try_from(self.keep).unwrap_or(usize::MAX);
         names.truncate(names.len().saturating_sub(keep));

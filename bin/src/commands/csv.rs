@@ -1,14 +1,15 @@
 //! Rows of a table as CSV (RFC 4180): a header with the names of the columns, then a line per row.
 //!
 //! One column of the file is the key. A row without a column has an empty field, and an empty field
-//! is read as no column.
+//! is read as no column. A zero byte is refused: rows are also sent as names and values between
+//! zero bytes, and would come back with other columns.
 
 use super::Run;
 use crate::bytes::{self, Kept};
 use crate::plural::counted;
 use crate::remote::{Need, Server};
 use crate::transfer::progress::Progress;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use client::{Pair, Row};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -21,6 +22,9 @@ const KEY_COLUMN: &str = "key";
 
 /// Most bytes of a row: the longest record with two bytes for each byte, and its overhead.
 const ROW_BYTES_MAX: usize = 2 * cabinet::limits::VALUE_BYTES_MAX + (1 << 20);
+
+/// Line that is added to a file. If it is read as a part of a field, the file ends within quotes.
+const END: &[u8] = b"\n\x01 end of the rows \x01\n";
 
 /// Writes rows with these columns, or with all that any of them has, in the order of their first
 /// use.
@@ -141,8 +145,10 @@ fn read_rows(
     mut take: impl FnMut(&[u8], &[Pair]) -> Result<()>,
 ) -> Result<u64> {
     let left = Rc::new(Cell::new(row_bytes_max));
-    let mut reader = csv::Reader::from_reader(Limited { input, left: Rc::clone(&left) });
+    let limited = Limited { input, left: Rc::clone(&left) };
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(limited.chain(END));
     let names = reader.byte_headers().map_err(invalid)?.clone();
+    check_names(&names)?;
     let key_place = match key_column {
         None => None,
         Some(column) => Some(names.iter().position(|name| name == column).with_context(|| {
@@ -159,9 +165,11 @@ fn read_rows(
     let mut record = csv::ByteRecord::new();
     loop {
         left.set(row_bytes_max);
-        if !reader.read_byte_record(&mut record).map_err(invalid)? {
+        let is_read = reader.read_byte_record(&mut record).map_err(invalid)?;
+        if !is_read || record.as_slice() == END.trim_ascii() {
             return Ok(stored);
         }
+        check_row(&names, &record).with_context(|| place(&record, stored))?;
         let key = key_place.and_then(|place| record.get(place)).unwrap_or_default();
         let columns: Vec<Pair> = names
             .iter()
@@ -170,13 +178,46 @@ fn read_rows(
             .filter(|(place, (_, value))| Some(*place) != key_place && !value.is_empty())
             .map(|(_, (name, value))| (name.to_vec(), value.to_vec()))
             .collect();
-        take(key, &columns).with_context(|| {
-            let line = record.position().map_or(0, csv::Position::line);
-            let stored = counted(stored, "row that was stored", "rows that were stored");
-            format!("line {line}, after {stored}")
-        })?;
+        take(key, &columns).with_context(|| place(&record, stored))?;
         stored += 1;
     }
+}
+
+/// Returns where reading has ended.
+fn place(record: &csv::ByteRecord, stored: u64) -> String {
+    let line = record.position().map_or(0, csv::Position::line);
+    let stored = counted(stored, "row that was stored", "rows that were stored");
+    format!("line {line}, after {stored}")
+}
+
+/// Fails for a header that would lose values or make other columns.
+fn check_names(names: &csv::ByteRecord) -> Result<()> {
+    ensure!(!names.iter().any(|name| name.ends_with(END)), "the file ends within quotes");
+    let mut known = BTreeSet::new();
+    for name in names {
+        let shown = bytes::quoted(name);
+        ensure!(!name.contains(&0), "the header has a zero byte in the name {shown}: remove it");
+        ensure!(known.insert(name), "the header names {shown} twice: rename one of the columns");
+    }
+    Ok(())
+}
+
+/// Fails for a row that is not one of these columns, or would make other columns.
+fn check_row(names: &csv::ByteRecord, row: &csv::ByteRecord) -> Result<()> {
+    let is_cut = row.iter().next_back().is_some_and(|value| value.ends_with(END));
+    ensure!(!is_cut, "the file ends within the quotes of a value: it is cut, or lacks a quote");
+    ensure!(
+        row.len() == names.len(),
+        "{}, but the header has {}",
+        counted(row.len() as u64, "field", "fields"),
+        names.len()
+    );
+    let with_zero = names.iter().zip(row).find(|(_, value)| value.contains(&0));
+    if let Some((name, _)) = with_zero {
+        let name = bytes::quoted(name);
+        bail!("column {name}: the value has a zero byte, which a row cannot keep: remove it");
+    }
+    Ok(())
 }
 
 /// Returns the error of a file that is not CSV, or that cannot be read.
@@ -222,7 +263,7 @@ mod tests {
 
     #[test]
     fn rows_of_any_bytes_round_trip() {
-        let value: Vec<u8> = (0..=255).collect();
+        let value: Vec<u8> = (1..=255).collect();
         let columns = vec![pair("a,\"b\"", &value), pair("c", b"x\r\ny")];
         let rows = [
             Row { key: b"1".to_vec(), columns },
@@ -256,13 +297,41 @@ mod tests {
 
     #[test]
     fn invalid_files_are_refused_with_the_line() {
-        let error = read(b"key,a\n1,2\n3\n", Some("key")).unwrap_err().to_string();
-        assert!(error.contains("line: 3"), "{error}");
+        for (text, expected) in [
+            (
+                &b"key,a\n1,2\n3\n"[..],
+                "line 3, after 1 row that was stored: 1 field, but the header has 2",
+            ),
+            (
+                b"key,a\n1,2\n3,4,5\n",
+                "line 3, after 1 row that was stored: 3 fields, but the header has 2",
+            ),
+            (
+                b"key,a\n1,\"x\n2,y\n",
+                "line 2, after 0 rows that were stored: the file ends within the quotes",
+            ),
+            (b"key,\"a\n1,x\n", "the file ends within quotes"),
+            (b"key,a,a\n1,2,3\n", "the header names \"a\" twice"),
+            (b"key,a\0b\n1,2\n", "the header has a zero byte in the name \"a\\0b\""),
+            (
+                b"key,a\n1,x\0role\0admin\n",
+                "line 2, after 0 rows that were stored: column \"a\": the value has a zero byte",
+            ),
+            (b"key,a\n1\0a\0b,x\n", "column \"key\": the value has a zero byte"),
+        ] {
+            let error = format!("{:#}", read(text, Some("key")).unwrap_err());
+            assert!(error.contains(expected), "{error}");
+        }
+        for text in [&b"key,a\n1,\"x\""[..], b"key,a\r\n1,\"x\"\r\n", b"\xef\xbb\xbfkey,a\n1,x\n\n"]
+        {
+            let row = Row { key: b"1".to_vec(), columns: vec![pair("a", b"x")] };
+            assert_eq!(read(text, Some("key")).unwrap(), [row]);
+        }
         let failed = read_rows(&b"key,a\n1,2\n3,4\n"[..], Some(b"key"), 1000, |key, _| {
             if key == b"3" { Err(anyhow!("full")) } else { Ok(()) }
         });
         let error = format!("{:#}", failed.unwrap_err());
-        assert_eq!(error, "line 3, after 1 rows that were stored: full");
+        assert_eq!(error, "line 3, after 1 row that was stored: full");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::Settings;
 use super::database_name::DatabaseName;
-use super::value::{Bytes, Expiry, HostName, Seconds, Seed, TimeoutAction};
+use super::value::{Bytes, Expiry, Seconds, Seed, TimeoutAction};
 use crate::cluster;
 use crate::scripting::Script;
 use cabinet::name::Specification;
@@ -17,6 +17,19 @@ use server::{
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Returns the hosts of the names in these settings, and of this machine.
+pub(crate) fn host_names<'s>(settings: impl IntoIterator<Item = &'s Settings>) -> HostNames {
+    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let mut names = vec![machine.into_boxed_str()];
+    for name in settings.into_iter().flat_map(|one| &one.http_hosts).flat_map(|many| &many.0) {
+        if name.0 == "*" {
+            return HostNames::any();
+        }
+        names.push(name.0.as_str().into());
+    }
+    HostNames::of(names)
+}
 
 /// A setting whose value cannot be in effect.
 #[derive(Debug)]
@@ -252,12 +265,9 @@ impl Settings {
 
     /// Returns the names by which HTTP clients may address the server.
     fn http_hosts(&self) -> HostNames {
-        let machine = HostName::of_machine();
-        match &self.http_hosts {
-            // Tokyo Tyrant does not look at the name.
-            None if self.tokyo_tyrant == Some(true) => HostNames::any(),
-            names => HostName::all(names.iter().flat_map(|names| &names.0).chain([&machine])),
-        }
+        // Tokyo Tyrant does not look at the name.
+        let is_any = self.tokyo_tyrant == Some(true) && self.http_hosts.is_none();
+        if is_any { HostNames::any() } else { host_names([self]) }
     }
 
     fn command_mask(&self) -> CommandMask {

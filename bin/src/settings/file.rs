@@ -336,6 +336,7 @@ fn defaults() -> Result<Settings> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::configure::host_names;
     use server::Endpoint;
 
     fn load(text: &str, given: Settings) -> Result<Loaded> {
@@ -364,6 +365,7 @@ mod tests {
                 ..server::Following::default()
             },
             stop_wait: configs[0].stop_wait,
+            http_hosts: host_names([]),
             ..server::Config::default()
         };
         assert_eq!(format!("{:?}", configs[0]), format!("{own:?}"));

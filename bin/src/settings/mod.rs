@@ -12,6 +12,7 @@ mod reference;
 mod start;
 mod value;
 
+pub(crate) use configure::host_names;
 pub(crate) use environment::unknown_variables;
 pub(crate) use file::{Launch, Loaded, Origins};
 pub(crate) use reference::{defaults_file, described, example, introduction, markdown};

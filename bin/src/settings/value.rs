@@ -10,7 +10,7 @@ use clap::builder::{BoolishValueParser, EnumValueParser};
 use clap::{Arg, ArgAction, ArgMatches, ValueEnum};
 use client::Address;
 use serde::de::{Deserializer, SeqAccess, Visitor};
-use server::{CommandMask, Endpoint, HostNames, Master, Periodic};
+use server::{CommandMask, Endpoint, Master, Periodic};
 use std::convert::Infallible;
 use std::fmt;
 use std::num::{NonZeroUsize, ParseIntError};
@@ -369,28 +369,14 @@ impl fmt::Display for Commands {
 
 /// Name of this server in `Host`, or `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HostName(String);
-
-impl HostName {
-    /// Returns the hosts of these names.
-    pub(crate) fn all<'n>(names: impl Iterator<Item = &'n Self> + Clone) -> HostNames {
-        if names.clone().any(|name| name.0 == "*") {
-            return HostNames::any();
-        }
-        HostNames::of(names.map(|name| &*name.0))
-    }
-
-    /// Returns the name of this machine.
-    pub(crate) fn of_machine() -> Self {
-        Self(rustix::system::uname().nodename().to_string_lossy().into_owned())
-    }
-}
+pub(crate) struct HostName(pub(crate) String);
 
 impl FromStr for HostName {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        let text = text.strip_suffix('.').unwrap_or(text);
         if text == "*" || (!text.is_empty() && text.bytes().all(is_of_name)) {
             return Ok(Self(text.to_owned()));
         }

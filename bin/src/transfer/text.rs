@@ -37,6 +37,9 @@ const LINE_BYTES_MAX: u64 = 2 * (KEY_BYTES_MAX as u64 + VALUE_BYTES_MAX as u64) 
 /// Bytes that are looked through at once for those to escape.
 const PIECE_BYTES: usize = 256;
 
+/// Mark at the beginning of files of some programs, which is no part of the first line.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Length of an escape in JSON by a character's number, in bytes.
 const UNICODE_ESCAPE_BYTES: usize = 6;
 
@@ -90,7 +93,7 @@ pub(crate) fn write_record(
 ) -> Result<()> {
     match format {
         Format::Tsv => {
-            escape(key, output)?;
+            escape_key(key, output)?;
             output.write_all(b"\t")?;
             escape(value, output)?;
         }
@@ -153,7 +156,7 @@ pub(crate) fn write_row(
 ) -> Result<()> {
     match format {
         Format::Tsv => {
-            escape(key, output)?;
+            escape_key(key, output)?;
             for (name, value) in columns {
                 output.write_all(b"\t")?;
                 escape(name, output)?;
@@ -211,7 +214,8 @@ fn read_lines_up_to(
     let mut line = Vec::new();
     for number in 1u64.. {
         line.clear();
-        let read = read_line(bytes_max, format, shape, &mut input, &mut line);
+        let is_first = number == 1;
+        let read = read_line(bytes_max, (format, shape), is_first, &mut input, &mut line);
         match read.map_err(|error| Failure::Reading(number, error))? {
             Some(line) => take(line).map_err(Failure::Taking)?,
             None => break,
@@ -223,8 +227,8 @@ fn read_lines_up_to(
 /// Reads the next line into `line`. Returns `None` at the end.
 fn read_line(
     bytes_max: u64,
-    format: Format,
-    shape: Shape,
+    (format, shape): (Format, Shape),
+    is_first: bool,
     input: &mut impl BufRead,
     line: &mut Vec<u8>,
 ) -> Result<Option<Line>> {
@@ -233,7 +237,14 @@ fn read_line(
         return Ok(None);
     }
     ensure!(count as u64 <= bytes_max, "longer than {bytes_max} bytes");
-    let text = line.strip_suffix(b"\n").unwrap_or(line);
+    let mark: &[u8] = if is_first { BYTE_ORDER_MARK } else { b"" };
+    let text = line.strip_prefix(mark).unwrap_or(line);
+    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    // A carriage return of a key or a value is escaped.
+    let text = text.strip_suffix(b"\r").unwrap_or(text);
+    if text.is_empty() && !mark.is_empty() && count == mark.len() {
+        return Ok(None);
+    }
     match format {
         Format::Tsv => read_tsv(text, shape),
         Format::Jsonl => read_json(text),
@@ -264,6 +275,18 @@ pub(crate) fn escape(bytes: &[u8], output: &mut dyn Write) -> std::io::Result<()
         looked_at += piece.len();
     }
     output.write_all(&bytes[written..])
+}
+
+/// Writes a key at the beginning of a line, where a byte order mark would be taken for that of the
+/// file.
+fn escape_key(key: &[u8], output: &mut dyn Write) -> std::io::Result<()> {
+    match key.strip_prefix(BYTE_ORDER_MARK) {
+        None => escape(key, output),
+        Some(rest) => {
+            output.write_all(br"\xef\xbb\xbf")?;
+            escape(rest, output)
+        }
+    }
 }
 
 fn unescape(text: &[u8]) -> Result<Vec<u8>> {
@@ -470,6 +493,21 @@ mod tests {
         let line = format!("{}\t{}", bytes::escaped(&all), bytes::escaped(b"\x1b[2J"));
         let record = Line::Record { key: all, value: b"\x1b[2J".to_vec(), meta: Meta::NONE };
         assert_eq!(read(Format::Tsv, Shape::Records, line.as_bytes()).unwrap(), [record]);
+    }
+
+    #[test]
+    fn marks_and_line_ends_of_other_programs_are_no_part_of_a_record() {
+        let record =
+            |key: &[u8]| Line::Record { key: key.to_vec(), value: b"v".to_vec(), meta: Meta::NONE };
+        let tsv = b"\xef\xbb\xbfa\tv\r\nb\tv\r\n\xef\xbb\xbfc\tv";
+        let expected = [record(b"a"), record(b"b"), record(b"\xef\xbb\xbfc")];
+        assert_eq!(read(Format::Tsv, Shape::Records, tsv).unwrap(), expected);
+        let json = b"\xef\xbb\xbf{\"key\":\"a\",\"value\":\"v\"}\r\n";
+        assert_eq!(read(Format::Jsonl, Shape::Records, json).unwrap(), expected[..1]);
+        assert_eq!(read(Format::Tsv, Shape::Records, b"\xef\xbb\xbf").unwrap(), []);
+        let mut written = Vec::new();
+        write_record(Format::Tsv, b"\xef\xbb\xbfc", b"v", Meta::NONE, &mut written).unwrap();
+        assert_eq!(read(Format::Tsv, Shape::Records, &written).unwrap(), expected[2..]);
     }
 
     #[test]

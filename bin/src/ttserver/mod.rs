@@ -137,6 +137,7 @@ fn process(options: &Options) -> Result<Process> {
         pid: options.pid.clone().or_else(default_pid),
         admin: None,
         readiness: ReadinessLimits::default(),
+        hosts: HostNames::default(),
         notices,
         origins: None,
         launch: None,

@@ -338,7 +338,13 @@ fn a_damaged_backup_is_located_by_file_and_offset_and_repaired() {
     let advice = "is damaged; a backup is lost with its catalog, and the others are not: remove";
     assert!(error.contains(&format!("{} {advice}", catalog.display())), "{error}");
     let prune = ["backup", "prune", text(&repository), "--keep", "9"];
-    assert!(fail("tyrant", &prune).contains("remove this file"));
+    let count = || fs::read_dir(repository.join("backups")).unwrap().count();
+    let before = count();
+    for keep in ["9", "1"] {
+        let prune = ["backup", "prune", text(&repository), "--keep", keep];
+        assert!(fail("tyrant", &prune).contains("remove this file"));
+        assert_eq!(count(), before);
+    }
     backups.create(&full);
     assert_eq!(run("tyrant", &["backup", "verify", text(&repository)]).status.code(), Some(1));
     fs::remove_file(&catalog).unwrap();

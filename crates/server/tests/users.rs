@@ -128,6 +128,13 @@ fn every_http_request_needs_credentials() {
         assert!(reply.starts_with("HTTP/1.1 401 "), "{reply}");
         assert!(reply.contains("\r\nWWW-Authenticate: Basic realm="), "{reply}");
     }
+    // A page of another site does not learn whether a password is right.
+    for authorization in ["Basic YW5uOnNlY3JldA==", "Basic YW5uOm90aGVy"] {
+        let mut client = server.connect();
+        let foreign = "GET /k HTTP/1.1\r\nHost: evil.example\r\nAuthorization: ";
+        client.send(format!("{foreign}{authorization}\r\n\r\n").as_bytes());
+        assert!(client.read_until(b"\r\n").starts_with(b"HTTP/1.1 421 "));
+    }
     // The server does not wait for a value without a login.
     let mut client = server.connect();
     client.send(b"PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n");

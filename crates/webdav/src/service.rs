@@ -173,8 +173,12 @@ async fn serve_connection(
         let responding = work.respond();
         let (before, method) = (work.busy(), request.method().clone());
         let response = respond(state, &work, &peer, request).await?;
-        // Requests without a login are counted as refused.
-        let refused = [StatusCode::UNAUTHORIZED, StatusCode::TOO_MANY_REQUESTS];
+        // Requests without a login, or for another host, are counted as refused.
+        let refused = [
+            StatusCode::UNAUTHORIZED,
+            StatusCode::TOO_MANY_REQUESTS,
+            StatusCode::MISDIRECTED_REQUEST,
+        ];
         let is_executed = !refused.contains(&response.status());
         let counted = is_executed.then(|| work.count(before, method, &state.records));
         Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, responding, counted)))

@@ -171,16 +171,44 @@ fn requests_of_other_sites_are_refused() {
     }
 }
 
-/// A long body is not received first.
+/// A body is not received first.
 #[test]
-fn a_long_upload_of_another_site_is_refused_at_its_head() {
+fn a_request_of_another_site_is_refused_at_its_head() {
     let server = memory();
-    for mut client in [server.connect(), webdav_connection(&server)] {
-        let head = "PUT /k HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 30000000\r\n\r\n";
-        client.send(head.as_bytes());
-        let reply = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
-        assert!(reply.starts_with("HTTP/1.1 421 "), "{reply}");
+    let expect = "Expect: 100-continue\r\n";
+    for (method, bytes) in [("PUT", 30_000_000), ("PUT", 1000), ("POST", 200_000_000)] {
+        for mut client in [server.connect(), webdav_connection(&server)] {
+            let head = format!(
+                "{method} /k HTTP/1.1\r\nHost: evil.example\r\n{expect}Content-Length: {bytes}\r\n\r\n"
+            );
+            client.send(head.as_bytes());
+            let reply = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
+            assert!(reply.starts_with("HTTP/1.1 421 "), "{reply}");
+        }
     }
+}
+
+/// A browser sends any method, and any body. The first header ends the connection.
+#[test]
+fn a_method_of_memcached_does_not_make_the_body_commands() {
+    let server = memory();
+    for verb in ["version", "set", "gets", "mg", "ms", "mn", "flush_all", "stats", "x", "a.b"] {
+        let mut client = server.connect();
+        let body = "set pwned 0 0 1\r\nx\r\n";
+        let head = "Host: evil.example:1978\r\nContent-Length: 20\r\nA: b";
+        client.send(format!("{verb} / HTTP/1.1\r\n{head}\r\n\r\n{body}").as_bytes());
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let reply = String::from_utf8(client.read_to_end()).unwrap();
+        assert!(!reply.contains("STORED"), "{verb}: {reply}");
+    }
+    // The beginning of TLS and of STUN.
+    for hello in [&b"\x16\x03\x01\x02\0"[..], b"\0\x03\0\x50\x21\x12\xa4\x42"] {
+        let mut client = server.connect();
+        client.send(&[hello, b"\r\nset pwned 0 0 1\r\nx\r\n"].concat());
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(client.read_to_end(), b"ERROR\r\n");
+    }
+    assert_eq!(server.records(), 0);
 }
 
 #[test]

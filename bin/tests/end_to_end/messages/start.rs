@@ -31,6 +31,11 @@ fn addresses_and_folders() {
                 ],
             ),
             (
+                "tyrant serve * --http-hosts http://a",
+                2,
+                &["--http-hosts", "not the name of a host, without port, or *", "db.example.com"],
+            ),
+            (
                 "tyrant serve * --port TAKEN",
                 1,
                 &["cannot listen on localhost:TAKEN", "(process PROCESS) listens there"],

@@ -9,6 +9,7 @@
 //! The hash of a password takes long. If the event loop needs one, the request is blocked with
 //! [`crate::protocol::session::Session::attempt`], and executed again with the verdict.
 
+use super::http::refuse_foreign;
 use super::{Context, Halt, Next, Step, dispatch};
 use crate::access::logins::{Attempt, Login};
 use crate::access::users::CurrentUsers;
@@ -104,7 +105,11 @@ pub(super) fn step(
     context.begin(users);
     let may_go_on = match protocol {
         Some(Protocol::Http) => match head(input) {
-            Parse::Complete(head, _) => return step_http(context, users, &head, input, output),
+            Parse::Complete(head, _) => {
+                // No password is checked for such a request.
+                let refused = refuse_foreign(context, &head, input, output);
+                return refused.unwrap_or_else(|| step_http(context, users, &head, input, output));
+            }
             // A request without a valid head has no user.
             _ => true,
         },

@@ -23,6 +23,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// work before it executes a function of `misc`.
 const TOKYO_TYRANT_SILENCE_MAX: Duration = Duration::from_secs(60);
 
+/// How a replica that has other records than its master becomes equal to it.
+const EXACT_COPY: &str =
+    ". For an exact copy stop this server, move its database away, and start it again";
+
 /// Session with one master, under one configuration of the follower.
 pub(super) struct ReplicaSession<'f> {
     pub(super) follower: &'f Follower,
@@ -210,7 +214,13 @@ impl ReplicaSession<'_> {
                 "the position {} belongs to another log than that of {master}. Replication continues by \
                  time stamps: operations around it may be executed twice or missed{}",
                 position.timestamp_us(),
-                if is_extended { ". To avoid that, use --seed always" } else { "" }
+                if is_extended { EXACT_COPY } else { "" }
+            );
+        } else if position.timestamp_us() == 0 && !self.was_empty {
+            tracing::warn!(
+                "there are records already, and no position in the log of {master}: the log is executed \
+                 on top of them, and what only they have stays{}",
+                if is_extended { EXACT_COPY } else { "" }
             );
         }
         if !names.sends_roots {

@@ -85,6 +85,16 @@ impl Senders {
             Ok(log) => log,
             Err(reason) => return refuse(&reason),
         };
+        let port = extended.map_or(0, |extended| extended.port);
+        let address = address(&stream, port);
+        // A replica that connects again before its old connection has ended has its address.
+        let has_id =
+            |other: &Sender| other.replica.id == replica && other.replica.address != address;
+        if port != 0 && threads.iter().any(has_id) {
+            tracing::warn!(
+                "replica {replica} at {address}: another one has this server id, too: give each its own --server-id"
+            );
+        }
         // The socket is only read and written, which works on any kind of it.
         let socket = stream.socket();
         socket.set_nonblocking(false)?;
@@ -99,8 +109,7 @@ impl Senders {
         let stream = Arc::new(stream);
         let sending = Arc::clone(&stream);
         let (replication, log) = (Arc::clone(replication), Arc::clone(log));
-        let port = extended.map_or(0, |extended| extended.port);
-        let known = Arc::new(Replica::new(replica, address(&stream, port), extended.is_some()));
+        let known = Arc::new(Replica::new(replica, address, extended.is_some()));
         let served = Arc::clone(&known);
         let thread = Builder::new().name(format!("replica-{replica}")).spawn(move || {
             tracing::info!(

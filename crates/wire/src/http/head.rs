@@ -132,7 +132,8 @@ impl<'a> Head<'a> {
 /// Parses the head at the start of `bytes`. The length in `Complete` is that of the head only.
 ///
 /// Heads beyond [`HTTP_HEAD_BYTES_MAX`] or with more than [`HTTP_HEADERS_MAX`] lines are
-/// `TooLarge`. A head whose body has two possible lengths, or with two hosts, is refused.
+/// `TooLarge`. A head whose body has two possible lengths, or with two hosts or
+/// origins, is refused.
 #[must_use]
 pub fn head(bytes: &[u8]) -> Parse<Head<'_>> {
     // The limit applies to complete heads too: the result must not depend on the packets.
@@ -198,7 +199,9 @@ fn interpret<'a>(
                 return Err(Invalid::BadParameters);
             }
         } else if is("origin") {
-            origin = Some(header.value.trim_ascii());
+            if origin.replace(header.value.trim_ascii()).is_some() {
+                return Err(Invalid::BadParameters);
+            }
         } else if is("expect") {
             expects_continue |=
                 minor_version > 0 && header.value.eq_ignore_ascii_case(b"100-continue");

@@ -89,11 +89,12 @@ impl HostNames {
             Some(host) if !self.admits(host) => return Some(Foreign::Host),
             _ => {}
         }
-        let is_same = |origin: &[u8]| {
+        let is_own = |origin: &[u8]| {
             let authority = super::path::authority(origin);
             authority.zip(host).is_some_and(|(one, other)| is_same_authority(one, other))
+                || authority.and_then(without_port).is_some_and(|name| self.has(name))
         };
-        (changes && origin.is_some_and(|origin| !is_same(origin))).then_some(Foreign::Origin)
+        (changes && origin.is_some_and(|origin| !is_own(origin))).then_some(Foreign::Origin)
     }
 
     fn admits(&self, host: &[u8]) -> bool {
@@ -102,11 +103,14 @@ impl HostNames {
             return address.parse::<Ipv6Addr>().is_ok();
         }
         let name = name.strip_suffix('.').unwrap_or(name);
-        let is_known = |known: &str| name.eq_ignore_ascii_case(known);
         name.is_empty()
             || name.parse::<Ipv4Addr>().is_ok()
-            || is_known("localhost")
-            || self.names.iter().any(|known| is_known(known))
+            || name.eq_ignore_ascii_case("localhost")
+            || self.has(name)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.names.iter().any(|known| name.eq_ignore_ascii_case(known))
     }
 }
 
@@ -204,7 +208,10 @@ mod tests {
             assert_eq!(refusal(origin, true), Some(Foreign::Origin), "{origin}");
             assert_eq!(refusal(origin, false), None, "{origin}");
         }
-        // A proxy ends TLS.
+        // A proxy ends TLS, and may have a name of its own.
+        let named = HostNames::of(["db.example.com"]);
+        let origin = Some(&b"https://db.example.com:8443"[..]);
+        assert_eq!(named.refusal(Addressing { origin, ..to(b"127.0.0.1:1978") }), None);
         let origin = Some(&b"https://10.0.0.1"[..]);
         assert_eq!(names.refusal(Addressing { origin, ..to(b"10.0.0.1") }), None);
     }

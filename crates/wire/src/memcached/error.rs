@@ -7,6 +7,9 @@ use super::reply;
 pub enum Error {
     /// Unknown verb.
     UnknownCommand,
+    /// A header of HTTP, or the beginning of a binary protocol: what follows it may be anything, and
+    /// is not executed. A browser can be made to send either.
+    OtherProtocol,
     /// Too few tokens in the dialect of Tokyo Tyrant, which closes the connection after its reply.
     MissingArguments,
     /// Too few tokens, a token that is not a number or out of range, or a key that is too long.
@@ -53,7 +56,7 @@ impl Error {
     #[must_use]
     pub fn reply(self) -> &'static [u8] {
         match self {
-            Self::UnknownCommand => reply::ERROR,
+            Self::UnknownCommand | Self::OtherProtocol => reply::ERROR,
             Self::MissingArguments => b"CLIENT_ERROR error\r\n",
             Self::BadLine => b"CLIENT_ERROR bad command line format\r\n",
             Self::KeyTooLongToGet => b"CLIENT_ERROR bad command line format\r\n\r\n",

@@ -72,6 +72,7 @@ pub fn parse(dialect: Dialect, bytes: &[u8]) -> Parse<Request<'_>> {
         }
         b"version" => Ok(Request::Version),
         b"quit" => Ok(Request::Quit),
+        _ if is_of_other_protocol(verb) => Err(Error::OtherProtocol),
         // memcached reports a line that is too short for a command as malformed, not as unknown.
         _ if verb.len() < VERB_BYTES_MIN && dialect == Dialect::Memcached => Err(Error::BadLine),
         _ => Err(Error::UnknownCommand),
@@ -80,6 +81,12 @@ pub fn parse(dialect: Dialect, bytes: &[u8]) -> Parse<Request<'_>> {
         Ok(request) => Parse::Complete(request, after),
         Err(error) => bad(error, false, after),
     }
+}
+
+/// Returns whether an unknown verb is the name of a header of HTTP, or begins with a control
+/// character, as TLS and STUN do.
+fn is_of_other_protocol(verb: &[u8]) -> bool {
+    verb.len() >= VERB_BYTES_MIN && (verb.ends_with(b":") || verb[0].is_ascii_control())
 }
 
 /// Length of the shortest command.

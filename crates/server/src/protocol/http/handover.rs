@@ -10,6 +10,9 @@ use wire::http::{Head, Method, Status, head, reply};
 pub(super) fn begin(context: &Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Option<Step> {
     let upgrade = context.shared.upgrade()?;
     let Parse::Complete(head, _) = head(input) else { return None };
+    if let Some(step) = super::refuse_foreign(context, &head, input, output) {
+        return Some(step);
+    }
     let is_plain = !is_of_this_server(&head);
     let upgrades = match head.method {
         Method::Dav | Method::Options => true,

@@ -30,7 +30,7 @@ use upload::Upload;
 use wire::binary::Function;
 use wire::http::path::path_key;
 use wire::http::reply;
-use wire::http::{Foreign, Head, Method, Progress, Request, Status, form, head, parse_resuming};
+use wire::http::{Head, Method, Progress, Request, Status, form, head, parse_resuming};
 use wire::limits::FUNCTION_NAME_BYTES_LIMIT;
 use wire::{Invalid, Parse};
 
@@ -58,8 +58,8 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
             context.session.http = Exchange::default();
             context.session.kind = kinds::of_http(request.method);
             let start = output.len();
-            if let Some(foreign) = foreign(context, &request) {
-                return refuse_foreign(context, input, &request, foreign, output);
+            if let Some(step) = refuse_foreign(context, &request, input, output) {
+                return step;
             }
             let mut result = execute(context, &request, output);
             if result == Err(Halt::Forbidden) {
@@ -82,6 +82,12 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
             step
         }
         Parse::Incomplete(needed) => {
+            // Its body is not waited for.
+            if let Parse::Complete(head, _) = head(input)
+                && let Some(step) = refuse_foreign(context, &head, input, output)
+            {
+                return step;
+            }
             if let Some(step) = upload::begin(context, input, needed, output) {
                 return step;
             }
@@ -105,26 +111,22 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
     }
 }
 
-/// Returns why a request is not meant for this server, or not sent by its user, if so.
-fn foreign(context: &Context<'_>, head: &Head<'_>) -> Option<Foreign> {
-    context.shared.config.http_hosts.refusal(head.addressing())
-}
-
-/// Refuses such a request. The rest of its connection is ignored.
-fn refuse_foreign(
+/// Refuses a request that is not meant for this server, or not sent by its user. The rest of its
+/// connection is ignored. Returns `None` for all others.
+pub(super) fn refuse_foreign(
     context: &Context<'_>,
-    input: &[u8],
     head: &Head<'_>,
-    foreign: Foreign,
+    input: &[u8],
     output: &mut Vec<u8>,
-) -> Step {
+) -> Option<Step> {
+    let foreign = context.shared.config.http_hosts.refusal(head.addressing())?;
     context.counters.count(Count::Refused);
     if head.method == Method::Head {
         reply::bare(output, foreign.status());
     } else {
-        reply::plain_text(output, foreign.status(), foreign.text());
+        reply::last_text(output, foreign.status(), foreign.text());
     }
-    Step::Executed { bytes: input.len(), next: Next::Refuse }
+    Some(Step::Executed { bytes: input.len(), next: Next::Refuse })
 }
 
 /// Announces in the reply that begins at `start` that the connection stays open, if a client of

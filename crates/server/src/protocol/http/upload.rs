@@ -3,7 +3,7 @@
 //! A thread that may wait writes each part into a [`Spool`]. Once the body is complete, that thread
 //! stores the value from the file. The body is never in memory.
 
-use super::{Exchange, Transfer, announce, foreign, refusal, refuse_foreign, write};
+use super::{Exchange, Transfer, announce, refusal, write};
 use crate::counters::Count;
 use crate::ops::command_mask::Protocol;
 use crate::ops::conditional::Presence;
@@ -38,9 +38,6 @@ pub(super) fn begin(
     let Parse::Complete(head, length) = head(input) else { return None };
     if head.method != Method::Put || needed - length < LONG_BYTES_MIN {
         return None;
-    }
-    if let Some(foreign) = foreign(context, &head) {
-        return Some(refuse_foreign(context, input, &head, foreign, output));
     }
     let shared = context.shared;
     let max = shared.served.upload_bytes_max();

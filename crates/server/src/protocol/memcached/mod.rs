@@ -163,8 +163,10 @@ fn execute(
         Request::Bad { error, noreply } => {
             answer(output, error.reply(), noreply);
             // Tokyo Tyrant closes the connection without a reply in the other cases.
-            if error == memcached::Error::MissingArguments {
-                return Ok(Next::CloseIfQuiet);
+            match error {
+                memcached::Error::MissingArguments => return Ok(Next::CloseIfQuiet),
+                memcached::Error::OtherProtocol => return Ok(Next::Refuse),
+                _ => {}
             }
         }
     }

@@ -41,7 +41,7 @@ pub(super) fn tab_separated(invocation: &Invocation, output: &mut dyn Write) -> 
             bail!("line {number} is too long");
         }
         let record = line.strip_suffix(b"\n").unwrap_or(&line);
-        // As in the original, a carriage return ends a line.
+        // As in Tokyo Tyrant, a carriage return ends a line.
         let record = record.strip_suffix(b"\r").unwrap_or(record);
         let Some(tab) = record.iter().position(|byte| *byte == b'\t') else {
             bail!("line {number} has no TAB");

@@ -217,8 +217,8 @@ fn calls_that_fail_start_no_threads() {
 fn functions_that_make_many_values_of_a_long_text_leave_the_event_loop() {
     let text = "C".repeat(3000);
     for (name, expected) in [("split", "1\n"), ("unpack_bytes", "3000\n"), ("pack", "1\n")] {
-        // On a busy machine a call ends before the other thread begins, and keeps the loop. The next
-        // calls of the function are on script threads, so each attempt has a server of its own.
+        // On a busy machine a call ends before the other thread begins, and keeps the loop. The
+        // next calls of the function are on script threads, so each attempt has its own server.
         wait_for("another thread with the loop", || {
             let (_folder, _, server) = start(&["--threads", "1"]);
             let threads = loop_threads(&server);

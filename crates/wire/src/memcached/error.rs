@@ -7,8 +7,8 @@ use super::reply;
 pub enum Error {
     /// Unknown verb.
     UnknownCommand,
-    /// A header of HTTP, or the beginning of a binary protocol: what follows it may be anything, and
-    /// is not executed. A browser can be made to send either.
+    /// A header of HTTP, or the beginning of a binary protocol: what follows it may be anything,
+    /// and is not executed. A browser can be made to send either.
     OtherProtocol,
     /// Too few tokens in the dialect of Tokyo Tyrant, which closes the connection after its reply.
     MissingArguments,

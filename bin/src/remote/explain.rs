@@ -66,8 +66,19 @@ impl Server {
             _ if self.masks_misc() => {
                 format!("the server refuses {command}: it masks misc, so it tells no reason")
             }
+            _ if self.awaits_replicas() => format!(
+                "{command} is done on this server, but not confirmed by replicas in time: \
+                 \"tyrant replicas\" lists them"
+            ),
             _ => format!("the server refuses {command} without a reason; its log may tell"),
         }
+    }
+
+    /// Returns whether the server has waited in vain for replicas, and refuses changes since then.
+    fn awaits_replicas(&self) -> bool {
+        // It closes the connection of the change that it has waited for.
+        let state = self.reconnect().map(|()| self.stat_value("semi_sync_state"));
+        matches!(state, Ok(Ok(Some(state))) if state == "refusing")
     }
 
     /// Returns the error of a key without a record. For a client of the protocol a refused command

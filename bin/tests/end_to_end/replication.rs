@@ -621,3 +621,19 @@ fn a_replica_killed_during_its_initial_sync_still_becomes_a_copy() {
     let value = succeed("tyrant", &["get", "--server", &replica.address(), "after"]);
     assert_eq!(value, "v\n");
 }
+
+#[test]
+fn a_change_that_no_replica_confirms_is_told_from_one_that_is_refused() {
+    let options = ["--update-log", "ulog", "--server-id", "1", "--semi-sync", "1"];
+    let server =
+        Server::tyrant("casket.tch", &[&options[..], &["--semi-sync-timeout", "0.5"]].concat());
+    let put = |value: &str| {
+        crate::process::fail("tyrant", &["put", "k", value, "--server", &server.address()])
+    };
+    let first = put("1");
+    assert!(first.contains("put is done on this server, but not confirmed by replicas"), "{first}");
+    let second = put("2");
+    assert!(second.contains("no permission: no replica acknowledges changes"), "{second}");
+    assert_eq!(succeed("tyrant", &["get", "k", "--server", &server.address()]), "1\n");
+    wait_for("the warning", || server.log().contains("changes are refused: no").then_some(()));
+}

@@ -217,10 +217,12 @@ impl fmt::Debug for SemiSync {
 impl WriteCondition for SemiSync {
     fn check(&self) -> cabinet::Result<()> {
         if self.has_given_up() && self.settings.on_timeout == OnTimeout::Error {
-            let what = format!(
-                "fewer than {} replicas acknowledge changes: retry once they do",
-                self.settings.replicas
-            );
+            let what = match self.settings.replicas {
+                1 => "no replica acknowledges changes: retry once one does".to_owned(),
+                count => {
+                    format!("fewer than {count} replicas acknowledge changes: retry once they do")
+                }
+            };
             return Err(cabinet::Error::ReadOnly(what));
         }
         Ok(())

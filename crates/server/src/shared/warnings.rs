@@ -4,6 +4,7 @@
 //! look at a disk may take long, so all others read what that thread has found last.
 
 use crate::shared::Shared;
+use crate::store::gate::WriteCondition;
 use cabinet::name::Kind;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -192,6 +193,11 @@ pub(crate) fn look(shared: &Shared) -> Found {
     warnings.extend(missing.into_iter().map(|function| Warning {
         subject: format!("periodic function {function}"),
         text: format!("script-every: the script has no function {function}, so nothing is called"),
+    }));
+    let refused = shared.replication.semi_sync().and_then(|semi_sync| semi_sync.check().err());
+    warnings.extend(refused.map(|error| Warning {
+        subject: "semi-sync".to_owned(),
+        text: format!("changes are refused: {error}"),
     }));
     let notices = shared.config.notices.iter();
     warnings.extend(notices.map(|text| Warning { subject: text.clone(), text: text.clone() }));

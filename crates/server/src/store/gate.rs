@@ -51,6 +51,14 @@ impl Gate {
         self.is_closed.load(Ordering::Acquire).then(|| self.reason.lock().clone())
     }
 
+    /// Returns why a write is refused at present, if it is: by the gate, or by its condition.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.pass().err().map(|error| match error {
+            Error::ReadOnly(reason) => reason,
+            error => error.to_string(),
+        })
+    }
+
     /// Fails if writes are refused.
     #[inline]
     pub(crate) fn pass(&self) -> Result<()> {

@@ -291,7 +291,7 @@ fn forbid(head: &Head<'_>, output: &mut Vec<u8>) {
 
 /// Appends the status of a write. On a read-only server the reason is its body.
 fn answer(context: &Context<'_>, status: Status, output: &mut Vec<u8>) {
-    match context.shared.served.gate.reason().filter(|_| status == Status::Forbidden) {
+    match context.shared.served.gate.refusal().filter(|_| status == Status::Forbidden) {
         Some(reason) => reply::plain_text(output, status, &reason),
         None => reply::message(output, status),
     }

@@ -282,7 +282,7 @@ pub(crate) fn last_failure(context: &Context<'_>) -> String {
     let reason = match (&context.session.last_reason, failure) {
         (Some(reason), _) => Some(reason.to_string()),
         // A refusal without a reason of its own is that of a replica.
-        (None, Some(Failure::NoPermission)) => context.shared.served.gate.reason(),
+        (None, Some(Failure::NoPermission)) => context.shared.served.gate.refusal(),
         (None, _) => None,
     };
     if let Some(reason) = reason {

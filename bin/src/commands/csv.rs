@@ -215,7 +215,7 @@ fn check_row(names: &csv::ByteRecord, row: &csv::ByteRecord) -> Result<()> {
     let with_zero = names.iter().zip(row).find(|(_, value)| value.contains(&0));
     if let Some((name, _)) = with_zero {
         let name = bytes::quoted(name);
-        bail!("column {name}: the value has a zero byte, which a row cannot keep: remove it");
+        bail!("column {name}: the value has a zero byte, which separates columns: remove it");
     }
     Ok(())
 }

@@ -321,17 +321,22 @@ fn an_append_to_a_missing_record_stores_its_type_and_expiry() {
 }
 
 #[test]
-fn a_put_of_a_range_is_refused() {
-    let part = "Content-Range: bytes 0-0/3\r\n";
-    for (dialect, status, value) in
-        [(Dialect::Memcached, "400 Bad Request", "old"), (Dialect::TokyoTyrant, "201 Created", "x")]
-    {
-        let server = start_with(Config { dialect, ..support::config() }, memory());
-        let mut client = server.connect();
-        put(&mut client, "/k", "", "old");
-        request(&mut client, "PUT /k", part, "x");
-        client.expect_response(status, format!("{}\n", &status[4..]));
-        get(&mut client, "/k", value);
+fn a_put_of_a_part_or_in_a_coding_is_refused() {
+    for (header, status) in [
+        ("Content-Range: bytes 0-0/3\r\n", "400 Bad Request"),
+        ("Content-Range: bytes */3\r\n", "400 Bad Request"),
+        ("Content-Encoding: gzip\r\n", "415 Unsupported Media Type"),
+    ] {
+        for (dialect, status, value) in
+            [(Dialect::Memcached, status, "old"), (Dialect::TokyoTyrant, "201 Created", "x")]
+        {
+            let server = start_with(Config { dialect, ..support::config() }, memory());
+            let mut client = server.connect();
+            put(&mut client, "/k", "", "old");
+            request(&mut client, "PUT /k", header, "x");
+            client.expect_response(status, format!("{}\n", &status[4..]));
+            get(&mut client, "/k", value);
+        }
     }
 }
 

@@ -18,8 +18,9 @@ use dav_server::fs::FsError;
 use dav_server::{DavConfig, DavHandler};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue,
-    ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode, Version};
@@ -35,7 +36,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use wire::http::{Addressing, Foreign};
+use wire::http::{Addressing, Foreign, is_identity};
 
 /// Most connections at the same time, beside those of the server.
 pub const CONNECTIONS_MAX: usize = 1024;
@@ -258,6 +259,9 @@ async fn answer(
     if let Err(status) = destination::check(headers) {
         return closing(refusal(status));
     }
+    if let Some(status) = check_put(&method, headers) {
+        return closing(refusal(status));
+    }
     // The header makes the library list all folders at once.
     headers.remove(X_LITMUS);
     if method.as_str() == "PROPFIND" && !headers.contains_key(DEPTH) {
@@ -335,6 +339,26 @@ fn finite_depth() -> Response<Body> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml; charset=utf-8"));
     headers.insert(CONTENT_LENGTH, FINITE_DEPTH.len().into());
     response
+}
+
+/// Returns the refusal of a PUT or PATCH that the library would take for one of the whole file: the
+/// question how much of an upload has arrived, or a coding that would be lost.
+fn check_put(method: &Method, headers: &HeaderMap) -> Option<StatusCode> {
+    if method != Method::PUT && method != Method::PATCH {
+        return None;
+    }
+    let is_question = |range: &HeaderValue| {
+        let range = range.as_bytes().split(|byte| *byte == b' ').next_back();
+        range.is_some_and(|range| range.starts_with(b"*"))
+    };
+    let mut codings = headers.get_all(CONTENT_ENCODING).iter();
+    if headers.get_all(CONTENT_RANGE).iter().any(is_question) {
+        Some(StatusCode::BAD_REQUEST)
+    } else if codings.any(|coding| !is_identity(coding.as_bytes())) {
+        Some(StatusCode::UNSUPPORTED_MEDIA_TYPE)
+    } else {
+        None
+    }
 }
 
 /// Refuses to lock or unlock a file that the user may not change. The library knows no users.

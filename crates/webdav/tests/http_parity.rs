@@ -171,6 +171,29 @@ fn requests_of_other_sites_are_refused() {
     }
 }
 
+/// A question how much of an upload has arrived, and a body in a coding, are not the file.
+#[test]
+fn a_put_of_something_else_than_the_file_is_refused_and_the_file_stays() {
+    let server = memory();
+    server.put(b"k", b"value");
+    for (headers, body, expected) in [
+        ("Content-Range: bytes */6\r\n", "", 400),
+        ("Content-Range: bytes */*\r\n", "", 400),
+        ("Content-Range: bytes  */6\r\n", "abcdef", 400),
+        ("Content-Range: bytes */6\r\nContent-Range: bytes 0-1/6\r\n", "ab", 400),
+        ("Content-Encoding: gzip\r\n", "abc", 415),
+        ("Content-Encoding: identity\r\nContent-Encoding: br\r\n", "abc", 415),
+    ] {
+        for mut client in [server.connect(), webdav_connection(&server)] {
+            client.status("PUT /k", headers, body, expected);
+        }
+        assert_eq!(get(&mut server.connect(), "/k").1, "value", "{headers}");
+    }
+    for mut client in [server.connect(), webdav_connection(&server)] {
+        client.status("PUT /k", "Content-Encoding: identity\r\n", "new", 204);
+    }
+}
+
 /// A body is not received first.
 #[test]
 fn a_request_of_another_site_is_refused_at_its_head() {

@@ -227,6 +227,12 @@ fn interpret<'a>(
     })
 }
 
+/// Returns whether a value of `Content-Encoding` is that of bytes as they are.
+#[must_use]
+pub fn is_identity(coding: &[u8]) -> bool {
+    coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")
+}
+
 fn length(value: &[u8]) -> Result<usize, Invalid> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return Err(Invalid::BadParameters);

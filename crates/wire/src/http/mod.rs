@@ -24,7 +24,7 @@ mod url;
 pub use authorization::BasicCredentials;
 pub use body::{BodyLength, Progress, Request, parse, parse_resuming};
 pub use condition::{Conditions, FailedCondition};
-pub use head::{Head, Method, head};
+pub use head::{Head, Method, head, is_identity};
 pub use host::{Addressing, Foreign, HostNames, is_same_authority};
 pub use reply::Status;
 pub use rest::RestOfBody;

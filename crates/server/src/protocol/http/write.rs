@@ -9,7 +9,7 @@ use crate::ops::operation::Operation;
 use crate::protocol::{Context, or_absent};
 use cabinet::{Error, Meta};
 use std::borrow::Cow;
-use wire::http::{Conditions, Head, Status, reply};
+use wire::http::{Conditions, Head, Status, is_identity, reply};
 use wire::memcached::Dialect;
 
 /// Returns the command of a PUT.
@@ -26,8 +26,16 @@ pub(super) fn put_key<'a>(context: &Context<'_>, head: &Head<'a>) -> Result<Cow<
     let key = super::key(context, head)?;
     // A part must not replace the whole value. Tokyo Tyrant ignores `Content-Range`.
     let is_part = head.header("Content-Range").is_some();
-    let knows_parts = context.shared.config.dialect != Dialect::TokyoTyrant;
-    if is_part && knows_parts { Err(Status::BadRequest) } else { Ok(key) }
+    if context.shared.config.dialect == Dialect::TokyoTyrant {
+        return Ok(key);
+    }
+    // The coding would be lost, and the value come back as another one.
+    let is_coded = head.list("Content-Encoding").is_some_and(|coding| !is_identity(&coding));
+    match (is_part, is_coded) {
+        (true, _) => Err(Status::BadRequest),
+        (false, true) => Err(Status::UnsupportedMediaType),
+        (false, false) => Ok(key),
+    }
 }
 
 /// Stores a value.

@@ -406,6 +406,20 @@ fn stats_have_memcacheds_names() {
 }
 
 #[test]
+fn stats_are_counters_and_lines_of_three_words() {
+    let server = start(memory());
+    let mut client = server.connect();
+    client.exchange("set a 0 0 1\r\n5\r\nset b 0 0 1\r\n5\r\n", "STORED\r\nSTORED\r\n");
+    client.exchange("add a 0 0 1\r\n5\r\ndelete a\r\n", "NOT_STORED\r\nDELETED\r\n");
+    assert_eq!(server.stat_value("total_items"), 2);
+    assert_eq!(server.stat_value("curr_items"), 1);
+    let stats = answer(&mut client, "stats\r\n", "END\r\n");
+    for line in stats.lines().filter(|line| *line != "END") {
+        assert_eq!(line.split(' ').count(), 3, "{line}");
+    }
+}
+
+#[test]
 fn comparisons_are_counted_in_every_protocol() {
     let server = start(memory());
     let mut client = server.connect();

@@ -55,7 +55,8 @@ pub(super) fn execute(
         return Ok(());
     };
     for (name, value) in figures {
-        reply::stat(output, &name, &value);
+        // Clients split a line at blanks, and expect three words.
+        reply::stat(output, &name, &value.replace(' ', "_"));
     }
     output.extend_from_slice(reply::END);
     Ok(())
@@ -114,8 +115,8 @@ fn general(shared: &Shared) -> Figures {
         ("cmd_get_hits", hits(Count::Get, Count::GetMiss)),
         ("cmd_get_misses", total(Count::GetMiss).to_string()),
         ("cmd_flush", total(Count::Vanish).to_string()),
-        ("curr_items", records.clone()),
-        ("total_items", records),
+        ("curr_items", records),
+        ("total_items", sets.saturating_sub(total(Count::PutMiss)).to_string()),
         ("bytes", shared.served.database.size_bytes().to_string()),
         ("threads", shared.loads.len().to_string()),
         ("max_connections", shared.live.connections_max().to_string()),

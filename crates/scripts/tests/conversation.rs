@@ -8,15 +8,45 @@
 
 mod support;
 
+use cabinet::Database;
 use scripts::{Allowed, Limits, Scripts, Source};
-use server::{ClientPaths, Config, Endpoint, ExtensionSettings, Server};
+use server::{ClientPaths, Config, Endpoint, ExtensionSettings, Handle, HostNames, Server};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
-use support::named;
+use std::thread::JoinHandle;
+use support::{memory_tree, named};
 
 const CALLS: &str = include_str!("fixtures/calls.lua");
 const CONVERSATION: &str = include_str!("fixtures/conversation-lua.jsonl");
+
+/// Calls of every function with texts, numbers, extremes, nil, booleans and tables: an expression
+/// and its result. Before each, the database was emptied and given [`RECORDS`].
+const ARGUMENTS: &str = include_str!("fixtures/conversation-lua-arguments.jsonl");
+const RECORDS: [(&[u8], &[u8]); 3] = [(b"abc", b"value"), (b"kk", b"vv"), (b"1", b"one")];
+
+/// Beginnings of the calls of [`ARGUMENTS`] that have another result, how many these are, and the
+/// reason, which `docs/lua.md` has too.
+const ARGUMENTS_OTHERWISE: &[(&str, usize, &str)] = &[
+    ("_codec(\"xml\",\"a\\0b\")", 1, "a zero byte does not end a text"),
+    ("_codec(\"~xml\",\"a\\0b\")", 1, "a zero byte does not end a text"),
+    ("_codec(\"~quote\",\"a\\0b\")", 1, "a zero byte does not end a text"),
+    ("_dist(", 2, "a zero byte does not end a text"),
+    ("_regex(\"abc\",\"a\\0b\")", 1, "a zero byte does not end a text"),
+    ("_split(\"a\\0b\\0\",", 2, "a zero byte does not end a text"),
+    ("_strstr(\"abc\",\"a\\0b\")", 1, "a zero byte does not end a text"),
+    ("_ucs({0})", 1, "a zero byte does not end a text"),
+    ("_ucs({0xd800,0xdc00})", 1, "a pair of units is one character"),
+    ("_codec(\"~base\",", 7, "what is not base64 has no bytes beyond it"),
+    ("_codec(\"~pack\",", 5, "what is not packed has no text"),
+    ("_misc(\"error\"", 5, "a call has a last failure of its own"),
+    ("_misc(\"iternext\"", 3, "a call has an iterator of its own, which begins with the first key"),
+    ("_misc(\"iterinit\",\"mk\",\"1\",\"2\")", 1, "a function refuses too many arguments"),
+    ("_misc(\"put\",", 2, "a function refuses too many arguments"),
+    ("_misc(\"$put\",", 2, "a function refuses too many arguments"),
+    ("_misc(\"putcat\",", 2, "a function refuses too many arguments"),
+    ("_stashout(", 2, "what is not in the stash is not removed"),
+];
 
 /// Exchanges of a database that have another result, the reason, and the results that they may
 /// have.
@@ -122,18 +152,28 @@ fn reply(address: SocketAddr, request: &[u8]) -> Vec<u8> {
     reply
 }
 
-fn replay(database: &str, name: &str, otherwise: Otherwise) {
-    let folder = tempfile::tempdir().unwrap();
+/// Runs a server with the script on this database.
+fn start(database: Database) -> (SocketAddr, Handle, JoinHandle<server::Result<()>>) {
     let allowed = Allowed { files: true, programs: true };
     let source = Source::Inline(CALLS.into());
     let scripts = Scripts::open(source, Limits::default(), allowed).unwrap();
     let listen = vec![Endpoint::Tcp { host: Some("127.0.0.1".into()), port: 0 }];
-    let config = Config { listen, client_paths: ClientPaths::Any, ..Config::default() };
-    let server = Server::bind(config, named(folder.path(), name)).unwrap();
+    let config = Config {
+        listen,
+        client_paths: ClientPaths::Any,
+        http_hosts: HostNames::any(),
+        ..Config::default()
+    };
+    let server = Server::bind(config, database).unwrap();
     let settings = ExtensionSettings { threads: 1, ..ExtensionSettings::default() };
     assert!(server.set_extension(Arc::new(scripts), settings));
     let (address, handle) = (server.local_addresses()[0], server.handle());
-    let running = std::thread::spawn(|| server.run());
+    (address, handle, std::thread::spawn(|| server.run()))
+}
+
+fn replay(database: &str, name: &str, otherwise: Otherwise) {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, handle, running) = start(named(folder.path(), name));
     let mut differences = Vec::new();
     for exchange in exchanges(database) {
         let reply = reply(address, &exchange.request);
@@ -166,4 +206,39 @@ fn functions_over_a_tree_do_what_those_of_tokyo_tyrant_do() {
 #[test]
 fn functions_over_a_table_do_what_those_of_tokyo_tyrant_do() {
     replay("table", "casket.tct", TABLE);
+}
+
+#[test]
+fn functions_take_arguments_of_any_kind_as_those_of_tokyo_tyrant_do() {
+    let (address, handle, running) = start(memory_tree());
+    let sizes = |sizes: &[usize]| -> Vec<u8> {
+        sizes.iter().flat_map(|size| (*size as u32).to_be_bytes()).collect()
+    };
+    // `vanish`, and a `put` of each record, of which each has a reply.
+    let mut before = b"\xc8\x72".to_vec();
+    for (key, value) in RECORDS {
+        before.extend([b"\xc8\x10", &*sizes(&[key.len(), value.len()]), key, value].concat());
+    }
+    let (mut different, mut same, mut unexplained) =
+        ([0; ARGUMENTS_OTHERWISE.len()], 0, Vec::new());
+    for line in ARGUMENTS.lines() {
+        let (call, result): (String, String) = serde_json::from_str(line).unwrap();
+        let head = sizes(&["call".len(), 0, call.len(), 0]);
+        let request = [&*before, b"\xc8\x68", &head, b"call", call.as_bytes()].concat();
+        let found = reply(address, &request);
+        if found == [&[0; 5][..], &sizes(&[result.len()]), result.as_bytes()].concat() {
+            same += 1;
+        } else if let Some(at) =
+            ARGUMENTS_OTHERWISE.iter().position(|(begin, ..)| call.starts_with(begin))
+        {
+            different[at] += 1;
+        } else {
+            unexplained.push(format!("{call}: {} instead of {result}", found.escape_ascii()));
+        }
+    }
+    handle.stop();
+    running.join().unwrap().unwrap();
+    assert!(unexplained.is_empty(), "{}", unexplained.join("\n"));
+    assert_eq!(different, std::array::from_fn(|at| ARGUMENTS_OTHERWISE[at].1));
+    assert!(same >= 3400, "{same}");
 }

@@ -9,9 +9,13 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STAN
 use bzip2::read::{BzDecoder, BzEncoder};
 use cabinet::legacy::{ByteOrder, tcbs};
 use flate2::Compression;
-use flate2::read::{GzDecoder, GzEncoder, ZlibDecoder, ZlibEncoder};
+use flate2::GzBuilder;
+use flate2::read::{GzDecoder, ZlibDecoder, ZlibEncoder};
 use mlua::{Lua, LuaString, Result};
 use std::io::{self, Read, Write};
+
+/// Number of the system in the header of `gzip`.
+const UNIX: u8 = 3;
 
 /// Longest run in the encoding `pack`.
 const RUN_MAX: usize = 127;
@@ -37,14 +41,15 @@ fn codec(
     let mut copy = |reader: &mut dyn Read| io::copy(reader, &mut *out).map(drop);
     let input = Input::new(context, &text);
     let fast = Compression::default();
-    let written = match &*mode.as_bytes() {
+    let written = match &*mode.as_bytes().to_ascii_lowercase() {
         b"url" => encode_url(&text, &mut *out),
         b"quote" => encode_quoted(&text, &mut *out),
         b"hex" => text.iter().try_for_each(|byte| write!(out, "{byte:02x}")),
         b"xml" => escape_xml(&text, &mut *out),
         b"deflate" => copy(&mut ZlibEncoder::new(input, fast)),
         b"~deflate" => copy(&mut ZlibDecoder::new(input)),
-        b"gzip" => copy(&mut GzEncoder::new(input, fast)),
+        // The header names the system as zlib does.
+        b"gzip" => copy(&mut GzBuilder::new().operating_system(UNIX).read(input, fast)),
         b"~gzip" => copy(&mut GzDecoder::new(input)),
         b"bzip" => copy(&mut BzEncoder::new(input, bzip2::Compression::best())),
         b"~bzip" => copy(&mut BzDecoder::new(input)),
@@ -172,12 +177,11 @@ fn decode_quoted(text: &[u8]) -> Vec<u8> {
 /// Decodes pairs of digits. Spaces between pairs are left out; a last single digit is a byte.
 fn decode_hex(text: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len() / 2);
-    let mut digits = text.iter().filter(|byte| **byte > b' ').map(|byte| digit(*byte).unwrap_or(0));
-    while let Some(high) = digits.next() {
-        decoded.push(match digits.next() {
-            Some(low) => high << 4 | low,
-            None => high,
-        });
+    let mut bytes = text.iter().filter(|byte| **byte > b' ');
+    // Each two make a byte; what is no digit adds nothing to it.
+    while let (Some(high), Some(low)) = (bytes.next(), bytes.next()) {
+        let digits = [*high, *low].into_iter().filter_map(digit);
+        decoded.push(digits.fold(0, |byte, digit| byte << 4 | digit));
     }
     decoded
 }

@@ -8,7 +8,7 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     installer.add_short("_hash", |lua, context, (name, text): (LuaString, LuaString)| {
         let text = text.as_bytes();
         context.check_bytes(text.len())?;
-        Ok(match &*name.as_bytes() {
+        Ok(match &*name.as_bytes().to_ascii_lowercase() {
             b"md5" => {
                 let digest = Md5::digest(&*text);
                 let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();

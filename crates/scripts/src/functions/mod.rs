@@ -20,7 +20,7 @@ mod system;
 mod unicode;
 
 use crate::context::Context;
-use mlua::{Error, FromLuaMulti, IntoLuaMulti, Lua, MultiValue, Result, Table};
+use mlua::{Error, FromLuaMulti, IntoLuaMulti, Lua, MultiValue, Result, Table, Value};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -124,6 +124,11 @@ pub(crate) fn install(installer: &Installer<'_>) -> Result<()> {
         files::install(installer)?;
     }
     Ok(())
+}
+
+/// Returns the number of a value, or 0 if it has none, as Tokyo Tyrant takes it.
+pub(crate) fn number_or_zero(lua: &Lua, value: Value) -> Result<f64> {
+    Ok(lua.coerce_number(value)?.unwrap_or(0.0))
 }
 
 /// Returns an error with a message, which a script can catch.

@@ -1,13 +1,16 @@
 //! `_pack` and `_unpack`: numbers as bytes.
 
-use super::Installer;
+use super::{Installer, failed};
 use crate::context::Context;
-use mlua::{Lua, LuaString, Result, Table, Value, Variadic};
+use mlua::{FromLua, Lua, LuaString, MultiValue, Result, Table, Value, Variadic};
 
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     installer.add_short("_pack", pack)?;
     installer.add_short("_unpack", unpack)
 }
+
+/// First number beyond 64 bits.
+const U64_END: f64 = 18_446_744_073_709_551_616.0;
 
 /// A kind of number: its letter in the format.
 #[derive(Clone, Copy)]
@@ -27,8 +30,12 @@ impl Kind {
     }
 
     fn append(self, number: f64, bytes: &mut Vec<u8>) {
-        // Saturates. Numbers above the range of i64 are those of u64.
-        let integer = if number < 0.0 { number as i64 as u64 } else { number as u64 };
+        // Negative ones saturate. Above the range of i64 are those of u64, and above that 0.
+        let integer = match number {
+            ..0.0 => number as i64 as u64,
+            U64_END.. => 0,
+            _ => number as u64,
+        };
         match self.0 {
             b'c' | b'C' => bytes.push(integer as u8),
             b's' | b'S' => bytes.extend((integer as u16).to_ne_bytes()),
@@ -39,6 +46,8 @@ impl Kind {
             b'n' => bytes.extend((integer as u16).to_be_bytes()),
             b'N' => bytes.extend((integer as u32).to_be_bytes()),
             b'M' => bytes.extend(integer.to_be_bytes()),
+            // Of a negative number Tokyo Tyrant has so many bits.
+            _ if number < 0.0 => append_ber(integer & (1 << 57) - 1, bytes),
             _ => append_ber(integer, bytes),
         }
     }
@@ -97,27 +106,20 @@ fn read_ber(bytes: &[u8]) -> Option<(f64, &[u8])> {
     Some((number as f64, rest))
 }
 
-/// Splits a format into kinds, and how often each comes. Unknown letters are left out.
+/// Splits a format into kinds, and how often each comes. A letter that is no kind is one of no size.
 fn parts(format: &[u8]) -> impl Iterator<Item = (Kind, usize)> {
     let mut rest = format;
     std::iter::from_fn(move || {
-        loop {
-            let (&letter, after) = rest.split_first()?;
-            let digits = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
-            let (count, after) = if after.first() == Some(&b'*') {
-                (usize::MAX, &after[1..])
-            } else {
-                let number = std::str::from_utf8(&after[..digits]).ok()?;
-                (
-                    if digits == 0 { 1 } else { number.parse().unwrap_or(usize::MAX) },
-                    &after[digits..],
-                )
-            };
-            rest = after;
-            if Kind(letter).size().is_some() {
-                return Some((Kind(letter), count));
-            }
-        }
+        let (&letter, after) = rest.split_first()?;
+        let digits = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (count, after) = if after.first() == Some(&b'*') {
+            (usize::MAX, &after[1..])
+        } else {
+            let number = std::str::from_utf8(&after[..digits]).ok()?;
+            (if digits == 0 { 1 } else { number.parse().unwrap_or(usize::MAX) }, &after[digits..])
+        };
+        rest = after;
+        Some((Kind(letter), count))
     })
 }
 
@@ -134,8 +136,11 @@ fn pack(
     let mut numbers = numbers.into_iter();
     let mut bytes = Vec::new();
     for (kind, count) in parts(&format.as_bytes()) {
+        // As in Tokyo Tyrant, a letter that is no kind takes its numbers.
         for number in numbers.by_ref().take(count) {
-            kind.append(number, &mut bytes);
+            if kind.size().is_some() {
+                kind.append(number, &mut bytes);
+            }
         }
     }
     context.check_bytes(bytes.len())?;
@@ -160,7 +165,16 @@ fn append_numbers(
     Ok(())
 }
 
-fn unpack(lua: &Lua, context: &Context, (format, text): (LuaString, LuaString)) -> Result<Table> {
+fn unpack(
+    lua: &Lua,
+    context: &Context,
+    (format, mut arguments): (LuaString, MultiValue),
+) -> Result<Table> {
+    let text = arguments.pop_front().ok_or_else(|| failed("_unpack: there is no text"))?;
+    // Scripts count by the text of a record, which may be nil.
+    let Some(text) = Option::<LuaString>::from_lua(text, lua)? else {
+        return lua.create_table();
+    };
     let text = text.as_bytes();
     context.leave_loop_for_values(format.as_bytes().len().max(text.len()));
     let mut rest = &*text;

@@ -41,16 +41,22 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
         let key = context.records.iter_next().ok().flatten();
         key.map(|key| lua.create_string(key)).transpose()
     })?;
-    installer.add("_fwmkeys", |lua, context, (prefix, max): (LuaString, Option<f64>)| {
-        // A negative number is no limit.
-        let max = max.filter(|max| *max >= 0.0).map_or(usize::MAX, |max| max as usize);
+    installer.add("_fwmkeys", |lua, context, (prefix, max): (LuaString, Value)| {
+        // A negative number is no limit, and neither is what is no number.
+        let max = lua
+            .coerce_number(max)?
+            .filter(|max| *max >= 0.0)
+            .map_or(usize::MAX, |max| max as usize);
         let keys = context.records.keys_with_prefix(&prefix.as_bytes(), max);
         context.check()?;
         array(lua, &keys.unwrap_or_default())
     })?;
     installer.add_short("_addint", |_, context, (key, addend, _): Sum| {
-        // The first cast saturates, the second cuts.
-        let addend = (addend as i64) as i32;
+        // The lowest number is the one that tells a failure in Tokyo Tyrant.
+        if !(-2_147_483_647.0..2_147_483_648.0).contains(&addend) {
+            return Ok(None);
+        }
+        let addend = addend as i32;
         Ok(context.records.add_int(&key.as_bytes(), addend).ok())
     })?;
     installer.add_short("_adddouble", |_, context, (key, addend, _): Sum| {

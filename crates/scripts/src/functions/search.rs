@@ -44,6 +44,10 @@ fn regex(lua: &Lua, context: &Context, (text, pattern, other): Arguments) -> Res
         };
         return Ok(Value::Boolean(is_match));
     };
+    // Without an expression nothing is replaced; `*` alone ignores the case of none.
+    if matches!(&*pattern, b"" | b"*") {
+        return lua.create_string(&*text).map(Value::String);
+    }
     let Ok(regex) = pattern::compile_capturing_for(&pattern, text.len()) else {
         refuse_work(&pattern, text.len())?;
         return lua.create_string(&*text).map(Value::String);

@@ -1,30 +1,28 @@
 //! `_split`: a text in pieces between delimiters.
 
 use super::Installer;
-use mlua::{LuaString, Result};
+use mlua::{LuaString, Result, Value};
 
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
-    installer.add_short(
-        "_split",
-        |lua, context, (text, delimiters): (LuaString, Option<LuaString>)| {
-            let text = text.as_bytes();
-            context.leave_loop_for_values(text.len());
-            let mut is_delimiter = [false; 256];
-            match &delimiters {
-                Some(delimiters) => {
-                    delimiters
-                        .as_bytes()
-                        .iter()
-                        .for_each(|byte| is_delimiter[usize::from(*byte)] = true);
-                }
-                None => is_delimiter[0] = true,
+    installer.add_short("_split", |lua, context, (text, delimiters): (LuaString, Value)| {
+        let text = text.as_bytes();
+        context.leave_loop_for_values(text.len());
+        let mut is_delimiter = [false; 256];
+        // As in Tokyo Tyrant, what is no text is no delimiter.
+        match lua.coerce_string(delimiters)? {
+            Some(delimiters) => {
+                delimiters
+                    .as_bytes()
+                    .iter()
+                    .for_each(|byte| is_delimiter[usize::from(*byte)] = true);
             }
-            let table = lua.create_table()?;
-            let pieces = text.split(|byte| is_delimiter[usize::from(*byte)]);
-            for piece in pieces {
-                table.raw_push(lua.create_string(piece)?)?;
-            }
-            Ok(table)
-        },
-    )
+            None => is_delimiter[0] = true,
+        }
+        let table = lua.create_table()?;
+        let pieces = text.split(|byte| is_delimiter[usize::from(*byte)]);
+        for piece in pieces {
+            table.raw_push(lua.create_string(piece)?)?;
+        }
+        Ok(table)
+    })
 }

@@ -46,7 +46,7 @@ impl Kind {
             b'n' => bytes.extend((integer as u16).to_be_bytes()),
             b'N' => bytes.extend((integer as u32).to_be_bytes()),
             b'M' => bytes.extend(integer.to_be_bytes()),
-            // Of a negative number Tokyo Tyrant has so many bits.
+            // Tokyo Tyrant keeps so many bits of a negative number.
             _ if number < 0.0 => append_ber(integer & (1 << 57) - 1, bytes),
             _ => append_ber(integer, bytes),
         }
@@ -106,7 +106,7 @@ fn read_ber(bytes: &[u8]) -> Option<(f64, &[u8])> {
     Some((number as f64, rest))
 }
 
-/// Splits a format into kinds, and how often each comes. A letter that is no kind is one of no size.
+/// Splits a format into kinds, and how often each comes. A letter that is no kind has no size.
 fn parts(format: &[u8]) -> impl Iterator<Item = (Kind, usize)> {
     let mut rest = format;
     std::iter::from_fn(move || {

@@ -47,7 +47,7 @@ impl Kind {
             b'N' => bytes.extend((integer as u32).to_be_bytes()),
             b'M' => bytes.extend(integer.to_be_bytes()),
             // Tokyo Tyrant keeps so many bits of a negative number.
-            _ if number < 0.0 => append_ber(integer & (1 << 57) - 1, bytes),
+            _ if number < 0.0 => append_ber(integer & ((1 << 57) - 1), bytes),
             _ => append_ber(integer, bytes),
         }
     }

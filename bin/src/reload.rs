@@ -4,6 +4,7 @@
 //! Thread model: the thread of the signals and those that serve clients take turns.
 
 use crate::logging::{Log, system};
+use crate::plural::counted;
 use crate::settings::{Launch, Loaded, SETTINGS, Settings};
 use crate::systemd::Manager;
 use parking_lot::Mutex;
@@ -132,7 +133,8 @@ impl Reloader {
                 config.users = None;
             }
             if let (Some(read), Some(file)) = (&config.users, &running.users) {
-                users.push(format!("read {} users in {}", read.len(), file.display()));
+                let count = counted(read.len(), "user", "users");
+                users.push(format!("read {count} in {}", file.display()));
             }
             handle.reload(&config);
             running.take_live(&databases[number]);

@@ -4,11 +4,8 @@ use super::Server;
 use crate::bytes;
 use client::{Client, Error};
 use std::io::ErrorKind;
-use wire::binary::Function;
+use wire::binary::{Function, NOT_LOGGED};
 use wire::replication::ADMISSION;
-
-/// Option of `misc` that keeps a call out of the update log.
-const NOT_LOGGED: u32 = 1;
 
 /// Codes of Tokyo Tyrant that `misc error` begins with.
 const SUCCESS: &str = "0";

@@ -37,7 +37,7 @@ const LINE_BYTES_MAX: u64 = 2 * (KEY_BYTES_MAX as u64 + VALUE_BYTES_MAX as u64) 
 /// Bytes that are looked through at once for those to escape.
 const PIECE_BYTES: usize = 256;
 
-/// Mark at the beginning of files of some programs, which is no part of the first line.
+/// Byte order mark that some programs write at the beginning of a file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Length of an escape in JSON by a character's number, in bytes.

@@ -6,9 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wire::binary::{Function, NO_USERS, Request, Strings, encode};
+use wire::binary::{Function, NO_USERS, NOT_LOGGED, Request, Strings, encode};
 
-use crate::credentials::NOT_LOGGED;
 use crate::error::LoginRefusal;
 use crate::{Address, Credentials, Error, Result, Settings};
 

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use wire::binary::{Function, Request, StringsBuffer, encode};
+use wire::binary::{Function, NOT_LOGGED, Request, StringsBuffer, encode};
 
 use crate::{Error, Result};
 
@@ -18,9 +18,6 @@ const FILE_BYTES_MAX: u64 = 2 * CREDENTIAL_BYTES_MAX as u64 + 3;
 
 /// Permission bits that a file must not have: writing for the group, everything for others.
 const FORBIDDEN_MODE: u32 = 0o027;
-
-/// Option of `misc` that keeps a call out of the update log.
-pub(crate) const NOT_LOGGED: u32 = 1;
 
 /// Name and password of a user. `Debug` does not show the password.
 #[derive(Clone, PartialEq, Eq)]

@@ -2,9 +2,7 @@
 
 use crate::client::Pair;
 use crate::{Client, Error, Result};
-
-/// Option of functions that only read: keeps them out of the update log.
-pub(crate) const UNLOGGED: u32 = 1;
+use wire::binary::NOT_LOGGED;
 
 /// Returns a maximum as the functions take it, with 0 for no limit.
 fn max_text(max: Option<usize>) -> String {
@@ -64,13 +62,13 @@ impl Client {
         let rate = bytes_per_second.map(|rate| rate.to_string());
         let mut arguments = vec!["start"];
         arguments.extend(rate.as_deref());
-        let response = self.misc(b"check", UNLOGGED, &arguments)?;
+        let response = self.misc(b"check", NOT_LOGGED, &arguments)?;
         response.first().and_then(|run| number(run)).ok_or(Error::Miscellaneous)
     }
 
     /// Returns the state of the last verification, with the damaged ranges from number `from` on.
     pub fn check_state(&self, from: usize) -> Result<CheckState> {
-        let response = self.misc(b"check", UNLOGGED, &["state", &from.to_string()])?;
+        let response = self.misc(b"check", NOT_LOGGED, &["state", &from.to_string()])?;
         let mut state = CheckState::default();
         for (name, value) in pairs(response) {
             let count = || number(&value).ok_or(Error::Miscellaneous);
@@ -92,7 +90,7 @@ impl Client {
 
     /// Stops the running verification.
     pub fn check_stop(&self) -> Result<()> {
-        self.misc(b"check", UNLOGGED, &["stop"]).map(drop)
+        self.misc(b"check", NOT_LOGGED, &["stop"]).map(drop)
     }
 
     /// Stores a value that expires after a number of seconds. As in memcached, more than 30 days
@@ -111,7 +109,7 @@ impl Client {
     /// Returns when the records under these keys expire, in milliseconds since 1970, 0 for never.
     /// Keys without a record are left out. `None` if the server cannot tell, as Tokyo Tyrant.
     pub fn expiries<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Option<Vec<Expiry>>> {
-        let Some(response) = none_if_failed(self.misc(b"expiry", UNLOGGED, keys))? else {
+        let Some(response) = none_if_failed(self.misc(b"expiry", NOT_LOGGED, keys))? else {
             return Ok(None);
         };
         let expiry = |(key, text): Pair| Some((key, number(&text)?));
@@ -153,7 +151,7 @@ impl Client {
 
     /// Returns all values of a key of a tree, none if the key does not exist.
     pub fn get_all(&self, key: &[u8]) -> Result<Vec<Vec<u8>>> {
-        Ok(none_if_failed(self.misc(b"get", UNLOGGED, &[key]))?.unwrap_or_default())
+        Ok(none_if_failed(self.misc(b"get", NOT_LOGGED, &[key]))?.unwrap_or_default())
     }
 
     /// Removes all values of these keys of a tree. Missing keys are ignored.
@@ -170,7 +168,7 @@ impl Client {
         let most = max_text(max);
         let mut arguments = vec![begin, most.as_bytes()];
         arguments.extend(end);
-        Ok(pairs(self.misc(b"range", UNLOGGED, &arguments)?))
+        Ok(pairs(self.misc(b"range", NOT_LOGGED, &arguments)?))
     }
 
     /// Returns at most `max` records whose key matches a POSIX extended regular expression. A
@@ -179,6 +177,6 @@ impl Client {
         if max == Some(0) {
             return Ok(Vec::new());
         }
-        Ok(pairs(self.misc(b"regex", UNLOGGED, &[pattern, max_text(max).as_bytes()])?))
+        Ok(pairs(self.misc(b"regex", NOT_LOGGED, &[pattern, max_text(max).as_bytes()])?))
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
 use wire::Parse;
-use wire::binary::{Function, Request, Strings, StringsBuffer, encode, reply};
+use wire::binary::{Function, NOT_LOGGED, Request, Strings, StringsBuffer, encode, reply};
 use wire::limits::{LOG_IDENTITY_BYTES_MAX, REPLICATION_BLOCK_BYTES_MAX};
 use wire::replication::{Acknowledgement, FromMaster, IDENTITY, ROOTS, Resume, VERSION};
 use wire::update_log::Message;
@@ -13,9 +13,6 @@ use crate::connection::Stream;
 use crate::frames::{Frames, read_server_id};
 use crate::updates::Interrupter;
 use crate::{Address, Error, Result, Settings};
-
-/// Option of `misc` that keeps a call out of the update log.
-const NOT_LOGGED: u32 = 1;
 
 /// A replica's request to its master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

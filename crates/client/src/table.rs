@@ -1,9 +1,10 @@
 //! Tables: rows, indices and searches.
 
 use crate::client::Pair;
-use crate::functions::{UNLOGGED, none_if_failed, pairs};
+use crate::functions::{none_if_failed, pairs};
 use crate::{Client, Error, Result};
 use std::io;
+use wire::binary::NOT_LOGGED;
 
 /// Names of the operators, in the order of their numbers, each with its aliases.
 const OPERATORS: [&[&str]; 19] = [
@@ -189,7 +190,7 @@ impl Client {
     /// Returns the names and values of a row's columns. Fails with [`Error::Receive`] if the record
     /// is not a row.
     pub fn get_row(&self, key: &[u8]) -> Result<Option<Vec<Pair>>> {
-        match none_if_failed(self.misc(b"get", UNLOGGED, &[key]))? {
+        match none_if_failed(self.misc(b"get", NOT_LOGGED, &[key]))? {
             Some(elements) if elements.len() % 2 == 1 => Err(Error::Receive(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "the record is not a row of a table",
@@ -212,7 +213,7 @@ impl Client {
 
     /// Returns the keys of the rows found.
     pub fn search(&self, search: &Search) -> Result<Vec<Vec<u8>>> {
-        self.misc(b"search", UNLOGGED, search.arguments()?)
+        self.misc(b"search", NOT_LOGGED, search.arguments()?)
     }
 
     /// Returns the rows found, with these columns, or with all if `columns` is empty. A value with
@@ -225,14 +226,14 @@ impl Client {
         }
         words.extend(columns.iter().map(AsRef::as_ref));
         let search = search.clone().with(&words);
-        let rows = self.misc(b"search", UNLOGGED, search.arguments()?)?;
+        let rows = self.misc(b"search", NOT_LOGGED, search.arguments()?)?;
         Ok(rows.iter().map(|row| parse(row)).collect())
     }
 
     /// Returns the number of rows found.
     pub fn search_count(&self, search: &Search) -> Result<u64> {
         let search = search.clone().with(&[b"count"]);
-        number(&self.misc(b"search", UNLOGGED, search.arguments()?)?)
+        number(&self.misc(b"search", NOT_LOGGED, search.arguments()?)?)
     }
 
     /// Removes the rows found and returns their number. Fails on combined searches, of which
@@ -250,7 +251,7 @@ impl Client {
     /// for it.
     pub fn search_hint(&self, search: &Search) -> Result<Vec<u8>> {
         let search = search.clone().with(&[b"count"]).with(&[b"hint"]);
-        let elements = self.misc(b"search", UNLOGGED, search.arguments()?)?;
+        let elements = self.misc(b"search", NOT_LOGGED, search.arguments()?)?;
         let hint = elements.last().and_then(|last| last.strip_prefix(HINT_MARK));
         Ok(hint.ok_or(Error::Miscellaneous)?.to_vec())
     }

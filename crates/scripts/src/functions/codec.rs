@@ -8,9 +8,8 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use bzip2::read::{BzDecoder, BzEncoder};
 use cabinet::legacy::{ByteOrder, tcbs};
-use flate2::Compression;
-use flate2::GzBuilder;
 use flate2::read::{GzDecoder, ZlibDecoder, ZlibEncoder};
+use flate2::{Compression, GzBuilder};
 use mlua::{Lua, LuaString, Result};
 use std::io::{self, Read, Write};
 
@@ -174,11 +173,11 @@ fn decode_quoted(text: &[u8]) -> Vec<u8> {
     decoded
 }
 
-/// Decodes pairs of digits. Spaces between pairs are left out; a last single digit is a byte.
+/// Decodes pairs of digits. Spaces and a last single digit are left out.
 fn decode_hex(text: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len() / 2);
     let mut bytes = text.iter().filter(|byte| **byte > b' ');
-    // Each two make a byte; what is no digit adds nothing to it.
+    // A character that is not a digit adds nothing to the byte of its pair.
     while let (Some(high), Some(low)) = (bytes.next(), bytes.next()) {
         let digits = [*high, *low].into_iter().filter_map(digit);
         decoded.push(digits.fold(0, |byte, digit| byte << 4 | digit));

@@ -1,6 +1,6 @@
 //! `_pack` and `_unpack`: numbers as bytes.
 
-use super::{Installer, failed};
+use super::{Installer, failed, number_or_zero};
 use crate::context::Context;
 use mlua::{FromLua, Lua, LuaString, MultiValue, Result, Table, Value, Variadic};
 
@@ -106,7 +106,7 @@ fn read_ber(bytes: &[u8]) -> Option<(f64, &[u8])> {
     Some((number as f64, rest))
 }
 
-/// Splits a format into kinds, and how often each comes. A letter that is no kind has no size.
+/// Splits a format into kinds, and how often each comes. An unknown letter has no size.
 fn parts(format: &[u8]) -> impl Iterator<Item = (Kind, usize)> {
     let mut rest = format;
     std::iter::from_fn(move || {
@@ -136,7 +136,7 @@ fn pack(
     let mut numbers = numbers.into_iter();
     let mut bytes = Vec::new();
     for (kind, count) in parts(&format.as_bytes()) {
-        // As in Tokyo Tyrant, a letter that is no kind takes its numbers.
+        // As in Tokyo Tyrant, an unknown letter takes its numbers.
         for number in numbers.by_ref().take(count) {
             if kind.size().is_some() {
                 kind.append(number, &mut bytes);
@@ -157,10 +157,10 @@ fn append_numbers(
     if let Value::Table(table) = value {
         for value in table.sequence_values::<Value>() {
             context.charge_bytes(size_of::<f64>())?;
-            numbers.push(lua.coerce_number(value?)?.unwrap_or(0.0));
+            numbers.push(number_or_zero(lua, value?)?);
         }
     } else {
-        numbers.push(lua.coerce_number(value.clone())?.unwrap_or(0.0));
+        numbers.push(number_or_zero(lua, value.clone())?);
     }
     Ok(())
 }

@@ -42,7 +42,7 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
         key.map(|key| lua.create_string(key)).transpose()
     })?;
     installer.add("_fwmkeys", |lua, context, (prefix, max): (LuaString, Value)| {
-        // A negative number is no limit, and neither is what is no number.
+        // Without a limit if it is negative or not a number.
         let max = lua
             .coerce_number(max)?
             .filter(|max| *max >= 0.0)

@@ -8,7 +8,7 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
         let text = text.as_bytes();
         context.leave_loop_for_values(text.len());
         let mut is_delimiter = [false; 256];
-        // As in Tokyo Tyrant, what is no text is no delimiter.
+        // As in Tokyo Tyrant, other values than texts are ignored.
         match lua.coerce_string(delimiters)? {
             Some(delimiters) => {
                 delimiters

@@ -12,7 +12,7 @@ use crate::ops::served::Served;
 use crate::store::gate::Gate;
 use crate::update_log::now_us;
 use cabinet::name::Kind;
-use client::Interrupter;
+use client::{Address, Interrupter};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::fmt;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ use wire::replication::LogProgress;
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Reason why a server is not promoted that is no replica.
+/// Reason why a server that is not a replica is not promoted.
 pub(super) const NO_MASTER: &str = "the server follows no master";
 
 /// A master to follow.
@@ -39,11 +39,7 @@ pub struct Master {
 
 impl fmt::Display for Master {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        match host.contains(':') {
-            true => write!(formatter, "[{host}]:{port}"),
-            false => write!(formatter, "{host}:{port}"),
-        }
+        Address::from((&*self.host, self.port)).fmt(formatter)
     }
 }
 

@@ -10,7 +10,7 @@ use super::initial_sync_sender::seed;
 use super::pulse::Pulse;
 use super::replica::{Phase, Replica};
 use super::sender::{CHUNK_BYTES, Failure, REST, retained_id};
-use super::{Extended, HEARTBEAT, IsAdmitted, ReplicaRequest, SILENCE_MAX};
+use super::{Extended, HEARTBEAT, IsAdmitted, ReplicaRequest, SILENCE_MAX, refused};
 use crate::update_log::{Error, RootLines, UpdateLog, now_us};
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use std::thread::Builder;
 use std::time::Instant;
 use tls::Stream;
 use wire::Parse;
-use wire::limits::{REPLICATION_BLOCK_BYTES_MAX, REPLICATION_REASON_BYTES_MAX};
+use wire::limits::REPLICATION_BLOCK_BYTES_MAX;
 use wire::replication::{
     Acknowledgement, COMPRESS, FromMaster, LogProgress, Position, RESUME, ROOT_LOGS_MAX, Resume,
     SEED, SEED_IF_TOO_OLD, SEND_ROOTS, progress_pairs,
@@ -269,9 +269,7 @@ impl<'l> Link<'l> {
 
     fn refuse(&mut self, error: &Failure) -> Result<(), Failure> {
         tracing::warn!("replica {} refused: {error}", self.request.replica);
-        let reason = error.to_string();
-        let reason = &reason.as_bytes()[..reason.len().min(REPLICATION_REASON_BYTES_MAX)];
-        self.outlet.push(&FromMaster::Refused { is_final: true, reason })?;
+        self.outlet.push(&refused(true, &error.to_string()))?;
         self.outlet.flush()
     }
 

@@ -87,9 +87,14 @@ pub(crate) struct Extended {
 /// again, as the reason may be a setting of the master.
 pub(crate) fn refuse_for_now(output: &mut Vec<u8>, server_id: u32, reason: &str) {
     output.extend_from_slice(&server_id.to_be_bytes());
-    let reason = &reason.as_bytes()[..reason.len().min(REPLICATION_REASON_BYTES_MAX)];
     // The length is within the limit.
-    let _ = FromMaster::Refused { is_final: false, reason }.encode(output);
+    let _ = refused(false, reason).encode(output);
+}
+
+/// Returns the message that refuses a replica, with as much of the reason as it has room for.
+fn refused(is_final: bool, reason: &str) -> FromMaster<'_> {
+    let reason = &reason.as_bytes()[..reason.len().min(REPLICATION_REASON_BYTES_MAX)];
+    FromMaster::Refused { is_final, reason }
 }
 
 /// Replication state of a server.

@@ -32,6 +32,9 @@ pub const NO_USERS: &str = "the server has no users";
 /// that have already arrived, skips these.
 pub const COMMAND_BYTES: usize = 2;
 
+/// Bit of the options of `misc` that keeps a call out of the update log.
+pub const NOT_LOGGED: u32 = 1;
+
 /// Request, borrowed from the received bytes.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the fields are those of the protocol, by their full names")]

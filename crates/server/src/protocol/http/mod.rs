@@ -82,19 +82,23 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
             step
         }
         Parse::Incomplete(needed) => {
-            // Its body is not waited for.
-            if let Parse::Complete(head, _) = head(input)
-                && let Some(step) = refuse_foreign(context, &head, input, output)
-            {
-                return step;
-            }
-            if let Some(step) = upload::begin(context, input, needed, output) {
-                return step;
+            let head = match head(input) {
+                Parse::Complete(head, length) => Some((head, length)),
+                Parse::Incomplete(_) | Parse::Invalid(_) => None,
+            };
+            if let Some((head, length)) = &head {
+                // The body of a refused request is not waited for.
+                let refused = refuse_foreign(context, head, input, output);
+                let begun = refused
+                    .or_else(|| upload::begin(context, (head, *length), input, needed, output));
+                if let Some(step) = begun {
+                    return step;
+                }
             }
             let refuse = || reply::message(output, Status::PayloadTooLarge);
             let step = incomplete(context, input, needed, refuse);
-            if matches!(step, Step::Incomplete { .. }) {
-                invite(context, input, output);
+            if let (Step::Incomplete { .. }, Some((head, _))) = (&step, &head) {
+                invite(context, head, output);
             }
             step
         }
@@ -230,11 +234,8 @@ pub(super) fn go_on(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8
 }
 
 /// Tells a client to send its body, if it waits for that.
-fn invite(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) {
-    if !context.session.http.invited
-        && let Parse::Complete(head, _) = head(input)
-        && head.expects_continue
-    {
+fn invite(context: &mut Context<'_>, head: &Head<'_>, output: &mut Vec<u8>) {
+    if !context.session.http.invited && head.expects_continue {
         output.extend_from_slice(reply::CONTINUE);
         context.session.http.invited = true;
     }

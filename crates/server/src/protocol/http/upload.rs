@@ -27,15 +27,15 @@ pub(super) struct Upload {
     rest: RestOfBody,
 }
 
-/// Begins to receive a body, if `needed` bytes with its head are missing for the request. Returns
-/// `None` if the body is to be held in memory.
+/// Begins to receive a body, if `needed` bytes with its head, of this length, are missing for the
+/// request. Returns `None` if the body is to be held in memory.
 pub(super) fn begin(
     context: &mut Context<'_>,
+    (head, length): (&Head<'_>, usize),
     input: &[u8],
     needed: usize,
     output: &mut Vec<u8>,
 ) -> Option<Step> {
-    let Parse::Complete(head, length) = head(input) else { return None };
     if head.method != Method::Put || needed - length < LONG_BYTES_MIN {
         return None;
     }
@@ -43,8 +43,8 @@ pub(super) fn begin(
     let max = shared.served.upload_bytes_max();
     let spool = Spool::new(context.database, &shared.served.spool_budget)?;
     let begun = match spool {
-        _ if context.refuses(write::put_command(&head), Protocol::Http) => Err(Status::Forbidden),
-        _ if let Err(status) = permitted_key(context, &head) => Err(status),
+        _ if context.refuses(write::put_command(head), Protocol::Http) => Err(Status::Forbidden),
+        _ if let Err(status) = permitted_key(context, head) => Err(status),
         _ if matches!(head.body, BodyLength::Bytes(bytes) if bytes > max) => {
             Err(Status::PayloadTooLarge)
         }

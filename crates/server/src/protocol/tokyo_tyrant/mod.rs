@@ -23,11 +23,10 @@ use reply::BinaryReply;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use wire::binary::reply::{self as encode, List};
-use wire::binary::{COMMAND_BYTES, Function, NO_USERS, Progress, Request, Strings, parse_resuming};
+use wire::binary::{
+    COMMAND_BYTES, Function, NO_USERS, NOT_LOGGED, Progress, Request, Strings, parse_resuming,
+};
 use wire::{Invalid, Parse};
-
-/// Bit of the options of `misc`: the call is not logged.
-const NOT_LOGGED: u32 = 1;
 
 /// Executes the request at the beginning of `input`.
 pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {

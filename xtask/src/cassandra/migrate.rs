@@ -244,9 +244,7 @@ impl Test {
         nodes.wait_until_settled()?;
         ensure!(status.code() == Some(1), "a copy without the cluster has ended with {status}");
         ensure!(told.contains("the same command goes on"), "{told}");
-        // The nodes may go while the copy saves how far it is, which is not attempted again.
-        let is_known = ["no attempt was successful for 2 s", "has not executed \"INSERT INTO"];
-        ensure!(is_known.iter().any(|cause| told.contains(cause)), "{told}");
+        ensure!(told.contains("no attempt was successful for 2 s"), "{told}");
         let name = name.replace("#inflight=2", "");
         run(Command::new(&self.tyrant).args(["cluster", "migrate", "--verify", &source, &name]))
     }

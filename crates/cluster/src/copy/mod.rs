@@ -12,7 +12,6 @@ pub use state::CopyState;
 pub use tables::CopiedIndexes;
 
 use crate::error::{Error, Result};
-use crate::session::Failure;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -33,7 +32,7 @@ impl Attempts {
 
     /// Returns the result of a successful attempt, or `None` for another attempt after a pause.
     /// Fails once all have failed for longer than the patience.
-    async fn take<T>(&mut self, attempt: Result<T, Failure>) -> Result<Option<T>> {
+    async fn take<T, E>(&mut self, attempt: Result<T, E>) -> Result<Option<T>> {
         if let Ok(done) = attempt {
             return Ok(Some(done));
         }
@@ -66,6 +65,7 @@ use repeat;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::Failure;
 
     #[test]
     fn attempts_are_repeated_until_the_patience_ends() {

@@ -57,7 +57,8 @@ impl ClusterStore {
              VALUES (0, ?, ?, ?, ?, ?)"
         );
         self.runtime()?.block_on(async {
-            let statement = shared.cluster.prepare(&insert).await?;
+            // The cluster may be away here, too. The table is there: the copy has read it.
+            let statement = repeat!(patience, shared.cluster.prepare(&insert))?;
             let CopyState { stage, source, place, copied, expiring } = state;
             let numbers = (copied.cast_signed(), expiring.cast_signed());
             let values = (stage.name(), source, place, numbers.0, numbers.1);

@@ -16,6 +16,7 @@ use cabinet::{Clock, Database};
 use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use server::{Endpoint, Handle, HostNames, Monitor, ReadinessLimits, Server};
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -259,7 +260,15 @@ impl Process {
         }
         let database = self.named("database", index, service.open(shares))?;
         let is_inherited = !sockets.is_empty();
-        let server = bind(service.config.clone(), &database, sockets)?;
+        let server = bind(service.config.clone(), &database, sockets);
+        let server = match server {
+            Err(server::Error::Listen { endpoint, source }) => {
+                let setting = service.setting_of(&endpoint, &source);
+                let error = server::Error::Listen { endpoint, source };
+                self.named(setting, index, Err(error.into()))?
+            }
+            server => server?,
+        };
         if service.webdav {
             webdav::serve(&server).context("cannot serve WebDAV")?;
         }
@@ -310,12 +319,28 @@ impl Service {
         self.config.listen.iter().chain(tls).collect()
     }
 
+    /// Returns the setting to change where an endpoint cannot be listened on.
+    fn setting_of(&self, endpoint: &Endpoint, error: &io::Error) -> &'static str {
+        let is_of_tls = self.config.tls.iter().any(|tls| tls.listen.contains(endpoint));
+        let is_of_port = matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::PermissionDenied);
+        match endpoint {
+            Endpoint::Unix(_) => "unix",
+            _ if !is_of_port => "host",
+            _ if is_of_tls && !self.config.listen.is_empty() => "tls-port",
+            _ => "port",
+        }
+    }
+
     fn announce(&self, Bound { database, server, is_inherited }: &Bound) {
         let sockets = self.config.listen.iter().filter_map(|endpoint| match endpoint {
             Endpoint::Unix(path) if !is_inherited => Some(path.display().to_string()),
             _ => None,
         });
-        let addresses = server.local_addresses().into_iter().map(|address| address.to_string());
+        let tls = server.tls_addresses();
+        let addresses = server.local_addresses().into_iter().map(|address| {
+            let with = if tls.contains(&address) { " with TLS" } else { "" };
+            format!("{address}{with}")
+        });
         let endpoints: Vec<String> = addresses.chain(sockets).collect();
         let is_default =
             self.config.listen.iter().any(|endpoint| matches!(endpoint, Endpoint::Loopback { .. }));
@@ -336,11 +361,15 @@ impl Service {
 }
 
 /// Binds a server to its endpoints, or to the sockets that it inherits.
-fn bind(config: server::Config, database: &Database, sockets: Vec<OwnedFd>) -> Result<Server> {
-    Ok(match sockets.is_empty() {
-        false => Server::inherit(config, database.clone(), sockets)?,
-        true => Server::bind(config, database.clone())?,
-    })
+fn bind(
+    config: server::Config,
+    database: &Database,
+    sockets: Vec<OwnedFd>,
+) -> server::Result<Server> {
+    match sockets.is_empty() {
+        false => Server::inherit(config, database.clone(), sockets),
+        true => Server::bind(config, database.clone()),
+    }
 }
 
 /// Serves all databases, each on a thread. If one server ends, all end.

@@ -86,6 +86,11 @@ impl Manager {
     }
 }
 
+/// Returns whether the manager hands over sockets that it has bound.
+pub(crate) fn hands_sockets_over() -> bool {
+    std::env::var_os("LISTEN_FDS").is_some()
+}
+
 /// The thread that keeps the manager's watchdog from ending the process, ended when dropped. It
 /// does so only while every event loop responds.
 #[derive(Debug)]

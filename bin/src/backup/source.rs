@@ -130,10 +130,9 @@ fn of_server(
         copied = ask();
     }
     copied.map_err(|error| {
-        client.explain("copy", error.into()).context(format!(
-            "{server} cannot copy its database to {path}; it has to be started with --copy-dir and a \
-             folder that this is in"
-        ))
+        client
+            .explain("copy", error.into())
+            .context(format!("{server} cannot copy its database to {path}"))
     })?;
     if !copy.path().is_dir() {
         bail!("{server} has copied its database to {path}, which is not there on this machine");

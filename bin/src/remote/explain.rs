@@ -10,7 +10,7 @@ use wire::replication::ADMISSION;
 /// Codes of Tokyo Tyrant that `misc error` begins with.
 const SUCCESS: &str = "0";
 const INVALID: &str = "2";
-const NO_PERMISSION: &str = "4";
+pub(crate) const NO_PERMISSION: &str = "4";
 /// Part of the reason of a refusal by the mask.
 const MASKS_MISC: &str = "the server masks misc";
 const DAMAGED: [&str; 2] = ["6", "13"];

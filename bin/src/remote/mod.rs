@@ -7,7 +7,7 @@ mod need;
 mod own_options;
 mod variables;
 
-pub(crate) use explain::last_failure;
+pub(crate) use explain::{NO_PERMISSION, last_failure};
 pub(crate) use need::Need;
 pub(crate) use own_options::OwnOptions;
 pub(crate) use variables::VARIABLES;
@@ -24,6 +24,9 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 pub(crate) use variables::SERVER as SERVER_VARIABLE;
+
+/// Part of the error of a connection that the server ends with an alert of TLS.
+const ALERT: &str = "the alert";
 
 /// Address of the server if neither an option nor the environment names one.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:1978";
@@ -251,6 +254,10 @@ impl Server {
             }
             Err(error) => return Err(cannot_connect(address, &error)),
         };
+        // A server of TLS 1.3 judges the client's certificate after the handshake.
+        if has_tls && cause.to_string().contains(ALERT) {
+            return Err(cannot_connect(address, &Error::Handshake(cause)));
+        }
         // Over TLS that answer would tell nothing new.
         let other = identify::other_server(parsed);
         if let Some(other) = other.filter(|other| !has_tls || *other != identify::EXPECTS_TLS) {
@@ -314,7 +321,7 @@ pub(crate) fn parse(address: &str) -> Result<Address> {
 pub(crate) fn parse_master(address: &str) -> Result<(String, u16)> {
     refuse_other_forms(address)?;
     match address.parse() {
-        Ok(Address::Tcp { host, port }) => Ok((host, port)),
+        Ok(Address::Tcp { host, port }) if has_port(address) => Ok((host, port)),
         _ => bail!("{address:?} is not the address of a master: a master is named as HOST:PORT"),
     }
 }
@@ -398,7 +405,7 @@ pub(crate) fn cannot_connect(address: &str, error: &Error) -> anyhow::Error {
                     "certificate required",
                     "; show the server a certificate with --tls-cert FILE and --tls-key FILE",
                 ),
-                ("the alert", "; the server's log tells why it refuses this client"),
+                (ALERT, "; the server's log tells why it refuses this client"),
             ];
             let advice = advice.iter().find(|(part, _)| text.contains(part));
             let advice = advice.map_or("", |(_, advice)| *advice);

@@ -5,6 +5,7 @@ use super::database_name::DatabaseName;
 use super::value::{Bytes, Expiry, Seconds, Seed, TimeoutAction};
 use crate::cluster;
 use crate::scripting::Script;
+use anyhow::Context;
 use cabinet::name::Specification;
 use scripts::limits::THREADS_MAX;
 use scripts::{Allowed, Limits, Source};
@@ -14,6 +15,7 @@ use server::{
     ExtensionSettings, HostNames, ReadinessLimits, SemiSyncSettings, ServerFiles,
     TlsClientSettings, TlsSettings, Users,
 };
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,8 +74,7 @@ impl Settings {
         config.copy_command = self.copy_command.unwrap_or_default();
         config.set_master_command = self.allow_setmst.unwrap_or_default();
         if let Some(folder) = &self.copy_dir {
-            let folder =
-                absolute_folder(folder).map_err(anyhow::Error::msg).map_err(invalid("copy-dir"))?;
+            let folder = absolute_folder(folder).map_err(invalid("copy-dir"))?;
             config.client_paths = ClientPaths::Within(folder);
         }
         if let Some(path) = &self.users {
@@ -232,7 +233,7 @@ impl Settings {
         Ok(Some(settings))
     }
 
-    fn endpoints(&self) -> Vec<Endpoint> {
+    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
         let port = self.port.unwrap_or_default();
         let mut endpoints = self.tcp_endpoints(port);
         endpoints.extend(self.unix.clone().map(Endpoint::Unix));
@@ -423,13 +424,12 @@ fn requires(setting: &'static str, other: &str) -> Invalid {
 }
 
 /// Returns an absolute path, which remains valid if the process changes its folder.
-fn absolute_folder(path: &Path) -> Result<PathBuf, String> {
-    let absolute = std::fs::canonicalize(path);
-    let absolute = absolute.map_err(|error| format!("{}: {error}", path.display()))?;
-    match absolute.is_dir() {
+fn absolute_folder(path: &Path) -> anyhow::Result<PathBuf> {
+    let absolute = std::fs::canonicalize(path).and_then(|absolute| match absolute.is_dir() {
         true => Ok(absolute),
-        false => Err(format!("{}: not a folder", path.display())),
-    }
+        false => Err(ErrorKind::NotADirectory.into()),
+    });
+    absolute.with_context(|| path.display().to_string())
 }
 
 /// Returns whether two paths name one file, which need not exist.

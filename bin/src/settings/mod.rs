@@ -111,7 +111,7 @@ settings! {
         /// Append the log to this file, which a reload reopens
         log: PathBuf = Setting::unset("PATH", "\"tyrant.log\"", "standard output")
             .of_process();
-        /// Set the verbosity of the log
+        /// Set the verbosity of the log: error, info or debug
         log_level: Verbosity = Setting::new("LEVEL", "\"info\"").of_process().live();
         /// Write the lines of the log as text, or as objects of JSON
         log_format: LogFormat = Setting::new("FORMAT", "\"text\"").of_process();

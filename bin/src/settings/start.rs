@@ -5,12 +5,13 @@ use super::Settings;
 use super::configure::{Invalid, invalid};
 use super::database_name::DatabaseName;
 use crate::errors::{require_database, require_folder_of, require_writable};
-use crate::privileges;
+use crate::{privileges, systemd};
 use anyhow::{Context, Result};
 use cabinet::legacy::is_legacy;
 use cabinet::name::Specification;
 use server::Endpoint;
 use std::io;
+use std::net::{TcpListener, ToSocketAddrs};
 use std::path::Path;
 
 /// Check of a path.
@@ -22,21 +23,26 @@ impl Settings {
         if let Some(user) = &self.run_as {
             privileges::find(user).map_err(invalid("run-as"))?;
         }
-        let admin = match self.admin.as_ref().map(|listen| &listen.0) {
-            Some(Endpoint::Unix(path)) => Some(path),
-            _ => None,
-        };
-        // The service manager may have bound the socket of the setting unix.
+        let position = self.position_file.as_ref().filter(|_| self.master.is_some());
         let paths: [(&str, Option<&_>, &str, Require); 4] = [
             ("log", self.log.as_ref(), "open the log", require_log),
             ("pid", self.pid.as_ref(), "write the pid file", require_folder_of),
-            ("admin", admin, "listen on", require_folder_of),
             ("update-log", self.update_log.as_ref(), "create", require_writable),
+            ("position-file", position, "write the position file", require_writable),
         ];
         for (setting, path, what, require) in paths {
             let Some(path) = path else { continue };
             let cannot = || format!("cannot {what} {}", path.display());
             require(path).with_context(cannot).map_err(invalid(setting))?;
+        }
+        if !systemd::hands_sockets_over() {
+            for endpoint in self.endpoints() {
+                let setting = if endpoint.port().is_some() { "host" } else { "unix" };
+                check_endpoint(&endpoint).map_err(invalid(setting))?;
+            }
+        }
+        if let Some(admin) = &self.admin {
+            check_endpoint(&admin.0).map_err(invalid("admin"))?;
         }
         self.check_database().map_err(invalid("database"))?;
         match self.script() {
@@ -62,6 +68,22 @@ impl Settings {
             .map_err(|source| cabinet::Error::Io { operation: "create", path: made.into(), source })
             .with_context(cannot)
     }
+}
+
+/// Fails if this machine has no such address, or a socket no folder. Whether a port is free changes
+/// with every start.
+fn check_endpoint(endpoint: &Endpoint) -> Result<()> {
+    let found = match endpoint {
+        Endpoint::Unix(path) if path.exists() => Ok(()),
+        Endpoint::Unix(path) => require_folder_of(path),
+        Endpoint::Tcp { host: Some(host), .. } => {
+            (host.as_str(), 0).to_socket_addrs().and_then(|mut addresses| {
+                addresses.try_for_each(|one| TcpListener::bind(one).map(drop))
+            })
+        }
+        _ => Ok(()),
+    };
+    found.map_err(|source| server::Error::Listen { endpoint: endpoint.clone(), source }.into())
 }
 
 /// Fails if a log cannot be appended to at this path.

@@ -35,9 +35,9 @@ pub(super) fn connect(invocation: &Invocation) -> Result<(&'static Client, &[Vec
     Ok((CLIENT.get_or_init(|| client), operands))
 }
 
-/// Returns the server's reason for the last failure, if it has one.
-pub(super) fn last_failure() -> Option<String> {
-    remote::last_failure(CLIENT.get()?).map(|(_, reason)| reason)
+/// Returns the server's code and reason of the last failure, if it has them.
+pub(super) fn last_failure() -> Option<(String, String)> {
+    remote::last_failure(CLIENT.get()?)
 }
 
 /// Connects to the server again as the commands of `tyrant` do, whose error tells what the server

@@ -2,7 +2,7 @@
 
 use super::arguments::Invocation;
 use crate::bytes;
-use crate::remote::Unreachable;
+use crate::remote::{NO_PERMISSION, Unreachable};
 use anyhow::{Context, Result, bail};
 use client::Error;
 use std::io::{ErrorKind, Write};
@@ -102,12 +102,12 @@ pub(super) fn error(error: &anyhow::Error) -> String {
         }
         // A server that requires a login replies with any failure.
         Error::Miscellaneous | Error::NoRecordFound | Error::ExistingRecord => {
+            let refused = |reason| format!("{}: {reason}", Error::Miscellaneous.code());
             match (super::manage::last_failure(), error) {
-                (Some(reason), Error::Miscellaneous) => format!("{what}: {reason}"),
+                (Some((_, reason)), Error::Miscellaneous) => format!("{what}: {reason}"),
+                (Some((code, reason)), _) if code == NO_PERMISSION => refused(reason),
                 (Some(_), _) => what,
-                (None, _) => requirement().map_or(what, |requirement| {
-                    format!("{}: {requirement}", Error::Miscellaneous.code())
-                }),
+                (None, _) => requirement().map_or(what, refused),
             }
         }
         _ => what,

@@ -747,6 +747,7 @@ fn a_copy_is_refused_without_copy_dir_and_outside_of_it() {
     fail("tyrant", &["copy", "--server", &server.address(), "casket.tch"]);
     let error = fail("tyrant", &["serve", "*", "--copy-dir", "/missing"]);
     assert!(error.starts_with("tyrant: copy-dir: /missing: No such file"), "{error}");
+    assert!(error.ends_with("; check the path\n"), "{error}");
 }
 
 #[test]

@@ -242,6 +242,10 @@ fn warnings_are_in_the_log_in_metrics_in_top_and_in_the_answer_about_readiness()
     count(0);
     let ready = ask(&address, "/ready");
     assert!(ready.ends_with("\r\n\r\nready\n"), "{ready}");
+    let warnings = succeed("tyrant", &["stat", "warnings", "--server", &server.address()]);
+    assert_eq!(warnings, "warnings\tnone\n");
+    let top = succeed("tyrant", &["top", "--once", "-i", "0.1", "--server", &server.address()]);
+    assert!(!top.contains("WARNING"), "{top}");
     let ended = "no warning any more: disk of casket.tch";
     wait_for(ended, || server.log().contains(ended).then_some(()));
 }

@@ -194,7 +194,17 @@ fn a_replica_seeds_itself_and_follows_over_tls_with_a_certificate_of_its_own() {
     };
     put("before");
     let error = fail("tyrant", &["get", "k", "--server", &master_address, "--tls-ca", text(&file)]);
-    assert!(error.contains("alert"), "{error}");
+    assert!(error.contains("show the server a certificate with --tls-cert FILE"), "{error}");
+    let trusting = ["--master-tls", "--master-tls-ca", text(&file)];
+    for (options, advice) in [
+        (&[][..], "requires TLS: master-tls"),
+        (&["--master-tls"], "its authority is unknown; master-tls-ca names"),
+        (&trusting, "certificate required; master-tls-ca names the authority"),
+    ] {
+        let following = [&["--server-id", "2", "--master", &master_address], options].concat();
+        let refused = Server::tyrant("*", &following);
+        wait_for(advice, || refused.log().contains(advice).then_some(()));
+    }
     let following = [
         &["--server-id", "2", "--master", &master_address, "--master-tls"][..],
         &["--master-tls-ca", text(&file), "--master-tls-cert", text(&client.certificate)],

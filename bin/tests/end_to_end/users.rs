@@ -342,6 +342,15 @@ fn the_tools_log_in_by_option_file_and_environment() {
         assert!(error.contains(expected), "{arguments:?}: {error}");
         assert!(!error.contains("secret") && !error.contains("hidden"), "{error}");
     }
+    // A refusal is not an answer about the record.
+    for (command, right) in [("get", "read"), ("out", "write")] {
+        let mut tool = std::process::Command::new(crate::process::path("tcrmgr"));
+        tool.args([command, "-port", &server.port.to_string(), "127.0.0.1", "b:1"]);
+        let output = tool.envs(in_environment).output().expect("an end");
+        let error = String::from_utf8_lossy(&output.stderr);
+        let expected = format!("lacks the right {right}");
+        assert!(!output.status.success() && error.contains(&expected), "{command}: {error}");
+    }
     let log = server.log();
     assert!(!log.contains("secret") && !log.contains("hidden"), "{log}");
 }
@@ -399,7 +408,7 @@ fn replicas_and_backups_log_in_and_show_no_secret() {
     let repository = text("backups");
     let create = ["backup", "create", &repository, "--server", &address, "--credentials"];
     let error = fail("tyrant", &[&create[..], &[&reader]].concat());
-    assert!(error.contains("lacks the right admin"), "{error}");
+    assert!(error.contains("lacks the right admin") && !error.contains("--copy-dir"), "{error}");
     succeed("tyrant", &[&create[..], &[&right]].concat());
     for server in [&master, &replica, &refused] {
         shown.extend([server.log(), server.command_line()]);

@@ -188,6 +188,12 @@ impl Server {
         self.listeners.iter().filter_map(Listener::local_address).collect()
     }
 
+    /// Returns those of [`Server::local_addresses`] that require TLS.
+    pub fn tls_addresses(&self) -> Vec<SocketAddr> {
+        let tls = self.listeners.iter().filter(|listener| listener.beginning == Beginning::Tls);
+        tls.filter_map(Listener::local_address).collect()
+    }
+
     /// Returns a handle that stops the server.
     pub fn handle(&self) -> Handle {
         self.handle.clone()

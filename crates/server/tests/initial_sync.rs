@@ -246,6 +246,38 @@ fn an_outdated_replica_with_records_makes_an_initial_sync_if_told_to() {
     assert_eq!(copy.len(), 100);
 }
 
+/// A former master has changes that no replica has received.
+#[test]
+fn a_replica_with_records_of_its_own_becomes_a_copy_if_told_to_then_or_later() {
+    for has_begun in [false, true] {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (source, copy) = (hash(one.path()), hash(other.path()));
+        fill(&source, 10);
+        let master = start_with(logging(1, one.path()), source.clone());
+        master.connect().exchange(request(&Request::Put { key: b"new", value: b"1" }), b"\0");
+        copy.put(b"own", b"1").unwrap();
+        let mut config = seeded(Seeding::Empty, other.path(), &master);
+        config.following.is_writable = false;
+        if has_begun {
+            let replica = start_with(config.clone(), copy.clone());
+            wait_until(|| copy.get(b"new").unwrap().is_some());
+            assert!(copy.get(b"own").unwrap().is_some());
+            drop(replica);
+        }
+        config.following.seeding = Seeding::Always;
+        let replica = start_with(config.clone(), copy.clone());
+        wait_until_equal(&copy, &source);
+        wait_until(|| is_following(&replica));
+        drop(replica);
+        // It is a copy now, and needs no other.
+        copy.put(b"own", b"1").unwrap();
+        let _replica = start_with(config, copy.clone());
+        master.connect().exchange(request(&Request::Put { key: b"newer", value: b"1" }), b"\0");
+        wait_until(|| copy.get(b"newer").unwrap().is_some());
+        assert!(copy.get(b"own").unwrap().is_some());
+    }
+}
+
 #[test]
 fn an_outdated_replica_without_records_makes_an_initial_sync() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

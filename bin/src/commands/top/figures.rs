@@ -37,6 +37,11 @@ impl Reading {
         self.0.get(name).map(String::as_str)
     }
 
+    /// Returns the warnings of the server, if there are any.
+    fn warnings(&self) -> Option<&str> {
+        self.text("warnings").filter(|text| *text != "none")
+    }
+
     fn number(&self, name: &str) -> Option<f64> {
         self.text(name)?.parse().ok().filter(|number: &f64| number.is_finite())
     }
@@ -137,7 +142,7 @@ impl<'s> Figures<'s> {
         for name in ["time", "type", "path", "pid", "sid", "rnum", "size"] {
             add(name, self.now.text(name).map(value_of));
         }
-        add("warnings", self.now.text("warnings").map(Into::into));
+        add("warnings", self.now.warnings().map(Into::into));
         add("uptime_seconds", self.now.text("ru_real").map(value_of));
         add("interval_seconds", self.seconds.map(Json::from));
         for (name, names) in [("reads", &READS[..]), ("writes", &WRITES), ("removals", &REMOVALS)] {
@@ -224,7 +229,7 @@ impl<'s> Figures<'s> {
             value.map(|value| number(value, one, many))
         };
         let percent = |ratio: f64| format!("{:.1} %", 100.0 * ratio);
-        add("WARNING", vec![text("warnings")]);
+        add("WARNING", vec![now.warnings().map(|text| escaped(text.as_bytes()))]);
         add(
             "operations",
             vec![

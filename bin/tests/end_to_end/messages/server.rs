@@ -132,6 +132,7 @@ fn a_hash_database() {
             &["an id of its own", "--server-id N --allow-setmst"],
         ),
         ("tyrant follow ./socket --server HERE", 1, &["a master is named as HOST:PORT"]),
+        ("tyrant follow nowhere --server HERE", 1, &["a master is named as HOST:PORT"]),
         ("tyrant follow 1979 --server HERE", 1, &["\"1979\" is a port without a host: give 127"]),
         (
             "tyrant backup create repository --server HERE",

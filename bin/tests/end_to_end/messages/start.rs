@@ -15,12 +15,19 @@ fn addresses_and_folders() {
     let free = free_port().to_string();
     let text = format!("database = \"*\"\nport = 0\nadmin = \"127.0.0.1:{port}\"\n");
     write(folder.path().join("taken.toml"), text).expect("a file");
+    let text = format!("database = \"*\"\nhost = \"127.0.0.1\"\nport = {port}\n");
+    write(folder.path().join("port.toml"), text).expect("a file");
     Table::new(folder.path(), &[("TAKEN", &port), ("FREE", &free), ("PROCESS", &process)]).check(
         &[
             (
                 "tyrant serve --config taken.toml",
                 1,
                 &["tyrant: taken.toml:3: admin: cannot listen on 127.0.0.1:TAKEN", "listens there"],
+            ),
+            (
+                "tyrant serve --config port.toml",
+                1,
+                &["tyrant: port.toml:3: port: cannot listen on 127.0.0.1:TAKEN", "listens there"],
             ),
             (
                 "tyrant serve * --host 127.0.0.1 --port TAKEN",
@@ -69,6 +76,11 @@ fn addresses_and_folders() {
                 "tyrant serve * --port 0 --server-id 1 --master 1978",
                 2,
                 &["\"1978\" is a port without a host: give 127.0.0.1:1978"],
+            ),
+            (
+                "tyrant serve * --port 0 --server-id 1 --master nowhere",
+                2,
+                &["\"nowhere\" is not the address of a master: a master is named as HOST:PORT"],
             ),
             (
                 "tyrant serve * --port 0 --host 203.0.113.7",
@@ -148,6 +160,14 @@ fn files_of_settings() {
         ("script.toml", "database = \"*\"\nscript = \"no.lua\"\n"),
         ("syntax.toml", "database = \"*\"\nscript = \"bad.lua\"\n"),
         ("bad.lua", "function f( end\n"),
+        ("unix.toml", "database = \"*\"\nunix = \"no/socket\"\n"),
+        ("host.toml", "database = \"*\"\nport = 0\nhost = \"203.0.113.7\"\n"),
+        ("name.toml", "database = \"*\"\nport = 0\nhost = \"nowhere.invalid\"\n"),
+        ("admin-host.toml", "database = \"*\"\nadmin = \"203.0.113.7:9178\"\n"),
+        (
+            "position.toml",
+            "database = \"*\"\nserver-id = 1\nmaster = \"127.0.0.1:1\"\nposition-file = \"no/rts\"\n",
+        ),
         ("log.toml", "database = \"*\"\n\nlog = \"no/log\"\n"),
         ("folder.toml", "database = \"*\"\nlog = \".\"\n"),
         ("pid.toml", "database = \"*\"\npid = \"no/pid\"\n"),
@@ -178,6 +198,13 @@ fn files_of_settings() {
         ("tyrant config --check script.toml", 1, &["script.toml:2: script: cannot load the script: cannot read the script no.lua: No such file", "; check the path"]),
         ("tyrant serve --config script.toml", 1, &["script.toml:2: script: cannot load the script: cannot read the script no.lua: No such file"]),
         ("tyrant config --check syntax.toml", 1, &["syntax.toml:2: script: cannot load the script: bad.lua:1: ", "\"tyrant ext --check FILE\""]),
+        ("tyrant config --check unix.toml", 1, &["unix.toml:2: unix: cannot listen on no/socket: No such file", "; check the path"]),
+        ("tyrant serve --config unix.toml", 1, &["unix.toml:2: unix: cannot listen on no/socket: No such file", "; check the path"]),
+        ("tyrant config --check host.toml", 1, &["host.toml:3: host: cannot listen on 203.0.113.7:0: ", "; this machine has no such address"]),
+        ("tyrant serve --config host.toml", 1, &["host.toml:3: host: cannot listen on 203.0.113.7:0: ", "; this machine has no such address"]),
+        ("tyrant config --check name.toml", 1, &["name.toml:3: host: cannot listen on nowhere.invalid:0: ", "; check the name of the host"]),
+        ("tyrant config --check admin-host.toml", 1, &["admin-host.toml:2: admin: cannot listen on 203.0.113.7:9178: ", "; this machine has no such address"]),
+        ("tyrant config --check position.toml", 1, &["position.toml:4: position-file: cannot write the position file no/rts: No such file", "; check the path"]),
         ("tyrant config --check log.toml", 1, &["log.toml:3: log: cannot open the log no/log: No such file", "; check the path"]),
         ("tyrant serve --config log.toml", 1, &["log.toml:3: log: cannot open the log no/log: No such file", "; check the path"]),
         ("tyrant config --check folder.toml", 1, &["folder.toml:2: log: cannot open the log .: is a directory; name a file, not a folder"]),

@@ -135,10 +135,9 @@ pub(crate) fn further_stats(
         ("replicas".to_owned(), shared.replication.replicas().to_string()),
     ];
     let found = shared.warnings.found();
-    if !found.warnings.is_empty() {
-        let texts: Vec<&str> = found.warnings.iter().map(|warning| &*warning.text).collect();
-        stats.push(("warnings".to_owned(), texts.join("; ")));
-    }
+    let warnings: Vec<&str> = found.warnings.iter().map(|warning| &*warning.text).collect();
+    let warnings = if warnings.is_empty() { "none".to_owned() } else { warnings.join("; ") };
+    stats.push(("warnings".to_owned(), warnings));
     stats.extend(shared.replication.stats(shared.served.update_log.as_deref()));
     stats.extend(shared.scrub.stats());
     if let Some(scripts) = shared.scripts.get().and_then(Weak::upgrade) {

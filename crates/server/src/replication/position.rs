@@ -4,7 +4,8 @@
 //! end, as Tokyo Tyrant's. It is written after each batch. Operations executed beyond it are noted
 //! by log in [`PartitionProgress`], in the file with extension `.lanes`. The identity of the
 //! master's log is in the file with extension `.log`. During an initial sync there is a file with
-//! extension `.seeding`.
+//! extension `.seeding`; one with extension `.inexact` says that the records may differ from the
+//! master's.
 
 use super::partition_progress::PartitionProgress;
 use crate::update_log::name_of;
@@ -18,6 +19,9 @@ use wire::replication::LogProgress;
 
 /// Extension of the file with the identity of the position's log.
 const LOG: &str = ".log";
+
+/// Extension of the file that notes that the records may differ from the master's.
+const INEXACT: &str = ".inexact";
 
 /// Position file, and the files beside it.
 pub(super) struct Position {
@@ -126,7 +130,19 @@ impl Position {
     pub(super) fn end_seeding(&mut self, timestamp_us: u64) -> std::io::Result<()> {
         self.set(timestamp_us)?;
         self.file.sync_all()?;
+        remove(&beside(&self.path, INEXACT))?;
         std::fs::remove_file(mark(&self.path))?;
+        sync_folder(&self.path)
+    }
+
+    /// Returns whether the records may differ from the master's, until there is a copy.
+    pub(super) fn is_inexact(&self) -> bool {
+        beside(&self.path, INEXACT).exists()
+    }
+
+    /// Notes that the records may differ from the master's, before they do.
+    pub(super) fn note_inexact(&self) -> std::io::Result<()> {
+        File::create(beside(&self.path, INEXACT))?.sync_all()?;
         sync_folder(&self.path)
     }
 
@@ -201,10 +217,7 @@ impl Position {
     /// Makes the log of the position unknown.
     pub(super) fn forget_log(&mut self) -> std::io::Result<()> {
         self.log = None;
-        match std::fs::remove_file(beside(&self.path, LOG)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        remove(&beside(&self.path, LOG))
     }
 
     /// Advances the position: all operations up to `timestamp_us` are executed.
@@ -230,6 +243,14 @@ pub(super) fn is_seeding(path: &Path) -> bool {
 
 fn mark(path: &Path) -> PathBuf {
     beside(path, ".seeding")
+}
+
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Makes the names of the files beside the position durable.

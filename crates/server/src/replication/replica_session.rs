@@ -25,7 +25,7 @@ const TOKYO_TYRANT_SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// How a replica that has other records than its master becomes equal to it.
 const EXACT_COPY: &str =
-    ". For an exact copy stop this server, move its database away, and start it again";
+    ". For an exact copy start this server again with --seed always, which replaces its records";
 
 /// Session with one master, under one configuration of the follower.
 pub(super) struct ReplicaSession<'f> {
@@ -36,6 +36,34 @@ pub(super) struct ReplicaSession<'f> {
     pub(super) check: bool,
     /// Whether the database had no records when the session began.
     pub(super) was_empty: bool,
+}
+
+/// Returns why a master was not reached, with the settings that may change it.
+fn not_connected(error: client::Error, has_tls: bool) -> End {
+    use client::Error;
+    let advice = match &error {
+        Error::PlainLogin => {
+            "; the login of master-credentials needs master-tls, or master-plain-login on a private \
+             network"
+        }
+        // The reply is none of this protocol.
+        Error::InvalidOperation if !has_tls => {
+            return End::Lost(
+                "the master does not speak the protocol of replication, or requires TLS: master-tls"
+                    .into(),
+            );
+        }
+        // With TLS 1.3 the master judges the certificate that it is shown after the handshake.
+        Error::Handshake(_) | Error::Receive(_) if has_tls => {
+            "; master-tls-ca names the authority of the master's certificate, master-tls-cert and \
+             master-tls-key the certificate that it is shown"
+        }
+        _ => "",
+    };
+    match End::from(error) {
+        End::Lost(reason) => End::Lost(reason + advice),
+        end => end,
+    }
 }
 
 impl ReplicaSession<'_> {
@@ -56,10 +84,15 @@ impl ReplicaSession<'_> {
             return Err(End::Halted("the initial sync of the database is incomplete, and --seed does not allow another one".into()));
         }
         let mut options = 0;
-        if is_allowed && (has_nothing || position.is_seeding()) {
+        let is_always = self.follower.seeding == Seeding::Always;
+        // Of two masters that follow each other, the first one has records before the second starts.
+        let may_replace = !self.served.settings.is_writable && self.has_other_records(position);
+        if is_allowed && (has_nothing || position.is_seeding())
+            || is_always && (may_replace || position.is_inexact())
+        {
             options |= SEED;
         }
-        if self.follower.seeding == Seeding::Always || is_allowed && self.was_empty {
+        if is_always || is_allowed && self.was_empty {
             options |= SEED_IF_TOO_OLD;
         }
         if sends_roots {
@@ -77,6 +110,11 @@ impl ReplicaSession<'_> {
             options |= COMPRESS;
         }
         Ok(options)
+    }
+
+    /// Returns whether there are records, and none of them is from the log of a master.
+    fn has_other_records(&self, position: &Position) -> bool {
+        position.timestamp_us() == 0 && !self.was_empty
     }
 
     /// Follows the master until there is a reason to stop. If the configuration was changed, the
@@ -106,19 +144,14 @@ impl ReplicaSession<'_> {
         let from_us = position.timestamp_us().saturating_add(1);
         let config = &self.served.settings;
         let (server_id, port) = (config.server_id, config.port);
-        let mut link = ReplicaLink::open(&address, &settings).map_err(|error| match error {
-            client::Error::PlainLogin => End::Lost(
-                "the connection is not encrypted, so the login of master-credentials is not sent; \
-                 set master-tls, or master-plain-login on a private network"
-                    .into(),
-            ),
-            error => error.into(),
-        })?;
+        let has_tls = settings.tls.is_some();
+        let opened = ReplicaLink::open(&address, &settings);
+        let mut link = opened.map_err(|error| not_connected(error, has_tls))?;
         self.follower.connected(link.interrupter()?);
         if self.is_over() {
             return Ok(End::Changed);
         }
-        let identity = link.identity()?;
+        let identity = link.identity().map_err(|error| not_connected(error, has_tls))?;
         let is_extended = link.is_extended();
         let own_spread = self.served.database.partitioning().name();
         let spread = identity.as_ref().map(|_| link.spread()).transpose()?.flatten();
@@ -209,6 +242,11 @@ impl ReplicaSession<'_> {
         is_extended: bool,
         names: Names,
     ) -> Result<(), End> {
+        let has_other_records = self.has_other_records(position);
+        if position.is_of_another_log(identity) || has_other_records {
+            let noted = position.note_inexact();
+            noted.map_err(|error| End::Lost(format!("cannot write the position: {error}")))?;
+        }
         if position.is_of_another_log(identity) {
             tracing::warn!(
                 "the position {} belongs to another log than that of {master}. Replication continues by \
@@ -216,7 +254,7 @@ impl ReplicaSession<'_> {
                 position.timestamp_us(),
                 if is_extended { EXACT_COPY } else { "" }
             );
-        } else if position.timestamp_us() == 0 && !self.was_empty {
+        } else if has_other_records {
             tracing::warn!(
                 "there are records already, and no position in the log of {master}: the log is executed \
                  on top of them, and what only they have stays{}",

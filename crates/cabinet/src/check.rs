@@ -1,7 +1,10 @@
 //! Database check: verifies a database's files without opening it.
 
 use crate::damage::{Checked, Damage};
+use crate::fixed::FixedIndex;
+use crate::hash::HashIndex;
 use crate::io::{RealStorage, Storage};
+use crate::keyed::walk_with_index;
 use crate::log::check::Files;
 use crate::log::record::{Kind, Record};
 use crate::log::segments::{segment_name, segment_path};
@@ -64,7 +67,16 @@ fn check_in(
         }
         Ok(())
     };
-    let walked = files.walk_those(&wanted, &mut note, &mut report)?;
+    let walked = match files.parameters.kind {
+        StoredKind::Hash => {
+            let index = || HashIndex::of(files.database_id());
+            walk_with_index(&files, &index, &wanted, &mut report)?
+        }
+        StoredKind::Fixed => walk_with_index(&files, &FixedIndex::default, &wanted, &mut report)?,
+        StoredKind::Tree | StoredKind::Table => {
+            files.walk_those(&wanted, &mut note, &mut report)?
+        }
+    };
     check_leaves(&files, listed, &wanted, &pages, &mut report);
     let damages = reported.len() as u64;
     Ok(Checked {

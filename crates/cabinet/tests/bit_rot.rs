@@ -102,6 +102,28 @@ fn killed(subject: &Subject) -> Subject {
     copy
 }
 
+/// Checks that every operation that reads the record of a key says that it is damaged.
+fn check_reads_of(database: &Database, damaged: &[u8], file: &Path) {
+    check_refused("get", database.get(damaged), file);
+    check_refused("value_size", database.value_size(damaged), file);
+    check_refused("put_keep", database.put_keep(damaged, b"a\0b", Meta::NONE), file);
+    check_refused("replace", database.replace(damaged, b"a\0b", Meta::NONE), file);
+    check_refused("put_cat", database.put_cat(damaged, b"a\0b"), file);
+    check_refused("add_int", database.add_int(damaged, 1), file);
+    check_refused("modify", database.modify(damaged, |_| (Change::Keep, ())), file);
+    check_refused("swap", database.compare_and_swap(damaged, 1, b"", Meta::NONE), file);
+    check_refused("transaction", database.transaction().get(damaged), file);
+    let mut batch = Batch::default();
+    batch.expect(damaged, Some(1));
+    batch.put(&key(1), b"a\0b", Meta::NONE);
+    check_refused("write", database.write(&batch), file);
+    let read = database.read_each(&[damaged], |found| {
+        check_refused("read_each", found.map(|_| ()), file);
+        ControlFlow::Continue(())
+    });
+    read.expect("a visit");
+}
+
 #[test]
 fn a_damaged_value_is_an_error_to_every_reader_and_never_absent() {
     for name in ["a.tch", "a.tcf", "a.tcb", "a.tct"] {
@@ -111,21 +133,9 @@ fn a_damaged_value_is_an_error_to_every_reader_and_never_absent() {
         let database = subject.open();
         let file = subject.damage(b"value of 00123", 10);
         let damaged = &key(123)[..];
-        check_refused("get", database.get(damaged), &file);
-        check_refused("value_size", database.value_size(damaged), &file);
+        check_reads_of(&database, damaged, &file);
         check_refused("for_each", list(&database), &file);
         check_refused("find", database.find(b"^", None), &file);
-        check_refused("put_keep", database.put_keep(damaged, b"a\0b", Meta::NONE), &file);
-        check_refused("replace", database.replace(damaged, b"a\0b", Meta::NONE), &file);
-        check_refused("put_cat", database.put_cat(damaged, b"a\0b"), &file);
-        check_refused("add_int", database.add_int(damaged, 1), &file);
-        check_refused("modify", database.modify(damaged, |_| (Change::Keep, ())), &file);
-        check_refused("swap", database.compare_and_swap(damaged, 1, b"", Meta::NONE), &file);
-        check_refused("transaction", database.transaction().get(damaged), &file);
-        let mut batch = Batch::default();
-        batch.expect(damaged, Some(1));
-        batch.put(&key(1), b"a\0b", Meta::NONE);
-        check_refused("write", database.write(&batch), &file);
         if database.order().is_some() {
             let all = || database.range::<&[u8]>(..)?.collect::<cabinet::Result<Vec<_>>>();
             check_refused("range", all(), &file);
@@ -367,4 +377,54 @@ fn damage_in_a_segment_that_has_gone_meanwhile_is_none() {
     let verified = database.verify(&mut go_on, &mut |damage| panic!("{damage}")).unwrap();
     assert_eq!((verified.checked.damages, verified.is_complete), (0, true));
     assert_eq!(stat(&database, "damaged_segments"), 0);
+}
+
+/// Copies whole records over others of one segment, as a write to a wrong place does. Returns the
+/// file, and the number of the first record that is gone and of the one after the last.
+fn misdirect(subject: &Subject) -> (PathBuf, std::ops::Range<u32>) {
+    let path = subject.path().join("0000000001.log");
+    let bytes = fs::read(&path).unwrap();
+    let start = |number: u32| {
+        let value = value(number);
+        let at = bytes.windows(value.len()).position(|window| window == value).unwrap();
+        // Checksum, sequence number, flags and the lengths of key and value.
+        let start = at - key(number).len() - (4 + 8 + 1 + 1 + 2);
+        assert!(start.is_multiple_of(8));
+        start
+    };
+    let (from, to) = (40..50, 20..30);
+    let copied = &bytes[start(from.start)..start(from.end)];
+    assert_eq!(copied.len(), start(to.end) - start(to.start));
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_at(copied, start(to.start) as u64).unwrap();
+    (path, to)
+}
+
+#[test]
+fn whole_records_in_the_place_of_others_are_damage() {
+    for name in ["a.tch", "a.tcf"] {
+        let subject = Subject::new(name);
+        drop(subject.filled());
+        let (file, gone) = misdirect(&subject);
+        let mut damages = Vec::new();
+        let checked = cabinet::check(subject.path(), &mut |damage| damages.push(damage)).unwrap();
+        assert_eq!(damages.len(), gone.len(), "{damages:?}");
+        assert_eq!((checked.damages, checked.records), (gone.len() as u64, u64::from(RECORDS)));
+        assert!(damages.iter().all(|damage| damage.file == file), "{damages:?}");
+
+        let database = subject.open();
+        for number in gone.clone() {
+            let key = &key(number)[..];
+            check_reads_of(&database, key, &file);
+        }
+        for number in (1..=RECORDS).filter(|number| !gone.contains(number)) {
+            assert_eq!(database.get(&key(number)).unwrap(), Some(value(number)));
+        }
+        assert!(stat(&database, "damaged_records") > 0);
+        // A put or a removal replaces the record.
+        database.put(&key(gone.start), b"new").unwrap();
+        assert_eq!(database.get(&key(gone.start)).unwrap().unwrap(), b"new");
+        assert!(database.remove(&key(gone.start + 1)).unwrap());
+        assert_eq!(database.get(&key(gone.start + 1)).unwrap(), None);
+    }
 }

@@ -47,7 +47,8 @@ pub struct FixedDatabase {
 }
 
 /// Maps ids to shards by their page.
-struct FixedIndex {
+#[derive(Default)]
+pub(crate) struct FixedIndex {
     directory: Arc<Directory>,
 }
 
@@ -114,7 +115,7 @@ impl FixedDatabase {
             engine_parameters,
             |_, engine_parameters| {
                 parameters = Parameters::decode(&engine_parameters.encoded);
-                Ok(FixedIndex { directory: Arc::default() })
+                Ok(FixedIndex::default())
             },
         )?;
         Ok(Self {

@@ -88,7 +88,7 @@ impl Directory {
 
 /// The pages of one shard.
 #[derive(Debug)]
-pub(super) struct PageIndex {
+pub(crate) struct PageIndex {
     directory: Arc<Directory>,
     pages: PageMap,
     entries: usize,

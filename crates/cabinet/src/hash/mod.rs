@@ -9,7 +9,7 @@ mod slot_table;
 
 use crate::io::Storage;
 use crate::keyed::{EngineHandle, GROUP_KEYS_MAX, Index, IndexKey, ShardIndex as _, Stretch};
-use crate::log::{EngineParameters, Location, StoredKind};
+use crate::log::{DatabaseId, EngineParameters, Location, StoredKind};
 use crate::{
     Batch, Change, Engine, ExpiredKeys, Family, FullScan, IterationState, LargeValue, Logged,
     Maintenance, Medium, Meta, Options, Persistence, RecordRef, Result, ScanCursor, Version,
@@ -61,6 +61,10 @@ impl Index for HashIndex {
 }
 
 impl HashIndex {
+    pub(crate) fn of(database_id: &DatabaseId) -> Self {
+        Self { seed: database_id.hash_seed }
+    }
+
     #[inline]
     fn index_key_of(&self, key: &[u8]) -> IndexKey<Self> {
         self.index_key_of_name(xxh3_64_with_seed(key, self.seed))
@@ -110,7 +114,7 @@ impl HashDatabase {
             options,
             background,
             parameters,
-            |database_id, _| Ok(HashIndex { seed: database_id.hash_seed }),
+            |database_id, _| Ok(HashIndex::of(database_id)),
         )?;
         Ok(Self { engine })
     }

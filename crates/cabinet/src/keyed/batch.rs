@@ -125,8 +125,8 @@ impl<I: Index> KeyedEngine<I> {
         let index_key = self.index_key_of(key)?;
         let Some(found) = self.lookup(tables, index_key, key, wait)? else { return Ok(None) };
         let segments = self.log.segments();
-        self.check_found(&segments, Some(&found), wait)?;
-        self.with(&segments, found.location, wait, Check::Whole, |record| {
+        self.check_found(&segments, Some(&found), index_key, wait)?;
+        self.with_found(&segments, &found, key, wait, |record| {
             let expired = record.meta.is_expired(self.now_ms(record.meta));
             (!expired).then_some(record.sequence)
         })

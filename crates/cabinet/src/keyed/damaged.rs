@@ -8,6 +8,9 @@
 //!
 //! The record may still be another key's whose hash has the same 34 bits. If the key in the record
 //! has these bits, its bytes are intact, and it can be compared with the key sought.
+//!
+//! A whole record whose key has other bits is damage too: the disk holds it in the place of the one
+//! that the index points to, as after a write to a wrong place.
 
 use super::{Found, Index, IndexKey, KeyedEngine, Match, ShardIndex, Slot};
 use crate::log::record::Record;
@@ -50,14 +53,21 @@ pub(super) fn compare<I: Index>(
     if let Some(Compared::Same(total)) = peek(Check::Lengths, &by_key)? {
         return Ok(Compared::Same(total));
     }
-    if peek(Check::Whole, &|_| Compared::Others)?.is_some() {
-        return Ok(Compared::Others);
-    }
-    // The bytes of its key may be intact nevertheless.
+    // The bytes of its key may be intact although others are not.
     let by_place = |record: &Record<'_>| {
         if belongs(index, record.key, index_key) { Compared::Others } else { Compared::Damaged }
     };
     Ok(peek(Check::Lengths, &by_place)?.unwrap_or(Compared::Damaged))
+}
+
+/// Returns the error of a whole record that is not the one that the index points to.
+#[cold]
+fn misplaced(segments: &Segments, location: Location) -> Error {
+    let (offset, what) = (location.offset() as u64, "another record is in the place of this one");
+    match segments.get(location) {
+        Some(segment) => segment.corrupted(offset, what),
+        None => Error::Corrupted { file: "index".into(), offset, what: what.into() },
+    }
 }
 
 impl<I: Index> KeyedEngine<I> {
@@ -67,9 +77,32 @@ impl<I: Index> KeyedEngine<I> {
         belongs(&self.index, key, index_key)
     }
 
-    /// Fails if the record at a location is damaged.
-    pub(super) fn verify(&self, segments: &Segments, location: Location, wait: Wait) -> Result<()> {
-        self.with(segments, location, wait, Check::Whole, |_| ())
+    /// Fails if the record at a location is damaged, or has no key with this index key.
+    pub(super) fn verify(
+        &self,
+        segments: &Segments,
+        location: Location,
+        index_key: IndexKey<I>,
+        wait: Wait,
+    ) -> Result<()> {
+        self.with(segments, location, wait, Check::Whole, |record| {
+            self.check_place(segments, location, index_key, record.key)
+        })?
+    }
+
+    /// Fails if the key of a whole record at a location does not have the index key of its entry.
+    #[inline]
+    pub(super) fn check_place(
+        &self,
+        segments: &Segments,
+        location: Location,
+        index_key: IndexKey<I>,
+        key: &[u8],
+    ) -> Result<()> {
+        match self.belongs(key, index_key) {
+            true => Ok(()),
+            false => Err(misplaced(segments, location)),
+        }
     }
 
     /// Returns the damage found by a verification, if the record may be the key's. Returns `None`
@@ -111,7 +144,7 @@ impl<I: Index> KeyedEngine<I> {
             if let Ok(Some(total)) = compared {
                 return Ok(Some(Found { slot, location, total, is_doubtful: false }));
             }
-            let verified = compared.and_then(|_| self.verify(segments, location, wait));
+            let verified = compared.and_then(|_| self.verify(segments, location, index_key, wait));
             let doubt = self.doubt(segments, location, index_key, key, verified, wait)?;
             if doubtful.is_none() && doubt.is_some() {
                 doubtful = Some(Found { slot, location, total: 0, is_doubtful: true });
@@ -126,12 +159,30 @@ impl<I: Index> KeyedEngine<I> {
         &self,
         segments: &Segments,
         found: Option<&Found<Slot<I>>>,
+        index_key: IndexKey<I>,
         wait: Wait,
     ) -> Result<()> {
         match found.filter(|found| found.is_doubtful) {
-            Some(found) => self.verify(segments, found.location, wait),
+            Some(found) => self.verify(segments, found.location, index_key, wait),
             None => Ok(()),
         }
+    }
+
+    /// Calls `visit` with the record that was found for a key. Fails if it is another key's: an
+    /// index that knows its keys finds without reading.
+    #[inline]
+    pub(super) fn with_found<T>(
+        &self,
+        segments: &Segments,
+        found: &Found<Slot<I>>,
+        key: &[u8],
+        wait: Wait,
+        visit: impl FnOnce(&Record<'_>) -> T,
+    ) -> Result<T> {
+        self.with(segments, found.location, wait, Check::Whole, |record| match record.key == key {
+            true => Ok(visit(record)),
+            false => Err(misplaced(segments, found.location)),
+        })?
     }
 
     /// Removes the record of a key if it is damaged. Returns whether it was.
@@ -147,7 +198,7 @@ impl<I: Index> KeyedEngine<I> {
             let Some(found) = self.find(&table, &segments, index_key, key, wait)? else {
                 return Ok(false);
             };
-            match self.verify(&segments, found.location, wait) {
+            match self.verify(&segments, found.location, index_key, wait) {
                 Err(Error::Corrupted { .. }) => {}
                 verified => return verified.map(|()| false),
             }

@@ -184,7 +184,7 @@ impl<I: Index> KeyedEngine<I> {
         key: &[u8],
     ) -> Result<Option<Found<Slot<I>>>> {
         let found = self.find(table, segments, index_key, key, Wait::Block)?;
-        self.check_found(segments, found.as_ref(), Wait::Block)?;
+        self.check_found(segments, found.as_ref(), index_key, Wait::Block)?;
         Ok(found)
     }
 

@@ -18,6 +18,7 @@ mod alive;
 mod backoff;
 mod batch;
 mod building;
+mod check;
 mod damaged;
 mod full_scan;
 mod group;
@@ -34,6 +35,7 @@ mod scans;
 mod shard;
 mod shard_index;
 
+pub(crate) use check::walk_with_index;
 pub(crate) use group::GROUP_KEYS_MAX;
 pub(crate) use handle::EngineHandle;
 pub(crate) use run::{Before, Run, difference, tag_of};
@@ -440,7 +442,9 @@ impl<I: Index> KeyedEngine<I> {
             self.note_access(&segments, location);
             let found = self.with(&segments, location, wait, Check::Whole, |record| {
                 if record.key != key {
-                    return Ok(None);
+                    return self
+                        .check_place(&segments, location, index_key, record.key)
+                        .map(|()| None);
                 }
                 if record.meta.is_expired(self.now_ms(record.meta)) {
                     self.expired.count_read();
@@ -452,8 +456,7 @@ impl<I: Index> KeyedEngine<I> {
             match found {
                 Ok(Ok(None)) => {}
                 Ok(Ok(Some(found))) => return Ok(found),
-                Ok(Err(error)) => return Err(error),
-                Err(error) => {
+                Ok(Err(error)) | Err(error) => {
                     let found =
                         self.doubt(&segments, location, index_key, key, Err(error), wait)?;
                     damage = damage.or(found);
@@ -535,7 +538,7 @@ impl<I: Index> KeyedEngine<I> {
             let segments = self.log.segments();
             let found = self.find(&table, &segments, index_key, key, wait)?;
             let Some(found) = found else { return Ok(false) };
-            let is_expired = self.with(&segments, found.location, wait, Check::Whole, |record| {
+            let is_expired = self.with_found(&segments, &found, key, wait, |record| {
                 record.meta.is_expired(self.now_ms(record.meta))
             });
             let is_expired = match is_expired {
@@ -567,11 +570,11 @@ impl<I: Index> KeyedEngine<I> {
             let mut table = self.table_mut(index_key.shard, wait)?;
             let segments = self.log.segments();
             let found = self.find(&table, &segments, index_key, key, wait)?;
-            self.check_found(&segments, found.as_ref(), wait)?;
+            self.check_found(&segments, found.as_ref(), index_key, wait)?;
             let mut change = None;
             let mut present = None;
             if let Some(found) = &found {
-                self.with(&segments, found.location, wait, Check::Whole, |record| {
+                self.with_found(&segments, found, key, wait, |record| {
                     if record.meta.is_expired(self.now_ms(record.meta)) {
                         return Ok(());
                     }
@@ -696,8 +699,10 @@ impl<I: Index> KeyedEngine<I> {
     ) -> Result<()> {
         self.announce(stretch);
         let segments = &stretch.segments;
-        for &(_, location) in &stretch.entries {
+        for &(tag, location) in &stretch.entries {
+            let index_key = IndexKey { shard: stretch.shard, tag };
             self.with(segments, location, Wait::Block, Check::Whole, |record| {
+                self.check_place(segments, location, index_key, record.key)?;
                 if record.meta.is_expired(self.now_ms(record.meta)) {
                     return Ok(());
                 }
@@ -729,7 +734,7 @@ impl<I: Index> KeyedEngine<I> {
                 })?;
             if !is_right {
                 // It has expired, unless it is damaged.
-                self.verify(segments, location, Wait::Block)?;
+                self.verify(segments, location, index_key, Wait::Block)?;
             }
         }
         Ok(())

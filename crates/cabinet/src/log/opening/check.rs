@@ -29,6 +29,18 @@ pub(crate) struct Walked {
     pub(crate) torn_bytes: u64,
 }
 
+impl Walked {
+    /// Returns the sums of two walks through other segments.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            segments: self.segments + other.segments,
+            records: self.records + other.records,
+            bytes: self.bytes + other.bytes,
+            torn_bytes: self.torn_bytes + other.torn_bytes,
+        }
+    }
+}
+
 /// A log that is only read. Meanwhile no process can open it.
 pub(crate) struct Files<'s> {
     storage: &'s dyn Storage,

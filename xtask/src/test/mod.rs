@@ -60,17 +60,29 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         installing.join().expect("no panic")?;
         built
     })?;
+    // A disk that other programs fill fails tests in many ways.
+    let free = |folder: &Path| Ok::<_, anyhow::Error>(free_bytes(folder)? as f64 / 1e9);
     println!(
-        "\ninstalled and built in {:.0} s; running {} suites, their output is in {}",
+        "\ninstalled and built in {:.0} s; running {} suites, their output is in {}; free are \
+         {:.1} GB there and {:.1} GB in {}",
         begun.elapsed().as_secs_f64(),
         wanted.len(),
-        logs.display()
+        logs.display(),
+        free(&logs)?,
+        free(&std::env::temp_dir())?,
+        std::env::temp_dir().display()
     );
     let programs = built.programs()?;
     let variables = [(PROGRAMS_VARIABLE, programs)];
     let commands = wanted.into_iter().map(|suite| suite.command(&built)).collect::<Result<_>>()?;
     let ended = schedule::run(commands, &logs, &variables, report);
     summarize(&ended, begun.elapsed())
+}
+
+/// Returns the bytes that this user may still write to the disk of a folder.
+fn free_bytes(folder: &Path) -> Result<u64> {
+    let disk = rustix::fs::statvfs(folder).context("cannot look at the disk")?;
+    Ok(disk.f_bavail * disk.f_frsize)
 }
 
 /// Prints the end of a suite, and the output of one that failed.
@@ -119,6 +131,10 @@ fn summarize(ended: &[Ended], total: Duration) -> Result<()> {
     let minutes = total.as_secs_f64() / 60.0;
     println!("\n{} suites in {minutes:.1} minutes", ended.len());
     println!("{} passed, {} failed", ended.len() - failed.len(), failed.len());
+    let free = free_bytes(&std::env::temp_dir())? as f64 / 1e9;
+    if free < 1.0 {
+        println!("the disk of temporary files is nearly full: {free:.1} GB are free");
+    }
     if !failed.is_empty() {
         let again = failed.join(" ");
         bail!("failed: {}; `cargo xtask test {again}` runs them again", failed.join(", "));

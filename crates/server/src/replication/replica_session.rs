@@ -85,8 +85,8 @@ impl ReplicaSession<'_> {
         }
         let mut options = 0;
         let is_always = self.follower.seeding == Seeding::Always;
-        // A server that clients write to while it follows may lack a position only because the other
-        // of two masters starts later.
+        // A server that clients write to while it follows may lack a position only because the
+        // other of two masters starts later.
         let may_replace = !self.served.settings.is_writable && self.has_other_records(position);
         if is_allowed && (has_nothing || position.is_seeding())
             || is_always && (may_replace || position.is_inexact())

@@ -122,6 +122,15 @@ fn a_segment_that_is_gone_is_damage_wherever_it_was() {
                 found.iter().any(|damage| damage.file == gone && damage.what.contains("missing"))
             };
             assert!(names(&damages(&damaged)), "{index} of {}", path.display());
+            if !is_closed {
+                // Any record may have changed in it, so what is older is not served as the last.
+                let refused = open(&damaged).map(drop).unwrap_err();
+                let Error::Corrupted { file, what, .. } = &refused else { panic!("{refused}") };
+                assert!(*file == gone && what.contains("`tyrant salvage "), "{refused}");
+                let back = fs::copy(&all[index], &gone);
+                assert!(back.is_ok() && served(&open(&damaged).unwrap()) == (RECORDS, 0));
+                continue;
+            }
             for _ in 0..2 {
                 let database = open(&damaged).unwrap();
                 assert!(names(&database.damages()));
@@ -129,9 +138,7 @@ fn a_segment_that_is_gone_is_damage_wherever_it_was() {
                 assert!(good > RECORDS / 2, "{good}");
                 // The last one may hold next to nothing.
                 assert!(good < RECORDS || index + 1 == all.len(), "{good}");
-                if is_closed {
-                    assert_eq!(good + errors, RECORDS, "no record is silently gone");
-                }
+                assert_eq!(good + errors, RECORDS, "no record is silently gone");
                 drop(database);
                 assert!(names(&damages(&damaged)), "it is said again");
             }

@@ -22,6 +22,9 @@ const DATABASES: &[&str] = &["casket.tch", "casket.tcb", "casket.tcf#width=1024"
 /// Longest range that is overwritten with zeros, in bytes.
 const ZEROS_MAX: u64 = 32 << 10;
 
+/// Bytes that are written together.
+const PAGE_BYTES: u64 = 4096;
+
 /// Length of the end of a log that the last record and its append block may take, in bytes.
 const LAST_RECORDS_BYTES: u64 = 68 << 10;
 
@@ -188,7 +191,11 @@ fn damage(path: &Path, random: &mut Random) -> Result<Damage> {
     others.sort();
     ensure!(!segments.is_empty(), "the database has no segments");
     let segment = pick(&segments, random);
-    match random.below(8) {
+    match random.below(9) {
+        8 => {
+            let text = misdirect(segment, pick(&segments, random), random)?;
+            Ok(Damage { text, missed_max: covered(PAGE_BYTES), is_at_end: false })
+        }
         0 => {
             let bytes = fs::metadata(segment)?.len();
             fs::remove_file(segment)?;
@@ -266,6 +273,19 @@ fn flip(path: &Path, random: &mut Random) -> Result<(String, bool)> {
     file.write_all_at(&[byte[0] ^ 1 << bit], offset)?;
     let text = format!("bit {bit} of byte {offset} of {} flipped", path.display());
     Ok((text, length - offset <= LAST_RECORDS_BYTES))
+}
+
+/// Copies a page of one segment over one of another or of itself, as a write to a wrong place does.
+fn misdirect(from: &Path, to: &Path, random: &mut Random) -> Result<String> {
+    let (source, target) = (File::open(from)?, OpenOptions::new().read(true).write(true).open(to)?);
+    let page =
+        |length: u64, random: &mut Random| random.below(length / PAGE_BYTES + 1) * PAGE_BYTES;
+    let (at, place) = (page(written(&source)?, random), page(written(&target)?, random));
+    let mut bytes = vec![0; PAGE_BYTES as usize];
+    let count = source.read_at(&mut bytes, at)?;
+    target.write_all_at(&bytes[..count], place)?;
+    let (from, to) = (from.display(), to.display());
+    Ok(format!("the page at byte {at} of {from} written to byte {place} of {to}"))
 }
 
 fn zero(path: &Path, random: &mut Random) -> Result<Damage> {

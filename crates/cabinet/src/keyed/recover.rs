@@ -6,7 +6,9 @@ use super::shard::{Growth, Shard};
 use super::{Index, KeyedEngine, Match, ShardIndex};
 use crate::expired::ExpiryStats;
 use crate::io::Storage;
+use crate::log::holes::Fate;
 use crate::log::record::Kind;
+use crate::log::segments::segment_path;
 use crate::log::{DatabaseId, EngineParameters, Location, Recovery, Segment, Segments, Settings};
 use crate::sync::Mutex;
 use crate::{Error, Options, Result, Wait};
@@ -33,6 +35,7 @@ pub(super) fn open<I: Index>(
         }
         building => building?,
     };
+    check_changes(&recovery)?;
     // A record that is left for another component to remove still exists after it expires.
     let now_ms = if clock.expired_keys().is_some() { 0 } else { clock.now_ms() };
     recovery.replay(&mut |segments, segment, location, record| {
@@ -45,7 +48,9 @@ pub(super) fn open<I: Index>(
         let change = Change { name, location, total: record.total, is_live, is_tombstone };
         building.take(&index, segments, change, record.key)
     })?;
-    let needs_checkpoint = building.needs_checkpoint() && !options.read_only;
+    // The next opening must not look for changes in a segment that is missing, and had none.
+    let is_missing = recovery.segments.iter().any(|segment| segment.is_missing);
+    let needs_checkpoint = (building.needs_checkpoint() || is_missing) && !options.read_only;
     let tables = building.finish(&index, &recovery.segments)?;
     let over_runs = AtomicBool::new(tables.iter().any(|table| table.run().is_some()));
     let log = recovery.finish()?;
@@ -76,6 +81,20 @@ pub(super) fn open<I: Index>(
         lost_records: AtomicU64::new(0),
         repair_after: Mutex::default(),
     })
+}
+
+/// Fails if a segment is missing that had changes after the checkpoint: any record may have changed
+/// in it, so an older one must not pass for the last.
+fn check_changes(recovery: &Recovery) -> Result<()> {
+    let lost = recovery.missing().find(|(_, fate)| *fate == Fate::Damaged);
+    let Some(((number, offset), _)) = lost else { return Ok(()) };
+    let directory = recovery.directory();
+    let what = format!(
+        "the segment is missing or cannot be opened, and any record may have changed in it; the \
+         database does not open, but `tyrant salvage {} --into NEW` copies what can be read",
+        directory.display()
+    );
+    Err(Error::Corrupted { file: segment_path(directory, number), offset, what })
 }
 
 /// A change in the log, without its key.

@@ -174,8 +174,16 @@ fn one(kind: &Kind, seed: u64) {
     let context = damage(&storage, Path::new(kind.path), &mut chance);
     let context = format!("seed {seed}, {}, killed: {is_killed}, {context}", kind.path);
     let found = damages(&storage, kind.path).unwrap_or_else(|error| panic!("{context}: {error}"));
-    let opened =
-        (kind.open)(storage.clone(), &options).unwrap_or_else(|error| panic!("{context}: {error}"));
+    let is_removed = context.contains("is removed");
+    let opened = match (kind.open)(storage.clone(), &options) {
+        Ok(opened) => opened,
+        // Any record may have changed in the segment since the last checkpoint.
+        Err(Error::Corrupted { file, what, .. }) if is_removed && what.contains("salvage") => {
+            assert!(is_killed && found.iter().any(|one| one.file == file), "{context}: {what}");
+            return;
+        }
+        Err(error) => panic!("{context}: {error}"),
+    };
     // Opening reads no more than it has to, so checking may find more, but not less.
     let at_opening = opened.database.damages();
     for damage in &at_opening {
@@ -214,6 +222,7 @@ fn one(kind: &Kind, seed: u64) {
             u64::from(is_killed && !is_told)
         }
     };
+    assert!(wrong == 0 || !is_removed, "{context}: {wrong} records are older or gone");
     assert!(
         wrong <= tolerated || !at_opening.is_empty(),
         "{context}: {wrong} records are older or gone, and opening says nothing"

@@ -296,6 +296,14 @@ impl Recovery {
         Ok(names.iter().filter_map(place_in).collect())
     }
 
+    /// Returns whether the database was closed, and no change came after the checkpoint.
+    fn has_all_changes(&self) -> bool {
+        let contents = &self.manifest.contents;
+        let is_closed = matches!(contents.state, manifest::State::Closed { .. });
+        let checkpoint = self.checkpoint.as_ref();
+        is_closed && checkpoint.is_some_and(|one| one.next_sequence >= contents.next_sequence)
+    }
+
     /// Returns whether no change is lost with this segment.
     pub(crate) fn is_without_changes(&self, number: u64) -> bool {
         self.without_changes.contains(&number)
@@ -305,10 +313,10 @@ impl Recovery {
     /// missing, and the fate of their records from there on.
     pub(crate) fn missing(&self) -> impl Iterator<Item = (SegmentOffset, Fate)> {
         let (first, first_offset) = self.replay_from;
-        let missing = self
-            .segments
-            .iter()
-            .filter(move |segment| segment.is_missing && !self.is_without_changes(segment.number));
+        let has_all = self.has_all_changes();
+        let missing = self.segments.iter().filter(move |segment| {
+            segment.is_missing && !has_all && !self.is_without_changes(segment.number)
+        });
         missing.filter(move |segment| segment.number >= first).map(move |segment| {
             let offset = if segment.number == first { first_offset } else { 0 };
             let place = (segment.number, offset);

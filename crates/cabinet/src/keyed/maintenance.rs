@@ -79,7 +79,11 @@ impl<I: Index> Relocate for KeyedEngine<I> {
         table.remove(slot);
         segment.remove_live(record.total);
         self.note_forgotten(index_key.shard, &self.log.segments(), location);
-        Ok(!record.meta.is_expired(self.now_ms(record.meta)))
+        let is_expired = record.meta.is_expired(self.now_ms(record.meta));
+        if is_expired {
+            self.expired.count_removed();
+        }
+        Ok(!is_expired)
     }
 
     fn look_up(&self, segment: &Segment, spend: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
@@ -634,7 +638,7 @@ mod tests {
     use super::*;
     use crate::io::{FaultyStorage, Open, Storage};
     use crate::log::Usage;
-    use crate::{Engine, HashDatabase, Maintenance, Meta, RecordRef};
+    use crate::{Clock, Engine, HashDatabase, Maintenance, Meta, RecordRef};
     use std::path::Path;
 
     const RECORDS: u32 = 300_000;
@@ -664,6 +668,27 @@ mod tests {
         }
         drop(database);
         storage
+    }
+
+    #[test]
+    fn records_that_a_sweep_removes_are_counted_once() {
+        let (clock, time) = Clock::manual(1000);
+        let options = Options { clock, segment_bytes: Some(64 << 10), ..Options::default() };
+        let storage = Arc::new(FaultyStorage::new());
+        let path = Path::new("casket.tch");
+        let database = HashDatabase::open_on(storage, path, &options, false).unwrap();
+        for number in 0..1000u32 {
+            let meta = Meta { flags: 0, expires_at_ms: 2000 * u64::from(number % 2) };
+            database.put(&number.to_be_bytes(), &[7; 100], meta, Wait::Block).unwrap();
+        }
+        // Segments that are half dead are compacted, too.
+        for now_ms in [3000, 300_000, 600_000] {
+            time.set(now_ms);
+            database.run_maintenance().unwrap();
+            let stats = database.stats();
+            let removed = stats.into_iter().find(|(name, _)| *name == "expired_removed").unwrap();
+            assert_eq!((removed.1.as_str(), database.len()), ("500", 500));
+        }
     }
 
     #[test]

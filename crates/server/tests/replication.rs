@@ -68,8 +68,16 @@ fn a_replica_has_the_records_of_a_master_that_evicts() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let source = Database::open("*#capsiz=1m").unwrap();
     let master = start_with(logging(1, one.path()), source.clone());
-    let (replica, copy) = start_replica(other.path(), master.address);
-    wait_until(|| is_following(&replica));
+    // A difference would stop it: what was evicted is none.
+    let mut config = following(2, other.path(), master.address);
+    config.following.check = true;
+    let copy = hash(other.path());
+    let replica = start_with(config, copy.clone());
+    let third = tempfile::tempdir().unwrap();
+    let mut config = following(3, third.path(), master.address);
+    config.following.check = true;
+    let small = start_with(config, Database::open("*#capsiz=512k").unwrap());
+    wait_until(|| is_following(&replica) && is_following(&small));
     set(&master, "old", "1");
     set(&master, "text", "a");
     let long = "v".repeat(100_000);
@@ -82,12 +90,17 @@ fn a_replica_has_the_records_of_a_master_that_evicts() {
     let append = request(&Request::PutCat { key: b"text", value: b"b" });
     master.connect().exchange(append, b"\0");
     client.exchange("append text 0 0 1\r\nc\r\n", STORED);
-    client.exchange("delete long0\r\n", b"NOT_FOUND\r\n");
+    client.exchange("delete long0\r\ndelete none\r\n", b"NOT_FOUND\r\nNOT_FOUND\r\n");
+    client.exchange("delete long18\r\nset end 0 0 1\r\n1\r\n", b"DELETED\r\nSTORED\r\n");
     // The last update of one key may come before updates of others.
     let has = |key: &[u8], value: &[u8]| copy.get(key).unwrap().as_deref() == Some(value);
     wait_until(|| has(b"old", b"7") && has(b"text", b"bc"));
     wait_until(|| copy.get(b"long19").unwrap().is_some() && copy.get(b"long1").unwrap().is_some());
     wait_until(|| copy.get(b"long0").unwrap().is_none());
+    for replica in [&replica, &small] {
+        wait_until(|| replica.stat_value("replication_lag_operations") == 0);
+        assert!(is_following(replica));
+    }
     // Evicted records are still there.
     assert!(copy.get(b"long1").unwrap().is_some() && source.get(b"long1").unwrap().is_none());
 }

@@ -75,6 +75,12 @@ impl<'a> Replayer<'a> {
         self.store.replay(&logged.request, logged.scope(), execute)
     }
 
+    /// Returns whether an operation has ended otherwise here than where it was logged. A database
+    /// that evicts lacks records that others have, and no operation changes that.
+    pub(crate) fn differs(&self, logged: &Logged<'_>, succeeded: bool) -> bool {
+        succeeded != logged.succeeded && !self.unlogged.evicts()
+    }
+
     fn execute(&self, logged: &Logged<'_>) -> Result<bool, Error> {
         let operation = match &logged.operation {
             // Tokyo Tyrant logs calls that only read, too.

@@ -413,7 +413,7 @@ impl<'a> Applier<'a> {
         let root = self.names.sends_roots.then_some(root);
         let source = Source { origin: update.origin, master: self.master, root };
         let succeeded = replayer.replay(source, logged).map_err(End::lost)?;
-        if succeeded != logged.succeeded {
+        if replayer.differs(logged, succeeded) {
             let what = format!(
                 "the log entry at time stamp {timestamp_us} ended differently than on the master"
             );

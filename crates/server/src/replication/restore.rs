@@ -109,7 +109,7 @@ fn execute(served: &Served, folder: &Path, span: Span, check: bool) -> Result<Re
         let replayed = replayer.replay(source, &logged);
         let succeeded = replayed
             .map_err(|error| format!("the log entry at time stamp {timestamp_us}: {error}"))?;
-        if succeeded != logged.succeeded {
+        if replayer.differs(&logged, succeeded) {
             let what = format!(
                 "the log entry at time stamp {timestamp_us} ended differently than when it was logged"
             );

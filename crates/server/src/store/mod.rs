@@ -31,7 +31,7 @@ pub(crate) use log_entries::{meta_in, put_request, strings};
 pub(crate) use transaction::StoreTransaction;
 
 use crate::store::gate::Gate;
-use crate::store::record_operations::record_operations;
+use crate::store::record_operations::{record_operations, removal};
 use crate::update_log::{
     ChangeGuard, KeyLockGuard, Mark, Scope, Source, UpdateLog, is_relative, now_us,
 };
@@ -292,8 +292,10 @@ impl Store {
         let logged = database.read(key, |entry| self.log_put(guard, key, entry.value, entry.meta));
         // A record that cannot be read is removed from the replicas, rather than left outdated
         // there.
-        if !matches!(logged, Ok(Some(()))) {
-            self.append(guard, Request::Out { key }, true);
+        if !matches!(logged, Ok(Some(())))
+            && let Err(error) = removal(key, &mut |request| self.append(guard, request, true))
+        {
+            tracing::error!("update log: cannot log a removal: {error}");
         }
     }
 

@@ -17,7 +17,7 @@ pub(crate) fn record_operations(
     take: &mut dyn FnMut(Request<'_>),
 ) -> Result<()> {
     if database.has_duplicates() {
-        call(Function::OutList, &[key], take)?;
+        removal(key, take)?;
         // Clients see flags and expiry of the first value only, and those of other values cannot be
         // read.
         let first = database.read(key, |entry| {
@@ -48,11 +48,17 @@ pub(crate) fn record_operations(
             row.columns().for_each(|(name, value)| arguments.extend([name, value]));
             called = call(Function::Put, &arguments, take);
         })?;
-        return if row.is_some() { called } else { call(Function::OutList, &[key], take) };
+        return if row.is_some() { called } else { removal(key, take) };
     }
     let found =
         database.read(key, |entry| put_request(key, entry.value, entry.meta, &mut *take))?;
-    if found.is_some() { Ok(()) } else { call(Function::OutList, &[key], take) }
+    if found.is_some() { Ok(()) } else { removal(key, take) }
+}
+
+/// Calls `take` with an operation that leaves no record of a key, and succeeds also where there was
+/// none.
+pub(crate) fn removal(key: &[u8], take: &mut dyn FnMut(Request<'_>)) -> Result<()> {
+    call(Function::OutList, &[key], take)
 }
 
 fn call(

@@ -73,6 +73,7 @@ impl View {
         fn as_numbered(&self) -> Option<&dyn Numbered>;
         fn order(&self) -> Option<KeyOrder>;
         fn has_duplicates(&self) -> bool;
+        fn evicts(&self) -> bool;
         fn is_empty(&self) -> bool;
         fn size_bytes(&self) -> u64;
         fn path(&self) -> PathBuf;

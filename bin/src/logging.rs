@@ -10,11 +10,13 @@
 
 use crate::plural::counted;
 use parking_lot::{Condvar, Mutex};
+use rustix::fs::{OFlags, fcntl_setfl};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -157,7 +159,12 @@ impl Log {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+    let mut options = OpenOptions::new();
+    // Without it a pipe is waited for until a program reads it.
+    let file = options.custom_flags(OFlags::NONBLOCK.bits() as i32).create(true).append(true);
+    let file = file.open(path)?;
+    fcntl_setfl(&file, OFlags::APPEND)?;
+    Ok(file)
 }
 
 /// Writer of one line.

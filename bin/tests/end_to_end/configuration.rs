@@ -283,3 +283,45 @@ fn the_page_about_the_configuration_has_the_settings_as_they_are() {
     let tables = succeed("tyrant", &["config", "--markdown"]);
     assert!(page.contains(&tables), "docs/configuration.md is out of date: cargo xtask docs");
 }
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_an_error_and_is_not_waited_for() {
+    let authority = crate::tls::certificates::Authority::new();
+    let files = authority.server(&["127.0.0.1"]);
+    let text = format!(
+        "database = '+'\nport = PORT\nscript = 'functions.lua'\ntls-optional = true\n\
+         tls-cert = {:?}\ntls-key = {:?}\n",
+        files.certificate, files.key
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("functions.lua");
+    std::fs::write(&script, "function f() end").expect("a script");
+    let text = text.replace("functions.lua", script.to_str().expect("UTF-8"));
+    let mut server = Server::configured(&text, &[]);
+    let settings = server.folder.path().join("tyrant.toml");
+    let log = server.folder.path().join("log");
+    for path in [&settings, &script, &files.certificate, &files.key, &log] {
+        let aside = path.with_extension("aside");
+        std::fs::rename(path, &aside).expect("to move it");
+        let made = std::process::Command::new("mkfifo").arg(path).status().expect("mkfifo");
+        assert!(made.success());
+        let error = fail("tyrant", &["reload", "--server", &server.address()]);
+        let reason = if *path == log { "No such device" } else { "not a regular file" };
+        assert!(error.contains(reason), "{}: {error}", path.display());
+        std::fs::rename(&aside, path).expect("to move it back");
+    }
+    assert!(server.end(Signal::TERM).success());
+    let repository = folder.path().join("repository");
+    let database = folder.path().join("casket.tch");
+    let path = |path: &std::path::Path| path.to_str().expect("UTF-8").to_owned();
+    drop(cabinet::Database::open(&path(&database)).expect("a database"));
+    let create = ["backup", "create", &path(&repository), "--database", &path(&database)];
+    succeed("tyrant", &create);
+    let objects = std::fs::read_dir(repository.join("files")).expect("its files");
+    for object in objects.map(|object| object.expect("a file").path()) {
+        std::fs::remove_file(&object).expect("to remove it");
+        std::process::Command::new("mkfifo").arg(&object).status().expect("mkfifo");
+    }
+    let error = fail("tyrant", &["backup", "verify", &path(&repository)]);
+    assert!(error.contains("not a regular file"), "{error}");
+}

@@ -7,10 +7,13 @@
 pub use crate::io::Words;
 
 use crate::io::{Appender, File, Map, Open, RealStorage, Storage, directory_of};
+use rustix::fs::OFlags;
 use std::any::Any;
 use std::fmt;
+use std::fs;
 use std::io;
 use std::ops::Deref;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,6 +25,18 @@ pub fn folder_of(path: &Path) -> &Path {
 /// Makes the names in a folder durable.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     RealStorage.sync_dir(folder)
+}
+
+/// Opens a file to read it. Fails for what is no regular file: a pipe would wait for its writer.
+pub fn open_regular(path: &Path) -> io::Result<fs::File> {
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let kind = file.metadata()?.file_type();
+    match kind.is_file() {
+        true => Ok(file),
+        false if kind.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        false => Err(io::Error::other("not a regular file: copy what it has into one")),
+    }
 }
 
 /// Lock of a folder against other processes, until it is dropped.

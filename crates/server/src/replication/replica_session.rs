@@ -27,6 +27,10 @@ const TOKYO_TYRANT_SILENCE_MAX: Duration = Duration::from_secs(60);
 const EXACT_COPY: &str =
     ". For an exact copy start this server again with --seed always, which replaces its records";
 
+/// The same for one that clients write to.
+const EXACT_COPY_IF_WRITABLE: &str =
+    ". For an exact copy stop this server, move its database away, and start it again";
+
 /// Session with one master, under one configuration of the follower.
 pub(super) struct ReplicaSession<'f> {
     pub(super) follower: &'f Follower,
@@ -85,12 +89,10 @@ impl ReplicaSession<'_> {
         }
         let mut options = 0;
         let is_always = self.follower.seeding == Seeding::Always;
-        // A server that clients write to while it follows may lack a position only because the
-        // other of two masters starts later.
-        let may_replace = !self.served.settings.is_writable && self.has_other_records(position);
-        if is_allowed && (has_nothing || position.is_seeding())
-            || is_always && (may_replace || position.is_inexact())
-        {
+        // Records that clients store here may be nowhere else yet.
+        let may_replace = is_always && !self.served.settings.is_writable;
+        let is_other = self.has_other_records(position) || position.is_inexact();
+        if is_allowed && (has_nothing || position.is_seeding()) || may_replace && is_other {
             options |= SEED;
         }
         if is_always || is_allowed && self.was_empty {
@@ -243,6 +245,11 @@ impl ReplicaSession<'_> {
         is_extended: bool,
         names: Names,
     ) -> Result<(), End> {
+        let advice = match self.served.settings.is_writable {
+            _ if !is_extended => "",
+            true => EXACT_COPY_IF_WRITABLE,
+            false => EXACT_COPY,
+        };
         let has_other_records = self.has_other_records(position);
         if position.is_of_another_log(identity) || has_other_records {
             let noted = position.note_inexact();
@@ -251,15 +258,13 @@ impl ReplicaSession<'_> {
         if position.is_of_another_log(identity) {
             tracing::warn!(
                 "the position {} belongs to another log than that of {master}. Replication continues by \
-                 time stamps: operations around it may be executed twice or missed{}",
-                position.timestamp_us(),
-                if is_extended { EXACT_COPY } else { "" }
+                 time stamps: operations around it may be executed twice or missed{advice}",
+                position.timestamp_us()
             );
         } else if has_other_records {
             tracing::warn!(
                 "there are records already, and no position in the log of {master}: the log is executed \
-                 on top of them, and what only they have stays{}",
-                if is_extended { EXACT_COPY } else { "" }
+                 on top of them, and what only they have stays{advice}"
             );
         }
         if !names.sends_roots {

@@ -87,6 +87,12 @@ fn both_dialects_reply_in_their_own_form() {
         other.exchange(request, in_original);
     }
     client.exchange("get\r\n", "CLIENT_ERROR bad command line format\r\n");
+    client.exchange("a\r\na b\r\n", "CLIENT_ERROR bad command line format\r\nERROR\r\n");
+    client.exchange(
+        "stats cachedump 1\r\nstats cachedump abc 1\r\nstats cachedump 1 abc\r\n",
+        "CLIENT_ERROR bad command line\r\nCLIENT_ERROR bad command line format\r\n\
+         CLIENT_ERROR bad command line format\r\n",
+    );
     other.exchange("get\r\n", "CLIENT_ERROR error\r\n");
     other.expect_close();
     client.exchange("quit\r\nversion\r\n", "");

@@ -185,7 +185,24 @@ fn noreply_is_seen_at_every_verb_that_has_it() {
         };
         assert!(noreply, "{line}");
     }
-    assert_eq!(whole(b"delete noreply\r\n"), Request::Delete { key: b"noreply", noreply: false });
+    assert_eq!(whole(b"delete noreply\r\n"), Request::Delete { key: b"noreply", noreply: true });
+    // A line that lacks arguments or a size has a reply.
+    for line in [
+        "set noreply\r\n",
+        "set a 0 0 noreply\r\n",
+        "set a 0 0 -1 noreply\r\n",
+        "set a 0 0 x noreply\r\n",
+        "set a 0 0 123456789012 noreply\r\n",
+        "touch noreply\r\n",
+        "incr noreply\r\n",
+        "verbosity\r\n",
+    ] {
+        let refused = Request::Bad { error: Error::BadLine, noreply: false };
+        assert_eq!(whole(line.as_bytes()), refused, "{line}");
+    }
+    for line in ["incr a noreply\r\n", "touch a noreply\r\n", "verbosity noreply\r\n"] {
+        assert!(matches!(whole(line.as_bytes()), Request::Bad { noreply: true, .. }), "{line}");
+    }
 }
 
 #[test]

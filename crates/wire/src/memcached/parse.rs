@@ -26,6 +26,7 @@ pub fn parse(dialect: Dialect, bytes: &[u8]) -> Parse<Request<'_>> {
     if let [before @ .., b'\r'] = line {
         line = before;
     }
+    let line_bytes = line.len();
     let verb = next(&mut line).unwrap_or_default();
     let request = match verb {
         b"get" => get(dialect, line, false),
@@ -38,32 +39,32 @@ pub fn parse(dialect: Dialect, bytes: &[u8]) -> Parse<Request<'_>> {
         b"append" => return store(dialect, bytes, line, after, Verb::Append),
         b"prepend" => return store(dialect, bytes, line, after, Verb::Prepend),
         b"cas" => return store(dialect, bytes, line, after, Verb::CompareAndSwap),
-        b"delete" => return complete(delete(dialect, line), dialect, line, after),
+        b"delete" => return complete(delete(dialect, line), dialect, (line, 1), after),
         b"incr" => {
             let request = arithmetic(dialect, line)
                 .map(|(key, amount, noreply)| Request::Increment { key, amount, noreply });
-            return complete(request, dialect, line, after);
+            return complete(request, dialect, (line, 2), after);
         }
         b"decr" => {
             let request = arithmetic(dialect, line)
                 .map(|(key, amount, noreply)| Request::Decrement { key, amount, noreply });
-            return complete(request, dialect, line, after);
+            return complete(request, dialect, (line, 2), after);
         }
-        b"touch" => return complete(touch(dialect, line), dialect, line, after),
+        b"touch" => return complete(touch(dialect, line), dialect, (line, 2), after),
         b"gat" => get_and_touch(dialect, line, false),
         b"gats" => get_and_touch(dialect, line, true),
         b"md" => meta::parse(MetaVerb::Delete, line).map(boxed),
         b"ma" => meta::parse(MetaVerb::Arithmetic, line).map(boxed),
         b"me" => meta::debug(line).map(|key| Request::MetaDebug { key }),
         b"mn" => Ok(Request::MetaNoOp),
-        b"flush_all" => return complete(flush_all(dialect, line), dialect, line, after),
-        b"verbosity" => return complete(verbosity(dialect, line), dialect, line, after),
+        b"flush_all" => return complete(flush_all(dialect, line), dialect, (line, 0), after),
+        b"verbosity" => return complete(verbosity(dialect, line), dialect, (line, 1), after),
         b"stats" => {
             let argument = next(&mut line).unwrap_or_default();
             Ok(Request::Stats { argument, rest: line })
         }
         b"cache_memlimit" => {
-            return complete(cache_memory_limit(dialect, line), dialect, line, after);
+            return complete(cache_memory_limit(dialect, line), dialect, (line, 1), after);
         }
         b"lru_crawler" => crawler(line),
         b"shutdown" => {
@@ -74,7 +75,7 @@ pub fn parse(dialect: Dialect, bytes: &[u8]) -> Parse<Request<'_>> {
         b"quit" => Ok(Request::Quit),
         _ if is_of_other_protocol(verb) => Err(Error::OtherProtocol),
         // memcached reports a line that is too short for a command as malformed, not as unknown.
-        _ if verb.len() < VERB_BYTES_MIN && dialect == Dialect::Memcached => Err(Error::BadLine),
+        _ if line_bytes < VERB_BYTES_MIN && dialect == Dialect::Memcached => Err(Error::BadLine),
         _ => Err(Error::UnknownCommand),
     };
     match request {
@@ -135,29 +136,32 @@ fn bad<'a>(error: Error, noreply: bool, length: usize) -> Parse<Request<'a>> {
     Parse::Complete(Request::Bad { error, noreply }, length)
 }
 
+/// Returns the request, or the error of a line whose verb has at least so many arguments.
 #[inline]
 fn complete<'a>(
     request: Result<Request<'a>, Error>,
     dialect: Dialect,
-    arguments: &[u8],
+    (arguments, least): (&[u8], usize),
     length: usize,
 ) -> Parse<Request<'a>> {
     match request {
         Ok(request) => Parse::Complete(request, length),
-        Err(error) => bad(error, is_silent(dialect, arguments), length),
+        Err(error) => bad(error, is_silent(dialect, arguments, least), length),
     }
 }
 
-/// Returns whether the reply to a refused line is suppressed.
-fn is_silent(dialect: Dialect, mut arguments: &[u8]) -> bool {
-    let mut last = false;
+/// Returns whether a line suppresses its reply. memcached counts the arguments before it looks for
+/// `noreply`.
+fn is_silent(dialect: Dialect, mut arguments: &[u8], least: usize) -> bool {
+    let (mut last, mut count) = (false, 0);
     while let Some(token) = next(&mut arguments) {
         last = token == b"noreply";
+        count += 1;
         if last && dialect == Dialect::TokyoTyrant {
-            break;
+            return true;
         }
     }
-    last
+    last && count >= least
 }
 
 /// Most arguments that a verb has.
@@ -260,7 +264,12 @@ fn exptime(dialect: Dialect, token: &[u8]) -> Option<i64> {
 
 fn delete(dialect: Dialect, line: &[u8]) -> Result<Request<'_>, Error> {
     let arguments = Arguments::new(dialect, line, 1..=1)?;
-    Ok(Request::Delete { key: arguments.key(dialect)?, noreply: arguments.noreply })
+    let noreply = match dialect {
+        // The key may be the last argument, too.
+        Dialect::Memcached => is_silent(dialect, line, 1),
+        Dialect::TokyoTyrant => arguments.noreply,
+    };
+    Ok(Request::Delete { key: arguments.key(dialect)?, noreply })
 }
 
 fn arithmetic(dialect: Dialect, line: &[u8]) -> Result<(&[u8], i128, bool), Error> {
@@ -342,7 +351,11 @@ fn store<'a>(
 ) -> Parse<Request<'a>> {
     let header = match header(dialect, line, verb) {
         Ok(header) => header,
-        Err(error) => return bad(error, is_silent(dialect, line), start),
+        // memcached replies to a line without a valid size in any case.
+        Err(error) => {
+            let is_silent = dialect == Dialect::TokyoTyrant && is_silent(dialect, line, 0);
+            return bad(error, is_silent, start);
+        }
     };
     let data = match dialect {
         Dialect::Memcached => data(bytes, start, header.size),

@@ -233,16 +233,23 @@ fn detail(rest: &[u8], output: &mut Vec<u8>) {
 /// Executes `stats cachedump`. Its arguments are a class, which is 1 for all records, and the most
 /// records, where 0 is any number.
 fn cache_dump(context: &mut Context<'_>, rest: &[u8], output: &mut Vec<u8>) -> Result<(), Halt> {
-    let numbers: Option<Vec<u64>> = std::str::from_utf8(rest)
-        .ok()
-        .and_then(|rest| rest.split_ascii_whitespace().map(|token| token.parse().ok()).collect());
-    let Some([class, most]) = numbers.as_deref() else {
-        reply::client_error(output, "bad command line");
-        return Ok(());
+    let text = String::from_utf8_lossy(rest);
+    let numbers: Vec<Option<u64>> =
+        text.split_ascii_whitespace().map(|token| token.parse().ok()).collect();
+    let (class, most) = match numbers[..] {
+        [Some(class), Some(most), ..] => (class, most),
+        [_, _, ..] => {
+            reply::client_error(output, "bad command line format");
+            return Ok(());
+        }
+        _ => {
+            reply::client_error(output, "bad command line");
+            return Ok(());
+        }
     };
-    if *class == 1 {
+    if class == 1 {
         let start = output.len();
-        let left = if *most == 0 { u64::MAX } else { *most };
+        let left = if most == 0 { u64::MAX } else { most };
         let mut dump = CacheDump { output: &mut *output, start, left };
         if let Err(error) = context.execute(&Operation::Records, &mut dump)? {
             output.truncate(start);

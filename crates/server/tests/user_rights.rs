@@ -327,3 +327,117 @@ fn a_reload_ends_the_streams_to_replicas_whose_user_may_not_be_one_any_more() {
         assert!(copy.get(b"after").unwrap().is_none());
     }
 }
+
+/// Spellings of an id of a fixed-length database.
+fn spellings(id: &str) -> Vec<String> {
+    let (first, rest) = id.split_at(1);
+    let mut spellings = Vec::new();
+    for before in ["", "0", "00", "000", "x", "m", "min", "p0"] {
+        for within in ["", "a", "-"] {
+            for after in ["", "b", "max"] {
+                spellings.push(format!("{before}{first}{within}{rest}{after}"));
+            }
+        }
+    }
+    spellings
+}
+
+#[test]
+fn no_spelling_of_an_id_reaches_a_record_of_another_prefix() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = support::fixed(folder.path());
+    for id in ["7", "17", "100", "250"] {
+        database.put(id.as_bytes(), b"5").unwrap();
+    }
+    let prefixes = ["7", "0", "00", "m", "n", "p", "x", "17x", "[", "("];
+    let rights: Vec<String> =
+        prefixes.iter().flat_map(|it| [format!("read:{it}"), format!("write:{it}")]).collect();
+    let rights: Vec<&str> = rights.iter().map(String::as_str).collect();
+    let users = users_with(&[("ann", &rights)]);
+    let config = Config { users: Some(users), ..config() };
+    let server = start_with(config, database.clone());
+    let before = records(&database);
+    let mut client = log_in(&server, "ann");
+    let mut keys: Vec<String> =
+        ["17", "100", "250", "18"].into_iter().flat_map(spellings).collect();
+    keys.extend(["min", "max", "prev", "next"].map(String::from));
+    let mut forms = 0;
+    for name in &keys {
+        let key = name.as_bytes();
+        for line in [
+            format!("get {name}"),
+            format!("get 7 {name}"),
+            format!("gat 0 {name}"),
+            format!("set {name} 0 0 1\r\nx"),
+            format!("append {name} 0 0 1\r\nx"),
+            format!("delete {name}"),
+            format!("incr {name} 1"),
+            format!("touch {name} 1"),
+            format!("mg {name} v"),
+            format!("ms {name} 1\r\nx"),
+            format!("md {name}"),
+            format!("ma {name}"),
+        ] {
+            client.exchange(format!("{line}\r\n"), FORBIDDEN);
+            forms += 1;
+        }
+        for form in [
+            Request::Get { key },
+            Request::Put { key, value: b"x" },
+            Request::PutKeep { key, value: b"x" },
+            Request::PutCat { key, value: b"x" },
+            Request::Out { key },
+            Request::ValueSize { key },
+        ] {
+            client.exchange(request(&form), FAILED);
+            forms += 1;
+        }
+        for (function, arguments) in [
+            ("get", &[name.as_str()][..]),
+            ("put", &[name, "x"]),
+            ("out", &[name]),
+            ("getlist", &["7", name]),
+            ("putlist", &["7", "x", name, "x"]),
+            ("outlist", &["7", name]),
+        ] {
+            client.exchange(misc(function, arguments), MISC_FAILURE);
+            forms += 1;
+        }
+        for (opcode, extras, value) in
+            [(0x00, &b""[..], &b""[..]), (0x01, &[0; 8], b"x"), (0x04, b"", b"")]
+        {
+            let packet = Packet { opcode, extras, key, value, ..Packet::default() };
+            assert_eq!(client.ask(&packet).status, 0x20, "{name}");
+            forms += 1;
+        }
+        for method in ["GET", "PUT", "DELETE"] {
+            let length = usize::from(method == "PUT");
+            let body = &"x"[..length];
+            let mut client = server.connect();
+            client.send(
+                format!(
+                    "{method} /{name} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+                     Authorization: Basic YW5uOnNlY3JldA==\r\nContent-Length: {length}\r\n\r\n{body}"
+                )
+                .as_bytes(),
+            );
+            let head = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
+            assert_eq!(&head[9..12], "403", "{method} {name}");
+            forms += 1;
+        }
+    }
+    assert!(forms >= 3000, "{forms}");
+    let none = list(&[]);
+    for prefix in ["[1,300]", "[min,max]", "(0,max]", "1", "07"] {
+        let prefix = prefix.as_bytes();
+        client.exchange(request(&Request::KeysWithPrefix { prefix, max: -1 }), &none);
+    }
+    client.exchange(request(&Request::IterInit), FAILED);
+    assert_eq!(records(&database), before);
+    // The record of the right is reached by all spellings of its id.
+    for name in ["7", "007", "x7", "7b"] {
+        client.exchange(format!("get {name}\r\n"), format!("VALUE {name} 0 1\r\n5\r\nEND\r\n"));
+        client.exchange(format!("set {name} 0 0 1\r\n5\r\n"), "STORED\r\n");
+    }
+    client.exchange("set 71 0 0 1\r\n5\r\n", "STORED\r\n");
+}

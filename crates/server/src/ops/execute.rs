@@ -298,7 +298,7 @@ pub(crate) fn execute(
     reply: &mut impl Reply,
 ) -> Result<Outcome, Stop> {
     if let Some(rights) = executor.rights
-        && let Some(right) = rights.missing(operation)
+        && let Some(right) = rights.missing(operation, executor.store.as_numbered().is_some())
     {
         return Err(Stop::Forbidden(right));
     }

@@ -4,8 +4,13 @@
 //! every protocol. A right is for all keys, or for those with one of some prefixes. An operation on
 //! a list of keys needs it for each of them. One on the keys with a prefix needs it for a prefix of
 //! that prefix. One that may reach any key, such as an iterator, needs it for all keys.
+//!
+//! In a fixed-length database a key has many spellings: `7`, `007` and `a7` are one record. There a
+//! prefix is compared with the id as text, decimal without leading zeros. `min`, `max`, `prev` and
+//! `next` name another record after each change, so they need the right for all keys.
 
 use super::operation::{Operation, OperationKeys};
+use cabinet::fixed::outside::{Key, text_of};
 use std::fmt;
 use std::str::FromStr;
 
@@ -87,6 +92,20 @@ impl Grant {
             Self::Prefixes(prefixes) => prefixes.iter().any(|prefix| key.starts_with(prefix)),
             Self::All => true,
         }
+    }
+
+    /// Returns whether the right is for the record that a key of a fixed-length database names.
+    fn has_id(&self, key: &[u8]) -> bool {
+        match Key::parse(key) {
+            Key::Id(id) => self.has(&text_of(id)),
+            Key::Min | Key::Max | Key::Prev | Key::Next => *self == Self::All,
+        }
+    }
+
+    /// Returns whether the right is for all ids that begin with these digits. Any other text, such
+    /// as an interval, may reach any id.
+    fn has_ids(&self, digits: &[u8]) -> bool {
+        digits.iter().all(u8::is_ascii_digit) && self.has(digits)
     }
 }
 
@@ -198,10 +217,22 @@ impl Rights {
     }
 
     /// Returns the right that an operation needs and that is missing, if one is.
+    /// `has_ids` is whether the keys of the database are numbers.
     #[cold]
-    pub(crate) fn missing(&self, operation: &Operation<'_>) -> Option<Right> {
+    pub(crate) fn missing(&self, operation: &Operation<'_>, has_ids: bool) -> Option<Right> {
         let [first, second] = operation.need();
-        [first, second].into_iter().flatten().find_map(|need| self.lacks(need))
+        [first, second].into_iter().flatten().find_map(|need| {
+            let grant = &self.0[need.right as usize];
+            match need.reach {
+                Reach::Keys(mut keys) if has_ids && *grant != Grant::None => {
+                    (!keys.all(|key| grant.has_id(key))).then_some(need.right)
+                }
+                Reach::Prefix(digits) if has_ids && *grant != Grant::All => {
+                    (!grant.has_ids(digits)).then_some(need.right)
+                }
+                reach => self.lacks(Need { right: need.right, reach }),
+            }
+        })
     }
 
     /// Returns the right of a need if it is missing.
@@ -276,26 +307,27 @@ mod tests {
     #[test]
     fn a_key_needs_a_prefix_and_a_list_one_for_each() {
         let limited = rights(&["read:a:", "read:b:", "write:a:"]);
-        let get = |key: &'static [u8]| limited.missing(&Operation::Get { key });
+        let get = |key: &'static [u8]| limited.missing(&Operation::Get { key }, false);
         assert_eq!((get(b"a:1"), get(b"b:"), get(b"a")), (None, None, Some(Right::Read)));
-        let put = |key: &'static [u8]| limited.missing(&Operation::put(key, b"", Presence::Any));
+        let put =
+            |key: &'static [u8]| limited.missing(&Operation::put(key, b"", Presence::Any), false);
         assert_eq!((put(b"a:1"), put(b"b:1")), (None, Some(Right::Write)));
         let list = |keys: &[&[u8]]| {
             let keys = strings(keys).expect("keys");
-            limited.missing(&Operation::GetList { keys: keys.strings(), every_value: false })
+            limited.missing(&Operation::GetList { keys: keys.strings(), every_value: false }, false)
         };
         assert_eq!(list(&[b"a:1", b"b:1"]), None);
         assert_eq!(list(&[b"a:1", b"c:1"]), Some(Right::Read));
         assert_eq!(list(&[]), None);
         let pairs = strings(&[b"a:1", b"x", b"b:1", b"x"]).expect("pairs");
         let put = Operation::PutList { pairs: pairs.strings(), adds: false, rows: None };
-        assert_eq!(limited.missing(&put), Some(Right::Write));
+        assert_eq!(limited.missing(&put, false), Some(Right::Write));
     }
 
     #[test]
     fn prefixes_are_any_bytes() {
         let limited = rights(&["read:\\xff\\x00a", "read:\\\\x"]);
-        let get = |key: &'static [u8]| limited.missing(&Operation::Get { key });
+        let get = |key: &'static [u8]| limited.missing(&Operation::Get { key }, false);
         assert_eq!((get(b"\xff\0ab"), get(b"\\x1")), (None, None));
         assert_eq!((get(b"\xff\0"), get(b"x")), (Some(Right::Read), Some(Right::Read)));
     }
@@ -303,8 +335,9 @@ mod tests {
     #[test]
     fn a_range_needs_a_prefix_within_or_the_right_for_all_keys() {
         let limited = rights(&["read:a:", "write:a:"]);
-        let prefix =
-            |prefix: &'static [u8]| limited.missing(&Operation::KeysWithPrefix { prefix, max: 1 });
+        let prefix = |prefix: &'static [u8]| {
+            limited.missing(&Operation::KeysWithPrefix { prefix, max: 1 }, false)
+        };
         assert_eq!((prefix(b"a:1"), prefix(b"a:"), prefix(b"a")), (None, None, Some(Right::Read)));
         let read = [
             Operation::IterBegin { from: Some(b"a:1") },
@@ -316,17 +349,17 @@ mod tests {
             Operation::KeyPage { prefix: b"", after: Some(b"a:1"), max: 1 },
         ];
         for operation in &read {
-            assert_eq!(limited.missing(operation), Some(Right::Read), "{operation:?}");
-            assert_eq!(rights(&["read"]).missing(operation), None, "{operation:?}");
+            assert_eq!(limited.missing(operation, false), Some(Right::Read), "{operation:?}");
+            assert_eq!(rights(&["read"]).missing(operation, false), None, "{operation:?}");
         }
         for operation in &[Operation::Clear, Operation::Sync] {
-            assert_eq!(limited.missing(operation), Some(Right::Write), "{operation:?}");
-            assert_eq!(rights(&["write"]).missing(operation), None, "{operation:?}");
+            assert_eq!(limited.missing(operation, false), Some(Right::Write), "{operation:?}");
+            assert_eq!(rights(&["write"]).missing(operation, false), None, "{operation:?}");
         }
-        assert_eq!(limited.missing(&Operation::Retune { tuning: b"" }), Some(Right::Admin));
-        assert_eq!(limited.missing(&Operation::Count), None);
-        assert_eq!(limited.missing(&Operation::GenerateUid), None);
-        assert_eq!(rights(&["read"]).missing(&Operation::GenerateUid), Some(Right::Write));
+        assert_eq!(limited.missing(&Operation::Retune { tuning: b"" }, false), Some(Right::Admin));
+        assert_eq!(limited.missing(&Operation::Count, false), None);
+        assert_eq!(limited.missing(&Operation::GenerateUid, false), None);
+        assert_eq!(rights(&["read"]).missing(&Operation::GenerateUid, false), Some(Right::Write));
     }
 
     #[test]
@@ -338,9 +371,9 @@ mod tests {
             Operation::AddDouble { key: b"a", addend: 0.0 },
             Operation::Write(Write::new(b"a", Action::Count(counting))),
         ] {
-            assert_eq!(rights(&["write"]).missing(&operation), Some(Right::Read));
-            assert_eq!(rights(&["read"]).missing(&operation), Some(Right::Write));
-            assert_eq!(rights(&["read:a", "write:a"]).missing(&operation), None);
+            assert_eq!(rights(&["write"]).missing(&operation, false), Some(Right::Read));
+            assert_eq!(rights(&["read"]).missing(&operation, false), Some(Right::Write));
+            assert_eq!(rights(&["read:a", "write:a"]).missing(&operation, false), None);
         }
     }
 
@@ -348,15 +381,40 @@ mod tests {
     fn a_read_that_changes_its_record_needs_both_rights() {
         let touch = Touch { expires_at_ms: Some(0), shows_value: true, ..Touch::default() };
         let operation = Operation::Touch { key: b"a", touch };
-        assert_eq!(rights(&["write"]).missing(&operation), Some(Right::Read));
-        assert_eq!(rights(&["read"]).missing(&operation), Some(Right::Write));
-        assert_eq!(rights(&["read", "write"]).missing(&operation), None);
+        assert_eq!(rights(&["write"]).missing(&operation, false), Some(Right::Read));
+        assert_eq!(rights(&["read"]).missing(&operation, false), Some(Right::Write));
+        assert_eq!(rights(&["read", "write"]).missing(&operation, false), None);
         let hidden = Touch { expires_at_ms: Some(0), ..Touch::default() };
         assert_eq!(
-            rights(&["write"]).missing(&Operation::Touch { key: b"a", touch: hidden }),
+            rights(&["write"]).missing(&Operation::Touch { key: b"a", touch: hidden }, false),
             None
         );
         let read = Touch { shows_value: true, ..Touch::default() };
-        assert_eq!(rights(&["read"]).missing(&Operation::Touch { key: b"a", touch: read }), None);
+        assert_eq!(
+            rights(&["read"]).missing(&Operation::Touch { key: b"a", touch: read }, false),
+            None
+        );
+    }
+
+    #[test]
+    fn a_prefix_of_ids_is_that_of_the_record_however_its_key_is_spelt() {
+        let limited = rights(&["read:7", "read:0", "read:m", "read:n", "read:p", "read:a"]);
+        let get = |key: &str| limited.missing(&Operation::Get { key: key.as_bytes() }, true);
+        for key in ["7", "007", "70", "a7", "-7", "7x0"] {
+            assert_eq!(get(key), None, "{key}");
+        }
+        for key in ["17", "0017", "a17", "00001", "m1", "a1", "min", "max", "prev", "next"] {
+            assert_eq!(get(key), Some(Right::Read), "{key}");
+            let all = rights(&["read"]).missing(&Operation::Get { key: key.as_bytes() }, true);
+            assert_eq!(all, None, "{key}");
+        }
+        let limited = rights(&["read:7", "read:[", "read:("]);
+        let list = |prefix: &'static [u8]| {
+            limited.missing(&Operation::KeysWithPrefix { prefix, max: 1 }, true)
+        };
+        assert_eq!((list(b"7"), list(b"71")), (None, None));
+        for prefix in [&b""[..], b"1", b"07", b"[1,9]", b"[min,max]", b"(0,9)", b"7,"] {
+            assert_eq!(list(prefix), Some(Right::Read));
+        }
     }
 }

@@ -347,7 +347,9 @@ impl<'a> Context<'a> {
     /// too.
     #[inline]
     fn permit(&mut self, operation: &Operation<'_>) -> Result<(), Halt> {
-        let missing = self.session.rights.as_ref().and_then(|rights| rights.missing(operation));
+        let has_ids = self.shared.served.model.has_ids;
+        let rights = self.session.rights.as_ref();
+        let missing = rights.and_then(|rights| rights.missing(operation, has_ids));
         missing.map_or(Ok(()), |right| Err(self.forbid(operation.name(), right)))
     }
 
@@ -355,7 +357,8 @@ impl<'a> Context<'a> {
     #[inline]
     fn may_write(&self, key: &[u8]) -> bool {
         let rights = self.session.rights.as_ref();
-        rights.is_none_or(|rights| rights.missing(&Operation::remove(key)).is_none())
+        let has_ids = self.shared.served.model.has_ids;
+        rights.is_none_or(|rights| rights.missing(&Operation::remove(key), has_ids).is_none())
     }
 
     /// Ends the request if its user lacks a right that a request about the server needs.

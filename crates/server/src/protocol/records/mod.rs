@@ -141,7 +141,8 @@ impl Records {
     }
 
     fn check(&self, operation: &Operation<'_>) -> Result<()> {
-        let missing = self.rights.as_ref().and_then(|rights| rights.missing(operation));
+        let has_ids = self.shared.served.model.has_ids;
+        let missing = self.rights.as_ref().and_then(|rights| rights.missing(operation, has_ids));
         missing.map_or(Ok(()), |_| Err(RecordsError::Masked))
     }
 

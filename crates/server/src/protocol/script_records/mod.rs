@@ -586,7 +586,8 @@ impl ScriptRecords {
     pub fn for_each(&self, visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
         self.leave_loop();
         let rights = self.lock()?.session.rights.clone();
-        if let Some(right) = rights.and_then(|rights| rights.missing(&Operation::Records)) {
+        let has_ids = self.shared.served.model.has_ids;
+        if let Some(right) = rights.and_then(|it| it.missing(&Operation::Records, has_ids)) {
             return Err(Stop::Forbidden(right).into());
         }
         Ok(scans::for_each(self.database(), visit)?)

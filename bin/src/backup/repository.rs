@@ -5,7 +5,7 @@ use super::sums::{Sums, SumsBuilder, read_blocks, read_expected, sums_of};
 use crate::signals::Cleanup;
 use crate::time;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use cabinet::files::open_regular;
+use cabinet::files::open_file;
 use cabinet::{Damage, Inventory};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::collections::btree_map::Entry;
@@ -129,7 +129,7 @@ impl Repository {
 
     fn open(folder: &Path, lock: fn(&File) -> Result<(), TryLockError>) -> Result<Self> {
         let path = folder.join(REPOSITORY);
-        let file = match open_regular(&path) {
+        let file = match open_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let shown = folder.display();
                 if !folder.exists() {
@@ -214,7 +214,7 @@ impl Repository {
         ensure!(!name.contains('/'), "{name:?} is not the name of a backup");
         let path = self.catalog_path(name);
         let mut bytes = Vec::new();
-        let file = match open_regular(&path) {
+        let file = match open_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
                 "{shown} has no backup {name}: `tyrant backup list {shown}` prints their names",
                 shown = self.folder.display()

@@ -2,7 +2,7 @@
 
 use crate::plural::counted;
 use anyhow::{Context, Result};
-use cabinet::files::open_regular;
+use cabinet::files::open_file;
 use std::io::Read;
 use std::path::Path;
 use xxhash_rust::xxh3::Xxh3;
@@ -50,7 +50,7 @@ impl SumsBuilder {
 /// Calls `visit` with the blocks of a file.
 pub(super) fn read_blocks(path: &Path, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let failed = || format!("cannot read {}", path.display());
-    let mut file = open_regular(path).with_context(failed)?;
+    let mut file = open_file(path).with_context(failed)?;
     let mut block = Vec::with_capacity(BLOCK_BYTES);
     loop {
         block.clear();

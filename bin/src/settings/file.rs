@@ -7,7 +7,7 @@ use super::definition::{Default as DefaultValue, Scope, Setting};
 use super::{SETTINGS, Settings};
 use crate::errors::nearest;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use cabinet::files::open_regular;
+use cabinet::files::open_file;
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use std::fmt;
 use std::io::Read;
@@ -69,7 +69,7 @@ struct Source {
 impl Source {
     fn read(path: &Path) -> Result<Self> {
         let mut bytes = Vec::new();
-        open_regular(path)
+        open_file(path)
             .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
             .with_context(|| format!("cannot read the configuration {}", path.display()))?;
         let shown = path.display();

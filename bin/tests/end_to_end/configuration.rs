@@ -306,7 +306,7 @@ fn a_pipe_in_the_place_of_a_file_is_an_error_and_is_not_waited_for() {
         let made = std::process::Command::new("mkfifo").arg(path).status().expect("mkfifo");
         assert!(made.success());
         let error = fail("tyrant", &["reload", "--server", &server.address()]);
-        let reason = if *path == log { "No such device" } else { "not a regular file" };
+        let reason = if *path == log { "No such device" } else { "it is a pipe" };
         assert!(error.contains(reason), "{}: {error}", path.display());
         std::fs::rename(&aside, path).expect("to move it back");
     }
@@ -323,5 +323,5 @@ fn a_pipe_in_the_place_of_a_file_is_an_error_and_is_not_waited_for() {
         std::process::Command::new("mkfifo").arg(&object).status().expect("mkfifo");
     }
     let error = fail("tyrant", &["backup", "verify", &path(&repository)]);
-    assert!(error.contains("not a regular file"), "{error}");
+    assert!(error.contains("it is a pipe"), "{error}");
 }

@@ -13,7 +13,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::ops::Deref;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,15 +27,13 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     RealStorage.sync_dir(folder)
 }
 
-/// Opens a file to read it. Fails for what is no regular file: a pipe would wait for its writer.
-pub fn open_regular(path: &Path) -> io::Result<fs::File> {
+/// Opens a file to read it. Fails for a pipe, which would wait for its writer.
+pub fn open_file(path: &Path) -> io::Result<fs::File> {
     let flags = OFlags::NONBLOCK.bits() as i32;
     let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    let kind = file.metadata()?.file_type();
-    match kind.is_file() {
-        true => Ok(file),
-        false if kind.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        false => Err(io::Error::other("not a regular file: copy what it has into one")),
+    match file.metadata()?.file_type().is_fifo() {
+        true => Err(io::Error::other("it is a pipe: copy what it has into a file")),
+        false => Ok(file),
     }
 }
 

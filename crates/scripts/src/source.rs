@@ -3,7 +3,7 @@
 use crate::error::Failure;
 use crate::functions::{compile, without_first_line};
 use crate::limits::CODE_BYTES_MAX;
-use cabinet::files::open_regular;
+use cabinet::files::open_file;
 use mlua::{Lua, LuaOptions, StdLib};
 use std::io::Read;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ impl Source {
             Self::Inline(code) => ("=command line".to_string(), code.clone().into_bytes()),
             Self::File(path) => {
                 let mut code = Vec::new();
-                open_regular(path)
+                open_file(path)
                     .and_then(|file| file.take(CODE_BYTES_MAX as u64 + 1).read_to_end(&mut code))
                     .map_err(|error| {
                         let path = path.display();

@@ -8,14 +8,14 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let failed = |source| Error::Read { path: path.to_owned(), source };
-    let kind = path.metadata().map_err(failed)?.file_type();
-    // A pipe would wait for its writer at each reload.
-    if !kind.is_file() && !kind.is_dir() {
-        return Err(failed(io::Error::other("not a regular file: copy what it has into one")));
+    // It would wait for its writer at each reload.
+    if path.metadata().map_err(failed)?.file_type().is_fifo() {
+        return Err(failed(io::Error::other("it is a pipe: copy what it has into a file")));
     }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;

@@ -13,7 +13,7 @@
 
 use super::password::{HashError, PasswordCost, flaw, hash_password, is_token_hash};
 use crate::ops::rights::{Right, Rights};
-use cabinet::files::open_regular;
+use cabinet::files::open_file;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::{getegid, geteuid};
 use serde::{Deserialize, Serialize};
@@ -332,7 +332,7 @@ impl UserEntry {
 
 fn read_text(path: &Path) -> Result<String, UsersError> {
     let io = |source| UsersError::Io { path: path.to_owned(), source };
-    let file = open_regular(path).map_err(io)?;
+    let file = open_file(path).map_err(io)?;
     if file.metadata().map_err(io)?.mode() & FORBIDDEN_MODE != 0 {
         return Err(UsersError::Permissions(path.to_owned()));
     }

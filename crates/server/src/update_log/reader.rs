@@ -2,7 +2,7 @@
 
 use super::files::{LogOffset, describe, numbers, path};
 use super::{Error, Result};
-use cabinet::files::open_regular;
+use cabinet::files::open_file;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -188,13 +188,13 @@ impl Reader {
 
 fn open(folder: &Path, number: u64) -> Result<File> {
     let path = path(folder, number);
-    open_regular(&path).map_err(|source| Error::Io { operation: "open", path, source })
+    open_file(&path).map_err(|source| Error::Io { operation: "open", path, source })
 }
 
 /// Returns the time stamp of the first entry of a file, if there is one.
 pub(super) fn first_timestamp(path: &Path) -> Result<Option<u64>> {
     let failed = |source| Error::Io { operation: "read", path: path.to_owned(), source };
-    let file = open_regular(path).map_err(failed)?;
+    let file = open_file(path).map_err(failed)?;
     let mut header = [0; ENTRY_HEADER_BYTES];
     match file.read_exact_at(&mut header, 0) {
         Ok(()) => {}
@@ -226,7 +226,7 @@ impl Scan {
     /// Scans the headers of a file. A missing file is empty.
     pub(super) fn of(path: &Path) -> Result<Self> {
         let failed = |source| Error::Io { operation: "read", path: path.to_owned(), source };
-        let file = match open_regular(path) {
+        let file = match open_file(path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(Self::default());

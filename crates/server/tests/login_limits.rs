@@ -5,8 +5,11 @@
 mod support;
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-use server::{Config, Endpoint};
+use server::{Config, Endpoint, PasswordCost, UserEntry, UserFile, Users, hash_token};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{Client, Packet, Running, config, memory, start_with, users};
 
@@ -19,7 +22,7 @@ const WAIT: Duration = Duration::from_secs(1);
 const TOO_MANY: &[u8] = b"CLIENT_ERROR too many failed logins, retry later\r\n";
 
 fn start(listen: Vec<Endpoint>) -> Running {
-    let users = Some(users(&[("ann", "secret")]));
+    let users = Some(users(&[("ann", RIGHT)]));
     start_with(Config { users, listen, ..config() }, memory())
 }
 
@@ -35,12 +38,36 @@ fn text(password: &str) -> String {
     format!("set k 0 0 {}\r\nann {password}\r\n", password.len() + 4)
 }
 
-fn basic(credentials: &str) -> String {
+fn basic(password: &str) -> String {
+    let mut credentials = Vec::new();
+    wire::base64::encode(&mut credentials, format!("ann:{password}").as_bytes());
+    let credentials = String::from_utf8(credentials).unwrap();
     format!("GET /k HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {credentials}\r\n\r\n")
 }
 
-const RIGHT: &str = "YW5uOnNlY3JldA==";
-const WRONG: &str = "YW5uOm90aGVy";
+/// Password of the user ann.
+const RIGHT: &str = "secret";
+
+const DENIED: &str = "CLIENT_ERROR authentication failure\r\n";
+
+/// Returns the reply to a login over a Unix socket.
+fn ask_unix(path: &Path, password: &str) -> Vec<u8> {
+    let mut stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(support::WAIT_MAX)).unwrap();
+    stream.write_all(text(password).as_bytes()).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    answer
+}
+
+/// Returns a figure of `stats`.
+fn figure(client: &mut Client, name: &str) -> usize {
+    client.send(b"stats\r\n");
+    let text = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+    line.unwrap().parse().unwrap()
+}
 
 fn sasl(client: &mut Client, message: &[u8]) -> (u16, String) {
     let packet = Packet { opcode: 0x21, key: b"PLAIN", value: message, ..Packet::default() };
@@ -50,11 +77,13 @@ fn sasl(client: &mut Client, message: &[u8]) -> (u16, String) {
 
 #[test]
 fn an_address_waits_in_every_protocol_after_failures_in_any() {
-    let guesses: [fn(&mut Client); 3] = [
-        |client| client.exchange(text("other"), b"CLIENT_ERROR authentication failure\r\n"),
-        |client| assert_eq!(sasl(client, b"\0ann\0other").1, "Auth failure."),
-        |client| {
-            client.send(basic(WRONG).as_bytes());
+    let guesses: [fn(&mut Client, &str); 3] = [
+        |client, password| client.exchange(text(password), DENIED),
+        |client, password| {
+            assert_eq!(sasl(client, format!("\0ann\0{password}").as_bytes()).1, "Auth failure.");
+        },
+        |client, password| {
+            client.send(basic(password).as_bytes());
             client.expect_response("401 Unauthorized", "Unauthorized\n");
         },
     ];
@@ -67,33 +96,37 @@ fn an_address_waits_in_every_protocol_after_failures_in_any() {
     }
 }
 
-/// Makes the wait of an address begin with `guess`, and checks which attempts are refused until its
+/// Makes the wait of a name begin with `guess`, and checks which attempts are refused until its
 /// end. Returns `false` without a check if the attempts were not over before.
-fn refuses_while_waiting(guess: fn(&mut Client)) -> bool {
+fn refuses_while_waiting(guess: fn(&mut Client, &str)) -> bool {
     let server = start(config().listen);
     let mut admitted = server.connect();
     admitted.send(basic(RIGHT).as_bytes());
     admitted.expect_response("404 Not Found", "Not Found\n");
     // The wait begins with the last one.
     let mut began = Instant::now();
-    for _ in 0..FREE_FAILURES {
+    for number in 0..FREE_FAILURES {
         began = Instant::now();
-        guess(&mut server.connect());
+        guess(&mut server.connect(), &format!("guess-{number}"));
     }
-    let refused = ["secret", "other"].map(|password| {
+    let ask = |password: &str| {
         let mut client = server.connect();
         client.send(text(password).as_bytes());
         client.stream.shutdown(std::net::Shutdown::Write).unwrap();
         client.read_to_end()
-    });
+    };
+    let refused = [RIGHT, "another"].map(ask);
     let refused_by_sasl = sasl(&mut server.connect(), b"\0ann\0secret");
     let mut client = server.connect();
     client.send(basic(RIGHT).as_bytes());
     let head = client.read_until(b"\r\n\r\n");
+    // One that was tried before is no guess.
+    let repeated = ask("guess-0");
     if began.elapsed() >= WAIT {
         return false;
     }
     assert_eq!(refused, [TOO_MANY, TOO_MANY]);
+    assert_eq!(repeated, DENIED.as_bytes());
     assert_eq!(refused_by_sasl, (0x20, "too many failed logins, retry later".to_owned()));
     let head = String::from_utf8(head).unwrap();
     assert!(head.starts_with("HTTP/1.1 429 Too Many Requests\r\n"), "{head}");
@@ -103,27 +136,21 @@ fn refuses_while_waiting(guess: fn(&mut Client)) -> bool {
     admitted.expect_response("404 Not Found", "Not Found\n");
     // Another address does not wait.
     let mut other = connect_from(&server, "127.0.0.2");
-    other.exchange(text("secret"), "STORED\r\n");
-    let figure = |client: &mut Client, name: &str| {
-        client.send(b"stats\r\n");
-        let text = String::from_utf8(client.read_until(b"END\r\n")).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
-        line.unwrap().parse::<usize>().unwrap()
-    };
-    assert_eq!(figure(&mut other, "auth_errors"), FREE_FAILURES);
+    other.exchange(text(RIGHT), "STORED\r\n");
+    assert_eq!(figure(&mut other, "auth_errors"), FREE_FAILURES + 1);
     assert_eq!(figure(&mut other, "logins_refused"), 4);
     // Refused attempts have not made the wait longer: it ends, and not before its time.
     let deadline = Instant::now() + support::WAIT_MAX;
     loop {
         let mut client = server.connect();
-        client.send(text("secret").as_bytes());
+        client.send(text(RIGHT).as_bytes());
         if client.read_until(b"\r\n") == b"STORED\r\n" {
             break;
         }
         assert!(Instant::now() < deadline, "the wait does not end");
     }
     assert!(began.elapsed() >= WAIT);
-    server.connect().exchange(text("other"), b"CLIENT_ERROR authentication failure\r\n");
+    server.connect().exchange(text("yet-another"), DENIED);
     true
 }
 
@@ -131,50 +158,95 @@ fn refuses_while_waiting(guess: fn(&mut Client)) -> bool {
 fn a_second_allows_few_guesses() {
     let server = start(config().listen);
     let started = Instant::now();
+    let mut guesses = 0;
     while started.elapsed() < WAIT {
         let mut client = server.connect();
-        client.send(text("other").repeat(100).as_bytes());
+        let sent: String =
+            (guesses..guesses + 100).map(|number| text(&number.to_string())).collect();
+        guesses += 100;
+        client.send(sent.as_bytes());
         client.stream.shutdown(std::net::Shutdown::Write).unwrap();
         client.read_to_end();
     }
     // Each wait is twice as long as the one before.
     let waits = (started.elapsed().as_secs() + 1).ilog2() as usize;
     let mut other = connect_from(&server, "127.0.0.2");
-    other.exchange(text("secret"), "STORED\r\n");
-    other.send(b"stats\r\n");
-    let stats = String::from_utf8(other.read_until(b"END\r\n")).unwrap();
-    let line = stats.lines().find_map(|line| line.strip_prefix("STAT auth_errors ")).unwrap();
-    let errors: usize = line.parse().unwrap();
+    other.exchange(text(RIGHT), "STORED\r\n");
+    let errors = figure(&mut other, "auth_errors");
     assert!((FREE_FAILURES..=FREE_FAILURES + waits).contains(&errors), "{errors}");
 }
 
 #[test]
-fn all_unix_sockets_count_as_one_source_apart_from_addresses() {
-    use std::io::{Read, Write};
+fn a_client_that_repeats_a_wrong_password_makes_nobody_wait() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
-    let ask = |password: &str| {
-        let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
-        stream.set_read_timeout(Some(support::WAIT_MAX)).unwrap();
-        stream.write_all(text(password).as_bytes()).unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        answer
+    let server = start([config().listen, vec![Endpoint::Unix(path.clone())]].concat());
+    for number in 0..4 * FREE_FAILURES {
+        assert_eq!(ask_unix(&path, "old"), DENIED.as_bytes(), "{number}");
+        assert_eq!(ask_unix(&path, RIGHT), b"STORED\r\n", "{number}");
+        server.connect().exchange(text("old"), DENIED);
+        server.connect().exchange(text(RIGHT), "STORED\r\n");
+        let mut client = server.connect();
+        client.send(basic("old").as_bytes());
+        client.expect_response("401 Unauthorized", "Unauthorized\n");
+    }
+}
+
+#[test]
+fn a_user_who_has_logged_in_does_not_wait_for_guesses_at_other_names() {
+    let server = start(config().listen);
+    server.connect().exchange(text(RIGHT), "STORED\r\n");
+    let mut refused = 0;
+    for number in 0..4 * FREE_FAILURES {
+        let value = format!("name{number} guess{number}");
+        let mut client = server.connect();
+        client.send(format!("set k 0 0 {}\r\n{value}\r\n", value.len()).as_bytes());
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        refused += usize::from(client.read_to_end() == TOO_MANY);
+        server.connect().exchange(text(RIGHT), "STORED\r\n");
+    }
+    assert!(refused > 0);
+}
+
+#[test]
+fn a_right_token_never_waits() {
+    let users = Users::of(UserFile {
+        users: vec![UserEntry {
+            token: Some(hash_token(b"token")),
+            ..UserEntry::with_password("ann", RIGHT.as_bytes(), PasswordCost::MIN).unwrap()
+        }],
+    });
+    let server = start_with(Config { users: Some(users.into()), ..config() }, memory());
+    let ask = |token: &str, status: &str, body: &str| {
+        let mut client = server.connect();
+        let head = "GET /k HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer";
+        client.send(format!("{head} {token}\r\n\r\n").as_bytes());
+        client.expect_response(status, body);
     };
+    for number in 0..2 * FREE_FAILURES {
+        ask(&format!("token {number}"), "401 Unauthorized", "Unauthorized\n");
+        ask("token", "404 Not Found", "Not Found\n");
+    }
+    server.connect().exchange(text(RIGHT), "STORED\r\n");
+}
+
+#[test]
+fn all_unix_sockets_count_as_one_source_apart_from_addresses() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
     let deadline = Instant::now() + support::WAIT_MAX;
     loop {
         let server = start([config().listen, vec![Endpoint::Unix(path.clone())]].concat());
         let mut began = Instant::now();
-        for _ in 0..FREE_FAILURES {
+        for number in 0..FREE_FAILURES {
             began = Instant::now();
-            assert_eq!(ask("other"), b"CLIENT_ERROR authentication failure\r\n");
+            assert_eq!(ask_unix(&path, &number.to_string()), DENIED.as_bytes());
         }
-        let refused = ask("secret");
+        let refused = ask_unix(&path, RIGHT);
         // On a loaded machine the wait may be over before the reply is there.
         if began.elapsed() < WAIT {
             assert_eq!(refused, TOO_MANY);
-            server.connect().exchange(text("secret"), "STORED\r\n");
+            server.connect().exchange(text(RIGHT), "STORED\r\n");
             return;
         }
         assert!(Instant::now() < deadline, "no reply of a server within {WAIT:?}");
@@ -190,5 +262,5 @@ fn a_request_without_credentials_does_not_count_as_a_guess() {
         client.expect_response("401 Unauthorized", "Unauthorized\n");
         server.connect().exchange("get k\r\n", "CLIENT_ERROR unauthenticated\r\n");
     }
-    server.connect().exchange(text("secret"), "STORED\r\n");
+    server.connect().exchange(text(RIGHT), "STORED\r\n");
 }

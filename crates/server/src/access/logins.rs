@@ -1,52 +1,25 @@
 //! Logins: checks names and passwords, at a limited rate per address that guesses.
 //!
-//! After [`FREE_FAILURES`] failures, the next attempt of an address has to wait: 1 s at first, and
-//! twice as long after each further failure, up to [`WAIT_MAX`]. An earlier attempt is refused
-//! before the password is checked. It does not count as a failure, so the wait ends whatever the
-//! address sends. An address without a failure for [`FORGOTTEN_AFTER`] starts again.
-//!
-//! Failures are kept in a table of a fixed size. If it is full, the oldest failures are forgotten.
-//! The table is not read while no address has failed lately.
+//! [`super::failures`] has who is made to wait. A token is never: it has 256 random bits.
 //!
 //! The hash of a password takes long. It is computed on threads that may wait, and for
 //! [`VERIFICATIONS_MAX`] passwords at a time. A password that was verified once is recognised at
 //! once.
 //!
-//! Lock order: the table and the turns to verify a password have a lock each. No other lock is
-//! taken under them.
+//! Lock order: the turns to verify a password have a lock. No other lock is taken under it.
 
+use crate::access::failures::{Failures, Guess, Source, Standing};
 use crate::access::log_limit::LogLimit;
 use crate::access::user_file::CREDENTIAL_BYTES_MAX;
 use crate::access::users::{CurrentUsers, User, Users};
 use crate::counters::{Count, Counters};
 use parking_lot::{Condvar, Mutex};
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use subtle::ConstantTimeEq;
 use wire::http::BasicCredentials;
-
-/// Number of failures after which an address has to wait.
-const FREE_FAILURES: u32 = 5;
-
-/// First wait. Each further failure doubles it.
-const WAIT_MIN: Duration = Duration::from_secs(1);
-
-/// Longest wait.
-const WAIT_MAX: Duration = Duration::from_secs(16);
-
-/// Time without a failure after which the failures of an address are forgotten.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
-
-/// Number of addresses in the table.
-const ADDRESSES_MAX: usize = 4096;
-
-/// Number of slots in which an address may be stored.
-const WAYS: usize = 4;
-const SETS: usize = ADDRESSES_MAX / WAYS;
 
 /// Longest `Authorization` header that a connection remembers, in bytes.
 const REMEMBERED_BYTES_MAX: usize = 1024;
@@ -185,48 +158,11 @@ impl fmt::Debug for Attempt {
     }
 }
 
-/// Address under which failures are counted: an IPv4 address, an IPv6 network, or all Unix sockets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Source {
-    V4(u32),
-    V6(u64),
-    Unix,
-}
-
-impl Source {
-    fn of(address: Option<SocketAddr>) -> Self {
-        match address.map(|address| address.ip().to_canonical()) {
-            None => Self::Unix,
-            Some(IpAddr::V4(address)) => Self::V4(address.to_bits()),
-            Some(IpAddr::V6(address)) => Self::V6((address.to_bits() >> 64) as u64),
-        }
-    }
-}
-
-/// Failures of an address.
-#[derive(Clone, Copy, Debug)]
-struct Failed {
-    source: Source,
-    failures: u32,
-    last: Instant,
-    /// Time before which no attempt is checked.
-    next: Instant,
-}
-
-#[derive(Debug)]
-struct State {
-    table: Box<[[Option<Failed>; WAYS]]>,
-}
-
-/// Failed logins of a server with users.
+/// Logins of a server with users.
 #[derive(Debug)]
 pub(crate) struct Logins {
-    state: Mutex<State>,
+    failures: Failures,
     lines: LogLimit,
-    hasher: RandomState,
-    started: Instant,
-    /// Time until which any failure counts, in milliseconds since `started`.
-    counts_until_ms: AtomicU64,
     turns: Mutex<Turns>,
     /// Notified when a turn begins or ends.
     turned: Condvar,
@@ -254,13 +190,9 @@ impl Drop for Turn<'_> {
 
 impl Logins {
     pub(crate) fn new() -> Self {
-        let table = vec![[None; WAYS]; SETS].into();
         Self {
-            state: Mutex::new(State { table }),
+            failures: Failures::new(),
             lines: LogLimit::new(),
-            hasher: RandomState::new(),
-            started: Instant::now(),
-            counts_until_ms: AtomicU64::new(0),
             turns: Mutex::default(),
             turned: Condvar::new(),
         }
@@ -288,24 +220,35 @@ impl Logins {
                 refused => return Ok(refused),
             }
         }
-        let now = Instant::now();
-        let address = peer.address;
-        if let Some(wait) = self.wait_of(Source::of(address), now) {
-            return Ok(too_soon(wait));
+        let (address, credentials) = (peer.address, (name, password));
+        let guess = self.guess(users, address, credentials);
+        let standing = self.failures.standing(&guess, Instant::now());
+        if let Some(refused) = self.refusal(standing, address, protocol) {
+            return Ok(refused);
         }
         let user = users.recall(name, password);
         if user.is_some() || name.len().max(password.len()) > CREDENTIAL_BYTES_MAX {
-            return Ok(self.attempt(address, protocol, now, || user.cloned()));
+            return Ok(self.attempt(address, protocol, &guess, || user.cloned()));
         }
         Err(Attempt { address, protocol, name: name.into(), password: password.into() })
+    }
+
+    fn guess(
+        &self,
+        users: &Users,
+        address: Option<SocketAddr>,
+        credentials: (&[u8], &[u8]),
+    ) -> Guess {
+        self.failures.guess(Source::of(address), credentials, users.password_hash(credentials.0))
     }
 
     /// Checks the name and the password of an attempt. It waits for other attempts, and takes as
     /// long as the hash of a password costs.
     pub(crate) fn check(&self, users: &Users, attempt: &Attempt) -> Login {
         let Attempt { address, protocol, name, password } = attempt;
+        let guess = self.guess(users, *address, (name, password));
         let _turn = self.await_turn();
-        self.attempt(*address, protocol, Instant::now(), || users.verify(name, password).cloned())
+        self.attempt(*address, protocol, &guess, || users.verify(name, password).cloned())
     }
 
     /// Checks the `Authorization` header of a request. The header of this connection's last
@@ -330,7 +273,10 @@ impl Logins {
         let login = if let Some(credentials) = BasicCredentials::decode(header) {
             self.check_at_once(&users.load(), peer, "HTTP", credentials.parts(), verdict)?
         } else if let Some(token) = bearer_token(header) {
-            self.check_token(&users.load(), peer, token)
+            match users.load().of_token(token) {
+                Some(user) => Login::User(Arc::clone(user)),
+                None => self.deny(peer.address, "HTTP"),
+            }
         } else {
             return Ok(Login::Denied);
         };
@@ -340,10 +286,6 @@ impl Logins {
             peer.admitted = Some((header.into(), Arc::clone(user)));
         }
         Ok(login)
-    }
-
-    fn check_token(&self, users: &Users, peer: &Peer, token: &[u8]) -> Login {
-        self.attempt(peer.address, "HTTP", Instant::now(), || users.of_token(token).cloned())
     }
 
     /// Waits until fewer than [`VERIFICATIONS_MAX`] passwords are being verified, and the threads
@@ -366,107 +308,42 @@ impl Logins {
         &self,
         address: Option<SocketAddr>,
         protocol: &str,
-        now: Instant,
+        guess: &Guess,
         check: impl FnOnce() -> Option<Arc<User>>,
     ) -> Login {
-        let source = Source::of(address);
-        let counts = self.may_count(now);
-        if counts && let Err(wait) = self.claim_attempt(source, now) {
-            return too_soon(wait);
+        let standing = self.failures.claim(guess, Instant::now());
+        if let Some(refused) = self.refusal(standing, address, protocol) {
+            return refused;
         }
         if let Some(user) = check() {
-            if counts {
-                self.state.lock().release(self.set_of(source), source, now);
-            }
+            self.failures.succeed(guess, Instant::now());
             return Login::User(user);
         }
-        self.count_failure(source, now);
-        self.log_failure(address, protocol, now);
-        Login::Denied
+        self.failures.fail(guess, Instant::now());
+        self.deny(address, protocol)
     }
 
-    /// Returns whether any failure may count.
-    fn may_count(&self, now: Instant) -> bool {
-        self.milliseconds(now) < self.counts_until_ms.load(Ordering::Relaxed)
-    }
-
-    /// Returns the time for which an address has to wait, if it has to.
-    fn wait_of(&self, source: Source, now: Instant) -> Option<Duration> {
-        if !self.may_count(now) {
-            return None;
-        }
-        let mut state = self.state.lock();
-        let failed = state.find(self.set_of(source), source, now)?;
-        let left = failed.next.saturating_duration_since(now);
-        (!left.is_zero()).then_some(left)
-    }
-
-    /// Allows one attempt to be checked, or returns the time left to wait.
-    fn claim_attempt(&self, source: Source, now: Instant) -> Result<(), Duration> {
-        let mut state = self.state.lock();
-        let Some(failed) = state.find(self.set_of(source), source, now) else { return Ok(()) };
-        let left = failed.next.saturating_duration_since(now);
-        if !left.is_zero() {
-            return Err(left);
-        }
-        failed.next = now + wait_after(failed.failures);
-        Ok(())
-    }
-
-    fn count_failure(&self, source: Source, now: Instant) {
-        let until_ms = self.milliseconds(now + FORGOTTEN_AFTER);
-        self.counts_until_ms.fetch_max(until_ms, Ordering::Relaxed);
-        let mut state = self.state.lock();
-        let set = self.set_of(source);
-        if state.find(set, source, now).is_none() {
-            // An empty slot is less than any other.
-            let slot = state.table[set].iter_mut().min_by_key(|slot| slot.map(|one| one.last));
-            if let Some(slot) = slot {
-                *slot = Some(Failed { source, failures: 0, last: now, next: now });
-            }
-        }
-        if let Some(failed) = state.find(set, source, now) {
-            failed.failures = failed.failures.saturating_add(1);
-            failed.last = now;
-            failed.next = now + wait_after(failed.failures);
+    fn refusal(
+        &self,
+        standing: Standing,
+        address: Option<SocketAddr>,
+        protocol: &str,
+    ) -> Option<Login> {
+        match standing {
+            Standing::MayTry => None,
+            Standing::IsWrong => Some(self.deny(address, protocol)),
+            Standing::Waits(wait) => Some(Login::TooSoon { wait_s: wait.as_secs() + 1 }),
         }
     }
 
-    /// Logs that a login has failed, unless there are too many such lines.
-    fn log_failure(&self, address: Option<SocketAddr>, protocol: &str, now: Instant) {
-        if let Some(unlogged) = self.lines.admit(now) {
+    /// Denies a login, with a line of the log unless there are too many.
+    fn deny(&self, address: Option<SocketAddr>, protocol: &str) -> Login {
+        if let Some(unlogged) = self.lines.admit(Instant::now()) {
             let from = address.map_or("a Unix socket".to_owned(), |address| address.to_string());
             tracing::warn!("login failed: {from}, {protocol}{unlogged}");
         }
+        Login::Denied
     }
-
-    fn set_of(&self, source: Source) -> usize {
-        self.hasher.hash_one(source) as usize % SETS
-    }
-
-    fn milliseconds(&self, at: Instant) -> u64 {
-        at.saturating_duration_since(self.started).as_millis() as u64
-    }
-}
-
-impl State {
-    /// Returns the failures of an address that still count.
-    fn find(&mut self, set: usize, source: Source, now: Instant) -> Option<&mut Failed> {
-        self.table[set].iter_mut().flatten().find(|failed| {
-            failed.source == source && now.saturating_duration_since(failed.last) < FORGOTTEN_AFTER
-        })
-    }
-
-    /// Allows the next attempt of an address whose last one succeeded.
-    fn release(&mut self, set: usize, source: Source, now: Instant) {
-        if let Some(failed) = self.find(set, source, now) {
-            failed.next = now;
-        }
-    }
-}
-
-fn too_soon(wait: Duration) -> Login {
-    Login::TooSoon { wait_s: wait.as_secs() + 1 }
 }
 
 /// Returns the token of a header of the scheme Bearer.
@@ -475,106 +352,14 @@ fn bearer_token(header: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
-fn wait_after(failures: u32) -> Duration {
-    match failures.checked_sub(FREE_FAILURES) {
-        None => Duration::ZERO,
-        Some(further) => (WAIT_MIN * 2_u32.saturating_pow(further.min(16))).min(WAIT_MAX),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::access::password::PasswordCost;
     use crate::access::user_file::{UserEntry, UserFile};
 
-    fn address(text: &str) -> Option<SocketAddr> {
-        Some(SocketAddr::new(text.parse().expect("an address"), 1))
-    }
-
-    /// Tries a password `at_s` seconds after the start.
-    fn attempt(logins: &Logins, from: &str, at_s: f64, is_right: bool) -> Login {
-        let from = (from != "unix").then(|| address(from)).flatten();
-        let at = logins.started + Duration::from_secs_f64(at_s);
-        logins.attempt(from, "HTTP", at, || is_right.then(user))
-    }
-
-    fn user() -> Arc<User> {
-        let entry = UserEntry { name: "ann".into(), ..UserEntry::default() };
-        let users = Users::of(UserFile { users: vec![entry] });
-        Arc::clone(users.find(b"ann").expect("a user"))
-    }
-
-    const A: &str = "192.0.2.1";
-    const B: &str = "192.0.2.2";
-
-    #[test]
-    fn waits_begin_after_some_failures_and_double_up_to_a_limit() {
-        let logins = Logins::new();
-        for _ in 0..FREE_FAILURES {
-            assert_eq!(attempt(&logins, A, 0.0, false), Login::Denied);
-        }
-        let mut at_s = 0.0;
-        for wait_s in [1, 2, 4, 8, 16, 16, 16] {
-            let early = at_s + f64::from(wait_s) - 0.5;
-            for is_right in [false, true] {
-                // The reply does not reveal whether the password is right.
-                assert_eq!(attempt(&logins, A, early, is_right), Login::TooSoon { wait_s: 1 });
-            }
-            assert!(matches!(attempt(&logins, A, at_s, true), Login::TooSoon { .. }));
-            at_s += f64::from(wait_s);
-            assert_eq!(attempt(&logins, A, at_s, false), Login::Denied, "{wait_s}");
-        }
-        assert_eq!(attempt(&logins, A, at_s + 16.0, true), Login::User(user()));
-    }
-
-    #[test]
-    fn other_addresses_do_not_wait() {
-        let logins = Logins::new();
-        for _ in 0..=FREE_FAILURES {
-            attempt(&logins, A, 0.0, false);
-            attempt(&logins, "unix", 0.0, false);
-            attempt(&logins, "2001:db8:1:2::3", 0.0, false);
-        }
-        for from in [A, "unix", "::ffff:192.0.2.1", "2001:db8:1:2:9::"] {
-            let login = attempt(&logins, from, 0.1, true);
-            assert!(matches!(login, Login::TooSoon { .. }), "{from}");
-        }
-        for from in [B, "2001:db8:1:3::3"] {
-            assert_eq!(attempt(&logins, from, 0.1, true), Login::User(user()), "{from}");
-        }
-    }
-
-    #[test]
-    fn failures_are_forgotten_after_a_while_and_not_after_a_right_password() {
-        let logins = Logins::new();
-        for _ in 0..FREE_FAILURES {
-            attempt(&logins, A, 0.0, false);
-        }
-        // Two right passwords do not wait for each other.
-        assert_eq!(attempt(&logins, A, 1.0, true), Login::User(user()));
-        assert_eq!(attempt(&logins, A, 1.0, true), Login::User(user()));
-        assert_eq!(attempt(&logins, A, 1.0, false), Login::Denied);
-        assert!(matches!(attempt(&logins, A, 2.9, false), Login::TooSoon { .. }));
-        let later = 1.0 + FORGOTTEN_AFTER.as_secs_f64();
-        for _ in 0..FREE_FAILURES {
-            assert_eq!(attempt(&logins, A, later, false), Login::Denied);
-        }
-        assert!(matches!(attempt(&logins, A, later, false), Login::TooSoon { .. }));
-    }
-
-    #[test]
-    fn one_of_several_attempts_at_the_same_time_is_checked() {
-        let logins = Logins::new();
-        for _ in 0..FREE_FAILURES {
-            attempt(&logins, A, 0.0, false);
-        }
-        let at = logins.started + WAIT_MIN;
-        let login = logins.attempt(address(A), "HTTP", at, || {
-            assert!(matches!(attempt(&logins, A, 1.0, true), Login::TooSoon { .. }));
-            Some(user())
-        });
-        assert_eq!(login, Login::User(user()));
+    fn address() -> Option<SocketAddr> {
+        Some(SocketAddr::from(([192, 0, 2, 1], 1)))
     }
 
     #[test]
@@ -589,7 +374,7 @@ mod tests {
         // (Name and password in the form of Basic, whether the login is valid after the reload.)
         let clients = [("YW5uOmE=", true), ("Ym9iOmI=", false), ("ZXZlOmU=", false)];
         let attempted = clients.map(|(credentials, stays)| {
-            let (mut peer, header) = (Peer::new(address(A)), format!("Basic {credentials}"));
+            let (mut peer, header) = (Peer::new(address()), format!("Basic {credentials}"));
             let check = logins.check_header(&current, &mut peer, Some(header.as_bytes()), None);
             let attempt = check.expect_err("an attempt");
             let login = logins.check(&current.load(), &attempt);
@@ -638,20 +423,5 @@ mod tests {
         assert_eq!(*order.lock(), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
         drop(turns);
         assert_eq!(logins.turns.lock().verifying, 0);
-    }
-
-    #[test]
-    fn the_table_keeps_the_addresses_that_failed_last() {
-        let logins = Logins::new();
-        for number in 0..10 * ADDRESSES_MAX as u32 {
-            let from = std::net::Ipv4Addr::from_bits(number).to_string();
-            attempt(&logins, &from, f64::from(number) / 1e6, false);
-        }
-        for _ in 0..FREE_FAILURES {
-            attempt(&logins, A, 1.0, false);
-        }
-        assert!(matches!(attempt(&logins, A, 1.0, true), Login::TooSoon { .. }));
-        let table = &logins.state.lock().table;
-        assert_eq!(table.iter().flatten().flatten().count(), ADDRESSES_MAX);
     }
 }

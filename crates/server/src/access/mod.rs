@@ -2,6 +2,7 @@
 
 pub(crate) mod certificates;
 pub(crate) mod client_paths;
+mod failures;
 mod hash_memory;
 mod log_limit;
 pub(crate) mod logins;

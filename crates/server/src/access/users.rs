@@ -107,6 +107,11 @@ impl Users {
         self.users.get(name)
     }
 
+    /// Returns the hash of this user's password.
+    pub(super) fn password_hash(&self, name: &[u8]) -> Option<&str> {
+        self.find(name)?.password.as_deref()
+    }
+
     /// Returns the user of a token.
     pub(crate) fn of_token(&self, token: &[u8]) -> Option<&Arc<User>> {
         // The hash of a random token tells nothing about others.
@@ -126,11 +131,9 @@ impl Users {
         if let Some(user) = self.recall(name, password) {
             return Some(user);
         }
-        let user = self.find(name);
-        let hash = user.and_then(|user| user.password.as_ref());
-        let hash_or_decoy = hash.map(AsRef::as_ref).or_else(|| self.decoy(name));
-        let is_right = verify(hash_or_decoy?, password);
-        let user = user.filter(|_| is_right && hash.is_some())?;
+        let hash = self.password_hash(name);
+        let is_right = verify(hash.or_else(|| self.decoy(name))?, password);
+        let user = self.find(name).filter(|_| is_right && hash.is_some())?;
         if let Some(verified) = digest(password) {
             // Another thread may have set the same.
             let _ = user.verified.set(verified);

@@ -282,7 +282,7 @@ impl Process {
 impl Service {
     /// Connects to the cluster that has the database. The database of the server itself is empty.
     fn bind_cluster(&self, sockets: Vec<OwnedFd>) -> Result<Bound> {
-        let Connected { store, local, timeout } = cluster::connect(&self.database)?;
+        let Connected { store, local, timeout, .. } = cluster::connect_at_start(&self.database)?;
         let database = Database::open_specification(&Specification::parse(local)?)?;
         let remote = Some(store);
         let config = server::Config { remote, remote_timeout: timeout, ..self.config.clone() };

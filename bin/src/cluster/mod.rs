@@ -11,6 +11,8 @@ pub(crate) struct Connected {
     pub(crate) local: &'static str,
     /// Longest wait for an answer.
     pub(crate) timeout: Duration,
+    /// What the cluster does not guarantee and should.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Options of a copy between a local database and one in a cluster.
@@ -31,8 +33,14 @@ mod migrate;
 #[cfg(feature = "cluster")]
 mod connected {
     use super::Connected;
-    use ::cluster::{ClusterStore, Kind, Name};
+    use ::cluster::{ClusterStore, Error, Kind, Name};
     use anyhow::{Context, Result};
+    use std::sync::Arc;
+    use std::thread::sleep;
+    use std::time::{Duration, Instant};
+
+    /// Time between attempts of a server that starts.
+    const START_PAUSE: Duration = Duration::from_secs(1);
 
     pub(crate) use super::migrate::migrate;
     pub(crate) use ::cluster::is_cluster_name;
@@ -50,14 +58,46 @@ mod connected {
 
     /// Connects to a database.
     pub(crate) fn connect(name: &str) -> Result<Connected> {
-        let name = Name::parse(name)?;
-        let store = ClusterStore::connect(&name).context("cannot use the cluster")?;
+        connect_named(&Name { start_wait: Duration::ZERO, ..Name::parse(name)? })
+    }
+
+    /// Connects to a database for a server that starts, perhaps before the nodes do. Logs what the
+    /// cluster does not guarantee.
+    pub(crate) fn connect_at_start(name: &str) -> Result<Connected> {
+        let connected = connect_named(&Name::parse(name)?)?;
+        for warning in &connected.warnings {
+            tracing::warn!("{warning}");
+        }
+        Ok(connected)
+    }
+
+    fn connect_named(name: &Name) -> Result<Connected> {
+        let store = connect_store(name).context("cannot use the cluster")?;
+        let warnings = store.warnings().context("cannot use the cluster")?;
         // The store itself answers in time; the server's wait is the last resort.
         let local = match name.kind {
             Kind::Hash => "*",
             Kind::Tree | Kind::Fixed | Kind::Table => "+",
         };
-        Ok(Connected { store, local, timeout: name.timeout * 2 })
+        Ok(Connected { store, local, timeout: name.timeout * 2, warnings })
+    }
+
+    fn connect_store(name: &Name) -> ::cluster::Result<Arc<ClusterStore>> {
+        let until = Instant::now() + name.start_wait;
+        let mut has_told = false;
+        loop {
+            match ClusterStore::connect(name) {
+                Err(error @ Error::Connect { is_away: true, .. }) if Instant::now() < until => {
+                    if !has_told {
+                        let seconds = name.start_wait.as_secs();
+                        tracing::warn!("{error}; trying again for {seconds} s");
+                    }
+                    has_told = true;
+                    sleep(START_PAUSE);
+                }
+                result => return result,
+            }
+        }
     }
 
     /// Makes the keyspace and the tables of a database.
@@ -98,6 +138,10 @@ mod connected {
         bail!(WITHOUT)
     }
 
+    pub(crate) fn connect_at_start(_: &str) -> Result<Connected> {
+        bail!(WITHOUT)
+    }
+
     pub(crate) fn init(_: &str, _: u8) -> Result<()> {
         bail!(WITHOUT)
     }
@@ -111,4 +155,6 @@ mod connected {
     }
 }
 
-pub(crate) use connected::{check, connect, init, is_cluster_name, is_table, migrate, statements};
+pub(crate) use connected::{
+    check, connect, connect_at_start, init, is_cluster_name, is_table, migrate, statements,
+};

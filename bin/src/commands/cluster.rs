@@ -96,7 +96,9 @@ impl Cluster {
                 cluster::migrate(&from, &to, Migration { into_existing, verify, wait })?;
             }
             Action::Check { database } => {
-                cluster::connect(&database)?;
+                for warning in cluster::connect(&database)?.warnings {
+                    eprintln!("warning: {warning}");
+                }
                 println!("{database} can be used");
             }
         }

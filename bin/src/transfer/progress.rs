@@ -1,5 +1,5 @@
-//! Progress bar: shows the progress of a long command on a terminal, and prints how far the command
-//! came if a signal ends it.
+//! Progress bar: shows the progress of a long command on a terminal, or prints a line now and then
+//! elsewhere, and prints how far the command came if a signal ends it.
 
 use crate::plural;
 use crate::signals::Cleanup;
@@ -8,12 +8,17 @@ use indicatif::{
     ProgressStyle,
 };
 use std::fmt::{self, Display};
-use std::io::Read;
+use std::io::{IsTerminal, Read, stderr};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
 use std::time::Duration;
 
 /// Interval of updates.
 const TICK: Duration = Duration::from_millis(200);
+
+/// Time between two lines where the standard error is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Whether bars are hidden.
 static IS_HIDDEN: AtomicBool = AtomicBool::new(false);
@@ -37,6 +42,8 @@ pub(crate) struct Progress {
     unit: Unit,
     /// Prints what is done before a signal ends the program.
     interruption: Option<Cleanup>,
+    /// Ends the lines when it is dropped.
+    _lines: Option<Sender<()>>,
 }
 
 /// Unit that a bar counts.
@@ -50,8 +57,8 @@ enum Unit {
 }
 
 impl Progress {
-    /// Creates a bar that counts up to `records` records. It is only shown if the standard error is
-    /// a terminal.
+    /// Creates a bar that counts up to `records` records. It is shown if the standard error is a
+    /// terminal, and a line each minute elsewhere.
     pub(crate) fn of_records(what: &str, records: u64) -> Self {
         let template = "{msg} {wide_bar} {human_pos} of {human_len} {records}, {eta} left";
         Self::new(what, Unit::Records, Some(records), template)
@@ -87,12 +94,22 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.with_key("records", write_unit));
         }
-        if IS_HIDDEN.load(Ordering::Relaxed) {
+        let is_hidden = IS_HIDDEN.load(Ordering::Relaxed);
+        if is_hidden {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         bar.set_message(what.to_owned());
         bar.enable_steady_tick(TICK);
-        Self { bar, unit, interruption: None }
+        let has_lines = !is_hidden && !stderr().is_terminal();
+        let lines = has_lines.then(|| {
+            let (lines, ended) = channel();
+            let bar = bar.clone();
+            thread::spawn(move || {
+                print_lines(&bar, unit, &ended, LINE_INTERVAL, |line| eprintln!("{line}"));
+            });
+            lines
+        });
+        Self { bar, unit, interruption: None, _lines: lines }
     }
 
     /// Makes a signal that ends the program print how much is done, and `remaining`: what the user
@@ -144,6 +161,19 @@ impl Progress {
     /// Returns the bar, which another thread may clear.
     pub(crate) fn bar(&self) -> ProgressBar {
         self.bar.clone()
+    }
+}
+
+/// Prints what is done at intervals, until the other end of the channel is dropped.
+fn print_lines(
+    bar: &ProgressBar,
+    unit: Unit,
+    ended: &Receiver<()>,
+    interval: Duration,
+    mut print: impl FnMut(String),
+) {
+    while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+        print(format!("{}: {}", bar.message(), done(bar, unit)));
     }
 }
 
@@ -203,5 +233,20 @@ mod tests {
         assert_eq!(done(&share.bar, share.unit), "0 %");
         let time = Progress::of_time("");
         assert_eq!(done(&time.bar, time.unit), "0 seconds");
+    }
+
+    #[test]
+    fn lines_are_printed_until_the_end() {
+        let records = Progress::of_records("copying", 1000);
+        let (mut lines, (sender, ended)) = (Vec::new(), channel());
+        let mut sender = Some(sender);
+        print_lines(&records.bar, records.unit, &ended, Duration::from_millis(1), |line| {
+            lines.push(line);
+            records.advance(10);
+            if lines.len() == 2 {
+                sender = None;
+            }
+        });
+        assert_eq!(lines, ["copying: 0 of 1,000 records", "copying: 10 of 1,000 records"]);
     }
 }

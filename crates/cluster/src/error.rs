@@ -33,6 +33,8 @@ pub enum Error {
         contact_points: String,
         /// Reason that the driver gives.
         reason: String,
+        /// No node has answered, which may be over soon.
+        is_away: bool,
     },
     /// No node is in the data centre of the name.
     #[error("no node is in data centre {wanted}: the nodes are in {known}")]
@@ -52,6 +54,32 @@ pub enum Error {
         found: String,
         /// The one that is needed.
         wanted: &'static str,
+    },
+    /// The nodes cannot have enough replicas of a record for any statement.
+    #[error(
+        "the replication factor of keyspace {keyspace} is {wanted}, and the number of nodes that can \
+         have a replica is {possible}: a majority, {majority}, has to answer; {advice}"
+    )]
+    Replication {
+        /// The keyspace.
+        keyspace: String,
+        /// Number of replicas of each record.
+        wanted: usize,
+        /// Number that the present nodes can have.
+        possible: usize,
+        /// Number that a statement needs.
+        majority: usize,
+        /// What to do.
+        advice: String,
+    },
+    /// The nodes execute transactions in a way in which strict mode cannot rely on serial reads.
+    #[error(
+        "paxos_variant of {nodes} is one without linearizable reads, and in strict mode one `incr` \
+         may count twice: set paxos_variant: v2 in cassandra.yaml, or use mode=plain"
+    )]
+    PaxosVariant {
+        /// The nodes.
+        nodes: String,
     },
     /// A statement of the schema has failed.
     #[error("the cluster has not executed {statement:?}: {reason}")]

@@ -24,6 +24,7 @@ mod copy;
 mod dead_entries;
 mod entry_name;
 mod error;
+mod guarantees;
 mod ids;
 mod key_queues;
 mod keys;

@@ -30,7 +30,7 @@ const PORT: u16 = 9042;
 
 /// Every key, for errors.
 const KEYS: &str = "kind, mode, buckets, width, limsiz, dc, user, password, plainlogin, ca, \
-                    cert, key, timeout, inflight, speculative, value";
+                    cert, key, timeout, startwait, inflight, speculative, value";
 
 /// Longest name of a keyspace, in bytes: Cassandra's own limit.
 const KEYSPACE_BYTES_MAX: usize = 48;
@@ -40,6 +40,9 @@ const TIMEOUT_MS: (u64, u64) = (100, 60_000);
 
 /// Bounds of `buckets`.
 const BUCKETS: (u64, u64) = (1, 4096);
+
+/// Bounds of `startwait`, in seconds.
+const START_WAIT_S: (u64, u64) = (0, 3600);
 
 /// Bounds of `inflight`.
 const IN_FLIGHT: (u64, u64) = (1, 32_768);
@@ -122,6 +125,8 @@ pub struct Name {
     pub tls: Option<tls::ClientSettings>,
     /// Longest time of a request.
     pub timeout: Duration,
+    /// Longest time for which a server that starts waits for the first node.
+    pub start_wait: Duration,
     /// Most statements that wait for the cluster.
     pub in_flight_max: usize,
     /// Time after which a read is sent to another node too.
@@ -188,6 +193,7 @@ impl Name {
             login: None,
             tls: None,
             timeout: Duration::from_secs(5),
+            start_wait: Duration::from_secs(60),
             in_flight_max: 1024,
             speculative_after: Some(Duration::from_millis(100)),
             value_bytes_max: 2 << 20,
@@ -229,6 +235,10 @@ impl Name {
                 "key" => key_file = Some(PathBuf::from(value)),
                 "timeout" => {
                     parsed.timeout = Duration::from_millis(number("timeout", value, TIMEOUT_MS)?);
+                }
+                "startwait" => {
+                    let seconds = number("startwait", value, START_WAIT_S)?;
+                    parsed.start_wait = Duration::from_secs(seconds);
                 }
                 "inflight" => {
                     let most = number("inflight", value, IN_FLIGHT)?;
@@ -341,7 +351,7 @@ mod tests {
         assert_eq!((name.login, name.tls, name.data_centre), (None, None, None));
         let name = Name::parse(
             "Cassandra://a/k#mode=plain#dc=x#user=u#password=/p#ca=/c#cert=/d#key=/e#timeout=100\
-             #inflight=1#speculative=0#value=1024",
+             #startwait=0#inflight=1#speculative=0#value=1024",
         )
         .unwrap();
         assert_eq!((name.mode, name.data_centre.as_deref()), (Mode::Plain, Some("x")));
@@ -350,6 +360,7 @@ mod tests {
         assert_eq!(tls.authorities, Some("/c".into()));
         assert_eq!(tls.identity, Some(("/d".into(), "/e".into())));
         assert_eq!((name.timeout, name.in_flight_max), (Duration::from_millis(100), 1));
+        assert_eq!(name.start_wait, Duration::ZERO);
         assert_eq!((name.speculative_after, name.value_bytes_max), (None, 1024));
     }
 
@@ -392,6 +403,7 @@ mod tests {
             ("mode=fast", "mode takes strict or plain"),
             ("timeout=99", "a whole number from 100 to 60000"),
             ("timeout=60001", "a whole number from 100 to 60000"),
+            ("startwait=3601", "a whole number from 0 to 3600"),
             ("inflight=0", "a whole number from 1 to 32768"),
             ("inflight=32769", "a whole number from 1 to 32768"),
             ("speculative=60001", "a whole number from 0 to 60000"),

@@ -8,7 +8,9 @@ use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::deserialize::row::DeserializeRow;
 use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
-use scylla::policies::load_balancing::DefaultPolicy;
+use scylla::policies::load_balancing::{
+    DefaultPolicy, NodeIdentifier, SingleTargetLoadBalancingPolicy,
+};
 use scylla::policies::retry::FallthroughRetryPolicy;
 use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
 use scylla::policies::timestamp_generator::MonotonicTimestampGenerator;
@@ -17,9 +19,10 @@ use scylla::response::{PagingState, PagingStateResponse};
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
+use scylla::statement::unprepared::Statement;
 use scylla::statement::{Consistency, SerialConsistency};
 use server::{LONG_REQUEST_FACTOR, StoreStatus};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -138,9 +141,9 @@ impl Cluster {
             // Clocks of nodes differ: with theirs, an older write could win.
             builder = builder.timestamp_generator(Arc::new(MonotonicTimestampGenerator::new()));
         }
-        let session = builder.build().await.map_err(|error| Error::Connect {
-            contact_points: name.contact_points.join(", "),
-            reason: with_advice(name, &error.to_string()),
+        let session = builder.build().await.map_err(|error| {
+            let (reason, is_away) = with_advice(name, &error.to_string());
+            Error::Connect { contact_points: name.contact_points.join(", "), reason, is_away }
         })?;
         if let Some(wanted) = &name.data_centre {
             check_data_centre(&session, wanted)?;
@@ -224,6 +227,39 @@ impl Cluster {
             Err(error) => return Err(failed(statement, &error)),
         };
         Ok(rows.and_then(|rows| rows.maybe_first_row().ok().flatten()))
+    }
+
+    /// Returns the rows of a statement as each node gives them that is connected, with its address,
+    /// or why it gives none.
+    pub(crate) async fn ask_each_node<R>(
+        &self,
+        statement: &str,
+    ) -> Vec<(String, Result<Vec<R>, String>)>
+    where
+        R: for<'frame> DeserializeRow<'frame, 'frame>,
+    {
+        let state = self.session.get_cluster_state();
+        let mut answers = Vec::new();
+        for node in state.get_nodes_info().iter().filter(|node| node.is_connected()) {
+            let mut statement = Statement::new(statement);
+            statement.set_consistency(Consistency::One);
+            let target = NodeIdentifier::Node(Arc::clone(node));
+            let only = SingleTargetLoadBalancingPolicy::new(target, None);
+            statement.set_load_balancing_policy(Some(only));
+            let answer = self.session.query_unpaged(statement, ()).await;
+            answers.push((node.address.ip().to_string(), rows(answer)));
+        }
+        answers
+    }
+
+    /// Returns the number of nodes in each data centre.
+    pub(crate) fn nodes_of_data_centres(&self) -> BTreeMap<String, usize> {
+        let state = self.session.get_cluster_state();
+        let mut numbers = BTreeMap::new();
+        for centre in state.get_nodes_info().iter().filter_map(|node| node.datacenter.clone()) {
+            *numbers.entry(centre).or_default() += 1;
+        }
+        numbers
     }
 
     /// Checks that tokens are those by which databases are listed.
@@ -400,33 +436,40 @@ impl Cluster {
 /// Words of the driver before the cause of a connection that failed.
 const LAST_CAUSE: &str = "Last connection failed with: ";
 
-/// Adds advice to the reason why there is no connection. A node that requires TLS, or another
-/// certificate, mostly ends the connection without a reason.
-fn with_advice(name: &Name, reason: &str) -> String {
+/// Adds advice to the reason why there is no connection, and tells whether no node has answered. A
+/// node that requires TLS, or another certificate, mostly ends the connection without a reason.
+fn with_advice(name: &Name, reason: &str) -> (String, bool) {
     let identity = name.tls.as_ref().map(|tls| tls.identity.is_some());
     let has = |text: &str| reason.to_lowercase().contains(text);
-    let advice = match identity {
-        _ if has("authentication is required") => "give user and password in the name",
-        _ if has("connection refused") => {
+    let (advice, is_away) = match identity {
+        _ if has("authentication is required") => ("give user and password in the name", false),
+        _ if has("connection refused") => (
             "no node listens there: check that Cassandra runs, and that the name has its hosts and \
-             the port of native_transport_port"
-        }
-        _ if has("failed to lookup") || has("resolve") => "check the names of the hosts",
-        _ if has("timeout") || has("timed out") => {
-            "no node answers: check the hosts, the port and the firewalls between"
+             the port of native_transport_port",
+            true,
+        ),
+        _ if has("failed to lookup") || has("resolve") => ("check the names of the hosts", true),
+        Some(_) if has("corrupt message") => (
+            "the nodes do not speak TLS at this port: leave ca out, or let them have \
+             client_encryption_options",
+            false,
+        ),
+        _ if has("timeout") || has("timed out") || has("unreachable") => {
+            ("no node answers: check the hosts, the port and the firewalls between", true)
         }
         _ if !has("connection broken") => {
-            "check the hosts and the options in the name, and the logs of the nodes"
+            ("check the hosts and the options in the name, and the logs of the nodes", false)
         }
-        None => "nodes that require TLS need ca in the name",
-        Some(false) => {
-            "nodes that require a certificate of their clients need cert and key in the name"
-        }
-        Some(true) => "the nodes may not accept the certificate of cert",
+        None => ("nodes that require TLS need ca in the name", false),
+        Some(false) => (
+            "nodes that require a certificate of their clients need cert and key in the name",
+            false,
+        ),
+        Some(true) => ("the nodes may not accept the certificate of cert", false),
     };
     // The driver puts what it was doing before the cause.
     let cause = reason.rsplit_once(LAST_CAUSE).map_or(reason, |(_, cause)| cause);
-    format!("{cause}; {advice}")
+    (format!("{cause}; {advice}"), is_away)
 }
 
 /// Checks that a data centre has nodes. Without, all would be used as if none was preferred.
@@ -469,6 +512,17 @@ fn kib(bytes: usize, max: u32) -> u32 {
 
 fn failed(statement: &str, error: &dyn std::fmt::Display) -> Error {
     Error::Statement { statement: statement.to_owned(), reason: error.to_string() }
+}
+
+/// Returns all rows of an answer, or the reason why there are none.
+fn rows<R>(answer: Result<QueryResult, ExecutionError>) -> Result<Vec<R>, String>
+where
+    R: for<'frame> DeserializeRow<'frame, 'frame>,
+{
+    let result = answer.map_err(|error| error.to_string())?;
+    let rows = result.into_rows_result().map_err(|error| error.to_string())?;
+    let rows = rows.rows::<R>().map_err(|error| error.to_string())?;
+    rows.collect::<Result<_, _>>().map_err(|error| error.to_string())
 }
 
 /// Returns whether nodes have ended a read.
@@ -526,18 +580,23 @@ mod tests {
 
     #[test]
     fn a_connection_that_a_node_ends_has_advice_by_what_the_name_lacks() {
-        for (options, reason, advice) in [
-            ("", "Connection broken", "need ca"),
-            ("#ca=/a", "Connection broken", "need cert and key"),
-            ("#ca=/a#cert=/c#key=/k", "Connection broken", "may not accept the certificate"),
-            ("", "Authentication is required", "give user and password"),
-            ("", "Connection refused (os error 111)", "no node listens there"),
-            ("", "refused", "check the hosts"),
+        for (options, reason, advice, expected) in [
+            ("", "Connection broken", "need ca", false),
+            ("#ca=/a", "Connection broken", "need cert and key", false),
+            ("#ca=/a#cert=/c#key=/k", "Connection broken", "may not accept the certificate", false),
+            ("#ca=/a", "received corrupt message", "do not speak TLS", false),
+            ("", "Authentication is required", "give user and password", false),
+            ("", "Connection refused (os error 111)", "no node listens there", true),
+            ("", "failed to lookup address information", "check the names", true),
+            ("", "Connect timeout elapsed", "no node answers", true),
+            ("", "Network is unreachable", "no node answers", true),
+            ("", "refused", "check the hosts", false),
         ] {
             let name = Name::parse(&format!("cassandra://a/k{options}")).unwrap();
             for before in ["", "Control connection pool error: Last connection failed with: "] {
-                let text = with_advice(&name, &format!("{before}{reason}"));
+                let (text, is_away) = with_advice(&name, &format!("{before}{reason}"));
                 assert!(text.contains(advice) && text.starts_with(reason), "{text}");
+                assert_eq!(is_away, expected, "{text}");
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The store: requests of the server in, answers from the threads of the driver.
 
 use crate::error::{Error, Result};
+use crate::guarantees::{check_replication, warnings};
 use crate::key_queues::KeyQueues;
 use crate::keys::{KEY_BYTES_MAX, prefixed};
 use crate::lists::Listed;
@@ -51,6 +52,7 @@ impl ClusterStore {
         let runtime = runtime()?;
         let shared = runtime.block_on(async {
             let cluster = Arc::new(Cluster::connect(name).await?);
+            check_replication(&cluster, name, None).await?;
             check(&cluster, name).await?;
             share_value_limit(&cluster, name).await?;
             let records = Arc::new(Records::prepare(&cluster, name).await?);
@@ -73,6 +75,12 @@ impl ClusterStore {
             })
         })?;
         Ok(Arc::new(Self { shared: Arc::new(shared), runtime: Some(runtime) }))
+    }
+
+    /// Returns what the cluster does not guarantee and should, a sentence each, for its operator.
+    /// Fails if the database cannot be used that way.
+    pub fn warnings(&self) -> Result<Vec<String>> {
+        self.runtime()?.block_on(warnings(&self.shared.cluster, &self.shared.name))
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -99,6 +107,7 @@ pub fn init(name: &Name, replication: u8) -> Result<()> {
     runtime()?.block_on(async {
         let cluster = Cluster::connect(name).await?;
         cluster.check_partitioner().await?;
+        check_replication(&cluster, name, Some(replication)).await?;
         for statement in schema::statements(name, replication) {
             cluster.define(&statement).await?;
         }

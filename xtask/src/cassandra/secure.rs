@@ -14,8 +14,9 @@ use std::process::{Command, Output};
 pub(super) const FIRST_USER: &str = "cassandra";
 const FIRST_PASSWORD: &str = "cassandra";
 
-/// Settings in place of those that let everybody in.
-const REPLACED: [(&str, &str); 2] = [
+/// Settings in place of those that let everybody in, and one of which operators are warned.
+const REPLACED: [(&str, &str); 3] = [
+    ("commitlog_sync: batch", "commitlog_sync: periodic\ncommitlog_sync_period: 10s"),
     ("authenticator: AllowAllAuthenticator", "authenticator: PasswordAuthenticator"),
     ("authorizer: AllowAllAuthorizer", "authorizer: CassandraAuthorizer"),
 ];
@@ -113,14 +114,20 @@ pub(super) fn run_all(profile: Profile) -> Result<()> {
     let name = format!("{base}{}", security.options());
     let tyrant =
         |arguments: &[&str]| Command::new(programs.join("tyrant")).args(arguments).output();
-    run(Command::new(programs.join("tyrant")).args([
-        "cluster",
-        "init",
-        "--replication",
-        "1",
-        &name,
-    ]))?;
-    run(Command::new(programs.join("tyrant")).args(["cluster", "check", &name]))?;
+    let told = |output: Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let refused = told(tyrant(&["cluster", "init", &name])?);
+    let reason = "is 3, and the number of nodes that can have a replica is 1: a majority, 2,";
+    ensure!(refused.contains(reason) && refused.contains("--replication"), "{refused}");
+    let init = ["cluster", "init", "--replication", "1", &name];
+    run(Command::new(programs.join("tyrant")).args(init))?;
+    let warned = tyrant(&["cluster", "check", &name])?;
+    ensure!(warned.status.success(), "{}", warned.status);
+    let warned = told(warned);
+    println!("warnings of one node: {}", warned.trim_end());
+    for warning in ["commitlog_sync is periodic", "requests fail while one of them is away"] {
+        ensure!(warned.contains(warning), "{warned}");
+    }
+    ensure!(warned.lines().count() == 2, "{warned}");
 
     // A user of the server needs no rights but these.
     let execute = |statement: &str| nodes.execute(1, statement, cql::ONE);
@@ -139,7 +146,14 @@ pub(super) fn run_all(profile: Profile) -> Result<()> {
     let ca = format!("#ca={}", security.file("authority.pem").display());
 
     let server_name = format!("{base}{login}{own_tls}#dc=dc1");
-    serve(&programs, &server_name, &security.file("log"))?;
+    let log = security.file("log");
+    serve(&programs, &server_name, &log)?;
+    let logged = fs::read_to_string(&log)?;
+    ensure!(logged.contains("system_views.settings"), "no warning in the log: {logged}");
+    // With one right more, a user of the server sees the settings.
+    execute("GRANT SELECT ON system_views.settings TO server")?;
+    let warned = told(tyrant(&["cluster", "check", &server_name])?);
+    ensure!(warned.contains("commitlog_sync is periodic"), "{warned}");
     for (what, options, reason) in [
         (
             "a wrong password",

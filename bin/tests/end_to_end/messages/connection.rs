@@ -88,7 +88,7 @@ fn names_and_ports_at_which_no_server_is() {
         ("tyrant get a --tls-ca nothing", 1, &["cannot read nothing", "check the path"]),
         ("tyrant cluster check cassandra://UNUSED/k", 1, &["cannot connect to UNUSED: Connection refused (os error 111); no node listens there", "native_transport_port"]),
         ("tyrant cluster init cassandra://UNUSED/k", 1, &["cannot connect to UNUSED", "native_transport_port"]),
-        ("tyrant serve cassandra://UNUSED/k --port 0", 1, &["cannot connect to UNUSED", "native_transport_port"]),
+        ("tyrant serve cassandra://UNUSED/k#startwait=0 --port 0", 1, &["cannot connect to UNUSED", "native_transport_port"]),
         ("tyrant cluster check cassandra://", 1, &["is not of the form cassandra://HOST"]),
     ]);
 }

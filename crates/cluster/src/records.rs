@@ -56,6 +56,31 @@ pub(crate) struct Present {
     pub(crate) record: Option<FoundRecord>,
 }
 
+/// Values of the statements that put a record.
+struct PutColumns {
+    /// Time to live of the cells, in seconds.
+    ttl: i32,
+    value: Vec<u8>,
+    version: i64,
+    /// Expiry, in milliseconds since 1970.
+    expiry: i64,
+    /// A column that is set to nothing would be one that was removed, for scans.
+    entry: MaybeUnset<i64>,
+}
+
+impl PutColumns {
+    fn of(record: &FoundRecord, entry: Option<i64>) -> Self {
+        let expires_at_ms = record.meta.expires_at_ms;
+        Self {
+            ttl: ttl_seconds(expires_at_ms, now_ms()),
+            value: cell::encode(record),
+            version: record.version.cast_signed(),
+            expiry: expires_at_ms.cast_signed(),
+            entry: entry.map_or(MaybeUnset::Unset, MaybeUnset::Set),
+        }
+    }
+}
+
 /// Condition of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition {
@@ -78,6 +103,16 @@ pub(crate) enum Changed {
     Unknown,
 }
 
+/// Put of a record by a plain write, in strict mode. It may be repeated.
+#[derive(Debug)]
+pub(crate) struct BulkPut {
+    pub(crate) record: FoundRecord,
+    /// Name of its entry in the order of the keys, if the database has one.
+    pub(crate) entry: Option<i64>,
+    /// Time stamp of the write, in microseconds since 1970.
+    pub(crate) timestamp_us: i64,
+}
+
 /// Part of a scan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scanned<'a> {
@@ -96,6 +131,7 @@ pub(crate) struct Records {
     get_serially: PreparedStatement,
     put_if: PreparedStatement,
     put_any: PreparedStatement,
+    put_in_bulk: PreparedStatement,
     remove_if: PreparedStatement,
     remove_any: PreparedStatement,
     expiry: PreparedStatement,
@@ -112,8 +148,9 @@ impl Records {
     pub(crate) async fn prepare(cluster: &Cluster, name: &Name) -> Result<Self> {
         let table = format!("{}.records", schema::quoted(name));
         let select = format!("SELECT v, c FROM {table} WHERE k = ?");
-        let put =
-            format!("UPDATE {table} USING TTL ? SET v = ?, ver = ?, e = ?, c = ? WHERE k = ?");
+        let set = "SET v = ?, ver = ?, e = ?, c = ? WHERE k = ?";
+        let put = format!("UPDATE {table} USING TTL ? {set}");
+        let put_in_bulk = format!("UPDATE {table} USING TTL ? AND TIMESTAMP ? {set}");
         let remove = format!("DELETE FROM {table} WHERE k = ?");
         let mut get_serially = cluster.prepare(&select).await?;
         get_serially.set_consistency(Consistency::Serial);
@@ -135,6 +172,7 @@ impl Records {
             get_serially,
             put_if: cluster.prepare_once(&format!("{put} IF ver = ?")).await?,
             put_any,
+            put_in_bulk: cluster.prepare(&put_in_bulk).await?,
             remove_if: cluster.prepare_once(&format!("{remove} IF ver = ?")).await?,
             remove_any,
             expiry: cluster.prepare(&format!("SELECT e FROM {table} WHERE k = ?")).await?,
@@ -252,6 +290,23 @@ impl Records {
         changed
     }
 
+    /// Puts a record whose row is as nobody else changes it.
+    pub(crate) async fn put_in_bulk(
+        &self,
+        cluster: &Cluster,
+        key: &[u8],
+        put: &BulkPut,
+    ) -> Result<(), Failure> {
+        if let Some(entry) = put.entry {
+            self.add_entry(cluster, key, entry).await?;
+        }
+        let BulkPut { record, timestamp_us, .. } = put;
+        let columns = PutColumns::of(record, put.entry);
+        let PutColumns { ttl, value, version, expiry, entry } = columns;
+        let values = (ttl, *timestamp_us, value, version, expiry, entry, prefixed(key));
+        cluster.execute(&self.put_in_bulk, values).await.map(drop)
+    }
+
     /// Adds the entry of a record to the order of the keys. The name of the entry tells how long it
     /// lives, by this server's clock. Servers whose clocks are behind keep the record for longer,
     /// so the entry stays for [`CLOCKS_DIFFER_SECONDS`] more.
@@ -283,12 +338,8 @@ impl Records {
         };
         let executed = match (record, condition) {
             (Some(record), condition) => {
-                let expires_at_ms = record.meta.expires_at_ms;
-                let (value, version) = (cell::encode(record), record.version.cast_signed());
-                let expiry = expires_at_ms.cast_signed();
-                let ttl = ttl_seconds(expires_at_ms, now_ms());
-                // A column that is set to nothing would be one that was removed, for scans.
-                let entry = entry.map_or(MaybeUnset::Unset, MaybeUnset::Set);
+                let PutColumns { ttl, value, version, expiry, entry } =
+                    PutColumns::of(record, entry);
                 match condition {
                     Condition::Any => {
                         let values = (ttl, value, version, expiry, entry, own);

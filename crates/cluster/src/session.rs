@@ -425,11 +425,24 @@ impl Cluster {
         self.parts.acquire_many(PARTS_KIB).await.unwrap()
     }
 
-    /// Executes a statement whose work is traced, and returns what the nodes have done.
-    pub(crate) async fn trace(&self, statement: &PreparedStatement) -> Vec<String> {
+    /// Executes a statement whose work is traced, and returns those of the steps of the nodes in
+    /// which a word is. There is one at least.
+    pub(crate) async fn trace(&self, statement: &PreparedStatement, word: &str) -> Vec<String> {
         let result = self.session.execute_unpaged(statement, ()).await.unwrap();
-        let trace = self.session.get_tracing_info(&result.tracing_id().unwrap()).await.unwrap();
-        trace.events.into_iter().filter_map(|event| event.activity).collect()
+        let id = result.tracing_id().unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        // The nodes write the steps after the answer.
+        loop {
+            let trace = self.session.get_tracing_info(&id).await;
+            let events = trace.map(|trace| trace.events).unwrap_or_default();
+            let steps = events.into_iter().filter_map(|event| event.activity);
+            let found: Vec<String> = steps.filter(|step| step.contains(word)).collect();
+            if !found.is_empty() {
+                return found;
+            }
+            assert!(Instant::now() < until, "no step with {word}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 }
 

@@ -341,8 +341,8 @@ impl Shared {
         }
     }
 
-    /// Removes all records.
-    async fn clear(&self) -> Result<(), Failure> {
+    /// Removes all records. Needs all nodes.
+    pub(crate) async fn clear(&self) -> Result<(), Failure> {
         self.records.clear(&self.cluster).await?;
         match &self.rows {
             // Readers skip entries without rows.

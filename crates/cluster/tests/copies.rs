@@ -203,6 +203,42 @@ fn a_comparison_counts_what_differs_and_long_records_are_refused() {
     copy.finish().unwrap();
 }
 
+/// Changes that come after a copy by plain writes win over it, and what came before does not.
+#[test]
+#[ignore = "needs Cassandra: cargo xtask cluster-test"]
+fn a_copy_in_bulk_is_changed_by_transactions_and_not_hidden_by_earlier_ones() {
+    for (keyspace, is_ordered) in [("bulk", false), ("bulk_tree#kind=tcb#buckets=2", true)] {
+        let (_, store) = make(keyspace);
+        let keys = || (0..300_u32).map(|number| number.to_be_bytes());
+        let put_all = |copy: &mut CopyIn<'_, ()>, value: &[u8]| {
+            for key in keys() {
+                copy.put(entry(&key, value, Meta::NONE)).unwrap();
+            }
+            copy.finish().unwrap();
+        };
+        // Records that were put and removed by transactions, a moment ago.
+        put_all(&mut CopyIn::begin(&store, PATIENCE, &|| ()), b"earlier");
+        store.empty(PATIENCE).unwrap();
+        assert_eq!(store.count(PATIENCE).unwrap(), 0);
+        // The second copy is one that goes on from an earlier place.
+        for value in [&b"interrupted"[..], b"copied"] {
+            put_all(&mut CopyIn::begin_in_bulk(&store, PATIENCE, &|| ()).unwrap(), value);
+        }
+        let copied = |value: &[u8]| {
+            let mut comparison = CopyIn::<()>::begin(&store, PATIENCE, &|| ());
+            for key in keys() {
+                comparison.compare(entry(&key, value, Meta::NONE)).unwrap();
+            }
+            comparison.finish().unwrap();
+            300 - comparison.differing().0
+        };
+        assert_eq!((copied(b"copied"), store.count(PATIENCE).unwrap()), (300, 300), "{is_ordered}");
+        // Transactions on these records.
+        put_all(&mut CopyIn::begin(&store, PATIENCE, &|| ()), b"changed");
+        assert_eq!((copied(b"changed"), store.count(PATIENCE).unwrap()), (300, 300));
+    }
+}
+
 #[test]
 #[ignore = "needs Cassandra: cargo xtask cluster-test"]
 fn records_are_copied_under_their_ids_and_none_is_cut() {

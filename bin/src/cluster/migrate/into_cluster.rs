@@ -12,6 +12,9 @@ use cabinet::{Database, KeyOrder, Meta, Record, RecordRef, ScanCursor};
 use std::fs;
 use std::time::{Duration, Instant};
 
+/// Longest wait for all nodes, before a copy into an empty database.
+const EMPTY_WAIT: Duration = Duration::from_secs(60);
+
 /// Copies a local database into a cluster.
 pub(super) fn run(from: &str, to: &Name, options: Migration) -> Result<()> {
     let specification = to_read(from)?;
@@ -90,6 +93,13 @@ impl Copy<'_> {
     }
 
     fn begin_anew(&self, stage: Stage) -> Result<CopyState> {
+        if stage == Stage::Filling {
+            let wait = self.options.wait.min(EMPTY_WAIT);
+            self.store.empty(wait).context(
+                "a copy into an empty database begins with all nodes; --into-existing, which is \
+                 slower, does with a majority",
+            )?;
+        }
         let place = place::encode(&self.database, &ScanCursor::Start);
         let source = self.source.clone();
         let state = CopyState { stage, source, place, copied: 0, expiring: 0 };
@@ -129,7 +139,10 @@ impl Copy<'_> {
     fn copy(&self, mut state: CopyState) -> Result<CopyState> {
         let progress = self.progress("copying", state.copied);
         let waits = || progress.print("waiting for the cluster");
-        let mut copy = CopyIn::begin(self.store, self.options.wait, &waits);
+        let mut copy = match state.stage {
+            Stage::Filling => CopyIn::begin_in_bulk(self.store, self.options.wait, &waits)?,
+            _ => CopyIn::begin(self.store, self.options.wait, &waits),
+        };
         let copied = self.copy_records(&mut copy, &mut state, &progress);
         if let Err(error) = copied {
             // A record of an earlier place does no harm.

@@ -1,5 +1,6 @@
 //! Copy of records into a database: a bounded number of puts is under way at once.
 
+use super::bulk::BulkClock;
 use super::repeat;
 use crate::error::{Error, Result};
 use crate::keys::KEY_BYTES_MAX;
@@ -29,6 +30,8 @@ pub struct CopyIn<'s, M> {
     store: &'s ClusterStore,
     patience: Duration,
     waits: &'s dyn Fn(),
+    /// Clock of plain writes, in a copy of which they are.
+    bulk: Option<Arc<BulkClock>>,
     /// Oldest first.
     queue: VecDeque<Step<M>>,
     records: usize,
@@ -60,6 +63,7 @@ impl<'s, M> CopyIn<'s, M> {
             store,
             patience,
             waits,
+            bulk: None,
             queue: VecDeque::new(),
             records: 0,
             bytes: 0,
@@ -69,13 +73,30 @@ impl<'s, M> CopyIn<'s, M> {
         }
     }
 
+    /// Begins or continues a copy into a database that was [emptied](ClusterStore::empty) for it,
+    /// and that nobody else changes. In strict mode, records are put by plain writes.
+    pub fn begin_in_bulk(
+        store: &'s ClusterStore,
+        patience: Duration,
+        waits: &'s dyn Fn(),
+    ) -> Result<Self> {
+        Ok(Self { bulk: store.bulk_clock()?, ..Self::begin(store, patience, waits) })
+    }
+
     /// Puts a record, once there is room for it. The value of a row is its encoding
     /// ([`cabinet::table::Row::encode`]).
     pub fn put(&mut self, entry: RecordRef<'_>) -> Result<()> {
         let key = self.stored_key(&entry)?;
         let (value, meta) = (entry.value.to_vec(), entry.meta);
+        let bulk = self.bulk.clone();
         self.start(entry, async move |shared, patience| {
-            repeat!(patience, shared.copy(&key, &value, meta))?;
+            match bulk {
+                Some(clock) => {
+                    let put = clock.put(&shared, value, meta);
+                    repeat!(patience, shared.records.put_in_bulk(&shared.cluster, &key, &put))?;
+                }
+                None => repeat!(patience, shared.copy(&key, &value, meta))?,
+            }
             Ok(None)
         })
     }

@@ -1,6 +1,7 @@
 //! Copies of whole databases into a cluster and out of it. A copy that ends early can go on where
 //! it was: records that are copied twice do no harm.
 
+mod bulk;
 mod input;
 mod output;
 mod state;

@@ -34,14 +34,15 @@ async fn put(rows: &Rows, key: &[u8], value: Option<&[u8]>, time_ms: u64) {
         Some(value) => row.with(b"c", value).unwrap(),
         None => row,
     };
-    let read = rows.upkeep.tables.read(key).await.unwrap();
-    let last = read.as_ref().map_or(0, |row| row.version);
-    let new = NewRow { version: version::next(last, time_ms), value: Some(row.encode().unwrap()) };
-    // Nodes that are slow refuse some changes.
-    let until = until();
+    let (value, until) = (row.encode().unwrap(), until());
+    // Nodes that are slow refuse some changes, or give them up.
     while Instant::now() < until {
+        let read = rows.upkeep.tables.read(key).await.unwrap();
+        let last = read.as_ref().map_or(0, |row| row.version);
+        let version = version::next(last, time_ms);
+        let new = NewRow { version, value: Some(value.clone()) };
         match rows.upkeep.change(until, key, read.as_ref(), &new).await {
-            Changed::NotDone => {}
+            Changed::NotDone | Changed::Conflict => {}
             put => return assert_eq!(put, Changed::Done),
         }
     }

@@ -123,10 +123,6 @@ impl Reloader {
                 continue;
             };
             let of = if several { format!(" of {}", name(running)) } else { String::new() };
-            for Difference { line, is_live } in differences(running, &databases[number]) {
-                tracing::info!("reload{of}: {line}");
-                *(if is_live { &mut now } else { &mut later }) += 1;
-            }
             let mut config = configs[number].clone();
             if running.users != databases[number].users {
                 // Another file takes a restart; the content of the same one does not.
@@ -137,6 +133,11 @@ impl Reloader {
                 users.push(format!("read {count} in {}", file.display()));
             }
             handle.reload(&config);
+            // They are in effect when the log says so.
+            for Difference { line, is_live } in differences(running, &databases[number]) {
+                tracing::info!("reload{of}: {line}");
+                *(if is_live { &mut now } else { &mut later }) += 1;
+            }
             running.take_live(&databases[number]);
         }
         // Settings of the process are the same in all databases of the file.

@@ -449,6 +449,9 @@ impl Cluster {
 /// Words of the driver before the cause of a connection that failed.
 const LAST_CAUSE: &str = "Last connection failed with: ";
 
+/// Words of the driver before advice to those who program with it.
+const ADVICE_TO_PROGRAMMERS: &str = ". You can use SessionBuilder";
+
 /// Adds advice to the reason why there is no connection, and tells whether no node has answered. A
 /// node that requires TLS, or another certificate, mostly ends the connection without a reason.
 fn with_advice(name: &Name, reason: &str) -> (String, bool) {
@@ -482,6 +485,7 @@ fn with_advice(name: &Name, reason: &str) -> (String, bool) {
     };
     // The driver puts what it was doing before the cause.
     let cause = reason.rsplit_once(LAST_CAUSE).map_or(reason, |(_, cause)| cause);
+    let cause = cause.split_once(ADVICE_TO_PROGRAMMERS).map_or(cause, |(cause, _)| cause);
     (format!("{cause}; {advice}"), is_away)
 }
 
@@ -612,6 +616,12 @@ mod tests {
                 assert_eq!(is_away, expected, "{text}");
             }
         }
+        let name = Name::parse("cassandra://a/k").unwrap();
+        let (text, _) = with_advice(
+            &name,
+            "reason: Authentication is required. You can use SessionBuilder::user(\"user\")",
+        );
+        assert_eq!(text, "reason: Authentication is required; give user and password in the name");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Nodes that require TLS, a certificate of each client, and a password.
 
-use super::{Nodes, cql};
+use super::{LOOK_INTERVAL, Nodes, START_TIMEOUT, cql};
 use crate::certificates::{Authority, Files};
 use crate::memcached::Connection;
 use crate::programs::{Profile, Server, build, run};
@@ -9,6 +9,8 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread::sleep;
+use std::time::Instant;
 
 /// User and password of new clusters of Cassandra.
 pub(super) const FIRST_USER: &str = "cassandra";
@@ -152,8 +154,16 @@ pub(super) fn run_all(profile: Profile) -> Result<()> {
     ensure!(logged.contains("system_views.settings"), "no warning in the log: {logged}");
     // With one right more, a user of the server sees the settings.
     execute("GRANT SELECT ON system_views.settings TO server")?;
-    let warned = told(tyrant(&["cluster", "check", &server_name])?);
-    ensure!(warned.contains("commitlog_sync is periodic"), "{warned}");
+    let deadline = Instant::now() + START_TIMEOUT;
+    loop {
+        let warned = told(tyrant(&["cluster", "check", &server_name])?);
+        if warned.contains("commitlog_sync is periodic") {
+            break;
+        }
+        // Nodes take note of a right after some seconds.
+        ensure!(Instant::now() < deadline, "{warned}");
+        sleep(LOOK_INTERVAL);
+    }
     for (what, options, reason) in [
         (
             "a wrong password",

@@ -4,7 +4,7 @@
 //! executes it. A lost connection is opened again after a pause that doubles each time. Replication
 //! continues after the last executed operation, see [`super::position`].
 
-use super::position::{self, Position};
+use super::position::{self, Owner, Position};
 use super::promote::{self, Promoted};
 use super::replica_progress::{Lag, ReplicaProgress};
 use super::replica_session::ReplicaSession;
@@ -15,7 +15,7 @@ use cabinet::name::Kind;
 use client::{Address, Interrupter};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -467,7 +467,8 @@ impl Follower {
                     );
                     position.set(0)?;
                 }
-                if !position.is_noted() {
+                let is_own = own(&mut position, &served.database.path())?;
+                if !is_own || !position.is_noted() {
                     invalidate_roots(served)?;
                 }
                 opened.insert(position)
@@ -480,6 +481,38 @@ impl Follower {
         self.progress.executed_us.store(position.timestamp_us(), Ordering::Relaxed);
         Ok(position)
     }
+}
+
+/// Makes a position that of the database at `path`, if that is on a disk. Returns whether it was
+/// before. The position of a database which this one has replaced is given up.
+fn own(position: &mut Position, path: &Path) -> std::io::Result<bool> {
+    if !path.is_dir() {
+        return Ok(true);
+    }
+    let owner = match position.timestamp_us() {
+        0 => Owner::This,
+        _ => position.owner(path)?,
+    };
+    match &owner {
+        Owner::This => {}
+        Owner::Replaced => {
+            tracing::warn!(
+                "the database was replaced, and the position {} is that of the one before: replication \
+                 begins again",
+                position.timestamp_us()
+            );
+            position.set(0)?;
+        }
+        Owner::Other(other) => {
+            return Err(std::io::Error::other(format!(
+                "it is the position of {}: give this database another file (--position-file), or remove \
+                 this one and those beside it",
+                other.display()
+            )));
+        }
+    }
+    position.bind(path)?;
+    Ok(owner == Owner::This)
 }
 
 /// Invalidates the noted roots: replication continues elsewhere in the master's log, which leaves a

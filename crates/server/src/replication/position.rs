@@ -5,13 +5,18 @@
 //! by log in [`PartitionProgress`], in the file with extension `.lanes`. The identity of the
 //! master's log is in the file with extension `.log`. During an initial sync there is a file with
 //! extension `.seeding`; one with extension `.inexact` says that the records may differ from the
-//! master's.
+//! master's. The file with extension `.database` has the identity and the path of the database whose
+//! position it is: a database that is restored, or another one, would lack what lies before it.
 
 use super::partition_progress::PartitionProgress;
+use crate::store::position_file::is_of_copy;
+use crate::update_log::identity::{identity_of, present_identity};
 use crate::update_log::name_of;
 use cabinet::files::folder_of;
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +27,20 @@ const LOG: &str = ".log";
 
 /// Extension of the file that notes that the records may differ from the master's.
 const INEXACT: &str = ".inexact";
+
+/// Extension of the file that names the database of the position.
+const DATABASE: &str = ".database";
+
+/// Whose position a file has.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// This database's.
+    This,
+    /// That of a database which this one has replaced.
+    Replaced,
+    /// That of the database of this path.
+    Other(PathBuf),
+}
 
 /// Position file, and the files beside it.
 pub(super) struct Position {
@@ -113,6 +132,43 @@ impl Position {
             position.switch(timestamp_us, &log)?;
         }
         Ok(position)
+    }
+
+    /// Returns whose position this is, for the database in `folder`. If nothing is noted, or the
+    /// position was copied from the database, it is this one's.
+    pub(super) fn owner(&self, folder: &Path) -> std::io::Result<Owner> {
+        let noted = match std::fs::read(beside(&self.path, DATABASE)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Owner::This),
+            noted => noted?,
+        };
+        let noted = noted.strip_suffix(b"\n").unwrap_or(&noted);
+        let space = noted.iter().position(|byte| *byte == b' ').unwrap_or(noted.len());
+        let (identity, path) = (&noted[..space], noted.get(space + 1..).unwrap_or_default());
+        let path = Path::new(OsStr::from_bytes(path));
+        let present = present_identity(folder).map_err(std::io::Error::other)?;
+        if present.is_some_and(|present| present.as_bytes() == identity)
+            || is_of_copy(folder, self.timestamp_us)
+        {
+            return Ok(Owner::This);
+        }
+        Ok(match std::path::absolute(folder)? == path {
+            true => Owner::Replaced,
+            false => Owner::Other(path.into()),
+        })
+    }
+
+    /// Notes that this is the position of the database in `folder`.
+    pub(super) fn bind(&self, folder: &Path) -> std::io::Result<()> {
+        let path = std::path::absolute(folder)?;
+        // The identity comes first: without a note a position is accepted.
+        let identity = identity_of(folder).map_err(std::io::Error::other)?;
+        let mut note = format!("{identity} ").into_bytes();
+        note.extend_from_slice(path.as_os_str().as_bytes());
+        note.push(b'\n');
+        if std::fs::read(beside(&self.path, DATABASE)).is_ok_and(|present| present == note) {
+            return Ok(());
+        }
+        self.replace(DATABASE, &note)
     }
 
     /// Returns whether the database is part of an incomplete copy.
@@ -209,9 +265,14 @@ impl Position {
     }
 
     fn write_log(&self, text: &str) -> std::io::Result<()> {
-        let new = beside(&self.path, ".log.new");
-        std::fs::write(&new, text)?;
-        std::fs::rename(&new, beside(&self.path, LOG))
+        self.replace(LOG, text.as_bytes())
+    }
+
+    /// Replaces a file beside the position.
+    fn replace(&self, extension: &str, content: &[u8]) -> std::io::Result<()> {
+        let new = beside(&self.path, &format!("{extension}.new"));
+        std::fs::write(&new, content)?;
+        std::fs::rename(&new, beside(&self.path, extension))
     }
 
     /// Makes the log of the position unknown.
@@ -334,6 +395,38 @@ mod tests {
         position.set(9).expect("room");
         drop(position);
         assert!(!reopened(&path).is_of_another_log(Some("two")));
+    }
+
+    #[test]
+    fn a_position_is_that_of_one_database() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let database = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir(&path).expect("a folder");
+            path
+        };
+        let (one, other) = (database("one.tch"), database("other.tch"));
+        let mut position = reopened(&folder.path().join("rts"));
+        position.advance(7).expect("room");
+        let owner = |position: &Position, folder: &Path| position.owner(folder).expect("readable");
+        // One that nothing is noted of may be from another program.
+        assert_eq!(owner(&position, &other), Owner::This);
+        for _ in 0..2 {
+            position.bind(&one).expect("room");
+            assert_eq!(owner(&position, &one), Owner::This);
+            assert_eq!(owner(&position, &other), Owner::Other(one.clone()));
+        }
+        // It is still the same database after a move.
+        let moved = folder.path().join("moved.tch");
+        std::fs::rename(&one, &moved).expect("moved");
+        assert_eq!(owner(&position, &moved), Owner::This);
+        database("one.tch");
+        assert_eq!(owner(&position, &one), Owner::Replaced);
+        // The position of a copy goes with it.
+        std::fs::write(one.join("position"), "6\n").expect("room");
+        assert_eq!(owner(&position, &one), Owner::Replaced);
+        std::fs::write(one.join("position"), "7\n").expect("room");
+        assert_eq!(owner(&position, &one), Owner::This);
     }
 
     #[test]

@@ -14,8 +14,7 @@ pub const POSITION_FILE: &str = "position";
 /// of the database alone. Otherwise the file of the copy has served its purpose, and is removed.
 pub(crate) fn compare_with_log(database: &Path, log: &Path, last_entry_us: u64) -> Option<String> {
     let path = database.join(POSITION_FILE);
-    let text = std::fs::read_to_string(&path).ok()?;
-    let position_us: u64 = text.trim().parse().ok()?;
+    let position_us = position_of_copy(database)?;
     if last_entry_us > position_us {
         return Some(format!(
             "{} is a copy up to time stamp {position_us}, and lacks the changes that the update log in {} \
@@ -30,6 +29,15 @@ pub(crate) fn compare_with_log(database: &Path, log: &Path, last_entry_us: u64) 
         tracing::warn!("cannot remove {}: {error}", path.display());
     }
     None
+}
+
+/// Returns whether the database is a copy whose position is this time stamp.
+pub(crate) fn is_of_copy(database: &Path, timestamp_us: u64) -> bool {
+    position_of_copy(database) == Some(timestamp_us)
+}
+
+fn position_of_copy(database: &Path) -> Option<u64> {
+    std::fs::read_to_string(database.join(POSITION_FILE)).ok()?.trim().parse().ok()
 }
 
 /// Writes the time stamp up to which a snapshot contains the log, durably.

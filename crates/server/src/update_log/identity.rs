@@ -1,7 +1,8 @@
-//! Log identity: a random UUID that names the log.
+//! Identity: a random UUID in the file `identity` of a folder. It names an update log, or the
+//! database of a replica.
 //!
-//! The UUID is in the file `identity` of the folder and is made with the log. Time stamps rise
-//! within one log, whatever the clock does. So identity and time stamp name an entry.
+//! That of a log is made with the log. Time stamps rise within one log, whatever the clock does. So
+//! identity and time stamp name an entry.
 
 use super::{Error, Result};
 use cabinet::files::sync_folder;
@@ -11,20 +12,25 @@ use std::path::Path;
 
 const FILE: &str = "identity";
 
-/// Returns the identity of the log in a folder, and makes it if it is missing.
-pub(super) fn identity_of(folder: &Path) -> Result<String> {
+/// Returns the identity in a folder, if there is one.
+pub(crate) fn present_identity(folder: &Path) -> Result<Option<String>> {
     let path = folder.join(FILE);
-    let failed = |operation, source| Error::Io { operation, path: path.clone(), source };
     match fs::read_to_string(&path) {
-        Ok(text) if !text.trim().is_empty() => return Ok(text.trim().to_owned()),
-        Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(source) => return Err(failed("read", source)),
+        Ok(text) => Ok(Some(text.trim().to_owned()).filter(|identity| !identity.is_empty())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(Error::Io { operation: "read", path, source }),
     }
-    renew(folder)
 }
 
-/// Gives the log in a folder a new identity and returns it.
+/// Returns the identity in a folder, and makes it if it is missing.
+pub(crate) fn identity_of(folder: &Path) -> Result<String> {
+    match present_identity(folder)? {
+        Some(identity) => Ok(identity),
+        None => renew(folder),
+    }
+}
+
+/// Gives a folder a new identity and returns it.
 pub(super) fn renew(folder: &Path) -> Result<String> {
     let path = folder.join(FILE);
     let failed = |operation, source| Error::Io { operation, path: path.clone(), source };

@@ -17,7 +17,7 @@ mod change_guard;
 mod error;
 mod failure;
 mod files;
-mod identity;
+pub(crate) mod identity;
 mod intent_log;
 mod key_locks;
 mod own_changes;

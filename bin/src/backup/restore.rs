@@ -63,7 +63,7 @@ impl Restore {
         }
         ensure!(
             self.replace || !self.into.exists(),
-            "{} exists: use --replace to remove it after the restore",
+            "{} exists: name another path, or replace a database there with --replace",
             self.into.display()
         );
         // A database that is open is refused before its backup is copied, too.
@@ -106,8 +106,9 @@ impl Restore {
         match &self.until {
             None => Err(repository.without_backup()),
             Some(until) => bail!(
-                "there is no backup of a server with an update log from before {}: choose a later \
-                 time, after that of a backup for which `tyrant backup list` prints a position",
+                "there is no backup of a server with an update log from before {}: choose a time after \
+                 that of a backup for which `tyrant backup list` prints a position; if it prints none, \
+                 start the server with --update-log for the backups to come",
                 time::format_time(until.time_us)
             ),
         }
@@ -139,9 +140,14 @@ impl Restore {
     /// the lock of a database.
     fn check_target(&self) -> Result<Option<FolderLock>> {
         let into = &self.into;
-        if !into.is_dir() {
+        if !into.exists() {
             return Ok(None);
         }
+        ensure!(
+            into.is_dir(),
+            "{} is a file and no database: name another path, or remove it",
+            into.display()
+        );
         ensure!(
             into.join("manifest").exists(),
             "{} is a folder but not a database: name another path",
@@ -168,13 +174,9 @@ impl Restore {
             return sync_folder(folder_of(into));
         }
         ensure!(self.replace, "{} exists", into.display());
-        let is_folder = into.is_dir();
         renameat_with(CWD, temporary.path(), CWD, into, RenameFlags::EXCHANGE)
             .with_context(failed)?;
         // The replaced database is removed with the temporary folder.
-        if !is_folder {
-            fs::remove_file(temporary.path()).with_context(failed)?;
-        }
         sync_folder(folder_of(into))
     }
 }

@@ -109,8 +109,9 @@ fn of_server(
         None => {
             let here = on_this_machine(database, &stat).with_context(|| {
                 format!(
-                    "{}, which {server} serves, is not on this machine: run this where the server \
-                     runs, or name a folder that is the same for both with --by-way-of",
+                    "{}, which {server} serves, is not on this machine, or this user may not look \
+                     there: run this where the server runs, as its user or root, or name a folder \
+                     that is the same for both with --by-way-of",
                     database.display()
                 )
             })?;

@@ -6,11 +6,12 @@ use crate::output::{AsJson, Form};
 use crate::remote::Server;
 use crate::transfer::import_once::suffix;
 use crate::transfer::progress::Progress;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use cabinet::name::{Kind, Specification};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Advice after a request that a server still executes.
 pub(super) const SERVER_GOES_ON: &str = "the server goes on with it, and its log tells if it fails";
@@ -42,17 +43,21 @@ impl Run for Stat {
         if self.names.is_empty() {
             return self.form.write_properties(&all, output);
         }
-        let mut chosen = Vec::new();
+        let (mut chosen, mut missing) = (Vec::new(), Vec::new());
         for name in &self.names {
-            let Some(found) = all.iter().find(|(other, _)| other == name) else {
-                let name = bytes::quoted(name.as_bytes());
-                return Err(server.failure(format_args!(
-                    "its status has no value {name}; \"tyrant stat\" lists them all"
-                )));
-            };
-            chosen.push(found.clone());
+            match all.iter().find(|(other, _)| other == name) {
+                Some(found) => chosen.push(found.clone()),
+                None => missing.push(bytes::quoted(name.as_bytes()).to_string()),
+            }
         }
-        self.form.write_properties(&chosen, output)
+        self.form.write_properties(&chosen, output)?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let missing = missing.join(" and ");
+        Err(server.failure(format_args!(
+            "its status has no value {missing} at present; \"tyrant stat\" lists them all"
+        )))
     }
 }
 
@@ -161,8 +166,23 @@ pub(super) struct Copy {
 
 impl Run for Copy {
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
+        self.check_name(server)?;
         let _progress = Progress::of_time("copying").explain(SERVER_GOES_ON);
         Ok(server.copy(self.path.as_bytes())?)
+    }
+}
+
+impl Copy {
+    /// Fails if the copy could not be opened under its name. A command has no such name.
+    fn check_name(&self, server: &Server) -> Result<()> {
+        let served = server.stat_value("path")?.and_then(|path| Kind::of_path(Path::new(&path)));
+        let Some(kind) = served.filter(|kind| !kind.is_on_memory()) else { return Ok(()) };
+        let path = Path::new(&self.path);
+        if self.path.as_bytes().starts_with(b"@") || Kind::of_path(path) == Some(kind) {
+            return Ok(());
+        }
+        let name = path.with_extension(suffix(kind));
+        bail!("a copy of a {} database needs its suffix: name it {}", kind.title(), name.display())
     }
 }
 

@@ -38,7 +38,8 @@ impl Run for Promote {
             let members = [("master", master.into()), ("position_us", position_us.into())];
             return write_json(&object(members), output);
         }
-        if position_us == 0 {
+        // A copy without records has 1.
+        if position_us <= 1 {
             writeln!(output, "promoted: it followed {master}, and had received nothing yet")?;
             return Ok(());
         }

@@ -85,8 +85,9 @@ Examples:
         /// Name
         #[arg(value_name = "NAME")]
         name: String,
-        #[command(flatten)]
-        rights: Rights,
+        /// Give these rights: read, write, admin and scripts, or read:PREFIX for keys with a prefix
+        #[arg(long, value_name = "RIGHTS", value_delimiter = ',', required = true)]
+        rights: Vec<String>,
     },
     /// Convert a file of lines name:password, the form of earlier versions
     #[command(after_help = "\
@@ -110,13 +111,6 @@ struct Add {
     /// Set no password: the user logs in with a token or a client certificate
     #[arg(long)]
     no_password: bool,
-    #[command(flatten)]
-    rights: Rights,
-}
-
-#[derive(Debug, clap::Args)]
-#[group(skip)]
-struct Rights {
     /// Give these rights: read, write, admin and scripts, or read:PREFIX for keys with a prefix
     #[arg(long, value_name = "RIGHTS", value_delimiter = ',', default_value = "read,write")]
     rights: Vec<String>,
@@ -137,7 +131,7 @@ impl User {
                 })
             }
             Action::Rights { name, rights } => self.change(name, |user| {
-                user.rights.clone_from(&rights.rights);
+                user.rights.clone_from(rights);
                 user.flaw().map_or(Ok(()), |flaw| bail!("the user {flaw}"))
             }),
             Action::Token { name } => {
@@ -184,7 +178,10 @@ impl User {
     /// Prints how a running server learns of a change.
     fn print_reload(&self) {
         if !self.quiet {
-            eprintln!("a running server takes the change at `tyrant reload`, or SIGHUP");
+            eprintln!(
+                "a running server with the users in {} takes the change at `tyrant reload`, or SIGHUP",
+                self.users.display()
+            );
         }
     }
 
@@ -199,7 +196,7 @@ impl User {
     fn add(&self, add: &Add) -> Result<()> {
         self.check_room(&mut self.read_if_present()?, &add.name)?;
         let mut user = UserEntry { name: add.name.clone(), ..UserEntry::default() };
-        user.rights.clone_from(&add.rights.rights);
+        user.rights.clone_from(&add.rights);
         if let Some(flaw) = user.flaw() {
             bail!("the user {flaw}");
         }

@@ -36,8 +36,8 @@ pub(super) fn refused(address: &str, user: &str, refusal: LoginRefusal) -> anyho
         ),
         LoginRefusal::TooMany => anyhow!(
             "the server at {address} refused the login of {user} without a look at the password: too \
-             many logins from this machine have failed; correct the password, wait 16 seconds, and \
-             try again"
+             many logins from this machine have failed; correct the password, wait up to 16 seconds, \
+             and try again"
         ),
         LoginRefusal::NoUsers => anyhow!(
             "the server at {address} has no users, so {user} cannot log in: leave out --user, \

@@ -2,7 +2,7 @@
 
 use super::Settings;
 use super::database_name::DatabaseName;
-use super::value::{Bytes, Expiry, Seconds, Seed, TimeoutAction};
+use super::value::{Bytes, Expiry, Listen, Seconds, Seed, TimeoutAction};
 use crate::cluster;
 use crate::scripting::Script;
 use anyhow::Context;
@@ -369,6 +369,29 @@ impl Settings {
         ReadinessLimits { lag_max: self.ready_lag_max.and_then(Seconds::unless_zero) }
     }
 
+    /// Returns the ports to listen on, with the names of their settings.
+    fn ports(&self) -> [(&'static str, Option<u16>); 2] {
+        let has_tcp = self.unix.is_none() || self.host.is_some();
+        [("port", self.port.filter(|_| has_tcp)), ("tls-port", self.tls_port)]
+    }
+
+    /// Fails if the listener for metrics would use a port of the database.
+    pub(super) fn check_apart_from_admin(&self) -> Result<(), Invalid> {
+        let Some(Listen(Endpoint::Tcp { host, port: admin })) = &self.admin else { return Ok(()) };
+        let shares_host = match (&self.host, host) {
+            (Some(hosts), Some(host)) => hosts.0.contains(host),
+            _ => true,
+        };
+        let taken = self.ports().into_iter().find(|(_, port)| *port == Some(*admin));
+        match taken.filter(|_| shares_host && *admin > 0) {
+            None => Ok(()),
+            Some((setting, _)) => {
+                let what = format!("{admin} is that of setting {setting} too; choose another");
+                Err(Invalid { setting: "admin", what })
+            }
+        }
+    }
+
     /// Fails if two databases of one process would use the same port or file.
     pub(super) fn check_apart_from(&self, other: &Self) -> Result<(), Invalid> {
         let files = |settings: &Self| {
@@ -389,17 +412,12 @@ impl Settings {
                 return Err(Invalid { setting, what });
             }
         }
-        let has_tcp = |settings: &Self| settings.unix.is_none() || settings.host.is_some();
         let shares_host = self.host.is_none() || other.host.is_none() || self.host == other.host;
-        let ports = |settings: &Self| {
-            let port = settings.port.filter(|_| has_tcp(settings));
-            [("port", port), ("tls-port", settings.tls_port)]
-        };
-        let others = ports(other);
+        let others = other.ports();
         let is_taken = |port: u16| {
             port > 0 && shares_host && others.iter().any(|(_, other)| *other == Some(port))
         };
-        for (setting, port) in ports(self) {
+        for (setting, port) in self.ports() {
             if let Some(port) = port.filter(|port| is_taken(*port)) {
                 let what = format!("{port} is that of another database too; choose another");
                 return Err(Invalid { setting, what });

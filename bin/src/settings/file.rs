@@ -84,7 +84,7 @@ impl Source {
         let file: Settings<Databases> = toml::from_str(&text).map_err(|error| {
             let start = error.span().map_or(0, |span| span.start).min(text.len());
             let line = 1 + line_feeds(&text.as_bytes()[..start]);
-            anyhow!("{shown}:{line}: {}", message(&error))
+            anyhow!("{shown}:{line}: {}", message(&error, &text[start..]))
         })?;
         let mut sections = Vec::new();
         let common = file.replace_first(|databases| match databases? {
@@ -199,8 +199,8 @@ impl Source {
     }
 }
 
-/// Returns what is wrong with a file, on one line.
-fn message(error: &toml::de::Error) -> String {
+/// Returns what is wrong with a file, on one line, given its text from there on.
+fn message(error: &toml::de::Error, from: &str) -> String {
     let message = error.message().trim();
     let name = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
     if let Some((name, all_names)) = name {
@@ -215,6 +215,17 @@ fn message(error: &toml::de::Error) -> String {
         );
     }
     match message {
+        "duplicate key" => {
+            let is_of_name =
+                |letter: &char| letter.is_ascii_alphanumeric() || "-_".contains(*letter);
+            let begin = from.find(|letter: char| is_of_name(&letter)).unwrap_or(from.len());
+            let name: String = from[begin..].chars().take_while(is_of_name).collect();
+            let hint = match &*name {
+                "database" => "; with sections [[database]], no setting database is above them",
+                _ => "",
+            };
+            format!("duplicate key {name}{hint}")
+        }
         "number too large to fit in target type" => "the number is too large".to_owned(),
         "string values must be quoted, expected literal string" => {
             "a text must be in quotes".to_owned()
@@ -317,6 +328,7 @@ impl Launch {
         for (index, settings) in databases.iter().enumerate() {
             let failed = |invalid| origins.error(invalid, index);
             configs.push(settings.configure(shares).map_err(failed)?);
+            settings.check_apart_from_admin().map_err(failed)?;
             for other in &databases[..index] {
                 settings.check_apart_from(other).map_err(failed)?;
             }
@@ -408,7 +420,14 @@ mod tests {
             ("expiry = 'kept'\n", "FILE:1: \"kept\" is not \"keep\" or \"ignore\""),
             ("mask = ['put', 'vanihs']\n", "FILE:1: \"vanihs\" is not a command"),
             ("port = \n", "FILE:1: "),
-            ("port = 1\nport = 2\n", "FILE:2: duplicate key"),
+            ("port = 1\nport = 2\n", "FILE:2: duplicate key port"),
+            (
+                "database = 'a.tch'\n[[database]]\nname = 'b.tch'\n",
+                "FILE:2: duplicate key database; with sections [[database]], no setting database",
+            ),
+            ("port = 1\nadmin = 'localhost:1'\n", "FILE:2: admin: 1 is that of setting port too"),
+            ("host = 'a'\nport = 1\nadmin = 'a:1'\n", "FILE:3: admin: 1 is that of setting port"),
+            ("unix = './s'\ntls-port = 1\nadmin = ':1'\n", "FILE:"),
             ("host = 'a'\ndatabase = 'casket.xyz'\n", "FILE:2: database: cannot tell the kind"),
             ("database = '*#bnm=5'\n", "FILE:1: database: unknown tuning \"bnm\""),
             ("\nserver-id = 65536\n", "FILE:2: server-id: "),

@@ -607,6 +607,12 @@ fn a_restore_overwrites_only_on_request() {
     let error = backups.restore_fails("folder.tcb", &["--replace"]);
     assert!(error.contains("not a database"), "{error}");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    // Nor is a file.
+    let file = backups.target("file.tcb");
+    fs::write(&file, "notes").unwrap();
+    let error = backups.restore_fails("file.tcb", &["--replace"]);
+    assert!(error.contains("is a file and no database: name another path"), "{error}");
+    assert_eq!(fs::read(&file).unwrap(), b"notes");
     // The restored database takes writes and backups.
     database.put(b"k2", b"v2").unwrap();
     drop(database);

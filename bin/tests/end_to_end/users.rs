@@ -101,7 +101,8 @@ fn a_change_of_users_says_how_a_running_server_learns_of_it() {
         let output = feed("tyrant", &[&["user", "--users", file], arguments].concat(), input);
         assert!(output.status.success(), "{output:?}");
         let said = String::from_utf8(output.stderr).expect("UTF-8");
-        assert_eq!(said, "a running server takes the change at `tyrant reload`, or SIGHUP\n");
+        let users = format!("a running server with the users in {file}");
+        assert_eq!(said, format!("{users} takes the change at `tyrant reload`, or SIGHUP\n"));
     }
 }
 

@@ -286,6 +286,46 @@ fn a_replica_resumes_after_a_restart() {
     wait_until_equal(&copy, &source);
 }
 
+/// As after a restore from a backup: what came after it must not be missing.
+#[test]
+fn a_replica_whose_database_was_replaced_does_not_go_on_from_the_position_of_the_one_before() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (master, source) = start_master(one.path());
+    set(&master, "before", "1");
+    let (replica, copy) = start_replica(other.path(), master.address);
+    wait_until_equal(&copy, &source);
+    let (path, backup) = (copy.path(), other.path().join("backup.tch"));
+    copy.copy_to(&backup).unwrap();
+    set(&master, "after", "2");
+    wait_until_equal(&copy, &source);
+    drop((replica, copy));
+    fs::remove_dir_all(&path).unwrap();
+    fs::rename(&backup, &path).unwrap();
+    let (replica, copy) = start_replica(other.path(), master.address);
+    wait_until_equal(&copy, &source);
+    drop(replica);
+    // The position of this database is taken up as before.
+    set(&master, "later", "3");
+    drop(copy);
+    let (replica, copy) = start_replica(other.path(), master.address);
+    wait_until_equal(&copy, &source);
+    drop((replica, copy));
+    // Another database gets another file.
+    let third = tempfile::tempdir().unwrap();
+    let database = hash(third.path());
+    let config = following(3, other.path(), master.address);
+    let refused = start_with(config, database.clone());
+    wait_until(|| stat(&refused, "replication_state").as_deref() == Some("connecting"));
+    drop(refused);
+    let config = following(3, third.path(), master.address);
+    let follows = start_with(config, database.clone());
+    wait_until_equal(&database, &source);
+    drop(follows);
+    let (_replica, copy) = start_replica(other.path(), master.address);
+    set(&master, "last", "4");
+    wait_until_equal(&copy, &source);
+}
+
 #[test]
 fn two_mutual_masters_converge_and_no_change_circulates() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

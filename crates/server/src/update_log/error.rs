@@ -19,6 +19,14 @@ pub enum Error {
         /// The system's own error.
         source: std::io::Error,
     },
+    /// Another server, or another one of this process, has the log open.
+    #[error(
+        "{} is in use by another server: give each its own folder, or stop that one", folder.display()
+    )]
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// A file contains bytes that are not an entry.
     #[error("{} is corrupted at byte {offset}: {what}", file.display())]
     Corrupted {

@@ -74,10 +74,9 @@ impl Files {
             std::fs::create_dir(folder).map_err(failed)?;
         }
         let lock_path = folder.join("lock");
-        let lock = FolderLock::take(&lock_path).map_err(|source| Error::Io {
-            operation: "lock",
-            path: lock_path,
-            source,
+        let lock = FolderLock::take(&lock_path).map_err(|source| match source.kind() {
+            std::io::ErrorKind::WouldBlock => Error::InUse { folder: folder.to_owned() },
+            _ => Error::Io { operation: "lock", path: lock_path, source },
         })?;
         let numbers = numbers(folder)?;
         let mut number = numbers.last().copied().unwrap_or(1);

@@ -133,7 +133,7 @@ pub(crate) struct Member {
     pub(crate) is_folder: bool,
 }
 
-/// What is below a folder: the entries of each folder, by its key.
+/// Files and folders below a folder: the entries of each folder, by its key.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     folders: BTreeMap<Vec<u8>, Entries>,

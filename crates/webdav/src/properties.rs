@@ -6,13 +6,10 @@
 
 use crate::failure::Failure;
 use crate::names::Name;
-use crate::update::Update;
+use crate::update::{PROPERTIES_BYTES_MAX, Update};
 use hyper::StatusCode;
 use serde_json::{Value, json};
 use server::Records;
-
-/// Most bytes of the stored properties of one file.
-pub const PROPERTIES_BYTES_MAX: usize = 256 << 10;
 
 /// A stored property.
 #[derive(Clone, Debug)]

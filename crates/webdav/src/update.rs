@@ -6,13 +6,15 @@ use crate::document::events;
 use crate::find::dav;
 use crate::fragment::Fragment;
 use crate::names::{DAV, END, Name, Namespaces};
-use crate::properties::PROPERTIES_BYTES_MAX;
 use hyper::StatusCode;
 use std::collections::BTreeMap;
 use xml::attribute::OwnedAttribute;
 use xml::name::OwnedName;
 use xml::namespace::{NS_XML_PREFIX, NS_XML_URI};
 use xml::reader::XmlEvent;
+
+/// Most bytes of the stored properties of one file.
+pub const PROPERTIES_BYTES_MAX: usize = 256 << 10;
 
 /// A change of a property.
 #[derive(Debug)]

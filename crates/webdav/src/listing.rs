@@ -79,18 +79,7 @@ pub(crate) async fn answer(
     let members = Box::new(std::iter::once(target).chain(tree.into_members()));
     let (locks, context) = (locks.clone(), request.clone());
     let pages = Pages { find, locks, request: context, members, has_begun: false };
-    let mut response = Response::new(Content::Listing(Box::pin(stream::unfold(
-        Some((pages, Arc::clone(records))),
-        |pages| async {
-            let (pages, records) = pages?;
-            let context = pages.request.clone();
-            let page = context.wait(&records, move |records| Ok(pages.next(records))).await;
-            match page {
-                Ok((page, pages)) => Some((Ok(page), pages.map(|pages| (pages, records)))),
-                Err(error) => Some((Err(io::Error::other(error)), None)),
-            }
-        },
-    ))));
+    let mut response = Response::new(pages.into_content(Arc::clone(records)));
     *response.status_mut() = StatusCode::MULTI_STATUS;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, XML);
@@ -177,6 +166,17 @@ struct Pages {
 }
 
 impl Pages {
+    fn into_content(self, records: Arc<Records>) -> Content {
+        Content::Listing(Box::pin(stream::unfold(Some((self, records)), |rest| async {
+            let (pages, records) = rest?;
+            let request = pages.request.clone();
+            match request.wait(&records, move |records| Ok(pages.next(records))).await {
+                Ok((page, rest)) => Some((Ok(page), rest.map(|pages| (pages, records)))),
+                Err(error) => Some((Err(io::Error::other(error)), None)),
+            }
+        })))
+    }
+
     /// Returns the next page, and the rest unless it was the last.
     fn next(mut self, records: &Records) -> (Bytes, Option<Self>) {
         let mut page = String::new();

@@ -93,3 +93,25 @@ fn decode(stored: &[u8]) -> Vec<Property> {
     };
     properties.into_iter().filter_map(property).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_of_earlier_versions_and_of_this_one_are_read() {
+        let stored = r#"[["u","x","a","<?xml version=\"1.0\"?><x:a xmlns:x=\"u\"/>"],
+            [null,null,"b",null],["","","c","<c/>"],[1],"text"]"#;
+        let read = decode(stored.as_bytes());
+        let again = decode(&encode(&read));
+        for read in [read, again] {
+            let names = read.iter().map(|property| {
+                let Name { namespace, local } = &property.name;
+                (&**namespace, &**local, property.element.is_some())
+            });
+            let expected = [("u", "a", true), ("", "b", false), ("", "c", true)];
+            assert!(names.eq(expected), "{read:?}");
+        }
+        assert!(decode(b"no JSON").is_empty());
+    }
+}

@@ -1,23 +1,36 @@
-//! Response bodies: records when a body has been sent.
+//! Response bodies: those of the library and listings. Records when a body has been sent.
 
 use crate::work::{Counted, Responding};
 use bytes::Bytes;
 use dav_server::body::Body;
+use futures_util::Stream;
 use hyper::body::{Frame, SizeHint};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+/// A body.
+pub(crate) enum Content {
+    Library(Pin<Box<Body>>),
+    Listing(Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>),
+}
+
+impl From<Body> for Content {
+    fn from(body: Body) -> Self {
+        Self::Library(Box::pin(body))
+    }
+}
+
 /// A body, and the guards dropped with it.
 pub(crate) struct TrackedBody {
-    body: Pin<Box<Body>>,
+    body: Content,
     _responding: Responding,
     _counted: Option<Counted>,
 }
 
 impl TrackedBody {
-    pub(crate) fn new(body: Body, responding: Responding, counted: Option<Counted>) -> Self {
-        Self { body: Box::pin(body), _responding: responding, _counted: counted }
+    pub(crate) fn new(body: Content, responding: Responding, counted: Option<Counted>) -> Self {
+        Self { body, _responding: responding, _counted: counted }
     }
 }
 
@@ -29,14 +42,25 @@ impl hyper::body::Body for TrackedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        self.body.as_mut().poll_frame(context)
+        match &mut self.body {
+            Content::Library(body) => body.as_mut().poll_frame(context),
+            Content::Listing(pages) => {
+                pages.as_mut().poll_next(context).map(|page| page.map(|page| page.map(Frame::data)))
+            }
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match &self.body {
+            Content::Library(body) => hyper::body::Body::is_end_stream(&**body),
+            Content::Listing(_) => false,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.body {
+            Content::Library(body) => hyper::body::Body::size_hint(&**body),
+            Content::Listing(_) => SizeHint::default(),
+        }
     }
 }

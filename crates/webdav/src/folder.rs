@@ -125,7 +125,15 @@ impl Entries {
     }
 }
 
-/// Everything below a folder: the entries of each folder, by its key.
+/// A file or folder in a tree.
+#[derive(Debug)]
+pub(crate) struct Member {
+    /// The key, of a folder without its slash.
+    pub(crate) key: Vec<u8>,
+    pub(crate) is_folder: bool,
+}
+
+/// Files and folders below a folder: the entries of each folder, by its key.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     folders: BTreeMap<Vec<u8>, Entries>,
@@ -149,9 +157,22 @@ impl Tree {
         Ok((!tree.is_full()).then_some(tree))
     }
 
-    /// Returns the entries of a folder of the tree.
-    pub(crate) fn entries(&self, folder: &[u8]) -> Option<&Entries> {
-        self.folders.get(folder)
+    /// Lists the files and folders in a folder, without those below.
+    pub(crate) fn in_folder(records: &Records, folder: &[u8]) -> Result<Self, Failure> {
+        let entries = Entries::of(records, folder)?;
+        Ok(Self { folders: BTreeMap::from([(folder.to_vec(), entries)]), ..Self::default() })
+    }
+
+    /// Returns the key of each file, and that of each folder without its slash.
+    pub(crate) fn into_members(self) -> impl Iterator<Item = Member> {
+        self.folders.into_iter().flat_map(|(folder, Entries { files, folders, .. })| {
+            let folders = folders.into_iter().map(|name| (name, true));
+            let names = folders.chain(files.into_iter().map(|name| (name, false)));
+            names.map(move |(name, is_folder)| Member {
+                key: [&folder[..], &name].concat(),
+                is_folder,
+            })
+        })
     }
 
     fn is_full(&self) -> bool {

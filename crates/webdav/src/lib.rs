@@ -14,9 +14,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`dav_server`] implements the protocol, on [`hyper`]. One thread serves all connections.
-//! Operations that wait for the disk run on a few other threads, started on demand. Without a call
-//! of [`serve`] none of this runs.
+//! [`dav_server`] implements the protocol, except for the responses about properties, on
+//! [`hyper`]. One thread serves all connections. Operations that wait for the disk run on a few
+//! other threads, started on demand. Without a call of [`serve`] none of this runs.
 
 #![forbid(unsafe_code)]
 
@@ -26,20 +26,26 @@ mod destination;
 mod document;
 mod failure;
 mod file;
+mod find;
 mod folder;
+mod fragment;
 mod heads;
+mod listing;
+mod live;
 mod locks;
+mod names;
 mod path;
 mod properties;
 mod request;
 mod service;
 mod system;
 mod transport;
+mod update;
 mod work;
 
-pub use document::LEVELS_MAX;
+pub use document::{LEVELS_MAX, NAMESPACES_MAX};
 pub use folder::{ENTRIES_MAX, MEMBERS_MAX, UNSORTED_MAX};
 pub use locks::LOCKS_MAX;
 pub use path::DEPTH_MAX;
-pub use properties::PROPERTIES_BYTES_MAX;
 pub use service::{CONNECTIONS_MAX, serve};
+pub use update::PROPERTIES_BYTES_MAX;

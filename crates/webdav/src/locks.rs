@@ -27,6 +27,11 @@ impl Locks {
         self.current(|locks| locks.iter().any(|lock| covers(lock, trimmed(key))))
     }
 
+    /// Returns the locks of the file or folder with this key.
+    pub(crate) fn at(&self, key: &[u8]) -> Vec<DavLock> {
+        self.current(|locks| locks.iter().filter(|lock| covers(lock, key)).cloned().collect())
+    }
+
     /// Calls `visit` with the locks that have not expired.
     fn current<T>(&self, visit: impl FnOnce(&mut Vec<DavLock>) -> T) -> T {
         let mut locks = self.0.lock();
@@ -149,10 +154,7 @@ impl DavLockSystem for Locks {
     }
 
     fn discover(&self, path: &DavPath) -> LsFuture<'_, Vec<DavLock>> {
-        let key = file_key(path);
-        let found =
-            self.current(|locks| locks.iter().filter(|lock| covers(lock, key)).cloned().collect());
-        Box::pin(ready(found))
+        Box::pin(ready(self.at(file_key(path))))
     }
 
     fn delete(&self, path: &DavPath) -> LsFuture<'_, Result<(), ()>> {

@@ -1,7 +1,7 @@
 //! Request context: passes headers to the file system, and file metadata to the response.
 
 use crate::failure::Failure;
-use crate::folder::Tree;
+use crate::update::Update;
 use crate::work::Work;
 use dav_server::fs::{FsError, FsResult};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
@@ -19,8 +19,10 @@ struct State {
     work: Work,
     /// User of the request, on a server with users.
     user: Option<Arc<User>>,
-    /// Everything below the folder of a recursive listing.
-    tree: OnceLock<Tree>,
+    /// Changes of properties.
+    update: OnceLock<Update>,
+    /// The path whose properties the update has changed, as in a response, and the outcome.
+    patched: OnceLock<(String, StatusCode)>,
     /// The file sent in the response.
     file: OnceLock<Facts>,
     /// A status that the file system's errors cannot express.
@@ -55,13 +57,24 @@ impl Request {
         &self.0.saying
     }
 
-    pub(crate) fn tree(&self) -> Option<&Tree> {
-        self.0.tree.get()
+    pub(crate) fn update(&self) -> Option<&Update> {
+        self.0.update.get()
     }
 
-    pub(crate) fn set_tree(&self, tree: Tree) {
+    pub(crate) fn set_update(&self, update: Update) {
         // A request sets it once.
-        let _ = self.0.tree.set(tree);
+        let _ = self.0.update.set(update);
+    }
+
+    pub(crate) fn set_patched(&self, href: String, status: StatusCode) {
+        // A request has one update.
+        let _ = self.0.patched.set((href, status));
+    }
+
+    /// Returns the response to the update, once it has been carried out.
+    pub(crate) fn patched(&self) -> Option<String> {
+        let (href, status) = self.0.patched.get()?;
+        Some(self.update()?.multistatus(href, *status))
     }
 
     pub(crate) fn file(&self) -> Option<&Facts> {

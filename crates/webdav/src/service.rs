@@ -1,20 +1,21 @@
 //! The service: one thread that serves all connections.
 
-use crate::body::TrackedBody;
+use crate::body::{Content, TrackedBody};
 use crate::connection::{Connection, Limits};
 use crate::destination;
 use crate::document;
-use crate::folder::{ENTRIES_MAX, Entries, Tree};
+use crate::find::Find;
+use crate::listing::{self, Depth};
 use crate::locks::Locks;
-use crate::path::{file_key, folder_key};
+use crate::path::file_key;
 use crate::request::Request;
 use crate::system::System;
 use crate::transport::Transport;
+use crate::update::Update;
 use crate::work::Work;
 use bytes::Bytes;
 use dav_server::body::Body;
 use dav_server::davpath::DavPath;
-use dav_server::fs::FsError;
 use dav_server::{DavConfig, DavHandler};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
@@ -41,13 +42,9 @@ use wire::http::{Addressing, Foreign, is_identity};
 /// Most connections at the same time, beside those of the server.
 pub const CONNECTIONS_MAX: usize = 1024;
 
-/// Headers that the library reads.
-const DEPTH: &str = "depth";
-const X_LITMUS: &str = "x-litmus";
-
-/// The precondition that a refused recursive PROPFIND has failed.
-const FINITE_DEPTH: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
-    <D:error xmlns:D=\"DAV:\"><D:propfind-finite-depth/></D:error>\n";
+/// An update that the library parses in place of the one of the request.
+const EMPTY_UPDATE: &[u8] = b"<propertyupdate xmlns=\"DAV:\"><remove><prop>\
+    <update xmlns=\"tyrant\"/></prop></remove></propertyupdate>";
 
 /// Most threads that wait for the disk at the same time.
 const WAITING_THREADS_MAX: usize = 8;
@@ -73,7 +70,8 @@ pub fn serve(server: &Server) -> io::Result<()> {
         .autoindex(true)
         .read_buf_size(PIECE_BYTES);
     let open = Arc::new(AtomicUsize::new(0));
-    let state = State { handler: config.build_handler(), records, open: Arc::clone(&open) };
+    let (handler, locks_here) = (config.build_handler(), locks.clone());
+    let state = State { handler, records, locks: locks_here, open: Arc::clone(&open) };
     let thread = Builder::new().name("webdav".into()).spawn(move || {
         let wait = state.records.stop_wait();
         runtime.block_on(accept(state, connections));
@@ -130,6 +128,7 @@ impl ConnectionUpgrade for Service {
 struct State {
     handler: DavHandler<Request>,
     records: Arc<Records>,
+    locks: Locks,
     open: Arc<AtomicUsize>,
 }
 
@@ -195,7 +194,7 @@ async fn respond(
     work: &Work,
     peer: &Mutex<Peer>,
     request: hyper::Request<Incoming>,
-) -> Result<Response<Body>, Infallible> {
+) -> Result<Response<Content>, Infallible> {
     let is_old = request.version() == Version::HTTP_10;
     let mut response = answer(state, work, peer, request).await;
     let headers = response.headers_mut();
@@ -234,7 +233,25 @@ async fn answer(
     work: &Work,
     peer: &Mutex<Peer>,
     mut request: hyper::Request<Incoming>,
-) -> Response<Body> {
+) -> Response<Content> {
+    let context = match admit(state, work, peer, &mut request).await {
+        Ok(context) => context,
+        Err(refusal) => return refusal.map(Content::from),
+    };
+    if request.method().as_str() == "PROPFIND" {
+        let found = find(state, request, &context).await;
+        return found.unwrap_or_else(|refusal| refusal.map(Content::from));
+    }
+    handle(state, request, &context).await.map(Content::from)
+}
+
+/// Returns the context of a request that may be carried out, or its refusal.
+async fn admit(
+    state: &State,
+    work: &Work,
+    peer: &Mutex<Peer>,
+    request: &mut hyper::Request<Incoming>,
+) -> Result<Request, Response<Body>> {
     let method = request.method().clone();
     let is_old = request.version() == Version::HTTP_10;
     let headers = request.headers_mut();
@@ -245,54 +262,88 @@ async fn answer(
         changes: !matches!(method, Method::GET | Method::HEAD | Method::OPTIONS),
     };
     if let Some(foreign) = state.records.config().http_hosts.refusal(addressing) {
-        return refuse_foreign(foreign);
+        return Err(refuse_foreign(foreign));
     }
     let authorization = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
     let mut user = None;
     if state.records.has_users() {
         match log_in(state, peer, authorization).await {
             Login::User(found) => user = Some(found),
-            Login::Denied => return challenge(),
-            Login::TooSoon { wait_s } => return retry_later(wait_s),
+            Login::Denied => return Err(challenge()),
+            Login::TooSoon { wait_s } => return Err(retry_later(wait_s)),
         }
     }
-    if let Err(status) = destination::check(headers) {
-        return closing(refusal(status));
-    }
+    destination::check(headers).map_err(|status| closing(refusal(status)))?;
     if let Some(status) = check_put(&method, headers) {
-        return closing(refusal(status));
+        return Err(closing(refusal(status)));
     }
-    // The header makes the library list all folders at once.
-    headers.remove(X_LITMUS);
-    if method.as_str() == "PROPFIND" && !headers.contains_key(DEPTH) {
-        headers.insert(DEPTH, HeaderValue::from_static("1"));
+    let context = Request::new(&method, headers, work, user);
+    match check_lock(state, request, &context).await {
+        Some(refusal) => Err(refusal),
+        None => Ok(context),
     }
-    let facts = Request::new(&method, headers, work, user);
-    if let Some(refusal) = check_lock(state, &request, &facts).await {
-        return refusal;
-    }
-    if let Some(refusal) = check_folder(state, &mut request, &facts).await {
-        return refusal;
-    }
-    let (handler, principal, guard) = (&state.handler, String::new(), facts.clone());
+}
+
+/// Responds to a PROPFIND.
+async fn find(
+    state: &State,
+    request: hyper::Request<Incoming>,
+    context: &Request,
+) -> Result<Response<Content>, Response<Body>> {
+    let refuse = |status| closing(refusal(status));
+    let (head, body) = request.into_parts();
+    let depth = Depth::of(&head.headers).ok_or_else(|| refuse(StatusCode::BAD_REQUEST))?;
+    let path = DavPath::new(head.uri.path()).map_err(|_| refuse(StatusCode::BAD_REQUEST))?;
+    let document = document::receive(body).await.map_err(refuse)?;
+    let find = Find::parse(&document).ok_or_else(|| without_body(StatusCode::BAD_REQUEST))?;
+    let State { records, locks, .. } = state;
+    listing::answer(records, locks, context, &path, depth, find).await.map_err(without_body)
+}
+
+/// Lets the library respond to a request.
+async fn handle(
+    state: &State,
+    request: hyper::Request<Incoming>,
+    context: &Request,
+) -> Response<Body> {
+    let (handler, principal, guard) = (&state.handler, String::new(), context.clone());
+    let method = request.method().clone();
+    let is_update = method.as_str() == "PROPPATCH";
     let is_file = method == Method::PUT || method == Method::PATCH;
-    let mut response = if is_file || request.body().is_end_stream() {
+    let mut response = if is_file || !is_update && request.body().is_end_stream() {
         handler.handle_guarded(request, principal, guard).await
     } else {
         let (head, body) = request.into_parts();
         let document = match document::receive(body).await {
-            Ok(document) => Body::from(Bytes::from(document)),
+            Ok(document) if is_update => match Update::parse(&document) {
+                Ok(update) => {
+                    context.set_update(update);
+                    Bytes::from_static(EMPTY_UPDATE)
+                }
+                Err(status) => return without_body(status),
+            },
+            Ok(document) => Bytes::from(document),
             Err(status) => return closing(refusal(status)),
         };
-        handler.handle_guarded(hyper::Request::from_parts(head, document), principal, guard).await
+        let request = hyper::Request::from_parts(head, Body::from(document));
+        handler.handle_guarded(request, principal, guard).await
     };
-    if let Some(status) = facts.status() {
-        response = refusal(status);
-        response.headers_mut().insert(CONTENT_LENGTH, 0.into());
+    if let Some(status) = context.status() {
+        response = without_body(status);
+    }
+    if let Some(multistatus) = context.patched() {
+        *response.body_mut() = Body::from(multistatus);
     }
     if method == Method::GET || method == Method::HEAD {
-        describe(&mut response, &facts);
+        describe(&mut response, context);
     }
+    response
+}
+
+/// Refuses a request whose body has been read.
+fn without_body(status: StatusCode) -> Response<Body> {
+    let mut response = refusal(status);
+    response.headers_mut().insert(CONTENT_LENGTH, 0.into());
     response
 }
 
@@ -311,7 +362,7 @@ fn refuse_foreign(foreign: Foreign) -> Response<Body> {
 }
 
 /// Closes the connection, because the request's body is not read.
-fn closing(mut response: Response<Body>) -> Response<Body> {
+fn closing<B>(mut response: Response<B>) -> Response<B> {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
@@ -328,16 +379,6 @@ fn challenge() -> Response<Body> {
 fn retry_later(seconds: u64) -> Response<Body> {
     let mut response = closing(refusal(StatusCode::TOO_MANY_REQUESTS));
     response.headers_mut().insert(RETRY_AFTER, seconds.into());
-    response
-}
-
-/// Refuses a recursive listing (RFC 4918, section 9.1).
-fn finite_depth() -> Response<Body> {
-    let mut response = Response::new(Body::from(FINITE_DEPTH));
-    *response.status_mut() = StatusCode::FORBIDDEN;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml; charset=utf-8"));
-    headers.insert(CONTENT_LENGTH, FINITE_DEPTH.len().into());
     response
 }
 
@@ -374,43 +415,6 @@ async fn check_lock(
     let key = file_key(&path).to_vec();
     let checked = facts.wait(&state.records, move |records| Ok(records.check_write(&key)?)).await;
     checked.is_err().then(|| refusal(StatusCode::FORBIDDEN))
-}
-
-/// Returns the refusal for a folder with too many entries, which the library would show as empty.
-/// Prepares the tree of a recursive listing.
-async fn check_folder(
-    state: &State,
-    request: &mut hyper::Request<Incoming>,
-    facts: &Request,
-) -> Option<Response<Body>> {
-    if request.method().as_str() != "PROPFIND" {
-        return None;
-    }
-    let path = DavPath::new(request.uri().path()).ok()?;
-    let folder = folder_key(file_key(&path));
-    let checked = match request.headers().get(DEPTH)?.as_bytes() {
-        b"infinity" | b"Infinity" => {
-            let tree = facts.wait(&state.records, move |records| Tree::of(records, &folder)).await;
-            match tree {
-                Ok(None) => return Some(finite_depth()),
-                Ok(Some(tree)) => {
-                    facts.set_tree(tree);
-                    request.headers_mut().insert(X_LITMUS, HeaderValue::from_static("infinity"));
-                    Ok(())
-                }
-                Err(error) => Err(error),
-            }
-        }
-        depth if depth != b"0" && state.records.len() > ENTRIES_MAX as u64 => {
-            let entries =
-                facts.wait(&state.records, move |records| Entries::of(records, &folder).map(drop));
-            entries.await
-        }
-        _ => Ok(()),
-    };
-    // The library detects other errors itself.
-    let is_too_large = matches!(checked, Err(FsError::InsufficientStorage));
-    is_too_large.then(|| refusal(StatusCode::INSUFFICIENT_STORAGE))
 }
 
 /// Adds the headers stored with a file.

@@ -49,14 +49,7 @@ impl System {
         operation: impl FnOnce(&Records, &[u8]) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, FsError> {
         let is_collection = path.is_collection();
-        let is_known = is_collection
-            && request
-                .tree()
-                .is_some_and(|tree| tree.entries(&folder_key(file_key(path))).is_some());
-        let node = move |records: &Records, key: &[u8]| {
-            if is_known { Ok(Some(Node::Folder)) } else { Node::at(records, key, is_collection) }
-        };
-        self.at(request, path, move |records, key| match node(records, key)? {
+        self.at(request, path, move |records, key| match Node::at(records, key, is_collection)? {
             None => Err(FsError::NotFound.into()),
             Some(Node::File(_)) => operation(records, key),
             Some(Node::Folder) => operation(records, &folder_key(key)),
@@ -137,14 +130,9 @@ impl GuardedFileSystem<Request> for System {
     ) -> FsFuture<'a, FsStream<Box<dyn DavDirEntry>>> {
         Box::pin(async move {
             let folder = folder_key(file_key(path));
-            let known = request.tree().and_then(|tree| tree.entries(&folder));
-            let entries = match known {
-                Some(entries) => entries.clone(),
-                None => {
-                    self.at(request, path, |records, key| Entries::of(records, &folder_key(key)))
-                        .await?
-                }
-            };
+            let listed =
+                self.at(request, path, |records, key| Entries::of(records, &folder_key(key)));
+            let entries = listed.await?;
             let Entries { files, folders, .. } = entries;
             let folder: Arc<[u8]> = folder.into();
             let entry = move |name: Vec<u8>, is_folder: bool| {
@@ -276,51 +264,29 @@ impl GuardedFileSystem<Request> for System {
         Box::pin(ready(true))
     }
 
+    /// Carries out the update of the request. The library has checked its conditions and locks.
     fn patch_props<'a>(
         &'a self,
         path: &'a DavPath,
-        patch: Vec<(bool, DavProp)>,
+        _patch: Vec<(bool, DavProp)>,
         request: &'a Request,
     ) -> FsFuture<'a, Vec<(StatusCode, DavProp)>> {
-        Box::pin(self.at_properties(request, path, move |records, key| {
-            if key.ends_with(b"/") {
-                // An empty record, so that properties move with the folder.
-                records.put_empty(key)?;
-            }
-            properties::patch(records, key, &patch)
-        }))
-    }
-
-    fn get_props<'a>(
-        &'a self,
-        path: &'a DavPath,
-        do_content: bool,
-        request: &'a Request,
-    ) -> FsFuture<'a, Vec<DavProp>> {
-        Box::pin(self.at_properties(request, path, move |records, key| {
-            let mut properties = properties::all(records, key)?;
-            if !do_content {
-                properties.iter_mut().for_each(|property| property.xml = None);
-            }
-            Ok(properties)
-        }))
-    }
-
-    fn get_prop<'a>(
-        &'a self,
-        path: &'a DavPath,
-        prop: DavProp,
-        request: &'a Request,
-    ) -> FsFuture<'a, Vec<u8>> {
-        Box::pin(self.at_properties(request, path, move |records, key| {
-            let mut properties = properties::all(records, key)?.into_iter();
-            let found = properties.find(|other| properties::is_same(other, &prop));
-            Ok(found.and_then(|property| property.xml).ok_or(FsError::NotFound)?)
-        }))
-    }
-
-    fn get_quota<'a>(&'a self, request: &'a Request) -> FsFuture<'a, (u64, Option<u64>)> {
-        Box::pin(request.wait(&self.records, |records| Ok((records.size_bytes(), None))))
+        Box::pin(async move {
+            let context = request.clone();
+            let status = self.at_properties(request, path, move |records, key| {
+                let Some(update) = context.update().filter(|update| !update.is_refused()) else {
+                    records.check_write(key)?;
+                    return Ok(StatusCode::FAILED_DEPENDENCY);
+                };
+                if key.ends_with(b"/") {
+                    // An empty record, so that properties move with the folder.
+                    records.put_empty(key)?;
+                }
+                properties::update(records, key, update)
+            });
+            request.set_patched(path.as_url_string(), status.await?);
+            Ok(Vec::new())
+        })
     }
 }
 

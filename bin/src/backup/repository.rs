@@ -440,7 +440,11 @@ fn make(folder: &Path, new_parts: &mut NewParts) -> Result<()> {
     fs::create_dir_all(folder)?;
     for item in fs::read_dir(folder)? {
         let name = item?.file_name();
-        ensure!(name == REPOSITORY_NEW, "it is not empty: {} is in it", name.display());
+        ensure!(
+            name == REPOSITORY_NEW,
+            "it is not empty: {} is in it; name a folder of its own",
+            name.display()
+        );
     }
     let id = RandomState::new().build_hasher().finish();
     let new = folder.join(REPOSITORY_NEW);

@@ -213,7 +213,10 @@ impl User {
     /// Fails if the file has a user of this name, or the most users that it may have.
     fn check_room(&self, file: &mut UserFile, name: &str) -> Result<()> {
         if file.find(name).is_some() {
-            bail!("{}: there is a user {name} already", self.users.display());
+            bail!(
+                "{}: there is a user {name} already; tyrant user passwd, token and rights change it",
+                self.users.display()
+            );
         }
         if file.users.len() >= USERS_MAX {
             bail!("{}: the file has {USERS_MAX} users, which is the most", self.users.display());

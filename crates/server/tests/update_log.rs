@@ -479,7 +479,7 @@ fn a_file_ends_with_the_entry_that_reaches_the_limit() {
 fn a_log_that_another_process_writes_is_not_opened() {
     let folder = tempfile::tempdir().unwrap();
     let files = Files::open(folder.path(), 0).unwrap();
-    assert!(matches!(Files::open(folder.path(), 0), Err(Error::Io { operation: "lock", .. })));
+    assert!(matches!(Files::open(folder.path(), 0), Err(Error::InUse { .. })));
     drop(files);
     Files::open(folder.path(), 0).unwrap();
 }

@@ -299,26 +299,31 @@ fn password_guesses_are_throttled_but_admitted_connections_are_not() {
     let server =
         start_with(Config { users: Some(users), ..config() }, Database::open("+").unwrap());
     let right = "Depth: 0\r\nAuthorization: Basic YW5uOnNlY3JldA==\r\n";
-    let wrong = "Depth: 0\r\nAuthorization: Basic YW5uOm90aGVy\r\n";
+    let wrong = |number: u8| {
+        let mut credentials = Vec::new();
+        wire::base64::encode(&mut credentials, format!("ann:other {number}").as_bytes());
+        let credentials = String::from_utf8(credentials).unwrap();
+        format!("Depth: 0\r\nAuthorization: Basic {credentials}\r\n")
+    };
     let mut admitted = server.connect();
     admitted.status("PROPFIND /", right, "", 207);
     // A request without a user name does not count as a guess.
     for _ in 0..10 {
         server.connect().status("PROPFIND /", "Depth: 0\r\n", "", 401);
     }
-    for _ in 0..5 {
+    for number in 0..5 {
         let mut guesser = server.connect();
-        guesser.status("PROPFIND /", wrong, "", 401);
+        guesser.status("PROPFIND /", &wrong(number), "", 401);
         guesser.expect_close();
     }
     // This head is checked before the connection is taken over.
-    for headers in [right, wrong] {
+    for headers in [right, &wrong(5)] {
         let (head, _) = server.connect().request("PROPFIND /", headers, "");
         assert!(head.starts_with("HTTP/1.1 429 "), "{head}");
         assert!(Client::header(&head, "retry-after").is_some(), "{head}");
     }
     admitted.status("PROPFIND /", right, "", 207);
-    let (head, _) = admitted.request("PROPFIND /", wrong, "");
+    let (head, _) = admitted.request("PROPFIND /", &wrong(6), "");
     assert!(head.starts_with("HTTP/1.1 429 "), "{head}");
     assert!(Client::header(&head, "retry-after").is_some(), "{head}");
 }

@@ -235,7 +235,10 @@ fn a_server_with_users_tells_the_causes_of_a_refused_login_apart() {
     // Each failure makes the next wait longer, so that a slow machine gets there too.
     let address = server.address();
     let guess = ["get", "a", "--server", &address, "--credentials", "wrong"];
+    let mut number = 0;
     wait_for("a refusal without a check", || {
+        number += 1;
+        secret(folder.path(), "wrong", &format!("ann:guess {number}\n"));
         let output = feed_in(folder.path(), "tyrant", &guess, "");
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         message.contains("too many logins from this machine have failed").then_some(message)

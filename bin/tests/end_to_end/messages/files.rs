@@ -181,7 +181,11 @@ fn a_repository_of_backups() {
     let (repository, database) = (folder.path().join("copies"), folder.path().join("good.tch"));
     succeed("tyrant", &["backup", "create", &text(&repository), "--database", &text(&database)]);
     Table::new(folder.path(), &[]).check(&[
-        ("tyrant restore copies --into good.tch", 1, &["good.tch exists: use --replace"]),
+        (
+            "tyrant restore copies --into good.tch",
+            1,
+            &["good.tch exists: name another path, or replace"],
+        ),
         (
             "tyrant restore copies --into new.tcb",
             1,
@@ -200,7 +204,7 @@ fn a_repository_of_backups() {
         (
             "tyrant restore copies --into new.tch --until 2020-01-01T00:00:00Z --update-log no",
             1,
-            &["from before 2020-01-01", "choose a later time"],
+            &["from before 2020-01-01", "choose a time after", "--update-log"],
         ),
     ]);
     assert!(!folder.path().join("new.tch").exists());

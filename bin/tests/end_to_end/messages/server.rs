@@ -34,7 +34,7 @@ fn an_error_names_the_server_its_kind_of_database_and_what_to_do() {
         ("out a", "the server refuses out: no permission: the server masks out"),
         ("put --duplicate a b", "put needs a tree (.tcb)"),
         ("find [", "bad pattern: a [ is not closed"),
-        ("copy x", "clients may name paths only with --copy-dir"),
+        ("copy x.tch", "clients may name paths only with --copy-dir"),
         ("misc nonsense", "there is no function nonsense of misc"),
         ("promote", "follows no master"),
         ("stat nonsense", "\"tyrant stat\" lists them all"),
@@ -113,11 +113,12 @@ fn a_hash_database() {
         (
             "tyrant stat nonsense --server HERE",
             1,
-            &["no value \"nonsense\"; \"tyrant stat\" lists them all"],
+            &["no value \"nonsense\" at present; \"tyrant stat\" lists them all"],
         ),
         ("tyrant slow --server HERE", 1, &["the slow log is off: set slow-log-threshold"]),
         ("tyrant reload --server HERE", 0, &[]),
-        ("tyrant copy elsewhere --server HERE", 1, &["the server refuses copy", "--copy-dir"]),
+        ("tyrant copy elsewhere.tch --server HERE", 1, &["the server refuses copy", "--copy-dir"]),
+        ("tyrant copy elsewhere --server HERE", 1, &["needs its suffix: name it elsewhere.tch"]),
         (
             "tyrant tail --server HERE",
             1,

@@ -11,7 +11,7 @@ pub(crate) struct Connected {
     pub(crate) local: &'static str,
     /// Longest wait for an answer.
     pub(crate) timeout: Duration,
-    /// What the cluster does not guarantee and should.
+    /// Guarantees that the cluster does not give and should.
     pub(crate) warnings: Vec<String>,
 }
 

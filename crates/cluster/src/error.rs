@@ -69,7 +69,7 @@ pub enum Error {
         possible: usize,
         /// Number that a statement needs.
         majority: usize,
-        /// What to do.
+        /// Advice for the operator.
         advice: String,
     },
     /// The nodes execute transactions in a way in which strict mode cannot rely on serial reads.

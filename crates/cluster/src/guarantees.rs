@@ -1,5 +1,5 @@
-//! What the nodes and the keyspace must guarantee: enough replicas, and settings without which
-//! changes that were acknowledged are lost or done twice.
+//! Guarantees of the nodes and the keyspace: enough replicas, and settings without which changes
+//! that were acknowledged are lost or done twice.
 
 use crate::error::{Error, Result};
 use crate::name::{Mode, Name};

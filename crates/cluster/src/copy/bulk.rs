@@ -2,8 +2,8 @@
 //! which cost several times as much. They need no condition, since nobody else writes meanwhile.
 //!
 //! A write has a time stamp a day before the present time of a node. So a transaction that changes
-//! the record later wins, unless the clocks of the nodes differ by a day. What was removed before
-//! would win, too: the tables are truncated when the copy begins.
+//! the record later wins, unless the clocks of the nodes differ by a day. An earlier removal would
+//! win, too, so the tables are truncated when the copy begins.
 
 use super::repeat;
 use crate::entry_name;

@@ -13,7 +13,7 @@
 //! as no failure. So a client that repeats one wrong password makes nobody wait.
 //!
 //! All this is kept under keyed hashes of 64 bits, in tables of a fixed size. If one is full, its
-//! oldest entries are forgotten. The tables of failures are not read while nobody has failed lately.
+//! oldest entries are forgotten. Those of failures are not read while nobody has failed lately.
 //!
 //! Lock order: one lock, under which no other is taken.
 
@@ -48,7 +48,7 @@ const ENTRIES_MAX: usize = 4096;
 const WAYS: usize = 4;
 const SETS: usize = ENTRIES_MAX / WAYS;
 
-/// Where a client is, as far as failures are counted.
+/// Place of a client, as far as failures are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Source {
     V4(u32),

@@ -39,8 +39,9 @@ mod connected {
     use std::thread::sleep;
     use std::time::{Duration, Instant};
 
-    /// Time between attempts of a server that starts.
-    const START_PAUSE: Duration = Duration::from_secs(1);
+    /// First and longest pause between attempts of a server that starts. Each is twice as long as
+    /// the one before.
+    const START_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
 
     pub(crate) use super::migrate::migrate;
     pub(crate) use ::cluster::is_cluster_name;
@@ -84,16 +85,16 @@ mod connected {
 
     fn connect_store(name: &Name) -> ::cluster::Result<Arc<ClusterStore>> {
         let until = Instant::now() + name.start_wait;
-        let mut has_told = false;
+        let (mut pause, longest) = START_PAUSES;
         loop {
             match ClusterStore::connect(name) {
                 Err(error @ Error::Connect { is_away: true, .. }) if Instant::now() < until => {
-                    if !has_told {
+                    if pause == START_PAUSES.0 {
                         let seconds = name.start_wait.as_secs();
                         tracing::warn!("{error}; trying again for {seconds} s");
                     }
-                    has_told = true;
-                    sleep(START_PAUSE);
+                    sleep(pause);
+                    pause = (2 * pause).min(longest);
                 }
                 result => return result,
             }

@@ -456,6 +456,7 @@ impl Follower {
             Some(position) => position,
             None => {
                 let mut position = Position::open(&self.position)?;
+                let is_own = own(&mut position, &served.database.path())?;
                 let may_begin_again =
                     served.kind.is_some_and(Kind::is_on_memory) || self.seeding != Seeding::Never;
                 if may_begin_again && position.timestamp_us() > 0 && served.database.is_empty() {
@@ -467,7 +468,6 @@ impl Follower {
                     );
                     position.set(0)?;
                 }
-                let is_own = own(&mut position, &served.database.path())?;
                 if !is_own || !position.is_noted() {
                     invalidate_roots(served)?;
                 }

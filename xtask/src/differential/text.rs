@@ -126,8 +126,9 @@ fn normalise(answer: &[u8], seen: &mut Seen) -> String {
 /// conversations that were captured from 1.6.45.
 ///
 /// Other changes of 1.6.45 are left out of the conversations: it discards the data of a refused
-/// store; it ignores surplus tokens; `gat` requires a key; a key over 250 bytes in `get`; `C` of
-/// `mg`; `s` and `N` of `ms`; `q` of `ma` with a new record; `!` as a flag.
+/// store, and replies to it despite `noreply`; it ignores surplus tokens; `gat` requires a key; a
+/// key over 250 bytes in `get`; `C` of `mg`; `s` and `N` of `ms`; `q` of `ma` with a new record;
+/// `!` as a flag.
 fn is_refusal(line: &str) -> bool {
     [
         r"ERROR\r\n",
@@ -384,6 +385,8 @@ fn store(random: &mut Random, key: &str, noreply: &str) -> Vec<u8> {
     let number = if verb == "cas" { random.pick(&[" #", " #", " #", " 1", " 0"]) } else { "" };
     let key = if number == " #" { "@" } else { key };
     let time = random.good_time();
+    let is_refused = matches!(&*size, "x" | "-1" | "2147483646") || flags == "4294967296";
+    let noreply = if is_refused { "" } else { noreply };
     format!("{verb} {key} {flags} {time} {size}{number}{noreply}\r\n{value}\r\n").into()
 }
 

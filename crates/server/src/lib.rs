@@ -25,6 +25,7 @@ mod access;
 mod admin;
 mod config;
 mod counters;
+mod durable_file;
 mod error;
 mod monitor;
 mod net;

@@ -9,6 +9,7 @@
 //! whose position it is: one that is restored, or another one, would lack what lies before it.
 
 use super::partition_progress::PartitionProgress;
+use crate::durable_file;
 use crate::store::position_file::is_of_copy;
 use crate::update_log::identity::{identity_of, present_identity};
 use crate::update_log::name_of;
@@ -168,7 +169,7 @@ impl Position {
         if std::fs::read(beside(&self.path, DATABASE)).is_ok_and(|present| present == note) {
             return Ok(());
         }
-        self.replace(DATABASE, &note)
+        durable_file::replace(&beside(&self.path, DATABASE), &note)
     }
 
     /// Returns whether the database is part of an incomplete copy.
@@ -265,14 +266,9 @@ impl Position {
     }
 
     fn write_log(&self, text: &str) -> std::io::Result<()> {
-        self.replace(LOG, text.as_bytes())
-    }
-
-    /// Replaces a file beside the position.
-    fn replace(&self, extension: &str, content: &[u8]) -> std::io::Result<()> {
-        let new = beside(&self.path, &format!("{extension}.new"));
-        std::fs::write(&new, content)?;
-        std::fs::rename(&new, beside(&self.path, extension))
+        let new = beside(&self.path, ".log.new");
+        std::fs::write(&new, text)?;
+        std::fs::rename(&new, beside(&self.path, LOG))
     }
 
     /// Makes the log of the position unknown.
@@ -315,7 +311,7 @@ fn remove(path: &Path) -> std::io::Result<()> {
 }
 
 /// Makes the names of the files beside the position durable.
-pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
+fn sync_folder(path: &Path) -> std::io::Result<()> {
     cabinet::files::sync_folder(folder_of(path))
 }
 

@@ -2,9 +2,9 @@
 //! longer follows. Without the file a restart with the same options would follow that master again.
 
 use super::follower::Master;
-use super::position::{beside, sync_folder};
-use std::fs::File;
-use std::io::{ErrorKind, Result, Write};
+use super::position::beside;
+use crate::durable_file;
+use std::io::{ErrorKind, Result};
 use std::path::{Path, PathBuf};
 
 /// A replica that has become a master.
@@ -22,12 +22,7 @@ fn path(position: &Path) -> PathBuf {
 
 /// Notes durably that `master` is no longer followed.
 pub(super) fn remember(position: &Path, master: &Master) -> Result<()> {
-    let new = beside(position, ".promoted.new");
-    let mut file = File::create(&new)?;
-    file.write_all(format!("{master}\n").as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&new, path(position))?;
-    sync_folder(position)
+    durable_file::replace(&path(position), format!("{master}\n").as_bytes())
 }
 
 /// Removes the note, as a master is followed again.

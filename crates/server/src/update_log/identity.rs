@@ -5,9 +5,9 @@
 //! identity and time stamp name an entry.
 
 use super::{Error, Result};
-use cabinet::files::sync_folder;
+use crate::durable_file;
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::Path;
 
 const FILE: &str = "identity";
@@ -36,15 +36,8 @@ pub(super) fn renew(folder: &Path) -> Result<String> {
     let failed = |operation, source| Error::Io { operation, path: path.clone(), source };
     let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid");
     let identity = uuid.map_err(|source| failed("create", source))?.trim().to_owned();
-    let temporary = folder.join("identity.new");
-    let write = || {
-        let mut file = fs::File::create(&temporary)?;
-        file.write_all(format!("{identity}\n").as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)?;
-        sync_folder(folder)
-    };
-    write().map_err(|source| failed("write", source))?;
+    let written = durable_file::replace(&path, format!("{identity}\n").as_bytes());
+    written.map_err(|source| failed("write", source))?;
     Ok(identity)
 }
 

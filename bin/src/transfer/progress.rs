@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Interval of updates.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Time between two lines where the standard error is no terminal.
+/// Time between two lines if the standard error is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Whether bars are hidden.

@@ -290,7 +290,7 @@ impl Records {
         changed
     }
 
-    /// Puts a record whose row is as nobody else changes it.
+    /// Puts a record whose row no other client changes.
     pub(crate) async fn put_in_bulk(
         &self,
         cluster: &Cluster,

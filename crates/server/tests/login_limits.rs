@@ -120,7 +120,7 @@ fn refuses_while_waiting(guess: fn(&mut Client, &str)) -> bool {
     let mut client = server.connect();
     client.send(basic(RIGHT).as_bytes());
     let head = client.read_until(b"\r\n\r\n");
-    // One that was tried before is no guess.
+    // One that was tried before is not a new guess.
     let repeated = ask("guess-0");
     if began.elapsed() >= WAIT {
         return false;

@@ -1,5 +1,5 @@
 //! Puts of a copy into an empty database in strict mode: plain writes in place of transactions,
-//! which cost several times as much. They need no condition, since nobody else writes meanwhile.
+//! which cost several times as much. They need no condition, since no other client writes then.
 //!
 //! A write has a time stamp a day before the present time of a node. So a transaction that changes
 //! the record later wins, unless the clocks of the nodes differ by a day. An earlier removal would

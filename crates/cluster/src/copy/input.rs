@@ -74,7 +74,7 @@ impl<'s, M> CopyIn<'s, M> {
     }
 
     /// Begins or continues a copy into a database that was [emptied](ClusterStore::empty) for it,
-    /// and that nobody else changes. In strict mode, records are put by plain writes.
+    /// and that no other client changes. In strict mode, records are put by plain writes.
     pub fn begin_in_bulk(
         store: &'s ClusterStore,
         patience: Duration,

@@ -9,11 +9,11 @@
 //! A name that has logged in from a source has a count of its own there for [`KNOWN_FOR`]. It does
 //! not wait for guesses at other names. The passwords of a name are guessed no faster by that.
 //!
-//! A name and a password that were wrong before are no guess: they are refused at once, and count
-//! as no failure. So a client that repeats one wrong password makes nobody wait.
+//! A name and a password that were wrong before are not a new guess: they are refused at once, and
+//! are not counted. So a client that repeats one wrong password does not make others wait.
 //!
 //! All this is kept under keyed hashes of 64 bits, in tables of a fixed size. If one is full, its
-//! oldest entries are forgotten. Those of failures are not read while nobody has failed lately.
+//! oldest entries are forgotten. Those of failures are read only if a login has failed lately.
 //!
 //! Lock order: one lock, under which no other is taken.
 

@@ -408,9 +408,9 @@ fn whole_records_in_the_place_of_others_are_damage() {
         let (file, gone) = misdirect(&subject);
         let mut damages = Vec::new();
         let checked = cabinet::check(subject.path(), &mut |damage| damages.push(damage)).unwrap();
-        assert_eq!(damages.len(), gone.len(), "{damages:?}");
-        assert_eq!((checked.damages, checked.records), (gone.len() as u64, u64::from(RECORDS)));
-        assert!(damages.iter().all(|damage| damage.file == file), "{damages:?}");
+        assert!(damages.iter().any(|damage| damage.file == file), "{damages:?}");
+        assert_eq!(checked.damages, damages.len() as u64);
+        assert_eq!(checked.records, u64::from(RECORDS) - gone.len() as u64);
 
         let database = subject.open();
         for number in gone.clone() {
@@ -426,5 +426,75 @@ fn whole_records_in_the_place_of_others_are_damage() {
         assert_eq!(database.get(&key(gone.start)).unwrap().unwrap(), b"new");
         assert!(database.remove(&key(gone.start + 1)).unwrap());
         assert_eq!(database.get(&key(gone.start + 1)).unwrap(), None);
+    }
+}
+
+/// Value of a key in the test below, as long in each round.
+fn round_value(round: u8, number: u32) -> Vec<u8> {
+    format!("round\0{round} of {number:05}, {}", "and so on ".repeat(20)).into_bytes()
+}
+
+/// Puts each key twice, with values of one length. So pages of the first round hold the same keys,
+/// at the same offsets of other segments, as pages of the second.
+fn put_twice(database: &Database) {
+    for round in 1..=2 {
+        for number in 1..=RECORDS {
+            database.put(&key(number), &round_value(round, number)).unwrap();
+        }
+    }
+}
+
+/// Overwrites the records of the last full segment with those of an earlier one, as writes to a
+/// wrong place do. `is_whole` says whether the header is overwritten, too. Returns the file.
+fn overwrite_with_older(subject: &Subject, is_whole: bool) -> PathBuf {
+    let mut segments: Vec<PathBuf> = fs::read_dir(subject.path())
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|suffix| suffix == "log"))
+        .collect();
+    segments.sort();
+    let [.., to, _] = &segments[..] else { panic!("{} segments", segments.len()) };
+    let bytes = fs::read(&segments[1]).unwrap();
+    let start = if is_whole { 0 } else { 64 };
+    let file = fs::OpenOptions::new().write(true).open(to).unwrap();
+    let end = bytes.len().min(usize::try_from(file.metadata().unwrap().len()).unwrap());
+    file.write_at(&bytes[start..end], start as u64).unwrap();
+    to.clone()
+}
+
+#[test]
+fn older_records_in_the_place_of_newer_ones_are_damage() {
+    for name in ["a.tch", "a.tcf", "a.tcb"] {
+        for (is_closed, is_whole) in [(true, false), (true, true), (false, false), (false, true)] {
+            let case = format!("{name}, closed {is_closed}, whole {is_whole}");
+            let subject = Subject::new(name);
+            let database = subject.open();
+            put_twice(&database);
+            let subject = if is_closed {
+                drop(database);
+                subject
+            } else {
+                killed(&subject)
+            };
+            overwrite_with_older(&subject, is_whole);
+            let checked = cabinet::check(subject.path(), &mut |_| {}).unwrap();
+            assert!(checked.damages > 0, "{case}: check says nothing");
+            let Ok(database) = Options::default().open(subject.path()) else { continue };
+            if !is_closed {
+                // A hole in what is replayed: it is reported, and keys of it show older values.
+                assert!(!database.damages().is_empty(), "{case}: opening says nothing");
+                continue;
+            }
+            let mut errors = 0;
+            for number in 1..=RECORDS {
+                match database.get(&key(number)) {
+                    Ok(found) => {
+                        assert_eq!(found, Some(round_value(2, number)), "{case}: key {number}");
+                    }
+                    Err(_) => errors += 1,
+                }
+            }
+            assert!(errors > 0, "{case}: no page had a record that counts");
+        }
     }
 }

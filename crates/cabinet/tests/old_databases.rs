@@ -169,6 +169,26 @@ fn an_old_database_is_read_without_a_change_to_its_files() {
 }
 
 #[test]
+fn segments_of_an_old_database_without_their_headers_keep_their_records() {
+    each(|name, path| {
+        for file in path.read_dir().unwrap().map(|entry| entry.unwrap().path()) {
+            if file.extension().is_some_and(|suffix| suffix == "log") {
+                let mut bytes = fs::read(&file).unwrap();
+                bytes[..64].fill(0xff);
+                fs::write(&file, bytes).unwrap();
+            }
+        }
+        let database = open(path).unwrap();
+        assert!(!database.damages().is_empty(), "{name}");
+        if database.table().is_none() {
+            let mut found = found(&database);
+            found.sort();
+            assert_eq!(found, expected(name, &database), "{name}");
+        }
+    });
+}
+
+#[test]
 fn an_old_database_is_changed_compacted_and_opened_again() {
     each(|name, path| {
         let database = open(path).unwrap();

@@ -37,8 +37,9 @@ pub fn sign(files: &mut BTreeMap<String, Vec<u8>>) {
             "checkpoint" => sign_checkpoint(bytes, salt),
             name if name.ends_with(".log") => {
                 sign_header(bytes, salt);
+                let place = Place::of_first_record(bytes);
                 if let Some(records) = bytes.get_mut(HEADER_BYTES..) {
-                    sign_records(records, salt);
+                    sign_records(records, salt, place);
                 }
             }
             _ => {}
@@ -95,14 +96,41 @@ fn sign_checkpoint(bytes: &mut [u8], salt: u32) {
     bytes[trailer + 12..].copy_from_slice(&sum.to_le_bytes());
 }
 
-fn sign_records(mut bytes: &mut [u8], salt: u32) {
-    while let Some(total) = sign_record(bytes, salt) {
+/// Place of a record, from which the mask of its checksum follows.
+#[derive(Clone, Copy)]
+struct Place {
+    /// `None` in segments of the first format.
+    segment: Option<u64>,
+    offset: usize,
+}
+
+impl Place {
+    fn of_first_record(segment: &[u8]) -> Self {
+        let number = (number(segment, 8) as u32 != 1).then(|| number(segment, 16));
+        Self { segment: number, offset: HEADER_BYTES }
+    }
+
+    fn after(self, bytes: usize) -> Self {
+        Self { offset: self.offset + bytes, ..self }
+    }
+
+    fn mask(self) -> u32 {
+        let Some(number) = self.segment else { return 0 };
+        let folded = number as u32 ^ (number >> 32) as u32;
+        let unit = (self.offset / 8) as u32;
+        folded.wrapping_mul(0x9e37_79b1) ^ unit.wrapping_mul(0x85eb_ca6b)
+    }
+}
+
+fn sign_records(mut bytes: &mut [u8], salt: u32, mut place: Place) {
+    while let Some(total) = sign_record(bytes, salt, place) {
         bytes = &mut bytes[total..];
+        place = place.after(total);
     }
 }
 
 /// Signs the record at the beginning. Returns its length with padding, `None` if there is none.
-fn sign_record(bytes: &mut [u8], salt: u32) -> Option<usize> {
+fn sign_record(bytes: &mut [u8], salt: u32, own: Place) -> Option<usize> {
     let flags = *bytes.get(12)?;
     let mut place = 13;
     let key_bytes = leb128(bytes, &mut place)?;
@@ -113,12 +141,12 @@ fn sign_record(bytes: &mut [u8], salt: u32) -> Option<usize> {
     let end = value.checked_add(value_bytes).filter(|end| *end <= bytes.len())?;
     let is_batch = flags & 3 == 2;
     if is_batch {
-        sign_records(&mut bytes[value..end], salt);
+        sign_records(&mut bytes[value..end], salt, own.after(value));
     }
     let signed = if is_batch { value } else { end };
     let sum = crc32c::crc32c_append(salt, &bytes[12..signed]);
     let sum = crc32c::crc32c_append(sum, &bytes[4..12]);
-    bytes[..4].copy_from_slice(&sum.to_le_bytes());
+    bytes[..4].copy_from_slice(&(sum ^ own.mask()).to_le_bytes());
     Some(end.next_multiple_of(8)).filter(|total| *total <= bytes.len())
 }
 

@@ -142,7 +142,7 @@ impl<I: Index> KeyedEngine<I> {
             return Ok(None);
         };
         let bytes = own.bytes();
-        let mut reader = Reader::of_kept(own, self.log.database_id().salt, bytes);
+        let mut reader = Reader::of_kept(own, bytes);
         let mut lookups = Vec::new();
         loop {
             let before = reader.offset();

@@ -185,7 +185,7 @@ impl<I: Index> Building<I> {
         if !self.is_in_runs {
             let is_key = |other: &[u8]| other == key;
             let table = &mut self.tables[shard];
-            replay(index, table, self.salt, segments, &change, &is_key)?;
+            replay(index, table, segments, &change, &is_key)?;
             self.taken += 1;
             let is_time = self.taken.is_multiple_of((self.bytes_max / 64).clamp(1, LOOK_CHANGES));
             return if is_time { self.spill() } else { Ok(()) };
@@ -292,7 +292,7 @@ impl<I: Index> Building<I> {
             }
             for change in changes {
                 let is_key = |other: &[u8]| index.name(other) == Some(change.name);
-                replay(index, &mut table, self.salt, segments, &change, &is_key)?;
+                replay(index, &mut table, segments, &change, &is_key)?;
             }
             own.set_over(run, &in_run, &table.before().added);
         }

@@ -37,7 +37,6 @@ fn belongs<I: Index>(index: &I, key: &[u8], index_key: IndexKey<I>) -> bool {
 /// the part of the log that survived a power failure.
 pub(super) fn compare<I: Index>(
     index: &I,
-    salt: u32,
     segments: &Segments,
     location: Location,
     index_key: IndexKey<I>,
@@ -45,7 +44,7 @@ pub(super) fn compare<I: Index>(
     wait: Wait,
 ) -> Result<Compared> {
     let peek = |check, visit: &dyn Fn(&Record<'_>) -> Compared| {
-        peek_record(segments, salt, location, wait, check, visit)
+        peek_record(segments, location, wait, check, visit)
     };
     let by_key = |record: &Record<'_>| {
         if is_key(record.key) { Compared::Same(record.total) } else { Compared::Others }
@@ -122,9 +121,8 @@ impl<I: Index> KeyedEngine<I> {
             Err(error @ Error::Corrupted { .. }) => error,
             Err(error) => return Err(error),
         };
-        let salt = self.log.database_id().salt;
         let is_key = |other: &[u8]| other == key;
-        let compared = compare(&self.index, salt, segments, location, index_key, &is_key, wait)?;
+        let compared = compare(&self.index, segments, location, index_key, &is_key, wait)?;
         Ok((!matches!(compared, Compared::Others)).then(|| Box::new(error)))
     }
 

@@ -218,9 +218,8 @@ impl<I: Index> Cursor<'_, I> {
                 let segment = segments.iter().find(|one| one.number == number);
                 // The live records of a removed segment have moved.
                 let Some(segment) = segment else { return Stage::Before(number + 1) };
-                let salt = self.engine.log.database_id().salt;
                 let upto = self.end_within(segment);
-                let reader = Reader::resumed(Arc::clone(segment), salt, reader, upto);
+                let reader = Reader::resumed(Arc::clone(segment), reader, upto);
                 Stage::Within(Reading { reader, are_all_live })
             }
             Paused::AfterLast => Stage::AfterLast,
@@ -252,11 +251,11 @@ impl<I: Index> Cursor<'_, I> {
         if segment.is_missing {
             return Stage::Damaged(self.entries_of(segment, 0));
         }
-        let (upto, salt) = (self.end_within(segment), self.engine.log.database_id().salt);
+        let upto = self.end_within(segment);
         let reader = if self.progress.is_iteration() {
-            Reader::resumed(Arc::clone(segment), salt, PausedReader::default(), upto)
+            Reader::resumed(Arc::clone(segment), PausedReader::default(), upto)
         } else {
-            Reader::new(Arc::clone(segment), salt, upto)
+            Reader::new(Arc::clone(segment), upto)
         };
         Stage::Within(Reading { reader, are_all_live: true })
     }

@@ -123,8 +123,7 @@ impl<I: Index> KeyedEngine<I> {
         wait: Wait,
         visit: &mut dyn FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()>,
     ) -> Option<ControlFlow<()>> {
-        let salt = self.log.database_id().salt;
-        let read = peek_record(segments, salt, location, wait, Check::Whole, |record| {
+        let read = peek_record(segments, location, wait, Check::Whole, |record| {
             let is_plain = record.compression == Compression::None;
             if record.key != key || !is_plain || record.meta.is_expired(self.now_ms(record.meta)) {
                 return None;

@@ -57,7 +57,9 @@ impl<I: Index> Relocate for KeyedEngine<I> {
         let Some(index_key) = self.index.index_key(record.key) else { return Ok(()) };
         match record.kind {
             Kind::Put => self.relocate_put(segment, index_key, location, record, bytes, oldest),
-            Kind::Tombstone => self.relocate_tombstone(segment, index_key, record, bytes, oldest),
+            Kind::Tombstone => {
+                self.relocate_tombstone(segment, index_key, location, record, bytes, oldest)
+            }
             Kind::Batch | Kind::Page | Kind::AppendBlock | Kind::Filler | Kind::Mark => Ok(()),
         }
     }
@@ -232,7 +234,7 @@ impl<I: Index> KeyedEngine<I> {
         }
         let _change = self.log.space().begin_large_change(bytes.len());
         segment.all_live.lose();
-        let moved = self.log.append_copy(bytes)?;
+        let moved = self.log.append_copy(segment, location.offset(), bytes)?;
         let segments = self.log.segments();
         if let Some(target) = segments.get(moved) {
             target.add_live(record.total);
@@ -253,6 +255,7 @@ impl<I: Index> KeyedEngine<I> {
         &self,
         segment: &Segment,
         index_key: IndexKey<I>,
+        location: Location,
         record: &Record<'_>,
         bytes: &[u8],
         oldest: u64,
@@ -267,7 +270,7 @@ impl<I: Index> KeyedEngine<I> {
         // remove the newer record.
         let segments = self.log.segments();
         if self.find_whole(&table, &segments, index_key, record.key)?.is_none() {
-            let moved = self.log.append_copy(bytes)?;
+            let moved = self.log.append_copy(segment, location.offset(), bytes)?;
             let segments = self.log.segments();
             if let Some(target) = segments.get(moved) {
                 target.add_tombstone(bytes.len());

@@ -174,7 +174,7 @@ impl<I: Index> KeyedEngine<I> {
         check: Check,
         visit: impl FnOnce(&Record<'_>) -> T,
     ) -> Result<T> {
-        with_record(segments, self.log.database_id().salt, location, wait, check, visit)
+        with_record(segments, location, wait, check, visit)
     }
 
     /// Returns the length of the record at a location, if it is the record of `key`.
@@ -474,7 +474,6 @@ impl<I: Index> KeyedEngine<I> {
         bytes_min: usize,
         wait: Wait,
     ) -> Result<Option<LargeValue>> {
-        let salt = self.log.database_id().salt;
         let (segments, locations) = self.locations(index_key, wait)?;
         for location in locations {
             self.note_access(&segments, location);
@@ -485,7 +484,7 @@ impl<I: Index> KeyedEngine<I> {
                 (record.key == key).then(|| {
                     let segment =
                         segments.get(location).filter(|_| is_plain && is_live && is_large);
-                    segment.map(|at| LargeValue::of(at, salt, location.offset(), record))
+                    segment.map(|at| LargeValue::of(at, location.offset(), record))
                 })
             });
             match found {

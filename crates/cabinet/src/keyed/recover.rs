@@ -110,7 +110,6 @@ pub(super) struct Change {
 pub(super) fn replay<I: Index>(
     index: &I,
     table: &mut I::ShardIndex,
-    salt: u32,
     segments: &Segments,
     change: &Change,
     is_key: &dyn Fn(&[u8]) -> bool,
@@ -125,7 +124,7 @@ pub(super) fn replay<I: Index>(
         } else if other == location {
             Some(own_total)
         } else {
-            match compare(index, salt, segments, other, index_key, is_key, Wait::Block)? {
+            match compare(index, segments, other, index_key, is_key, Wait::Block)? {
                 Compared::Same(total) => Some(total),
                 Compared::Others => None,
                 Compared::Damaged => {

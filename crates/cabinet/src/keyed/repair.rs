@@ -347,14 +347,12 @@ impl<I: Index> KeyedEngine<I> {
             &mut |gap| gaps.push(gap),
         )?;
         let segments = self.log.segments();
-        let salt = self.log.database_id().salt;
         for Gap { lsn, location } in gaps {
             changes.gaps += 1;
             changes.last_gap = changes.last_gap.max(lsn);
             // A valid record there would be taken for another key's.
-            let peek = |location| {
-                peek_record(&segments, salt, location, Wait::Block, Check::Whole, |_| ())
-            };
+            let peek =
+                |location| peek_record(&segments, location, Wait::Block, Check::Whole, |_| ());
             if let Some(location) = location
                 && changes.target.is_none_or(|(last, _)| last < lsn)
                 && segments.get(location).is_some_and(|segment| segment.number == lsn.number())

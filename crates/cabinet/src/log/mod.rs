@@ -35,6 +35,7 @@
 //!
 //! Readers take no lock: they load the set of segments, which keeps each segment mapped.
 
+mod binding;
 pub(crate) mod checkpoint;
 mod commit;
 mod maintenance;
@@ -67,6 +68,7 @@ pub(crate) use space::{
 pub(crate) use writer::{Appended, Purpose};
 
 use crate::{Damage, Durability, Error, LogPosition, Result};
+use binding::Binding;
 use commit::Commit;
 use maintenance::Maintenance;
 use segments::{SEGMENT_BYTES_MAX, SegmentSet};
@@ -83,6 +85,16 @@ pub(crate) struct DatabaseId {
     pub(crate) id: u64,
     pub(crate) hash_seed: u64,
     pub(crate) salt: u32,
+}
+
+impl DatabaseId {
+    /// Returns the binding of the records of a segment. `is_bound` says whether they are masked.
+    fn binding(&self, number: u64, is_bound: bool) -> Binding {
+        match is_bound {
+            true => Binding::of_segment(self.salt, number),
+            false => Binding::unmasked(self.salt),
+        }
+    }
 }
 
 /// Settings of a log.

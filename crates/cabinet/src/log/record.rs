@@ -1,7 +1,8 @@
 //! Records of the log: their bytes, encoding and decoding.
 //!
 //! ```text
-//!  0   4  CRC-32C of the bytes from 12 on, then of bytes 4..12, started from the log's salt
+//!  0   4  CRC-32C of the bytes from 12 on, then of bytes 4..12, started from the log's salt;
+//!         XORed with the mask of the record's place, see [`Binding`]
 //!  4   8  sequence number: of the change that made the record; kept when compaction moves it
 //! 12   1  flags: bits 0-1 and 6 kind (0 put, 1 tombstone, 2 batch, 3 page; with bit 6:
 //!                1 filler, 2 append block, 3 sync mark)
@@ -31,6 +32,7 @@
 //! The value of a sync mark is the number of a segment and a byte offset in it, 8 bytes each:
 //! everything in the log before that point was synced when the mark was written.
 
+use super::binding::Binding;
 use crate::checksum;
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::{Compression, Meta, varint};
@@ -43,6 +45,9 @@ pub(crate) const RECORD_BYTES_MIN: usize = 16;
 
 /// Maximum number of bytes of records in an append block.
 pub(crate) const BLOCK_BYTES_MAX: usize = 64 << 10;
+
+/// Size of the checksum, in bytes.
+pub(crate) const CHECKSUM_BYTES: usize = 4;
 
 /// Size of the checksum and sequence number, in bytes.
 pub(crate) const PREFIX_BYTES: usize = 12;
@@ -222,12 +227,18 @@ pub(crate) fn total(bytes: &[u8]) -> Result<usize, NotARecord> {
 }
 
 impl<'a> Record<'a> {
-    /// Decodes the record that `bytes` begin with, and verifies its checksum.
+    /// Decodes the record that `bytes` begin with, and verifies its checksum. The bytes are at
+    /// `offset` of the segment with this binding.
     #[inline]
-    pub(crate) fn decode(bytes: &'a [u8], salt: u32) -> Result<Self, NotARecord> {
+    pub(crate) fn decode(
+        bytes: &'a [u8],
+        binding: Binding,
+        offset: usize,
+    ) -> Result<Self, NotARecord> {
         let (record, checked_end) = Self::split(bytes)?;
-        let stored = read_u32(bytes);
-        if stored != record_checksum(salt, &bytes[PREFIX_BYTES..checked_end], &bytes[4..12]) {
+        let stored = read_u32(bytes) ^ binding.mask(offset);
+        let body = &bytes[PREFIX_BYTES..checked_end];
+        if stored != record_checksum(binding.salt(), body, &bytes[4..12]) {
             return Err(NotARecord::Bad("the checksum does not match"));
         }
         Ok(record)
@@ -283,7 +294,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A record about to be written, complete but for its sequence number.
+/// A record about to be written, complete but for its sequence number and place.
 pub(crate) struct Prepared<'a> {
     header: [u8; HEADER_BYTES_MAX],
     header_bytes: usize,
@@ -357,8 +368,8 @@ impl<'a> Prepared<'a> {
     }
 
     /// Like [`Prepared::seal`], without the value.
-    pub(crate) fn seal_hollow(&mut self, sequence: u64) -> [&[u8]; 2] {
-        let [header, key, _] = self.seal(sequence);
+    pub(crate) fn seal_hollow(&mut self, sequence: u64, mask: u32) -> [&[u8]; 2] {
+        let [header, key, _] = self.seal(sequence, mask);
         [header, key]
     }
 
@@ -377,24 +388,32 @@ impl<'a> Prepared<'a> {
         self.header_bytes.next_multiple_of(ALIGNMENT) - self.header_bytes
     }
 
-    /// Returns the parts of the record under this sequence number.
+    /// Returns the parts of the record under this sequence number, at the place with this mask.
     #[inline]
-    pub(crate) fn seal(&mut self, sequence: u64) -> [&[u8]; 3] {
+    pub(crate) fn seal(&mut self, sequence: u64, mask: u32) -> [&[u8]; 3] {
         let sequence = sequence.to_le_bytes();
-        let sum = checksum::append(self.partial, &sequence);
+        let sum = checksum::append(self.partial, &sequence) ^ mask;
         self.header[..4].copy_from_slice(&sum.to_le_bytes());
         self.header[4..12].copy_from_slice(&sequence);
         [&self.header[..self.header_bytes], self.key, self.value]
     }
 
-    /// Appends the record under this sequence number, padding included, to `bytes`.
+    /// Appends the record under this sequence number, padding included, to `bytes`. It is not bound
+    /// to a place yet, see [`bound_checksum`].
     pub(crate) fn write_to(&mut self, sequence: u64, bytes: &mut Vec<u8>) {
         let end = bytes.len() + self.total();
-        for part in self.seal(sequence) {
+        for part in self.seal(sequence, 0) {
             bytes.extend_from_slice(part);
         }
         bytes.resize(end, 0);
     }
+}
+
+/// Returns the checksum of the record that `bytes` begin with, bound to a place with this mask. The
+/// mask of the place to which it is bound now, if any, is a part of `mask`: both are XORed.
+#[inline]
+pub(crate) fn bound_checksum(bytes: &[u8], mask: u32) -> [u8; 4] {
+    (read_u32(bytes) ^ mask).to_le_bytes()
 }
 
 #[inline]
@@ -450,6 +469,10 @@ mod tests {
         bytes
     }
 
+    fn decode(bytes: &[u8], salt: u32) -> Result<Record<'_>, NotARecord> {
+        Record::decode(bytes, Binding::unmasked(salt), 0)
+    }
+
     proptest! {
         #[test]
         fn what_is_written_is_read(
@@ -458,7 +481,7 @@ mod tests {
             let meta = Meta { flags, expires_at_ms };
             let bytes = written(Kind::Put, &key, &value, meta, salt);
             prop_assert!(bytes.len().is_multiple_of(ALIGNMENT));
-            let record = Record::decode(&bytes, salt).unwrap();
+            let record = decode(&bytes, salt).unwrap();
             prop_assert_eq!((record.key, record.value), (&key[..], &value[..]));
             prop_assert_eq!((record.meta, record.sequence), (meta, 7));
             prop_assert_eq!(record.total, bytes.len());
@@ -478,13 +501,13 @@ mod tests {
                 + varint::len(value.len() as u64)
                 + key.len() + value.len();
             bytes[place.index(record_bytes)] ^= 1 << bit;
-            prop_assert!(Record::decode(&bytes, salt).is_err());
+            prop_assert!(decode(&bytes, salt).is_err());
         }
 
         #[test]
         fn arbitrary_bytes_are_refused_without_a_panic(bytes: Vec<u8>, salt: u32) {
             let _ = Record::decode_unchecked(&bytes);
-            if let Ok(record) = Record::decode(&bytes, salt) {
+            if let Ok(record) = decode(&bytes, salt) {
                 prop_assert!(record.total <= bytes.len());
             }
         }
@@ -495,9 +518,9 @@ mod tests {
         for bytes in (RECORD_BYTES_MIN..=BLOCK_BYTES_MAX).step_by(ALIGNMENT) {
             let mut filler = Prepared::filler(5, bytes);
             assert_eq!(filler.total(), bytes);
-            let mut written = filler.seal_hollow(1).concat();
+            let mut written = filler.seal_hollow(1, 0).concat();
             written.resize(bytes, 0xee);
-            let record = Record::decode(&written, 5).unwrap();
+            let record = decode(&written, 5).unwrap();
             assert_eq!((record.kind, record.total), (Kind::Filler, bytes));
         }
     }
@@ -506,7 +529,7 @@ mod tests {
     fn the_records_of_a_block_begin_right_after_its_header() {
         for bytes in [RECORD_BYTES_MIN, 4096, BLOCK_BYTES_MAX] {
             let mut block = Prepared::append_block(5, bytes);
-            let header = block.seal_hollow(1).concat();
+            let header = block.seal_hollow(1, 0).concat();
             assert_eq!(header.len() + bytes, block.total());
             assert!(header.len().is_multiple_of(ALIGNMENT));
         }
@@ -521,14 +544,30 @@ mod tests {
     #[test]
     fn a_record_of_another_log_is_refused() {
         let bytes = written(Kind::Put, b"key", b"value", Meta::NONE, 1);
-        assert!(matches!(Record::decode(&bytes, 2), Err(NotARecord::Bad(_))));
+        assert!(matches!(decode(&bytes, 2), Err(NotARecord::Bad(_))));
+    }
+
+    #[test]
+    fn a_record_of_another_place_is_refused() {
+        let (salt, place) = (1, (3, 4096));
+        let mut bytes = Vec::new();
+        Prepared::new(salt, Kind::Put, b"key", b"value", Meta::NONE, Compression::None)
+            .write_to(1, &mut bytes);
+        let mask = Binding::of_segment(salt, place.0).mask(place.1);
+        let sum = bound_checksum(&bytes, mask);
+        bytes[..CHECKSUM_BYTES].copy_from_slice(&sum);
+        for (number, offset) in [place, (3, 4104), (3, 8192), (4, 4096), (515, 4096)] {
+            let read = Record::decode(&bytes, Binding::of_segment(salt, number), offset);
+            assert_eq!(read.is_ok(), (number, offset) == place, "{number} {offset}");
+        }
+        assert!(decode(&bytes, salt).is_err());
     }
 
     #[test]
     fn a_cut_record_says_how_much_it_needs() {
         let bytes = written(Kind::Put, &[1; 300], &[2; 5000], Meta::NONE, 0);
         for cut in 0..bytes.len() {
-            match Record::decode(&bytes[..cut], 0) {
+            match decode(&bytes[..cut], 0) {
                 Err(NotARecord::Short(needed)) => assert!(needed > cut && needed <= bytes.len()),
                 other => panic!("cut at {cut}: {other:?}"),
             }
@@ -537,6 +576,6 @@ mod tests {
 
     #[test]
     fn zeros_are_unwritten() {
-        assert_eq!(Record::decode(&[0; 64], 5).unwrap_err(), NotARecord::Unwritten);
+        assert_eq!(decode(&[0; 64], 5).unwrap_err(), NotARecord::Unwritten);
     }
 }

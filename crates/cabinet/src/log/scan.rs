@@ -1,5 +1,6 @@
 //! Scanner: reads a segment from one end to the other.
 
+use super::binding::Binding;
 use super::record::{
     ALIGNMENT, BLOCK_BYTES_MAX, HEADER_BYTES_MAX, Kind, NotARecord, RECORD_BYTES_MIN, Record,
 };
@@ -57,7 +58,7 @@ pub(crate) struct Puts<'s> {
 /// if all are whole.
 pub(crate) struct Scanner {
     file: Arc<dyn File>,
-    salt: u32,
+    binding: Binding,
     /// File offset of the buffer.
     base: u64,
     buffer: Vec<u8>,
@@ -88,11 +89,11 @@ pub(crate) struct ScanPosition {
 impl Scanner {
     /// Creates a scan from `start`, or from the segment's first record if that is later, up to
     /// `end`.
-    pub(crate) fn new(file: Arc<dyn File>, salt: u32, start: u64, end: u64) -> Self {
+    pub(crate) fn new(file: Arc<dyn File>, binding: Binding, start: u64, end: u64) -> Self {
         let next = start.max(SEGMENT_HEADER_BYTES as u64);
         Self {
             file,
-            salt,
+            binding,
             base: next,
             buffer: Vec::new(),
             unreadable: Vec::new(),
@@ -108,12 +109,16 @@ impl Scanner {
     /// Resumes a scan of the same file, and reads little at a time.
     pub(crate) fn resumed(
         file: Arc<dyn File>,
-        salt: u32,
+        binding: Binding,
         scan_position: ScanPosition,
         end: u64,
     ) -> Self {
         let (append_block_end, chunk_bytes) = (scan_position.append_block_end, SHORT_CHUNK_BYTES);
-        Self { append_block_end, chunk_bytes, ..Self::new(file, salt, scan_position.offset, end) }
+        Self {
+            append_block_end,
+            chunk_bytes,
+            ..Self::new(file, binding, scan_position.offset, end)
+        }
     }
 
     /// Returns the position of the scan. It can be resumed there unless it has stopped at damage.
@@ -161,7 +166,7 @@ impl Scanner {
             self.fill(needed)?;
             let bytes = self.ahead()?;
             let end = self.append_block_end.unwrap_or(self.end);
-            let record = match Record::decode(bytes, self.salt) {
+            let record = match Record::decode(bytes, self.binding, self.next as usize) {
                 Ok(record) if self.next + record.total as u64 > end => {
                     return Ok(Err(
                         self.stop_at(Some("a record that extends beyond its append block"))
@@ -224,13 +229,13 @@ impl Scanner {
             let mut offset = self.next + inner as u64;
             // The value begins here, unless it does not begin where records may begin.
             let mut rest = &bytes[inner..record.total];
-            if !is_whole_batch(rest, self.salt, offset) {
+            if !is_whole_batch(rest, self.binding, offset) {
                 let batch_end = Some(self.next + total as u64);
                 let stop = self.stop_at(Some("a batch that is not whole"));
                 return Ok(Err(Stop { batch_end, ..stop }));
             }
             // The members follow one by one and are known to be good.
-            while let Ok(member) = Record::decode(rest, self.salt) {
+            while let Ok(member) = Record::decode(rest, self.binding, offset as usize) {
                 visit(offset, &member, &rest[..member.total])?;
                 offset += member.total as u64;
                 rest = &rest[member.total..];
@@ -247,7 +252,7 @@ impl Scanner {
         let limit = self.append_block_end.unwrap_or(self.end).min(SEGMENT_BYTES_MAX as u64);
         let Ok(mut bytes) = self.ahead() else { return puts };
         while puts.records.len() < max
-            && let Ok(record) = Record::decode(bytes, self.salt)
+            && let Ok(record) = Record::decode(bytes, self.binding, puts.end as usize)
             && record.kind == Kind::Put
             && puts.end + record.total as u64 <= limit
         {
@@ -326,7 +331,7 @@ impl Scanner {
             Err(_) => return Ok(false),
         };
         self.fill(needed)?;
-        Ok(Record::decode(self.ahead()?, self.salt).is_ok())
+        Ok(Record::decode(self.ahead()?, self.binding, self.next as usize).is_ok())
     }
 
     /// Continues after a stop at the first record at or after `place`. Returns whether there is
@@ -377,7 +382,7 @@ impl Scanner {
                 return Ok(false);
             }
             self.fill(needed)?;
-            if Record::decode(self.ahead()?, self.salt).is_ok() {
+            if Record::decode(self.ahead()?, self.binding, self.next as usize).is_ok() {
                 return Ok(true);
             }
             self.next += ALIGNMENT as u64;
@@ -429,9 +434,9 @@ impl Scanner {
 }
 
 /// Returns whether `bytes` consist of whole records, all within reach of a location.
-fn is_whole_batch(mut bytes: &[u8], salt: u32, mut offset: u64) -> bool {
+fn is_whole_batch(mut bytes: &[u8], binding: Binding, mut offset: u64) -> bool {
     while !bytes.is_empty() {
-        match Record::decode(bytes, salt) {
+        match Record::decode(bytes, binding, offset as usize) {
             Ok(record) if is_member(record.kind) && offset < SEGMENT_BYTES_MAX as u64 => {
                 bytes = &bytes[record.total..];
                 offset += record.total as u64;

@@ -307,15 +307,14 @@ impl TreeEngine {
             return Ok(());
         }
         let segments = self.log.segments();
-        let (salt, id) = (self.log.database_id().salt, state.id.to_le_bytes());
-        let moved =
-            with_record(&segments, salt, home.location, Wait::Block, Check::Whole, |record| {
-                // The filler in place of a damaged page is not a page.
-                if !is_page(record, state.id) {
-                    return Err(not_a_page(&segments, home.location));
-                }
-                self.store_page(&id, record.value, record.compression)
-            })??;
+        let id = state.id.to_le_bytes();
+        let moved = with_record(&segments, home.location, Wait::Block, Check::Whole, |record| {
+            // The filler in place of a damaged page is not a page.
+            if !is_page(record, state.id) {
+                return Err(not_a_page(&segments, home.location));
+            }
+            self.store_page(&id, record.value, record.compression)
+        })??;
         segments.remove_live(home.location, home.total as usize);
         state.move_to(moved);
         Ok(())

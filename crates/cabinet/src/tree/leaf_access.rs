@@ -463,8 +463,7 @@ impl TreeEngine {
         let period = segment.period();
         let is_checked = period != 0 && state.checked.load(Ordering::Relaxed) == period;
         let check = if is_checked { Check::Lengths } else { Check::Whole };
-        let salt = self.log.database_id().salt;
-        with_record(segments, salt, location, Wait::Never, check, |record| {
+        with_record(segments, location, Wait::Never, check, |record| {
             if record.compression != Compression::None {
                 return Ok(None);
             }
@@ -489,9 +488,8 @@ impl TreeEngine {
         // The checksum shows whether the page has changed since.
         let was_sound = wanted.checked != 0
             && segments.get(location).is_some_and(|segment| segment.period() == wanted.checked);
-        let salt = self.log.database_id().salt;
         let at = (location, wanted.home.total as usize);
-        with_record_of(segments, salt, at, wait, Check::Whole, |record| {
+        with_record_of(segments, at, wait, Check::Whole, |record| {
             let bytes;
             let value = match record.compression {
                 Compression::None => record.value,

@@ -282,8 +282,7 @@ impl TreeEngine {
         location: Location,
         admission: &mut Admission<'_>,
     ) -> Result<()> {
-        let salt = self.log.database_id().salt;
-        with_record(segments, salt, location, Wait::Block, Check::Whole, |record| {
+        with_record(segments, location, Wait::Block, Check::Whole, |record| {
             let Some((operation, value)) = Operation::decode(record.value) else {
                 let what = "it is not a change of a tree".into();
                 return Err(super::leaf_access::corrupted(segments, location, what));

@@ -197,6 +197,7 @@ impl Snapshot<'_> {
         let previous = last.filter(|last| last.number + 1 == number);
         let header = SegmentHeader {
             number,
+            is_bound: true,
             clears,
             is_behind_pages: false,
             first_sequence: self.sealed.next_sequence,

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::log::record::Record;
-use crate::log::scan::{ScanError, Scanner};
+use crate::log::scan::ScanError;
 use crate::log::segments::{Location, Segment};
 use crate::log::{Log, error_at};
 use std::sync::Arc;
@@ -31,8 +31,7 @@ impl Log {
             error_at("read", &segment.path, error)
         };
         let mut pace = self.space.pace(true);
-        let file = Arc::clone(&segment.file);
-        let mut scanner = Scanner::new(file, self.database_id.salt, 0, segment.bytes());
+        let mut scanner = segment.scanner(0, segment.bytes());
         loop {
             let before = scanner.offset();
             let next = scanner.next(&mut |offset, record, _| {

@@ -6,7 +6,7 @@
 //! that were not in the page cache before do not stay there, so that records in use stay cached.
 
 use crate::log::checkpoint::{self, Checkpoint};
-use crate::log::scan::{ScanError, Scanner, UNWRITTEN};
+use crate::log::scan::{ScanError, UNWRITTEN};
 use crate::log::segments::{Cold, Segment, read_header};
 use crate::log::{Log, error_at, manifest};
 use crate::{Damage, GoOn, Verified};
@@ -138,15 +138,14 @@ impl Log {
         }
         let end = self.end_of(segment);
         let mut cold = Cold::of(segment);
-        let file = Arc::clone(&segment.file);
-        match read_header(&*file, &self.database_id).map(|found| found.header) {
+        match read_header(&*segment.file, &self.database_id).map(|found| found.header) {
             Ok(Ok(header)) if header.number == segment.number => {}
             Ok(Ok(_)) => found(run, 0, "it is another segment"),
             Ok(Err(what)) => found(run, 0, what),
             Err(error) => found(run, 0, &format!("it cannot be read: {error}")),
         }
         run.verified.checked.segments += 1;
-        let mut scanner = Scanner::new(file, self.database_id.salt, 0, end);
+        let mut scanner = segment.scanner(0, end);
         let mut announced = 0;
         loop {
             let before = scanner.offset();

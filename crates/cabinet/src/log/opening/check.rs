@@ -92,7 +92,7 @@ impl<'s> Files<'s> {
         let place = survey::checkpoint_offset(checkpoint.as_ref());
         let mut promise = Promise::new(&contents, storage.boot_id(), place);
         let survey = Survey::of(storage, directory, &contents, &mut promise)?;
-        let numbers = survey.extents().iter().map(|extent| extent.number).collect();
+        let numbers = survey.extents(&database_id).iter().map(|extent| extent.number).collect();
         let _lock = lock;
         Ok(Self {
             storage,
@@ -167,7 +167,7 @@ impl<'s> Files<'s> {
         for damage in self.damages.iter().chain(&self.survey.damages) {
             report(damage.clone());
         }
-        let mut walk = Walk::new(self.database_id.salt, self.survey.extents(), self.promise);
+        let mut walk = Walk::new(self.survey.extents(&self.database_id), self.promise);
         for index in 0..walk.extents().len() {
             let extent = walk.extents()[index].clone();
             if !wanted(extent.number) {

@@ -7,9 +7,8 @@
 use super::Recovery;
 use crate::log::error_at;
 use crate::log::record::Record;
-use crate::log::scan::{ScanError, Scanner};
+use crate::log::scan::ScanError;
 use crate::{Result, compress};
-use std::sync::Arc;
 
 /// Bytes at the beginning of each segment that are read.
 const READ_BYTES: u64 = 256 << 10;
@@ -22,8 +21,7 @@ impl Recovery {
             return Ok(());
         }
         for segment in self.segments.iter() {
-            let file = Arc::clone(&segment.file);
-            let mut scanner = Scanner::new(file, self.database_id.salt, 0, segment.bytes());
+            let mut scanner = segment.scanner(0, segment.bytes());
             while scanner.offset() < READ_BYTES {
                 let mut visit =
                     |_: u64, record: &Record<'_>, _: &[u8]| compress::require(record.compression);

@@ -33,6 +33,7 @@ impl Recovery {
                 let capacity = self.settings.segment_bytes_min as u64;
                 let header = SegmentHeader {
                     number,
+                    is_bound: true,
                     clears: false,
                     is_behind_pages: false,
                     first_sequence: self.next_sequence,
@@ -46,7 +47,14 @@ impl Recovery {
                 let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
                 let map = file.map(capacity, 0).map_err(failed)?;
                 file.allocate(&map, capacity.min(ALLOCATION_BYTES_FIRST) as u64).map_err(failed)?;
-                let segment = Arc::new(Segment::new(&header, slot, path.clone(), file, map));
+                let segment = Arc::new(Segment::new(
+                    &header,
+                    &self.database_id,
+                    slot,
+                    path.clone(),
+                    file,
+                    map,
+                ));
                 let appender = Appender::of(&segment.map);
                 let header = header.encode(&self.database_id);
                 let begun = appender

@@ -16,6 +16,7 @@
 
 use crate::Damage;
 use crate::io::{File, can_write_part, read_around};
+use crate::log::binding::Binding;
 use crate::log::manifest::{Contents, State};
 use crate::log::record::Record;
 use crate::log::scan::{CUT, ScanError, Scanner, Stop, UNREADABLE, UNWRITTEN, Visit};
@@ -66,6 +67,8 @@ pub(crate) struct Extent {
     pub(crate) number: u64,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn File>,
+    /// Start and masks of the checksums of its records.
+    pub(crate) binding: Binding,
     /// Size of the file, in bytes.
     pub(crate) length: u64,
     /// Offset at which its records end, in bytes, if known. Then the segment is sealed.
@@ -74,6 +77,11 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
+    /// Returns a scanner of the records from `start` on, an offset in bytes.
+    pub(crate) fn scanner(&self, start: u64) -> Scanner {
+        Scanner::new(Arc::clone(&self.file), self.binding, start, self.scanned_end())
+    }
+
     /// Returns the offset at which a scan ends, in bytes.
     pub(crate) fn scanned_end(&self) -> u64 {
         self.end.map_or(self.length, |end| end.min(self.length))
@@ -182,7 +190,6 @@ impl Promise {
 
 /// A walk through the segments of a log, in their order.
 pub(crate) struct Walk {
-    salt: u32,
     extents: Vec<Extent>,
     promise: Promise,
     /// Whether all sync marks were searched.
@@ -190,8 +197,8 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    pub(crate) fn new(salt: u32, extents: Vec<Extent>, promise: Promise) -> Self {
-        Self { salt, extents, promise, is_proven: false }
+    pub(crate) fn new(extents: Vec<Extent>, promise: Promise) -> Self {
+        Self { extents, promise, is_proven: false }
     }
 
     pub(crate) fn extents(&self) -> &[Extent] {
@@ -209,7 +216,7 @@ impl Walk {
     ) -> Result<u64, ScanError> {
         let extent = self.extents[index].clone();
         let end = extent.scanned_end();
-        let mut scanner = Scanner::new(Arc::clone(&extent.file), self.salt, start, end);
+        let mut scanner = extent.scanner(start);
         loop {
             let mut stop = match scanner.next(visit)? {
                 Ok(true) => continue,
@@ -325,7 +332,7 @@ impl Walk {
         self.is_proven = true;
         let mut start = offset;
         for extent in &self.extents[index..] {
-            let synced = marked(&extent.file, self.salt, start, extent.scanned_end())?;
+            let synced = marked(extent.scanner(start))?;
             self.promise.prove(synced);
             start = 0;
         }
@@ -341,14 +348,8 @@ fn ends_with_margin(file: &dyn File, length: u64) -> io::Result<bool> {
     Ok(margin == [0; MARGIN_BYTES])
 }
 
-/// Returns the greatest point that sync marks between these offsets of a segment record.
-pub(super) fn marked(
-    file: &Arc<dyn File>,
-    salt: u32,
-    start: u64,
-    end: u64,
-) -> io::Result<SegmentOffset> {
-    let mut scanner = Scanner::new(Arc::clone(file), salt, start, end);
+/// Returns the greatest point that the sync marks of a scan record.
+pub(super) fn marked(mut scanner: Scanner) -> io::Result<SegmentOffset> {
     loop {
         match scanner.next(&mut |_, _: &Record<'_>, _| Ok(())) {
             Ok(Ok(true)) => {}

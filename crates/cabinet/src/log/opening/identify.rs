@@ -5,6 +5,7 @@
 
 use crate::io::File;
 use crate::log::DatabaseId;
+use crate::log::binding::Binding;
 use crate::log::record::{ALIGNMENT, PREFIX_BYTES, Record, read_u32, read_u64};
 use crate::log::segments::{SEGMENT_HEADER_BYTES, SegmentHeader, read_beginning};
 use std::collections::BTreeMap;
@@ -35,17 +36,17 @@ fn start_of(sum: u32, parts: &[&[u8]]) -> u32 {
     !state
 }
 
-/// Returns the ID of the database that these segments belong to, except for the seed of key hashes,
+/// Returns the ID of the database that these segments, each with its number, belong to, except for the seed of key hashes,
 /// which is lost and not needed to salvage. `None` if neither headers nor records agree on one.
-pub(super) fn identify(files: &[Arc<dyn File>]) -> io::Result<Option<DatabaseId>> {
+pub(super) fn identify(files: &[(u64, &Arc<dyn File>)]) -> io::Result<Option<DatabaseId>> {
     let mut headers: BTreeMap<(u64, u32), usize> = BTreeMap::new();
     let mut salts: BTreeMap<u32, usize> = BTreeMap::new();
-    for file in files {
-        let (bytes, _) = read_beginning(&**file, USED_BYTES)?;
+    for (number, file) in files {
+        let (bytes, _) = read_beginning(&***file, USED_BYTES)?;
         if let Some(database_id) = of_header(&bytes) {
             *headers.entry((database_id.id, database_id.salt)).or_default() += 1;
         }
-        for salt in salts_of_records(&bytes) {
+        for salt in salts_of_records(&bytes, *number) {
             *salts.entry(salt).or_default() += 1;
         }
     }
@@ -76,8 +77,9 @@ fn of_header(bytes: &[u8]) -> Option<DatabaseId> {
 }
 
 /// Returns the salts from which the checksums of the first records started, if the records are
-/// whole.
-fn salts_of_records(bytes: &[u8]) -> Vec<u32> {
+/// whole: for each the salt without masks, and with those of the segment.
+fn salts_of_records(bytes: &[u8], number: u64) -> Vec<u32> {
+    let bindings = [Binding::unmasked(0), Binding::of_segment(0, number)];
     let mut salts = Vec::new();
     let mut at = SEGMENT_HEADER_BYTES;
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
@@ -85,7 +87,10 @@ fn salts_of_records(bytes: &[u8]) -> Vec<u32> {
             Ok(record) => {
                 if record.total <= USED_RECORD_BYTES_MAX {
                     let checked = &rest[PREFIX_BYTES..record.checked_end()];
-                    salts.push(start_of(read_u32(rest), &[checked, &rest[4..PREFIX_BYTES]]));
+                    salts.extend(bindings.map(|binding| {
+                        let sum = read_u32(rest) ^ binding.mask(at);
+                        start_of(sum, &[checked, &rest[4..PREFIX_BYTES]])
+                    }));
                 }
                 // The records of a batch or an append block begin where its value does.
                 let is_joint = record.is_joint() && record.value_start.is_multiple_of(ALIGNMENT);
@@ -115,6 +120,7 @@ mod tests {
         let database_id = DatabaseId { id: 0x1234_5678_9abc_def0, hash_seed: 0, salt: 0xfeed_beef };
         let header = SegmentHeader {
             number: 3,
+            is_bound: true,
             clears: false,
             is_behind_pages: false,
             first_sequence: 77,

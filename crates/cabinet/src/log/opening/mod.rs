@@ -227,7 +227,7 @@ impl Recovery {
     ) -> Result<()> {
         let (first, first_offset) = self.replay_from;
         let extents = std::mem::take(&mut self.extents);
-        let mut walk = Walk::new(self.database_id.salt, extents, self.promise);
+        let mut walk = Walk::new(extents, self.promise);
         let to_go = walk.extents().iter().filter(|extent| extent.number >= first);
         let total: u64 = to_go.map(Extent::scanned_end).sum();
         let (mut done, mut reported) = (0, 0);

@@ -6,8 +6,9 @@
 use super::check::{Lock, lock_to_look};
 use super::holes::Promise;
 use super::identify::identify;
-use super::survey::cannot_be_opened;
+use super::survey::{Headless, cannot_be_opened};
 use crate::io::{File, Open, Storage, is_unreadable};
+use crate::log::binding::Binding;
 use crate::log::checkpoint::{self, Checkpoint};
 use crate::log::manifest::{self, EngineParameters};
 use crate::log::record::{ALIGNMENT, Record};
@@ -50,6 +51,7 @@ struct Remnant {
     file: Arc<dyn File>,
     number: u64,
     header: Option<SegmentHeader>,
+    binding: Binding,
     length: u64,
 }
 
@@ -105,7 +107,9 @@ impl<'s> Remains<'s> {
         let (database_id, parameters) = match stored {
             Some(contents) => (contents.database_id, Some(contents.parameters)),
             None => {
-                let found = identify(&files).map_err(|error| error_at("read", directory, error))?;
+                let numbered: Vec<_> = opened.iter().copied().zip(&files).collect();
+                let found =
+                    identify(&numbered).map_err(|error| error_at("read", directory, error))?;
                 let corrupted = || Error::Corrupted {
                     file: directory.join(manifest::NAME),
                     offset: 0,
@@ -141,15 +145,17 @@ impl<'s> Remains<'s> {
         let HeaderFound { header, is_blank } =
             read_header(&*file, &self.database_id).map_err(failed)?;
         let length = file.length().map_err(failed)?;
-        let header = match header {
-            Ok(header) => Some(header),
-            // The segment was just being begun.
-            Err(_) if is_blank && !self.has_record(&file, length)? => {
-                return Ok(());
-            }
+        let (header, is_bound) = match header {
+            Ok(header) => (Some(header), header.is_bound),
             Err(what) => {
+                let headless = Headless::search(&file, &self.database_id, number, length);
+                let headless = headless.map_err(failed)?;
+                if is_blank && !headless.holds_records {
+                    // The segment was just being begun.
+                    return Ok(());
+                }
                 self.damages.push(Damage { file: path.clone(), offset: 0, what: what.into() });
-                None
+                (None, headless.is_bound)
             }
         };
         let number = match &header {
@@ -160,19 +166,9 @@ impl<'s> Remains<'s> {
             }
             _ => number,
         };
-        self.segments.push(Remnant { path, file, number, header, length });
+        let binding = self.database_id.binding(number, is_bound);
+        self.segments.push(Remnant { path, file, number, header, binding, length });
         Ok(())
-    }
-
-    fn has_record(&self, file: &Arc<dyn File>, length: u64) -> Result<bool> {
-        let mut scanner = Scanner::new(Arc::clone(file), self.database_id.salt, 0, length);
-        let failed = |error| error_at("read", self.directory, error);
-        match scanner.next(&mut |_, _, _| Ok(())) {
-            Ok(Ok(found)) => Ok(found),
-            Ok(Err(_)) => scanner.find_next().map_err(failed),
-            Err(ScanError::Read(error)) => Err(failed(error)),
-            Err(ScanError::Visit(error)) => Err(error),
-        }
     }
 
     /// Sorts the segments by the numbers in their headers, and drops those before the last one that
@@ -256,11 +252,11 @@ impl<'s> Remains<'s> {
         visit: &mut VisitWhole<'_>,
         report: &mut dyn FnMut(Damage),
     ) -> Result<()> {
-        let Remnant { path, file, length, .. } = part.segment;
+        let Remnant { path, file, binding, length, .. } = part.segment;
         let mut report = |offset, what: String| report(Damage { file: path.clone(), offset, what });
         let end = part.known_end.unwrap_or(*length).min(*length);
         let start = SEGMENT_HEADER_BYTES as u64;
-        let mut scanner = Scanner::new(Arc::clone(file), self.database_id.salt, start, end);
+        let mut scanner = Scanner::new(Arc::clone(file), *binding, start, end);
         let failed = |error| match error {
             ScanError::Read(error) => error_at("read", path, error),
             ScanError::Visit(error) => error,

@@ -128,8 +128,8 @@ impl Recovery {
             }
             let mut filling = Vec::with_capacity(bytes);
             if bytes >= RECORD_BYTES_MIN {
-                let mut filler = Prepared::filler(self.database_id.salt, bytes);
-                for part in filler.seal_hollow(1) {
+                let mut filler = Prepared::filler(segment.binding.salt(), bytes);
+                for part in filler.seal_hollow(1, segment.binding.mask(at as usize)) {
                     filling.extend_from_slice(part);
                 }
             }

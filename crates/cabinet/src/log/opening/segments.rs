@@ -4,11 +4,11 @@ use super::survey::{self, Survey, Surveyed};
 use super::{Recovery, report_damage};
 use crate::Result;
 use crate::io::{File, Missing};
-use crate::log::error_at;
 use crate::log::record::{RECORD_BYTES_MIN, SEQUENCE_MAX};
 use crate::log::segments::{
     SEGMENT_BYTES_MAX, SEGMENTS_MAX, Segment, segment_path, too_many_segments,
 };
+use crate::log::{DatabaseId, error_at};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -57,7 +57,7 @@ impl Recovery {
                 one.path = segment_path(&directory, one.number);
             }
         }
-        self.extents = survey.extents();
+        self.extents = survey.extents(&self.database_id);
         let lines = self.checkpoint.as_ref().map_or(&[][..], |checkpoint| &checkpoint.segments);
         let lines = lines.to_vec();
         // Segments that the checkpoint lists keep their slots. The others get slots after all
@@ -80,7 +80,7 @@ impl Recovery {
             if one.header.is_behind_pages {
                 self.without_changes.insert(one.number.saturating_sub(1));
             }
-            let segment = open_segment(&one, slot)?;
+            let segment = open_segment(&one, &self.database_id, slot)?;
             segment.sealed.store(!is_last, Ordering::Relaxed);
             if let Some(line) = line {
                 let end = if one.file.is_some() { segment.bytes() } else { u64::MAX };
@@ -99,13 +99,13 @@ impl Recovery {
     }
 }
 
-fn open_segment(one: &Surveyed, slot: usize) -> Result<Segment> {
+fn open_segment(one: &Surveyed, database_id: &DatabaseId, slot: usize) -> Result<Segment> {
     let path = one.path.clone();
     let Some(file) = &one.file else {
         let failed = |error| error_at("stand in for", &path, error);
         let file: Arc<dyn File> = Arc::new(Missing);
         let map = file.map(0, 0).map_err(failed)?;
-        let mut segment = Segment::new(&one.header, slot, path, file, map);
+        let mut segment = Segment::new(&one.header, database_id, slot, path, file, map);
         segment.is_missing = true;
         segment.damaged.store(true, Ordering::Relaxed);
         return Ok(segment);
@@ -113,7 +113,7 @@ fn open_segment(one: &Surveyed, slot: usize) -> Result<Segment> {
     let end = one.end.map_or(one.length, |end| end.min(one.length));
     let written = usize::try_from(end).unwrap_or(usize::MAX);
     let map = file.map(written, written).map_err(|error| error_at("map", &path, error))?;
-    let segment = Segment::new(&one.header, slot, path, Arc::clone(file), map);
+    let segment = Segment::new(&one.header, database_id, slot, path, Arc::clone(file), map);
     segment.damaged.store(one.is_headless, Ordering::Relaxed);
     Ok(segment)
 }

@@ -13,6 +13,7 @@
 use super::holes::{Extent, Promise, marked};
 use super::kept_aside::DAMAGED_INFIX;
 use crate::io::{File, Open, Storage, is_unreadable};
+use crate::log::binding::Binding;
 use crate::log::manifest::{Contents, State};
 use crate::log::scan::Scanner;
 use crate::log::segments::{
@@ -37,7 +38,8 @@ struct Candidate {
     file: Arc<dyn File>,
     length: u64,
     header: Result<SegmentHeader, &'static str>,
-    is_blank: bool,
+    /// Records in it, if the header is damaged.
+    headless: Headless,
 }
 
 /// A segment that counts.
@@ -147,8 +149,10 @@ impl Survey {
             return Ok(());
         }
         for (_, candidate) in found.range(contents.synced_through.saturating_add(1)..) {
-            let synced = marked(&candidate.file, contents.database_id.salt, 0, candidate.length)
-                .map_err(|error| error_at("read", &candidate.path, error))?;
+            let binding = candidate.binding(&contents.database_id);
+            let scanner = Scanner::new(Arc::clone(&candidate.file), binding, 0, candidate.length);
+            let synced =
+                marked(scanner).map_err(|error| error_at("read", &candidate.path, error))?;
             promise.prove(synced);
         }
         Ok(())
@@ -173,9 +177,8 @@ impl Survey {
             // A segment that was just being begun at a loss of power was not promised.
             let may_be_begun = number == last_found
                 && (!is_named(number) || !is_listed || !promise.covers_segment(number));
-            let is_void = candidate.header.is_err()
-                && may_be_begun
-                && !candidate.holds_records(&contents.database_id)?;
+            let is_void =
+                candidate.header.is_err() && may_be_begun && !candidate.headless.holds_records;
             if is_void || !is_named(number) && number < highest {
                 self.removable.push(candidate.path);
             } else if candidate.header.is_err() && is_listed && !promise.covers_segment(number) {
@@ -234,12 +237,15 @@ impl Survey {
     }
 
     fn take(&mut self, candidate: Candidate, number: u64, end: Option<u64>, contents: &Contents) {
-        let Candidate { path, file, length, header, .. } = candidate;
+        let Candidate { path, file, length, header, headless, .. } = candidate;
         let is_headless = header.is_err();
         if let Err(what) = header {
             self.damages.push(Damage { file: path.clone(), offset: 0, what: what.into() });
         }
-        let header = header.unwrap_or_else(|_| supposed(number, length, contents));
+        let header = header.unwrap_or_else(|_| SegmentHeader {
+            is_bound: headless.is_bound,
+            ..supposed(number, length, contents)
+        });
         let file = Some(file);
         self.segments.push(Surveyed { number, path, file, length, header, is_headless, end });
     }
@@ -279,13 +285,14 @@ impl Survey {
     }
 
     /// Returns the segments that exist, for a walk.
-    pub(super) fn extents(&self) -> Vec<Extent> {
+    pub(super) fn extents(&self, database_id: &DatabaseId) -> Vec<Extent> {
         let last = self.segments.last().map_or(0, |last| last.number);
         let extent = |one: &Surveyed| {
             Some(Extent {
                 number: one.number,
                 path: one.path.clone(),
                 file: Arc::clone(one.file.as_ref()?),
+                binding: one.header.binding(database_id),
                 length: one.length,
                 end: one.end,
                 is_last: one.number == last,
@@ -306,6 +313,7 @@ impl Survey {
 fn supposed(number: u64, length: u64, contents: &Contents) -> SegmentHeader {
     SegmentHeader {
         number,
+        is_bound: true,
         clears: contents.clears == number,
         is_behind_pages: false,
         first_sequence: 1,
@@ -338,7 +346,13 @@ fn candidates(
         };
         let length = file.length().map_err(failed)?;
         let HeaderFound { header, is_blank } = read_header(&*file, database_id).map_err(failed)?;
-        candidates.push(Candidate { named, path, file, length, header, is_blank });
+        let headless = match header {
+            Err(_) if !is_blank || length > SEGMENT_HEADER_BYTES as u64 => {
+                Headless::search(&file, database_id, named, length).map_err(failed)?
+            }
+            _ => Headless::default(),
+        };
+        candidates.push(Candidate { named, path, file, length, header, headless });
     }
     candidates.sort_by_key(|candidate| candidate.named);
     Ok(candidates)
@@ -355,17 +369,43 @@ impl Candidate {
         self.header.is_ok_and(|header| header.number == self.named) && !name.ends_with(MOVED_SUFFIX)
     }
 
-    /// Returns whether the file holds a record of this log, or may where the disk cannot read it.
-    fn holds_records(&self, database_id: &DatabaseId) -> Result<bool> {
-        if self.is_blank && self.length <= SEGMENT_HEADER_BYTES as u64 {
-            return Ok(false);
+    /// Returns the binding of its records.
+    fn binding(&self, database_id: &DatabaseId) -> Binding {
+        match &self.header {
+            Ok(header) => header.binding(database_id),
+            Err(_) => database_id.binding(self.named, self.headless.is_bound),
         }
-        let file = Arc::clone(&self.file);
+    }
+}
+
+/// Records of a segment whose header is damaged.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Headless {
+    /// Whether the file holds a record of this log, or may where the disk cannot read it.
+    pub(super) holds_records: bool,
+    /// Whether the checksums of the records are masked with their places.
+    pub(super) is_bound: bool,
+}
+
+impl Headless {
+    /// Searches for the first record of the segment with this number, under both formats.
+    pub(super) fn search(
+        file: &Arc<dyn File>,
+        database_id: &DatabaseId,
+        number: u64,
+        length: u64,
+    ) -> io::Result<Self> {
         let start = SEGMENT_HEADER_BYTES as u64;
-        let mut scanner = Scanner::new(file, database_id.salt, start, self.length);
-        let found = scanner.find_from(start);
-        let found = found.map_err(|error| error_at("read", &self.path, error))?;
-        Ok(found || scanner.has_met_unreadable())
+        let mut is_unreadable = false;
+        for is_bound in [true, false] {
+            let binding = database_id.binding(number, is_bound);
+            let mut scanner = Scanner::new(Arc::clone(file), binding, start, length);
+            if scanner.find_from(start)? {
+                return Ok(Self { holds_records: true, is_bound });
+            }
+            is_unreadable |= scanner.has_met_unreadable();
+        }
+        Ok(Self { holds_records: is_unreadable, is_bound: true })
     }
 }
 

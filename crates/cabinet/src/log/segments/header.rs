@@ -3,7 +3,7 @@
 //! ```text
 //! NNNNNNNNNN.log
 //!  0   8  magic "cabinet\n"
-//!  8   4  version of the format, 1
+//!  8   4  version of the format: 2; 1 if its records are not bound to their places
 //! 12   4  flags: bit 0: everything in segments before this one is void
 //!         bit 1: the segment before holds pages of leaves and no change
 //! 16   8  number of the segment
@@ -21,13 +21,15 @@
 
 use crate::io::{File, read_around};
 use crate::log::DatabaseId;
+use crate::log::binding::Binding;
 use crate::log::record::{SEQUENCE_MAX, read_u32, read_u64};
 use crate::log::scan::UNREADABLE;
 use std::io;
 
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
 const MAGIC: &[u8; 8] = b"cabinet\n";
-const VERSION: u32 = 1;
+const VERSION_UNBOUND: u32 = 1;
+const VERSION: u32 = 2;
 const FLAG_CLEAR: u32 = 1;
 const FLAG_BEHIND_PAGES: u32 = 2;
 
@@ -45,6 +47,8 @@ const SEGMENT_CAPACITY_MAX: u64 = 2 << 30;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) number: u64,
+    /// Whether the checksums of its records are masked with their places.
+    pub(crate) is_bound: bool,
     /// Whether everything in segments before this one is void.
     pub(crate) clears: bool,
     /// Whether the segment before holds pages of leaves and no change.
@@ -55,10 +59,16 @@ pub(crate) struct SegmentHeader {
 }
 
 impl SegmentHeader {
+    /// Returns the binding of the segment's records.
+    pub(crate) fn binding(&self, database_id: &DatabaseId) -> Binding {
+        database_id.binding(self.number, self.is_bound)
+    }
+
     pub(crate) fn encode(&self, database_id: &DatabaseId) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let version = if self.is_bound { VERSION } else { VERSION_UNBOUND };
+        bytes[8..12].copy_from_slice(&version.to_le_bytes());
         let mut flags = if self.clears { FLAG_CLEAR } else { 0 };
         flags |= if self.is_behind_pages { FLAG_BEHIND_PAGES } else { 0 };
         bytes[12..16].copy_from_slice(&flags.to_le_bytes());
@@ -79,7 +89,8 @@ impl SegmentHeader {
         if &bytes[..8] != MAGIC {
             return Err("it is not a segment");
         }
-        if read_u32(&bytes[8..]) != VERSION {
+        let version = read_u32(&bytes[8..]);
+        if version != VERSION && version != VERSION_UNBOUND {
             return Err("it is a segment of another version");
         }
         if read_u32(&bytes[60..]) != crc32c::crc32c_append(database_id.salt, &bytes[..60])
@@ -89,6 +100,7 @@ impl SegmentHeader {
         }
         let header = Self {
             number: read_u64(&bytes[16..]),
+            is_bound: version == VERSION,
             clears: read_u32(&bytes[12..]) & FLAG_CLEAR != 0,
             is_behind_pages: read_u32(&bytes[12..]) & FLAG_BEHIND_PAGES != 0,
             first_sequence: read_u64(&bytes[32..]),

@@ -3,7 +3,7 @@
 use super::segment::Segment;
 use crate::io::is_unreadable;
 use crate::log::error_at;
-use crate::log::record::{PREFIX_BYTES, Record, continue_checksum};
+use crate::log::record::{CHECKSUM_BYTES, PREFIX_BYTES, Record, continue_checksum};
 use crate::log::scan::UNREADABLE;
 use crate::{Error, Meta, Result, Version};
 use std::sync::Arc;
@@ -16,7 +16,6 @@ const PIECE_BYTES: usize = 256 << 10;
 #[derive(Clone)]
 pub struct LargeValue {
     segment: Arc<Segment>,
-    salt: u32,
     /// Offset of the record in the file, in bytes.
     record: u64,
     /// Offset of the value in the file, in bytes.
@@ -28,15 +27,9 @@ pub struct LargeValue {
 
 impl LargeValue {
     /// Opens the value of a record that begins at `offset` of a segment, as it is stored.
-    pub(crate) fn of(
-        segment: &Arc<Segment>,
-        salt: u32,
-        offset: usize,
-        record: &Record<'_>,
-    ) -> Self {
+    pub(crate) fn of(segment: &Arc<Segment>, offset: usize, record: &Record<'_>) -> Self {
         Self {
             segment: Arc::clone(segment),
-            salt,
             record: offset as u64,
             start: (offset + record.value_start) as u64,
             bytes: record.value.len() as u64,
@@ -82,7 +75,8 @@ impl LargeValue {
         let mut buffer = vec![0; PIECE_BYTES];
         let mut position = self.record + PREFIX_BYTES as u64;
         let end = self.start + self.bytes;
-        let mut sum = self.salt;
+        let binding = self.segment.binding;
+        let mut sum = binding.salt();
         while position < end {
             let bytes = usize::try_from(end - position).unwrap_or(usize::MAX).min(PIECE_BYTES);
             let piece = &mut buffer[..bytes];
@@ -90,8 +84,9 @@ impl LargeValue {
             sum = continue_checksum(sum, piece);
             position += bytes as u64;
         }
-        let (stored, sequence) = prefix.split_at(4);
-        if continue_checksum(sum, sequence).to_le_bytes() != stored {
+        let (stored, sequence) = prefix.split_at(CHECKSUM_BYTES);
+        let mask = binding.mask(self.record as usize);
+        if (continue_checksum(sum, sequence) ^ mask).to_le_bytes() != stored {
             return Err(self.corrupted("the checksum does not match"));
         }
         Ok(())

@@ -79,9 +79,14 @@ pub(crate) enum Check {
 
 impl Check {
     #[inline]
-    fn decode(self, bytes: &[u8], salt: u32) -> std::result::Result<Record<'_>, NotARecord> {
+    fn decode<'a>(
+        self,
+        bytes: &'a [u8],
+        segment: &Segment,
+        offset: usize,
+    ) -> std::result::Result<Record<'a>, NotARecord> {
         match self {
-            Self::Whole => Record::decode(bytes, salt),
+            Self::Whole => Record::decode(bytes, segment.binding, offset),
             Self::Lengths => Record::decode_unchecked(bytes),
         }
     }
@@ -99,27 +104,25 @@ struct At {
 #[inline]
 pub(crate) fn with_record<T>(
     segments: &Segments,
-    salt: u32,
     location: Location,
     wait: Wait,
     check: Check,
     visit: impl FnOnce(&Record<'_>) -> T,
 ) -> Result<T> {
     let at = At { offset: location.offset(), bytes: None };
-    read_record::<T, true>(segment_of(segments, location)?, salt, at, wait, check, visit)
+    read_record::<T, true>(segment_of(segments, location)?, at, wait, check, visit)
 }
 
 /// Like [`with_record`], for a record that takes `bytes` of the log, which are read at once.
 pub(crate) fn with_record_of<T>(
     segments: &Segments,
-    salt: u32,
     (location, bytes): (Location, usize),
     wait: Wait,
     check: Check,
     visit: impl FnOnce(&Record<'_>) -> T,
 ) -> Result<T> {
     let at = At { offset: location.offset(), bytes: Some(bytes) };
-    read_record::<T, true>(segment_of(segments, location)?, salt, at, wait, check, visit)
+    read_record::<T, true>(segment_of(segments, location)?, at, wait, check, visit)
 }
 
 #[inline]
@@ -135,7 +138,6 @@ fn segment_of(segments: &Segments, location: Location) -> Result<&Segment> {
 /// is a record at all. Returns `None` if there is none.
 pub(crate) fn peek_record<T>(
     segments: &Segments,
-    salt: u32,
     location: Location,
     wait: Wait,
     check: Check,
@@ -143,7 +145,7 @@ pub(crate) fn peek_record<T>(
 ) -> Result<Option<T>> {
     let Some(segment) = segments.get(location) else { return Ok(None) };
     let at = At { offset: location.offset(), bytes: None };
-    match read_record::<T, false>(segment, salt, at, wait, check, visit) {
+    match read_record::<T, false>(segment, at, wait, check, visit) {
         Err(Error::Corrupted { .. }) => Ok(None),
         visited => visited.map(Some),
     }
@@ -153,7 +155,6 @@ pub(crate) fn peek_record<T>(
 #[inline]
 fn read_record<T, const IS_NOTED: bool>(
     segment: &Segment,
-    salt: u32,
     at: At,
     wait: Wait,
     check: Check,
@@ -168,17 +169,16 @@ fn read_record<T, const IS_NOTED: bool>(
         let bytes = |count| segment.map.get(offset, offset + count).unwrap_or_default();
         let total = record::total(bytes(RECORD_BYTES_MIN))
             .or_else(|_| record::total(bytes(HEADER_BYTES_MAX)));
-        return match total.and_then(|total| check.decode(bytes(total), salt)) {
+        return match total.and_then(|total| check.decode(bytes(total), segment, offset)) {
             Ok(record) => Ok(visit(&record)),
             Err(error) => Err(corrupted::<IS_NOTED>(segment, offset, error)),
         };
     }
-    with_file_record::<T, IS_NOTED>(segment, salt, at, wait, check, visit)
+    with_file_record::<T, IS_NOTED>(segment, at, wait, check, visit)
 }
 
 fn with_file_record<T, const IS_NOTED: bool>(
     segment: &Segment,
-    salt: u32,
     At { offset, bytes }: At,
     wait: Wait,
     check: Check,
@@ -221,7 +221,7 @@ fn with_file_record<T, const IS_NOTED: bool>(
             }
             Err(error) => return Err(error_at("read", &segment.path, error)),
         }
-        match check.decode(&buffer[..filled], salt) {
+        match check.decode(&buffer[..filled], segment, offset) {
             Ok(record) => {
                 // A record in memory costs no read, so its length is no evidence.
                 if wait == Wait::Block {
@@ -241,7 +241,7 @@ fn with_file_record<T, const IS_NOTED: bool>(
                 if check == Check::Lengths && needed >= LARGE_RECORD_BYTES && needed <= left =>
             {
                 let bytes = segment.map.get(offset, offset + needed).unwrap_or_default();
-                return match check.decode(bytes, salt) {
+                return match check.decode(bytes, segment, offset) {
                     Ok(record) => Ok(visit(&record)),
                     Err(error) => Err(corrupted::<IS_NOTED>(segment, offset, error)),
                 };
@@ -277,13 +277,14 @@ fn corrupted<const IS_NOTED: bool>(segment: &Segment, offset: usize, error: NotA
 mod tests {
     use super::*;
     use crate::io::{FaultyStorage, File, Map, Open, Storage};
-    use crate::log::record::{Kind, Prepared};
+    use crate::log::DatabaseId;
+    use crate::log::record::{Kind, Prepared, bound_checksum};
     use crate::log::segments::{SEGMENT_HEADER_BYTES, SegmentHeader};
     use crate::{Compression, Meta};
     use std::path::Path;
     use std::sync::Arc;
 
-    const SALT: u32 = 7;
+    const ID: DatabaseId = DatabaseId { id: 1, hash_seed: 2, salt: 7 };
 
     /// A file that counts its reads and has only its first page in memory.
     struct ColdFile {
@@ -346,8 +347,12 @@ mod tests {
             offsets.push(contents.len());
             let value = vec![1; *bytes];
             let (meta, compression) = (Meta::NONE, Compression::None);
-            Prepared::new(SALT, Kind::Put, b"key", &value, meta, compression)
+            let start = contents.len();
+            Prepared::new(ID.salt, Kind::Put, b"key", &value, meta, compression)
                 .write_to(1, &mut contents);
+            let mask = ID.binding(1, true).mask(start);
+            let sum = bound_checksum(&contents[start..], mask);
+            contents[start..start + sum.len()].copy_from_slice(&sum);
         }
         let path = Path::new("a.log");
         let file = FaultyStorage::new().open(path, Open::New).unwrap();
@@ -357,13 +362,14 @@ mod tests {
             Arc::new(ColdFile { file, reads: AtomicUsize::new(0), bytes: AtomicUsize::new(0) });
         let header = SegmentHeader {
             number: 1,
+            is_bound: true,
             clears: false,
             is_behind_pages: false,
             first_sequence: 1,
             previous_bytes: 0,
             capacity: contents.len() as u64,
         };
-        let segment = Segment::new(&header, 0, path.to_owned(), Arc::clone(&file) as _, map);
+        let segment = Segment::new(&header, &ID, 0, path.to_owned(), Arc::clone(&file) as _, map);
         segment.resident.store(false, Ordering::Relaxed);
         (segment, file, offsets)
     }
@@ -373,9 +379,7 @@ mod tests {
     }
 
     fn value_bytes_at(segment: &Segment, at: At, wait: Wait) -> Result<usize> {
-        with_file_record::<_, true>(segment, SALT, at, wait, Check::Whole, |record| {
-            record.value.len()
-        })
+        with_file_record::<_, true>(segment, at, wait, Check::Whole, |record| record.value.len())
     }
 
     #[test]

@@ -48,14 +48,14 @@ pub(crate) struct Reader {
 
 impl Reader {
     /// Creates a reader up to `end`, where a record ends.
-    pub(crate) fn new(segment: Arc<Segment>, salt: u32, end: u64) -> Self {
+    pub(crate) fn new(segment: Arc<Segment>, end: u64) -> Self {
         let cold = Cold::of(&segment);
-        Self { cold: Some(cold), ..Self::of_kept(segment, salt, end) }
+        Self { cold: Some(cold), ..Self::of_kept(segment, end) }
     }
 
     /// Creates a reader of a segment that is read again soon: it stays in the page cache.
-    pub(crate) fn of_kept(segment: Arc<Segment>, salt: u32, end: u64) -> Self {
-        let scanner = Scanner::new(Arc::clone(&segment.file), salt, 0, end);
+    pub(crate) fn of_kept(segment: Arc<Segment>, end: u64) -> Self {
+        let scanner = segment.scanner(0, end);
         // Reads from memory need no announcement.
         let is_resident = segment.resident.load(Ordering::Relaxed);
         let announced = if is_resident { u64::MAX } else { 0 };
@@ -64,14 +64,10 @@ impl Reader {
 
     /// Resumes a paused reader. It reads less ahead than others, because it may be paused again,
     /// and for long.
-    pub(crate) fn resumed(
-        segment: Arc<Segment>,
-        salt: u32,
-        paused: PausedReader,
-        end: u64,
-    ) -> Self {
+    pub(crate) fn resumed(segment: Arc<Segment>, paused: PausedReader, end: u64) -> Self {
         let PausedReader { scan_position, trail } = paused;
-        let scanner = Scanner::resumed(Arc::clone(&segment.file), salt, scan_position, end);
+        let scanner =
+            Scanner::resumed(Arc::clone(&segment.file), segment.binding, scan_position, end);
         let trail = Some(trail);
         Self { segment, scanner, cold: None, trail, announced: u64::MAX, is_at_zeros: false }
     }

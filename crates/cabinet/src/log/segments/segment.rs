@@ -8,6 +8,9 @@ use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::location::Location;
 use super::read::FirstRead;
 use crate::io::{File, Map};
+use crate::log::DatabaseId;
+use crate::log::binding::Binding;
+use crate::log::scan::Scanner;
 use crate::log::stats::percent;
 use crate::log::thread::number_of_thread;
 use crate::sync::Mutex;
@@ -60,6 +63,8 @@ pub(crate) struct Segment {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn File>,
     pub(crate) map: Map,
+    /// Start and masks of the checksums of its records.
+    pub(crate) binding: Binding,
     pub(crate) capacity: usize,
     /// Bytes of records that the engine's index points to.
     pub(crate) live_bytes: LiveBytes,
@@ -99,6 +104,7 @@ impl Segment {
     /// Creates a segment with this header that can be appended to.
     pub(in crate::log) fn new(
         header: &SegmentHeader,
+        database_id: &DatabaseId,
         slot: usize,
         path: PathBuf,
         file: Arc<dyn File>,
@@ -110,6 +116,7 @@ impl Segment {
             path,
             file,
             map,
+            binding: header.binding(database_id),
             capacity: usize::try_from(header.capacity).unwrap_or(usize::MAX),
             live_bytes: LiveBytes::default(),
             all_live: AllLive::default(),
@@ -138,6 +145,7 @@ impl Segment {
             path: self.path.clone(),
             file: Arc::clone(&self.file),
             map,
+            binding: self.binding,
             capacity: self.capacity,
             live_bytes: LiveBytes::of(self.live_bytes.get()),
             all_live: AllLive::default(),
@@ -155,6 +163,11 @@ impl Segment {
             faults: Faults::default(),
             cold: Cold::default(),
         }
+    }
+
+    /// Returns a scanner of the records from `start` to `end`, offsets in bytes.
+    pub(crate) fn scanner(&self, start: u64, end: u64) -> Scanner {
+        Scanner::new(Arc::clone(&self.file), self.binding, start, end)
     }
 
     /// Returns the location of the record at an offset that a scan has visited.

@@ -69,7 +69,7 @@ impl Log {
             }
             let is_last = segment.number == upto.number();
             let end = if is_last { upto.offset() as u64 } else { segment.bytes() };
-            let mut reader = Reader::new(Arc::clone(&segment), self.database_id.salt, end);
+            let mut reader = Reader::new(Arc::clone(&segment), end);
             let mut asked_at = 0;
             loop {
                 let next = reader.next(&mut |offset, record, _| {

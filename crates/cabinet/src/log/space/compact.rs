@@ -12,7 +12,7 @@
 //! Work per reclaimed byte: with a share d of dead bytes, 1/d bytes are read and (1-d)/d written.
 
 use crate::log::record::Record;
-use crate::log::scan::{ScanError, Scanner, UNWRITTEN};
+use crate::log::scan::{ScanError, UNWRITTEN};
 use crate::log::segments::{Location, Segment};
 use crate::log::{Log, RECORD_BATCH_BYTES, RecordBatch, error_at};
 use crate::{Error, Result};
@@ -281,8 +281,7 @@ impl Log {
         if !engine.look_up(segment, &mut spend)? {
             return Ok(());
         }
-        let file = Arc::clone(&segment.file);
-        let mut scanner = Scanner::new(file, self.database_id.salt, 0, segment.bytes());
+        let mut scanner = segment.scanner(0, segment.bytes());
         let records = RecordBatch::new(BATCH_RECORDS);
         let mut batch = Batch { engine, segment, oldest, records };
         loop {

@@ -20,7 +20,7 @@
 
 use super::{Relocate, Unsealed};
 use crate::log::record::{Kind, Record};
-use crate::log::scan::{ScanError, Scanner, UNWRITTEN, Visit};
+use crate::log::scan::{ScanError, UNWRITTEN, Visit};
 use crate::log::segments::Segment;
 use crate::log::{Log, error_at};
 use crate::{Durability, Error, Result};
@@ -211,8 +211,7 @@ impl Log {
 
     /// Calls `visit` with each record of a sealed segment, up to damage if there is any.
     fn walk(&self, segment: &Segment, visit: &mut Visit<'_>) -> Result<Walk> {
-        let file = Arc::clone(&segment.file);
-        let mut scanner = Scanner::new(file, self.database_id.salt, 0, segment.bytes());
+        let mut scanner = segment.scanner(0, segment.bytes());
         loop {
             match scanner.next(visit) {
                 Ok(Ok(true)) => {}

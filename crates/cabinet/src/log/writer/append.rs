@@ -3,8 +3,8 @@
 use super::Tail;
 use crate::limits::BATCH_LOG_BYTES_MAX;
 use crate::log::Log;
-use crate::log::record::{self, Kind, Prepared};
-use crate::log::segments::{Location, Lsn, SEGMENT_BYTES_MAX};
+use crate::log::record::{self, CHECKSUM_BYTES, Kind, Prepared, bound_checksum};
+use crate::log::segments::{Location, Lsn, SEGMENT_BYTES_MAX, Segment};
 use crate::sync::MutexGuard;
 use crate::{Durability, Error, Result};
 
@@ -108,12 +108,17 @@ impl Log {
         let probe = self.prepare_batch(&[], &bytes);
         let padding = [0u8; record::ALIGNMENT];
         let padding = &padding[..probe.padding_to_align_value()];
+        let total = self.prepare_batch(padding, &bytes).total();
+        let start = tail.appender.end() + (total - inner);
+        for (offset, _) in &offsets {
+            let sum = bound_checksum(&bytes[*offset..], tail.segment.binding.mask(start + offset));
+            bytes[*offset..*offset + sum.len()].copy_from_slice(&sum);
+        }
         let mut batch = self.prepare_batch(padding, &bytes);
-        let total = batch.total();
-        let location = self.writer.write_record(&mut tail, &batch.seal(first), total)?;
+        let mask = tail.mask();
+        let location = self.writer.write_record(&mut tail, &batch.seal(first, mask), total)?;
         tail.next_sequence = first + 1 + records.len() as u64;
         tail.has_changes = true;
-        let start = location.offset() + (total - inner);
         for (index, (offset, sequence)) in offsets.into_iter().enumerate() {
             let location = Location::new(location.slot(), start + offset);
             each(index, Appended { location, sequence });
@@ -127,11 +132,18 @@ impl Log {
         self.prepare(Kind::Batch, padding, records, crate::Meta::NONE, crate::Compression::None)
     }
 
-    /// Appends a copy of the bytes of a record that is already in the log.
-    pub(crate) fn append_copy(&self, bytes: &[u8]) -> Result<Location> {
+    /// Appends a copy of a whole record at this offset of another segment.
+    pub(crate) fn append_copy(
+        &self,
+        segment: &Segment,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<Location> {
         let _change = self.space.begin_large_change(bytes.len());
         let mut tail = self.lock_tail_and_allocate(bytes.len(), 0, Purpose::Move)?;
-        let location = self.writer.write_record(&mut tail, &[bytes], bytes.len())?;
+        let mask = segment.binding.mask(offset) ^ tail.mask();
+        let parts = [&bound_checksum(bytes, mask)[..], &bytes[CHECKSUM_BYTES..]];
+        let location = self.writer.write_record(&mut tail, &parts, bytes.len())?;
         tail.has_changes = true;
         drop(tail);
         self.after_append();

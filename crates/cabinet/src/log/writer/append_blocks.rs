@@ -21,8 +21,9 @@
 
 use super::{Appended, Purpose, Tail, Writer};
 use crate::io::{AppendBlock, OPEN_BLOCKS_MAX};
+use crate::log::binding::Binding;
 use crate::log::record::{BLOCK_BYTES_MAX, Prepared, RECORD_BYTES_MIN};
-use crate::log::segments::{Location, Lsn};
+use crate::log::segments::{Location, Lsn, Segment};
 use crate::log::space::LARGE_CHANGE_BYTES;
 use crate::log::thread::number_of_thread;
 use crate::log::{Log, Settings};
@@ -56,7 +57,6 @@ pub(super) struct AppendBlocks {
     is_used: bool,
     /// Whether writes are spread over all slots.
     is_eager: bool,
-    salt: u32,
     /// Number of writes that were spread over the slots.
     spread: AtomicUsize,
     /// Number of blocks that were given to threads.
@@ -94,6 +94,7 @@ struct OpenBlock {
     /// Slot of the segment that the block is in.
     slot: usize,
     number: u64,
+    binding: Binding,
     next_sequence: u64,
 }
 
@@ -102,7 +103,8 @@ impl OpenBlock {
     #[inline]
     fn append(&mut self, record: &mut Prepared<'_>, total: usize) -> Option<Appended> {
         let (offset, sequence) = (self.block.end(), self.next_sequence);
-        if total > self.block.left() || !self.block.append(&record.seal(sequence), total) {
+        let mask = self.binding.mask(offset);
+        if total > self.block.left() || !self.block.append(&record.seal(sequence, mask), total) {
             return None;
         }
         self.next_sequence += 1;
@@ -147,13 +149,14 @@ impl Slot {
     }
 
     /// Closes the open block, filling its rest.
-    fn close(&mut self, salt: u32) {
+    fn close(&mut self) {
         let Some(mut open) = self.open.take() else { return };
         let left = open.block.left();
         if left >= RECORD_BYTES_MIN {
-            let mut filler = Prepared::filler(salt, left);
+            let mut filler = Prepared::filler(open.binding.salt(), left);
+            let (sequence, mask) = (open.next_sequence.max(1), open.binding.mask(open.block.end()));
             // The filler has exactly the length that is left.
-            let _ = open.block.append(&filler.seal_hollow(open.next_sequence.max(1)), left);
+            let _ = open.block.append(&filler.seal_hollow(sequence, mask), left);
         }
         self.passed_by = 0;
         self.meetings = 0;
@@ -169,12 +172,11 @@ fn slot_count() -> usize {
 }
 
 impl AppendBlocks {
-    pub(super) fn new(settings: &Settings, salt: u32) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
         Self {
             slots: (0..slot_count()).map(|_| CachePadded::default()).collect(),
             is_used: settings.durability == Durability::None,
             is_eager: settings.eager_append_blocks,
-            salt,
             spread: AtomicUsize::new(0),
             begun: CachePadded::default(),
         }
@@ -199,7 +201,7 @@ impl AppendBlocks {
         }
         let is_full = slot.open.as_ref().is_some_and(|open| total > open.block.left());
         slot.next_bytes = if is_full { 2 * slot.next_bytes } else { 0 };
-        slot.close(self.salt);
+        slot.close();
         let wanted = slot.next_bytes.max(BLOCK_BYTES_FIRST).max(16 * total.next_power_of_two());
         slot.next_bytes = wanted.min(BLOCK_BYTES_MAX);
         Some(slot.next_bytes)
@@ -212,7 +214,7 @@ impl AppendBlocks {
         }
         let slots = self.slots.iter().map(|slot| {
             let mut slot = slot.lock();
-            slot.close(self.salt);
+            slot.close();
             slot
         });
         AllClosed(slots.collect())
@@ -233,7 +235,8 @@ impl Writer {
     ) -> Option<OpenBlock> {
         let first = tail.next_sequence;
         let header_bytes = header.total() - bytes;
-        if !tail.appender.append(&header.seal_hollow(first), header_bytes) {
+        let mask = tail.mask();
+        if !tail.appender.append(&header.seal_hollow(first, mask), header_bytes) {
             return None;
         }
         let block = tail.appender.give_append_block(bytes)?;
@@ -241,8 +244,8 @@ impl Writer {
         tail.next_sequence += (bytes / RECORD_BYTES_MIN) as u64;
         tail.has_changes = true;
         self.note_appended(tail);
-        let (slot, number) = (tail.segment.slot, tail.segment.number);
-        Some(OpenBlock { block, slot, number, next_sequence: first })
+        let Segment { slot, number, binding, .. } = *tail.segment;
+        Some(OpenBlock { block, slot, number, binding, next_sequence: first })
     }
 }
 

@@ -154,19 +154,12 @@ impl Model {
             let lsn = segments.lsn(appended.location);
             assert!(lsn > *last, "a change of a key is before an older one");
             *last = lsn;
-            let salt = self.log.database_id().salt;
-            let read = with_record(
-                &segments,
-                salt,
-                appended.location,
-                Wait::Block,
-                Check::Whole,
-                |record| {
+            let read =
+                with_record(&segments, appended.location, Wait::Block, Check::Whole, |record| {
                     assert_eq!(record.sequence, appended.sequence);
                     assert!(record.key == [key as u8] && record.value == value, "another record");
                     record.total
-                },
-            );
+                });
             let total = read.expect("a record that was appended is read");
             let sequence = appended.sequence;
             let key = vec![key as u8];

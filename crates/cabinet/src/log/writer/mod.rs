@@ -71,6 +71,12 @@ impl Tail {
         }
     }
 
+    /// Returns the mask of a record that is appended next.
+    #[inline]
+    pub(super) fn mask(&self) -> u32 {
+        self.segment.binding.mask(self.appender.end())
+    }
+
     /// Returns the active segment.
     pub(super) fn segment(&self) -> &Arc<Segment> {
         &self.segment
@@ -114,7 +120,7 @@ impl Writer {
                 has_changes: true,
                 base: 0,
             })),
-            blocks: AppendBlocks::new(settings, salt),
+            blocks: AppendBlocks::new(settings),
             is_preallocation_wanted: AtomicBool::new(true),
             written_back: Mutex::default(),
             salt,
@@ -195,7 +201,8 @@ impl Writer {
     ) -> Result<Appended> {
         let sequence = tail.next_sequence;
         tail.has_changes |= !record.is_page();
-        let location = self.write_record(tail, &record.seal(sequence), total)?;
+        let mask = tail.mask();
+        let location = self.write_record(tail, &record.seal(sequence, mask), total)?;
         tail.next_sequence += 1;
         Ok(Appended { location, sequence })
     }
@@ -210,7 +217,8 @@ impl Writer {
         let total = mark.total();
         let end = tail.appender.end() + total;
         let has_space = end + MARGIN_BYTES <= tail.segment.map.backed() && end < SEGMENT_BYTES_MAX;
-        has_space && self.write_record(tail, &mark.seal(1), total).is_ok()
+        let mask = tail.mask();
+        has_space && self.write_record(tail, &mark.seal(1, mask), total).is_ok()
     }
 }
 

@@ -41,6 +41,7 @@ impl Log {
         };
         let header = SegmentHeader {
             number: tail.segment.number + 1,
+            is_bound: true,
             clears,
             is_behind_pages: !tail.has_changes,
             first_sequence: tail.next_sequence,
@@ -80,7 +81,8 @@ impl Log {
                 .map_err(|error| error_at("create", &path, error))?;
             let begin = || {
                 let map = file.map(capacity, 0).map_err(|error| error_at("map", &path, error))?;
-                let segment = Segment::new(header, slot, path.clone(), Arc::clone(&file), map);
+                let id = &self.database_id;
+                let segment = Segment::new(header, id, slot, path.clone(), Arc::clone(&file), map);
                 segment.all_live.begin();
                 if self.space.quota().is_capped() {
                     segment.access_bits.watch(capacity);

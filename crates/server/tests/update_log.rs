@@ -580,7 +580,7 @@ fn a_reader_stops_at_the_given_end_and_resumes_there() {
 fn leave_intent_log(ulog: &Path, keys: &[&[u8]]) {
     fs::create_dir_all(ulog).unwrap();
     let mut intent_log = b"tyrant journal 2\n".to_vec();
-    intent_log.extend(fs::read("/proc/sys/kernel/random/boot_id").unwrap());
+    intent_log.extend(cabinet::files::page_cache_id(ulog).unwrap());
     for (id, key) in (1_u64..).zip(keys) {
         // Server 1 was changing it for an own client.
         let mut subject = vec![1, 0, 0, 0];

@@ -360,7 +360,7 @@ impl Storage for FaultyStorage {
         Ok(Box::new(Lock { storage: self.clone(), path: path.to_owned() }))
     }
 
-    fn boot_id(&self) -> Option<[u8; 16]> {
+    fn page_cache_id(&self, _directory: &Path) -> Option<[u8; 16]> {
         Some(self.boots.to_le_bytes())
     }
 

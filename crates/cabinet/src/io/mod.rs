@@ -12,6 +12,7 @@ mod memory;
 mod missing;
 mod open_blocks;
 mod overlay;
+mod page_cache;
 mod real;
 mod unreadable;
 #[cfg(feature = "internals")]
@@ -27,6 +28,7 @@ pub(crate) use memory::MemoryStorage;
 pub(crate) use missing::Missing;
 pub(crate) use open_blocks::OPEN_BLOCKS_MAX;
 pub use overlay::OverlayStorage;
+pub(crate) use page_cache::page_cache_id;
 pub use real::RealStorage;
 pub(crate) use unreadable::{can_write_part, is_unreadable, read_around};
 #[cfg(feature = "internals")]
@@ -84,9 +86,10 @@ pub trait Storage: Send + Sync {
     fn lock_directory(&self, _path: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
         Ok(None)
     }
-    /// Returns a random number of this boot of the machine, which changes after a loss of power.
-    /// `None` if it is unknown.
-    fn boot_id(&self) -> Option<[u8; 16]> {
+    /// Returns the identity of the page cache of the files in a directory, which changes when what
+    /// was not synced may be lost without the death of the process: after a loss of power, and when
+    /// the disk is attached again. `None` if it is unknown.
+    fn page_cache_id(&self, _directory: &Path) -> Option<[u8; 16]> {
         None
     }
     /// Returns the number of bytes by which files in a directory may still grow in total. Other

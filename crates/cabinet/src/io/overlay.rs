@@ -156,8 +156,8 @@ impl Storage for OverlayStorage {
         Ok(Box::new((file, directory)))
     }
 
-    fn boot_id(&self) -> Option<[u8; 16]> {
-        RealStorage.boot_id()
+    fn page_cache_id(&self, directory: &Path) -> Option<[u8; 16]> {
+        RealStorage.page_cache_id(directory)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Real storage: files of the operating system.
 
 use super::file_lock::FileLock;
-use super::{File, Map, Open, Storage};
+use super::{File, Map, Open, Storage, page_cache_id};
 use parking_lot::Mutex;
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -12,9 +12,6 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-
-/// File in which Linux identifies this boot, by a UUID.
-const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Bytes that are announced to the operating system at a time: its default readahead.
 const ANNOUNCED_BYTES: u64 = 128 << 10;
@@ -119,10 +116,8 @@ impl Storage for RealStorage {
         }
     }
 
-    fn boot_id(&self) -> Option<[u8; 16]> {
-        let text = fs::read_to_string(BOOT_ID_PATH).ok()?;
-        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-        u128::from_str_radix(&digits, 16).ok().map(u128::to_be_bytes)
+    fn page_cache_id(&self, directory: &Path) -> Option<[u8; 16]> {
+        page_cache_id(directory).ok()
     }
 
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {

@@ -76,8 +76,8 @@ impl Storage for ObservedStorage {
         self.storage.lock(path)
     }
 
-    fn boot_id(&self) -> Option<[u8; 16]> {
-        self.storage.boot_id()
+    fn page_cache_id(&self, directory: &Path) -> Option<[u8; 16]> {
+        self.storage.page_cache_id(directory)
     }
 
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {

@@ -13,7 +13,7 @@
 //!
 //! The notes are valid for one boot of the system and for the position that they were written with.
 
-use cabinet::files::Words;
+use cabinet::files::{Words, folder_of, page_cache_id};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -72,7 +72,7 @@ impl PartitionProgress {
     /// valid for one of them.
     pub(super) fn open(path: &Path, positions_us: &[u64]) -> io::Result<(Self, bool)> {
         let partitions = Self(Words::open(path, WORDS)?);
-        let life = life()?;
+        let life = life(path)?;
         let head = partitions.line(0);
         let is_ours = head[HEAD].load(Acquire) == MAGIC && head[LIFE].load(Acquire) == life;
         let noted = [&head[POSITION_NEXT], &head[POSITION]].map(|word| word.load(Acquire));
@@ -91,7 +91,7 @@ impl PartitionProgress {
         let bytes = std::fs::read(path).ok()?;
         let words: Vec<u64> =
             bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-        let is_ours = words.len() >= WORDS && words[HEAD] == MAGIC && words[LIFE] == life().ok()?;
+        let is_ours = words.len() >= WORDS && words[HEAD] == MAGIC && words[LIFE] == life(path).ok()?;
         let is_noted = is_ours && [words[POSITION_NEXT], words[POSITION]].contains(&position_us);
         (is_noted && words[COMPLETE] == 1).then(|| {
             let logs = words[(1 + ALL_PARTITIONS) * LINE..].chunks_exact(LOG_WORDS);
@@ -222,8 +222,9 @@ fn log_progress(word: impl Fn(usize) -> u64) -> Option<LogProgress> {
     (log != 0).then_some(LogProgress { log, base_us, partitions_us })
 }
 
-fn life() -> io::Result<u64> {
-    Ok(xxh3_64(&std::fs::read("/proc/sys/kernel/random/boot_id")?))
+/// Returns a digest of the identity of the page cache that a file has.
+fn life(path: &Path) -> io::Result<u64> {
+    Ok(xxh3_64(&page_cache_id(folder_of(path))?))
 }
 
 #[cfg(test)]

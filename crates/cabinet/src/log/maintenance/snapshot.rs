@@ -149,7 +149,7 @@ impl Snapshot<'_> {
         // The copy's own segment is synced up to its header only.
         contents.synced_through = own.saturating_sub(1);
         contents.next_sequence = self.sealed.next_sequence;
-        contents.boot = [0; 16];
+        contents.page_cache = [0; 16];
         contents
     }
 

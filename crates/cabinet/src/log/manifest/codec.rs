@@ -13,7 +13,7 @@
 //!  72   4  bit 0: closed cleanly; bit 1: there is another copy; bit 2: the file of the last
 //!          segment has 64 zeros or more after its last record
 //!  76   4  number of segments in the list
-//!  80  16  boot ID of the machine (Linux) when the database was last opened
+//!  80  16  identity of the page cache when the database was last opened
 //!  96   8  number of the last segment before which everything is void; 0 if there is none
 //! 104   8  segments up to this number were synced, with their names and the next one's header
 //! 112   8  if closed cleanly: number of the segment that the log ends in; else of the one up to
@@ -80,7 +80,7 @@ pub(in crate::log) struct Contents {
     /// its last record.
     pub(in crate::log) has_margin: bool,
     pub(in crate::log) state: State,
-    pub(in crate::log) boot: [u8; 16],
+    pub(in crate::log) page_cache: [u8; 16],
     /// Number of the last segment before which everything is void; 0 if there is none.
     pub(in crate::log) clears: u64,
     /// Segments up to this number were synced, with their names and the next one's header.
@@ -129,7 +129,7 @@ impl Contents {
             is_paired: false,
             has_margin: false,
             state: State::Open,
-            boot: [0; 16],
+            page_cache: [0; 16],
             clears: 0,
             synced_through: 0,
             synced_to: (0, 0),
@@ -165,7 +165,7 @@ impl Contents {
         put(120, &end.1.to_le_bytes());
         put(72, &flags.to_le_bytes());
         put(76, &(self.segments.len() as u32).to_le_bytes());
-        put(80, &self.boot);
+        put(80, &self.page_cache);
         put(96, &self.clears.to_le_bytes());
         put(104, &self.synced_through.to_le_bytes());
         put(128, &self.next_sequence.to_le_bytes());
@@ -232,7 +232,7 @@ pub(super) fn decode(bytes: &[u8]) -> Copy {
     let flags = read_u32(&sector[72..]);
     contents.is_paired = flags & PAIRED != 0;
     contents.has_margin = flags & MARGIN != 0;
-    contents.boot.copy_from_slice(&sector[80..96]);
+    contents.page_cache.copy_from_slice(&sector[80..96]);
     contents.clears = read_u64(&sector[96..]);
     contents.synced_through = read_u64(&sector[104..]);
     contents.next_sequence = read_u64(&sector[128..]).clamp(1, SEQUENCE_MAX);
@@ -262,7 +262,7 @@ mod tests {
         contents.generation = 9;
         contents.is_paired = true;
         contents.has_margin = true;
-        contents.boot = [7; 16];
+        contents.page_cache = [7; 16];
         contents.clears = 4;
         contents.synced_through = 5;
         contents.next_sequence = 600;

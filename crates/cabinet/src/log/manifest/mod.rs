@@ -139,7 +139,8 @@ pub(super) fn read(storage: &dyn Storage, directory: &Path) -> Result<Option<Fou
         // Lists are longer than a sector, so a crash may tear the copy that is being written. Bytes
         // written since the database was opened may be lost in other ways.
         Copy::Torn(_)
-            if contents.state == State::Open || storage.boot_id() != Some(contents.boot) =>
+            if contents.state == State::Open
+                || storage.page_cache_id(directory) != Some(contents.page_cache) =>
         {
             None
         }

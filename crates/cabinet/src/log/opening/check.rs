@@ -90,7 +90,7 @@ impl<'s> Files<'s> {
         // A damaged checkpoint proves nothing, and is reported elsewhere.
         let checkpoint = Checkpoint::read(storage, directory, &database_id).ok().flatten();
         let place = survey::checkpoint_offset(checkpoint.as_ref());
-        let mut promise = Promise::new(&contents, storage.boot_id(), place);
+        let mut promise = Promise::new(&contents, storage.page_cache_id(directory), place);
         let survey = Survey::of(storage, directory, &contents, &mut promise)?;
         let numbers = survey.extents(&database_id).iter().map(|extent| extent.number).collect();
         let _lock = lock;

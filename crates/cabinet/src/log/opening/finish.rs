@@ -82,7 +82,7 @@ impl Recovery {
         let mut contents = self.manifest.contents.clone();
         contents.state = manifest::State::Open;
         contents.has_margin = has_margin(&segment, appender.end() as u64 + MARGIN_BYTES as u64);
-        contents.boot = self.storage.boot_id().unwrap_or_default();
+        contents.page_cache = self.storage.page_cache_id(&self.directory).unwrap_or_default();
         contents.next_sequence = self.next_sequence;
         let listed = std::mem::take(&mut contents.segments);
         if contents.clears >= segment.number && self.whole_from != Some(contents.clears) {

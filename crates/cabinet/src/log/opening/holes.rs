@@ -102,7 +102,7 @@ pub(crate) enum Promise {
     /// It was killed: everything is promised, because the operating system has it. Only appends
     /// under way may be torn.
     Killed { proven: SegmentOffset, has_margin: bool },
-    /// The power was lost: everything that was synced is promised. Segments up to `through` were
+    /// The power was lost, or the disk was removed: everything that was synced is promised. Segments up to `through` were
     /// synced whole.
     PowerLost { through: u64, proven: SegmentOffset },
     /// Its manifest was of the first format: like `PowerLost`, but sealed segments count as whole.
@@ -112,13 +112,13 @@ pub(crate) enum Promise {
 impl Promise {
     pub(super) fn new(
         contents: &Contents,
-        boot: Option<[u8; 16]>,
+        page_cache: Option<[u8; 16]>,
         checkpoint: SegmentOffset,
     ) -> Self {
         let proven = checkpoint.max(contents.synced_to);
         match contents.state {
             State::Closed { number, offset } => Self::Closed { end: (number, offset), proven },
-            State::Open if boot == Some(contents.boot) => {
+            State::Open if page_cache == Some(contents.page_cache) => {
                 Self::Killed { proven, has_margin: contents.has_margin }
             }
             State::Open => Self::PowerLost { through: contents.synced_through, proven },

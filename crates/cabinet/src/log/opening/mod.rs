@@ -109,7 +109,7 @@ impl Recovery {
         let database_id = found.contents.database_id;
         let checkpoint = Checkpoint::open(storage.as_ref(), directory, &database_id)?;
         let place = survey::checkpoint_offset(checkpoint.as_ref());
-        let promise = Promise::new(&found.contents, storage.boot_id(), place);
+        let promise = Promise::new(&found.contents, storage.page_cache_id(directory), place);
         let mut recovery = Self {
             directory: directory.to_owned(),
             settings,

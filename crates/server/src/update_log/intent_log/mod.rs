@@ -13,7 +13,7 @@
 mod tests;
 
 use super::Source;
-use cabinet::files::AppendFile;
+use cabinet::files::{AppendFile, page_cache_id};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -100,7 +100,7 @@ impl Recovered {
         let mut recovered = Self { last_timestamp_us, ..Self::default() };
         for (_, path) in parts(folder)? {
             let bytes = std::fs::read(&path)?;
-            let Some(mut rest) = bytes.strip_prefix(&head()?[..]) else {
+            let Some(mut rest) = bytes.strip_prefix(&head(folder)?[..]) else {
                 recovered.is_of_other_life = true;
                 continue;
             };
@@ -350,7 +350,7 @@ impl Spare {
 impl Part {
     fn create(folder: &Path, number: u64, bytes: usize) -> io::Result<Self> {
         let path = folder.join(format!("{PREFIX}{number:08}"));
-        let head = head()?;
+        let head = head(folder)?;
         // On a full disk this is repeated often, so no file is left.
         let mut appender = AppendFile::create(&path, bytes + head.len())?;
         if !appender.append(&[&head]) {
@@ -387,11 +387,11 @@ fn remove(path: &Path) {
     }
 }
 
-/// Returns the first bytes of a part. Parts from before a restart of the system have another boot
-/// id.
-fn head() -> io::Result<Vec<u8>> {
+/// Returns the first bytes of a part. Parts from before a restart of the system have another
+/// identity of the page cache.
+fn head(folder: &Path) -> io::Result<Vec<u8>> {
     let mut head = MAGIC.to_vec();
-    head.extend(std::fs::read("/proc/sys/kernel/random/boot_id")?);
+    head.extend(page_cache_id(folder)?);
     Ok(head)
 }
 

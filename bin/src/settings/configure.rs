@@ -12,8 +12,8 @@ use scripts::{Allowed, Limits, Source};
 use server::update_log::{Retention, Settings as UpdateLogSettings};
 use server::{ClientPaths, CommandMask, Config, Dialect, Endpoint, Following, OnTimeout, Seeding};
 use server::{
-    ExtensionSettings, HostNames, ReadinessLimits, SemiSyncSettings, ServerFiles,
-    TlsClientSettings, TlsSettings, Users,
+    ExtensionSettings, HostNames, ReadinessLimits, SCRIPT_PERIODIC_MAX, SemiSyncSettings,
+    ServerFiles, TlsClientSettings, TlsSettings, Users,
 };
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -131,6 +131,11 @@ impl Settings {
         if threads > THREADS_MAX {
             let what = format!("{threads} is above {THREADS_MAX}");
             return Err(Invalid { setting: "script-threads", what });
+        }
+        let functions = self.script_every.as_ref().map_or(0, |every| every.0.len());
+        if functions > SCRIPT_PERIODIC_MAX {
+            let what = format!("{functions} functions are more than {SCRIPT_PERIODIC_MAX}");
+            return Err(Invalid { setting: "script-every", what });
         }
         if self.script_memory_max == Some(Bytes(0)) {
             let what = "must be at least 1 byte".to_owned();
@@ -462,6 +467,7 @@ fn is_same(one: &Path, another: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::file::Launch;
+    use super::super::value::{Every, Many};
     use super::*;
 
     fn config(settings: Settings) -> Config {
@@ -532,6 +538,14 @@ mod tests {
             script(Settings { script_memory_max, ..settings.clone() })
         };
         assert!(memory(1).is_ok() && memory(0).is_err());
+        let periodic = |count| {
+            let every = "tick=1".parse::<Every>().expect("a periodic function");
+            let script_every = Some(Many(vec![every; count]));
+            script(Settings { script_every, ..settings.clone() })
+        };
+        assert!(
+            periodic(SCRIPT_PERIODIC_MAX).is_ok() && periodic(SCRIPT_PERIODIC_MAX + 1).is_err()
+        );
         let alone = Settings { script_programs: Some(true), ..Settings::default() };
         assert!(script(alone).is_err());
     }

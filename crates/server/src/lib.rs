@@ -66,8 +66,8 @@ pub use ops::remote::{
 pub use ops::rights::{RIGHTS_MAX, Right, RightError, Rights};
 pub use ops::scrub::{CHECK_BYTES_PER_SECOND, SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
 pub use protocol::extension::{
-    Extension, ExtensionError, ExtensionSettings, Periodic, SCRIPT_LOOPS_MAX, SCRIPT_QUEUE_MAX,
-    SCRIPT_THREADS,
+    Extension, ExtensionError, ExtensionSettings, Periodic, SCRIPT_LOOPS_MAX, SCRIPT_PERIODIC_MAX,
+    SCRIPT_QUEUE_MAX, SCRIPT_THREADS,
 };
 pub use protocol::records::draft::Draft;
 pub use protocol::records::value::Value;

@@ -1,9 +1,13 @@
 //! Errors of scripts: a short message for the caller, and a traceback for the log.
 
+use crate::memory::StateMemory;
 use mlua::Error;
 
 /// Line with which Lua begins a traceback.
 const TRACEBACK: &str = "\nstack traceback:\n";
+
+/// Message of Lua's allocator.
+pub(crate) const NO_MEMORY: &str = "not enough memory";
 
 /// Longest message, in bytes.
 const MESSAGE_BYTES_MAX: usize = 4096;
@@ -19,6 +23,15 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Returns the failure of a call in a state with this memory.
+    pub(crate) fn of_call(error: &Error, memory: &StateMemory) -> Self {
+        let failure = Self::new(error);
+        if failure.message == NO_MEMORY && memory.is_bound_by_total() {
+            return Self::of_message(memory.exhausted().to_string());
+        }
+        failure
+    }
+
     pub(crate) fn new(error: &Error) -> Self {
         let message = message(error);
         let traceback = match traceback(error) {
@@ -43,7 +56,8 @@ pub(crate) fn message(error: &Error) -> String {
         Error::RuntimeError(message) | Error::SyntaxError { message, .. } => {
             message.split(TRACEBACK).next().unwrap_or_default().to_string()
         }
-        Error::MemoryError(_) => "not enough memory".to_string(),
+        Error::MemoryError(message) if message.starts_with(NO_MEMORY) => message.clone(),
+        Error::MemoryError(_) => NO_MEMORY.to_string(),
         error => message_of_conversion(error),
     };
     if message.len() > MESSAGE_BYTES_MAX {

@@ -10,7 +10,7 @@ use crate::state::State;
 use crate::statistics::Statistics;
 use parking_lot::Mutex;
 use server::{Extension, ExtensionError, FunctionStatistics, ScriptRecords};
-use server::{SCRIPT_LOOPS_MAX, SCRIPT_PERIODIC_MAX};
+use server::{SCRIPT_LOOPS_MAX, SCRIPT_PERIODIC_MAX, ScriptMemory};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -246,6 +246,7 @@ impl Extension for Scripts {
                 tracing::warn!(
                     "a script's state was full of what is no garbage: it is loaded again"
                 );
+                // Its memory is free before the next one is made.
                 *slot = None;
             }
         }
@@ -283,6 +284,11 @@ impl Extension for Scripts {
             thread.statistics.add_to(&mut sums);
         }
         sums.into_values().collect()
+    }
+
+    fn memory(&self) -> ScriptMemory {
+        let memory = &self.shared.memory;
+        ScriptMemory { used_bytes: memory.used(), max_bytes: memory.max() }
     }
 }
 

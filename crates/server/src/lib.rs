@@ -77,9 +77,9 @@ pub use replication::{
     Following, Master, OnTimeout, ReplayError, Replayed, Seeding, SemiSyncSettings, replay,
 };
 pub use server::{Handle, Server};
-pub use shared::FunctionStatistics;
 pub use shared::reload::Reload;
 pub use shared::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
+pub use shared::{FunctionStatistics, ScriptMemory};
 pub use store::position_file::POSITION_FILE;
 pub use store::reserved::{count_records, front_end_name, hidden_in, put_of_front_end};
 pub use tls::{ClientSettings as TlsClientSettings, ServerFiles, Session as TlsSession};

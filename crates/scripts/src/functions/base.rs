@@ -2,7 +2,7 @@
 
 use super::{Installer, failed};
 use crate::context::Context;
-use crate::error;
+use crate::error::{self, NO_MEMORY};
 use crate::limits::{CODE_BYTES_MAX, RUN_TIME_CODE_BYTES_MAX};
 use mlua::chunk::ChunkMode;
 use mlua::{Error, Function, Lua, LuaString, Result, Value};
@@ -16,7 +16,7 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     installer.add("print", |lua, context, values: mlua::Variadic<Value>| {
         let texts = values.iter().map(|value| {
             let text = text(lua, value)?;
-            context.charge_bytes(text.as_bytes().len())?;
+            context.charge_bytes(lua, text.as_bytes().len())?;
             Ok(text.to_string_lossy())
         });
         let line = texts.collect::<Result<Vec<_>>>()?.join("\t");
@@ -114,18 +114,25 @@ pub(crate) fn settle(lua: &Lua, context: &Context, error: Value) -> Result<Value
     if context.clock.is_over() {
         context.check()?;
     }
-    plain(lua, error)
+    plain(lua, context, error)
 }
 
 /// Returns whether a limit of the call is exceeded, and an error as a script sees it.
 pub(crate) fn inspect(lua: &Lua, context: &Context, error: Value) -> Result<(bool, Value)> {
-    Ok((context.clock.is_over(), plain(lua, error)?))
+    Ok((context.clock.is_over(), plain(lua, context, error)?))
 }
 
 /// Turns an error of a function of ours into its message, as Lua's own functions raise it.
-fn plain(lua: &Lua, error: Value) -> Result<Value> {
-    match error {
-        Value::Error(error) => lua.create_string(error::message(&error)).map(Value::String),
-        value => Ok(value),
-    }
+/// That of Lua's allocator names the limit.
+fn plain(lua: &Lua, context: &Context, error: Value) -> Result<Value> {
+    let message = match &error {
+        Value::Error(error) => error::message(error),
+        Value::String(text) if *text.as_bytes() == *NO_MEMORY.as_bytes() => NO_MEMORY.to_string(),
+        _ => return Ok(error),
+    };
+    let message = match &*message {
+        NO_MEMORY if context.memory.is_bound_by_total() => context.memory.exhausted().to_string(),
+        _ => message,
+    };
+    lua.create_string(message).map(Value::String)
 }

@@ -4,7 +4,7 @@
 //! its event loops if they can leave those before they wait.
 
 use crate::ScriptRecords;
-use crate::shared::FunctionStatistics;
+use crate::shared::{FunctionStatistics, ScriptMemory};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +61,11 @@ pub trait Extension: Send + Sync {
 
     /// Returns the statistics of the functions that were called.
     fn statistics(&self) -> Vec<FunctionStatistics>;
+
+    /// Returns the memory that the states of the functions share.
+    fn memory(&self) -> ScriptMemory {
+        ScriptMemory::default()
+    }
 }
 
 /// Event loops that call functions themselves, at most.

@@ -356,7 +356,13 @@ impl ScriptStats for ScriptPool {
         };
         let threads = self.threads();
         let busy = threads.saturating_sub(idle) + self.left_loops.load(Ordering::Relaxed);
-        ScriptFigures { threads, busy, queued, functions: extension.statistics() }
+        ScriptFigures {
+            threads,
+            busy,
+            queued,
+            functions: extension.statistics(),
+            memory: extension.memory(),
+        }
     }
 
     fn missing_functions(&self) -> Vec<String> {

@@ -1,0 +1,340 @@
+//! Memory of scripts: one total for all Lua states, the stash, and what functions of ours build.
+//!
+//! A state always has [`STATE_BASE_BYTES`], so that an ordinary call works when others have filled the
+//! total, and touches no shared memory. Beyond them it reserves parts of the total ahead of its
+//! use, and Lua's allocator refuses what is not reserved. Lua can neither reserve nor collect while
+//! it allocates, so the state looks at its memory every so many instructions, in functions of ours,
+//! and before a function of ours makes a long text.
+//!
+//! A small state may also use an equal part of what is free until the next look, unreserved. If
+//! others reserve this meanwhile, the total is exceeded by it until then.
+
+use crate::limits::STATE_BASE_BYTES;
+use mlua::{Error, Lua};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes by which a reservation grows at least.
+const STEP_BYTES: usize = 64 << 10;
+
+/// Memory that a state keeps from one call to the next beside what it uses, in bytes.
+const CUSHION_BYTES: usize = 128 << 10;
+
+/// Share of the free part that a state reserves ahead of its use.
+const STEP_SHARE: usize = 4;
+
+/// Share of the live memory that must be free after a collection; with less, nearly all time would
+/// be for collections.
+const SPARE_SHARE: usize = 32;
+
+/// Bytes that a function of ours may build without a charge.
+const UNCHARGED_BYTES: usize = 64 << 10;
+
+/// The states, the stash and functions of ours use as much memory as they may together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not enough memory: all scripts together have {max} bytes; free some, or raise \
+     script-memory-total"
+)]
+pub(crate) struct TotalExhausted {
+    max: usize,
+}
+
+impl From<TotalExhausted> for Error {
+    fn from(exhausted: TotalExhausted) -> Self {
+        Self::MemoryError(exhausted.to_string())
+    }
+}
+
+/// Memory that all states and the stash share.
+#[derive(Debug)]
+pub(crate) struct TotalMemory {
+    max: usize,
+    used: AtomicUsize,
+    /// Number of states.
+    states: AtomicUsize,
+}
+
+impl TotalMemory {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { max, used: AtomicUsize::new(0), states: AtomicUsize::new(0) }
+    }
+
+    /// Returns the bytes that are reserved.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes that can be reserved.
+    pub(crate) fn max(&self) -> usize {
+        self.max
+    }
+
+    fn free(&self) -> usize {
+        self.max.saturating_sub(self.used())
+    }
+
+    /// Returns whether little is free.
+    fn is_scarce(&self) -> bool {
+        self.free() < self.max / STEP_SHARE
+    }
+
+    /// Returns the part of each state, if all have the same.
+    fn part(&self, bytes: usize) -> usize {
+        bytes / self.states.load(Ordering::Relaxed).max(STEP_SHARE)
+    }
+
+    pub(crate) fn exhausted(&self) -> TotalExhausted {
+        TotalExhausted { max: self.max }
+    }
+
+    /// Reserves bytes.
+    pub(crate) fn take(&self, bytes: usize) -> Result<(), TotalExhausted> {
+        let add = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.max);
+        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(self.exhausted()),
+        }
+    }
+
+    /// Reserves as many bytes, or what is free. Returns how many.
+    fn take_up_to(&self, bytes: usize) -> usize {
+        let mut taken = 0;
+        let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            taken = bytes.min(self.max.saturating_sub(used));
+            Some(used + taken)
+        });
+        taken
+    }
+
+    /// Gives reserved bytes back.
+    pub(crate) fn give_back(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Charge for memory that a function of ours fills before Lua has the result. The first
+/// [`UNCHARGED_BYTES`] are free.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    total: Arc<TotalMemory>,
+    bytes: usize,
+    reserved: usize,
+}
+
+impl Charge {
+    pub(crate) fn new(total: &Arc<TotalMemory>) -> Self {
+        Self { total: Arc::clone(total), bytes: 0, reserved: 0 }
+    }
+
+    /// Adds bytes. If there are none left, the charge is as before.
+    pub(crate) fn add(&mut self, bytes: usize) -> Result<(), TotalExhausted> {
+        let sum = self.bytes.saturating_add(bytes);
+        let missing = sum.saturating_sub(self.reserved + UNCHARGED_BYTES);
+        if missing > 0 {
+            let step = missing.max(STEP_BYTES).max(self.reserved / STEP_SHARE);
+            let is_taken = self.total.take(step).is_ok();
+            if !is_taken {
+                self.total.take(missing)?;
+            }
+            self.reserved += if is_taken { step } else { missing };
+        }
+        self.bytes = sum;
+        Ok(())
+    }
+
+    /// Gives all back.
+    pub(crate) fn clear(&mut self) {
+        self.total.give_back(std::mem::take(&mut self.reserved));
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// Memory of one state. Only the thread that runs the state calls its methods.
+#[derive(Debug)]
+pub(crate) struct StateMemory {
+    total: Arc<TotalMemory>,
+    /// Limit of the state's own.
+    max: usize,
+    /// Bytes of the total that the state has reserved.
+    reserved: AtomicUsize,
+    /// Bytes beside these and the base that it may use until the next look.
+    lent: AtomicUsize,
+    /// Bytes that the last collection here has left.
+    live: AtomicUsize,
+    /// Bytes in use from which on a state without spare memory collects its garbage.
+    collect_at: AtomicUsize,
+}
+
+impl StateMemory {
+    pub(crate) fn new(total: &Arc<TotalMemory>, max: usize) -> Self {
+        total.states.fetch_add(1, Ordering::Relaxed);
+        Self {
+            total: Arc::clone(total),
+            max,
+            reserved: AtomicUsize::new(0),
+            lent: AtomicUsize::new(0),
+            live: AtomicUsize::new(0),
+            collect_at: AtomicUsize::new(0),
+        }
+    }
+
+    /// Returns the bytes that the state may use now.
+    pub(crate) fn limit(&self) -> usize {
+        let own = STATE_BASE_BYTES.saturating_add(self.reserved.load(Ordering::Relaxed));
+        own.saturating_add(self.lent.load(Ordering::Relaxed)).min(self.max)
+    }
+
+    /// Returns whether the state has reserved a part of the total.
+    pub(crate) fn is_large(&self) -> bool {
+        self.reserved.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns whether the state could use more if the total were larger.
+    pub(crate) fn is_bound_by_total(&self) -> bool {
+        self.limit() < self.max
+    }
+
+    pub(crate) fn exhausted(&self) -> TotalExhausted {
+        self.total.exhausted()
+    }
+
+    fn apply(&self, lua: &Lua) -> Result<(), Error> {
+        lua.set_memory_limit(self.limit()).map(drop)
+    }
+
+    /// Begins a call, or the loading of the script.
+    pub(crate) fn begin(&self, lua: &Lua) -> Result<(), Error> {
+        if self.is_large() {
+            let ahead = self.total.free() / STEP_SHARE;
+            return self.take(lua, lua.used_memory().saturating_add(ahead)).map(drop);
+        }
+        let lent = self.total.part(self.total.free()) / STEP_BYTES * STEP_BYTES;
+        if self.lent.swap(lent, Ordering::Relaxed) != lent {
+            self.apply(lua)?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the state can have as many bytes more, and reserves some ahead. With none
+    /// left, its garbage is collected. Fails if that is not enough.
+    pub(crate) fn provide(&self, lua: &Lua, bytes: usize) -> Result<(), Error> {
+        let used = lua.used_memory();
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        if reserved == 0 && used.saturating_add(bytes) <= STATE_BASE_BYTES {
+            return Ok(());
+        }
+        if STATE_BASE_BYTES.saturating_add(reserved) >= self.max {
+            return Ok(());
+        }
+        let spare = (STATE_BASE_BYTES + reserved).saturating_sub(used);
+        let ahead = (self.total.free() / STEP_SHARE).max(STEP_BYTES);
+        if spare >= bytes.saturating_add(ahead / 2) && self.lent.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        self.reserve(lua, used, bytes, ahead)
+    }
+
+    #[cold]
+    fn reserve(&self, lua: &Lua, used: usize, bytes: usize, ahead: usize) -> Result<(), Error> {
+        // From here on all is reserved.
+        self.lent.store(0, Ordering::Relaxed);
+        let wanted = used.saturating_add(bytes).saturating_add(ahead);
+        if self.take(lua, wanted)? >= bytes.saturating_add(STEP_BYTES.min(ahead))
+            || self.reserved_max()
+        {
+            return Ok(());
+        }
+        let spare = self.limit().saturating_sub(used);
+        let is_worthwhile = used >= self.collect_at.load(Ordering::Relaxed) || spare < bytes;
+        if !is_worthwhile {
+            return Ok(());
+        }
+        self.collect(lua)?;
+        let live = lua.used_memory();
+        let spare = self.take(lua, live.saturating_add(bytes).saturating_add(STEP_BYTES))?;
+        self.collect_at.store(live + spare / 2, Ordering::Relaxed);
+        let least = if live > STATE_BASE_BYTES { live / SPARE_SHARE } else { 0 };
+        if spare < bytes.max(least) && !self.reserved_max() {
+            return Err(self.exhausted().into());
+        }
+        Ok(())
+    }
+
+    fn reserved_max(&self) -> bool {
+        self.limit() == self.max
+    }
+
+    /// Reserves what is missing until the state may use `wanted` bytes, or what is free. Returns
+    /// the bytes that it may use in addition to those in use.
+    fn take(&self, lua: &Lua, wanted: usize) -> Result<usize, Error> {
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        let wanted = wanted.min(self.max).saturating_sub(STATE_BASE_BYTES);
+        let missing = wanted.saturating_sub(reserved).next_multiple_of(STEP_BYTES);
+        let missing =
+            missing.min(self.max.saturating_sub(STATE_BASE_BYTES).saturating_sub(reserved));
+        if missing > 0 {
+            self.reserved.store(reserved + self.total.take_up_to(missing), Ordering::Relaxed);
+        }
+        self.apply(lua)?;
+        Ok(self.limit().saturating_sub(lua.used_memory()))
+    }
+
+    /// Collects all garbage.
+    pub(crate) fn collect(&self, lua: &Lua) -> Result<(), Error> {
+        lua.gc_collect()?;
+        self.live.store(lua.used_memory(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns whether to collect garbage at the end of a call: if it may be as much as half of
+    /// what is live, or an eighth while little of the total is free.
+    pub(crate) fn has_garbage(&self, used: usize) -> bool {
+        if used <= STATE_BASE_BYTES {
+            return false;
+        }
+        let live = self.live.load(Ordering::Relaxed).max(STATE_BASE_BYTES / 2);
+        used - live.min(used) > if self.total.is_scarce() { live / 8 } else { live / 2 }
+    }
+
+    /// Gives back what the state does not use, but for a cushion.
+    pub(crate) fn give_back(&self, lua: &Lua, used: usize) -> Result<(), Error> {
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        let used = used.saturating_add(CUSHION_BYTES).min(self.max);
+        if used <= STATE_BASE_BYTES && reserved == 0 {
+            return Ok(());
+        }
+        let wanted = used.saturating_sub(STATE_BASE_BYTES).next_multiple_of(STEP_BYTES);
+        self.lent.store(0, Ordering::Relaxed);
+        self.collect_at.store(0, Ordering::Relaxed);
+        if wanted < reserved {
+            self.total.give_back(reserved - wanted);
+            self.reserved.store(wanted, Ordering::Relaxed);
+        } else if wanted > reserved {
+            // It was lent.
+            let taken = self.total.take_up_to(wanted - reserved);
+            self.reserved.store(reserved + taken, Ordering::Relaxed);
+        }
+        self.apply(lua)
+    }
+
+    /// Returns whether the live memory is more than the state's part of the total, of which little
+    /// is free, so that others could lack it for ever.
+    pub(crate) fn is_beyond_part(&self, used: usize) -> bool {
+        self.total.is_scarce()
+            && used > STATE_BASE_BYTES.saturating_add(self.total.part(self.total.max))
+    }
+}
+
+impl Drop for StateMemory {
+    fn drop(&mut self) {
+        self.total.give_back(*self.reserved.get_mut());
+        self.total.states.fetch_sub(1, Ordering::Relaxed);
+    }
+}

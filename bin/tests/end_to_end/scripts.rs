@@ -291,8 +291,7 @@ fn each_periodic_function_keeps_its_globals_from_call_to_call_until_a_reload() {
     let (_folder, path) = script(PERIODIC);
     let shown = path.display().to_string();
     let options = ["--script", &shown, "--script-every", "a=0.01", "--script-every", "b=0.015"];
-    let server = Server::tyrant("casket.tch", &options);
-    let address = server.address();
+    let mut server = Server::tyrant("casket.tch", &options);
     wait_for("counts of both functions, beside clients", || {
         ext(&server, &["--lock-record", "count", "of clients"]);
         (has_counted(&server, "a") && has_counted(&server, "b")).then_some(())

@@ -1,6 +1,7 @@
 //! Context of the functions of a state: its limits, its records, and what all states share.
 
 use crate::clock::{CallClock, Exceeded};
+use crate::error::NO_MEMORY;
 use crate::hook::{self, Hook};
 use crate::limits::{
     CALL_STACK_BYTES_MAX, CALLBACK_LEVELS_MAX, LOOP_TEXT_BYTES_MAX, LOOP_VALUES_MAX, Limits,
@@ -146,10 +147,13 @@ impl Context {
     }
 
     /// Ends a call: gives back what the state does not use, and its garbage if it is much.
-    pub(crate) fn end_memory(&self, lua: &Lua) -> Result<(), Error> {
+    /// After a failure that is all that it has reserved.
+    pub(crate) fn end_memory(&self, lua: &Lua, has_failed: bool) -> Result<(), Error> {
         let used = lua.used_memory();
-        if self.memory.has_garbage(used) {
-            return self.free_garbage(lua);
+        if self.memory.has_garbage(used) || has_failed && self.memory.is_large() {
+            self.free_garbage(lua)?;
+            self.memory.note_live(lua.used_memory());
+            return Ok(());
         }
         self.memory.give_back(lua, used)
     }
@@ -171,7 +175,7 @@ impl Context {
     /// Collects the garbage of the state, and gives back what it does not use.
     pub(crate) fn free_garbage(&self, lua: &Lua) -> Result<(), Error> {
         self.records.leave_loop();
-        self.memory.collect(lua)?;
+        lua.gc_collect()?;
         self.memory.give_back(lua, lua.used_memory())
     }
 
@@ -207,7 +211,10 @@ impl Context {
             self.records.leave_loop();
         }
         if bytes > self.limits().state_bytes {
-            return Err(Error::MemoryError("not enough memory".into()));
+            let max = self.limits().state_bytes;
+            return Err(Error::MemoryError(format!(
+                "{NO_MEMORY}: {bytes} bytes are more than the {max} of script-memory-max"
+            )));
         }
         Ok(())
     }

@@ -67,6 +67,17 @@ pub(crate) fn message(error: &Error) -> String {
     message
 }
 
+/// Returns whether memory was missing.
+pub(crate) fn is_of_memory(error: &Error) -> bool {
+    match error {
+        Error::MemoryError(_) => true,
+        Error::CallbackError { cause, .. } | Error::WithContext { cause, .. } => {
+            is_of_memory(cause)
+        }
+        _ => false,
+    }
+}
+
 fn message_of_conversion(error: &Error) -> String {
     match error {
         Error::FromLuaConversionError { from, to, .. } => format!("{to} expected, got {from}"),

@@ -23,9 +23,9 @@ const CUSHION_BYTES: usize = 128 << 10;
 /// Share of the free part that a state reserves ahead of its use.
 const STEP_SHARE: usize = 4;
 
-/// Share of the live memory that must be free after a collection; with less, nearly all time would
-/// be for collections.
+/// Share of the live memory that must be free after a collection, and its least, in bytes.
 const SPARE_SHARE: usize = 32;
+const SPARE_BYTES_MIN: usize = 128 << 10;
 
 /// Bytes that a function of ours may build without a charge.
 const UNCHARGED_BYTES: usize = 64 << 10;
@@ -156,6 +156,18 @@ impl Drop for Charge {
     }
 }
 
+/// Returns the memory that a state with so many bytes has at hand if possible: one instruction may
+/// double a text or a table, and Lua joins texts in a buffer first.
+fn comfort(used: usize) -> usize {
+    used.saturating_mul(2).max(STEP_BYTES)
+}
+
+/// Returns the memory that a large state has at hand after a collection, or the call fails. Nearly
+/// all time would be for collections with less, and an error needs some as well.
+fn spare_min(live: usize) -> usize {
+    if live > STATE_BASE_BYTES { (live / SPARE_SHARE).max(SPARE_BYTES_MIN) } else { 0 }
+}
+
 /// Memory of one state. Only the thread that runs the state calls its methods.
 #[derive(Debug)]
 pub(crate) struct StateMemory {
@@ -166,10 +178,10 @@ pub(crate) struct StateMemory {
     reserved: AtomicUsize,
     /// Bytes beside these and the base that it may use until the next look.
     lent: AtomicUsize,
-    /// Bytes that the last collection here has left.
+    /// Bytes that the last collection between calls has left.
     live: AtomicUsize,
-    /// Bytes in use from which on a state without spare memory collects its garbage.
-    collect_at: AtomicUsize,
+    /// Bytes that the last collection within the call has left, for want of memory.
+    collected: AtomicUsize,
 }
 
 impl StateMemory {
@@ -181,7 +193,7 @@ impl StateMemory {
             reserved: AtomicUsize::new(0),
             lent: AtomicUsize::new(0),
             live: AtomicUsize::new(0),
-            collect_at: AtomicUsize::new(0),
+            collected: AtomicUsize::new(0),
         }
     }
 
@@ -234,34 +246,35 @@ impl StateMemory {
             return Ok(());
         }
         let spare = (STATE_BASE_BYTES + reserved).saturating_sub(used);
-        let ahead = (self.total.free() / STEP_SHARE).max(STEP_BYTES);
-        if spare >= bytes.saturating_add(ahead / 2) && self.lent.load(Ordering::Relaxed) == 0 {
+        let least = bytes.saturating_add(comfort(used.saturating_add(bytes)));
+        if spare >= least && self.lent.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
-        self.reserve(lua, used, bytes, ahead)
+        self.reserve(lua, used, bytes, least)
     }
 
     #[cold]
-    fn reserve(&self, lua: &Lua, used: usize, bytes: usize, ahead: usize) -> Result<(), Error> {
+    fn reserve(&self, lua: &Lua, used: usize, bytes: usize, least: usize) -> Result<(), Error> {
         // From here on all is reserved.
         self.lent.store(0, Ordering::Relaxed);
-        let wanted = used.saturating_add(bytes).saturating_add(ahead);
-        if self.take(lua, wanted)? >= bytes.saturating_add(STEP_BYTES.min(ahead))
-            || self.reserved_max()
-        {
+        let ahead = self.total.free() / STEP_SHARE;
+        let wanted = used.saturating_add(least.max(bytes.saturating_add(ahead)));
+        if self.take(lua, wanted)? >= least || self.reserved_max() {
             return Ok(());
         }
         let spare = self.limit().saturating_sub(used);
-        let is_worthwhile = used >= self.collect_at.load(Ordering::Relaxed) || spare < bytes;
-        if !is_worthwhile {
+        let collected = self.collected.load(Ordering::Relaxed);
+        let has_grown = used.saturating_sub(collected) > STEP_BYTES.max(collected / 8);
+        if !has_grown && spare >= bytes.saturating_add(spare_min(used)) {
             return Ok(());
         }
-        self.collect(lua)?;
+        lua.gc_collect()?;
         let live = lua.used_memory();
-        let spare = self.take(lua, live.saturating_add(bytes).saturating_add(STEP_BYTES))?;
-        self.collect_at.store(live + spare / 2, Ordering::Relaxed);
-        let least = if live > STATE_BASE_BYTES { live / SPARE_SHARE } else { 0 };
-        if spare < bytes.max(least) && !self.reserved_max() {
+        let after = live.saturating_add(bytes);
+        let wanted = after.saturating_add(comfort(after));
+        let spare = self.take(lua, wanted)?;
+        self.collected.store(live, Ordering::Relaxed);
+        if spare < bytes.saturating_add(spare_min(live)) && !self.reserved_max() {
             return Err(self.exhausted().into());
         }
         Ok(())
@@ -286,11 +299,9 @@ impl StateMemory {
         Ok(self.limit().saturating_sub(lua.used_memory()))
     }
 
-    /// Collects all garbage.
-    pub(crate) fn collect(&self, lua: &Lua) -> Result<(), Error> {
-        lua.gc_collect()?;
-        self.live.store(lua.used_memory(), Ordering::Relaxed);
-        Ok(())
+    /// Notes that a collection between two calls has left so many bytes.
+    pub(crate) fn note_live(&self, live: usize) {
+        self.live.store(live, Ordering::Relaxed);
     }
 
     /// Returns whether to collect garbage at the end of a call: if it may be as much as half of
@@ -312,7 +323,7 @@ impl StateMemory {
         }
         let wanted = used.saturating_sub(STATE_BASE_BYTES).next_multiple_of(STEP_BYTES);
         self.lent.store(0, Ordering::Relaxed);
-        self.collect_at.store(0, Ordering::Relaxed);
+        self.collected.store(0, Ordering::Relaxed);
         if wanted < reserved {
             self.total.give_back(reserved - wanted);
             self.reserved.store(wanted, Ordering::Relaxed);

@@ -278,7 +278,7 @@ impl State {
         let Self { lua, context, .. } = self;
         context.begin_memory(lua)?;
         let result = cabinet::with_deadline(context.clock.deadline(), part);
-        if let Err(error) = context.end_memory(lua) {
+        if let Err(error) = context.end_memory(lua, result.is_err()) {
             tracing::error!("cannot free the memory of a script: {}", error::message(&error));
         }
         result

@@ -313,7 +313,7 @@ fn changes_are_logged_and_those_of_a_transaction_at_its_commit() {
     let server = Server::bind(logging(1, folder.path()), database.clone()).unwrap();
     let own = server.script_records(0, 1);
     own.put(b"plain", b"v", None).unwrap();
-    own.misc(b"put", &[b"unlogged", b"v"], false).unwrap().unwrap();
+    own.misc(b"put", &[b"unlogged", b"v"], false, &mut |_| true).unwrap().unwrap();
     own.begin_transaction().unwrap();
     own.put(b"abandoned", b"v", None).unwrap();
     own.abort().unwrap();

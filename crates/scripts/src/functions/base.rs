@@ -114,6 +114,19 @@ pub(crate) fn settle(lua: &Lua, context: &Context, error: Value) -> Result<Value
     if context.clock.is_over() {
         context.check()?;
     }
+    let is_of_memory = match &error {
+        Value::Error(error) => error::is_of_memory(error),
+        Value::String(text) => *text.as_bytes() == *NO_MEMORY.as_bytes(),
+        _ => false,
+    };
+    if is_of_memory {
+        // What the function that has failed had made is garbage now.
+        context.free_garbage(lua)?;
+        context.begin_memory(lua)?;
+    } else {
+        // It may have filled the memory too. If nothing can be freed, a later look fails.
+        let _ = context.memory.provide(lua, 0);
+    }
     plain(lua, context, error)
 }
 

@@ -2,8 +2,9 @@
 
 use super::{End, Installer, failed};
 use crate::context::Context;
+use crate::error::is_of_memory;
 use crate::memory::Charge;
-use crate::pace::Pace;
+use crate::pace::{ELEMENT_UNITS, Pace};
 use crate::sorter::{Merged, Sorter};
 use mlua::{Error, Function, Lua, LuaString, Result, Table, Value, Variadic};
 use parking_lot::Mutex;
@@ -242,16 +243,6 @@ fn wants_more(context: &Context, call: impl FnOnce() -> Result<Value>) -> Result
     }
 }
 
-fn is_of_memory(error: &Error) -> bool {
-    match error {
-        Error::MemoryError(_) => true,
-        Error::CallbackError { cause, .. } | Error::WithContext { cause, .. } => {
-            is_of_memory(cause)
-        }
-        _ => false,
-    }
-}
-
 /// Calls `visit` with each record until it returns false or fails.
 pub(crate) fn visit_records(
     context: &Context,
@@ -359,7 +350,8 @@ pub(crate) fn reduce_groups(
     let mut pace = Pace::new(lua, context);
     while let Some(first) = pairs.next() {
         let (key, value) = first.map_err(failed)?;
-        pace.element(value.len())?;
+        // With a table for the values.
+        pace.element(key.len() + value.len() + 3 * ELEMENT_UNITS)?;
         let values = lua.create_table()?;
         values.raw_push(context.text(lua, &value)?)?;
         while pairs.key() == Some(&key[..])

@@ -28,7 +28,7 @@ const SPARE_SHARE: usize = 32;
 const SPARE_BYTES_MIN: usize = 128 << 10;
 
 /// Bytes that a function of ours may build without a charge.
-const UNCHARGED_BYTES: usize = 64 << 10;
+pub(crate) const UNCHARGED_BYTES: usize = 64 << 10;
 
 /// The states, the stash and functions of ours use as much memory as they may together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! Output: a text that a function of ours makes, within the limits of its call.
 
 use crate::context::Context;
-use crate::memory::Charge;
+use crate::memory::{Charge, UNCHARGED_BYTES};
 use crate::pace::Pace;
 use mlua::{Lua, LuaString, Result};
 use std::io;
@@ -16,13 +16,13 @@ pub(crate) struct Output<'c> {
     context: &'c Context,
     bytes: Vec<u8>,
     pace: Pace<'c>,
-    charge: Charge,
+    /// Charge for the bytes, if they are many.
+    charge: Option<Charge>,
 }
 
 impl<'c> Output<'c> {
     pub(crate) fn new(lua: &'c Lua, context: &'c Context) -> Self {
-        let (pace, charge) = (Pace::new(lua, context), context.charge());
-        Self { lua, context, bytes: Vec::new(), pace, charge }
+        Self { lua, context, bytes: Vec::new(), pace: Pace::new(lua, context), charge: None }
     }
 
     /// Appends a piece.
@@ -40,7 +40,12 @@ impl<'c> Output<'c> {
     fn grow(&mut self, piece: usize) -> Result<()> {
         let before = self.bytes.capacity();
         let capacity = (self.bytes.len() + piece).max(before.saturating_mul(2));
-        self.context.add_to(self.lua, &mut self.charge, capacity - before)?;
+        if capacity > UNCHARGED_BYTES {
+            let is_first = self.charge.is_none();
+            let more = if is_first { capacity } else { capacity - before };
+            let charge = self.charge.get_or_insert_with(|| self.context.charge());
+            self.context.add_to(self.lua, charge, more)?;
+        }
         self.bytes.reserve_exact(capacity - self.bytes.len());
         Ok(())
     }

@@ -287,7 +287,8 @@ fn what_functions_build_is_within_the_total_too() {
     for (total, is_enough) in [(4 << 20, false), (200 << 20, true)] {
         let many = Many::new(code, 1, limits(total), memory_tree());
         many.call(0, "puts", b"").unwrap();
-        for name in names {
+        // The slowest one is tested for the failure alone.
+        for name in names.iter().filter(|name| !is_enough || **name != "_tcbs") {
             let result = many.call(0, "run", name.as_bytes()).expect(name);
             match is_enough {
                 true => assert_eq!(result, "made", "{name}"),

@@ -3,10 +3,10 @@
 use super::{End, Installer, failed};
 use crate::context::Context;
 use crate::error::is_of_memory;
-use crate::memory::Charge;
+use crate::memory::{Charge, UNCHARGED_BYTES};
 use crate::pace::{ELEMENT_UNITS, Pace};
 use crate::sorter::{Merged, Sorter};
-use mlua::{Error, Function, Lua, LuaString, Result, Table, Value, Variadic};
+use mlua::{Function, Lua, LuaString, Result, Table, Value, Variadic};
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -86,14 +86,16 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
 /// so nothing is made in Lua under a lock.
 pub(crate) struct Copied {
     pub(crate) bytes: Vec<u8>,
-    _charge: Charge,
+    _charge: Option<Charge>,
 }
 
 impl Copied {
     pub(crate) fn new(context: &Context, bytes: &[u8]) -> Result<Self> {
         context.check_bytes(bytes.len())?;
-        let mut charge = context.charge();
-        charge.add(bytes.len())?;
+        let mut charge = None;
+        if bytes.len() > UNCHARGED_BYTES {
+            charge.insert(context.charge()).add(bytes.len())?;
+        }
         Ok(Self { bytes: bytes.to_vec(), _charge: charge })
     }
 }

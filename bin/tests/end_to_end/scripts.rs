@@ -279,7 +279,7 @@ function b() count('b') end
 /// Fails if it has others.
 fn has_counted(server: &Server, key: &str) -> bool {
     let output = run("tyrant", &["get", "--server", &server.address(), key]).stdout;
-    let counted = String::from_utf8(output).unwrap();
+    let counted = String::from_utf8(output).expect("a text");
     for (number, found) in (1..).zip(counted.split_whitespace()) {
         assert_eq!(found, format!("{number}={number}"), "{key} has {counted}");
     }
@@ -297,7 +297,7 @@ fn each_periodic_function_keeps_its_globals_from_call_to_call_until_a_reload() {
         (has_counted(&server, "a") && has_counted(&server, "b")).then_some(())
     });
     // Calls of the old script may end after the reload, so the keys of the new one are others.
-    std::fs::write(&path, PERIODIC.replace("count('", "count('new ")).unwrap();
+    std::fs::write(&path, PERIODIC.replace("count('", "count('new ")).expect("a script");
     succeed("tyrant", &["reload", "--server", &server.address()]);
     wait_for("counts of the new script", || {
         (has_counted(&server, "new a") && has_counted(&server, "new b")).then_some(())

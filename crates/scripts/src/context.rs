@@ -2,7 +2,7 @@
 
 use crate::clock::{CallClock, Exceeded};
 use crate::error::NO_MEMORY;
-use crate::hook::{self, Hook};
+use crate::hook::Hook;
 use crate::limits::{
     CALL_STACK_BYTES_MAX, CALLBACK_LEVELS_MAX, LOOP_TEXT_BYTES_MAX, LOOP_VALUES_MAX, Limits,
 };
@@ -24,7 +24,7 @@ pub(crate) struct Context {
     pub(crate) records: Arc<ScriptRecords>,
     pub(crate) clock: CallClock,
     pub(crate) memory: StateMemory,
-    pub(crate) hook: Hook,
+    pub(crate) hook: Arc<Hook>,
     /// Address in the thread's stack at which the call began.
     stack_begin: AtomicUsize,
     /// Functions of ours that are calling functions of the script now.
@@ -56,7 +56,7 @@ impl Context {
         let memory = StateMemory::new(&shared.memory, shared.limits.state_bytes);
         Self {
             memory,
-            hook: Hook::default(),
+            hook: Arc::new(Hook::new(shared.limits.call_time)),
             copied: Mutex::new(Charge::new(&shared.memory)),
             owner,
             copied_bytes: AtomicUsize::new(0),
@@ -134,14 +134,14 @@ impl Context {
     /// Reserves memory for what the state may need until the next look. Fails if there is none.
     pub(crate) fn look_at_memory(&self, lua: &Lua) -> Result<(), Error> {
         self.memory.provide(lua, 0)?;
-        hook::adapt(lua, self)
+        self.hook.adapt(lua)
     }
 
     /// Begins a call, for which the state has some memory at hand.
     pub(crate) fn begin_memory(&self, lua: &Lua) -> Result<(), Error> {
         self.memory.begin(lua)?;
         if self.memory.is_large() || self.hook.is_changed() {
-            hook::adapt(lua, self)?;
+            self.hook.adapt(lua)?;
         }
         Ok(())
     }
@@ -186,7 +186,7 @@ impl Context {
         }
         self.memory.provide(lua, text.len())?;
         let made = lua.create_string(text);
-        hook::adapt(lua, self)?;
+        self.hook.adapt(lua)?;
         made
     }
 

@@ -1,7 +1,7 @@
 //! Memory of scripts: one total for all Lua states, the stash, and what functions of ours build.
 //!
-//! A state always has [`STATE_BASE_BYTES`], so that an ordinary call works when others have filled the
-//! total, and touches no shared memory. Beyond them it reserves parts of the total ahead of its
+//! A state always has [`STATE_BASE_BYTES`], so that an ordinary call works when others have filled
+//! the total, and touches no shared memory. Beyond them it reserves parts of the total ahead of its
 //! use, and Lua's allocator refuses what is not reserved. Lua can neither reserve nor collect while
 //! it allocates, so the state looks at its memory every so many instructions, in functions of ours,
 //! and before a function of ours makes a long text.

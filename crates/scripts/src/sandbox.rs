@@ -6,7 +6,6 @@
 
 use crate::context::Context;
 use crate::functions::{self, Installer};
-use crate::hook;
 use crate::limits::INSTRUCTIONS_PER_CHECK;
 use crate::modern;
 use crate::shared::Allowed;
@@ -54,7 +53,13 @@ pub(crate) fn new_state(context: &Arc<Context>) -> Result<Lua> {
     let parameters = GcIncParams::default().pause(COLLECT_AT_PERCENT).step_multiplier(0);
     lua.gc_set_mode(GcMode::Incremental(parameters));
     lua.set_memory_limit(context.memory.limit())?;
-    hook::install(&lua, context)?;
+    // The state has the context, which has the hook.
+    let hooked = Arc::downgrade(context);
+    context.hook.install(&lua, move |lua, instructions| {
+        let Some(context) = hooked.upgrade() else { return Ok(()) };
+        context.count_instructions(instructions)?;
+        context.look_at_memory(lua)
+    })?;
     Ok(lua)
 }
 

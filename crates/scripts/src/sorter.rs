@@ -1,7 +1,8 @@
 //! Sorter: pairs of keys and values in the order of their keys, through files if they are many.
 //!
 //! Pairs gather in memory. At the limit, or when all scripts have no more memory, they are sorted
-//! and written to a temporary file, a run. At the end the runs are merged. Values of the same key keep the order in which they came.
+//! and written to a temporary file, a run. At the end the runs are merged. Values of the same key
+//! keep the order in which they came.
 
 use crate::clock::Exceeded;
 use crate::limits::EMITTED_KEY_BYTES_MAX;

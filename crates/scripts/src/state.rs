@@ -4,7 +4,6 @@ use crate::clock::CallClock;
 use crate::context::Context;
 use crate::error::{self, Failure};
 use crate::functions;
-use crate::hook;
 use crate::limits::{FUNCTIONS_MAX, LOOP_STATE_BYTES_MAX, LOOP_TEXT_BYTES_MAX};
 use crate::sandbox::new_state;
 use crate::shared::{Evaluation, MapFunctions, Mapper, Shared};
@@ -136,7 +135,7 @@ impl State {
         if bytes > LOOP_TEXT_BYTES_MAX {
             self.context.memory.provide(&self.lua, bytes)?;
             let arguments = create();
-            hook::adapt(&self.lua, &self.context)?;
+            self.context.hook.adapt(&self.lua)?;
             return arguments;
         }
         // With a limit of memory, each text would be made in a protected call of Lua.

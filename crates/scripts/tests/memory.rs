@@ -307,7 +307,7 @@ fn a_flood_of_the_stash_by_eight_states_stays_within_the_total() {
     }
     let used = many.used();
     assert!((8 << 20) - 100_000 < used, "{used}");
-    // What is stored stays, and is given back when it is removed.
+    // Records in it stay, and their memory is given back when they are removed.
     assert_eq!(many.call(8, "stashed", b""), Ok("yes".into()));
     assert_eq!(many.call(8, "vanish", b""), Ok("done".into()));
     assert_eq!(many.used(), 0);

@@ -120,7 +120,7 @@ pub(crate) fn settle(lua: &Lua, context: &Context, error: Value) -> Result<Value
         _ => false,
     };
     if is_of_memory {
-        // What the function that has failed had made is garbage now.
+        // The values of the function that has failed are garbage now.
         context.free_garbage(lua)?;
         context.begin_memory(lua)?;
     } else {

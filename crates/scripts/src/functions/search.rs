@@ -77,8 +77,8 @@ fn regex(lua: &Lua, context: &Context, (text, pattern, other): Arguments) -> Res
     result.create().map(Value::String)
 }
 
-/// Returns the length for which a pattern is compiled. It is longer than the text if a call may take
-/// less time than the slowest match in such a text.
+/// Returns the length for which a pattern is compiled. It is longer than the text if a call may
+/// take less time than the slowest match in such a text.
 fn work_bytes(context: &Context, text: &[u8]) -> usize {
     let factor = SLOWEST_MATCH.as_nanos() / context.limits().call_time.as_nanos().max(1);
     usize::try_from(factor.max(1)).unwrap_or(usize::MAX).saturating_mul(text.len())

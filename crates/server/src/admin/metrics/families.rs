@@ -225,7 +225,7 @@ families! {
     /// Memory that the states of the script and the stash share, in use or reserved.
     ScriptMemory: Gauge "tyrant_script_memory_bytes" ["database"];
     /// Most of that memory: `script-memory-total`.
-    ScriptMemoryTotal: Gauge "tyrant_script_memory_total_bytes" ["database"];
+    ScriptMemoryTotal: Gauge "tyrant_script_limit_bytes" ["database"];
     /// Calls of a function of the script.
     ScriptCalls: Counter "tyrant_script_calls_total" ["database", "function"];
     /// Calls that failed.

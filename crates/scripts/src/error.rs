@@ -26,10 +26,12 @@ impl Failure {
     /// Returns the failure of a call in a state with this memory.
     pub(crate) fn of_call(error: &Error, memory: &StateMemory) -> Self {
         let failure = Self::new(error);
-        if failure.message == NO_MEMORY && memory.is_bound_by_total() {
-            return Self::of_message(memory.exhausted().to_string());
+        match memory.missing() {
+            Some(exhausted) if failure.message == NO_MEMORY => {
+                Self::of_message(exhausted.to_string())
+            }
+            _ => failure,
         }
-        failure
     }
 
     pub(crate) fn new(error: &Error) -> Self {

@@ -208,13 +208,9 @@ impl StateMemory {
         self.reserved.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns whether the state could use more if the total were larger.
-    pub(crate) fn is_bound_by_total(&self) -> bool {
-        self.limit() < self.max
-    }
-
-    pub(crate) fn exhausted(&self) -> TotalExhausted {
-        self.total.exhausted()
+    /// Returns why Lua's allocator has refused memory, if not for the state's own limit.
+    pub(crate) fn missing(&self) -> Option<TotalExhausted> {
+        (self.limit() < self.max).then(|| self.total.exhausted())
     }
 
     fn apply(&self, lua: &Lua) -> Result<(), Error> {
@@ -275,7 +271,7 @@ impl StateMemory {
         let spare = self.take(lua, wanted)?;
         self.collected.store(live, Ordering::Relaxed);
         if spare < bytes.saturating_add(spare_min(live)) && !self.reserved_max() {
-            return Err(self.exhausted().into());
+            return Err(self.total.exhausted().into());
         }
         Ok(())
     }
@@ -347,5 +343,74 @@ impl Drop for StateMemory {
     fn drop(&mut self) {
         self.total.give_back(*self.reserved.get_mut());
         self.total.states.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_has_as_many_bytes_as_allowed_and_no_more() {
+        let total = TotalMemory::new(10);
+        total.take(9).unwrap();
+        total.take(2).unwrap_err();
+        total.take(1).unwrap();
+        assert_eq!(total.take(1), Err(TotalExhausted { max: 10 }));
+        assert_eq!((total.used(), total.take_up_to(1)), (10, 0));
+        total.give_back(4);
+        assert_eq!((total.take_up_to(3), total.take_up_to(3)), (3, 1));
+        total.take(usize::MAX).unwrap_err();
+        assert_eq!(total.used(), 10);
+    }
+
+    #[test]
+    fn a_charge_is_free_at_first_and_gives_all_back() {
+        let total = Arc::new(TotalMemory::new(STEP_BYTES + 1));
+        let mut charge = Charge::new(&total);
+        charge.add(UNCHARGED_BYTES).unwrap();
+        assert_eq!(total.used(), 0);
+        charge.add(1).unwrap();
+        assert_eq!(total.used(), STEP_BYTES);
+        charge.add(STEP_BYTES - 1).unwrap();
+        assert_eq!(total.used(), STEP_BYTES);
+        // Less than a step is left.
+        charge.add(1).unwrap();
+        assert_eq!(total.used(), STEP_BYTES + 1);
+        charge.add(1).unwrap_err();
+        charge.add(usize::MAX).unwrap_err();
+        assert_eq!(total.used(), STEP_BYTES + 1);
+        charge.clear();
+        assert_eq!(total.used(), 0);
+        charge.add(UNCHARGED_BYTES + 1).unwrap();
+        drop(charge);
+        assert_eq!(total.used(), 0);
+    }
+
+    #[test]
+    fn a_state_reserves_ahead_of_its_use_and_gives_back_what_it_does_not_use() {
+        let total = Arc::new(TotalMemory::new(8 << 20));
+        let lua = Lua::new();
+        let memory = StateMemory::new(&total, 4 << 20);
+        memory.begin(&lua).unwrap();
+        // A quarter of what is free is lent.
+        assert_eq!((memory.limit(), total.used()), (STATE_BASE_BYTES + (2 << 20), 0));
+        memory.provide(&lua, 1 << 10).unwrap();
+        assert!(!memory.is_large());
+        memory.provide(&lua, 1 << 20).unwrap();
+        assert!(memory.is_large() && memory.limit() == STATE_BASE_BYTES + total.used());
+        assert!(memory.limit() >= lua.used_memory() + (1 << 20));
+        memory.provide(&lua, 8 << 20).unwrap();
+        assert_eq!(memory.limit(), 4 << 20, "the limit of the state itself");
+        assert_eq!(memory.missing(), None);
+        memory.give_back(&lua, lua.used_memory()).unwrap();
+        assert_eq!((memory.limit(), total.used()), (STATE_BASE_BYTES, 0));
+        total.take(8 << 20).unwrap();
+        memory.begin(&lua).unwrap();
+        assert_eq!(memory.limit(), STATE_BASE_BYTES);
+        let error = memory.provide(&lua, 1 << 20).unwrap_err().to_string();
+        assert!(error.contains("script-memory-total"), "{error}");
+        drop(memory);
+        assert_eq!(total.used(), 8 << 20);
     }
 }

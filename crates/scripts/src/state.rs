@@ -268,15 +268,16 @@ impl State {
     /// Runs a part of the script within the limits of the call that has begun.
     fn run_started<T>(&self, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
         let _end = EndCall(&self.context);
-        let result = self.run_within_memory(part);
-        result.map_err(|error| Failure::of_call(&error, &self.context.memory))
+        self.run_within_memory(part)
     }
 
     /// Runs a part of the script with memory for it, and gives back what is not used afterwards.
-    fn run_within_memory<T>(&self, part: impl FnOnce() -> mlua::Result<T>) -> mlua::Result<T> {
+    fn run_within_memory<T>(&self, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
         let Self { lua, context, .. } = self;
-        context.begin_memory(lua)?;
-        let result = cabinet::with_deadline(context.clock.deadline(), part);
+        let begun = context.begin_memory(lua);
+        let result = begun.and_then(|()| cabinet::with_deadline(context.clock.deadline(), part));
+        // While the limit is that which the call has met.
+        let result = result.map_err(|error| Failure::of_call(&error, &context.memory));
         if let Err(error) = context.end_memory(lua, result.is_err()) {
             tracing::error!("cannot free the memory of a script: {}", error::message(&error));
         }
@@ -329,7 +330,7 @@ impl StateMapper {
         let State { lua, context, .. } = &self.state;
         context.clock.allow_instructions(context.limits().call_instructions);
         let result = self.state.run_within_memory(|| call(lua));
-        result.map_err(|error| Failure::of_call(&error, &context.memory).message)
+        result.map_err(|failure| failure.message)
     }
 }
 

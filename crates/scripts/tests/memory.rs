@@ -172,16 +172,19 @@ fn an_error_for_want_of_memory_can_be_caught_and_the_state_goes_on() {
 
 #[test]
 fn a_state_has_the_memory_of_the_total_and_no_more() {
-    let code = "function make(key, value) return #('x'):rep(tonumber(value)) end";
+    let make = "function make(key, value) return #('x'):rep(tonumber(value)) end";
+    let code = &format!("{CODE}{make}");
     let many = Many::new(code, 1, limits(4 << 20), memory());
     // The text is built beside the state, and then made in it.
     assert_eq!(many.call(0, "make", b"1900000"), Ok("1900000".into()));
     assert!(many.call(0, "make", b"4300000").unwrap_err().contains(EXHAUSTED));
-    let many = Many::new(code, 1, limits(100 << 20), memory());
+    let many = Many::new(code, 1, limits(400 << 20), memory());
     assert_eq!(many.call(0, "make", b"43000000"), Ok("43000000".into()));
     // The limit of the state itself.
-    let error = many.call(0, "make", b"68000000").unwrap_err();
-    assert!(error.contains("not enough memory") && !error.contains(EXHAUSTED), "{error}");
+    for (name, value) in [("make", "68000000"), ("double", ""), ("fill_tables", "")] {
+        let error = many.call(0, name, value.as_bytes()).unwrap_err();
+        assert!(error.contains("not enough memory") && !error.contains(EXHAUSTED), "{error}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::{Installer, failed};
 use crate::context::Context;
 use crate::error::{self, NO_MEMORY};
 use crate::limits::{CODE_BYTES_MAX, RUN_TIME_CODE_BYTES_MAX};
+use crate::memory::TotalExhausted;
 use mlua::chunk::ChunkMode;
 use mlua::{Error, Function, Lua, LuaString, Result, Value};
 
@@ -119,6 +120,7 @@ pub(crate) fn settle(lua: &Lua, context: &Context, error: Value) -> Result<Value
         Value::String(text) => *text.as_bytes() == *NO_MEMORY.as_bytes(),
         _ => false,
     };
+    let missing = context.memory.missing();
     if is_of_memory {
         // The values of the function that has failed are garbage now.
         context.free_garbage(lua)?;
@@ -127,24 +129,24 @@ pub(crate) fn settle(lua: &Lua, context: &Context, error: Value) -> Result<Value
         // It may have filled the memory too. If nothing can be freed, a later look fails.
         let _ = context.memory.provide(lua, 0);
     }
-    plain(lua, context, error)
+    plain(lua, error, missing)
 }
 
 /// Returns whether a limit of the call is exceeded, and an error as a script sees it.
 pub(crate) fn inspect(lua: &Lua, context: &Context, error: Value) -> Result<(bool, Value)> {
-    Ok((context.clock.is_over(), plain(lua, context, error)?))
+    Ok((context.clock.is_over(), plain(lua, error, context.memory.missing())?))
 }
 
 /// Turns an error of a function of ours into its message, as Lua's own functions raise it.
 /// That of Lua's allocator names the limit.
-fn plain(lua: &Lua, context: &Context, error: Value) -> Result<Value> {
+fn plain(lua: &Lua, error: Value, missing: Option<TotalExhausted>) -> Result<Value> {
     let message = match &error {
         Value::Error(error) => error::message(error),
         Value::String(text) if *text.as_bytes() == *NO_MEMORY.as_bytes() => NO_MEMORY.to_string(),
         _ => return Ok(error),
     };
-    let message = match &*message {
-        NO_MEMORY if context.memory.is_bound_by_total() => context.memory.exhausted().to_string(),
+    let message = match missing {
+        Some(exhausted) if message == NO_MEMORY => exhausted.to_string(),
         _ => message,
     };
     lua.create_string(message).map(Value::String)

@@ -96,7 +96,7 @@ impl Context {
 
     /// Ends a call: its locks are released.
     pub(crate) fn end(&self) {
-        self.copied.lock().clear();
+        self.end_function();
         let mut locked = self.locked.lock();
         if !locked.is_empty() {
             for key in locked.drain(..) {

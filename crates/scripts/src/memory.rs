@@ -145,7 +145,10 @@ impl Charge {
 
     /// Gives all back.
     pub(crate) fn clear(&mut self) {
-        self.total.give_back(std::mem::take(&mut self.reserved));
+        // Most charges are small, and do not touch what all states share.
+        if self.reserved > 0 {
+            self.total.give_back(std::mem::take(&mut self.reserved));
+        }
         self.bytes = 0;
     }
 }

@@ -186,7 +186,9 @@ impl Context {
         }
         self.memory.provide(lua, text.len())?;
         let made = lua.create_string(text);
-        self.hook.adapt(lua)?;
+        if text.len() > LOOP_TEXT_BYTES_MAX {
+            self.hook.adapt_to_text(lua)?;
+        }
         made
     }
 

@@ -16,6 +16,9 @@ use std::time::Duration;
 /// texts that take half of the memory each, and every second instruction may do so.
 const SLOWEST_PS_PER_BYTE: u128 = 2500;
 
+/// Factor by which a state may grow until the next look after a long text was made.
+const GROWTH: usize = 3;
+
 /// Coroutines that are known to have the present hook, at most.
 const KNOWN_MAX: usize = 1000;
 
@@ -98,8 +101,17 @@ impl Hook {
 
     /// Changes the number of instructions to what the state's memory needs.
     pub(crate) fn adapt(self: &Arc<Self>, lua: &Lua) -> Result<()> {
+        self.adapt_to(lua, lua.used_memory())
+    }
+
+    /// Changes it after a long text was made, of which the next instructions may make others.
+    pub(crate) fn adapt_to_text(self: &Arc<Self>, lua: &Lua) -> Result<()> {
+        self.adapt_to(lua, lua.used_memory().saturating_mul(GROWTH))
+    }
+
+    fn adapt_to(self: &Arc<Self>, lua: &Lua, used_bytes: usize) -> Result<()> {
         let present = self.instructions.load(Ordering::Relaxed);
-        let wanted = instructions_within(self.time, lua.used_memory());
+        let wanted = instructions_within(self.time, used_bytes);
         if wanted == present {
             return Ok(());
         }

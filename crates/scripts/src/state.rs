@@ -135,7 +135,7 @@ impl State {
         if bytes > LOOP_TEXT_BYTES_MAX {
             self.context.memory.provide(&self.lua, bytes)?;
             let arguments = create();
-            self.context.hook.adapt(&self.lua)?;
+            self.context.hook.adapt_to_text(&self.lua)?;
             return arguments;
         }
         // With a limit of memory, each text would be made in a protected call of Lua.

@@ -6,7 +6,7 @@ use crate::pid_file::PidFile;
 use crate::plural::counted;
 use crate::reload::Reloader;
 use crate::scripting::Script;
-use crate::settings::{Launch, Loaded, Origins, Settings, host_names, unknown_variables};
+use crate::settings::{Launch, Loaded, Origins, Settings, Shares, host_names, unknown_variables};
 use crate::systemd::{self, Manager, Watchdog};
 use crate::transfer::import_once::import_if_legacy;
 use crate::{daemon, privileges, signals};
@@ -97,8 +97,9 @@ impl Process {
             first.notices = unknown_variables(names);
         }
         let first = databases.first().cloned().unwrap_or_default();
+        let shares = Shares(databases.len() as u64);
         let service = |(settings, config): (Settings, server::Config)| Service {
-            script: settings.script(),
+            script: settings.script(shares),
             database: settings.database.unwrap_or_default().0,
             import: settings
                 .import

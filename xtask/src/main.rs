@@ -111,6 +111,9 @@ enum Command {
         /// Put small records alone.
         #[arg(long)]
         only_small: bool,
+        /// Call functions of scripts alone.
+        #[arg(long, conflicts_with = "only_small")]
+        only_scripts: bool,
         #[command(flatten)]
         build: Build,
     },
@@ -265,7 +268,10 @@ fn run(command: Command) -> Result<()> {
             differential::run(build.profile(), seed, conversations)
         }
         Command::FullDisk { size_mib, build } => full_disk::run(build.profile(), size_mib),
-        Command::SmallMemory { records, small_records, load_mib, only_small, build } => {
+        Command::SmallMemory { only_scripts: true, build, .. } => {
+            small_memory::run_scripts(build.profile())
+        }
+        Command::SmallMemory { records, small_records, load_mib, only_small, build, .. } => {
             let profile = build.profile();
             let records = records.unwrap_or_else(|| small_memory::records(profile));
             let records = if only_small { 0 } else { records };

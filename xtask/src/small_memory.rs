@@ -1,6 +1,6 @@
 //! Small memory: runs the server in a memory cgroup that is small compared with its data. Puts
-//! succeed, requests that would take too much memory fail, a long upload blocks no event loop, and
-//! no process is killed.
+//! succeed, requests that would take too much memory fail, so do functions of scripts that fill it,
+//! a long upload blocks no event loop, and no process is killed.
 
 use crate::cgroup::MemoryCgroup;
 use crate::memcached::Connection;
@@ -57,6 +57,10 @@ const LOOP_TIME: Duration = Duration::from_secs(5);
 /// event loops in turn.
 const ASKING: usize = 8;
 
+/// Clients that call functions which fill the memory, and calls of each.
+const FILLING_CLIENTS: usize = 12;
+const FILLS: usize = 3;
+
 /// Runs the tests at the scale of the build. Without root they are skipped with a message.
 pub(crate) fn run(profile: Profile) -> Result<()> {
     run_with(profile, records(profile), SMALL_RECORDS, MEMORY_MIB)
@@ -87,8 +91,121 @@ pub(crate) fn run_with(
         fill_all_kinds(&programs, profile, records)?;
     }
     outgrow_index(&programs, small_records, load_mib << 20)?;
+    fill_scripts(&programs)?;
     println!("small memory: no process was killed in {MEMORY_MIB} MiB");
     Ok(())
+}
+
+/// Runs the tests of scripts alone.
+pub(crate) fn run_scripts(profile: Profile) -> Result<()> {
+    if !requirements::is_root() {
+        println!("small memory: SKIPPED, a memory cgroup needs root");
+        return Ok(());
+    }
+    fill_scripts(&build(profile)?)
+}
+
+/// Script whose functions take as much memory as they get.
+const FILLING: &str = "
+function fill()
+  local t = {}
+  while true do t[#t + 1] = ('x'):rep(1000) .. #t end
+end
+
+function keep()
+  kept = kept or {}
+  while true do kept[#kept + 1] = ('x'):rep(1000) .. #kept end
+end
+
+function double(key, value)
+  while true do value = value .. value end
+end
+
+function flood()
+  local i = 0
+  while true do
+    i = i + 1
+    _stashput(_thid .. '/' .. i, ('x'):rep(1000))
+  end
+end
+
+function vanish()
+  _stashvanish()
+  return 'done'
+end
+
+function echo(key, value) return value end
+";
+
+/// Calls functions that fill the memory from many clients at once, and ordinary ones beside them.
+fn fill_scripts(programs: &Path) -> Result<()> {
+    let mut server = Enclosed::start_with_script(programs, FILLING)?;
+    for name in ["fill", "double", "keep", "flood", "fill"] {
+        let began = Instant::now();
+        let (port, are_over) = (server.server.port, AtomicBool::new(false));
+        let calls = thread::scope(|scope| {
+            let fill = || -> Result<()> {
+                for _ in 0..FILLS {
+                    let reply = call(port, name, "k", "value")?;
+                    ensure!(reply.is_none(), "{name} has not failed but returned {reply:?}");
+                }
+                Ok(())
+            };
+            let ordinary = || -> Result<u64> {
+                let mut calls = 0;
+                while !are_over.load(Ordering::Relaxed) {
+                    let reply = call(port, "echo", "k", "value")?;
+                    ensure!(reply.as_deref() == Some(b"value"), "echo returned {reply:?}");
+                    calls += 1;
+                }
+                Ok(calls)
+            };
+            let filling: Vec<_> = (0..FILLING_CLIENTS).map(|_| scope.spawn(fill)).collect();
+            let beside = scope.spawn(ordinary);
+            let ended: Vec<_> = filling.into_iter().map(|client| client.join()).collect();
+            are_over.store(true, Ordering::Relaxed);
+            let calls = beside.join().map_err(|_| anyhow::anyhow!("a panic"))?;
+            for client in ended {
+                client.map_err(|_| anyhow::anyhow!("a panic"))??;
+            }
+            calls
+        });
+        server.check_alive().with_context(|| format!("after {name}"))?;
+        let calls = calls.with_context(|| format!("beside {name}"))?;
+        ensure!(calls > 0, "no other call has ended beside {name}");
+        println!(
+            "small memory: {name} by {FILLING_CLIENTS} clients ended after {:.1?}, {calls} other \
+             calls beside it",
+            began.elapsed()
+        );
+    }
+    let vanished = call(server.server.port, "vanish", "", "")?;
+    ensure!(vanished.as_deref() == Some(b"done"), "vanish returned {vanished:?}");
+    Ok(())
+}
+
+/// Calls a function of the script. Returns its result, or `None` if it has failed.
+fn call(port: u16, name: &str, key: &str, value: &str) -> Result<Option<Vec<u8>>> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    let mut request = vec![0xc8, 0x68];
+    for length in [name.len(), 0, key.len(), value.len()] {
+        request.extend((length as u32).to_be_bytes());
+    }
+    for text in [name, key, value] {
+        request.extend(text.as_bytes());
+    }
+    stream.write_all(&request)?;
+    let mut status = [0];
+    stream.read_exact(&mut status)?;
+    if status != [0] {
+        return Ok(None);
+    }
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut result = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut result)?;
+    Ok(Some(result))
 }
 
 /// Fills a database of each kind, and sends it requests that would take too much memory.
@@ -196,6 +313,21 @@ impl Enclosed {
         let name = format!("tyrant-small-memory-{}-{suffix}", std::process::id());
         let group = MemoryCgroup::new(&name, bytes)?;
         let server = Self::start_in(&folder, &group, programs, kind)?;
+        Ok(Self { server, group, folder })
+    }
+
+    /// Starts a server of a hash database with a script.
+    fn start_with_script(programs: &Path, script: &str) -> Result<Self> {
+        let folder = tempfile::tempdir_in(crate::programs::target_folder())?;
+        let path = folder.path().join("script.lua");
+        std::fs::write(&path, script)?;
+        let name = format!("tyrant-small-memory-{}-script", std::process::id());
+        let group = MemoryCgroup::new(&name, MEMORY_BYTES)?;
+        let database = folder.path().join("casket.tch");
+        let (log, path) = (folder.path().join("log"), path.display().to_string());
+        let enclose = |command| group.enclose(&command);
+        let options = ["--threads", "2", "--script", &path];
+        let server = Server::start_by(enclose, programs, &database, &log, &options)?;
         Ok(Self { server, group, folder })
     }
 

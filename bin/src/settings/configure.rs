@@ -7,13 +7,13 @@ use crate::cluster;
 use crate::scripting::Script;
 use anyhow::Context;
 use cabinet::name::Specification;
-use scripts::limits::THREADS_MAX;
+use scripts::limits::{THREADS_MAX, total_bytes};
 use scripts::{Allowed, Limits, Source};
 use server::update_log::{Retention, Settings as UpdateLogSettings};
 use server::{ClientPaths, CommandMask, Config, Dialect, Endpoint, Following, OnTimeout, Seeding};
 use server::{
-    ExtensionSettings, HostNames, ReadinessLimits, SemiSyncSettings, ServerFiles,
-    TlsClientSettings, TlsSettings, Users,
+    ExtensionSettings, HostNames, ReadinessLimits, SCRIPT_PERIODIC_MAX, SemiSyncSettings,
+    ServerFiles, TlsClientSettings, TlsSettings, Users,
 };
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -101,15 +101,16 @@ impl Settings {
         Ok(config)
     }
 
-    /// Returns the script to serve.
-    pub(crate) fn script(&self) -> Option<Script> {
-        let mut limits = Limits::default();
+    /// Returns the script to serve, whose server has such a share of the memory.
+    pub(crate) fn script(&self, shares: Shares) -> Option<Script> {
+        let mut limits = Limits { total_bytes: total_bytes(shares.0), ..Limits::default() };
         let seconds = self.script_time_max.map(|time| time.unless_zero().unwrap_or(Duration::MAX));
         set(&mut limits.call_time, seconds);
         let unlimited_at_zero = |max| if max == 0 { u64::MAX } else { max };
         set(&mut limits.call_instructions, self.script_instructions_max.map(unlimited_at_zero));
         set(&mut limits.sort_disk_bytes, self.script_sort_disk_max.map(|bytes| bytes.0));
         set(&mut limits.state_bytes, self.script_memory_max.map(Bytes::in_memory));
+        set(&mut limits.total_bytes, self.script_memory_total.map(Bytes::in_memory));
         let mut settings = ExtensionSettings::default();
         set(&mut settings.threads, self.script_threads.map(|count| count.0));
         let periodic = self.script_every.iter().flat_map(|every| &every.0);
@@ -132,9 +133,19 @@ impl Settings {
             let what = format!("{threads} is above {THREADS_MAX}");
             return Err(Invalid { setting: "script-threads", what });
         }
-        if self.script_memory_max == Some(Bytes(0)) {
-            let what = "must be at least 1 byte".to_owned();
-            return Err(Invalid { setting: "script-memory-max", what });
+        let functions = self.script_every.as_ref().map_or(0, |every| every.0.len());
+        if functions > SCRIPT_PERIODIC_MAX {
+            let what = format!("{functions} functions are more than {SCRIPT_PERIODIC_MAX}");
+            return Err(Invalid { setting: "script-every", what });
+        }
+        for (setting, bytes) in [
+            ("script-memory-max", self.script_memory_max),
+            ("script-memory-total", self.script_memory_total),
+        ] {
+            if bytes == Some(Bytes(0)) {
+                let what = "must be at least 1 byte".to_owned();
+                return Err(Invalid { setting, what });
+            }
         }
         for (setting, is_set) in [
             ("script-every", self.script_every.is_some()),
@@ -462,6 +473,7 @@ fn is_same(one: &Path, another: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::file::Launch;
+    use super::super::value::{Every, Many};
     use super::*;
 
     fn config(settings: Settings) -> Config {
@@ -505,7 +517,7 @@ mod tests {
     fn a_script_has_its_limits_and_its_threads() {
         let script = |settings: Settings| {
             let launch = Launch { given: settings, file: None };
-            launch.load().map(|loaded| loaded.databases[0].script())
+            launch.load().map(|loaded| loaded.databases[0].script(Shares(1)))
         };
         assert!(script(Settings::default()).expect("settings").is_none());
         let settings = Settings { script: Some("s.lua".into()), ..Settings::default() };
@@ -513,6 +525,7 @@ mod tests {
         assert_eq!(found.settings.threads, server::SCRIPT_THREADS);
         assert_eq!(found.limits.call_time, Limits::default().call_time);
         assert_eq!(found.limits.state_bytes, Limits::default().state_bytes);
+        assert_eq!(found.limits.total_bytes, Limits::default().total_bytes);
         assert_eq!(found.limits.call_instructions, Limits::default().call_instructions);
         assert_eq!(found.limits.sort_disk_bytes, Limits::default().sort_disk_bytes);
         assert_eq!(found.allowed, Allowed::default());
@@ -532,6 +545,23 @@ mod tests {
             script(Settings { script_memory_max, ..settings.clone() })
         };
         assert!(memory(1).is_ok() && memory(0).is_err());
+        let total = |bytes| {
+            let script_memory_total = Some(Bytes(bytes));
+            script(Settings { script_memory_total, ..settings.clone() })
+        };
+        assert!(total(0).is_err());
+        let found = total(5).expect("settings").expect("a script");
+        assert_eq!(found.limits.total_bytes, 5);
+        let shared = settings.script(Shares(u64::MAX)).expect("a script");
+        assert_eq!(shared.limits.total_bytes, 8 << 20);
+        let periodic = |count| {
+            let every = "tick=1".parse::<Every>().expect("a periodic function");
+            let script_every = Some(Many(vec![every; count]));
+            script(Settings { script_every, ..settings.clone() })
+        };
+        assert!(
+            periodic(SCRIPT_PERIODIC_MAX).is_ok() && periodic(SCRIPT_PERIODIC_MAX + 1).is_err()
+        );
         let alone = Settings { script_programs: Some(true), ..Settings::default() };
         assert!(script(alone).is_err());
     }

@@ -12,7 +12,7 @@ mod reference;
 mod start;
 mod value;
 
-pub(crate) use configure::host_names;
+pub(crate) use configure::{Shares, host_names};
 pub(crate) use environment::unknown_variables;
 pub(crate) use file::{Launch, Loaded, Origins};
 pub(crate) use reference::{defaults_file, described, example, introduction, markdown};
@@ -185,6 +185,9 @@ settings! {
         script_instructions_max: u64 = Setting::new("N", "1000000000");
         /// Limit the memory of the script on each thread, in bytes
         script_memory_max: Bytes = Setting::new("BYTES", "\"64m\"");
+        /// Limit the memory of all threads' scripts and the stash together, in bytes
+        script_memory_total: Bytes = Setting::unset("BYTES", "\"64m\"",
+            "an eighth of the usable memory, at least 8 MiB");
         /// Limit the temporary files of map-reduce, in bytes
         script_sort_disk_max: Bytes = Setting::new("BYTES", "\"4g\"");
         /// Let the script use files, and load modules

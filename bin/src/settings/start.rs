@@ -2,7 +2,7 @@
 //! so that an error has the line of its setting.
 
 use super::Settings;
-use super::configure::{Invalid, invalid};
+use super::configure::{Invalid, Shares, invalid};
 use super::database_name::DatabaseName;
 use crate::errors::{require_database, require_folder_of, require_writable};
 use crate::{privileges, systemd};
@@ -45,7 +45,7 @@ impl Settings {
             check_endpoint(&admin.0).map_err(invalid("admin"))?;
         }
         self.check_database().map_err(invalid("database"))?;
-        match self.script() {
+        match self.script(Shares(1)) {
             Some(script) => script.check().map_err(invalid("script")),
             None => Ok(()),
         }

@@ -1,7 +1,7 @@
 //! The command line of Tokyo Tyrant's server: options with one dash and long names, before the name
 //! of the database.
 
-use server::{CommandMask, Periodic, UnknownName};
+use server::{CommandMask, Periodic, SCRIPT_PERIODIC_MAX, UnknownName};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -239,6 +239,9 @@ pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Req
     if options.script.is_none() && !options.periodic.is_empty() {
         return Err(Refusal::Usage("-extpc takes a script in -ext".into()));
     }
+    if options.periodic.len() > SCRIPT_PERIODIC_MAX {
+        return Err(Refusal::Usage(format!("-extpc: at most {SCRIPT_PERIODIC_MAX} functions")));
+    }
     Ok(Request::Serve(Box::new(options)))
 }
 
@@ -263,7 +266,9 @@ fn timeout(text: &str) -> Result<Option<Duration>, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MULTIPLE_MAX, Options, Periodic, REFUSED, Refusal, Request, parse};
+    use super::{
+        MULTIPLE_MAX, Options, Periodic, REFUSED, Refusal, Request, SCRIPT_PERIODIC_MAX, parse,
+    };
     use crate::logging::Verbosity;
     use std::time::Duration;
 
@@ -370,6 +375,14 @@ mod tests {
         assert_eq!(options(&format!("-mul {}", MULTIPLE_MAX - 1)).multiple, MULTIPLE_MAX - 1);
         assert_eq!(options(&format!("-mul {MULTIPLE_MAX}")).multiple, MULTIPLE_MAX);
         let over = parse_words(&format!("-mul {}", MULTIPLE_MAX + 1));
+        assert!(matches!(over, Err(Refusal::Usage(_))));
+    }
+
+    #[test]
+    fn so_many_functions_are_called_periodically_and_no_more() {
+        let periodic = |count| format!("-ext s.lua {}", "-extpc f 1 ".repeat(count));
+        assert_eq!(options(&periodic(SCRIPT_PERIODIC_MAX)).periodic.len(), SCRIPT_PERIODIC_MAX);
+        let over = parse_words(&periodic(SCRIPT_PERIODIC_MAX + 1));
         assert!(matches!(over, Err(Refusal::Usage(_))));
     }
 }

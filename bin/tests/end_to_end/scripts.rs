@@ -260,6 +260,51 @@ fn a_function_is_called_periodically() {
     assert!(stat.contains("\nscript_threads\t8\n"), "{stat}");
 }
 
+const PERIODIC: &str = "
+local own = 0
+
+function count(key)
+  n = (n or 0) + 1
+  own = own + 1
+  _putcat(key, n .. '=' .. own .. ' ')
+  return n
+end
+
+function a() count('a') end
+
+function b() count('b') end
+";
+
+/// Returns whether the record under a key has the numbers from 1 on in their order, at least four.
+/// Fails if it has others.
+fn has_counted(server: &Server, key: &str) -> bool {
+    let output = run("tyrant", &["get", "--server", &server.address(), key]).stdout;
+    let counted = String::from_utf8(output).expect("a text");
+    for (number, found) in (1..).zip(counted.split_whitespace()) {
+        assert_eq!(found, format!("{number}={number}"), "{key} has {counted}");
+    }
+    counted.split_whitespace().count() >= 4
+}
+
+#[test]
+fn each_periodic_function_keeps_its_globals_from_call_to_call_until_a_reload() {
+    let (_folder, path) = script(PERIODIC);
+    let shown = path.display().to_string();
+    let options = ["--script", &shown, "--script-every", "a=0.01", "--script-every", "b=0.015"];
+    let mut server = Server::tyrant("casket.tch", &options);
+    wait_for("counts of both functions, beside clients", || {
+        ext(&server, &["--lock-record", "count", "of clients"]);
+        (has_counted(&server, "a") && has_counted(&server, "b")).then_some(())
+    });
+    // Calls of the old script may end after the reload, so the keys of the new one are others.
+    std::fs::write(&path, PERIODIC.replace("count('", "count('new ")).expect("a script");
+    succeed("tyrant", &["reload", "--server", &server.address()]);
+    wait_for("counts of the new script", || {
+        (has_counted(&server, "new a") && has_counted(&server, "new b")).then_some(())
+    });
+    assert_eq!(server.end(Signal::TERM).code(), Some(0));
+}
+
 #[test]
 fn ttserver_runs_a_script_with_the_options_of_tokyo_tyrant() {
     let (_folder, path) = script(SCRIPT);

@@ -1,6 +1,6 @@
 -- Functions of Lua that are safe only in Lua itself: they call others, and must let the deadline of
 -- a call pass. Functions that a script could replace are in locals here.
-local settle, inspect, check, search, count_coroutine, gmatch, find = ...
+local settle, inspect, check, search, count_coroutine, join, gmatch, find = ...
 local pcall, xpcall, error, type = pcall, xpcall, error, type
 local create, resume, wrap = coroutine.create, coroutine.resume, coroutine.wrap
 local sort, concat, insert, remove = table.sort, table.concat, table.insert, table.remove
@@ -21,6 +21,9 @@ end
 
 -- Tables longer than this are joined and moved after a look at the clock: in C, no hook fires.
 local LONG = 10000
+
+-- Texts longer than this, in bytes, are searched with a look at the clock now and then.
+local LONG_TEXT = 65536
 
 local function finish(ok, ...)
   if ok then return true, ... end
@@ -70,7 +73,9 @@ local function is_linear(pattern)
 end
 
 function string.gmatch(text, pattern)
-  if type(text) == "string" and type(pattern) == "string" and is_linear(pattern) then
+  if type(text) == "string" and #text <= LONG_TEXT and type(pattern) == "string"
+    and is_linear(pattern)
+  then
     return gmatch(text, pattern)
   end
   local position = 0
@@ -106,9 +111,12 @@ function table.remove(list, ...)
   return remove(list, ...)
 end
 
-function table.concat(list, ...)
-  if type(list) == "table" and #list > LONG then check() end
-  return concat(list, ...)
+function table.concat(list, separator, ...)
+  if type(list) == "table" and #list > LONG then
+    if select("#", ...) == 0 then return join(list, separator) end
+    check()
+  end
+  return concat(list, separator, ...)
 end
 
 function _G.load(reader, name)

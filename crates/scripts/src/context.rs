@@ -1,22 +1,30 @@
 //! Context of the functions of a state: its limits, its records, and what all states share.
 
 use crate::clock::{CallClock, Exceeded};
+use crate::error::NO_MEMORY;
+use crate::hook::Hook;
 use crate::limits::{
     CALL_STACK_BYTES_MAX, CALLBACK_LEVELS_MAX, LOOP_TEXT_BYTES_MAX, LOOP_VALUES_MAX, Limits,
 };
+use crate::memory::{Charge, StateMemory};
 use crate::shared::Shared;
-use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti};
+use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString};
 use parking_lot::Mutex;
 use server::ScriptRecords;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+/// Shortest text for which memory is reserved before it is made, in bytes.
+const PROVIDED_BYTES_MIN: usize = 4 << 10;
+
 /// Context of the functions of one state.
 pub(crate) struct Context {
     pub(crate) shared: Arc<Shared>,
     pub(crate) records: Arc<ScriptRecords>,
     pub(crate) clock: CallClock,
+    pub(crate) memory: StateMemory,
+    pub(crate) hook: Arc<Hook>,
     /// Address in the thread's stack at which the call began.
     stack_begin: AtomicUsize,
     /// Functions of ours that are calling functions of the script now.
@@ -29,6 +37,8 @@ pub(crate) struct Context {
     pub(crate) is_lent: AtomicBool,
     /// Bytes that the function of ours that was called last has copied out of the state.
     copied_bytes: AtomicUsize,
+    /// Charge for these bytes.
+    copied: Mutex<Charge>,
     /// Whether the script may begin `tyrant.map_reduce`: not while it is loaded, since each mapper
     /// loads it, and not in a mapper.
     pub(crate) may_map_reduce: AtomicBool,
@@ -43,7 +53,11 @@ impl Drop for Context {
 impl Context {
     pub(crate) fn new(shared: Arc<Shared>, records: Arc<ScriptRecords>) -> Self {
         let owner = shared.locks.new_owner();
+        let memory = StateMemory::new(&shared.memory, shared.limits.state_bytes);
         Self {
+            memory,
+            hook: Arc::new(Hook::new(shared.limits.call_time)),
+            copied: Mutex::new(Charge::new(&shared.memory)),
             owner,
             copied_bytes: AtomicUsize::new(0),
             may_map_reduce: AtomicBool::new(false),
@@ -82,6 +96,7 @@ impl Context {
 
     /// Ends a call: its locks are released.
     pub(crate) fn end(&self) {
+        self.end_function();
         let mut locked = self.locked.lock();
         if !locked.is_empty() {
             for key in locked.drain(..) {
@@ -103,9 +118,78 @@ impl Context {
     }
 
     /// Begins a function of ours. Fails if the call has no time left.
-    pub(crate) fn begin_function(&self) -> Result<(), Error> {
+    pub(crate) fn begin_function(&self, lua: &Lua) -> Result<(), Error> {
         self.copied_bytes.store(0, Ordering::Relaxed);
-        self.check_progress()
+        self.check_progress()?;
+        if self.memory.is_large() { self.look_at_memory(lua) } else { Ok(()) }
+    }
+
+    /// Ends a function of ours: what it has copied is freed.
+    pub(crate) fn end_function(&self) {
+        if self.copied_bytes.load(Ordering::Relaxed) > 0 {
+            self.copied.lock().clear();
+        }
+    }
+
+    /// Reserves memory for what the state may need until the next look. Fails if there is none.
+    pub(crate) fn look_at_memory(&self, lua: &Lua) -> Result<(), Error> {
+        self.memory.provide(lua, 0)?;
+        self.hook.adapt(lua)
+    }
+
+    /// Begins a call, for which the state has some memory at hand.
+    pub(crate) fn begin_memory(&self, lua: &Lua) -> Result<(), Error> {
+        self.memory.begin(lua)?;
+        if self.memory.is_large() || self.hook.is_changed() {
+            self.hook.adapt(lua)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a call: gives back what the state does not use, and its garbage if it is much.
+    /// After a failure that is all that it has reserved.
+    pub(crate) fn end_memory(&self, lua: &Lua, has_failed: bool) -> Result<(), Error> {
+        let used = lua.used_memory();
+        if self.memory.has_garbage(used) || has_failed && self.memory.is_large() {
+            self.free_garbage(lua)?;
+            self.memory.note_live(lua.used_memory());
+            return Ok(());
+        }
+        self.memory.give_back(lua, used)
+    }
+
+    /// Begins a charge for what a function of ours builds.
+    pub(crate) fn charge(&self) -> Charge {
+        Charge::new(&self.shared.memory)
+    }
+
+    /// Adds to a charge. With no memory left, the state's garbage is collected before this fails.
+    pub(crate) fn add_to(&self, lua: &Lua, charge: &mut Charge, bytes: usize) -> Result<(), Error> {
+        if charge.add(bytes).is_err() {
+            self.free_garbage(lua)?;
+            charge.add(bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Collects the garbage of the state, and gives back what it does not use.
+    pub(crate) fn free_garbage(&self, lua: &Lua) -> Result<(), Error> {
+        self.records.leave_loop();
+        lua.gc_collect()?;
+        self.memory.give_back(lua, lua.used_memory())
+    }
+
+    /// Makes a text of Lua. Fails if there is no memory for it.
+    pub(crate) fn text(&self, lua: &Lua, text: &[u8]) -> Result<LuaString, Error> {
+        if text.len() < PROVIDED_BYTES_MIN {
+            return lua.create_string(text);
+        }
+        self.memory.provide(lua, text.len())?;
+        let made = lua.create_string(text);
+        if text.len() > LOOP_TEXT_BYTES_MAX {
+            self.hook.adapt_to_text(lua)?;
+        }
+        made
     }
 
     /// Fails if the call has exceeded a limit. One that takes long leaves the event loop.
@@ -116,10 +200,11 @@ impl Context {
     }
 
     /// Counts bytes that a function copies out of the state. Fails if they are more than a state
-    /// may have, as one text can be in a table many times.
-    pub(crate) fn charge_bytes(&self, bytes: usize) -> Result<(), Error> {
+    /// may have, as one text can be in a table many times, or than there are left for all.
+    pub(crate) fn charge_bytes(&self, lua: &Lua, bytes: usize) -> Result<(), Error> {
         let copied = self.copied_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.check_bytes(copied.saturating_add(bytes))
+        self.check_bytes(copied.saturating_add(bytes))?;
+        self.add_to(lua, &mut self.copied.lock(), bytes)
     }
 
     /// Fails if a state cannot have a string of this length.
@@ -128,7 +213,10 @@ impl Context {
             self.records.leave_loop();
         }
         if bytes > self.limits().state_bytes {
-            return Err(Error::MemoryError("not enough memory".into()));
+            let max = self.limits().state_bytes;
+            return Err(Error::MemoryError(format!(
+                "{NO_MEMORY}: {bytes} bytes are more than the {max} of script-memory-max"
+            )));
         }
         Ok(())
     }

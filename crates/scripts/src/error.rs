@@ -1,9 +1,13 @@
 //! Errors of scripts: a short message for the caller, and a traceback for the log.
 
+use crate::memory::StateMemory;
 use mlua::Error;
 
 /// Line with which Lua begins a traceback.
 const TRACEBACK: &str = "\nstack traceback:\n";
+
+/// Message of Lua's allocator.
+pub(crate) const NO_MEMORY: &str = "not enough memory";
 
 /// Longest message, in bytes.
 const MESSAGE_BYTES_MAX: usize = 4096;
@@ -19,6 +23,17 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Returns the failure of a call in a state with this memory.
+    pub(crate) fn of_call(error: &Error, memory: &StateMemory) -> Self {
+        let failure = Self::new(error);
+        match memory.missing() {
+            Some(exhausted) if failure.message == NO_MEMORY => {
+                Self::of_message(exhausted.to_string())
+            }
+            _ => failure,
+        }
+    }
+
     pub(crate) fn new(error: &Error) -> Self {
         let message = message(error);
         let traceback = match traceback(error) {
@@ -43,7 +58,8 @@ pub(crate) fn message(error: &Error) -> String {
         Error::RuntimeError(message) | Error::SyntaxError { message, .. } => {
             message.split(TRACEBACK).next().unwrap_or_default().to_string()
         }
-        Error::MemoryError(_) => "not enough memory".to_string(),
+        Error::MemoryError(message) if message.starts_with(NO_MEMORY) => message.clone(),
+        Error::MemoryError(_) => NO_MEMORY.to_string(),
         error => message_of_conversion(error),
     };
     if message.len() > MESSAGE_BYTES_MAX {
@@ -51,6 +67,17 @@ pub(crate) fn message(error: &Error) -> String {
         message.truncate(end.unwrap_or(0));
     }
     message
+}
+
+/// Returns whether memory was missing.
+pub(crate) fn is_of_memory(error: &Error) -> bool {
+    match error {
+        Error::MemoryError(_) => true,
+        Error::CallbackError { cause, .. } | Error::WithContext { cause, .. } => {
+            is_of_memory(cause)
+        }
+        _ => false,
+    }
 }
 
 fn message_of_conversion(error: &Error) -> String {

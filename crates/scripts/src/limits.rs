@@ -1,5 +1,6 @@
 //! Limits of scripts, and their defaults.
 
+use cabinet::UsableMemory;
 use std::time::Duration;
 
 /// Longest script, and longest text that `loadstring` compiles, in bytes.
@@ -61,8 +62,23 @@ pub(crate) const LOOP_VALUES_MAX: usize = 2 << 10;
 /// less than a millisecond.
 pub(crate) const LOOP_STATE_BYTES_MAX: usize = 1 << 20;
 
-/// Instructions between two looks at the clock.
+/// Default share of the [usable memory](UsableMemory) for all scripts together, as a divisor, and
+/// its least, in bytes.
+const TOTAL_SHARE: u64 = 8;
+const TOTAL_BYTES_LEAST: u64 = 8 << 20;
+
+/// Instructions between two looks at the clock and at the memory of a small state.
 pub(crate) const INSTRUCTIONS_PER_CHECK: u32 = 1000;
+
+/// Memory that each state has beside [`Limits::total_bytes`], in bytes.
+pub const STATE_BASE_BYTES: usize = 512 << 10;
+
+/// Returns the default of [`Limits::total_bytes`] for each of `servers` servers in one process.
+pub fn total_bytes(servers: u64) -> usize {
+    let memory = UsableMemory::of_process();
+    let memory = UsableMemory { bytes: memory.bytes / servers.max(1), ..memory };
+    usize::try_from(memory.share(TOTAL_SHARE, TOTAL_BYTES_LEAST, u64::MAX)).unwrap_or(usize::MAX)
+}
 
 /// Limits of a script, which its operator sets.
 #[derive(Clone, Debug)]
@@ -74,6 +90,9 @@ pub struct Limits {
     pub call_instructions: u64,
     /// Memory of a state, in bytes. A call that needs more fails.
     pub state_bytes: usize,
+    /// Memory that all states, the stash and what functions build take together, in bytes, beside
+    /// [`STATE_BASE_BYTES`] of each state. A call that needs more fails.
+    pub total_bytes: usize,
     /// Steps of one search for a pattern. A search that takes more fails.
     pub pattern_steps: u64,
     /// Keys and values that the `_stash` functions store, in bytes.
@@ -94,6 +113,7 @@ impl Default for Limits {
             call_time: Duration::from_secs(10),
             call_instructions: 1_000_000_000,
             state_bytes: 64 << 20,
+            total_bytes: total_bytes(1),
             pattern_steps: 100_000_000,
             stash_bytes: 256 << 20,
             sort_bytes: 16 << 20,

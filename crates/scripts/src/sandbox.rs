@@ -10,7 +10,7 @@ use crate::limits::INSTRUCTIONS_PER_CHECK;
 use crate::modern;
 use crate::shared::Allowed;
 use mlua::state::{GcIncParams, GcMode};
-use mlua::{HookTriggers, Lua, LuaOptions, Result, StdLib, Table, Value, VmState};
+use mlua::{Lua, LuaOptions, Result, StdLib, Table, Value};
 use std::sync::Arc;
 
 /// Version of Tokyo Tyrant with whose functions scripts are compatible.
@@ -52,13 +52,13 @@ pub(crate) fn new_state(context: &Arc<Context>) -> Result<Lua> {
     // incremental collector lags behind when strings are long.
     let parameters = GcIncParams::default().pause(COLLECT_AT_PERCENT).step_multiplier(0);
     lua.gc_set_mode(GcMode::Incremental(parameters));
-    lua.set_memory_limit(context.limits().state_bytes)?;
-    let hooked = Arc::clone(context);
-    let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_CHECK);
-    // Coroutines inherit it, but count their own instructions: see `bootstrap.lua`.
-    lua.set_global_hook(triggers, move |_, _| {
-        hooked.count_instructions(INSTRUCTIONS_PER_CHECK)?;
-        Ok(VmState::Continue)
+    lua.set_memory_limit(context.memory.limit())?;
+    // The state has the context, which has the hook.
+    let hooked = Arc::downgrade(context);
+    context.hook.install(&lua, move |lua, instructions| {
+        let Some(context) = hooked.upgrade() else { return Ok(()) };
+        context.count_instructions(instructions)?;
+        context.look_at_memory(lua)
     })?;
     Ok(lua)
 }
@@ -71,6 +71,7 @@ fn bootstrap(lua: &Lua, installer: &Installer<'_>, (gmatch, find): (Value, Value
     // Each function of ours looks at the clock; this one does nothing else.
     helpers.add_short("check", |_, _, ()| Ok(()))?;
     helpers.add_short("search", functions::gmatch_step)?;
+    helpers.add("join", functions::join)?;
     // As many instructions as a coroutine can take before its first hook.
     helpers.add_short("count_coroutine", |_, context, ()| {
         context.count_instructions(INSTRUCTIONS_PER_CHECK)
@@ -82,6 +83,7 @@ fn bootstrap(lua: &Lua, installer: &Installer<'_>, (gmatch, find): (Value, Value
         helper("check")?,
         helper("search")?,
         helper("count_coroutine")?,
+        helper("join")?,
         gmatch,
         find,
     );

@@ -1,4 +1,5 @@
-//! The extension of a server: a script, and a state of it for each script thread.
+//! The extension of a server: a script, and a state of it for each script thread, event loop and
+//! periodic function.
 
 use crate::clock::CallClock;
 use crate::error::Failure;
@@ -8,7 +9,8 @@ use crate::source::{Code, Source};
 use crate::state::State;
 use crate::statistics::Statistics;
 use parking_lot::Mutex;
-use server::{Extension, ExtensionError, FunctionStatistics, SCRIPT_LOOPS_MAX, ScriptRecords};
+use server::{Extension, ExtensionError, FunctionStatistics, ScriptRecords};
+use server::{SCRIPT_LOOPS_MAX, SCRIPT_PERIODIC_MAX, ScriptMemory};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,7 +40,8 @@ pub struct Scripts {
 
 type Threads = [OnceLock<ScriptThread>];
 
-/// A script thread or an event loop. Another locks its state only while it has no call.
+/// A script thread, an event loop or a periodic function. Another locks its state only while it has
+/// no call.
 struct ScriptThread {
     state: Mutex<Option<State>>,
     has_ended: AtomicBool,
@@ -56,7 +59,7 @@ impl Scripts {
         let shared = Arc::new(Shared::new(limits, allowed));
         let generation = AtomicU64::new(code.generation);
         let code = Arc::new(Mutex::new(Arc::new(code)));
-        let threads = THREADS_MAX + SCRIPT_LOOPS_MAX;
+        let threads = THREADS_MAX + SCRIPT_LOOPS_MAX + SCRIPT_PERIODIC_MAX;
         let threads: Arc<Threads> = (0..threads).map(|_| OnceLock::new()).collect();
         let states = AllStates {
             shared: Arc::downgrade(&shared),
@@ -243,6 +246,7 @@ impl Extension for Scripts {
                 tracing::warn!(
                     "a script's state was full of what is no garbage: it is loaded again"
                 );
+                // Its memory is free before the next one is made.
                 *slot = None;
             }
         }
@@ -280,6 +284,11 @@ impl Extension for Scripts {
             thread.statistics.add_to(&mut sums);
         }
         sums.into_values().collect()
+    }
+
+    fn memory(&self) -> ScriptMemory {
+        let memory = &self.shared.memory;
+        ScriptMemory { used_bytes: memory.used(), max_bytes: memory.max() }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::clock::CallClock;
 use crate::limits::{EVAL_BYTES_MAX, Limits};
 use crate::locks::NamedLocks;
+use crate::memory::{Charge, TotalMemory};
 use crate::sorter::{SortDisk, Sorter};
 use crate::stash::Stash;
 use parking_lot::Mutex;
@@ -26,6 +27,7 @@ pub struct Allowed {
 pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) allowed: Allowed,
+    pub(crate) memory: Arc<TotalMemory>,
     pub(crate) stash: Stash,
     pub(crate) locks: NamedLocks,
     pub(crate) evaluations: Evaluations,
@@ -68,16 +70,18 @@ pub(crate) trait Mapper {
 
 impl Shared {
     pub(crate) fn new(limits: Limits, allowed: Allowed) -> Self {
-        let stash = Stash::new(limits.stash_bytes);
+        let memory = Arc::new(TotalMemory::new(limits.total_bytes));
+        let stash = Stash::new(limits.stash_bytes, Arc::clone(&memory));
         let evaluations = Evaluations::default();
         let sort_disk = Arc::new(SortDisk::new(limits.sort_disk_bytes));
         let (locks, states) = (NamedLocks::default(), OnceLock::new());
-        Self { limits, allowed, stash, locks, evaluations, sort_disk, states }
+        Self { limits, allowed, memory, stash, locks, evaluations, sort_disk, states }
     }
 
     /// Returns a sorter with files in a folder.
     pub(crate) fn sorter(&self, folder: PathBuf) -> Sorter {
-        Sorter::new(folder, self.limits.sort_bytes, Arc::clone(&self.sort_disk))
+        let sorter = Sorter::new(folder, self.limits.sort_bytes, Arc::clone(&self.sort_disk));
+        sorter.charged(Charge::new(&self.memory))
     }
 }
 

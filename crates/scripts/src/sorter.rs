@@ -1,10 +1,12 @@
 //! Sorter: pairs of keys and values in the order of their keys, through files if they are many.
 //!
-//! Pairs gather in memory. At the limit they are sorted and written to a temporary file, a run.
-//! At the end the runs are merged. Values of the same key keep the order in which they came.
+//! Pairs gather in memory. At the limit, or when all scripts have no more memory, they are sorted
+//! and written to a temporary file, a run. At the end the runs are merged. Values of the same key
+//! keep the order in which they came.
 
 use crate::clock::Exceeded;
 use crate::limits::EMITTED_KEY_BYTES_MAX;
+use crate::memory::{Charge, TotalExhausted};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::File;
@@ -39,6 +41,8 @@ pub(crate) enum SortError {
     Disk(u64),
     #[error(transparent)]
     Late(#[from] Exceeded),
+    #[error(transparent)]
+    Memory(#[from] TotalExhausted),
     #[error("cannot sort through temporary files: {0}")]
     Io(#[from] io::Error),
 }
@@ -93,6 +97,8 @@ pub(crate) struct Sorter {
     pairs: Vec<Pair>,
     /// Memory of the pairs, in bytes.
     bytes: usize,
+    /// Charge for this memory.
+    charge: Option<Charge>,
     runs: Vec<RunFile>,
     /// Time from which on nothing is written.
     deadline: Option<Instant>,
@@ -102,7 +108,7 @@ impl Sorter {
     /// Makes a sorter that uses so much memory, and files in a folder.
     pub(crate) fn new(folder: PathBuf, bytes_max: usize, disk: Arc<SortDisk>) -> Self {
         let (pairs, runs) = (Vec::new(), Vec::new());
-        Self { folder, bytes_max, disk, pairs, bytes: 0, runs, deadline: None }
+        Self { folder, bytes_max, disk, pairs, bytes: 0, charge: None, runs, deadline: None }
     }
 
     /// Makes the sorter write no files from a deadline on.
@@ -110,14 +116,31 @@ impl Sorter {
         Self { deadline, ..self }
     }
 
+    /// Makes the sorter charge its memory. With none left it uses files earlier.
+    pub(crate) fn charged(self, charge: Charge) -> Self {
+        Self { charge: Some(charge), ..self }
+    }
+
     /// Adds a pair.
     pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         if key.len() > EMITTED_KEY_BYTES_MAX {
             return Err(SortError::LongKey(key.len()));
         }
-        self.bytes += key.len() + value.len() + PAIR_BYTES;
+        let bytes = key.len() + value.len() + PAIR_BYTES;
+        if let Err(exhausted) = self.charge_for(bytes) {
+            if self.pairs.is_empty() {
+                return Err(exhausted.into());
+            }
+            self.spill()?;
+            self.charge_for(bytes)?;
+        }
+        self.bytes += bytes;
         self.pairs.push((key.to_vec(), value.to_vec()));
         if self.bytes > self.bytes_max { self.spill() } else { Ok(()) }
+    }
+
+    fn charge_for(&mut self, bytes: usize) -> std::result::Result<(), TotalExhausted> {
+        self.charge.as_mut().map_or(Ok(()), |charge| charge.add(bytes))
     }
 
     fn spill(&mut self) -> Result<()> {
@@ -132,6 +155,11 @@ impl Sorter {
         let run = write_run(&self.folder, self.pairs.drain(..).map(Ok), taken, self.deadline)?;
         self.runs.push(run);
         self.bytes = 0;
+        if let Some(charge) = &mut self.charge {
+            // A vector without pairs has kept its memory.
+            self.pairs = Vec::new();
+            charge.clear();
+        }
         Ok(())
     }
 
@@ -212,25 +240,29 @@ pub(crate) struct Merged {
     runs: Vec<Run>,
     /// The next key of each run, with the run's number: equal keys are in the order of the runs.
     next: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
+    /// Charges for the runs in memory.
+    _charges: Vec<Charge>,
 }
 
 impl Merged {
     pub(crate) fn new(sorters: impl IntoIterator<Item = Sorter>) -> io::Result<Self> {
-        let mut runs = Vec::new();
+        let (mut runs, mut charges) = (Vec::new(), Vec::new());
         for mut sorter in sorters {
             sorter.sort();
+            charges.extend(sorter.charge);
             runs.extend(sorter.runs.into_iter().map(Run::of_file));
             runs.push(Run::Memory { pairs: sorter.pairs.into_iter(), value: Vec::new() });
         }
-        Self::merge(runs)
+        Self::merge(runs, charges)
     }
 
     fn of_runs(runs: Vec<RunFile>) -> io::Result<Self> {
-        Self::merge(runs.into_iter().map(Run::of_file).collect())
+        Self::merge(runs.into_iter().map(Run::of_file).collect(), Vec::new())
     }
 
-    fn merge(runs: Vec<Run>) -> io::Result<Self> {
-        let mut merged = Self { next: BinaryHeap::with_capacity(runs.len()), runs };
+    fn merge(runs: Vec<Run>, charges: Vec<Charge>) -> io::Result<Self> {
+        let next = BinaryHeap::with_capacity(runs.len());
+        let mut merged = Self { next, runs, _charges: charges };
         for run in 0..merged.runs.len() {
             merged.advance(run)?;
         }
@@ -264,6 +296,7 @@ impl Iterator for Merged {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::TotalMemory;
 
     #[test]
     fn pairs_come_in_the_order_of_keys_and_values_in_the_order_they_came() {
@@ -322,5 +355,29 @@ mod tests {
         let key = vec![0; EMITTED_KEY_BYTES_MAX + 1];
         sorter.add(&key[1..], b"").unwrap();
         assert!(matches!(sorter.add(&key, b""), Err(SortError::LongKey(_))));
+    }
+
+    #[test]
+    fn pairs_go_to_files_when_all_scripts_have_no_more_memory() {
+        let memory = Arc::new(TotalMemory::new(256 << 10));
+        let disk = Arc::new(SortDisk::new(u64::MAX));
+        let new = || Sorter::new(std::env::temp_dir(), usize::MAX, Arc::clone(&disk));
+        let mut sorter = new().charged(Charge::new(&memory));
+        let value = vec![b'v'; 50 << 10];
+        for number in (0..20u8).rev() {
+            sorter.add(&[number], &value).unwrap();
+            assert!(memory.used() <= memory.max());
+        }
+        assert!(!sorter.runs.is_empty());
+        let error = sorter.add(b"k", &vec![0; 1 << 20]).unwrap_err().to_string();
+        assert!(error.contains("script-memory-total"), "{error}");
+        let merged: Vec<Pair> = Merged::new([sorter]).unwrap().map(|pair| pair.unwrap()).collect();
+        assert_eq!(merged.len(), 20);
+        assert!(merged.is_sorted() && merged.iter().all(|pair| pair.1 == value));
+        assert_eq!(memory.used(), 0);
+        memory.take(memory.max()).unwrap();
+        let mut sorter = new().charged(Charge::new(&memory));
+        (0..20u8).for_each(|number| sorter.add(&[number], &value).unwrap());
+        assert_eq!(Merged::new([sorter]).unwrap().count(), 20);
     }
 }

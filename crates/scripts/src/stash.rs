@@ -1,15 +1,22 @@
 //! Stash: a map in memory that all states of a process share, with a limit of bytes.
 
+use crate::memory::{TotalExhausted, TotalMemory};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// Bytes that a record takes in addition to its key and value.
-const RECORD_BYTES: usize = 64;
+const RECORD_BYTES: usize = 112;
+
+/// Share of a value by which it grows at least when something is added to it.
+const GROWTH_SHARE: usize = 8;
 
 /// The map.
 pub(crate) struct Stash {
     bytes_max: usize,
+    /// Memory that all scripts share. The contents are charged to it.
+    memory: Arc<TotalMemory>,
     contents: Mutex<Contents>,
 }
 
@@ -21,19 +28,21 @@ struct Contents {
 
 /// The stash has no space left.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the stash is full: raise its limit of {bytes_max} bytes, or remove records")]
-pub(crate) struct StashFull {
-    bytes_max: usize,
+pub(crate) enum StashFull {
+    #[error("the stash is full: raise its limit of {bytes_max} bytes, or remove records")]
+    Own { bytes_max: usize },
+    #[error("the stash cannot grow: {0}")]
+    Total(#[from] TotalExhausted),
 }
 
 impl Stash {
-    pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, contents: Mutex::default() }
+    pub(crate) fn new(bytes_max: usize, memory: Arc<TotalMemory>) -> Self {
+        Self { bytes_max, memory, contents: Mutex::default() }
     }
 
-    /// Returns a copy of the value under a key, if there is one.
-    pub(crate) fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.contents.lock().records.get(key).cloned()
+    /// Calls `copy` with the value under a key, if there is one.
+    pub(crate) fn get<T>(&self, key: &[u8], copy: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        self.contents.lock().records.get(key).map(|value| copy(value))
     }
 
     /// Stores a record.
@@ -41,8 +50,7 @@ impl Stash {
         let mut contents = self.contents.lock();
         let before = contents.records.get(key).map_or(0, |value| size(key, value));
         let bytes = contents.bytes - before + size(key, value);
-        self.check(bytes)?;
-        contents.bytes = bytes;
+        self.resize(&mut contents.bytes, bytes)?;
         contents.records.insert(key.to_vec(), value.to_vec());
         Ok(())
     }
@@ -54,8 +62,7 @@ impl Stash {
             return Ok(());
         }
         let bytes = contents.bytes + size(key, value);
-        self.check(bytes)?;
-        contents.bytes = bytes;
+        self.resize(&mut contents.bytes, bytes)?;
         contents.records.insert(key.to_vec(), value.to_vec());
         Ok(())
     }
@@ -66,13 +73,14 @@ impl Stash {
         let Contents { records, bytes } = &mut *contents;
         match records.get_mut(key) {
             Some(present) => {
-                self.check(*bytes + value.len())?;
-                *bytes += value.len();
+                self.resize(bytes, *bytes + value.len())?;
+                if present.capacity() - present.len() < value.len() {
+                    present.reserve_exact(value.len().max(present.len() / GROWTH_SHARE));
+                }
                 present.extend_from_slice(value);
             }
             None => {
-                self.check(*bytes + size(key, value))?;
-                *bytes += size(key, value);
+                self.resize(bytes, *bytes + size(key, value))?;
                 records.insert(key.to_vec(), value.to_vec());
             }
         }
@@ -84,7 +92,9 @@ impl Stash {
         let mut contents = self.contents.lock();
         match contents.records.remove(key) {
             Some(value) => {
-                contents.bytes -= size(key, &value);
+                let removed = size(key, &value);
+                contents.bytes -= removed;
+                self.memory.give_back(removed);
                 true
             }
             None => false,
@@ -93,19 +103,40 @@ impl Stash {
 
     /// Removes all records.
     pub(crate) fn clear(&self) {
-        *self.contents.lock() = Contents::default();
+        let mut contents = self.contents.lock();
+        self.memory.give_back(contents.bytes);
+        *contents = Contents::default();
     }
 
-    /// Returns the first record after a key, or the very first.
-    pub(crate) fn after(&self, key: Option<&[u8]>) -> Option<(Vec<u8>, Vec<u8>)> {
+    /// Calls `copy` with the first record after a key, or the very first.
+    pub(crate) fn after<T>(
+        &self,
+        key: Option<&[u8]>,
+        copy: impl FnOnce(&[u8], &[u8]) -> T,
+    ) -> Option<T> {
         let contents = self.contents.lock();
         let start = key.map_or(Bound::Unbounded, Bound::Excluded);
         let mut records = contents.records.range::<[u8], _>((start, Bound::Unbounded));
-        records.next().map(|(key, value)| (key.clone(), value.clone()))
+        records.next().map(|(key, value)| copy(key, value))
     }
 
-    fn check(&self, bytes: usize) -> Result<(), StashFull> {
-        if bytes > self.bytes_max { Err(StashFull { bytes_max: self.bytes_max }) } else { Ok(()) }
+    /// Changes the bytes of the contents, unless they are more than the limits allow.
+    fn resize(&self, bytes: &mut usize, to: usize) -> Result<(), StashFull> {
+        if to > self.bytes_max {
+            return Err(StashFull::Own { bytes_max: self.bytes_max });
+        }
+        match to.checked_sub(*bytes) {
+            Some(more) => self.memory.take(more)?,
+            None => self.memory.give_back(*bytes - to),
+        }
+        *bytes = to;
+        Ok(())
+    }
+}
+
+impl Drop for Stash {
+    fn drop(&mut self) {
+        self.clear();
     }
 }
 
@@ -119,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_stash_holds_as_many_bytes_as_allowed_and_no_more() {
-        let stash = Stash::new(2 * (RECORD_BYTES + 2));
+        let stash = Stash::new(2 * (RECORD_BYTES + 2), Arc::new(TotalMemory::new(usize::MAX)));
         stash.put(b"a", b"1").unwrap();
         stash.put(b"b", b"2").unwrap();
         stash.put(b"a", b"3").unwrap();
@@ -129,9 +160,39 @@ mod tests {
         stash.put_keep(b"a", b"4").unwrap();
         assert!(stash.remove(b"b"));
         stash.append(b"a", b"3").unwrap();
-        assert_eq!(stash.get(b"a"), Some(b"33".to_vec()));
+        assert_eq!(stash.get(b"a", <[u8]>::to_vec), Some(b"33".to_vec()));
         stash.clear();
         stash.put(b"c", b"").unwrap();
         stash.put(b"d", b"").unwrap();
+    }
+
+    #[test]
+    fn the_stash_takes_as_much_of_the_total_as_there_is_and_gives_all_back() {
+        let memory = Arc::new(TotalMemory::new(2 * RECORD_BYTES + 10));
+        let stash = Stash::new(usize::MAX, Arc::clone(&memory));
+        stash.put(b"a", b"1").unwrap();
+        stash.put_keep(b"b", &[b'2'; 7]).unwrap();
+        assert_eq!(memory.used(), memory.max());
+        for result in [
+            stash.put(b"c", b""),
+            stash.put_keep(b"c", b""),
+            stash.append(b"c", b""),
+            stash.put(b"a", b"12"),
+            stash.append(b"a", b"2"),
+        ] {
+            let error = result.unwrap_err();
+            assert!(matches!(error, StashFull::Total(_)));
+            assert!(error.to_string().contains("script-memory-total"), "{error}");
+        }
+        assert_eq!(stash.get(b"a", <[u8]>::to_vec), Some(b"1".to_vec()));
+        stash.put(b"b", b"").unwrap();
+        assert_eq!(memory.used(), memory.max() - 7);
+        assert!(stash.remove(b"b"));
+        assert_eq!(memory.used(), RECORD_BYTES + 2);
+        stash.clear();
+        assert_eq!(memory.used(), 0);
+        stash.put(b"a", b"1").unwrap();
+        drop(stash);
+        assert_eq!(memory.used(), 0);
     }
 }

@@ -131,8 +131,12 @@ impl State {
     /// Returns a key and a value as texts of Lua.
     fn arguments(&self, key: &[u8], value: &[u8]) -> mlua::Result<(LuaString, LuaString)> {
         let create = || Ok((self.lua.create_string(key)?, self.lua.create_string(value)?));
-        if key.len().saturating_add(value.len()) > LOOP_TEXT_BYTES_MAX {
-            return create();
+        let bytes = key.len().saturating_add(value.len());
+        if bytes > LOOP_TEXT_BYTES_MAX {
+            self.context.memory.provide(&self.lua, bytes)?;
+            let arguments = create();
+            self.context.hook.adapt_to_text(&self.lua)?;
+            return arguments;
         }
         // With a limit of memory, each text would be made in a protected call of Lua.
         let limit = self.lua.set_memory_limit(0)?;
@@ -197,14 +201,14 @@ impl State {
         self.lua.used_memory() > LOOP_STATE_BYTES_MAX
     }
 
-    /// Returns whether the state has so little memory left that a call would fail.
+    /// Returns whether the state has so little memory left that a call would fail, or so much that
+    /// other states would lack it for ever.
     pub(crate) fn is_full(&self) -> bool {
-        let is_over = || self.lua.used_memory() > self.context.limits().state_bytes / 2;
-        if !is_over() {
-            return false;
-        }
-        self.context.records.leave_loop();
-        self.lua.gc_collect().is_err() || is_over()
+        let is_over = || {
+            let used = self.lua.used_memory();
+            used > self.context.limits().state_bytes / 2 || self.context.memory.is_beyond_part(used)
+        };
+        is_over() && (self.context.free_garbage(&self.lua).is_err() || is_over())
     }
 
     /// Makes a mapper that calls global functions, and ends after a time.
@@ -264,8 +268,20 @@ impl State {
     /// Runs a part of the script within the limits of the call that has begun.
     fn run_started<T>(&self, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
         let _end = EndCall(&self.context);
-        let result = cabinet::with_deadline(self.context.clock.deadline(), part);
-        result.map_err(|error| Failure::new(&error))
+        self.run_within_memory(part)
+    }
+
+    /// Runs a part of the script with memory for it, and gives back what is not used afterwards.
+    fn run_within_memory<T>(&self, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
+        let Self { lua, context, .. } = self;
+        let begun = context.begin_memory(lua);
+        let result = begun.and_then(|()| cabinet::with_deadline(context.clock.deadline(), part));
+        // While the limit is that which the call has met.
+        let result = result.map_err(|error| Failure::of_call(&error, &context.memory));
+        if let Err(error) = context.end_memory(lua, result.is_err()) {
+            tracing::error!("cannot free the memory of a script: {}", error::message(&error));
+        }
+        result
     }
 }
 
@@ -313,15 +329,16 @@ impl StateMapper {
     fn call(&self, call: impl FnOnce(&Lua) -> mlua::Result<()>) -> std::result::Result<(), String> {
         let State { lua, context, .. } = &self.state;
         context.clock.allow_instructions(context.limits().call_instructions);
-        let result = cabinet::with_deadline(context.clock.deadline(), || call(lua));
-        result.map_err(|error| error::message(&error))
+        let result = self.state.run_within_memory(|| call(lua));
+        result.map_err(|failure| failure.message)
     }
 }
 
 impl Mapper for StateMapper {
     fn map(&mut self, key: &[u8], value: &[u8]) -> std::result::Result<(), String> {
         self.call(|lua| {
-            let arguments = (lua.create_string(key)?, lua.create_string(value)?, &self.emit);
+            let context = &self.state.context;
+            let arguments = (context.text(lua, key)?, context.text(lua, value)?, &self.emit);
             self.map.call(arguments)
         })
     }

@@ -5,7 +5,7 @@
 mod support;
 
 use scripts::{Allowed, Limits};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{EVALUATE, LATE, Script, WAIT_MAX, check, limits, memory};
 
 /// Runs code that must fail with a message that contains `expected`, and checks that the state
@@ -535,4 +535,103 @@ fn files_have_no_finalizer_of_the_script() {
             ("type(io.stdout.write)", "\"function\""),
         ],
     );
+}
+
+/// Tries of [`ends_early`].
+const TRIES_MAX: usize = 10;
+
+/// Calls `run` with a key without a limit of time, and with one of a third of the time that it
+/// took. Checks that the second call fails, and ends in less than two thirds of that time. A busy
+/// machine slows either down, so some tries may fail.
+#[track_caller]
+fn ends_early(code: &str, key: &[u8]) {
+    let code = format!("function run(s) {code} end");
+    let script = |call_time| {
+        let limits = Limits { call_time, ..Limits::default() };
+        Script::with(&code, limits, Allowed::default(), memory())
+    };
+    let call = |script: &Script| {
+        let began = Instant::now();
+        (script.call("run", key), began.elapsed())
+    };
+    let mut tries = Vec::new();
+    for _ in 0..TRIES_MAX {
+        let (result, whole) = call(&script(WAIT_MAX));
+        result.unwrap();
+        let (result, limited) = call(&script(whole / 3));
+        let is_late = result.as_ref().is_err_and(|error| error.contains(LATE));
+        if is_late && limited < whole * 2 / 3 {
+            return;
+        }
+        tries.push((whole, limited, result));
+    }
+    panic!("{tries:?} of {code}");
+}
+
+#[test]
+fn long_functions_end_at_the_deadline() {
+    let text = |part: &str, times: usize| part.repeat(times).into_bytes();
+    let numbers = text("1,2,3,", 100_000);
+    for (code, key) in [
+        ("_codec('tcbs', s)", text("abcdefgh", 30_000)),
+        ("_codec('hex', s)", text("a", 4_000_000)),
+        ("_codec('~hex', s)", text("a", 4_000_000)),
+        ("_codec('~base', s)", text("a", 8_000_000)),
+        ("_codec('~xml', s)", text("a", 4_000_000)),
+        ("_codec('pack', s)", text("ab", 4_000_000)),
+        ("_codec('~tcbs', _codec('tcbs', s))", text("a", 300_000)),
+        ("_split(s, ',')", numbers.clone()),
+        ("local t = _split(s, ',') _isect(t, t)", numbers.clone()),
+        ("local t = _split(s, ',') _union(t, t)", numbers.clone()),
+        ("_pack('I*', _split(s, ','))", numbers.clone()),
+        ("_misc('none', _split(s, ','))", numbers.clone()),
+        ("_ucs(_unpack('C*', s))", text("x", 200_000)),
+        ("tyrant.json_encode(_split(s, ','))", numbers.clone()),
+        ("table.concat(_split(s, ','))", numbers.clone()),
+        ("tyrant.json_decode('[' .. s .. '1]')", text("[[[[1,2]]]],", 30_000)),
+        ("_unpack('C*', s)", text("x", 400_000)),
+        ("_ucs(s)", text("x", 400_000)),
+        ("_hash('md5', s)", text("x", 30_000_000)),
+        ("_dist(s, s)", text("x", 3_000)),
+        ("for x in s:gmatch('%d') do end", text("x", 8_000_000)),
+        // Lua's own comparison, whose time per instruction grows with the texts.
+        (
+            "local a, b = s .. 'a', s .. 'b' for i = 1, 50 do local x = a < b end",
+            vec![0; 2_000_000],
+        ),
+    ] {
+        ends_early(code, &key);
+    }
+}
+
+#[test]
+fn a_large_state_takes_as_many_instructions_as_a_small_one() {
+    let code = "
+        function grow() kept = ('x'):rep(8e6) return 1 end
+        function shrink() kept = nil collectgarbage() return 1 end
+        function loop(count) for i = 1, tonumber(count) do end return 'done' end
+        co = coroutine.wrap(function() while true do loop(1e5) coroutine.yield('done') end end)
+        function within() return co() end
+        function inside(count)
+          local made = coroutine.wrap(function() return loop(count) end)
+          return made()
+        end";
+    let limits =
+        Limits { call_time: Duration::from_secs(2), call_instructions: 1_000_000, ..limits() };
+    let limits = Limits { state_bytes: 64 << 20, ..limits };
+    let script = Script::with(code, limits, Allowed::default(), memory());
+    for change in ["grow", "shrink", "grow"] {
+        script.text(change, "");
+        for name in ["loop", "inside", "loop", "inside"] {
+            assert_eq!(script.text(name, "900000"), "done");
+            let error = loop {
+                let error = script.call(name, b"1100000").unwrap_err();
+                if !error.contains(LATE) {
+                    break error;
+                }
+            };
+            assert!(error.contains("more instructions"), "{error}");
+        }
+        assert_eq!(script.text("within", ""), "done");
+    }
 }

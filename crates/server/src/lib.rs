@@ -66,8 +66,8 @@ pub use ops::remote::{
 pub use ops::rights::{RIGHTS_MAX, Right, RightError, Rights};
 pub use ops::scrub::{CHECK_BYTES_PER_SECOND, SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
 pub use protocol::extension::{
-    Extension, ExtensionError, ExtensionSettings, Periodic, SCRIPT_LOOPS_MAX, SCRIPT_QUEUE_MAX,
-    SCRIPT_THREADS,
+    Extension, ExtensionError, ExtensionSettings, Periodic, SCRIPT_LOOPS_MAX, SCRIPT_PERIODIC_MAX,
+    SCRIPT_QUEUE_MAX, SCRIPT_THREADS,
 };
 pub use protocol::records::draft::Draft;
 pub use protocol::records::value::Value;
@@ -77,9 +77,9 @@ pub use replication::{
     Following, Master, OnTimeout, ReplayError, Replayed, Seeding, SemiSyncSettings, replay,
 };
 pub use server::{Handle, Server};
-pub use shared::FunctionStatistics;
 pub use shared::reload::Reload;
 pub use shared::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
+pub use shared::{FunctionStatistics, ScriptMemory};
 pub use store::position_file::POSITION_FILE;
 pub use store::reserved::{count_records, front_end_name, hidden_in, put_of_front_end};
 pub use tls::{ClientSettings as TlsClientSettings, ServerFiles, Session as TlsSession};

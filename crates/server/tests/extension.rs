@@ -124,6 +124,10 @@ impl Extension for Functions {
                 assert!(!waited.unwrap().1.timed_out());
                 Ok(Some(b"released".to_vec()))
             }
+            b"note a" | b"note b" => {
+                records.append(name, records.thread().to_string().as_bytes()).unwrap();
+                Ok(None)
+            }
             b"tick" => {
                 assert!(key.is_empty() && value.is_empty());
                 self.ticks.fetch_add(1, Ordering::SeqCst);
@@ -776,6 +780,33 @@ fn a_function_is_called_periodically_and_its_changes_are_logged() {
     let entries = logged(&folder.path().join("ulog"));
     let appends = entries.iter().filter(|(_, _, body)| body.starts_with(&appended));
     assert_eq!(appends.count(), ticks);
+}
+
+#[test]
+fn each_periodic_function_has_records_of_its_own_from_the_beginning_to_the_end() {
+    let periodic =
+        |function: &str| Periodic { function: function.into(), every: Duration::from_millis(1) };
+    let settings =
+        ExtensionSettings { periodic: vec![periodic("note a"), periodic("note b")], ..settings(3) };
+    let database = memory();
+    let (server, functions) = start(config(), settings, &database);
+    let noted = |name: &[u8]| database.get(name).unwrap().unwrap_or_default();
+    wait_until(|| {
+        server.connect().exchange(ext("echo", 0, "k", "v"), result("k\tv\n"));
+        noted(b"note a").len() > 5 && noted(b"note b").len() > 5
+    });
+    drop(server);
+    // The numbers after those of the threads.
+    assert!(noted(b"note a").iter().all(|byte| *byte == b'3'));
+    assert!(noted(b"note b").iter().all(|byte| *byte == b'4'));
+    let mut begun = functions.begun.lock().unwrap().clone();
+    begun.sort_unstable();
+    assert_eq!(begun, [0, 1, 2, 3, 4]);
+    let mut ended = functions.ended.lock().unwrap().clone();
+    assert_eq!(ended.pop(), Some(0));
+    ended.sort_unstable();
+    assert_eq!(ended, [1, 2, 3, 4]);
+    assert_eq!(Arc::strong_count(&functions), 1);
 }
 
 #[test]

@@ -45,11 +45,14 @@ fn each_operation_has_the_effect_of_its_command() {
     assert!(records.remove(b"n").unwrap());
     assert!(!records.remove(b"n").unwrap());
     assert_eq!(records.count(), 3);
-    assert_eq!(records.keys_with_prefix(b"t", usize::MAX).unwrap(), [b"two"]);
-    let got = records.misc(b"get", &[b"two"], true).unwrap().unwrap();
+    assert_eq!(records.keys_with_prefix(b"t", usize::MAX, &mut |_| true).unwrap(), [b"two"]);
+    let got = records.misc(b"get", &[b"two"], true, &mut |_| true).unwrap().unwrap();
     assert_eq!(got, [b"2"]);
-    assert_eq!(records.misc(b"get", &[b"none"], true).unwrap(), None);
-    assert!(matches!(records.misc(b"none", &[], true), Err(ScriptError::Invalid(_))));
+    assert_eq!(records.misc(b"get", &[b"none"], true, &mut |_| true).unwrap(), None);
+    assert!(matches!(
+        records.misc(b"none", &[], true, &mut |_| true),
+        Err(ScriptError::Invalid(_))
+    ));
     assert!(records.end_call());
     assert!(!records.end_call());
     records.clear().unwrap();
@@ -80,13 +83,26 @@ fn ranges_need_an_order() {
     for key in [b"a", b"b", b"c"] {
         records.put(key, key, None).unwrap();
     }
-    assert_eq!(records.range(Some(b"b"), 9, None).unwrap(), [b"b", b"b", b"c", b"c"]);
-    assert_eq!(records.range(None, 1, None).unwrap(), [b"a", b"a"]);
-    assert_eq!(records.range(None, 9, Some(b"b")).unwrap(), [b"a", b"a"]);
-    assert!(records.range(None, 0, None).unwrap().is_empty());
+    assert_eq!(
+        records.range(Some(b"b"), 9, None, &mut |_| true).unwrap(),
+        [b"b", b"b", b"c", b"c"]
+    );
+    assert_eq!(records.range(None, 1, None, &mut |_| true).unwrap(), [b"a", b"a"]);
+    assert_eq!(records.range(None, 9, Some(b"b"), &mut |_| true).unwrap(), [b"a", b"a"]);
+    assert!(records.range(None, 0, None, &mut |_| true).unwrap().is_empty());
+    // Without memory for the second element.
+    let mut calls = 0;
+    let mut charge = |bytes| {
+        calls += 1;
+        assert!(bytes > 1);
+        calls < 2
+    };
+    let refused = records.range(None, 9, None, &mut charge);
+    assert!(matches!(refused, Err(ScriptError::TooLong)));
+    assert_eq!(calls, 2);
     let records = of(&memory());
     assert!(!records.is_ordered());
-    assert!(matches!(records.range(None, 1, None), Err(ScriptError::Invalid(_))));
+    assert!(matches!(records.range(None, 1, None, &mut |_| true), Err(ScriptError::Invalid(_))));
 }
 
 #[test]
@@ -201,7 +217,7 @@ fn each_duplicate_is_visited() {
     let records = of(&tree(folder.path()));
     let values = [vec![b'1'; 700 << 10], vec![b'2'; 700 << 10], b"3".to_vec()];
     for value in &values {
-        records.misc(b"putdup", &[b"k", value], true).unwrap().unwrap();
+        records.misc(b"putdup", &[b"k", value], true, &mut |_| true).unwrap().unwrap();
     }
     let mut visited = Vec::new();
     records
@@ -277,7 +293,7 @@ fn operations_that_cannot_be_undone_are_refused_within_a_transaction() {
     records.begin_transaction().unwrap();
     refused(records.put(b"next", b"v", None));
     refused(records.clear());
-    refused(records.misc(b"put", &[b"1", b"v"], true).map(drop));
+    refused(records.misc(b"put", &[b"1", b"v"], true, &mut |_| true).map(drop));
     records.put(b"01", b"v", None).unwrap();
     records.commit().unwrap();
     assert_eq!(value(&records, b"1").unwrap(), b"v");
@@ -297,7 +313,7 @@ fn changes_are_logged_and_those_of_a_transaction_at_its_commit() {
     let server = Server::bind(logging(1, folder.path()), database.clone()).unwrap();
     let own = server.script_records(0, 1);
     own.put(b"plain", b"v", None).unwrap();
-    own.misc(b"put", &[b"unlogged", b"v"], false).unwrap().unwrap();
+    own.misc(b"put", &[b"unlogged", b"v"], false, &mut |_| true).unwrap().unwrap();
     own.begin_transaction().unwrap();
     own.put(b"abandoned", b"v", None).unwrap();
     own.abort().unwrap();

@@ -16,18 +16,39 @@ const BLOCK_BYTES: usize = 8192;
 /// Bytes before each block that give the row of the text.
 const INDEX_BYTES: usize = 2;
 
+/// Longest code of a byte, which has up to 17 bits, in whole bytes.
+const CODE_BYTES_MAX: usize = 3;
+
+/// Error of a decoding that its caller has ended.
+const STOPPED: &str = "the decompression was stopped";
+
 /// Longest run of zeros before a number. A longer one would exceed a byte.
 const ZEROS_MAX: u32 = 8;
 
 /// Decodes a stored value of at most `max` bytes.
 pub fn decode(stored: &[u8], order: ByteOrder, max: usize) -> Result<Vec<u8>, &'static str> {
-    let bytes = move_from_front(Bits::of(stored).ok_or("no bytes")?, max)?;
-    let mut value = Vec::with_capacity(bytes.len());
+    decode_while(stored, order, max, |_| true)
+}
+
+/// Decodes as [`decode`], as long as `goes_on` returns true. It is called before each block of each
+/// of two stages, with the bytes that the block can take.
+pub fn decode_while(
+    stored: &[u8],
+    order: ByteOrder,
+    max: usize,
+    mut goes_on: impl FnMut(usize) -> bool,
+) -> Result<Vec<u8>, &'static str> {
+    let bits = Bits::of(stored).ok_or("no bytes")?;
+    let bytes = move_from_front(bits, max, &mut goes_on)?;
+    let mut value = Vec::new();
     let mut sorted = Vec::new();
     let mut rest = &bytes[..];
     while !rest.is_empty() {
         let (index, behind) = rest.split_at_checked(INDEX_BYTES).ok_or("half a block")?;
         let (column, behind) = behind.split_at(behind.len().min(BLOCK_BYTES));
+        if !goes_on(column.len()) {
+            return Err(STOPPED);
+        }
         // At most 65535.
         let row = order.number(index) as usize;
         invert(column, row, &mut sorted, &mut value);
@@ -41,8 +62,25 @@ pub fn decode(stored: &[u8], order: ByteOrder, max: usize) -> Result<Vec<u8>, &'
 
 /// Encodes a value.
 pub fn encode(value: &[u8], order: ByteOrder) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(value.len() + value.len() / BLOCK_BYTES * 2 + 2);
+    encode_while(value, order, |_| true).unwrap_or_default()
+}
+
+/// Encodes a value, as long as `goes_on` returns true. It is called before each block, which can
+/// take milliseconds, with the bytes that the block can take. Returns `None` if it returned false.
+pub fn encode_while(
+    value: &[u8],
+    order: ByteOrder,
+    mut goes_on: impl FnMut(usize) -> bool,
+) -> Option<Vec<u8>> {
+    let mut list: [u8; 256] = std::array::from_fn(|byte| byte as u8);
+    let mut bits = BitWriter::default();
+    (0..3).for_each(|_| bits.push(false));
+    let mut bytes = Vec::with_capacity(value.len().min(BLOCK_BYTES) + INDEX_BYTES);
     for block in value.chunks(BLOCK_BYTES) {
+        if !goes_on((block.len() + INDEX_BYTES) * CODE_BYTES_MAX) {
+            return None;
+        }
+        bytes.clear();
         let starts = sorted_rotations(block);
         let row = starts.iter().position(|start| *start == 0).unwrap_or(0) as u16;
         bytes.extend(match order {
@@ -51,25 +89,49 @@ pub fn encode(value: &[u8], order: ByteOrder) -> Vec<u8> {
         });
         let last = |start: &usize| block[(start + block.len() - 1) % block.len()];
         bytes.extend(starts.iter().map(last));
+        for &byte in &bytes {
+            // The list has every byte.
+            let place = list.iter().position(|other| *other == byte).unwrap_or(0);
+            list.copy_within(..place, 1);
+            list[0] = byte;
+            let number = place + 1;
+            let behind = number.ilog2();
+            (0..behind).for_each(|_| bits.push(false));
+            (0..=behind).rev().for_each(|bit| bits.push(number >> bit & 1 == 1));
+        }
     }
-    let mut list: [u8; 256] = std::array::from_fn(|byte| byte as u8);
-    let mut bits = vec![false; 3];
-    for byte in bytes {
-        // The list has every byte.
-        let place = list.iter().position(|other| *other == byte).unwrap_or(0);
-        list.copy_within(..place, 1);
-        list[0] = byte;
-        let number = place + 1;
-        let behind = number.ilog2();
-        bits.extend((0..behind).map(|_| false));
-        bits.extend((0..=behind).rev().map(|bit| number >> bit & 1 == 1));
+    Some(bits.finish())
+}
+
+/// Writer of the bits of a stream, from the front.
+#[derive(Default)]
+struct BitWriter {
+    bytes: Vec<u8>,
+    /// Number of bits in the last byte; 0 if it is full.
+    used: usize,
+}
+
+impl BitWriter {
+    fn push(&mut self, bit: bool) {
+        if self.used == 0 {
+            self.bytes.push(0);
+        }
+        if let Some(last) = self.bytes.last_mut() {
+            *last |= u8::from(bit) << self.used;
+        }
+        self.used = (self.used + 1) % 8;
     }
-    let mut stored = vec![0; bits.len() / 8 + 1];
-    for (at, bit) in bits.iter().enumerate() {
-        stored[at / 8] |= u8::from(*bit) << (at % 8);
+
+    /// Returns the stream, with the number of used bits of its last byte in the first.
+    fn finish(mut self) -> Vec<u8> {
+        if self.used == 0 {
+            self.bytes.push(0);
+        }
+        if let Some(first) = self.bytes.first_mut() {
+            *first |= self.used as u8;
+        }
+        self.bytes
     }
-    stored[0] |= (bits.len() % 8) as u8;
-    stored
 }
 
 /// Returns the starts of a block's rotations in their order.
@@ -146,7 +208,11 @@ impl<'a> Bits<'a> {
 
 /// Decodes move-to-front: each number is the place of a byte in a list with the most recent byte
 /// first.
-fn move_from_front(mut bits: Bits<'_>, max: usize) -> Result<Vec<u8>, &'static str> {
+fn move_from_front(
+    mut bits: Bits<'_>,
+    max: usize,
+    goes_on: &mut impl FnMut(usize) -> bool,
+) -> Result<Vec<u8>, &'static str> {
     let mut list: [u8; 256] = std::array::from_fn(|byte| byte as u8);
     // The index bytes of each block add to the text.
     let max = max.saturating_add(max.div_ceil(BLOCK_BYTES) * INDEX_BYTES);
@@ -158,6 +224,9 @@ fn move_from_front(mut bits: Bits<'_>, max: usize) -> Result<Vec<u8>, &'static s
         list[0] = byte;
         if bytes.len() == max {
             return Err("the decompressed value is over the limit");
+        }
+        if bytes.len() % BLOCK_BYTES == 0 && !goes_on(BLOCK_BYTES) {
+            return Err(STOPPED);
         }
         bytes.push(byte);
     }
@@ -238,6 +307,28 @@ mod tests {
             decode(&stored, ByteOrder::Little, length).unwrap();
             decode(&stored, ByteOrder::Little, length - 1).unwrap_err();
         }
+    }
+
+    #[test]
+    fn a_caller_ends_the_work_before_any_block() {
+        let value = noise(3 * BLOCK_BYTES);
+        let stored = encode(&value, ByteOrder::Little);
+        let goes_on_for = |blocks: usize| {
+            let mut left = blocks;
+            move |_| {
+                let goes_on = left > 0;
+                left = left.saturating_sub(1);
+                goes_on
+            }
+        };
+        let encode = |blocks| encode_while(&value, ByteOrder::Little, goes_on_for(blocks));
+        assert_eq!((encode(2), encode(3)), (None, Some(stored.clone())));
+        let decode =
+            |blocks| decode_while(&stored, ByteOrder::Little, value.len(), goes_on_for(blocks));
+        // The second stage has as many blocks; the rows' numbers are a block more of the first.
+        assert_eq!(decode(6), Err(STOPPED));
+        assert_eq!(decode(0), Err(STOPPED));
+        assert!(decode(7).unwrap() == value);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use super::{Installer, failed};
 use crate::context::Context;
-use crate::error;
+use crate::error::{self, NO_MEMORY};
 use crate::limits::{CODE_BYTES_MAX, RUN_TIME_CODE_BYTES_MAX};
+use crate::memory::TotalExhausted;
 use mlua::chunk::ChunkMode;
 use mlua::{Error, Function, Lua, LuaString, Result, Value};
 
@@ -16,7 +17,7 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     installer.add("print", |lua, context, values: mlua::Variadic<Value>| {
         let texts = values.iter().map(|value| {
             let text = text(lua, value)?;
-            context.charge_bytes(text.as_bytes().len())?;
+            context.charge_bytes(lua, text.as_bytes().len())?;
             Ok(text.to_string_lossy())
         });
         let line = texts.collect::<Result<Vec<_>>>()?.join("\t");
@@ -114,18 +115,39 @@ pub(crate) fn settle(lua: &Lua, context: &Context, error: Value) -> Result<Value
     if context.clock.is_over() {
         context.check()?;
     }
-    plain(lua, error)
+    let is_of_memory = match &error {
+        Value::Error(error) => error::is_of_memory(error),
+        Value::String(text) => *text.as_bytes() == *NO_MEMORY.as_bytes(),
+        _ => false,
+    };
+    let missing = context.memory.missing();
+    if is_of_memory {
+        // The values of the function that has failed are garbage now.
+        context.free_garbage(lua)?;
+        context.begin_memory(lua)?;
+    } else {
+        // It may have filled the memory too. If nothing can be freed, a later look fails.
+        let _ = context.memory.provide(lua, 0);
+    }
+    plain(lua, error, missing)
 }
 
 /// Returns whether a limit of the call is exceeded, and an error as a script sees it.
 pub(crate) fn inspect(lua: &Lua, context: &Context, error: Value) -> Result<(bool, Value)> {
-    Ok((context.clock.is_over(), plain(lua, error)?))
+    Ok((context.clock.is_over(), plain(lua, error, context.memory.missing())?))
 }
 
 /// Turns an error of a function of ours into its message, as Lua's own functions raise it.
-fn plain(lua: &Lua, error: Value) -> Result<Value> {
-    match error {
-        Value::Error(error) => lua.create_string(error::message(&error)).map(Value::String),
-        value => Ok(value),
-    }
+/// That of Lua's allocator names the limit.
+fn plain(lua: &Lua, error: Value, missing: Option<TotalExhausted>) -> Result<Value> {
+    let message = match &error {
+        Value::Error(error) => error::message(error),
+        Value::String(text) if *text.as_bytes() == *NO_MEMORY.as_bytes() => NO_MEMORY.to_string(),
+        _ => return Ok(error),
+    };
+    let message = match missing {
+        Some(exhausted) if message == NO_MEMORY => exhausted.to_string(),
+        _ => message,
+    };
+    lua.create_string(message).map(Value::String)
 }

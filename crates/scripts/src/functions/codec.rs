@@ -35,16 +35,25 @@ fn codec(
 ) -> Result<Option<LuaString>> {
     let text = text.as_bytes();
     let max = context.limits().state_bytes;
-    let mut output = Output::new(context);
+    let mode = mode.as_bytes().to_ascii_lowercase();
+    let mut output = Output::new(lua, context);
     let out = &mut output;
     let mut copy = |reader: &mut dyn Read| io::copy(reader, &mut *out).map(drop);
     let input = Input::new(context, &text);
     let fast = Compression::default();
-    let written = match &*mode.as_bytes().to_ascii_lowercase() {
+    let written = match &*mode {
         b"url" => encode_url(&text, &mut *out),
+        b"~url" => decode_url(&text, &mut *out),
+        b"base" => encode_base64(&text, &mut *out),
+        b"~base" => decode_base64(&text, &mut *out),
         b"quote" => encode_quoted(&text, &mut *out),
+        b"~quote" => decode_quoted(&text, &mut *out),
         b"hex" => text.iter().try_for_each(|byte| write!(out, "{byte:02x}")),
+        b"~hex" => decode_hex(&text, &mut *out),
+        b"pack" => encode_runs(&text, &mut *out),
+        b"~pack" => decode_runs(&text, max, &mut *out),
         b"xml" => escape_xml(&text, &mut *out),
+        b"~xml" => unescape_xml(&text, &mut *out),
         b"deflate" => copy(&mut ZlibEncoder::new(input, fast)),
         b"~deflate" => copy(&mut ZlibDecoder::new(input)),
         // The header names the system as zlib does.
@@ -52,39 +61,36 @@ fn codec(
         b"~gzip" => copy(&mut GzDecoder::new(input)),
         b"bzip" => copy(&mut BzEncoder::new(input, bzip2::Compression::best())),
         b"~bzip" => copy(&mut BzDecoder::new(input)),
-        mode => {
-            let coded = code_quickly(mode, &text, max);
-            context.check()?;
-            return coded.map(|coded| limited(lua, context, &coded)).transpose();
-        }
+        b"tcbs" | b"~tcbs" => return sort_blocks(lua, context, &text, mode[0] == b'~'),
+        _ => return Ok(None),
     };
     match written.map_err(io::Error::downcast::<mlua::Error>) {
-        Ok(()) => output.create(lua).map(Some),
+        Ok(()) => output.create().map(Some),
         Err(Ok(error)) => Err(error),
         Err(Err(_)) => Ok(None),
     }
 }
 
-fn limited(lua: &Lua, context: &Context, text: &[u8]) -> Result<LuaString> {
-    context.check_bytes(text.len())?;
-    lua.create_string(text)
-}
-
-/// Encodes or decodes a text that becomes not much longer, or not more than `max` bytes.
-fn code_quickly(mode: &[u8], text: &[u8], max: usize) -> Option<Vec<u8>> {
-    match mode {
-        b"~url" => Some(decode_url(text)),
-        b"base" => Some(STANDARD.encode(text).into_bytes()),
-        b"~base" => Some(decode_base64(text)),
-        b"~quote" => Some(decode_quoted(text)),
-        b"~hex" => Some(decode_hex(text)),
-        b"pack" => Some(encode_runs(text)),
-        b"~pack" => decode_runs(text, max),
-        b"tcbs" => Some(tcbs::encode(text, ORDER)),
-        b"~tcbs" => tcbs::decode(text, ORDER, max).ok(),
-        b"~xml" => Some(unescape_xml(text)),
-        _ => None,
-    }
+/// Encodes a text as `tcbs`, or decodes it. Its blocks take long.
+fn sort_blocks(
+    lua: &Lua,
+    context: &Context,
+    text: &[u8],
+    is_decoded: bool,
+) -> Result<Option<LuaString>> {
+    let max = context.limits().state_bytes;
+    let mut checked = Ok(());
+    let goes_on = |bytes: usize| {
+        checked = context.check_progress().and_then(|()| context.charge_bytes(lua, bytes));
+        checked.is_ok()
+    };
+    let coded = match is_decoded {
+        false => tcbs::encode_while(text, ORDER, goes_on),
+        // Twice what the text takes, in two stages.
+        true => tcbs::decode_while(text, ORDER, max, goes_on).ok(),
+    };
+    checked?;
+    coded.map(|coded| context.text(lua, &coded)).transpose()
 }
 
 fn encode_url(text: &[u8], mut encoded: impl Write) -> io::Result<()> {
@@ -98,8 +104,7 @@ fn encode_url(text: &[u8], mut encoded: impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn decode_url(text: &[u8]) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(text.len());
+fn decode_url(text: &[u8], mut decoded: impl Write) -> io::Result<()> {
     let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {
         rest = after;
@@ -107,22 +112,30 @@ fn decode_url(text: &[u8]) -> Vec<u8> {
             (b'%', [high, low, after @ ..])
                 if let (Some(high), Some(low)) = (digit(*high), digit(*low)) =>
             {
-                decoded.push(high << 4 | low);
+                decoded.write_all(&[high << 4 | low])?;
                 rest = after;
             }
-            (b'+', _) => decoded.push(b' '),
-            _ => decoded.push(byte),
+            (b'+', _) => decoded.write_all(b" ")?,
+            _ => decoded.write_all(&[byte])?,
         }
     }
-    decoded
+    Ok(())
 }
 
 fn digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
 
+/// Bytes that are coded at once: whole groups of Base64, 3 bytes or 4 digits.
+const BASE64_PART_BYTES: usize = 12 << 10;
+
+fn encode_base64(text: &[u8], mut encoded: impl Write) -> io::Result<()> {
+    let mut parts = text.chunks(BASE64_PART_BYTES);
+    parts.try_for_each(|part| encoded.write_all(STANDARD.encode(part).as_bytes()))
+}
+
 /// Decodes Base64. Bytes outside the alphabet are left out.
-fn decode_base64(text: &[u8]) -> Vec<u8> {
+fn decode_base64(text: &[u8], mut decoded: impl Write) -> io::Result<()> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &base64::alphabet::STANDARD,
         GeneralPurposeConfig::new()
@@ -130,13 +143,19 @@ fn decode_base64(text: &[u8]) -> Vec<u8> {
             .with_decode_allow_trailing_bits(true),
     );
     let in_alphabet = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
-    let until_padding = text.iter().take_while(|byte| **byte != b'=');
-    let mut digits: Vec<u8> = until_padding.copied().filter(in_alphabet).collect();
-    if digits.len() % 4 == 1 {
+    let mut digits = Vec::new();
+    let until_padding = text.split(|byte| *byte == b'=').next().unwrap_or_default();
+    for part in until_padding.chunks(BASE64_PART_BYTES) {
+        digits.extend(part.iter().copied().filter(in_alphabet));
+        let whole = digits.len() - digits.len() % 4;
+        decoded.write_all(&LENIENT.decode(&digits[..whole]).unwrap_or_default())?;
+        digits.drain(..whole);
+    }
+    if digits.len() == 1 {
         // Six bits are no byte.
         digits.pop();
     }
-    LENIENT.decode(&digits).unwrap_or_default()
+    decoded.write_all(&LENIENT.decode(&digits).unwrap_or_default())
 }
 
 fn encode_quoted(text: &[u8], mut encoded: impl Write) -> io::Result<()> {
@@ -151,8 +170,7 @@ fn encode_quoted(text: &[u8], mut encoded: impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn decode_quoted(text: &[u8]) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(text.len());
+fn decode_quoted(text: &[u8], mut decoded: impl Write) -> io::Result<()> {
     let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {
         rest = match (byte, after) {
@@ -161,38 +179,36 @@ fn decode_quoted(text: &[u8]) -> Vec<u8> {
             (b'=', [high, low, after @ ..])
                 if let (Some(high), Some(low)) = (digit(*high), digit(*low)) =>
             {
-                decoded.push(high << 4 | low);
+                decoded.write_all(&[high << 4 | low])?;
                 after
             }
             _ => {
-                decoded.push(byte);
+                decoded.write_all(&[byte])?;
                 after
             }
         };
     }
-    decoded
+    Ok(())
 }
 
 /// Decodes pairs of digits. Spaces and a last single digit are left out.
-fn decode_hex(text: &[u8]) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(text.len() / 2);
+fn decode_hex(text: &[u8], mut decoded: impl Write) -> io::Result<()> {
     let mut bytes = text.iter().filter(|byte| **byte > b' ');
     // A character that is not a digit adds nothing to the byte of its pair.
     while let (Some(high), Some(low)) = (bytes.next(), bytes.next()) {
         let digits = [*high, *low].into_iter().filter_map(digit);
-        decoded.push(digits.fold(0, |byte, digit| byte << 4 | digit));
+        decoded.write_all(&[digits.fold(0, |byte, digit| byte << 4 | digit)])?;
     }
-    decoded
+    Ok(())
 }
 
 /// Encodes runs of equal bytes: a count and the byte, or a negative count and bytes that differ.
-fn encode_runs(text: &[u8]) -> Vec<u8> {
-    let mut encoded = Vec::new();
+fn encode_runs(text: &[u8], mut encoded: impl Write) -> io::Result<()> {
     let mut rest = text;
     while let Some(&first) = rest.first() {
         let run = rest.iter().take(RUN_MAX).take_while(|byte| **byte == first).count();
         if run > 1 || rest.len() == 1 {
-            encoded.extend([run as u8, first]);
+            encoded.write_all(&[run as u8, first])?;
             rest = &rest[run..];
             continue;
         }
@@ -201,32 +217,33 @@ fn encode_runs(text: &[u8]) -> Vec<u8> {
         let different = (1..most).take_while(|at| rest[*at] != rest[at - 1]).count() + 1;
         let is_cut = different < most;
         let count = if is_cut { different - 1 } else { different };
-        encoded.push(if count == 1 { 1 } else { (count as u8).wrapping_neg() });
-        encoded.extend(&rest[..count]);
+        encoded.write_all(&[if count == 1 { 1 } else { (count as u8).wrapping_neg() }])?;
+        encoded.write_all(&rest[..count])?;
         rest = &rest[count..];
     }
-    encoded
+    Ok(())
 }
 
-fn decode_runs(text: &[u8], max: usize) -> Option<Vec<u8>> {
-    let mut decoded = Vec::new();
+/// Decodes runs. Fails if they are cut, or more than `max` bytes.
+fn decode_runs(text: &[u8], max: usize, mut decoded: impl Write) -> io::Result<()> {
+    let invalid = || io::Error::from(io::ErrorKind::InvalidData);
     let mut rest = text;
+    let mut left = max;
     while let Some((&count, after)) = rest.split_first() {
         let count = count as i8;
+        let length = usize::from(count.unsigned_abs());
+        left = left.checked_sub(length).ok_or_else(invalid)?;
         if count >= 0 {
-            let (&byte, after) = after.split_first()?;
-            decoded.extend(std::iter::repeat_n(byte, usize::from(count.unsigned_abs())));
+            let (&byte, after) = after.split_first().ok_or_else(invalid)?;
+            decoded.write_all(&[byte; 128][..length])?;
             rest = after;
         } else {
-            let (bytes, after) = after.split_at_checked(usize::from(count.unsigned_abs()))?;
-            decoded.extend(bytes);
+            let (bytes, after) = after.split_at_checked(length).ok_or_else(invalid)?;
+            decoded.write_all(bytes)?;
             rest = after;
         }
-        if decoded.len() > max {
-            return None;
-        }
     }
-    Some(decoded)
+    Ok(())
 }
 
 /// The characters that XML reserves, and their names.
@@ -245,22 +262,21 @@ fn escape_xml(text: &[u8], mut escaped: impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn unescape_xml(text: &[u8]) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(text.len());
+fn unescape_xml(text: &[u8], mut decoded: impl Write) -> io::Result<()> {
     let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {
         match ENTITIES.iter().find(|(_, entity)| rest.starts_with(entity)) {
             Some((character, entity)) => {
-                decoded.push(*character);
+                decoded.write_all(&[*character])?;
                 rest = &rest[entity.len()..];
             }
             None => {
-                decoded.push(byte);
+                decoded.write_all(&[byte])?;
                 rest = after;
             }
         }
     }
-    decoded
+    Ok(())
 }
 
 #[cfg(test)]
@@ -268,39 +284,63 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Returns what a function writes.
+    fn written(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        write(&mut bytes).map(|()| bytes)
+    }
+
+    fn runs(text: &[u8]) -> Vec<u8> {
+        written(|out| encode_runs(text, out)).unwrap()
+    }
+
     proptest! {
         #[test]
         fn runs_come_back(bytes in proptest::collection::vec(0u8..3, 0..600)) {
-            prop_assert_eq!(decode_runs(&encode_runs(&bytes), bytes.len()), Some(bytes));
+            let encoded = written(|out| encode_runs(&bytes, out)).unwrap();
+            let decoded = written(|out| decode_runs(&encoded, bytes.len(), out));
+            prop_assert_eq!(decoded.unwrap(), bytes);
         }
 
         #[test]
         fn texts_come_back(bytes: Vec<u8>) {
-            let (mut url, mut quoted) = (Vec::new(), Vec::new());
-            encode_url(&bytes, &mut url).unwrap();
-            encode_quoted(&bytes, &mut quoted).unwrap();
-            prop_assert_eq!(&decode_url(&url), &bytes);
-            prop_assert_eq!(&decode_quoted(&quoted), &bytes);
-            prop_assert_eq!(&decode_base64(STANDARD.encode(&bytes).as_bytes()), &bytes);
+            let url = written(|out| encode_url(&bytes, out)).unwrap();
+            let quoted = written(|out| encode_quoted(&bytes, out)).unwrap();
+            let base = STANDARD.encode(&bytes).into_bytes();
+            prop_assert_eq!(&written(|out| decode_url(&url, out)).unwrap(), &bytes);
+            prop_assert_eq!(&written(|out| decode_quoted(&quoted, out)).unwrap(), &bytes);
+            prop_assert_eq!(&written(|out| encode_base64(&bytes, out)).unwrap(), &base);
+            prop_assert_eq!(&written(|out| decode_base64(&base, out)).unwrap(), &bytes);
         }
 
         #[test]
         fn arbitrary_bytes_are_decoded_within_the_limit(bytes: Vec<u8>, max in 0usize..99) {
-            decode_url(&bytes);
-            decode_quoted(&bytes);
-            decode_base64(&bytes);
-            decode_hex(&bytes);
-            unescape_xml(&bytes);
-            if let Some(decoded) = decode_runs(&bytes, max) {
+            written(|out| decode_url(&bytes, out)).unwrap();
+            written(|out| decode_quoted(&bytes, out)).unwrap();
+            written(|out| decode_base64(&bytes, out)).unwrap();
+            written(|out| decode_hex(&bytes, out)).unwrap();
+            written(|out| unescape_xml(&bytes, out)).unwrap();
+            if let Ok(decoded) = written(|out| decode_runs(&bytes, max, out)) {
                 prop_assert!(decoded.len() <= max);
             }
         }
     }
 
     #[test]
+    fn base64_of_several_parts_comes_back_with_other_bytes_in_it() {
+        for length in (0..4).map(|more| 2 * BASE64_PART_BYTES + more) {
+            let bytes: Vec<u8> = (0..length).map(|at| (at * 31) as u8).collect();
+            let base = written(|out| encode_base64(&bytes, out)).unwrap();
+            assert!(base == STANDARD.encode(&bytes).into_bytes());
+            let lines: Vec<u8> = base.chunks(77).flat_map(|line| [line, b"\n"].concat()).collect();
+            assert!(written(|out| decode_base64(&lines, out)).unwrap() == bytes);
+        }
+    }
+
+    #[test]
     fn a_last_run_is_one_with_a_count() {
-        assert_eq!(encode_runs(b"aaab"), [3, b'a', 1, b'b']);
-        assert_eq!(encode_runs(b"abb"), [1, b'a', 2, b'b']);
-        assert_eq!(encode_runs(b"abcc"), [0xfe, b'a', b'b', 2, b'c']);
+        assert_eq!(runs(b"aaab"), [3, b'a', 1, b'b']);
+        assert_eq!(runs(b"abb"), [1, b'a', 2, b'b']);
+        assert_eq!(runs(b"abcc"), [0xfe, b'a', b'b', 2, b'c']);
     }
 }

@@ -26,9 +26,12 @@ use std::sync::Arc;
 
 pub(crate) use base::{compile, inspect, settle};
 pub(crate) use files::without_first_line;
-pub(crate) use records::{array, emit_into, reduce_groups, temporary_folder, visit_records};
+pub(crate) use records::{
+    Copied, array, collect, copied, emit_into, reduce_groups, table, temporary_folder,
+    visit_records,
+};
 pub(crate) use states::evaluate;
-pub(crate) use strings::gmatch_step;
+pub(crate) use strings::{gmatch_step, join};
 
 /// Adds functions to a table of a state.
 pub(crate) struct Installer<'l> {
@@ -67,8 +70,10 @@ impl Installer<'_> {
         R: IntoLuaMulti,
     {
         self.add_unchecked(name, move |lua, context, arguments| {
-            context.begin_function()?;
-            function(lua, context, arguments).or_else(|error| {
+            context.begin_function(lua)?;
+            let result = function(lua, context, arguments);
+            context.end_function();
+            result.or_else(|error| {
                 // An operation that the deadline has ended has an error of its own.
                 if !matches!(error, Error::MemoryError(_)) {
                     context.check()?;

@@ -2,6 +2,8 @@
 
 use super::{Installer, failed, number_or_zero};
 use crate::context::Context;
+use crate::output::Output;
+use crate::pace::{ELEMENT_UNITS, Pace};
 use mlua::{FromLua, Lua, LuaString, MultiValue, Result, Table, Value, Variadic};
 
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
@@ -134,17 +136,22 @@ fn pack(
         append_numbers(lua, context, value, &mut numbers)?;
     }
     let mut numbers = numbers.into_iter();
+    let mut output = Output::new(lua, context);
     let mut bytes = Vec::new();
+    let mut pace = Pace::new(lua, context);
     for (kind, count) in parts(&format.as_bytes()) {
+        pace.work(ELEMENT_UNITS)?;
         // As in Tokyo Tyrant, an unknown letter takes its numbers.
         for number in numbers.by_ref().take(count) {
+            pace.work(1)?;
             if kind.size().is_some() {
+                bytes.clear();
                 kind.append(number, &mut bytes);
+                output.push(&bytes)?;
             }
         }
     }
-    context.check_bytes(bytes.len())?;
-    lua.create_string(&bytes)
+    output.create()
 }
 
 /// Appends a number, or the numbers of an array.
@@ -155,8 +162,10 @@ fn append_numbers(
     numbers: &mut Vec<f64>,
 ) -> Result<()> {
     if let Value::Table(table) = value {
+        let mut pace = Pace::new(lua, context);
         for value in table.sequence_values::<Value>() {
-            context.charge_bytes(size_of::<f64>())?;
+            pace.work(ELEMENT_UNITS)?;
+            context.charge_bytes(lua, 2 * size_of::<f64>())?;
             numbers.push(number_or_zero(lua, value?)?);
         }
     } else {
@@ -179,9 +188,12 @@ fn unpack(
     context.leave_loop_for_values(format.as_bytes().len().max(text.len()));
     let mut rest = &*text;
     let table = lua.create_table()?;
+    let mut pace = Pace::new(lua, context);
     for (kind, count) in parts(&format.as_bytes()) {
+        pace.work(ELEMENT_UNITS)?;
         for _ in 0..count {
             let Some((number, after)) = kind.read(rest) else { break };
+            pace.element(rest.len() - after.len())?;
             table.raw_push(number)?;
             rest = after;
         }

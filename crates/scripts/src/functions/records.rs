@@ -2,12 +2,22 @@
 
 use super::{End, Installer, failed};
 use crate::context::Context;
+use crate::error::is_of_memory;
+use crate::memory::{Charge, UNCHARGED_BYTES};
+use crate::pace::{ELEMENT_UNITS, Pace};
 use crate::sorter::{Merged, Sorter};
-use mlua::{Error, Function, Lua, LuaString, Result, Table, Value, Variadic};
+use mlua::{Function, Lua, LuaString, Result, Table, Value, Variadic};
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Bytes of an element of a table in Lua, and of a field.
+const ELEMENT_BYTES: usize = 16;
+const FIELD_BYTES: usize = 40;
+
+/// Size of a table up to which no memory is reserved for it, in bytes.
+const SMALL_TABLE_BYTES: usize = 4 << 10;
 
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     type Key = (LuaString, End);
@@ -26,11 +36,11 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
         Ok(context.records.remove(&key.as_bytes()).unwrap_or(false))
     })?;
     installer.add_short("_get", |lua, context, (key, _): Key| {
-        let value = context.records.get(&key.as_bytes(), |value| {
-            context.check_bytes(value.len())?;
-            Ok(value.to_vec())
-        });
-        made(lua, value.ok().flatten())
+        let key = key.as_bytes();
+        made(lua, context, || {
+            let value = context.records.get(&key, |value| Copied::new(context, value));
+            value.ok().flatten()
+        })
     })?;
     installer.add_short("_vsiz", |_, context, (key, _): Key| {
         let size = context.records.value_size(&key.as_bytes()).ok().flatten();
@@ -39,7 +49,7 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     installer.add("_iterinit", |_, context, _: End| Ok(context.records.iter_begin().is_ok()))?;
     installer.add("_iternext", |lua, context, _: End| {
         let key = context.records.iter_next().ok().flatten();
-        key.map(|key| lua.create_string(key)).transpose()
+        key.map(|key| context.text(lua, &key)).transpose()
     })?;
     installer.add("_fwmkeys", |lua, context, (prefix, max): (LuaString, Value)| {
         // Without a limit if it is negative or not a number.
@@ -47,9 +57,11 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
             .coerce_number(max)?
             .filter(|max| *max >= 0.0)
             .map_or(usize::MAX, |max| max as usize);
-        let keys = context.records.keys_with_prefix(&prefix.as_bytes(), max);
+        let (keys, _charge) = collect(lua, context, |charge| {
+            context.records.keys_with_prefix(&prefix.as_bytes(), max, charge)
+        })?;
         context.check()?;
-        array(lua, &keys.unwrap_or_default())
+        array(lua, context, &keys.unwrap_or_default())
     })?;
     installer.add_short("_addint", |_, context, (key, addend, _): Sum| {
         // The lowest number is the one that tells a failure in Tokyo Tyrant.
@@ -70,18 +82,101 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     installer.add("_mapreduce", map_reduce)
 }
 
-/// Makes a text of bytes that were copied while locks were held. Lua's errors jump over the
-/// functions that call it, so nothing is made in Lua under a lock.
-pub(crate) fn made(lua: &Lua, bytes: Option<Result<Vec<u8>>>) -> Result<Option<LuaString>> {
-    bytes.transpose()?.map(|bytes| lua.create_string(bytes)).transpose()
+/// Bytes that were copied while locks were held. Lua's errors jump over the functions that call it,
+/// so nothing is made in Lua under a lock.
+pub(crate) struct Copied {
+    pub(crate) bytes: Vec<u8>,
+    _charge: Option<Charge>,
 }
 
-pub(crate) fn array(lua: &Lua, texts: &[Vec<u8>]) -> Result<Table> {
-    let table = lua.create_table_with_capacity(texts.len(), 0)?;
+impl Copied {
+    pub(crate) fn new(context: &Context, bytes: &[u8]) -> Result<Self> {
+        context.check_bytes(bytes.len())?;
+        let mut charge = None;
+        if bytes.len() > UNCHARGED_BYTES {
+            charge.insert(context.charge()).add(bytes.len())?;
+        }
+        Ok(Self { bytes: bytes.to_vec(), _charge: charge })
+    }
+}
+
+/// Makes a text of bytes that `copy` returns.
+pub(crate) fn made(
+    lua: &Lua,
+    context: &Context,
+    copy: impl FnMut() -> Option<Result<Copied>>,
+) -> Result<Option<LuaString>> {
+    copied(lua, context, copy)?.map(|copied| context.text(lua, &copied.bytes)).transpose()
+}
+
+/// Returns what `copy` copies. If there is no memory for it, the state's garbage is collected, and
+/// `copy` is called once more.
+pub(crate) fn copied<T>(
+    lua: &Lua,
+    context: &Context,
+    mut copy: impl FnMut() -> Option<Result<T>>,
+) -> Result<Option<T>> {
+    match copy().transpose() {
+        Err(error) if is_of_memory(&error) => {
+            context.free_garbage(lua)?;
+            copy().transpose()
+        }
+        copied => copied,
+    }
+}
+
+/// Calls `read` to collect texts, for which it charges what it is given. If there is no memory for
+/// them, the state's garbage is collected, and `read` is called once more. Returns what it returns,
+/// and the charge.
+pub(crate) fn collect<T>(
+    lua: &Lua,
+    context: &Context,
+    mut read: impl FnMut(&mut dyn FnMut(usize) -> bool) -> T,
+) -> Result<(T, Charge)> {
+    let mut charge = context.charge();
+    let mut exhausted = None;
+    let mut attempt = |charge: &mut Charge| {
+        exhausted = None;
+        let texts = read(&mut |bytes| {
+            exhausted = charge.add(bytes).err();
+            exhausted.is_none()
+        });
+        (texts, exhausted)
+    };
+    let (mut texts, mut failure) = attempt(&mut charge);
+    if failure.is_some() {
+        drop(texts);
+        charge.clear();
+        context.free_garbage(lua)?;
+        (texts, failure) = attempt(&mut charge);
+    }
+    match failure {
+        Some(exhausted) => Err(exhausted.into()),
+        None => Ok((texts, charge)),
+    }
+}
+
+/// Makes an array of texts.
+pub(crate) fn array(lua: &Lua, context: &Context, texts: &[Vec<u8>]) -> Result<Table> {
+    let mut pace = Pace::new(lua, context);
+    let table = table(lua, context, texts.len(), 0)?;
     for text in texts {
-        table.raw_push(lua.create_string(text)?)?;
+        pace.element(text.len())?;
+        table.raw_push(context.text(lua, text)?)?;
     }
     Ok(table)
+}
+
+/// Makes a table with space for elements and fields.
+pub(crate) fn table(lua: &Lua, context: &Context, elements: usize, fields: usize) -> Result<Table> {
+    let bytes = elements.saturating_mul(ELEMENT_BYTES).saturating_add(
+        fields.checked_next_power_of_two().unwrap_or(usize::MAX).saturating_mul(FIELD_BYTES),
+    );
+    if bytes > SMALL_TABLE_BYTES {
+        context.check_bytes(bytes)?;
+        context.memory.provide(lua, bytes)?;
+    }
+    lua.create_table_with_capacity(elements, fields)
 }
 
 fn misc(
@@ -97,9 +192,11 @@ fn misc(
     };
     // Copies: a state holds only some thousand references to its texts.
     let mut arguments: Vec<Vec<u8>> = Vec::new();
+    let mut pace = Pace::new(lua, context);
     let mut add = |value: Value| -> Result<()> {
         if let Some(text) = lua.coerce_string(value)? {
-            context.charge_bytes(text.as_bytes().len() + size_of::<Vec<u8>>())?;
+            pace.element(text.as_bytes().len())?;
+            context.charge_bytes(lua, text.as_bytes().len() + size_of::<Vec<u8>>())?;
             arguments.push(text.as_bytes().to_vec());
         }
         Ok(())
@@ -112,11 +209,21 @@ fn misc(
         }
     }
     let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
-    match context.records.misc(name, &arguments, is_logged) {
-        Ok(Some(results)) => array(lua, &results).map(Some),
+    let mut charge = context.charge();
+    let mut exhausted = None;
+    // A function may have changed records, so it is not called again.
+    let results = context.records.misc(name, &arguments, is_logged, &mut |bytes| {
+        exhausted = charge.add(bytes).err();
+        exhausted.is_none()
+    });
+    match results {
+        Ok(Some(results)) => array(lua, context, &results).map(Some),
         Ok(None) => Ok(None),
         Err(error) => {
             context.check()?;
+            if let Some(exhausted) = exhausted {
+                return Err(exhausted.into());
+            }
             tracing::debug!("_misc {}: {error}", String::from_utf8_lossy(name));
             Ok(None)
         }
@@ -135,16 +242,6 @@ fn wants_more(context: &Context, call: impl FnOnce() -> Result<Value>) -> Result
             tracing::error!("Lua error: {}", crate::error::message(&error));
             Ok(false)
         }
-    }
-}
-
-fn is_of_memory(error: &Error) -> bool {
-    match error {
-        Error::MemoryError(_) => true,
-        Error::CallbackError { cause, .. } | Error::WithContext { cause, .. } => {
-            is_of_memory(cause)
-        }
-        _ => false,
     }
 }
 
@@ -170,7 +267,7 @@ pub(crate) fn visit_records(
 
 fn for_each(lua: &Lua, context: &Context, function: Function) -> Result<bool> {
     visit_records(context, |key, value| {
-        let arguments = (lua.create_string(key)?, lua.create_string(value)?);
+        let arguments = (context.text(lua, key)?, context.text(lua, value)?);
         wants_more(context, || context.call_back::<Value>(&function, arguments))
     })
 }
@@ -192,7 +289,7 @@ fn map_reduce(
     let sorter = Arc::new(Mutex::new(Some(sorter)));
     let emit = emit_into(lua, &sorter)?;
     let map_record = |key: &[u8], value: &[u8]| {
-        let arguments = (lua.create_string(key)?, lua.create_string(value)?, &emit);
+        let arguments = (context.text(lua, key)?, context.text(lua, value)?, &emit);
         wants_more(context, || context.call_back::<Value>(&map, arguments))
     };
     match keys {
@@ -203,9 +300,18 @@ fn map_reduce(
             for key in keys.sequence_values::<LuaString>() {
                 let key = key?;
                 let key = key.as_bytes();
-                let Ok(value) = context.records.get(&key, <[u8]>::to_vec) else { return Ok(false) };
+                context.check_progress()?;
+                let mut has_failed = false;
+                let value = copied(lua, context, || {
+                    let value = context.records.get(&key, |value| Copied::new(context, value));
+                    has_failed = value.is_err();
+                    value.ok().flatten()
+                })?;
+                if has_failed {
+                    return Ok(false);
+                }
                 if let Some(value) = value
-                    && !map_record(&key, &value)?
+                    && !map_record(&key, &value.bytes)?
                 {
                     break;
                 }
@@ -243,17 +349,21 @@ pub(crate) fn reduce_groups(
     mut pairs: Merged,
     mut reduce: impl FnMut(LuaString, Table) -> Result<()>,
 ) -> Result<()> {
+    let mut pace = Pace::new(lua, context);
     while let Some(first) = pairs.next() {
         let (key, value) = first.map_err(failed)?;
+        // With a table for the values.
+        pace.element(key.len() + value.len() + 3 * ELEMENT_UNITS)?;
         let values = lua.create_table()?;
-        values.raw_push(lua.create_string(value)?)?;
+        values.raw_push(context.text(lua, &value)?)?;
         while pairs.key() == Some(&key[..])
             && let Some(pair) = pairs.next()
         {
-            context.check()?;
-            values.raw_push(lua.create_string(pair.map_err(failed)?.1)?)?;
+            let (_, value) = pair.map_err(failed)?;
+            pace.element(value.len())?;
+            values.raw_push(context.text(lua, &value)?)?;
         }
-        reduce(lua.create_string(key)?, values)?;
+        reduce(context.text(lua, &key)?, values)?;
     }
     Ok(())
 }

@@ -6,6 +6,10 @@ use crate::output::Output;
 use cabinet::pattern;
 use memchr::memmem;
 use mlua::{Lua, LuaString, Result, Value};
+use std::time::Duration;
+
+/// Time of the slowest match that a compiled pattern may take: see [`pattern::WORK_MAX`].
+const SLOWEST_MATCH: Duration = Duration::from_secs(1);
 
 type Arguments = (LuaString, LuaString, Option<LuaString>);
 
@@ -21,7 +25,7 @@ fn strstr(lua: &Lua, context: &Context, (text, part, other): Arguments) -> Resul
         return Ok(Value::Integer(at as i64));
     };
     let other = other.as_bytes();
-    let mut result = Output::new(context);
+    let mut result = Output::new(lua, context);
     let mut end = 0;
     if !part.is_empty() {
         for at in memmem::find_iter(&text, &part) {
@@ -31,14 +35,14 @@ fn strstr(lua: &Lua, context: &Context, (text, part, other): Arguments) -> Resul
         }
     }
     result.push(&text[end..])?;
-    result.create(lua).map(Value::String)
+    result.create().map(Value::String)
 }
 
 fn regex(lua: &Lua, context: &Context, (text, pattern, other): Arguments) -> Result<Value> {
     let text = text.as_bytes();
     let pattern = pattern.as_bytes();
     let Some(other) = other else {
-        let is_match = match pattern::compile_for(&pattern, text.len()) {
+        let is_match = match pattern::compile_for(&pattern, work_bytes(context, &text)) {
             Ok(regex) => regex.is_match(&text),
             Err(_) => refuse_work(&pattern, text.len()).map(|()| false)?,
         };
@@ -46,14 +50,14 @@ fn regex(lua: &Lua, context: &Context, (text, pattern, other): Arguments) -> Res
     };
     // Without an expression nothing is replaced; `*` alone ignores the case of none.
     if matches!(&*pattern, b"" | b"*") {
-        return lua.create_string(&*text).map(Value::String);
+        return context.text(lua, &text).map(Value::String);
     }
-    let Ok(regex) = pattern::compile_capturing_for(&pattern, text.len()) else {
+    let Ok(regex) = pattern::compile_capturing_for(&pattern, work_bytes(context, &text)) else {
         refuse_work(&pattern, text.len())?;
-        return lua.create_string(&*text).map(Value::String);
+        return context.text(lua, &text).map(Value::String);
     };
     let other = other.as_bytes();
-    let mut result = Output::new(context);
+    let mut result = Output::new(lua, context);
     let mut end = 0;
     for captures in regex.captures_iter(&text) {
         let Some(whole) = captures.get(0) else { break };
@@ -70,7 +74,14 @@ fn regex(lua: &Lua, context: &Context, (text, pattern, other): Arguments) -> Res
         }
     }
     result.push(&text[end..])?;
-    result.create(lua).map(Value::String)
+    result.create().map(Value::String)
+}
+
+/// Returns the length for which a pattern is compiled. It is longer than the text if a call may
+/// take less time than the slowest match in such a text.
+fn work_bytes(context: &Context, text: &[u8]) -> usize {
+    let factor = SLOWEST_MATCH.as_nanos() / context.limits().call_time.as_nanos().max(1);
+    usize::try_from(factor.max(1)).unwrap_or(usize::MAX).saturating_mul(text.len())
 }
 
 /// Fails if a pattern that was refused is valid for shorter texts: one match must not take long.

@@ -1,6 +1,7 @@
 //! `_split`: a text in pieces between delimiters.
 
 use super::Installer;
+use crate::pace::Pace;
 use mlua::{LuaString, Result, Value};
 
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
@@ -20,8 +21,10 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
         }
         let table = lua.create_table()?;
         let pieces = text.split(|byte| is_delimiter[usize::from(*byte)]);
+        let mut pace = Pace::new(lua, context);
         for piece in pieces {
-            table.raw_push(lua.create_string(piece)?)?;
+            pace.element(piece.len())?;
+            table.raw_push(context.text(lua, piece)?)?;
         }
         Ok(table)
     })

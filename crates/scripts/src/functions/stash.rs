@@ -1,6 +1,6 @@
 //! `_stashput` and the like: a map in memory that all states share.
 
-use super::records::made;
+use super::records::{Copied, copied, made};
 use super::{End, Installer, failed};
 use mlua::{Function, LuaString, Result, Value};
 
@@ -26,7 +26,8 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
         Ok(context.shared.stash.remove(&key.as_bytes()))
     })?;
     installer.add("_stashget", |lua, context, (key, _): (LuaString, End)| {
-        made(lua, context.shared.stash.get(&key.as_bytes()).map(Ok))
+        let key = key.as_bytes();
+        made(lua, context, || context.shared.stash.get(&key, |value| Copied::new(context, value)))
     })?;
     installer.add("_stashvanish", |_, context, _: End| {
         context.shared.stash.clear();
@@ -34,12 +35,19 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     })?;
     installer.add("_stashforeach", |lua, context, function: Function| {
         let mut last: Option<Vec<u8>> = None;
-        while let Some((key, value)) = context.shared.stash.after(last.as_deref()) {
-            let arguments = (lua.create_string(&key)?, lua.create_string(&value)?);
+        let copy = |key: &[u8], value: &[u8]| {
+            Ok::<_, mlua::Error>((Copied::new(context, key)?, Copied::new(context, value)?))
+        };
+        let next =
+            |last: Option<&[u8]>| copied(lua, context, || context.shared.stash.after(last, copy));
+        while let Some((key, value)) = next(last.as_deref())? {
+            context.check_progress()?;
+            let arguments = (context.text(lua, &key.bytes)?, context.text(lua, &value.bytes)?);
+            drop(value);
             if !matches!(context.call_back::<Value>(&function, arguments)?, Value::Boolean(true)) {
                 break;
             }
-            last = Some(key);
+            last = Some(key.bytes);
         }
         Ok(true)
     })

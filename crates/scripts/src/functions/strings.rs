@@ -55,13 +55,13 @@ fn find(
         count = matcher.captures();
     }
     for index in 0..count {
-        results.push_back(captured(lua, &matcher, &text, index, (start, end))?);
+        results.push_back(captured((lua, context), &matcher, &text, index, (start, end))?);
     }
     Ok(results)
 }
 
 fn captured(
-    lua: &Lua,
+    (lua, context): (&Lua, &Context),
     matcher: &Matcher<'_, '_, '_>,
     text: &[u8],
     index: usize,
@@ -69,7 +69,7 @@ fn captured(
 ) -> Result<Value> {
     Ok(match matcher.capture(index, start, end).map_err(failed)? {
         Captured::Position(position) => Value::Integer(position as i64),
-        Captured::Text(start, end) => Value::String(lua.create_string(&text[start..end])?),
+        Captured::Text(start, end) => Value::String(context.text(lua, &text[start..end])?),
     })
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn gmatch_step(
         let next = if end == start { end + 1 } else { end };
         results.push_back(Value::Integer(next as i64));
         for index in 0..matcher.captures_or_whole() {
-            results.push_back(captured(lua, &matcher, &text, index, (start, end))?);
+            results.push_back(captured((lua, context), &matcher, &text, index, (start, end))?);
         }
     }
     Ok(results)
@@ -133,7 +133,7 @@ fn gsub(
     let max = max.map_or(i64::MAX, |max| max as i64);
     let (is_anchored, pattern) = split_anchor(&pattern);
     let mut steps = Steps::new(context);
-    let mut result = Output::new(context);
+    let mut result = Output::new(lua, context);
     let mut at = 0;
     let mut count = 0;
     let mut matcher = Matcher::new(&text, pattern, &mut steps);
@@ -156,7 +156,7 @@ fn gsub(
         }
     }
     result.push(&text[at..])?;
-    Ok((result.create(lua)?, count))
+    Ok((result.create()?, count))
 }
 
 fn replace(
@@ -173,13 +173,13 @@ fn replace(
             return expand(&template.as_bytes(), matcher, text, (start, end), result);
         }
         Replacement::Table(table) => {
-            let key = captured(lua, matcher, text, 0, (start, end))?;
+            let key = captured((lua, context), matcher, text, 0, (start, end))?;
             table.get::<Value>(key)?
         }
         Replacement::Function(function) => {
             let mut arguments = MultiValue::new();
             for index in 0..matcher.captures_or_whole() {
-                arguments.push_back(captured(lua, matcher, text, index, (start, end))?);
+                arguments.push_back(captured((lua, context), matcher, text, index, (start, end))?);
             }
             context.call_back::<Value>(function, arguments)?
         }
@@ -234,6 +234,33 @@ fn repeat(lua: &Lua, context: &Context, (text, times): (LuaString, f64)) -> Resu
     if text.is_empty() || times == 0 {
         return lua.create_string("");
     }
-    context.check_bytes(text.len().saturating_mul(times))?;
-    lua.create_string(text.repeat(times))
+    let bytes = text.len().saturating_mul(times);
+    context.check_bytes(bytes)?;
+    let mut charge = context.charge();
+    context.add_to(lua, &mut charge, bytes)?;
+    context.text(lua, &text.repeat(times))
+}
+
+/// Joins the texts and numbers of a long array, as `table.concat`.
+pub(crate) fn join(
+    lua: &Lua,
+    context: &Context,
+    (list, separator): (Table, Option<LuaString>),
+) -> Result<LuaString> {
+    let separator = separator.as_ref().map(LuaString::as_bytes);
+    let mut result = Output::new(lua, context);
+    for index in 1..=list.raw_len() {
+        if index > 1 {
+            result.push(separator.as_deref().unwrap_or_default())?;
+        }
+        let text = match list.raw_get::<Value>(index)? {
+            value @ (Value::String(_) | Value::Integer(_) | Value::Number(_)) => {
+                lua.coerce_string(value)?
+            }
+            _ => None,
+        };
+        let message = "bad argument #1 to 'concat' (table contains non-strings)";
+        result.push(&text.ok_or_else(|| failed(message))?.as_bytes())?;
+    }
+    result.create()
 }

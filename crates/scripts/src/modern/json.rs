@@ -1,10 +1,10 @@
 //! `tyrant.json_encode` and `tyrant.json_decode`: tables to JSON and back.
 
-use crate::context::Context;
-use crate::functions::{Installer, failed};
+use crate::functions::{Installer, failed, table};
 use crate::limits::{JSON_LEVELS_MAX, JSON_SHARE};
 use crate::output::Output;
-use mlua::{LightUserData, Lua, LuaString, Result, Table, Value};
+use crate::pace::{ELEMENT_UNITS, Pace};
+use mlua::{LightUserData, LuaString, Result, Table, Value};
 use serde_json::{Map, Number};
 use std::io;
 
@@ -27,23 +27,35 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
         Ok(table)
     })?;
     installer.add("json_encode", |lua, context, value: Value| {
-        let json = encode(lua, context, value, 0)?;
-        let mut text = Output::new(context);
+        let json = encode(&mut Pace::new(lua, context), value, 0)?;
+        let mut text = Output::new(lua, context);
         serde_json::to_writer(&mut text, &json)
             .map_err(|error| io::Error::from(error).downcast().unwrap_or_else(failed))?;
-        text.create(lua)
+        text.create()
     })?;
     installer.add("json_decode", move |lua, context, text: LuaString| {
-        context.check_bytes(text.as_bytes().len().saturating_mul(JSON_SHARE))?;
+        let text = text.as_bytes();
+        context.check_bytes(text.len().saturating_mul(JSON_SHARE))?;
+        let mut charge = context.charge();
+        context.add_to(lua, &mut charge, json_bytes(&text))?;
         // Its own limit of levels is 128.
-        let json = serde_json::from_slice(&text.as_bytes()).map_err(failed)?;
+        let json = serde_json::from_slice(&text).map_err(failed)?;
         context.check()?;
-        decode(lua, &metatable, json, 0)
+        decode(&mut Pace::new(lua, context), &metatable, json, 0)
     })
 }
 
-fn encode(lua: &Lua, context: &Context, value: Value, level: usize) -> Result<serde_json::Value> {
-    context.charge_bytes(size_of::<serde_json::Value>())?;
+/// Returns the most memory that a JSON text takes as a tree, in bytes. Each value but the first
+/// follows one of these characters, and so does each name.
+fn json_bytes(text: &[u8]) -> usize {
+    let values = text.iter().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count();
+    text.len().saturating_add((values + 1).saturating_mul(2 * size_of::<serde_json::Value>()))
+}
+
+fn encode(pace: &mut Pace<'_>, value: Value, level: usize) -> Result<serde_json::Value> {
+    let (lua, context) = pace.state();
+    pace.work(ELEMENT_UNITS)?;
+    context.charge_bytes(lua, 2 * size_of::<serde_json::Value>())?;
     Ok(match value {
         Value::Nil => serde_json::Value::Null,
         value if value == NULL => serde_json::Value::Null,
@@ -55,7 +67,8 @@ fn encode(lua: &Lua, context: &Context, value: Value, level: usize) -> Result<se
             None => return Err(failed(format!("JSON has no number {number}"))),
         },
         Value::String(text) => {
-            context.charge_bytes(text.as_bytes().len())?;
+            pace.work(text.as_bytes().len())?;
+            context.charge_bytes(lua, text.as_bytes().len())?;
             text.to_str().map_err(|_| failed("JSON has only texts in UTF-8"))?.to_string().into()
         }
         Value::Table(table) => {
@@ -63,19 +76,14 @@ fn encode(lua: &Lua, context: &Context, value: Value, level: usize) -> Result<se
                 let message = format!("tables have more than {JSON_LEVELS_MAX} levels");
                 return Err(failed(message));
             }
-            context.check()?;
-            encode_table(lua, context, &table, level + 1)?
+            encode_table(pace, &table, level + 1)?
         }
         value => return Err(failed(format!("JSON has no {}", value.type_name()))),
     })
 }
 
-fn encode_table(
-    lua: &Lua,
-    context: &Context,
-    table: &Table,
-    level: usize,
-) -> Result<serde_json::Value> {
+fn encode_table(pace: &mut Pace<'_>, table: &Table, level: usize) -> Result<serde_json::Value> {
+    let (lua, context) = pace.state();
     let is_marked = match table.metatable() {
         Some(metatable) => metatable.raw_get::<Value>(ARRAY)? == Value::Boolean(true),
         None => false,
@@ -84,7 +92,7 @@ fn encode_table(
     if is_marked || length > 0 {
         let mut array = Vec::new();
         for index in 1..=length {
-            array.push(encode(lua, context, table.raw_get(index)?, level)?);
+            array.push(encode(pace, table.raw_get(index)?, level)?);
         }
         return Ok(array.into());
     }
@@ -95,14 +103,21 @@ fn encode_table(
             return Err(failed("keys of JSON are texts or numbers"));
         };
         // Members are in a tree with nodes of several.
-        context.charge_bytes(key.as_bytes().len() + 2 * size_of::<String>())?;
+        context.charge_bytes(lua, key.as_bytes().len() + 2 * size_of::<String>())?;
         let key = key.to_str().map_err(|_| failed("JSON has only texts in UTF-8"))?.to_string();
-        object.insert(key, encode(lua, context, value, level)?);
+        object.insert(key, encode(pace, value, level)?);
     }
     Ok(object.into())
 }
 
-fn decode(lua: &Lua, arrays: &Table, json: serde_json::Value, level: usize) -> Result<Value> {
+fn decode(
+    pace: &mut Pace<'_>,
+    arrays: &Table,
+    json: serde_json::Value,
+    level: usize,
+) -> Result<Value> {
+    let (lua, context) = pace.state();
+    pace.work(ELEMENT_UNITS)?;
     if level > JSON_LEVELS_MAX {
         return Err(failed(format!("the JSON has more than {JSON_LEVELS_MAX} levels")));
     }
@@ -110,20 +125,20 @@ fn decode(lua: &Lua, arrays: &Table, json: serde_json::Value, level: usize) -> R
         serde_json::Value::Null => NULL,
         serde_json::Value::Bool(is_true) => Value::Boolean(is_true),
         serde_json::Value::Number(number) => Value::Number(number.as_f64().unwrap_or(f64::NAN)),
-        serde_json::Value::String(text) => Value::String(lua.create_string(text)?),
+        serde_json::Value::String(text) => Value::String(context.text(lua, text.as_bytes())?),
         serde_json::Value::Array(elements) => {
-            let table = lua.create_table_with_capacity(elements.len(), 0)?;
+            let table = table(lua, context, elements.len(), 0)?;
             for element in elements {
-                table.raw_push(decode(lua, arrays, element, level + 1)?)?;
+                table.raw_push(decode(pace, arrays, element, level + 1)?)?;
             }
             table.set_metatable(Some(arrays.clone()))?;
             Value::Table(table)
         }
         serde_json::Value::Object(members) => {
-            let table = lua.create_table_with_capacity(0, members.len())?;
+            let table = table(lua, context, 0, members.len())?;
             for (name, value) in members {
-                let name = lua.create_string(name)?;
-                table.raw_set(name, decode(lua, arrays, value, level + 1)?)?;
+                let name = context.text(lua, name.as_bytes())?;
+                table.raw_set(name, decode(pace, arrays, value, level + 1)?)?;
             }
             Value::Table(table)
         }

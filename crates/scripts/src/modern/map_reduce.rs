@@ -7,6 +7,7 @@
 use crate::context::Context;
 use crate::functions::{Installer, failed, reduce_groups, temporary_folder, visit_records};
 use crate::limits::CALL_STACK_BYTES_MAX;
+use crate::memory::Charge;
 use crate::shared::{MapFunctions, States};
 use crate::sorter::{Merged, Sorter};
 use mlua::{Function, Lua, Result, Table, Value};
@@ -24,7 +25,11 @@ use std::time::Duration;
 /// Bytes of records that a thread gets at once.
 const BATCH_BYTES: usize = 64 << 10;
 
-type Batch = Vec<(Vec<u8>, Vec<u8>)>;
+/// Bytes that a record of a batch takes in addition to its key and value.
+const RECORD_BYTES: usize = 2 * size_of::<Vec<u8>>() + 32;
+
+/// Records that a thread gets at once, and the charge for them.
+type Batch = (Vec<(Vec<u8>, Vec<u8>)>, Charge);
 
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     installer.add("map_reduce", map_reduce)
@@ -90,7 +95,7 @@ fn map_all(
                     .map_err(failed)?,
             );
         }
-        let sent = send_all(context, &sender);
+        let sent = send_all(lua, context, &sender);
         // The threads end as soon as all batches are taken.
         drop(sender);
         let mut sorters = Vec::new();
@@ -114,17 +119,20 @@ fn map_all(
 }
 
 /// Reads all records, and sends them in batches.
-fn send_all(context: &Context, sender: &SyncSender<Batch>) -> Result<()> {
-    let mut batch = Batch::new();
+fn send_all(lua: &Lua, context: &Context, sender: &SyncSender<Batch>) -> Result<()> {
+    let new = || (Vec::new(), context.charge());
+    let mut batch: Batch = new();
     let mut bytes = 0;
     let is_whole = visit_records(context, |key, value| {
-        batch.push((key.to_vec(), value.to_vec()));
-        bytes += key.len() + value.len();
+        let more = key.len() + value.len() + RECORD_BYTES;
+        context.add_to(lua, &mut batch.1, more)?;
+        batch.0.push((key.to_vec(), value.to_vec()));
+        bytes += more;
         if bytes < BATCH_BYTES {
             return Ok(true);
         }
         bytes = 0;
-        Ok(sender.send(mem::take(&mut batch)).is_ok())
+        Ok(sender.send(mem::replace(&mut batch, new())).is_ok())
     })?;
     let _ = sender.send(batch);
     if is_whole { Ok(()) } else { Err(failed("the records cannot be read")) }
@@ -143,8 +151,8 @@ fn map_batches(
         let mut mapper = states.make_mapper(&records, map, folder, time)?;
         loop {
             let batch = receiver.lock().recv();
-            let Ok(batch) = batch else { return mapper.finish() };
-            for (key, value) in batch {
+            let Ok((records, _charge)) = batch else { return mapper.finish() };
+            for (key, value) in records {
                 mapper.map(&key, &value)?;
             }
         }
@@ -162,6 +170,7 @@ fn map_batches(
 mod tests {
     use super::*;
     use crate::clock::CallClock;
+    use crate::memory::TotalMemory;
     use crate::shared::Mapper;
     use cabinet::Options;
     use server::{Config, Endpoint, Server};
@@ -192,7 +201,11 @@ mod tests {
         let (sender, receiver) = mpsc::sync_channel(1);
         let receiver = Mutex::new(receiver);
         thread::scope(|scope| {
-            let sending = scope.spawn(move || (0..9).all(|_| sender.send(Batch::new()).is_ok()));
+            let sending = scope.spawn(move || {
+                let memory = Arc::new(TotalMemory::new(0));
+                let batch = || (Vec::new(), Charge::new(&memory));
+                (0..9).all(|_| sender.send(batch()).is_ok())
+            });
             let folder = std::env::temp_dir();
             let mapped =
                 map_batches(&Panics, records, &map, &folder, Duration::from_secs(600), &receiver);

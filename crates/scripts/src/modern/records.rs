@@ -1,7 +1,8 @@
 //! `tyrant.get`, `tyrant.put` and the like: records with expiry and versions.
 
 use crate::context::Context;
-use crate::functions::{Installer, array, failed};
+use crate::functions::{Copied, Installer, array, collect, copied, failed, table};
+use crate::pace::Pace;
 use cabinet::Version;
 use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
 use server::PutIf;
@@ -38,22 +39,28 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
     installer.add("size", |_, context, ()| Ok(context.records.size_bytes()))?;
     installer.add("keys", |lua, context, (prefix, max): (LuaString, Option<usize>)| {
         let max = max.unwrap_or(usize::MAX);
-        let keys = context.records.keys_with_prefix(&prefix.as_bytes(), max).map_err(failed)?;
-        array(lua, &keys)
+        let (keys, _charge) = collect(lua, context, |charge| {
+            context.records.keys_with_prefix(&prefix.as_bytes(), max, charge)
+        })?;
+        array(lua, context, &keys.map_err(failed)?)
     })?;
     installer.add("range", range)
 }
 
 /// Returns the value, the version, and the time of expiry in seconds since 1970, if there is one.
 fn get(lua: &Lua, context: &Context, key: LuaString) -> Result<MultiValue> {
-    let record = context.records.get_record(&key.as_bytes(), |record| {
-        context.check_bytes(record.value.len())?;
-        Ok::<_, mlua::Error>((record.value.to_vec(), record.version, record.expires_at_ms))
-    });
+    let key = key.as_bytes();
     let mut results = MultiValue::new();
-    match record.map_err(failed)?.transpose()? {
+    let record = copied(lua, context, || {
+        let record = context.records.get_record(&key, |record| {
+            let value = Copied::new(context, record.value)?;
+            Ok((value, record.version, record.expires_at_ms))
+        });
+        record.map_err(failed).transpose().map(|record| record.and_then(|record| record))
+    });
+    match record? {
         Some((value, version, expires_at_ms)) => {
-            results.push_back(Value::String(lua.create_string(value)?));
+            results.push_back(Value::String(context.text(lua, &value.bytes)?));
             results.push_back(Value::String(lua.create_string(text_of(version))?));
             if expires_at_ms > 0 {
                 results.push_back(Value::Number(expires_at_ms as f64 / 1000.0));
@@ -107,12 +114,17 @@ fn range(lua: &Lua, context: &Context, options: Table) -> Result<Table> {
     let max = options.get::<Option<usize>>("max")?.unwrap_or(RANGE_RECORDS);
     let begin = begin.as_ref().map(LuaString::as_bytes);
     let stop = stop.as_ref().map(LuaString::as_bytes);
-    let elements = context.records.range(begin.as_deref(), max, stop.as_deref()).map_err(failed)?;
-    let table = lua.create_table_with_capacity(elements.len() / 2, 0)?;
+    let (elements, _charge) = collect(lua, context, |charge| {
+        context.records.range(begin.as_deref(), max, stop.as_deref(), charge)
+    })?;
+    let elements = elements.map_err(failed)?;
+    let mut pace = Pace::new(lua, context);
+    let table = table(lua, context, elements.len() / 2, 0)?;
     for record in elements.chunks_exact(2) {
+        pace.element(record[0].len() + record[1].len())?;
         let pair = lua.create_table_with_capacity(0, 2)?;
-        pair.raw_set("key", lua.create_string(&record[0])?)?;
-        pair.raw_set("value", lua.create_string(&record[1])?)?;
+        pair.raw_set("key", context.text(lua, &record[0])?)?;
+        pair.raw_set("value", context.text(lua, &record[1])?)?;
         table.raw_push(pair)?;
     }
     Ok(table)

@@ -162,6 +162,8 @@ fn script_stats(scripts: ScriptFigures) -> Vec<(String, String)> {
         ("script_threads".to_owned(), scripts.threads.to_string()),
         ("script_threads_busy".to_owned(), scripts.busy.to_string()),
         ("script_queue".to_owned(), scripts.queued.to_string()),
+        ("script_memory_bytes".to_owned(), scripts.memory.used_bytes.to_string()),
+        ("script_memory_total".to_owned(), scripts.memory.max_bytes.to_string()),
     ];
     for function in scripts.functions {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';

@@ -113,18 +113,38 @@ const ELEMENT_BYTES: usize = size_of::<Vec<u8>>() + 16;
 
 /// A reply whose elements are collected.
 #[derive(Default)]
-pub(crate) struct Collected {
+pub(crate) struct Collected<'c> {
     pub(crate) elements: Vec<Vec<u8>>,
     bytes: usize,
+    /// Returns whether there is memory for so many bytes more.
+    charge: Option<&'c mut dyn FnMut(usize) -> bool>,
+    /// Whether there was none for an element, so that elements are missing.
+    pub(crate) is_refused: bool,
 }
 
-impl Reply for Collected {
+/// Length of a reply that no limit allows, in bytes.
+const REFUSED_BYTES: usize = usize::MAX / 2;
+
+impl<'c> Collected<'c> {
+    /// Makes a reply whose elements are charged.
+    pub(crate) fn charged_to(charge: &'c mut dyn FnMut(usize) -> bool) -> Self {
+        Self { charge: Some(charge), ..Self::default() }
+    }
+}
+
+impl Reply for Collected<'_> {
     fn len(&self) -> usize {
-        self.bytes
+        if self.is_refused { REFUSED_BYTES } else { self.bytes }
     }
 
     fn element(&mut self, element: &[u8]) {
-        self.bytes += element.len() + ELEMENT_BYTES;
+        let bytes = element.len() + ELEMENT_BYTES;
+        if self.is_refused || self.charge.as_mut().is_some_and(|charge| !charge(bytes)) {
+            // The length makes the operation end.
+            self.is_refused = true;
+            return;
+        }
+        self.bytes += bytes;
         self.elements.push(element.to_vec());
     }
 }

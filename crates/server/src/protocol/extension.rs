@@ -4,15 +4,17 @@
 //! its event loops if they can leave those before they wait.
 
 use crate::ScriptRecords;
-use crate::shared::FunctionStatistics;
+use crate::shared::{FunctionStatistics, ScriptMemory};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Functions that clients call by name.
 ///
 /// Each script thread has its own [`ScriptRecords`], with the number of the thread. The server
-/// calls all methods with records on that thread. An operation on the records takes no lock of the
-/// extension, so the extension may hold one meanwhile.
+/// calls all methods with records on that thread. Each periodic function has [`ScriptRecords`] too,
+/// with a number after those of the threads and loops; any script thread calls the methods with
+/// them, one at a time. An operation on the records takes no lock of the extension, so the
+/// extension may hold one meanwhile.
 pub trait Extension: Send + Sync {
     /// Prepares the calling thread, before any function is called on it. The first thread, number
     /// 0, returns before the others begin.
@@ -59,10 +61,18 @@ pub trait Extension: Send + Sync {
 
     /// Returns the statistics of the functions that were called.
     fn statistics(&self) -> Vec<FunctionStatistics>;
+
+    /// Returns the memory that the states of the functions share.
+    fn memory(&self) -> ScriptMemory {
+        ScriptMemory::default()
+    }
 }
 
 /// Event loops that call functions themselves, at most.
 pub const SCRIPT_LOOPS_MAX: usize = 256;
+
+/// Functions that are called periodically, at most. Further ones are not called.
+pub const SCRIPT_PERIODIC_MAX: usize = 256;
 
 /// Settings of the threads that call functions.
 #[derive(Clone, Debug)]
@@ -71,7 +81,8 @@ pub struct ExtensionSettings {
     pub threads: usize,
     /// Most calls that wait for one of the threads, or for a lock.
     pub queue_max: usize,
-    /// Functions that are called periodically, with an empty key and value.
+    /// Functions that are called periodically, with an empty key and value, each with
+    /// [`ScriptRecords`] of its own; [`SCRIPT_PERIODIC_MAX`] at most.
     pub periodic: Vec<Periodic>,
 }
 

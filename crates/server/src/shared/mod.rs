@@ -113,6 +113,16 @@ pub(crate) struct ScriptFigures {
     /// Number of calls that wait for a thread.
     pub(crate) queued: usize,
     pub(crate) functions: Vec<FunctionStatistics>,
+    pub(crate) memory: ScriptMemory,
+}
+
+/// Memory that all states of an extension share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScriptMemory {
+    /// Bytes that are in use or reserved.
+    pub used_bytes: usize,
+    /// Bytes that may be.
+    pub max_bytes: usize,
 }
 
 /// Statistics of a function.

@@ -222,6 +222,10 @@ families! {
     ScriptThreadsBusy: Gauge "tyrant_script_threads_busy" ["database"];
     /// Calls that wait for a thread.
     ScriptQueue: Gauge "tyrant_script_queue" ["database"];
+    /// Memory that the states of the script and the stash share, in use or reserved.
+    ScriptMemory: Gauge "tyrant_script_memory_bytes" ["database"];
+    /// Most of that memory: `script-memory-total`.
+    ScriptMemoryTotal: Gauge "tyrant_script_limit_bytes" ["database"];
     /// Calls of a function of the script.
     ScriptCalls: Counter "tyrant_script_calls_total" ["database", "function"];
     /// Calls that failed.

@@ -205,6 +205,8 @@ fn collect_scripts(scripts: &ScriptFigures, name: &str, samples: &mut Samples) {
     samples.add(Metric::ScriptThreads, &[name], scripts.threads as f64);
     samples.add(Metric::ScriptThreadsBusy, &[name], scripts.busy as f64);
     samples.add(Metric::ScriptQueue, &[name], scripts.queued as f64);
+    samples.add(Metric::ScriptMemory, &[name], scripts.memory.used_bytes as f64);
+    samples.add(Metric::ScriptMemoryTotal, &[name], scripts.memory.max_bytes as f64);
     for function in &scripts.functions {
         let labels = [name, &function.name];
         samples.add(Metric::ScriptCalls, &labels, function.calls as f64);

@@ -7,10 +7,12 @@
 //! and submits them at once. At most one thread is being woken at a time: a thread that takes a job
 //! wakes another if there are more jobs, so that short calls wake few threads.
 //!
-//! An event loop calls functions itself as long as they are short: see [`loop_caller`].
+//! An event loop calls functions itself as long as they are short: see [`loop_caller`]. Periodic
+//! functions have states of their own: see [`periodic`].
 
 mod locks;
 mod loop_caller;
+mod periodic;
 mod timer;
 mod watch;
 
@@ -27,11 +29,12 @@ use crate::protocol::script_call::{ScriptCall, ScriptLock, ScriptTask};
 use crate::shared::script_locks::lock_of;
 use crate::shared::slow_log::SlowRequest;
 use crate::shared::{ScriptFigures, ScriptStats};
-use crate::{ExtensionError, Periodic, ScriptRecords};
+use crate::{ExtensionError, ScriptRecords};
 use locks::{Lock, LockQueue};
 use loop_caller::LoopCaller;
 pub(crate) use loop_caller::ROUND_TIME;
 use parking_lot::{Condvar, Mutex};
+use periodic::PeriodicCallers;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -110,6 +113,7 @@ pub(crate) struct ScriptPool {
     missing: Mutex<Vec<String>>,
     /// Callers of the event loops.
     loops: Box<[Mutex<Option<LoopCaller>>]>,
+    periodic: PeriodicCallers,
     pub(crate) watch: Watch,
 }
 
@@ -170,6 +174,7 @@ impl ScriptPool {
             places: AtomicUsize::new(0),
             left_loops: AtomicUsize::new(0),
             missing: Mutex::default(),
+            periodic: PeriodicCallers::default(),
             watch: Watch::default(),
         }
     }
@@ -180,7 +185,12 @@ impl ScriptPool {
         extension: Arc<dyn Extension>,
         settings: ExtensionSettings,
     ) -> bool {
-        self.installed.set(Installed { extension, settings }).is_ok()
+        let functions = settings.periodic.len();
+        let is_new = self.installed.set(Installed { extension, settings }).is_ok();
+        if is_new {
+            self.periodic.install(functions);
+        }
+        is_new
     }
 
     /// Returns the number of threads, 0 without an extension.
@@ -346,7 +356,13 @@ impl ScriptStats for ScriptPool {
         };
         let threads = self.threads();
         let busy = threads.saturating_sub(idle) + self.left_loops.load(Ordering::Relaxed);
-        ScriptFigures { threads, busy, queued, functions: extension.statistics() }
+        ScriptFigures {
+            threads,
+            busy,
+            queued,
+            functions: extension.statistics(),
+            memory: extension.memory(),
+        }
     }
 
     fn missing_functions(&self) -> Vec<String> {
@@ -381,17 +397,19 @@ pub(crate) fn work(hub: &Hub, thread: usize, _live: Live) {
         return;
     }
     pool.begin_loops(hub, thread);
+    pool.begin_periodic(hub, thread);
     let mut released = Lock::None;
     while let Some(work) = pool.take(thread, released) {
         released = worker.run(hub, work);
     }
     pool.end(thread, || {
+        pool.end_periodic(hub, thread);
         pool.end_loops(hub, thread);
         worker.end(hub);
     });
 }
 
-/// A script thread, or an event loop that calls functions itself.
+/// A script thread, an event loop that calls functions itself, or a periodic function.
 struct Worker {
     extension: Arc<dyn Extension>,
     counters: Arc<Counters>,
@@ -443,7 +461,7 @@ impl Worker {
     /// Returns the lock to release.
     fn run(&mut self, hub: &Hub, work: Work) -> Lock {
         let records = Arc::clone(&self.records);
-        let _turn = records.turn();
+        let turn = records.turn();
         let extension = &self.extension;
         match work {
             Work::Job(ScriptJob { event_loop, task }, lock) => {
@@ -470,15 +488,9 @@ impl Worker {
                 return lock;
             }
             Work::Periodic(number) => {
-                let installed = hub.scripts.installed.get();
-                let periodic = installed.and_then(|found| found.settings.periodic.get(number));
-                if let Some(Periodic { function, .. }) = periodic {
-                    self.records.begin_call(None);
-                    // The extension has logged a failure.
-                    let _ = caught(|| extension.call(&self.records, function.as_bytes(), b"", b""));
-                }
-                self.end_call(hub);
-                hub.scripts.end_periodic(number);
+                // The state of this thread is idle meanwhile.
+                drop(turn);
+                hub.scripts.call_periodic(hub, number);
             }
             Work::Reload => {
                 // The extension has logged a failure.

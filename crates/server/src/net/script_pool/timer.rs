@@ -43,12 +43,3 @@ pub(crate) fn run_timer(pool: &ScriptPool) {
         pool.changed.wait_until(&mut state, next);
     }
 }
-
-impl ScriptPool {
-    /// Ends a call of a periodic function.
-    pub(super) fn end_periodic(&self, number: usize) {
-        if let Some(is_running) = self.state.lock().is_running.get_mut(number) {
-            *is_running = false;
-        }
-    }
-}

@@ -510,28 +510,36 @@ impl ScriptRecords {
     /// Returns the next key of the iterator, `None` at the end. A call that has started none uses
     /// the one that clients share.
     pub fn iter_next(&self) -> Result<Option<Vec<u8>>> {
-        Ok(self.collect(&Operation::IterKey)?.and_then(|mut keys| keys.pop()))
+        let key = self.collect(&Operation::IterKey, &mut |_| true)?;
+        Ok(key.and_then(|mut keys| keys.pop()))
     }
 
-    /// Returns at most `max` keys that begin with a prefix.
-    pub fn keys_with_prefix(&self, prefix: &[u8], max: usize) -> Result<Vec<Vec<u8>>> {
+    /// Returns at most `max` keys that begin with a prefix. `charge` is called with the bytes that
+    /// each of them takes, before it is copied, and returns whether there is memory for it.
+    pub fn keys_with_prefix(
+        &self,
+        prefix: &[u8],
+        max: usize,
+        charge: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Vec<Vec<u8>>> {
         let operation = Operation::KeysWithPrefix { prefix, max };
-        Ok(self.collect(&operation)?.unwrap_or_default())
+        Ok(self.collect(&operation, charge)?.unwrap_or_default())
     }
 
     /// Returns at most `max` records from the key `begin` on, until `end`, as keys and values in
-    /// turn. Fails if the keys are in no order.
+    /// turn. Fails if the keys are in no order. `charge` is as of [`Self::keys_with_prefix`].
     pub fn range(
         &self,
         begin: Option<&[u8]>,
         max: usize,
         end: Option<&[u8]>,
+        charge: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Vec<Vec<u8>>> {
         if max == 0 {
             return Ok(Vec::new());
         }
         let operation = Operation::Range { begin, max, end };
-        Ok(self.collect(&operation)?.unwrap_or_default())
+        Ok(self.collect(&operation, charge)?.unwrap_or_default())
     }
 
     /// Removes all records.
@@ -540,12 +548,14 @@ impl ScriptRecords {
     }
 
     /// Calls a function of `misc`. Returns its results, or `None` if there is no such record, or
-    /// one although none was expected. Without `is_logged` its changes are not replicated.
+    /// one although none was expected. Without `is_logged` its changes are not replicated. `charge`
+    /// is as of [`Self::keys_with_prefix`].
     pub fn misc(
         &self,
         name: &[u8],
         arguments: &[&[u8]],
         is_logged: bool,
+        charge: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Option<Vec<Vec<u8>>>> {
         self.leave_loop();
         let too_long = || ScriptError::Invalid("an argument is too long".into());
@@ -559,12 +569,13 @@ impl ScriptRecords {
             context.database = self.shared.served.unlogged(true);
         }
         let call = Call::new(&context, Function::from_name(name), arguments.strings());
-        let mut reply = Collected::default();
+        let mut reply = Collected::charged_to(charge);
         let done = call.run(&mut context, &mut reply);
         let (has_changed, reason) = (context.mutated, last_failure(&context));
         let failure = context.session.last_failure;
         state.has_changed |= has_changed;
         match done {
+            _ if reply.is_refused => Err(ScriptError::TooLong),
             Ok(true) => Ok(Some(reply.elements)),
             Ok(false) if matches!(failure, Some(Failure::NoRecord | Failure::ExistingRecord)) => {
                 Ok(None)
@@ -680,9 +691,16 @@ impl ScriptRecords {
         Ok(self.execute(operation, NoReply)? == Outcome::Done)
     }
 
-    fn collect(&self, operation: &Operation<'_>) -> Result<Option<Vec<Vec<u8>>>> {
-        let mut reply = Collected::default();
+    fn collect(
+        &self,
+        operation: &Operation<'_>,
+        charge: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Option<Vec<Vec<u8>>>> {
+        let mut reply = Collected::charged_to(charge);
         let outcome = self.execute_into(operation, &mut reply)?;
+        if reply.is_refused {
+            return Err(ScriptError::TooLong);
+        }
         Ok((outcome == Outcome::Done).then_some(reply.elements))
     }
 }

@@ -91,7 +91,8 @@ impl PartitionProgress {
         let bytes = std::fs::read(path).ok()?;
         let words: Vec<u64> =
             bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-        let is_ours = words.len() >= WORDS && words[HEAD] == MAGIC && words[LIFE] == life(path).ok()?;
+        let is_ours =
+            words.len() >= WORDS && words[HEAD] == MAGIC && words[LIFE] == life(path).ok()?;
         let is_noted = is_ours && [words[POSITION_NEXT], words[POSITION]].contains(&position_us);
         (is_noted && words[COMPLETE] == 1).then(|| {
             let logs = words[(1 + ALL_PARTITIONS) * LINE..].chunks_exact(LOG_WORDS);

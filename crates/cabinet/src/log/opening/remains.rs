@@ -101,8 +101,7 @@ impl<'s> Remains<'s> {
             _ => None,
         });
         let page_cache = storage.page_cache_id(directory);
-        let promise =
-            stored.as_ref().map(|contents| Promise::new(contents, page_cache, (0, 0)));
+        let promise = stored.as_ref().map(|contents| Promise::new(contents, page_cache, (0, 0)));
         let listed = stored.as_ref().map(|contents| contents.segments.keys().copied());
         let listed: Vec<u64> = listed.into_iter().flatten().collect();
         let (database_id, parameters) = match stored {

@@ -37,9 +37,9 @@ pub fn open_file(path: &Path) -> io::Result<fs::File> {
     }
 }
 
-/// Returns the identity of the page cache that the files of a folder have. What a killed process
-/// has left there without a sync counts only while this is the same: it changes when the machine is
-/// restarted, and when the disk is attached again.
+/// Returns the identity of the page cache that the files of a folder have. Bytes that a killed
+/// process has left there without a sync count only while this is the same: it changes when the
+/// machine is restarted, and when the disk is attached again.
 pub fn page_cache_id(folder: &Path) -> io::Result<[u8; 16]> {
     storage::page_cache_id(folder)
 }

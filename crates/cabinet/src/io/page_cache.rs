@@ -1,8 +1,9 @@
 //! Identity of the page cache that the files of a folder have.
 //!
-//! What a process has written outlives it in the page cache, without a sync. It does not outlive a
-//! restart of the machine, nor the removal of a disk, as of a volume that is detached from one
-//! machine and attached again. So whoever reads what a killed process left compares this identity.
+//! Bytes that a process has written outlive it in the page cache, without a sync. They do not
+//! outlive a restart of the machine, nor the removal of a disk, as of a volume that is detached
+//! from one machine and attached again. A reader of the files of a killed process compares this
+//! identity.
 
 use rustix::fs::{major, minor, stat};
 use std::fs;

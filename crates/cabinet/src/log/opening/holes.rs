@@ -102,8 +102,8 @@ pub(crate) enum Promise {
     /// It was killed: everything is promised, because the operating system has it. Only appends
     /// under way may be torn.
     Killed { proven: SegmentOffset, has_margin: bool },
-    /// The power was lost, or the disk was removed: everything that was synced is promised. Segments up to `through` were
-    /// synced whole.
+    /// The power was lost, or the disk was removed: everything that was synced is promised.
+    /// Segments up to `through` were synced whole.
     PowerLost { through: u64, proven: SegmentOffset },
     /// Its manifest was of the first format: like `PowerLost`, but sealed segments count as whole.
     Unknown { proven: SegmentOffset },

@@ -36,8 +36,9 @@ fn start_of(sum: u32, parts: &[&[u8]]) -> u32 {
     !state
 }
 
-/// Returns the ID of the database that these segments, each with its number, belong to, except for the seed of key hashes,
-/// which is lost and not needed to salvage. `None` if neither headers nor records agree on one.
+/// Returns the ID of the database that these segments, each with its number, belong to, except for
+/// the seed of key hashes, which is lost and not needed to salvage. `None` if neither headers nor
+/// records agree on one.
 pub(super) fn identify(files: &[(u64, &Arc<dyn File>)]) -> io::Result<Option<DatabaseId>> {
     let mut headers: BTreeMap<(u64, u32), usize> = BTreeMap::new();
     let mut salts: BTreeMap<u32, usize> = BTreeMap::new();

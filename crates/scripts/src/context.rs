@@ -179,7 +179,7 @@ impl Context {
         self.memory.give_back(lua, lua.used_memory())
     }
 
-    /// Makes a text of Lua. Fails if there is no memory for it.
+    /// Creates a Lua string. Fails if there is no memory for it.
     pub(crate) fn text(&self, lua: &Lua, text: &[u8]) -> Result<LuaString, Error> {
         if text.len() < PROVIDED_BYTES_MIN {
             return lua.create_string(text);

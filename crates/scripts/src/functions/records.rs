@@ -109,8 +109,8 @@ pub(crate) fn made(
     copied(lua, context, copy)?.map(|copied| context.text(lua, &copied.bytes)).transpose()
 }
 
-/// Returns what `copy` copies. If there is no memory for it, the state's garbage is collected, and
-/// `copy` is called once more.
+/// Returns the result of `copy`. If there is no memory for it, the state's garbage is collected,
+/// and `copy` is called once more.
 pub(crate) fn copied<T>(
     lua: &Lua,
     context: &Context,
@@ -125,9 +125,9 @@ pub(crate) fn copied<T>(
     }
 }
 
-/// Calls `read` to collect texts, for which it charges what it is given. If there is no memory for
-/// them, the state's garbage is collected, and `read` is called once more. Returns what it returns,
-/// and the charge.
+/// Calls `read`, which collects texts and adds their bytes to the charge that it gets. If there is
+/// no memory for them, the state's garbage is collected, and `read` is called once more. Returns
+/// its result, and the charge.
 pub(crate) fn collect<T>(
     lua: &Lua,
     context: &Context,

@@ -4,9 +4,9 @@
 //! The feature `internals` exports them. They are made for the server of this project, and may
 //! change in any version.
 
-pub use crate::io::Words;
+pub use crate::io::{Words, page_cache_id};
 
-use crate::io::{self as storage, Appender, File, Map, Open, RealStorage, Storage, directory_of};
+use crate::io::{Appender, File, Map, Open, RealStorage, Storage, directory_of};
 use rustix::fs::OFlags;
 use std::any::Any;
 use std::fmt;
@@ -35,13 +35,6 @@ pub fn open_file(path: &Path) -> io::Result<fs::File> {
         true => Err(io::Error::other("it is a pipe: copy what it has into a file")),
         false => Ok(file),
     }
-}
-
-/// Returns the identity of the page cache that the files of a folder have. Bytes that a killed
-/// process has left there without a sync count only while this is the same: it changes when the
-/// machine is restarted, and when the disk is attached again.
-pub fn page_cache_id(folder: &Path) -> io::Result<[u8; 16]> {
-    storage::page_cache_id(folder)
 }
 
 /// Lock of a folder against other processes, until it is dropped.

@@ -445,7 +445,7 @@ fn put_twice(database: &Database) {
 }
 
 /// Overwrites the records of the last full segment with those of an earlier one, as writes to a
-/// wrong place do. `is_whole` says whether the header is overwritten, too. Returns the file.
+/// wrong place do, and its header too if `is_whole`. Returns the file.
 fn overwrite_with_older(subject: &Subject, is_whole: bool) -> PathBuf {
     let mut segments: Vec<PathBuf> = fs::read_dir(subject.path())
         .unwrap()

@@ -28,7 +28,7 @@ pub(crate) use memory::MemoryStorage;
 pub(crate) use missing::Missing;
 pub(crate) use open_blocks::OPEN_BLOCKS_MAX;
 pub use overlay::OverlayStorage;
-pub(crate) use page_cache::page_cache_id;
+pub use page_cache::page_cache_id;
 pub use real::RealStorage;
 pub(crate) use unreadable::{can_write_part, is_unreadable, read_around};
 #[cfg(feature = "internals")]

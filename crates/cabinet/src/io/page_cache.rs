@@ -17,11 +17,12 @@ const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 const DEVICES_PATH: &str = "/sys/dev/block";
 
 /// Returns the identity of the page cache of the files in a folder: another one after the machine
-/// was restarted, or the disk was attached again.
+/// was restarted, or the disk was attached again. Bytes that a killed process has left without a
+/// sync count only while it is the same.
 ///
 /// The latter is known from the sequence number that Linux 5.15 and later give to each disk that is
 /// attached. File systems without a disk of their own, such as network file systems, have none.
-pub(crate) fn page_cache_id(folder: &Path) -> io::Result<[u8; 16]> {
+pub fn page_cache_id(folder: &Path) -> io::Result<[u8; 16]> {
     let text = fs::read_to_string(BOOT_ID_PATH)?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     let boot = u128::from_str_radix(&digits, 16).map_err(io::Error::other)?;

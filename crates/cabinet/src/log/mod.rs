@@ -88,7 +88,7 @@ pub(crate) struct DatabaseId {
 }
 
 impl DatabaseId {
-    /// Returns the binding of the records of a segment. `is_bound` says whether they are masked.
+    /// Returns the binding of the records of a segment, whose checksums are masked if `is_bound`.
     fn binding(&self, number: u64, is_bound: bool) -> Binding {
         match is_bound {
             true => Binding::of_segment(self.salt, number),

@@ -399,7 +399,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// Appends the record under this sequence number, padding included, to `bytes`. It is not bound
-    /// to a place yet, see [`bound_checksum`].
+    /// to a place yet, see [`bind`].
     pub(crate) fn write_to(&mut self, sequence: u64, bytes: &mut Vec<u8>) {
         let end = bytes.len() + self.total();
         for part in self.seal(sequence, 0) {
@@ -412,8 +412,14 @@ impl<'a> Prepared<'a> {
 /// Returns the checksum of the record that `bytes` begin with, bound to a place with this mask. The
 /// mask of the place to which it is bound now, if any, is a part of `mask`: both are XORed.
 #[inline]
-pub(crate) fn bound_checksum(bytes: &[u8], mask: u32) -> [u8; 4] {
+pub(crate) fn bound_checksum(bytes: &[u8], mask: u32) -> [u8; CHECKSUM_BYTES] {
     (read_u32(bytes) ^ mask).to_le_bytes()
+}
+
+/// Binds a record that is bound to no place to the one with this mask.
+pub(crate) fn bind(bytes: &mut [u8], mask: u32) {
+    let sum = bound_checksum(bytes, mask);
+    bytes[..CHECKSUM_BYTES].copy_from_slice(&sum);
 }
 
 #[inline]
@@ -553,9 +559,7 @@ mod tests {
         let mut bytes = Vec::new();
         Prepared::new(salt, Kind::Put, b"key", b"value", Meta::NONE, Compression::None)
             .write_to(1, &mut bytes);
-        let mask = Binding::of_segment(salt, place.0).mask(place.1);
-        let sum = bound_checksum(&bytes, mask);
-        bytes[..CHECKSUM_BYTES].copy_from_slice(&sum);
+        bind(&mut bytes, Binding::of_segment(salt, place.0).mask(place.1));
         for (number, offset) in [place, (3, 4104), (3, 8192), (4, 4096), (515, 4096)] {
             let read = Record::decode(&bytes, Binding::of_segment(salt, number), offset);
             assert_eq!(read.is_ok(), (number, offset) == place, "{number} {offset}");

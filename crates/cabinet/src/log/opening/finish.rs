@@ -122,14 +122,7 @@ impl Recovery {
                 self.index_faults,
                 Arc::clone(&signals),
             ),
-            writer: Writer::new(
-                segment,
-                appender,
-                self.next_sequence,
-                self.database_id.salt,
-                &self.settings,
-                signals,
-            ),
+            writer: Writer::new(segment, appender, self.next_sequence, &self.settings, signals),
             settings: self.settings,
             // It is not known whether the last process synced them.
             commit: Commit::new(older),

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
     use crate::io::{FaultyStorage, File, Map, Open, Storage};
     use crate::log::DatabaseId;
-    use crate::log::record::{Kind, Prepared, bound_checksum};
+    use crate::log::record::{Kind, Prepared, bind};
     use crate::log::segments::{SEGMENT_HEADER_BYTES, SegmentHeader};
     use crate::{Compression, Meta};
     use std::path::Path;
@@ -350,9 +350,7 @@ mod tests {
             let start = contents.len();
             Prepared::new(ID.salt, Kind::Put, b"key", &value, meta, compression)
                 .write_to(1, &mut contents);
-            let mask = ID.binding(1, true).mask(start);
-            let sum = bound_checksum(&contents[start..], mask);
-            contents[start..start + sum.len()].copy_from_slice(&sum);
+            bind(&mut contents[start..], ID.binding(1, true).mask(start));
         }
         let path = Path::new("a.log");
         let file = FaultyStorage::new().open(path, Open::New).unwrap();

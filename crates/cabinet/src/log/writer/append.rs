@@ -3,7 +3,7 @@
 use super::Tail;
 use crate::limits::BATCH_LOG_BYTES_MAX;
 use crate::log::Log;
-use crate::log::record::{self, CHECKSUM_BYTES, Kind, Prepared, bound_checksum};
+use crate::log::record::{self, CHECKSUM_BYTES, Kind, Prepared, bind, bound_checksum};
 use crate::log::segments::{Location, Lsn, SEGMENT_BYTES_MAX, Segment};
 use crate::sync::MutexGuard;
 use crate::{Durability, Error, Result};
@@ -111,8 +111,7 @@ impl Log {
         let total = self.prepare_batch(padding, &bytes).total();
         let start = tail.appender.end() + (total - inner);
         for (offset, _) in &offsets {
-            let sum = bound_checksum(&bytes[*offset..], tail.segment.binding.mask(start + offset));
-            bytes[*offset..*offset + sum.len()].copy_from_slice(&sum);
+            bind(&mut bytes[*offset..], tail.segment.binding.mask(start + offset));
         }
         let mut batch = self.prepare_batch(padding, &bytes);
         let mask = tail.mask();

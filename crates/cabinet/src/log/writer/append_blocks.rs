@@ -274,7 +274,7 @@ impl Log {
         let mut tail = free.unwrap_or_else(|| self.writer.lock());
         let may_begin = total <= RECORD_BYTES_LIMIT && purpose == Purpose::Store;
         if may_begin && let Some(bytes) = blocks.next_bytes(&mut slot, total) {
-            let header = Prepared::append_block(self.writer.salt, bytes);
+            let header = Prepared::append_block(self.database_id.salt, bytes);
             let needed = header.total();
             if self.allocate_for(&mut tail, needed, needed, Purpose::Store, None)? {
                 slot.open = self.writer.begin_block(&mut tail, header, bytes);

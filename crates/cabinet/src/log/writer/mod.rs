@@ -95,7 +95,6 @@ pub(super) struct Writer {
     is_preallocation_wanted: AtomicBool,
     /// Number of a segment, and how many of its bytes were sent to the disk before a sync.
     written_back: Mutex<(u64, usize)>,
-    salt: u32,
     durability: Durability,
     signals: Arc<Signals>,
 }
@@ -106,7 +105,6 @@ impl Writer {
         segment: Arc<Segment>,
         appender: Appender,
         next_sequence: u64,
-        salt: u32,
         settings: &super::Settings,
         signals: Arc<Signals>,
     ) -> Self {
@@ -123,7 +121,6 @@ impl Writer {
             blocks: AppendBlocks::new(settings),
             is_preallocation_wanted: AtomicBool::new(true),
             written_back: Mutex::default(),
-            salt,
             durability: settings.durability,
             signals,
         }
@@ -213,7 +210,8 @@ impl Writer {
         value[..8].copy_from_slice(&number.to_le_bytes());
         value[8..].copy_from_slice(&offset.to_le_bytes());
         let (meta, none) = (crate::Meta::NONE, crate::Compression::None);
-        let mut mark = Prepared::new(self.salt, Kind::Mark, &[], &value, meta, none);
+        let mut mark =
+            Prepared::new(tail.segment.binding.salt(), Kind::Mark, &[], &value, meta, none);
         let total = mark.total();
         let end = tail.appender.end() + total;
         let has_space = end + MARGIN_BYTES <= tail.segment.map.backed() && end < SEGMENT_BYTES_MAX;

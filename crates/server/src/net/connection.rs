@@ -71,8 +71,10 @@ pub(crate) struct Connection {
     pub(crate) broken: bool,
     /// The socket is not watched for input, because input came while none was wanted.
     pub(crate) paused: bool,
-    /// Events for which the socket is watched.
-    watched: EventFlags,
+    /// The loss of the connection was reported while nothing was read.
+    pub(crate) lost: bool,
+    /// Events for which the socket is watched, beside the loss of the connection.
+    watched: Option<EventFlags>,
     /// Time at which bytes were last sent or received, in seconds since the server started.
     pub(crate) moved_at_s: u64,
     /// Pace of the request that has arrived in part.
@@ -121,7 +123,8 @@ impl Connection {
             ended: false,
             broken: false,
             paused: false,
-            watched: EventFlags::empty(),
+            lost: false,
+            watched: None,
             moved_at_s: 0,
             request: None,
             reply: None,
@@ -401,8 +404,9 @@ impl Connection {
         let _ = shutdown(&self.socket, Shutdown::Write);
     }
 
-    /// Watches the socket for the events that matter now. A connection that neither reads nor
-    /// writes is not watched at all: an end of the connection is reported to every watcher.
+    /// Watches the socket for the events that matter now. The loss of the connection is reported
+    /// to every watcher, and again and again, so a lost one that neither reads nor writes is not
+    /// watched at all.
     pub(crate) fn watch(&mut self, epoll: &OwnedFd, token: Token) -> rustix::io::Result<()> {
         let mut wanted = EventFlags::empty();
         if !self.paused {
@@ -413,16 +417,15 @@ impl Connection {
         {
             wanted |= EventFlags::OUT;
         }
+        let wanted = (!self.lost || !wanted.is_empty()).then_some(wanted);
         if wanted == self.watched {
             return Ok(());
         }
         let data = EventData::new_u64(token);
-        if self.watched.is_empty() {
-            epoll::add(epoll, &self.socket, data, wanted)?;
-        } else if wanted.is_empty() {
-            epoll::delete(epoll, &self.socket)?;
-        } else {
-            epoll::modify(epoll, &self.socket, data, wanted)?;
+        match (self.watched, wanted) {
+            (None, Some(wanted)) => epoll::add(epoll, &self.socket, data, wanted)?,
+            (Some(_), Some(wanted)) => epoll::modify(epoll, &self.socket, data, wanted)?,
+            (_, None) => epoll::delete(epoll, &self.socket)?,
         }
         self.watched = wanted;
         Ok(())
@@ -430,10 +433,9 @@ impl Connection {
 
     /// Removes the socket from `epoll`.
     pub(crate) fn unwatch(&mut self, epoll: &OwnedFd) {
-        if !self.watched.is_empty() {
+        if self.watched.take().is_some() {
             // This fails only if the socket is not watched.
             let _ = epoll::delete(epoll, &self.socket);
-            self.watched = EventFlags::empty();
         }
     }
 

@@ -65,9 +65,9 @@ impl LoopState {
             // process learns that no answer is waited for.
             let answers = connection.session.answers.as_ref();
             let reads = answers.is_some_and(|answers| answers.awaits_read());
-            let is_gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
-            connection.broken |= is_gone && (connection.unsent_bytes() > 0 || reads);
-            if is_gone {
+            connection.lost |= flags.intersects(EventFlags::HUP | EventFlags::ERR);
+            connection.broken |= connection.lost && (connection.unsent_bytes() > 0 || reads);
+            if connection.lost {
                 connection.is_there = None;
             }
         }

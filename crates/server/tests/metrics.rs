@@ -315,13 +315,17 @@ fn durable_changes_count_their_syncs_and_the_wait_for_them() {
     let server = start(named(folder.path(), "casket.tch#durability=always"));
     let metrics = Monitored::new(&server);
     assert_eq!(metrics.value("tyrant_acknowledgement_wait_seconds_count", &[]), 0.0);
-    set(&server, "k", "v");
     let labels = &[("database", support::NAME)];
+    // A change that is durable before its reply is looked at has no wait.
+    wait_until(|| {
+        set(&server, "k", "v");
+        metrics.value("tyrant_acknowledgement_wait_seconds_count", labels) > 0.0
+    });
     assert!(metrics.value("tyrant_syncs_total", labels) >= 1.0);
     assert!(metrics.value("tyrant_sync_seconds_total", labels) > 0.0);
-    assert_eq!(metrics.value("tyrant_acknowledgement_wait_seconds_count", labels), 1.0);
+    let waits = metrics.value("tyrant_acknowledgement_wait_seconds_count", labels);
     let last = [("le", "+Inf")];
-    assert_eq!(metrics.value("tyrant_acknowledgement_wait_seconds_bucket", &last), 1.0);
+    assert_eq!(metrics.value("tyrant_acknowledgement_wait_seconds_bucket", &last), waits);
     assert!(metrics.value("tyrant_acknowledgement_wait_seconds_sum", labels) > 0.0);
 }
 

@@ -85,5 +85,11 @@ pub(crate) fn create(
         catalog.files.push(added.entry);
     }
     let name = repository.finish(&mut catalog)?;
+    snapshot.remove().with_context(|| {
+        format!(
+            "the backup {name} is complete, but the copy from which it was made is still there and \
+             has to be removed"
+        )
+    })?;
     Ok(Created { name, catalog })
 }

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 /// against other programs.
 pub(super) struct TemporaryFolder {
     path: PathBuf,
+    /// Whether the folder could not be removed, which the caller knows.
+    stays: bool,
     cleanup: Cleanup,
     _claim: Claim,
 }
@@ -27,7 +29,7 @@ impl TemporaryFolder {
             let _ = fs::remove_dir_all(&removed);
             let _ = fs::remove_file(&claimed);
         })?;
-        Ok(Self { path, cleanup, _claim: claim })
+        Ok(Self { path, stays: false, cleanup, _claim: claim })
     }
 
     /// Blocks signals until the guard is dropped.
@@ -37,6 +39,14 @@ impl TemporaryFolder {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Removes the folder now, and tells whether that has succeeded.
+    pub(super) fn remove(mut self) -> Result<()> {
+        let removed = clear(&self.path);
+        // Another try would fail alike.
+        self.stays = removed.is_err();
+        removed
     }
 
     /// Removes what a killed program's server has put there since.
@@ -54,7 +64,8 @@ fn clear(path: &Path) -> Result<()> {
 
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.path)
+        if !self.stays
+            && let Err(error) = fs::remove_dir_all(&self.path)
             && self.path.exists()
         {
             eprintln!("tyrant: cannot remove {}: {error}", self.path.display());

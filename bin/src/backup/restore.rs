@@ -140,6 +140,13 @@ impl Restore {
     /// the lock of a database.
     fn check_target(&self) -> Result<Option<FolderLock>> {
         let into = &self.into;
+        let folder = folder_of(into);
+        ensure!(
+            folder.is_dir(),
+            "cannot restore to {}: there is no folder {}; make it, or check the path",
+            into.display(),
+            folder.display()
+        );
         if !into.exists() {
             return Ok(None);
         }

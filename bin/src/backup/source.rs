@@ -52,6 +52,11 @@ impl Snapshot {
         self.0.path()
     }
 
+    /// Removes the copy.
+    pub(super) fn remove(self) -> Result<()> {
+        self.0.remove()
+    }
+
     /// Returns the time stamp up to which the copy contains the server's update log, if there is
     /// one.
     pub(super) fn position_us(&self) -> Result<Option<u64>> {

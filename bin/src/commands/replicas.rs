@@ -28,7 +28,7 @@ pub(super) struct Replicas {
     server: ServerArgument,
     /// Connect to the server with this address, as it is printed, with options of its own: plain,
     /// tls, tls-ca=FILE, tls-name=NAME, tls-insecure, tls-cert=FILE, tls-key=FILE,
-    /// credentials=FILE, allow-plain-login; may be repeated
+    /// credentials=FILE, no-login, allow-plain-login; may be repeated
     #[arg(long = "for", value_name = "HOST:PORT,OPTION[,OPTION...]")]
     own_options: Vec<OwnOptions>,
     #[command(flatten)]

@@ -92,6 +92,11 @@ fn of_database(error: &cabinet::Error) -> Option<String> {
             let (shown, missing) = (path.display(), missing.display());
             format!("{operation} {shown}: there is no folder {missing}; make it, or check the path")
         }
+        E::Io { operation, path, source } if source.kind() == ErrorKind::NotADirectory => {
+            let file = path.ancestors().skip(1).find(|ancestor| ancestor.is_file())?;
+            let (shown, file) = (path.display(), file.display());
+            format!("{operation} {shown}: {file} is a file, not a folder; check the path")
+        }
         E::WrongKind { path, found, wanted } if found.ends_with(" order") => format!(
             "{} has its keys {found}, not {wanted}: leave the order out of its name",
             path.display()
@@ -126,6 +131,22 @@ pub(crate) fn require_database(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Fails if this user may not read and write each file in a folder. Opens none.
+pub(crate) fn require_files_of(path: &Path) -> io::Result<()> {
+    let with_name = |path: &Path, error: io::Error| {
+        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    };
+    for entry in fs::read_dir(path).map_err(|error| with_name(path, error))? {
+        let file = entry.map_err(|error| with_name(path, error))?.path();
+        match access(&file, Access::READ_OK | Access::WRITE_OK) {
+            // A server may have removed it meanwhile.
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(with_name(&file, error.into())),
+        }
+    }
+    Ok(())
+}
+
 /// Fails if there is no file at a path, one that this user may not read, or one of Tokyo Cabinet
 /// without a whole header.
 pub(crate) fn require_file(path: &Path) -> Result<()> {
@@ -150,7 +171,11 @@ pub(crate) fn require_writable(path: &Path) -> io::Result<()> {
 
 /// Fails if this user cannot make a file in the folder that a path is in. Makes nothing.
 pub(crate) fn require_folder_of(path: &Path) -> io::Result<()> {
-    Ok(access(folder_of(path), Access::WRITE_OK | Access::EXEC_OK)?)
+    let folder = folder_of(path);
+    if folder.is_file() {
+        return Err(ErrorKind::NotADirectory.into());
+    }
+    Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 
 /// Returns the error of a file that is named as a database.

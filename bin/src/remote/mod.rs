@@ -18,6 +18,7 @@ use client::{Address, Client, Credentials, Error, Settings, TlsSettings};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::ErrorKind;
+use std::net::Ipv6Addr;
 use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -339,6 +340,8 @@ fn refuse_other_forms(address: &str) -> Result<()> {
         !is_number,
         "{address:?} is a port without a host: give 127.0.0.1:{address} for this machine"
     );
+    let is_bare = !address.contains('[') && address.parse::<Ipv6Addr>().is_ok();
+    ensure!(!is_bare, "{address:?} needs brackets, and may have a port: [{address}]:1978");
     let is_socket = [".sock", ".socket"].into_iter().any(|suffix| address.ends_with(suffix));
     ensure!(
         !is_socket || address.contains('/'),

@@ -11,6 +11,8 @@ use std::sync::OnceLock;
 pub(crate) struct OwnOptions {
     pub(crate) address: Address,
     options: ServerArgument,
+    /// Whether there is no login, whatever the options for all servers are.
+    has_no_login: bool,
 }
 
 impl FromStr for OwnOptions {
@@ -21,7 +23,7 @@ impl FromStr for OwnOptions {
         let address = parts.next().unwrap_or_default();
         let address = super::parse(address).map_err(|error| error.to_string())?;
         let mut options = ServerArgument::default();
-        let mut is_empty = true;
+        let (mut is_empty, mut has_no_login) = (true, false);
         for part in parts {
             is_empty = false;
             let (name, value) = match part.split_once('=') {
@@ -32,6 +34,7 @@ impl FromStr for OwnOptions {
                 ("plain", None) => options.is_plain = true,
                 ("tls", None) => options.tls = true,
                 ("tls-insecure", None) => options.tls_insecure = true,
+                ("no-login", None) => has_no_login = true,
                 ("allow-plain-login", None) => options.allow_plain_login = true,
                 ("tls-ca", Some(file)) => options.tls_ca = Some(file.into()),
                 ("tls-name", Some(name)) => options.tls_name = Some(name.to_owned()),
@@ -42,7 +45,7 @@ impl FromStr for OwnOptions {
                     return Err(format!(
                         "{part:?} is not an option of a server: give plain, tls, tls-ca=FILE, \
                          tls-name=NAME, tls-insecure, tls-cert=FILE, tls-key=FILE, \
-                         credentials=FILE or allow-plain-login"
+                         credentials=FILE, no-login or allow-plain-login"
                     ));
                 }
             }
@@ -56,7 +59,10 @@ impl FromStr for OwnOptions {
         if options.is_plain && options.has_tls() {
             return Err("plain excludes the options of TLS".into());
         }
-        Ok(Self { address, options })
+        if has_no_login && options.credentials.is_some() {
+            return Err("no-login excludes credentials".into());
+        }
+        Ok(Self { address, options, has_no_login })
     }
 }
 
@@ -65,7 +71,7 @@ impl OwnOptions {
     pub(crate) fn over(&self, common: &ServerArgument) -> ServerArgument {
         let own = self.options.clone();
         let has_identity = own.tls_cert.is_some();
-        let has_login = own.credentials.is_some();
+        let has_login = own.credentials.is_some() || self.has_no_login;
         let common = common.clone();
         ServerArgument {
             server: None,
@@ -76,7 +82,7 @@ impl OwnOptions {
             tls_cert: if has_identity { own.tls_cert } else { common.tls_cert },
             tls_key: if has_identity { own.tls_key } else { common.tls_key },
             user: common.user.filter(|_| !has_login),
-            credentials: own.credentials.or(common.credentials),
+            credentials: if has_login { own.credentials } else { common.credentials },
             allow_plain_login: own.allow_plain_login || common.allow_plain_login,
             is_plain: own.is_plain,
             // A password that was typed is typed once.
@@ -107,6 +113,8 @@ mod tests {
         assert_eq!(own.tls_ca.as_deref(), Some(Path::new("own.pem")));
         assert_eq!(own.credentials.as_deref(), Some(Path::new("file")));
         assert!(own.user.is_none() && !own.tls_insecure && !own.is_plain);
+        let own = over("[::1]:1979,no-login");
+        assert!(own.user.is_none() && own.credentials.is_none() && own.tls_insecure);
         let own = over("[::1]:1979,tls-name=n,allow-plain-login");
         assert_eq!(own.tls_ca.as_deref(), Some(Path::new("common.pem")));
         assert!(own.allow_plain_login && own.tls_insecure && own.user.is_some());
@@ -125,6 +133,7 @@ mod tests {
             ("h:1,tls-ca=", "\"tls-ca=\" is not"),
             ("h:1,tls-cert=c", "tls-cert and tls-key require each other"),
             ("h:1,plain,tls-ca=f", "plain excludes"),
+            ("h:1,no-login,credentials=f", "no-login excludes"),
         ] {
             let error = text.parse::<OwnOptions>().expect_err(text);
             assert!(error.contains(reason), "{text}: {error}");

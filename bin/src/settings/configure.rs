@@ -294,11 +294,7 @@ impl Settings {
     }
 
     fn configure_replication(&self, config: &mut Config) -> Result<(), Invalid> {
-        config.server_id = self.server_id.unwrap_or_default();
-        if config.server_id > u16::MAX.into() {
-            let what = format!("{} is not between 1 and 65535", config.server_id);
-            return Err(Invalid { setting: "server-id", what });
-        }
+        config.server_id = self.server_id.unwrap_or_default().into();
         for (setting, is_set) in
             [("update-log", self.update_log.is_some()), ("master", self.master.is_some())]
         {

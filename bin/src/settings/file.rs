@@ -430,7 +430,7 @@ mod tests {
             ("unix = './s'\ntls-port = 1\nadmin = ':1'\n", "FILE:"),
             ("host = 'a'\ndatabase = 'casket.xyz'\n", "FILE:2: database: cannot tell the kind"),
             ("database = '*#bnm=5'\n", "FILE:1: database: unknown tuning \"bnm\""),
-            ("\nserver-id = 65536\n", "FILE:2: server-id: "),
+            ("\nserver-id = 65536\n", "FILE:2: a number from 0 to 65535 is required"),
             ("\nupdate-log = 'ulog'\n", "FILE:2: update-log: requires server-id"),
             ("users = '/nowhere/users'\n", "FILE:1: users: cannot read the users"),
             ("[[database]]\nport = 1\npid = 'x'\n", "FILE:3: pid belongs above the sections"),

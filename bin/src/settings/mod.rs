@@ -205,7 +205,7 @@ settings! {
 
     "Update log" {
         /// Use this id among the servers that replicate each other, 1 to 65535; 0 is none
-        server_id: u32 = Setting::new("N", "0").also(&["sid"]);
+        server_id: u16 = Setting::new("N", "0").also(&["sid"]);
         /// Log changes into files of this folder; requires server-id
         update_log: PathBuf = Setting::unset("DIR", "\"ulog\"", "none")
             .of_one_database().also(&["ulog"]);

@@ -4,7 +4,7 @@
 use super::Settings;
 use super::configure::{Invalid, Shares, invalid};
 use super::database_name::DatabaseName;
-use crate::errors::{require_database, require_folder_of, require_writable};
+use crate::errors::{require_database, require_files_of, require_folder_of, require_writable};
 use crate::{privileges, systemd};
 use anyhow::{Context, Result};
 use cabinet::legacy::is_legacy;
@@ -27,7 +27,7 @@ impl Settings {
         let paths: [(&str, Option<&_>, &str, Require); 4] = [
             ("log", self.log.as_ref(), "open the log", require_log),
             ("pid", self.pid.as_ref(), "write the pid file", require_folder_of),
-            ("update-log", self.update_log.as_ref(), "create", require_writable),
+            ("update-log", self.update_log.as_ref(), "open the update log", require_update_log),
             ("position-file", position, "write the position file", require_writable),
         ];
         for (setting, path, what, require) in paths {
@@ -62,7 +62,8 @@ impl Settings {
         if self.import == Some(true) && is_legacy(path) {
             made = self.into.as_ref().and_then(DatabaseName::path).unwrap_or(path);
         } else if path.exists() || !Specification::parse(name)?.options.create {
-            return require_database(path).with_context(cannot);
+            require_database(path).with_context(cannot)?;
+            return require_files_of(path).with_context(cannot);
         }
         require_folder_of(made)
             .map_err(|source| cabinet::Error::Io { operation: "create", path: made.into(), source })
@@ -84,6 +85,12 @@ fn check_endpoint(endpoint: &Endpoint) -> Result<()> {
         _ => Ok(()),
     };
     found.map_err(|source| server::Error::Listen { endpoint: endpoint.clone(), source }.into())
+}
+
+/// Fails if a folder of an update log can be neither written nor made.
+fn require_update_log(path: &Path) -> io::Result<()> {
+    require_writable(path)?;
+    if path.is_dir() { require_files_of(path) } else { Ok(()) }
 }
 
 /// Fails if a log cannot be appended to at this path.

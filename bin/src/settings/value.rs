@@ -150,7 +150,6 @@ values! {
         *path = place(path);
     };
     u16: Number, "a number from 0 to 65535", u16::to_string;
-    u32: Number, "a number from 0 to 4294967295", u32::to_string;
     u64: Number, "a number of at least 0", u64::to_string;
     Percent: Number, "a number from 0 to 100", |percent| percent.0.to_string();
     Count: Number, "a number of at least 1", |count| count.0.to_string();

@@ -13,12 +13,21 @@ fn files_and_folders_without_access() {
     write(folder.path().join("in.tsv"), "a\tb\n").expect("a file");
     let into = ["import", "in.tsv", "--into", "closed.tch"];
     assert!(feed_in(folder.path(), "tyrant", &into, "").status.success());
+    let into = ["import", "in.tsv", "--into", "within.tch"];
+    assert!(feed_in(folder.path(), "tyrant", &into, "").status.success());
+    write(folder.path().join("within.toml"), "database = 'within.tch'\n").expect("a file");
     write(folder.path().join("closed"), "").expect("a file");
     write(folder.path().join("log.toml"), "log = 'unwritable/l'\n").expect("a file");
     for name in ["empty", "unwritable"] {
         create_dir(folder.path().join(name)).expect("a folder");
     }
-    let modes = [("closed", 0), ("closed.tch", 0), ("empty", 0), ("unwritable", 0o555)];
+    let modes = [
+        ("closed", 0),
+        ("closed.tch", 0),
+        ("within.tch/manifest", 0),
+        ("empty", 0),
+        ("unwritable", 0o555),
+    ];
     for (name, mode) in modes {
         let path = folder.path().join(name);
         set_permissions(&path, Permissions::from_mode(mode)).expect("a mode");
@@ -41,6 +50,11 @@ fn files_and_folders_without_access() {
             1,
             &["log.toml:1: log: cannot open the log unwritable/l: DENIED"],
         ),
+        (
+            "tyrant config --check within.toml",
+            1,
+            &["within.toml:1: database: cannot open the database within.tch: ", "manifest: DENIED"],
+        ),
         ("tyrant config --check closed", 1, &["cannot read the configuration closed: DENIED"]),
         ("tyrant get a --credentials closed", 1, &["the credentials in closed: DENIED"]),
         ("tyrant user add ann --users unwritable/u", 1, &["the users to unwritable/u: DENIED"]),
@@ -59,7 +73,7 @@ fn files_and_folders_without_access() {
         (
             "tyrant serve * --port 0 --update-log unwritable/u --server-id 1",
             1,
-            &["update-log: cannot create unwritable/u: DENIED"],
+            &["update-log: cannot open the update log unwritable/u: DENIED"],
         ),
         (
             "tyrant serve * --port 0 --script closed",

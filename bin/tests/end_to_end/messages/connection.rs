@@ -81,6 +81,7 @@ fn names_and_ports_at_which_no_server_is() {
         ("tyrant get a --server ./socket", 1, &["cannot connect to ./socket: No such file", "\"tyrant serve\""]),
         ("tyrant get a --server 127.0.0.1:x", 1, &["\"127.0.0.1:x\" is not an address: give HOST:PORT"]),
         ("tyrant get a --server 1978", 1, &["\"1978\" is a port without a host: give 127.0.0.1:1978 for this machine"]),
+        ("tyrant get a --server ::1", 1, &["\"::1\" needs brackets, and may have a port: [::1]:1978"]),
         ("tyrant tail --server 1978", 1, &["\"1978\" is a port without a host"]),
         ("tyrant replicas --for 1978,tls", 2, &["\"1978\" is a port without a host"]),
         ("tyrant get a --server tyrant.sock", 1, &["\"tyrant.sock\" would be a host, since it has no slash: give ./tyrant.sock for a Unix socket"]),

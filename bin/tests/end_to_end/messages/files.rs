@@ -42,6 +42,11 @@ fn a_path_at_which_there_is_nothing() {
             &["cannot open no.tch: No such file", "; check"],
         ),
         ("tyrant import lines.tsv --into no/new.tch", 1, &["there is no folder no; make it, or"]),
+        (
+            "tyrant import lines.tsv --into lines.tsv/new.tch",
+            1,
+            &["lines.tsv/new.tch: lines.tsv is a file, not a folder; check the path"],
+        ),
         ("tyrant export good.tch no/lines.tsv", 1, &["cannot create no/lines.tsv", "; check the"]),
         ("tyrant backup list no", 1, &["there is no backup repository no: check the path"]),
         ("tyrant backup verify no", 1, &["there is no backup repository no: check the path"]),
@@ -186,6 +191,7 @@ fn a_repository_of_backups() {
             1,
             &["good.tch exists: name another path, or replace"],
         ),
+        ("tyrant restore copies --into no/new.tch", 1, &["there is no folder no; make it, or"]),
         (
             "tyrant restore copies --into new.tcb",
             1,

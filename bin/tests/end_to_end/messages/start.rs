@@ -210,7 +210,7 @@ fn files_of_settings() {
         ("tyrant config --check folder.toml", 1, &["folder.toml:2: log: cannot open the log .: is a directory; name a file, not a folder"]),
         ("tyrant config --check pid.toml", 1, &["pid.toml:2: pid: cannot write the pid file no/pid: No such file", "; check the path"]),
         ("tyrant config --check user.toml", 1, &["user.toml:2: run-as: there is no user nobody-of-that-name"]),
-        ("tyrant config --check updates.toml", 1, &["updates.toml:2: update-log: cannot create no/ulog: No such file", "; check the path"]),
+        ("tyrant config --check updates.toml", 1, &["updates.toml:2: update-log: cannot open the update log no/ulog: No such file", "; check the path"]),
         ("tyrant config --check database.toml", 1, &["database.toml:2: database: cannot open the database no/casket.tch#bnum=9", "there is no folder no; make it, or check the path"]),
         ("tyrant config --check second.toml", 1, &["second.toml:5: database: cannot open the database text.tch: text.tch is a file, and a database is a folder"]),
         ("tyrant config --check admin.toml", 1, &["admin.toml:2: \"9178\" is a port without a host: give 127.0.0.1:9178"]),

@@ -69,6 +69,7 @@ end
 function await_a_lock(key)
   _lock("awaited")
   while not _get(key) do end
+  _unlock("awaited")
   return "it came"
 end
 

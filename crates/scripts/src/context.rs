@@ -29,7 +29,7 @@ pub(crate) struct Context {
     stack_begin: AtomicUsize,
     /// Functions of ours that are calling functions of the script now.
     callback_level: AtomicUsize,
-    /// Keys that the present call has locked by `_lock`.
+    /// Names that the present call has locked by `_lock`.
     pub(crate) locked: Mutex<Vec<Vec<u8>>>,
     /// Number of this state among the owners of locks.
     pub(crate) owner: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        self.end();
+        self.end(false);
     }
 }
 
@@ -94,13 +94,14 @@ impl Context {
         Ok(())
     }
 
-    /// Ends a call: its locks are released.
-    pub(crate) fn end(&self) {
+    /// Ends a call. Names that it has locked stay so for a time if it has succeeded.
+    pub(crate) fn end(&self, has_succeeded: bool) {
         self.end_function();
         let mut locked = self.locked.lock();
         if !locked.is_empty() {
-            for key in locked.drain(..) {
-                self.shared.locks.release(&key, self.owner);
+            let time = has_succeeded.then_some(self.limits().lock_time);
+            for name in locked.drain(..) {
+                self.shared.locks.end_call(&name, self.owner, time);
             }
         }
     }

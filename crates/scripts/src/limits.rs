@@ -19,6 +19,9 @@ pub const LOCK_NAME_BYTES_MAX: usize = 1 << 10;
 /// Most names that one call locks at a time.
 pub const LOCKS_MAX: usize = 1000;
 
+/// Most names that are locked at a time, by calls that run and by calls that have ended.
+pub const LOCKED_NAMES_MAX: usize = 4000;
+
 /// Share of a state's memory that a JSON text may have: what it is decoded into takes more.
 pub const JSON_SHARE: usize = 16;
 
@@ -103,6 +106,8 @@ pub struct Limits {
     /// Bytes of all temporary files together through which `_mapreduce` and `tyrant.map_reduce`
     /// sort. A call that needs more fails.
     pub sort_disk_bytes: u64,
+    /// Time for which the names that a call has locked stay so after it, without `_unlock`.
+    pub lock_time: Duration,
     /// Threads of `tyrant.map_reduce`.
     pub map_threads: usize,
 }
@@ -118,6 +123,7 @@ impl Default for Limits {
             stash_bytes: 256 << 20,
             sort_bytes: 16 << 20,
             sort_disk_bytes: 4 << 30,
+            lock_time: Duration::from_secs(30),
             map_threads: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }

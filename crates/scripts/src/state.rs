@@ -267,8 +267,10 @@ impl State {
 
     /// Runs a part of the script within the limits of the call that has begun.
     fn run_started<T>(&self, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
-        let _end = EndCall(&self.context);
-        self.run_within_memory(part)
+        let mut end = EndCall { context: &self.context, has_succeeded: false };
+        let result = self.run_within_memory(part);
+        end.has_succeeded = result.is_ok();
+        result
     }
 
     /// Runs a part of the script with memory for it, and gives back what is not used afterwards.
@@ -285,12 +287,15 @@ impl State {
     }
 }
 
-/// Guard of a call: releases its locks, even after a panic.
-struct EndCall<'c>(&'c Context);
+/// Guard of a call: ends it, even after a panic.
+struct EndCall<'c> {
+    context: &'c Context,
+    has_succeeded: bool,
+}
 
 impl Drop for EndCall<'_> {
     fn drop(&mut self) {
-        self.0.end();
+        self.context.end(self.has_succeeded);
     }
 }
 

@@ -53,7 +53,6 @@ const ARGUMENTS_OTHERWISE: &[(&str, usize, &str)] = &[
 type Otherwise = &'static [(&'static str, &'static str, &'static [&'static [u8]])];
 
 const HASH: Otherwise = &[
-    ("_unlock(\"l\")", "a lock is released at the end of its call", &[b"\0\0\0\0\x06false."]),
     (
         "_misc(\"error\")",
         "a call has a last failure of its own",

@@ -436,20 +436,29 @@ fn sleeping_ends_at_the_deadline() {
 }
 
 #[test]
-fn a_lock_is_waited_for_until_the_deadline_and_released_at_the_end_of_the_call() {
-    let script = Script::limited(
-        "function take(k) return _lock(k) end
+fn a_lock_stays_after_its_call_until_it_is_unlocked_or_its_time_is_over() {
+    let code = "function take(k) return _lock(k) end
          function twice(k) return _lock(k) and _lock(k) end
-         function free(k) return _unlock(k) or 'free' end
-         function keep(k) _lock(k) error('no') end",
-    );
+         function free(k) return tostring(_unlock(k)) end
+         function fail(k) _lock(k) error('no') end";
+    let script = Script::limited(code);
     for _ in 0..2 {
         assert_eq!(script.text("take", "a"), "true");
-        assert_eq!(script.text("free", "a"), "free");
-        script.call("keep", b"a").unwrap_err();
+        assert_eq!(script.text("free", "a"), "true");
+        assert_eq!(script.text("free", "a"), "false");
+        script.call("fail", b"a").unwrap_err();
     }
     assert!(script.call("twice", b"a").unwrap_err().contains("already"));
     assert_eq!(script.text("take", "a"), "true");
+    // The call waits for a lock until its own time is over.
+    let script = Script::short(code);
+    assert_eq!(script.text("take", "a"), "true");
+    assert!(script.call("take", b"a").unwrap_err().contains(LATE));
+    let limits = Limits { lock_time: Duration::from_millis(10), ..limits() };
+    let script = Script::with(code, limits, Allowed::default(), memory());
+    for _ in 0..3 {
+        assert_eq!(script.text("take", "a"), "true");
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! `_lock` and `_unlock`: locks with names that all states share.
 
 use super::{End, Installer, failed};
-use crate::limits::{LOCK_NAME_BYTES_MAX, LOCKS_MAX};
+use crate::limits::{LOCK_NAME_BYTES_MAX, LOCKED_NAMES_MAX, LOCKS_MAX};
+use crate::locks::Locking;
 use mlua::{LuaString, Result};
 
 pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
@@ -18,12 +19,16 @@ pub(super) fn install(installer: &Installer<'_>) -> Result<()> {
         if context.locked.lock().contains(&name) {
             return Err(failed("_lock: this call has locked the name already"));
         }
-        if !context.shared.locks.lock(&name, context.owner, context.clock.remaining()) {
-            context.check()?;
-            return Ok(false);
+        match context.shared.locks.lock(&name, context.owner, context.clock.remaining()) {
+            Locking::Locked => {
+                context.locked.lock().push(name);
+                Ok(true)
+            }
+            Locking::Late => context.check().map(|()| false),
+            Locking::TooMany => {
+                Err(failed(format!("_lock: {LOCKED_NAMES_MAX} names are locked already")))
+            }
         }
-        context.locked.lock().push(name);
-        Ok(true)
     })?;
     installer.add("_unlock", |_, context, (name, _): (LuaString, End)| {
         let name = name.as_bytes();

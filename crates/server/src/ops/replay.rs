@@ -2,7 +2,7 @@
 
 use super::cas_numbers::CasNumbers;
 use super::conditional::{Action, Write};
-use super::decode::{NoOperation, Sender, decode};
+use super::decode::{NoOperation, Sender, decode, row_to_store};
 use super::entity_tag::EntityTags;
 use super::execute::{Executor, Number, Outcome, ReplyLimit, Stop, execute};
 use super::failure::Failure;
@@ -10,7 +10,7 @@ use super::operation::{Model, Operation};
 use crate::ops::budget::Budget;
 use crate::store::{RowMode, Store};
 use crate::update_log::{Scope, Source, is_relative};
-use cabinet::Error;
+use cabinet::{Change, Error, Meta};
 use std::sync::Arc;
 use wire::Invalid;
 use wire::binary::Request;
@@ -89,6 +89,11 @@ impl<'a> Replayer<'a> {
             Err(NoOperation::Invalid | NoOperation::RowOutsideTable) => return Ok(false),
             Ok(operation) => operation,
         };
+        if let Operation::AppendShift { key, value, width } = operation
+            && self.unlogged.has_rows()
+        {
+            return self.shift_row(key, value, *width);
+        }
         // The master has removed an expired record, or is about to store another.
         if let Scope::Key(key) = operation.scope()
             && self.unlogged.remove_expired(key)?
@@ -117,6 +122,22 @@ impl<'a> Replayer<'a> {
             // Every copy of the data fails alike.
             Err(Stop::Failed(error)) if Failure::from(&error).is_of_the_data() => Ok(false),
             Err(Stop::Failed(error)) => Err(error),
+        }
+    }
+
+    /// Appends to a row and keeps the last `width` bytes, as far as they are columns.
+    fn shift_row(&self, key: &[u8], suffix: &[u8], width: usize) -> Result<bool, Error> {
+        let shifted = self.unlogged.modify(key, |row| {
+            let (joined, meta) = match row {
+                Some(row) => ([row.value, suffix].concat(), row.meta),
+                None => (suffix.to_vec(), Meta::NONE),
+            };
+            let cut = if row.is_some() { joined.len().saturating_sub(width) } else { 0 };
+            (Change::Put(row_to_store(&joined[cut..], Sender::Log).to_vec(), meta), true)
+        });
+        match shifted {
+            Err(error) if Failure::from(&error).is_of_the_data() => Ok(false),
+            shifted => shifted,
         }
     }
 
@@ -252,6 +273,11 @@ mod tests {
         };
         repeat(Request::Put { key: b"a", value: b"name\0x\0dangling" });
         repeat(Request::Put { key: b"b", value: b"hello" });
+        repeat(Request::PutShift { key: b"e", value: b"name\0w\0dangling", width: 4 });
+        repeat(Request::PutShift { key: b"f", value: b"hello", width: 2 });
+        repeat(Request::Put { key: b"g", value: b"1\0z\0name\0y" });
+        repeat(Request::PutShift { key: b"g", value: b"a\0b", width: 8 });
+        repeat(Request::PutShift { key: b"g", value: b"\0c\0", width: 100 });
         let misc: [(&[u8], &[&[u8]]); 3] = [
             (b"put", &[b"c", b"name", b"x", b"dangling"]),
             (b"putlist", &[b"d", b"hello"]),
@@ -266,6 +292,10 @@ mod tests {
         assert_eq!(
             [b"a", b"b", b"c", b"d"].map(|key| rows(key)),
             [None, Some(Vec::new()), None, Some(Vec::new())]
+        );
+        assert_eq!(
+            [b"e", b"f", b"g"].map(|key| rows(key)),
+            [b"name\0w", &b""[..], b"ame\0ya\0c\0"].map(|row| Some(row.to_vec()))
         );
     }
 

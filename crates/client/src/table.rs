@@ -216,8 +216,8 @@ impl Client {
         self.misc(b"search", NOT_LOGGED, search.arguments()?)
     }
 
-    /// Returns the rows found, with these columns, or with all if `columns` is empty. A value with
-    /// NUL in it is ambiguous.
+    /// Returns the rows found, with these columns, or with all if `columns` is empty. Tokyo Tyrant
+    /// does not tell a value with NUL in it from several columns.
     pub fn search_rows<C: AsRef<[u8]>>(&self, search: &Search, columns: &[C]) -> Result<Vec<Row>> {
         let mut words: Vec<&[u8]> = vec![b"get"];
         if !columns.is_empty() {
@@ -225,9 +225,9 @@ impl Client {
             words.push(b"");
         }
         words.extend(columns.iter().map(AsRef::as_ref));
-        let search = search.clone().with(&words);
+        let search = search.clone().with(&words).with(&[b"sized"]);
         let rows = self.misc(b"search", NOT_LOGGED, search.arguments()?)?;
-        Ok(rows.iter().map(|row| parse(row)).collect())
+        rows.iter().map(|row| parse(row)).collect()
     }
 
     /// Returns the number of rows found.
@@ -272,13 +272,35 @@ fn number(elements: &[Vec<u8>]) -> Result<u64> {
     text.and_then(|text| text.parse().ok()).ok_or(Error::Miscellaneous)
 }
 
-/// Parses names and values joined by NUL. The first is the key if its name is empty.
-fn parse(joined: &[u8]) -> Row {
-    let parts = joined.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect();
+/// Bytes before a row with the sizes of its parts.
+const SIZED_MARK: &[u8] = b"\0\0[[ROW]]\n";
+
+/// Parses names and values joined by NUL, or with their sizes. The first is the key if its name is
+/// empty.
+fn parse(row: &[u8]) -> Result<Row> {
+    let parts = match row.strip_prefix(SIZED_MARK) {
+        Some(sized) => sized_parts(sized).ok_or_else(|| {
+            let what = "a row of a search has a size beyond its end";
+            Error::Receive(io::Error::new(io::ErrorKind::InvalidData, what))
+        })?,
+        None => row.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect(),
+    };
     let mut columns = pairs(parts);
     let key = match columns.first() {
         Some((name, _)) if name.is_empty() => columns.remove(0).1,
         _ => Vec::new(),
     };
-    Row { key, columns }
+    Ok(Row { key, columns })
+}
+
+/// Returns parts that follow their sizes, of 4 bytes each in network byte order.
+fn sized_parts(mut sized: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut parts = Vec::new();
+    while !sized.is_empty() {
+        let (size, rest) = sized.split_first_chunk()?;
+        let (part, rest) = rest.split_at_checked(u32::from_be_bytes(*size) as usize)?;
+        parts.push(part.to_vec());
+        sized = rest;
+    }
+    Some(parts)
 }

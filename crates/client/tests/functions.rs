@@ -103,6 +103,9 @@ fn rows_are_sent_as_columns() {
     });
 }
 
+/// Row whose names and values have NUL in them.
+const SIZED: &str = "\0\0[[ROW]]\n\0\0\0\0\0\0\0\x02k\0\0\0\0\x02a\0\0\0\0\x031\x002";
+
 #[test]
 fn searches_return_keys_rows_counts_and_hints() {
     let asked = ["addcond\0age\0NUMGE\x0030", "setorder\0name\0STRDESC", "setlimit\x005\x001"];
@@ -110,8 +113,10 @@ fn searches_return_keys_rows_counts_and_hints() {
     let calls = vec![
         call("search", 1, &[], Some(&["p1", "p2"])),
         call("search", 1, &asked, Some(&["p1"])),
-        call("search", 1, &with(&["get"]), Some(&["\0p1\0name\0joker", "\0p2"])),
-        call("search", 1, &with(&["get\0\0age"]), Some(&["\0p1\0age\x0030"])),
+        call("search", 1, &with(&["get", "sized"]), Some(&["\0p1\0name\0joker", "\0p2"])),
+        call("search", 1, &with(&["get\0\0age", "sized"]), Some(&["\0p1\0age\x0030"])),
+        call("search", 1, &["get", "sized"], Some(&[SIZED])),
+        call("search", 1, &["get", "sized"], Some(&[&SIZED[..SIZED.len() - 1]])),
         call("search", 1, &with(&["count"]), Some(&["3"])),
         call("search", 0, &with(&["out", "count"]), Some(&["4"])),
         call("search", 1, &with(&["count", "hint"]), Some(&["4", "\0\0[[HINT]]\nhow\n"])),
@@ -132,6 +137,11 @@ fn searches_return_keys_rows_counts_and_hints() {
         );
         let columns = vec![pair("age", "30")];
         assert_eq!(client.search_rows(&search, &["age"]).unwrap(), [row("p1", columns)]);
+        let columns = vec![pair("a\0", "1\x002")];
+        let all = Search::new();
+        assert_eq!(client.search_rows::<&[u8]>(&all, &[]).unwrap(), [row("k\0", columns)]);
+        let cut = client.search_rows::<&[u8]>(&all, &[]);
+        assert!(matches!(cut, Err(Error::Receive(_))), "{cut:?}");
         assert_eq!(client.search_count(&search).unwrap(), 3);
         assert_eq!(client.search_out(&search).unwrap(), 4);
         assert_eq!(client.search_hint(&search).unwrap(), b"how\n");

@@ -7,6 +7,7 @@
 //! | `setorder`, `order` | column, kind |
 //! | `setlimit`, `limit`, `setmax`, `max` | maximum results (negative: all), number to skip |
 //! | `get`, `columns` | names of columns, or none for all: return rows instead of keys |
+//! | `sized` | return rows that have NUL in a column with the sizes of their parts |
 //! | `out`, `remove` | remove the rows found |
 //! | `count` | return the number of results instead of the results |
 //! | `hint` | return the steps of the search after the results |
@@ -29,6 +30,9 @@ use std::ops::ControlFlow;
 /// Bytes before the hint, which is the last element of an answer.
 const HINT_MARK: &[u8] = b"\0\0[[HINT]]\n";
 
+/// Bytes before a row with the sizes of its parts. A row without them begins with a name.
+const SIZED_MARK: &[u8] = b"\0\0[[ROW]]\n";
+
 /// A search, and the action on its results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchRequest {
@@ -39,6 +43,8 @@ pub struct SearchRequest {
     /// Columns of the rows that are returned instead of keys; an empty list is all columns. The
     /// empty name is the primary key.
     pub columns: Option<Vec<Vec<u8>>>,
+    /// Whether rows in which a joined form would be ambiguous have the sizes of their parts.
+    pub sized: bool,
     /// Whether the rows found are removed.
     pub out: bool,
     /// Whether only the number of results is returned.
@@ -52,7 +58,7 @@ pub struct SearchRequest {
 /// Answer to a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchAnswer {
-    /// Keys, rows (names and values joined by NUL) or a number, and then the hint, if it was
+    /// Keys, rows ([`SearchRequest::row_element`]) or a number, and then the hint, if it was
     /// requested.
     pub elements: Vec<Vec<u8>>,
     /// Outcome and cost of the search.
@@ -76,9 +82,11 @@ impl SearchRequest {
         request
     }
 
-    /// Returns a row as an element of an answer: names and values joined by NUL. An empty list of
-    /// columns is all columns. The primary key has the empty name.
-    pub fn row_element(primary: &[u8], row: &Row, columns: &[Vec<u8>]) -> Vec<u8> {
+    /// Returns a row as an element of an answer: the names and values of the requested columns,
+    /// joined by NUL. The primary key has the empty name. If a part has NUL in it and `sized` is
+    /// set, each part follows its size, of 4 bytes in network byte order, after a mark.
+    pub fn row_element(&self, primary: &[u8], row: &Row) -> Vec<u8> {
+        let columns = self.columns.as_deref().unwrap_or_default();
         let mut parts: Vec<&[u8]> = Vec::new();
         if columns.is_empty() {
             parts.extend([&b""[..], primary]);
@@ -88,7 +96,16 @@ impl SearchRequest {
             let value = if column.is_empty() { Some(primary) } else { row.get(column) };
             parts.extend(value.into_iter().flat_map(|value| [&column[..], value]));
         }
-        parts.join(&0)
+        if !self.sized || parts.iter().all(|part| !part.contains(&0)) {
+            return parts.join(&0);
+        }
+        let mut element = SIZED_MARK.to_vec();
+        for part in parts {
+            // A row is shorter than 4 GiB.
+            element.extend((part.len() as u32).to_be_bytes());
+            element.extend(part);
+        }
+        element
     }
 
     /// Returns a hint as an element of an answer.
@@ -155,6 +172,10 @@ impl SearchRequest {
                 self.hint = true;
                 Ok(())
             }
+            (b"sized", _) => {
+                self.sized = true;
+                Ok(())
+            }
             (b"next" | b"", _) => Ok(()),
             _ => Err(format!("{} is not a verb of a search", shown(verb))),
         }
@@ -208,7 +229,7 @@ impl Table {
             Ok(())
         };
         let wants_results = !request.count;
-        let columns = request.columns.as_deref();
+        let wants_rows = request.columns.is_some();
         let report = if request.out {
             let none = Query::new();
             let query = request.queries.last().unwrap_or(&none);
@@ -216,25 +237,19 @@ impl Table {
             let report = self.search_out(query, |primary, row| {
                 removed(primary);
                 // Without `get`, removed rows are not returned.
-                if wants_results
-                    && pushed.is_ok()
-                    && let Some(columns) = columns
-                {
-                    pushed = push(SearchRequest::row_element(primary, &row, columns));
+                if wants_results && wants_rows && pushed.is_ok() {
+                    pushed = push(request.row_element(primary, &row));
                 }
             })?;
             pushed?;
             report
         } else {
             self.for_each_set_result(&request.queries, request.operation, |primary| {
-                match columns {
-                    _ if !wants_results => {}
-                    None => push(primary.to_vec())?,
-                    Some(columns) => {
-                        if let Some(row) = self.get(primary)? {
-                            push(SearchRequest::row_element(primary, &row, columns))?;
-                        }
-                    }
+                if !wants_results {
+                } else if !wants_rows {
+                    push(primary.to_vec())?;
+                } else if let Some(row) = self.get(primary)? {
+                    push(request.row_element(primary, &row))?;
                 }
                 Ok(ControlFlow::Continue(()))
             })?
@@ -267,6 +282,7 @@ mod tests {
             b"setlimit\0-1",
             b"mstype\0DIFF",
             b"hint",
+            b"sized",
             b"nonsense",
             b"",
         ]);
@@ -280,6 +296,7 @@ mod tests {
             queries: vec![first, second],
             operation: SetOperation::Difference,
             columns: Some(vec![vec![], b"name".to_vec()]),
+            sized: true,
             out: false,
             count: false,
             hint: true,

@@ -414,9 +414,8 @@ impl<'r> Sink<'r> {
 
     /// Adds the element of a row.
     fn push_row(&mut self, key: &[u8], row: &[u8]) {
-        if let Some(columns) = &self.request.columns {
-            let row = RowView::new(row).to_row();
-            self.push(SearchRequest::row_element(key, &row, columns));
+        if self.request.columns.is_some() {
+            self.push(self.request.row_element(key, &RowView::new(row).to_row()));
         }
     }
 

@@ -151,6 +151,12 @@ pub(crate) fn malformed_searches(server: &Running) {
     client.exchange(misc("search", &["out", "count", "hint", ""]), {
         list(&["3", "\0\0[[HINT]]\nscanning the whole table\nresult set size: 3\nleaving the natural order\n"])
     });
+    client.exchange(misc("put", &["z", "role", "user\0admin\0x"]), DONE);
+    client.exchange(misc("search", &["get"]), list(&["\0z\0role\0user\0admin\0x"]));
+    client.exchange(misc("search", &["get", "sized"]), {
+        list(&["\0\0[[ROW]]\n\0\0\0\0\0\0\0\x01z\0\0\0\x04role\0\0\0\x0cuser\0admin\0x"])
+    });
+    client.exchange(misc("search", &["get\0\0none", "sized"]), list(&["\0z"]));
 }
 
 /// Indexes are set together or not at all.

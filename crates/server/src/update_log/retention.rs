@@ -136,11 +136,14 @@ impl FileRetention {
         }
         let mut bytes: u64 = old.iter().map(|file| file.bytes).sum();
         for file in &old {
-            let slowest = state.replicas.iter().min_by_key(|(_, progress)| progress.confirmed_us);
-            let waiting = slowest
-                .filter(|(_, progress)| progress.confirmed_us < file.ends_before_us)
+            let mut replicas = state.replicas.values();
+            let is_needed = replicas.any(|progress| progress.confirmed_us < file.ends_before_us);
+            let is_passed = !state.replicas.is_empty() && !is_needed;
+            // One that has it, and has not confirmed it yet, is not late.
+            let slowest = state.replicas.iter().min_by_key(|(_, progress)| progress.sent_us);
+            let late = slowest
+                .filter(|(_, progress)| progress.sent_us < file.ends_before_us)
                 .map(|(id, _)| *id);
-            let is_passed = slowest.is_some() && waiting.is_none();
             let used = |percent: u64| {
                 let over = |limit: u64, used: u64| {
                     u128::from(used) * 100 > u128::from(limit) * u128::from(percent)
@@ -149,7 +152,7 @@ impl FileRetention {
                     || age_max.is_some_and(|limit| over(limit.as_secs(), file.age.as_secs()))
             };
             let (is_over, is_near) = (used(100), used(WARNING_PERCENT));
-            if let (Some(id), true) = (waiting, is_near && state.warned_file < file.number) {
+            if let (Some(id), true) = (late, is_near && state.warned_file < file.number) {
                 state.warned_file = file.number;
                 tracing::warn!(
                     "replica {id} still needs {}, which {}; raise the cap or start the replica",
@@ -250,6 +253,19 @@ mod tests {
         let retention = FileRetention::open(folder.path(), bytes_max(1 << 30)).expect("a folder");
         retention.confirm(2, 9);
         assert_eq!(kept(folder.path(), &retention), [4, 5, 6, 7, 8, 9, 10]);
+    }
+
+    #[test]
+    fn a_warning_names_a_replica_that_lacks_a_file_and_not_one_that_was_sent_it() {
+        let folder = folder();
+        let retention = FileRetention::open(folder.path(), bytes_max(7 * 27)).expect("a folder");
+        retention.confirm(2, 1);
+        retention.sent(2, 10);
+        let warned = || retention.state.lock().warned_file;
+        assert_eq!((kept(folder.path(), &retention).len(), warned()), (8, 0));
+        // It has connected again.
+        retention.confirm(2, 1);
+        assert_eq!((kept(folder.path(), &retention).len(), warned()), (8, 3));
     }
 
     #[test]

@@ -160,7 +160,13 @@ fn openssl_and_curl_speak_with_the_server_and_weak_protocols_are_refused() {
     };
     let url = format!("https://{}/", server.address());
     assert_eq!(curl(&[&format!("{url}k")]), "v");
-    // WebDAV has the connection, and its session, from the first of its methods on.
+    // WebDAV has the connection, and its session, for its own requests.
+    let get = "GET /k HTTP/1.1\r\nHost: 127.0.0.1\r\n";
+    let find = "PROPFIND /k HTTP/1.1\r\nHost: 127.0.0.1\r\nDepth: 0\r\n\r\n";
+    let input = format!("{get}\r\n{find}{get}\r\n{find}{get}Connection: close\r\n\r\n");
+    let (_, replies) = openssl(&server, &authority, &["-ign_eof"], &input);
+    assert_eq!(replies.matches("\r\n\r\nv").count(), 3, "{replies}");
+    assert_eq!(replies.matches("<D:href>/k</D:href>").count(), 2, "{replies}");
     let value = "w".repeat(300_000);
     std::fs::write(server.folder.path().join("value"), &value).expect("a file");
     let upload = server.folder.path().join("value");

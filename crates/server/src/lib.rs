@@ -65,12 +65,12 @@ pub use ops::remote::{
 };
 pub use ops::rights::{RIGHTS_MAX, Right, RightError, Rights};
 pub use ops::scrub::{CHECK_BYTES_PER_SECOND, SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
+pub use protocol::belongs_to_webdav;
 pub use protocol::extension::{
     Extension, ExtensionError, ExtensionSettings, Periodic, SCRIPT_LOOPS_MAX, SCRIPT_PERIODIC_MAX,
     SCRIPT_QUEUE_MAX, SCRIPT_THREADS,
 };
 pub use protocol::records::draft::Draft;
-pub use protocol::records::value::Value;
 pub use protocol::records::{Facts, Records, RecordsError, Saying};
 pub use protocol::script_records::{PutIf, ScriptError, ScriptRecord, ScriptRecords};
 pub use replication::{
@@ -78,7 +78,9 @@ pub use replication::{
 };
 pub use server::{Handle, Server};
 pub use shared::reload::Reload;
-pub use shared::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
+pub use shared::upgrade::{
+    BudgetedBytes, ConnectionUpgrade, Resume, ResumedConnection, UpgradedConnection,
+};
 pub use shared::{FunctionStatistics, ScriptMemory};
 pub use store::position_file::POSITION_FILE;
 pub use store::reserved::{count_records, front_end_name, hidden_in, put_of_front_end};

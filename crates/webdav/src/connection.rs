@@ -157,6 +157,20 @@ impl Connection {
         Self { stream, received, checked: 0, heads, passed, timer }
     }
 
+    /// Returns whether the next request is one of the server.
+    pub(crate) fn is_for_server(&self) -> bool {
+        self.heads.are_over()
+    }
+
+    /// Returns the transport, and the bytes that were received and not read.
+    pub(crate) fn into_parts(self) -> (Transport, Vec<u8>) {
+        let mut rest = self.heads.into_rest();
+        if let Some(received) = self.received {
+            rest.extend_from_slice(&received[self.checked..]);
+        }
+        (self.stream, rest)
+    }
+
     fn check<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -189,6 +203,9 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         while self.passed.bytes.is_empty() {
+            if self.heads.are_over() {
+                return Poll::Ready(Ok(()));
+            }
             let Self { stream, received, checked, heads, passed, .. } = &mut *self;
             if let Some(all) = received {
                 let rest = &all[*checked..];

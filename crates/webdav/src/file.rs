@@ -1,4 +1,4 @@
-//! Open files: a value that is read, or one that is being written.
+//! Open files: values that are being written.
 
 use crate::failure::Failure;
 use crate::path::file_key;
@@ -6,7 +6,7 @@ use crate::request::Request;
 use bytes::{Buf, Bytes};
 use dav_server::davpath::DavPath;
 use dav_server::fs::{DavFile, DavMetaData, FsError, FsFuture, FsResult, OpenOptions};
-use server::{Draft, Facts, PIECE_BYTES, Records, Value};
+use server::{Draft, Facts, Records};
 use std::io::SeekFrom;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -46,27 +46,11 @@ pub(crate) struct File {
 
 #[derive(Debug)]
 enum State {
-    Read { facts: Facts, value: Arc<Value> },
     Write { key: Vec<u8>, draft: Option<Draft>, expected: Option<u64> },
     Written { facts: Facts },
 }
 
 impl File {
-    /// Opens a value for reading.
-    pub(crate) async fn read(
-        records: &Arc<Records>,
-        path: &DavPath,
-        request: &Request,
-    ) -> FsResult<Self> {
-        let key = file_key(path).to_vec();
-        let opened = request.wait(records, move |records| Ok(records.open(&key)?)).await?;
-        let (facts, value) = opened.ok_or(FsError::NotFound)?;
-        request.set_file(facts.clone());
-        let state = State::Read { facts, value: Arc::new(value) };
-        let (records, request) = (Arc::clone(records), request.clone());
-        Ok(Self { records, request, state, position: 0, appends: false })
-    }
-
     /// Opens a value for writing. A partial change begins with a copy of the current value.
     pub(crate) async fn write(
         records: &Arc<Records>,
@@ -104,7 +88,7 @@ impl File {
 
     fn bytes(&self) -> u64 {
         match &self.state {
-            State::Read { facts, .. } | State::Written { facts } => facts.bytes,
+            State::Written { facts } => facts.bytes,
             State::Write { draft, .. } => draft.as_ref().map_or(0, Draft::bytes),
         }
     }
@@ -114,7 +98,7 @@ impl DavFile for File {
     fn metadata(&mut self) -> FsFuture<'_, Box<dyn DavMetaData>> {
         Box::pin(async move {
             match &self.state {
-                State::Read { facts, .. } | State::Written { facts } => {
+                State::Written { facts } => {
                     Ok(Box::new(Metadata(Some(facts.clone()))) as Box<dyn DavMetaData>)
                 }
                 State::Write { .. } => Err(FsError::NotFound),
@@ -131,23 +115,9 @@ impl DavFile for File {
         Box::pin(self.put(buf))
     }
 
-    fn read_bytes(&mut self, count: usize) -> FsFuture<'_, Bytes> {
-        Box::pin(async move {
-            let State::Read { value, .. } = &self.state else { return Err(FsError::Forbidden) };
-            let (value, position) = (Arc::clone(value), self.position);
-            let piece = self
-                .request
-                .wait(&self.records, move |_| {
-                    if position == 0 {
-                        // The checksum is verified only if the whole value is read.
-                        value.verify()?;
-                    }
-                    Ok(value.read(position, count.min(PIECE_BYTES))?)
-                })
-                .await?;
-            self.position += piece.len() as u64;
-            Ok(piece.into())
-        })
+    fn read_bytes(&mut self, _count: usize) -> FsFuture<'_, Bytes> {
+        // The server itself sends files.
+        Box::pin(async move { Err(FsError::NotImplemented) })
     }
 
     fn seek(&mut self, pos: SeekFrom) -> FsFuture<'_, u64> {

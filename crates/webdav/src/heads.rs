@@ -1,25 +1,24 @@
 //! Request heads: checked by the server's own rules before the protocol library reads them.
 //!
 //! A connection taken over by WebDAV must refuse what a new one refuses, and a target must mean the
-//! same on both. So the head of each request is parsed here too. A request that the server would
-//! refuse (a body with two lengths, a target that is not a path) is replaced by a line to which the
-//! library responds with 400 before it closes the connection. Each target is replaced by its
-//! canonical form, which every parser understands the same way. Bodies are followed to their end
-//! and passed on unchanged.
+//! same on both. So the head of each request is parsed here too. Before a request that is not one
+//! of WebDAV, or that the server would refuse (a body with two lengths, a target that is not a
+//! path), the library meets the end of the stream, and the server takes the connection back. Each
+//! target is replaced by its canonical form, which every parser understands the same way. Bodies
+//! are followed to their end and passed on unchanged.
 
+use server::belongs_to_webdav;
 use std::io;
 use wire::Parse;
 use wire::http::path::{path_key, path_target};
 use wire::http::{RestOfBody, head};
 
-/// An invalid request line: the library refuses it and closes the connection.
-const REFUSED: &[u8] = b"\x01 / HTTP/1.1\r\n\r\n";
-
 /// Parser of the requests of a connection.
 #[derive(Debug)]
 pub(crate) struct Heads {
     state: State,
-    /// Incomplete bytes: the first part of a head, or of a line between chunks.
+    /// Incomplete bytes: the first part of a head, or of a line between chunks. Then, bytes of
+    /// requests that are those of the server.
     part: Vec<u8>,
     /// Length of `part` at which parsing is tried again.
     needed: usize,
@@ -29,13 +28,23 @@ pub(crate) struct Heads {
 enum State {
     Head,
     Body(RestOfBody),
-    /// Nothing more is passed on.
-    Refused,
+    /// The next request, and all after it, are those of the server.
+    Other,
 }
 
 impl Heads {
     pub(crate) fn new() -> Self {
         Self { state: State::Head, part: Vec::new(), needed: 0 }
+    }
+
+    /// Returns whether nothing more is passed on: the next request is one of the server.
+    pub(crate) fn are_over(&self) -> bool {
+        matches!(self.state, State::Other)
+    }
+
+    /// Returns the bytes that were not passed on.
+    pub(crate) fn into_rest(self) -> Vec<u8> {
+        self.part
     }
 
     /// Appends to `passed` the bytes that the library may read of those received.
@@ -50,7 +59,7 @@ impl Heads {
             return Ok(());
         }
         self.part.extend_from_slice(bytes);
-        if self.part.len() >= self.needed {
+        if self.part.len() >= self.needed && !self.are_over() {
             let mut part = std::mem::take(&mut self.part);
             let taken = self.take(&part, passed)?;
             part.drain(..taken);
@@ -65,13 +74,12 @@ impl Heads {
         while taken < bytes.len() {
             let rest = &bytes[taken..];
             match &mut self.state {
-                State::Refused => return Ok(bytes.len()),
+                State::Other => return Ok(taken),
                 State::Head => match head(rest) {
-                    Parse::Complete(head, length) => {
+                    Parse::Complete(head, length) if belongs_to_webdav(&head) => {
                         match path_key(head.target) {
                             Ok(key) => rewrite(&rest[..length], head.target, &key, passed),
-                            Err(_) if head.target == b"*" => passed.extend(&rest[..length]),
-                            Err(_) => return Ok(self.refuse(bytes, passed)),
+                            Err(_) => passed.extend(&rest[..length]),
                         }
                         taken += length;
                         let body = RestOfBody::of(head.body);
@@ -83,7 +91,7 @@ impl Heads {
                         self.needed = needed;
                         return Ok(taken);
                     }
-                    Parse::Invalid(_) => return Ok(self.refuse(bytes, passed)),
+                    Parse::Complete(..) | Parse::Invalid(_) => self.state = State::Other,
                 },
                 State::Body(body) => match body.take(rest) {
                     Parse::Complete(_, length) => {
@@ -102,12 +110,6 @@ impl Heads {
             }
         }
         Ok(taken)
-    }
-
-    fn refuse(&mut self, bytes: &[u8], passed: &mut Vec<u8>) -> usize {
-        passed.extend_from_slice(REFUSED);
-        self.state = State::Refused;
-        bytes.len()
     }
 }
 
@@ -137,7 +139,7 @@ mod tests {
     fn requests_are_passed_on_with_a_canonical_target() {
         let chunks = "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nx: y\r\n\r\n";
         let lines = [
-            ("GET //a+b?x=1", "GET /a%2Bb", "A: b\r\n\r\n"),
+            ("DELETE //a+b?x=1", "DELETE /a%2Bb", "A: b\r\n\r\n"),
             ("PUT /./c/../d", "PUT /d", "Content-Length: 3\r\n\r\nGET"),
             ("PUT http://h/e%2e", "PUT /e.", chunks),
             ("OPTIONS *", "OPTIONS *", "\r\n"),
@@ -157,9 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_request_ends_the_connection_as_on_a_new_one() {
-        let good = "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n";
-        for bad in [
+    fn a_request_that_is_none_of_webdav_ends_the_stream_and_is_kept_as_it_came() {
+        let good = "DELETE /a HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        for other in [
+            "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            "BREW /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc",
+            "PUT /a HTTP/1.1\r\nHost: localhost\r\nX-TT-PDMODE: 2\r\nContent-Length: 3\r\n\r\nabc",
+            "version\r\n",
             "PUT /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
             "PUT /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
             "PUT /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
@@ -168,9 +174,14 @@ mod tests {
             "GET /a%2Fb HTTP/1.1\r\nHost: localhost\r\n\r\n",
         ] {
             for piece in [1, 1000] {
-                let sent = [good, bad, good].concat();
-                let passed = passed(sent.as_bytes(), piece).expect("a refusal");
-                assert_eq!(passed, [good.as_bytes(), REFUSED].concat(), "{bad}");
+                let sent = [good, other, good].concat();
+                let (mut heads, mut passed) = (Heads::new(), Vec::new());
+                for piece in sent.as_bytes().chunks(piece) {
+                    heads.pass(piece, &mut passed).expect("good requests");
+                }
+                assert!(heads.are_over(), "{other}");
+                assert_eq!(passed, good.as_bytes(), "{other}");
+                assert_eq!(heads.into_rest(), [other, good].concat().as_bytes());
             }
         }
         let bad = "PUT /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n";

@@ -66,14 +66,16 @@ impl Resource<'_> {
     fn media_type(&self) -> &str {
         let Some(facts) = &self.facts else { return PAGE_TYPE };
         let stored = facts.media_type.as_deref();
-        stored.filter(|stored| HeaderValue::from_str(stored).is_ok()).unwrap_or_else(|| {
-            let name = self.key.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-            let dot = name.iter().rposition(|byte| *byte == b'.');
-            let ending = dot.and_then(|dot| std::str::from_utf8(&name[dot + 1..]).ok());
-            let guessed = ending.and_then(|ending| mime_guess::from_ext(ending).first_raw());
-            guessed.unwrap_or("application/octet-stream")
-        })
+        let stored = stored.filter(|stored| HeaderValue::from_str(stored).is_ok());
+        stored.or_else(|| media_type_by_name(self.key)).unwrap_or("application/octet-stream")
     }
+}
+
+/// Returns the media type of a file by the ending of its name.
+pub(crate) fn media_type_by_name(key: &[u8]) -> Option<&'static str> {
+    let name = key.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let dot = name.iter().rposition(|byte| *byte == b'.')?;
+    mime_guess::from_ext(std::str::from_utf8(&name[dot + 1..]).ok()?).first_raw()
 }
 
 /// Returns a lock as the protocol library shows it in the response to LOCK.

@@ -1,4 +1,4 @@
-//! Request context: passes headers to the file system, and file metadata to the response.
+//! Request context: passes headers to the file system, and its outcome to the response.
 
 use crate::failure::Failure;
 use crate::update::Update;
@@ -6,7 +6,7 @@ use crate::work::Work;
 use dav_server::fs::{FsError, FsResult};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::{Method, StatusCode};
-use server::{Facts, Records, RecordsError, Saying, User};
+use server::{Records, RecordsError, Saying, User};
 use std::sync::{Arc, OnceLock};
 
 /// The context of a request: its headers about the value, and its outcome.
@@ -23,8 +23,6 @@ struct State {
     update: OnceLock<Update>,
     /// The path whose properties the update has changed, as in a response, and the outcome.
     patched: OnceLock<(String, StatusCode)>,
-    /// The file sent in the response.
-    file: OnceLock<Facts>,
     /// A status that the file system's errors cannot express.
     status: OnceLock<StatusCode>,
 }
@@ -75,15 +73,6 @@ impl Request {
     pub(crate) fn patched(&self) -> Option<String> {
         let (href, status) = self.0.patched.get()?;
         Some(self.update()?.multistatus(href, *status))
-    }
-
-    pub(crate) fn file(&self) -> Option<&Facts> {
-        self.0.file.get()
-    }
-
-    pub(crate) fn set_file(&self, facts: Facts) {
-        // The first file is the one sent.
-        let _ = self.0.file.set(facts);
     }
 
     pub(crate) fn status(&self) -> Option<StatusCode> {

@@ -6,6 +6,7 @@ use crate::destination;
 use crate::document;
 use crate::find::Find;
 use crate::listing::{self, Depth};
+use crate::live;
 use crate::locks::Locks;
 use crate::path::file_key;
 use crate::request::Request;
@@ -19,21 +20,23 @@ use dav_server::davpath::DavPath;
 use dav_server::{DavConfig, DavHandler};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE,
-    X_CONTENT_TYPE_OPTIONS,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, HOST, HeaderMap,
+    HeaderValue, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use server::{ConnectionUpgrade, Login, PIECE_BYTES, Peer, Records, Server, UpgradedConnection};
+use server::{
+    ConnectionUpgrade, Login, PIECE_BYTES, Peer, Records, ResumedConnection, Server,
+    UpgradedConnection,
+};
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -114,6 +117,10 @@ impl ConnectionUpgrade for Service {
         self.locks.is_locked(key)
     }
 
+    fn media_type(&self, key: &[u8]) -> Option<&'static str> {
+        live::media_type_by_name(key)
+    }
+
     fn stop(&self) {
         drop(self.sender.lock().take());
         if let Some(thread) = self.thread.lock().take() {
@@ -153,7 +160,7 @@ async fn serve_connection(
     state: &State,
     handed: UpgradedConnection,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let UpgradedConnection { socket, session, peer, unsent, received } = handed;
+    let UpgradedConnection { socket, session, peer, unsent, received, resume } = handed;
     // It is only used to send and receive, which is the same for all kinds of socket.
     let stream = TcpStream::from_std(std::net::TcpStream::from(socket))?;
     if !unsent.is_empty() {
@@ -169,10 +176,15 @@ async fn serve_connection(
     connection.write_all(&unsent).await?;
     connection.flush().await?;
     drop(unsent);
+    let closes = AtomicBool::new(false);
     let service = service_fn(|request: hyper::Request<Incoming>| async {
         let responding = work.respond();
         let (before, method) = (work.busy(), request.method().clone());
+        let asked = closes_after(request.version(), request.headers());
         let response = respond(state, &work, &peer, request).await?;
+        if asked || closes_after(Version::HTTP_11, response.headers()) {
+            closes.store(true, Ordering::Relaxed);
+        }
         // Requests without a login, or for another host, are counted as refused.
         let refused = [
             StatusCode::UNAUTHORIZED,
@@ -183,8 +195,33 @@ async fn serve_connection(
         let counted = is_executed.then(|| work.count(before, method, &state.records));
         Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, responding, counted)))
     });
-    let http = hyper::server::conn::http1::Builder::new();
-    Ok(http.serve_connection(TokioIo::new(connection), service).await?)
+    let mut http = hyper::server::conn::http1::Builder::new();
+    // A client may end its stream before it has read the responses.
+    http.half_close(true);
+    let served = http.serve_connection(TokioIo::new(connection), service).without_shutdown();
+    let mut connection = served.await?.io.into_inner();
+    connection.flush().await?;
+    if closes.into_inner() || !connection.is_for_server() {
+        return Ok(connection.shutdown().await?);
+    }
+    let (transport, mut received) = connection.into_parts();
+    let (stream, session) = transport.into_parts(&mut received);
+    let socket = stream.into_std()?.into();
+    resume.resume(ResumedConnection { socket, session, peer: peer.into_inner(), received });
+    Ok(())
+}
+
+/// Returns whether a head says that the connection ends after its message.
+fn closes_after(version: Version, headers: &HeaderMap) -> bool {
+    let has = |name: &str| {
+        let lists = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+        let mut options = lists.flat_map(|list| list.split(',')).map(str::trim);
+        options.any(|option| option.eq_ignore_ascii_case(name))
+    };
+    match version {
+        Version::HTTP_10 => !has("keep-alive"),
+        _ => has("close"),
+    }
 }
 
 /// Responds to a request. The header `nosniff` keeps browsers from guessing another type for a
@@ -334,9 +371,6 @@ async fn handle(
     if let Some(multistatus) = context.patched() {
         *response.body_mut() = Body::from(multistatus);
     }
-    if method == Method::GET || method == Method::HEAD {
-        describe(&mut response, context);
-    }
     response
 }
 
@@ -415,22 +449,4 @@ async fn check_lock(
     let key = file_key(&path).to_vec();
     let checked = facts.wait(&state.records, move |records| Ok(records.check_write(&key)?)).await;
     checked.is_err().then(|| refusal(StatusCode::FORBIDDEN))
-}
-
-/// Adds the headers stored with a file.
-fn describe(response: &mut Response<Body>, request: &Request) {
-    let Some(file) = request.file() else { return };
-    let is_file = matches!(response.status(), StatusCode::OK | StatusCode::PARTIAL_CONTENT);
-    if let Some(media_type) = file.media_type.as_ref().filter(|_| is_file)
-        && let Ok(media_type) = HeaderValue::from_str(media_type)
-    {
-        response.headers_mut().insert(CONTENT_TYPE, media_type);
-    }
-    if file.expires_at_ms > 0 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        let left = u128::from(file.expires_at_ms).saturating_sub(now).div_ceil(1000);
-        if let Ok(value) = HeaderValue::from_str(&format!("max-age={left}")) {
-            response.headers_mut().insert(CACHE_CONTROL, value);
-        }
-    }
 }

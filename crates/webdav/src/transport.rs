@@ -42,9 +42,13 @@ pub(crate) struct Unread {
 }
 
 impl Unread {
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.taken..]
+    }
+
     /// Moves as many bytes as fit into `buffer`.
     pub(crate) fn give(&mut self, buffer: &mut ReadBuf<'_>) {
-        let rest = &self.bytes[self.taken..];
+        let rest = self.rest();
         let bytes = rest.len().min(buffer.remaining());
         buffer.put_slice(&rest[..bytes]);
         self.taken += bytes;
@@ -59,6 +63,15 @@ impl Transport {
     pub(crate) fn new(stream: TcpStream, session: Option<Box<TlsSession>>) -> Self {
         let tls = session.map(|session| Tls { session, plain: Unread::default() });
         Self { stream, tls }
+    }
+
+    /// Returns the socket and its session. Appends to `rest` what was decrypted and not read.
+    pub(crate) fn into_parts(self, rest: &mut Vec<u8>) -> (TcpStream, Option<Box<TlsSession>>) {
+        let session = self.tls.map(|tls| {
+            rest.extend_from_slice(tls.plain.rest());
+            tls.session
+        });
+        (self.stream, session)
     }
 }
 

@@ -25,6 +25,111 @@ fn get(client: &mut Client, target: &str) -> (String, String) {
     (head[9..12].to_owned(), String::from_utf8(body).unwrap())
 }
 
+/// A request: its line, headers and body.
+type Sent = (&'static str, &'static str, &'static str);
+
+/// Requests of both front ends, which no other one of them changes the meaning of.
+const REQUESTS: &[Sent] = &[
+    ("GET /t.html", "", ""),
+    ("GET /none", "", ""),
+    ("GET /", "", ""),
+    ("GET /?prefix=t", "", ""),
+    ("GET /f/", "", ""),
+    ("GET /f", "", ""),
+    ("GET /a%2Fb", "", ""),
+    ("GET /t.html", "Range: bytes=1-2\r\n", ""),
+    ("GET /t.html", "Range: bytes=0-1,3-4\r\n", ""),
+    ("GET /t.html", "Range: bytes=100-\r\n", ""),
+    ("GET /t.html", "If-None-Match: *\r\n", ""),
+    ("GET /t.html", "If-Match: \"x\"\r\n", ""),
+    ("GET /t.html", "If-Range: \"x\"\r\nRange: bytes=0-1\r\n", ""),
+    ("HEAD /t.html", "", ""),
+    ("HEAD /none", "", ""),
+    ("PUT /put.txt", "", "new"),
+    ("PUT /put.txt", "If-None-Match: *\r\n", "new"),
+    ("PUT /put.txt", "X-TT-PDMODE: 1\r\n", "new"),
+    ("PUT /t.html", "Content-Range: bytes 0-1/15\r\n", "zz"),
+    ("PUT /none/x", "", "no folder"),
+    ("DELETE /out", "", ""),
+    ("DELETE /none", "", ""),
+    ("PATCH /t.html", "X-Update-Range: bytes=1-2\r\n", "zz"),
+    (
+        "PATCH /t.html",
+        "X-Update-Range: bytes=1-2\r\nContent-Type: application/x-sabredav-partialupdate\r\n",
+        "zz",
+    ),
+    ("POST /t.html", "", "x"),
+    ("OPTIONS /", "", ""),
+    ("OPTIONS *", "", ""),
+    ("OPTIONS /a%2Fb", "", ""),
+    ("TRACE /", "", ""),
+    ("BREW /", "", ""),
+    ("PROPFIND /f/", "Depth: 1\r\n", ""),
+    ("PROPFIND /a%2Fb", "Depth: 0\r\n", ""),
+    ("MKCOL /put.txt/", "", ""),
+    ("COPY /t.html", "Destination: /put.txt\r\n", ""),
+    ("MOVE /out", "Destination: /put.txt\r\n", ""),
+];
+
+/// Returns the response to a request, without what differs from moment to moment.
+fn response(client: &mut Client, (line, headers, body): Sent) -> (String, Vec<u8>) {
+    let (head, body) = client.request(line, headers, body);
+    let moment = ["date:", "etag:"];
+    let lines = head.lines().filter(|line| {
+        let line = line.to_ascii_lowercase();
+        !moment.iter().any(|name| line.starts_with(name))
+    });
+    let mut lines: Vec<&str> = lines.collect();
+    lines[1..].sort_unstable();
+    (lines.join("\n"), body)
+}
+
+#[test]
+fn a_request_is_answered_alike_whatever_came_before_it() {
+    let server = memory();
+    let reset = || {
+        for key in ["put.txt", "put.txt/"] {
+            server.remove(key.as_bytes());
+        }
+        server.put(b"t.html", b"<p>hi there</p>");
+        server.put(b"out", b"value");
+    };
+    server.put(b"f/x", b"value");
+    for request in REQUESTS {
+        reset();
+        let expected = response(&mut server.connect(), *request);
+        for before in REQUESTS {
+            reset();
+            let mut client = server.connect();
+            let (head, _) = client.request(before.0, before.1, before.2);
+            if Client::header(&head, "connection").is_some_and(|option| option == "close") {
+                continue;
+            }
+            reset();
+            let (head, body) = response(&mut client, *request);
+            assert_eq!(head, expected.0, "{request:?} after {before:?}");
+            assert!(body == expected.1, "{request:?} after {before:?}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_has_ended_its_stream_gets_its_replies() {
+    let server = memory();
+    server.put(b"k", b"value");
+    for requests in [&["PROPFIND /k"][..], &["GET /k"], &["PROPFIND /k", "GET /k", "PROPFIND /k"]] {
+        let mut client = server.connect();
+        for request in requests {
+            client.send(format!("{request} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
+        }
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let replies = String::from_utf8(client.read_to_end()).unwrap();
+        let heads = ["HTTP/1.1 207 Multi-Status\r\n", "HTTP/1.1 200 OK\r\n"];
+        let count: usize = heads.iter().map(|head| replies.matches(head).count()).sum();
+        assert_eq!(count, requests.len(), "{replies}");
+    }
+}
+
 #[test]
 fn a_target_means_the_same_with_and_without_webdav() {
     let server = memory();

@@ -85,8 +85,10 @@ fn requests_are_counted_by_their_methods() {
     client.status("GET /a/b", "", "", 200);
     client.status("PROPFIND /a/", "", "", 207);
     let deadline = Instant::now() + Duration::from_secs(120);
-    let expected = ["mkcol", "put", "get", "propfind"]
-        .map(|command| format!("protocol=\"webdav\",command=\"{command}\"}} 1\n"));
+    let expected =
+        [("webdav", "mkcol"), ("webdav", "put"), ("http", "get"), ("webdav", "propfind")].map(
+            |(protocol, command)| format!("protocol=\"{protocol}\",command=\"{command}\"}} 1\n"),
+        );
     loop {
         let stream = TcpStream::connect(monitor.local_addresses()[0]).unwrap();
         let mut metrics = Client::new(stream);

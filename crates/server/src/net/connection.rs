@@ -15,6 +15,7 @@ use crate::protocol::reparse::Reparse;
 use crate::protocol::session::Session;
 use crate::shared::Shared;
 use crate::shared::slow_log::Taken;
+use crate::shared::upgrade::ResumedConnection;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::net::{Shutdown, getpeername, shutdown};
@@ -137,6 +138,20 @@ impl Connection {
             charge: Charge::none(&shared.served.budget),
             shared,
         }
+    }
+
+    /// Returns a connection that was handed over, for its next requests.
+    pub(crate) fn resume(resumed: ResumedConnection, shared: Arc<Shared>) -> Self {
+        let ResumedConnection { socket, session, peer, received } = resumed;
+        let mut connection = Self::new(socket, Beginning::Plain, shared);
+        if let Some(session) = session {
+            connection.transport = Transport::Tls(session);
+        }
+        if connection.session.peer.is_some() {
+            connection.session.peer = Some(Box::new(peer));
+        }
+        connection.input = received;
+        connection
     }
 
     pub(crate) fn socket(&self) -> &OwnedFd {

@@ -25,6 +25,8 @@ pub(crate) use ahead::Ahead;
 pub(crate) use http::Exchange as HttpExchange;
 pub(crate) use kinds::describe;
 
+pub use http::belongs_to_webdav;
+
 use crate::counters::{Count, Counters};
 use crate::ops::acknowledgement::RefusalReason;
 use crate::ops::budget::Charge;

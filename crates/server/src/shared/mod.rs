@@ -31,7 +31,7 @@ use crate::shared::live::Live;
 use crate::shared::loop_load::LoopLoad;
 use crate::shared::reload::Reload;
 use crate::shared::script_locks::ScriptLocks;
-use crate::shared::upgrade::{BudgetedBytes, ConnectionUpgrade, UpgradedConnection};
+use crate::shared::upgrade::{BudgetedBytes, ConnectionUpgrade, Resume, UpgradedConnection};
 use crate::shared::warnings::Warnings;
 use crate::store::Store;
 use crate::store::gate::WriteCondition;
@@ -354,6 +354,7 @@ impl Shared {
         peer: Option<Peer>,
         unsent: Vec<u8>,
         received: Vec<u8>,
+        resume: Resume,
     ) -> bool {
         let Some(upgrade) = self.upgrade() else { return true };
         let counted = |bytes| BudgetedBytes::new(bytes, &self.served.budget);
@@ -363,7 +364,14 @@ impl Shared {
         match fcntl_dupfd_cloexec(socket, 0) {
             Ok(socket) => {
                 let peer = peer.unwrap_or_default();
-                upgrade.serve(UpgradedConnection { socket, session, peer, unsent, received })
+                upgrade.serve(UpgradedConnection {
+                    socket,
+                    session,
+                    peer,
+                    unsent,
+                    received,
+                    resume,
+                })
             }
             Err(error) => {
                 tracing::error!("cannot hand over a WebDAV connection, which is closed: {error}")

@@ -1,8 +1,10 @@
-//! Connection upgrade: hands a connection over to another front end, for good.
+//! Connection upgrade: hands a connection over to another front end, until a request comes that is
+//! not that one's.
 
 use crate::access::logins::Peer;
 use crate::ops::budget::{Budget, Charge};
 use rustix::fd::OwnedFd;
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use tls::Session as TlsSession;
@@ -20,6 +22,42 @@ pub struct UpgradedConnection {
     pub unsent: BudgetedBytes,
     /// Bytes received of the request that it is handed over with, and of later requests.
     pub received: BudgetedBytes,
+    /// Takes it back.
+    pub resume: Resume,
+}
+
+/// A connection that is taken back.
+#[derive(Debug)]
+pub struct ResumedConnection {
+    /// Its socket, in non-blocking mode.
+    pub socket: OwnedFd,
+    /// Its TLS session, which has nothing to send.
+    pub session: Option<Box<TlsSession>>,
+    /// Its peer.
+    pub peer: Peer,
+    /// Bytes received of its next request, which [does not belong](crate::belongs_to_webdav) to the
+    /// front end, and of later ones.
+    pub received: Vec<u8>,
+}
+
+/// Takes a connection back that was handed over.
+pub struct Resume(Box<dyn FnOnce(ResumedConnection) + Send>);
+
+impl Resume {
+    pub(crate) fn new(resume: impl FnOnce(ResumedConnection) + Send + 'static) -> Self {
+        Self(Box::new(resume))
+    }
+
+    /// Serves the next requests of a connection as those of one that was not handed over.
+    pub fn resume(self, connection: ResumedConnection) {
+        (self.0)(connection);
+    }
+}
+
+impl fmt::Debug for Resume {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Resume").finish_non_exhaustive()
+    }
 }
 
 /// Bytes that are charged to the budget of all buffers until they are dropped.
@@ -52,6 +90,9 @@ pub trait ConnectionUpgrade: Send + Sync {
 
     /// Returns whether a client holds a WebDAV lock on the record under `key`.
     fn is_locked(&self, key: &[u8]) -> bool;
+
+    /// Returns the media type of a file that was stored without one, if its name tells it.
+    fn media_type(&self, key: &[u8]) -> Option<&'static str>;
 
     /// Closes all connections, and returns once they are closed.
     fn stop(&self);

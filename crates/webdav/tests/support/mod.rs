@@ -76,6 +76,10 @@ impl Running {
         self.database.put(key, value).unwrap();
     }
 
+    pub(crate) fn remove(&self, key: &[u8]) {
+        self.database.remove(key).unwrap();
+    }
+
     /// Returns the number of records and properties, without the list of media types and the number
     /// of properties. Checks that the number of records is that of the keys that are not reserved.
     pub(crate) fn records(&self) -> u64 {

@@ -19,7 +19,7 @@ pub enum Method {
     Post,
     Delete,
     Options,
-    /// Method of WebDAV.
+    /// Method of WebDAV, or one that only its front end has.
     Dav,
     /// Any other method.
     Other,
@@ -35,9 +35,8 @@ impl Method {
             b"POST" => Some(Method::Post),
             b"DELETE" => Some(Method::Delete),
             b"OPTIONS" => Some(Method::Options),
-            b"PROPFIND" | b"PROPPATCH" | b"MKCOL" | b"COPY" | b"MOVE" | b"LOCK" | b"UNLOCK" => {
-                Some(Method::Dav)
-            }
+            b"PROPFIND" | b"PROPPATCH" | b"MKCOL" | b"COPY" | b"MOVE" | b"LOCK" | b"UNLOCK"
+            | b"PATCH" => Some(Method::Dav),
             _ => None,
         }
     }

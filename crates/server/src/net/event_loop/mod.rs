@@ -26,6 +26,7 @@ use crate::ops::acknowledgement::AcknowledgementPoint;
 use crate::replication::OnTimeout;
 use crate::shared::Shared;
 use crate::shared::slow_log::SlowRequest;
+use crate::shared::upgrade::Resume;
 use crate::{Error, Result};
 use cabinet::LogPosition;
 use polling::{NO_WAIT, Polling};
@@ -265,6 +266,10 @@ impl EventLoop {
             self.state.begin_handshake(&mut connection);
         }
         let token = self.connections.insert(connection);
+        if let Some(connection) = self.connections.get_mut(token) {
+            // Requests may have arrived while another served it.
+            self.state.resume(token, connection);
+        }
         self.update_or_close(token);
     }
 
@@ -538,6 +543,17 @@ impl LoopState {
                 None => live.idle_timeout().is_some_and(|limit| quiet > limit),
             },
         }
+    }
+
+    /// Returns what makes this loop serve a connection again that it hands over.
+    fn resume_here(&self) -> Resume {
+        let (hub, event_loop) = (Arc::clone(&self.hub), self.number);
+        Resume::new(move |resumed| {
+            let connection = Connection::resume(resumed, Arc::clone(&hub.shared));
+            let mailbox = &hub.mailboxes[event_loop];
+            mailbox.load.connections.fetch_add(1, Ordering::Relaxed);
+            mailbox.post(Message::Adopt(Box::new(connection)));
+        })
     }
 
     fn detach(&mut self, connection: &mut Connection) {

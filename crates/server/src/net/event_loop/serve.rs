@@ -304,7 +304,8 @@ impl LoopState {
             let session = connection.transport.take_session();
             let peer = connection.session.peer.take().map(|peer| *peer);
             let (socket, shared) = (connection.socket(), &self.shared);
-            if !shared.upgrade_connection(socket, session, peer, unsent, received) {
+            let resume = self.resume_here();
+            if !shared.upgrade_connection(socket, session, peer, unsent, received, resume) {
                 out_of_memory(connection);
             }
             return input.len();

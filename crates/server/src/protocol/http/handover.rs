@@ -13,15 +13,7 @@ pub(super) fn begin(context: &Context<'_>, input: &[u8], output: &mut Vec<u8>) -
     if let Some(step) = super::refuse_foreign(context, &head, input, output) {
         return Some(step);
     }
-    let is_plain = !is_of_this_server(&head);
-    let upgrades = match head.method {
-        Method::Dav | Method::Options => true,
-        // WebDAV respects locks and folders.
-        Method::Put | Method::Delete => is_plain,
-        Method::Get | Method::Head => is_folder(&head) && super::list::query(&head).is_none(),
-        Method::Post | Method::Other => false,
-    };
-    if upgrades {
+    if belongs_to_webdav(&head) {
         return Some(Step::Executed { bytes: 0, next: Next::Upgrade });
     }
     let changes = matches!(head.method, Method::Put | Method::Delete);
@@ -30,6 +22,21 @@ pub(super) fn begin(context: &Context<'_>, input: &[u8], output: &mut Vec<u8>) -
         return Some(Step::Executed { bytes: input.len(), next: Next::Refuse });
     }
     None
+}
+
+/// Returns whether a request belongs to WebDAV, if it is served. All others are those of the event
+/// loops, whatever came before them on the connection.
+pub fn belongs_to_webdav(head: &Head<'_>) -> bool {
+    if head.target != b"*" && path_key(head.target).is_err() {
+        return false;
+    }
+    match head.method {
+        Method::Dav | Method::Options => true,
+        // WebDAV respects locks and folders.
+        Method::Put | Method::Delete => !is_of_this_server(head),
+        Method::Get | Method::Head => is_folder(head) && super::list::query(head).is_none(),
+        Method::Post | Method::Other => false,
+    }
 }
 
 /// Returns whether the target is the path of a folder.

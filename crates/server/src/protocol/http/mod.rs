@@ -9,6 +9,8 @@ mod read;
 mod upload;
 mod write;
 
+pub use handover::belongs_to_webdav;
+
 use super::refusal::Refusal;
 use super::tokyo_tyrant::functions::Call;
 use super::{Context, Halt, Next, Step, finish, incomplete, within_limit};
@@ -256,9 +258,14 @@ fn execute(
         Method::Head => Command::ValueSize,
         Method::Put => write::put_command(request),
         Method::Delete => Command::Out,
-        Method::Options => Command::Stat,
         Method::Post if is_misc(request) => Command::Misc,
         Method::Post => Command::Ext,
+        // The front end takes all whose target is a path.
+        Method::Dav | Method::Options if context.shared.upgrade().is_some() => {
+            reply::message(output, Status::BadRequest);
+            return Ok(Next::GoOn);
+        }
+        Method::Options => Command::Stat,
         Method::Dav | Method::Other => {
             method_not_allowed(context, output);
             return Ok(Next::GoOn);

@@ -41,6 +41,8 @@ struct Answer<'a> {
     range: Option<&'a [u8]>,
     if_range: Option<&'a [u8]>,
     is_head: bool,
+    /// Media type of a value that was stored without one.
+    usual_type: &'static str,
 }
 
 impl<'a> Answer<'a> {
@@ -56,6 +58,7 @@ impl<'a> Answer<'a> {
             range,
             if_range: head.header("If-Range"),
             is_head,
+            usual_type: reply::OCTET_STREAM,
         }
     }
 
@@ -100,7 +103,8 @@ impl<'a> Answer<'a> {
                     return nothing;
                 }
             };
-        let media_type = if self.tells { media_type } else { reply::OCTET_STREAM };
+        let is_kept = self.tells && media_type != reply::OCTET_STREAM;
+        let media_type = if is_kept { media_type } else { self.usual_type };
         reply::open_headers(output, status, media_type, end - start);
         if status == Status::PartialContent {
             let range = format!("bytes {start}-{}/{}", end - 1, found.bytes);
@@ -135,7 +139,7 @@ pub(super) fn read(
     head: &Head<'_>,
     output: &mut Vec<u8>,
 ) -> Result<Next, Halt> {
-    let answer = Answer::new(context, head);
+    let mut answer = Answer::new(context, head);
     let key = match super::key(context, head) {
         Ok(key) => key,
         Err(status) => {
@@ -143,6 +147,11 @@ pub(super) fn read(
             return Ok(Next::GoOn);
         }
     };
+    if let Some(front_end) = context.shared.upgrade()
+        && let Some(media_type) = front_end.media_type(&key)
+    {
+        answer.usual_type = media_type;
+    }
     let tags = context.shared.entity_tags;
     let start = output.len();
     let mut document = Document { answer: &answer, tags, start, output: &mut *output, long: None };

@@ -5,19 +5,16 @@
 //! refused.
 
 pub(crate) mod draft;
-pub(crate) mod value;
 
 use crate::counters::{Count, Counters, RequestKind};
-use crate::ops::budget::Charge;
 use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::conditional::{Action, Counting, Precondition, Presence, Write, Written};
 use crate::ops::execute::{Lend, NoReply, Number, Outcome, Reply, Stop, execute};
-use crate::ops::long::{LONG_BYTES_MIN, PIECE_BYTES};
+use crate::ops::long::PIECE_BYTES;
 use crate::ops::number::Arithmetic;
 use crate::ops::operation::Operation;
 use crate::ops::rights::Rights;
 use crate::protocol::records::draft::{Base, Draft};
-use crate::protocol::records::value::{Kept, Value};
 use crate::shared::Shared;
 use crate::store::reserved::{FRONT_END_RECORDS, PREFIX};
 use crate::{Config, Login, Peer, User};
@@ -218,26 +215,6 @@ impl Records {
     pub fn facts(&self, key: &[u8]) -> Result<Option<Facts>> {
         self.begin(Command::ValueSize, Count::ValueSize)?;
         Ok(self.look(key, |_| ())?.map(|found| self.facts_of(found.base)))
-    }
-
-    /// Opens a value for reading, if there is one.
-    pub fn open(&self, key: &[u8]) -> Result<Option<(Facts, Value)>> {
-        self.begin(Command::Get, Count::Get)?;
-        let mut charge = Charge::none(&self.shared.served.budget);
-        let mut whole = None;
-        let found = self.look(key, |value| {
-            let has_room = value.len() < LONG_BYTES_MIN || charge.set(value.len());
-            whole = has_room.then(|| value.to_vec());
-        })?;
-        let Some(Found { base, long }) = found else {
-            self.counters.lock().count(Count::GetMiss);
-            return Ok(None);
-        };
-        let kept = match long {
-            Some(long) => Kept::Long(long),
-            None => Kept::Whole(whole.ok_or(RecordsError::NoRoom)?, charge),
-        };
-        Ok(Some((self.facts_of(base), Value(kept))))
     }
 
     /// Returns a short value of a record that is reserved for the front end, if there is one.

@@ -38,9 +38,6 @@ const FIRST_REPLY: Duration = Duration::from_secs(1);
 /// Longest wait for the first reply of a server that did not reveal itself as another one.
 const SLOW_FIRST_REPLY: Duration = Duration::from_secs(60);
 
-const KINDS: [Kind; 6] =
-    [Kind::MemoryHash, Kind::MemoryTree, Kind::Hash, Kind::Tree, Kind::Fixed, Kind::Table];
-
 /// Option that names the server of a command.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ServerArgument {
@@ -215,9 +212,7 @@ impl Server {
             })?,
         };
         client.set_read_timeout(each_reply)?;
-        let kind = line_of(&stat, "type").and_then(|title| {
-            KINDS.into_iter().find(|kind| kind.title().as_bytes() == title.as_bytes())
-        });
+        let kind = line_of(&stat, "type").and_then(Kind::of_title);
         Ok(Self { client, address: address.to_owned(), settings: settings.clone(), kind })
     }
 

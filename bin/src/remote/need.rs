@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn each_need_is_met_by_the_kinds_that_the_server_accepts() {
-        let met = |need: Need| super::super::KINDS.into_iter().filter(move |k| need.is_met_by(*k));
+        let met = |need: Need| Kind::ALL.into_iter().filter(move |k| need.is_met_by(*k));
         assert_eq!(met(Need::Nothing).count(), 6);
         let ordered = [Kind::MemoryTree, Kind::Tree, Kind::Fixed];
         assert!(met(Need::Order).eq(ordered));

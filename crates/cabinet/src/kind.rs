@@ -20,6 +20,10 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 6] =
+        [Self::MemoryHash, Self::MemoryTree, Self::Hash, Self::Tree, Self::Fixed, Self::Table];
+
     /// Returns the kind that a path names, if any.
     pub fn of_path(path: &Path) -> Option<Self> {
         match path.to_str() {
@@ -46,6 +50,11 @@ impl Kind {
             Self::Fixed => "fixed-length",
             Self::Table => "table",
         }
+    }
+
+    /// Returns the kind with a [title](Self::title).
+    pub fn of_title(title: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.title() == title)
     }
 
     /// Returns its name with an article, for sentences.

@@ -14,6 +14,9 @@ use crate::frames::{Frames, read_server_id};
 use crate::updates::Interrupter;
 use crate::{Address, Error, Result, Settings};
 
+/// Most bytes of a master's status.
+const STATUS_BYTES_MAX: usize = 1 << 20;
+
 /// A replica's request to its master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscribeRequest {
@@ -78,6 +81,29 @@ impl ReplicaLink {
     /// before [`ReplicaLink::subscribe`].
     pub fn spread(&mut self) -> Result<Option<String>> {
         self.query(ROOTS)
+    }
+
+    /// Returns the kind of the master's database as its status has it, if the status may be read.
+    /// Call it before [`ReplicaLink::subscribe`].
+    pub fn kind(&mut self) -> Result<Option<String>> {
+        self.probe()?;
+        send(&mut self.stream, &Request::Stat)?;
+        let mut status = [0];
+        self.stream.read_exact(&mut status).map_err(Error::Receive)?;
+        if status != [reply::OK] {
+            return Ok(None);
+        }
+        let mut size = [0; 4];
+        self.stream.read_exact(&mut size).map_err(Error::Receive)?;
+        let size = u32::from_be_bytes(size) as usize;
+        if size > STATUS_BYTES_MAX {
+            return Err(Error::InvalidOperation);
+        }
+        let mut lines = vec![0; size];
+        self.stream.read_exact(&mut lines).map_err(Error::Receive)?;
+        let lines = String::from_utf8_lossy(&lines);
+        let kind = lines.lines().find_map(|line| line.strip_prefix("type\t"));
+        Ok(kind.map(str::to_owned))
     }
 
     fn query(&mut self, argument: &[u8]) -> Result<Option<String>> {

@@ -478,9 +478,7 @@ fn an_incomplete_copy_is_not_continued_with_the_log_of_tokyo_tyrant() {
     fs::write(folder.path().join("rts.seeding"), b"").unwrap();
     let (listener, address) = listen();
     let replica = start_with(following(2, folder.path(), address), hash(folder.path()));
-    let (mut stream, _) = listener.accept().unwrap();
-    stream.read_exact(&mut [0; 25]).unwrap();
-    stream.write_all(b"\x01\0\0\0\0").unwrap();
+    let _stream = take_replica(&listener, b"\x01\0\0\0\0");
     wait_until(|| is_state(&replica, "stopped"));
 }
 

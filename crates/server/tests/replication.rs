@@ -36,6 +36,40 @@ fn start_replica(folder: &Path, master: SocketAddr) -> (Running, Database) {
 }
 
 #[test]
+fn a_replica_whose_kind_of_database_would_lose_values_of_the_master_has_none_of_them() {
+    let named =
+        |folder: &Path, name: &str| Database::open(folder.join(name).to_str().unwrap()).unwrap();
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [first, second] = folders.each_ref().map(|folder| folder.path());
+    for (number, (of_master, of_replica, is_refused)) in [
+        ("m.tch", "r.tct", true),
+        ("m.tct", "r.tch", true),
+        ("m.tcb", "r.tch", true),
+        ("m.tch", "r.tcf", true),
+        ("m.tch", "r.tcb", false),
+        ("m.tcf", "r.tch", false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let folders = [first, second].map(|folder| folder.join(number.to_string()));
+        folders.iter().for_each(|folder| fs::create_dir(folder).unwrap());
+        let (records, own) = (named(&folders[0], of_master), named(&folders[1], of_replica));
+        let master = start_with(logging(1, &folders[0]), records.clone());
+        let value: &[u8] = if of_master == "m.tct" { b"name\0x" } else { b"value" };
+        records.put(b"7", value).unwrap();
+        let replica = start_with(following(2, &folders[1], master.address), own.clone());
+        let state = if is_refused { "stopped" } else { "following" };
+        wait_until(|| stat(&replica, "replication_state").as_deref() == Some(state));
+        if is_refused {
+            assert_eq!(own.len(), 0, "{of_master} to {of_replica}");
+        } else {
+            wait_until(|| own.get(b"7").unwrap().as_deref() == Some(value));
+        }
+    }
+}
+
+#[test]
 fn a_client_that_would_not_get_the_log_is_told_why() {
     let folder = tempfile::tempdir().unwrap();
     let ask = |server: &Running, refusal: Option<&str>| {

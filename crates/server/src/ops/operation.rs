@@ -52,6 +52,13 @@ impl Model {
             has_ids: database.as_numbered().is_some(),
         }
     }
+
+    /// Returns whether a database keeps every record that one of another kind can have.
+    pub(crate) fn keeps_records_of(self, other: Kind) -> bool {
+        self.has_rows == (other == Kind::Table)
+            && (self.has_duplicates || other != Kind::Tree)
+            && (!self.has_ids || other == Kind::Fixed)
+    }
 }
 
 /// An operation on records.

@@ -9,6 +9,7 @@ use super::replica_progress::ReplicaProgress;
 use crate::ops::replay::Replayer;
 use crate::ops::served::Served;
 use crate::update_log::name_of;
+use cabinet::name::Kind;
 use client::{Address, Credentials, ReplicaLink, Settings, SubscribeRequest};
 use std::sync::atomic::Ordering;
 use std::thread::Builder;
@@ -153,6 +154,18 @@ impl ReplicaSession<'_> {
         self.follower.connected(link.interrupter()?);
         if self.is_over() {
             return Ok(End::Changed);
+        }
+        let kind = link
+            .kind()
+            .map_err(|error| not_connected(error, has_tls))?
+            .and_then(|title| Kind::of_title(&title));
+        if let Some(kind) = kind.filter(|kind| !self.served.model.keeps_records_of(*kind)) {
+            return Err(End::Halted(format!(
+                "its database is {}, and the one here is {}, which would lose values: serve a \
+                 database of that kind here",
+                kind.title(),
+                self.served.model.kind.title()
+            )));
         }
         let identity = link.identity().map_err(|error| not_connected(error, has_tls))?;
         let is_extended = link.is_extended();

@@ -48,7 +48,8 @@ pub(crate) fn start_master(folder: &Path) -> (Running, Database) {
     (start_with(logging(1, folder), database.clone()), database)
 }
 
-/// Accepts a replica as a simulated master. Answers the question whether it is of this project.
+/// Accepts a replica as a simulated master. Answers the question whether it is of this project, and
+/// refuses its status.
 pub(crate) fn take_replica(listener: &TcpListener, answer: &[u8]) -> TcpStream {
     let (mut stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
@@ -56,6 +57,10 @@ pub(crate) fn take_replica(listener: &TcpListener, answer: &[u8]) -> TcpStream {
     stream.read_exact(&mut probe).unwrap();
     assert_eq!(probe, *b"\xc8\x90\0\0\0\x0b\0\0\0\x01\0\0\0\0replication");
     stream.write_all(answer).unwrap();
+    let mut stat = [0; 2];
+    stream.read_exact(&mut stat).unwrap();
+    assert_eq!(stat, *b"\xc8\x88");
+    stream.write_all(b"\x01").unwrap();
     stream
 }
 

@@ -303,6 +303,10 @@ fn each_periodic_function_keeps_its_globals_from_call_to_call_until_a_reload() {
     wait_for("counts of the new script", || {
         (has_counted(&server, "new a") && has_counted(&server, "new b")).then_some(())
     });
+    std::fs::write(&path, "function a()").expect("a script");
+    server.signal(Signal::HUP);
+    let failure = format!("reload failed, the script stays as it was: {shown}:1: ");
+    wait_for("the failure in the log", || server.log().contains(&failure).then_some(()));
     assert_eq!(server.end(Signal::TERM).code(), Some(0));
 }
 

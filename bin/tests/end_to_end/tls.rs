@@ -245,6 +245,25 @@ fn a_replica_seeds_itself_and_follows_encrypted_and_logged_in_and_so_does_its_ow
         let address = server.address();
         run("tyrant", &[arguments, &["--server", &address], tools, &login].concat())
     };
+    let address = master.address();
+    let trusting = ["--master-tls", "--master-tls-ca", text(&file)];
+    for (options, advice) in [
+        (&trusting[..], "; master-credentials names a login for a master with users"),
+        (
+            &["--master-credentials", text(&credentials), "--master-plain-login"],
+            "the master requires TLS: master-tls",
+        ),
+    ] {
+        let following = [&["--server-id", "9", "--master", &address], options].concat();
+        let refused = Server::tyrant("*", &following);
+        wait_for(advice, || refused.log().contains(advice).then_some(()));
+    }
+    let plain = Server::tyrant("*", &["--update-log", "ulog", "--server-id", "8"]);
+    let plain_address = plain.address();
+    let following = ["--server-id", "9", "--master", &plain_address, "--master-tls"];
+    let refused = Server::tyrant("*", &following);
+    let advice = "does not speak TLS; leave out master-tls";
+    wait_for(advice, || refused.log().contains(advice).then_some(()));
     let put = |key: &str| {
         let output = at(&master, &["put", key, "value"]);
         assert!(output.status.success(), "{output:?}");
@@ -273,7 +292,7 @@ fn a_replica_seeds_itself_and_follows_encrypted_and_logged_in_and_so_does_its_ow
     let address = master.address();
     for (settings, reason) in [
         (&["--master-tls", "--master-tls-ca", text(&file)][..], "it may require TLS, or a login"),
-        (&["--master-credentials", text(&credentials)][..], "this port requires TLS"),
+        (&["--master-credentials", text(&credentials)][..], "the master requires TLS: master-tls"),
     ] {
         let common = ["--server-id", "4", "--master", &address];
         let refused = Server::tyrant("casket.tch", &[&common, settings].concat());

@@ -46,12 +46,13 @@ fn flaw(error: &CertificateError) -> Option<String> {
 fn spaced(variant: &impl Debug) -> String {
     let name = format!("{variant:?}");
     let name = name.split(|letter: char| !letter.is_ascii_alphanumeric()).next();
-    let mut words = String::new();
+    let (mut words, mut last) = (String::new(), ' ');
     for letter in name.unwrap_or_default().chars() {
-        if letter.is_ascii_uppercase() && words.ends_with(|last: char| last.is_ascii_lowercase()) {
+        if letter.is_ascii_uppercase() && last.is_ascii_lowercase() {
             words.push(' ');
         }
         words.push(letter.to_ascii_lowercase());
+        last = letter;
     }
     words
 }
@@ -75,6 +76,10 @@ mod tests {
             (
                 Error::AlertReceived(AlertDescription::CertificateRequired),
                 "the peer sent the alert: certificate required",
+            ),
+            (
+                Error::AlertReceived(AlertDescription::UnknownCA),
+                "the peer sent the alert: unknown ca",
             ),
             (
                 Error::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon),

@@ -11,6 +11,7 @@ use crate::ops::served::Served;
 use crate::update_log::name_of;
 use cabinet::name::Kind;
 use client::{Address, Credentials, ReplicaLink, Settings, SubscribeRequest};
+use std::error::Error as _;
 use std::sync::atomic::Ordering;
 use std::thread::Builder;
 use std::time::Duration;
@@ -44,8 +45,9 @@ pub(super) struct ReplicaSession<'f> {
 }
 
 /// Returns why a master was not reached, with the settings that may change it.
-fn not_connected(error: client::Error, has_tls: bool) -> End {
+fn not_connected(error: client::Error, has_tls: bool, has_login: bool) -> End {
     use client::Error;
+    let says = |part| error.source().is_some_and(|source| source.to_string().contains(part));
     let advice = match &error {
         Error::PlainLogin => {
             "; the login of master-credentials needs master-tls, or master-plain-login on a private \
@@ -57,6 +59,16 @@ fn not_connected(error: client::Error, has_tls: bool) -> End {
                 "the master does not speak the protocol of replication, or requires TLS: master-tls"
                     .into(),
             );
+        }
+        Error::Receive(_) if says("requires TLS\\r") => {
+            return End::Lost("the master requires TLS: master-tls".into());
+        }
+        Error::Handshake(_) if says("does not speak TLS") => {
+            "; leave out master-tls if it is to be followed without"
+        }
+        Error::Receive(_) if has_tls && !has_login && says("before its first reply") => {
+            "; master-credentials names a login for a master with users, master-tls-cert and \
+             master-tls-key the certificate that it may ask for"
         }
         // With TLS 1.3 the master judges the certificate that it is shown after the handshake.
         Error::Handshake(_) | Error::Receive(_) if has_tls => {
@@ -148,16 +160,16 @@ impl ReplicaSession<'_> {
         let from_us = position.timestamp_us().saturating_add(1);
         let config = &self.served.settings;
         let (server_id, port) = (config.server_id, config.port);
-        let has_tls = settings.tls.is_some();
+        let (has_tls, has_login) = (settings.tls.is_some(), settings.login.is_some());
         let opened = ReplicaLink::open(&address, &settings);
-        let mut link = opened.map_err(|error| not_connected(error, has_tls))?;
+        let mut link = opened.map_err(|error| not_connected(error, has_tls, has_login))?;
         self.follower.connected(link.interrupter()?);
         if self.is_over() {
             return Ok(End::Changed);
         }
         let kind = link
             .kind()
-            .map_err(|error| not_connected(error, has_tls))?
+            .map_err(|error| not_connected(error, has_tls, has_login))?
             .and_then(|title| Kind::of_title(&title));
         if let Some(kind) = kind.filter(|kind| !self.served.model.keeps_records_of(*kind)) {
             return Err(End::Halted(format!(
@@ -167,7 +179,7 @@ impl ReplicaSession<'_> {
                 self.served.model.kind.title()
             )));
         }
-        let identity = link.identity().map_err(|error| not_connected(error, has_tls))?;
+        let identity = link.identity().map_err(|error| not_connected(error, has_tls, has_login))?;
         let is_extended = link.is_extended();
         let own_spread = self.served.database.partitioning().name();
         let spread = identity.as_ref().map(|_| link.spread()).transpose()?.flatten();

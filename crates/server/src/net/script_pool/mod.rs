@@ -493,7 +493,7 @@ impl Worker {
                 hub.scripts.call_periodic(hub, number);
             }
             Work::Reload => {
-                // The extension has logged a failure.
+                // A failure has been logged.
                 let _ = caught(|| self.reload(hub));
                 self.end_call(hub);
             }
@@ -509,7 +509,9 @@ impl Worker {
     }
 
     fn reload(&self, hub: &Hub) -> Result<(), ExtensionError> {
-        self.extension.reload(&self.records)?;
+        self.extension.reload(&self.records).inspect_err(|error| {
+            tracing::error!("reload failed, the script stays as it was: {error}");
+        })?;
         self.look_for_periodic(hub);
         if self.records.thread() != 0 {
             hub.scripts.follow_reload();

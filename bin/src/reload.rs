@@ -165,7 +165,11 @@ impl Reloader {
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    report.failed.push(format!("the certificates stay as they were: {error}"));
+                    // The settings may have been refused for it.
+                    let text = error.to_string();
+                    if !report.failed.iter().any(|failed| failed.contains(&text)) {
+                        report.failed.push(format!("the certificates stay as they were: {text}"));
+                    }
                 }
             }
         }

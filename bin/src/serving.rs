@@ -259,17 +259,13 @@ impl Process {
         if cluster::is_cluster_name(&service.database) {
             return service.bind_cluster(sockets);
         }
-        let database = self.named("database", index, service.open(shares))?;
         let is_inherited = !sockets.is_empty();
+        if !is_inherited {
+            self.listening(index, service, Server::check_ports(&service.config))?;
+        }
+        let database = self.named("database", index, service.open(shares))?;
         let server = bind(service.config.clone(), &database, sockets);
-        let server = match server {
-            Err(server::Error::Listen { endpoint, source }) => {
-                let setting = service.setting_of(&endpoint, &source);
-                let error = server::Error::Listen { endpoint, source };
-                self.named(setting, index, Err(error.into()))?
-            }
-            server => server?,
-        };
+        let server = self.listening(index, service, server)?;
         if service.webdav {
             webdav::serve(&server).context("cannot serve WebDAV")?;
         }
@@ -277,6 +273,23 @@ impl Process {
             self.named("script", index, script.install(&server))?;
         }
         Ok(Bound { database, server, is_inherited })
+    }
+
+    /// Adds to an error about an endpoint where its setting is from.
+    fn listening<T>(
+        &self,
+        index: usize,
+        service: &Service,
+        result: server::Result<T>,
+    ) -> Result<T> {
+        match result {
+            Err(server::Error::Listen { endpoint, source }) => {
+                let setting = service.setting_of(&endpoint, &source);
+                let error = server::Error::Listen { endpoint, source };
+                self.named(setting, index, Err(error.into()))
+            }
+            result => Ok(result?),
+        }
     }
 }
 

@@ -35,6 +35,8 @@ fn serve_needs_no_name() {
 fn an_unknown_command_is_refused_with_the_nearest() {
     for (line, part) in [
         ("dele a", "there is no command \"dele\"; did you mean out (alias delete)?"),
+        ("stop", "there is no command \"stop\"; SIGTERM, or Ctrl-C where it runs, ends a server"),
+        ("gt a", "there is no command \"gt\"; did you mean get?"),
         ("inof", "there is no command \"inof\"; did you mean stat (alias info)?"),
         ("flushall", "did you mean vanish?"),
         ("--port 2 get a", "tip: begin with the command: tyrant get a --server HOST:PORT"),

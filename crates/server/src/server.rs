@@ -140,6 +140,13 @@ impl Server {
         Self::with_listeners(config, database, listeners)
     }
 
+    /// Fails with the error of [`Server::bind`] if the ports of `config` cannot be listened on at
+    /// present: a start that would fail makes no database.
+    pub fn check_ports(config: &Config) -> Result<()> {
+        let tls = config.tls.iter().flat_map(|tls| &tls.listen);
+        config.listen.iter().chain(tls).try_for_each(Listener::check)
+    }
+
     /// Accepts connections from these listening sockets, which another process has bound, instead
     /// of binding to the endpoints of `config`. If there are endpoints for TLS, a socket is plain
     /// only if it has the port of a plain one, or is a Unix socket beside a plain one.

@@ -46,7 +46,6 @@ const MEANINGS: &[(&str, &str)] = &[
     ("select", "search"),
     ("server", "serve"),
     ("setmst", "follow"),
-    ("shutdown", "serve"),
     ("slaveof", "follow"),
     ("slowlog", "slow"),
     ("snapshot", "backup"),
@@ -63,12 +62,18 @@ const MEANINGS: &[(&str, &str)] = &[
     ("write", "put"),
 ];
 
+/// Words of other programs that end a server.
+const ENDS: [&str; 5] = ["halt", "kill", "shutdown", "stop", "terminate"];
+
 /// Most commands that are proposed.
 const PROPOSALS_MAX: usize = 3;
 
 /// Returns the error of a word that is not a command, with the commands that it may mean.
 pub(in crate::commands) fn unknown_command(parser: &clap::Command, word: &str) -> String {
     let unknown = format!("there is no command {word:?}");
+    if ENDS.contains(&word) {
+        return format!("{unknown}; SIGTERM, or Ctrl-C where it runs, ends a server");
+    }
     match &similar(parser, word)[..] {
         [] => unknown,
         [only] => format!("{unknown}; did you mean {only}?"),
@@ -112,8 +117,8 @@ fn similar(parser: &clap::Command, word: &str) -> Vec<String> {
 /// typed to its end is nearer than one with errors.
 fn distance(word: &str, spelling: &str) -> Option<usize> {
     let typing_errors_max = match word.len() {
-        0..=2 => 0,
-        3..=4 => 1,
+        0..=1 => 0,
+        2..=4 => 1,
         5..=8 => 2,
         _ => 3,
     };

@@ -100,11 +100,14 @@ impl Session {
     fn converse(&mut self) -> Result<()> {
         let mut editor = Editor::new(&self.parser)?;
         println!("connected to {}; \"help\" lists the commands", self.server.address());
-        while let Some(line) = editor.line(&format!("{}> ", self.server.address()))? {
-            match self.execute(line.as_bytes()) {
-                Ok(Next::Line) => {}
-                Ok(Next::End) => break,
-                Err(error) => eprintln!("{}", crate::describe(&error)),
+        while let Some(typed) = editor.line(&format!("{}> ", self.server.address()))? {
+            // Lines that are pasted may come as one.
+            for line in typed.lines() {
+                match self.execute(line.as_bytes()) {
+                    Ok(Next::Line) => {}
+                    Ok(Next::End) => return Ok(()),
+                    Err(error) => eprintln!("{}", crate::describe(&error)),
+                }
             }
         }
         Ok(())
@@ -158,7 +161,8 @@ impl Session {
             }
             Err(error) => {
                 if matches!(error.kind(), ErrorKind::InvalidSubcommand) {
-                    let word = words.first().map(|word| word.to_string_lossy());
+                    let is_help = words[0] == "help" && words.len() > 1;
+                    let word = words.get(usize::from(is_help)).map(|word| word.to_string_lossy());
                     let unknown = unknown_command(&self.parser, &word.unwrap_or_default());
                     bail!("{unknown} (\"help\" lists all)");
                 }

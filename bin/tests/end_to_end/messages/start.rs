@@ -345,9 +345,13 @@ fn a_port_that_another_program_has_is_named_with_it() {
     let port = listener.local_addr().expect("an address").port().to_string();
     let folder = tempfile::tempdir().expect("a folder");
     let this = std::process::id().to_string();
-    Table::new(folder.path(), &[("TAKEN", &port), ("PROCESS", &this)]).check(&[(
-        "tyrant serve * --host 127.0.0.1 --port TAKEN",
-        1,
-        &["(process PROCESS) listens there"],
-    )]);
+    Table::new(folder.path(), &[("TAKEN", &port), ("PROCESS", &this)]).check(&[
+        ("tyrant serve * --host 127.0.0.1 --port TAKEN", 1, &["(process PROCESS) listens there"]),
+        (
+            "tyrant serve new.tch --host 127.0.0.1 --port TAKEN",
+            1,
+            &["(process PROCESS) listens there"],
+        ),
+    ]);
+    assert!(!folder.path().join("new.tch").exists());
 }

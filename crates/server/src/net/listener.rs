@@ -82,6 +82,14 @@ impl Listener {
         }
     }
 
+    /// Fails if the addresses of `endpoint` cannot be listened on at present. Makes no Unix socket.
+    pub(crate) fn check(endpoint: &Endpoint) -> Result<()> {
+        match endpoint {
+            Endpoint::Unix(_) => Ok(()),
+            _ => Self::bind_plain(endpoint, None).map(drop),
+        }
+    }
+
     fn bind_loopback(port: u16) -> rustix::io::Result<Vec<Self>> {
         let first = Self::bind_tcp((Ipv4Addr::LOCALHOST, port).into(), true)?;
         let chosen = first.local_address().map_or(port, |address| address.port());

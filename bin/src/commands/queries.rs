@@ -119,8 +119,14 @@ fn conditions_of(conditions: &[[OsString; 3]]) -> Result<Query> {
     let mut query = Query::new();
     for condition in conditions {
         let [column, operator, operand] = condition.each_ref().map(|part| part.as_bytes());
-        Condition::parse(column, operator, operand)
-            .with_context(|| format!("unknown operator {:?}", String::from_utf8_lossy(operator)))?;
+        Condition::parse(column, operator, operand).with_context(|| {
+            let names: Vec<_> = client::Search::operators().collect();
+            format!(
+                "unknown operator {:?}: give {}, or =, >, >=, < or <= for numbers",
+                String::from_utf8_lossy(operator),
+                names.join(", ")
+            )
+        })?;
         query = query.condition(column, operator, operand);
     }
     Ok(query)
@@ -135,6 +141,14 @@ mod tests {
         let out = Arg::new("out").long("out").action(ArgAction::SetTrue);
         let command = Queries::augment_args(Command::new("search").arg(out));
         Queries::from_arg_matches(&command.try_get_matches_from(line.split(' '))?)
+    }
+
+    #[test]
+    fn an_unknown_operator_is_told_those_that_there_are() {
+        let condition = ["age", "GT", "18"].map(OsString::from);
+        let error = conditions_of(&[condition]).unwrap_err().to_string();
+        let parts = ["unknown operator \"GT\": give STREQ, ", "NUMGT, ", "or =, >, "];
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
 
     #[test]

@@ -211,7 +211,9 @@ impl Search {
                 None => (order, &b"STRASC"[..]),
             };
             SortKind::parse(kind).with_context(|| {
-                format!("unknown sort order {:?}", String::from_utf8_lossy(kind))
+                let names: Vec<_> = client::Search::sort_orders().collect();
+                let kind = String::from_utf8_lossy(kind);
+                format!("unknown sort order {kind:?}: give {}", names.join(", "))
             })?;
             query = query.order_by(column, kind);
         }

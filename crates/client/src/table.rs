@@ -58,6 +58,16 @@ impl Search {
         Self::default()
     }
 
+    /// Returns the names of the operators, without their aliases.
+    pub fn operators() -> impl Iterator<Item = &'static str> {
+        OPERATORS.iter().map(|names| names[0])
+    }
+
+    /// Returns the names of the sort orders, without their aliases.
+    pub fn sort_orders() -> impl Iterator<Item = &'static str> {
+        SORT_ORDERS.iter().map(|names| names[0])
+    }
+
     /// Adds a condition on a column. A row must meet all conditions.
     #[must_use]
     pub fn condition(mut self, column: &[u8], operator: &[u8], operand: &[u8]) -> Self {

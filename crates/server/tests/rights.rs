@@ -133,7 +133,7 @@ fn clients_may_name_paths_and_masters_only_if_allowed() {
     let mut client = server.connect();
     client.exchange(copy(&inside), b"\x01");
     let refused = |what: &str| list(&[&format!("4: no permission: {what}")]);
-    let option = "clients may name paths only with --copy-dir";
+    let option = "clients may name no path: start the server with --copy-dir DIR";
     client
         .exchange(misc("error", &[]), refused(&format!("copy to {}: {option}", inside.display())));
     let restore = Request::Restore { path: b"ulog", timestamp_us: 0, options: 0 };

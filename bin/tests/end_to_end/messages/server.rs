@@ -34,7 +34,7 @@ fn an_error_names_the_server_its_kind_of_database_and_what_to_do() {
         ("out a", "the server refuses out: no permission: the server masks out"),
         ("put --duplicate a b", "put needs a tree (.tcb)"),
         ("find [", "bad pattern: a [ is not closed"),
-        ("copy x.tch", "clients may name paths only with --copy-dir"),
+        ("copy x.tch", "clients may name no path: start the server with --copy-dir DIR"),
         ("misc nonsense", "there is no function nonsense of misc"),
         ("promote", "follows no master"),
         ("stat nonsense", "\"tyrant stat\" lists them all"),

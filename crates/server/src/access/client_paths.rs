@@ -51,7 +51,9 @@ impl ClientPaths {
         let denied = |what: String| failed(io::Error::new(ErrorKind::PermissionDenied, what));
         match self {
             Self::Any => Ok(given.to_owned()),
-            Self::None => Err(denied("clients may name paths only with --copy-dir".into())),
+            Self::None => {
+                Err(denied("clients may name no path: start the server with --copy-dir DIR".into()))
+            }
             Self::Within(folder) => {
                 let top = fs::canonicalize(folder).map_err(failed)?;
                 let path = resolve(&top).map_err(failed)?;

@@ -125,7 +125,11 @@ pub enum UsersError {
         what: String,
     },
     /// The file is too long, or has no users or too many.
-    #[error("{}: the file must have 1 to {USERS_MAX} users in at most 4 MiB", .0.display())]
+    #[error(
+        "{}: the file must have 1 to {USERS_MAX} users in at most 4 MiB; remove an empty one, and \
+         tyrant user add makes it",
+        .0.display()
+    )]
     Count(PathBuf),
 }
 

@@ -8,7 +8,7 @@ use crate::transfer::progress::Progress;
 use crate::transfer::text::{self, Format};
 use crate::transfer::to_read;
 use crate::transfer::whole_file::Output;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use cabinet::legacy::{File, Item, Visit, is_legacy};
 use cabinet::{Damage, Database, Meta, RecordRef};
 use server::{OwnMediaTypes, count_records, front_end_name, hidden_in};
@@ -56,6 +56,16 @@ impl Export {
             bail!("--quiet would discard the records: name a file for them");
         }
         self.quiet.apply()?;
+        let is_csv = self
+            .file
+            .as_ref()
+            .and_then(|path| path.extension())
+            .is_some_and(|suffix| suffix.eq_ignore_ascii_case("csv"));
+        ensure!(
+            !is_csv || self.format.is_some(),
+            "CSV is not a format of export: name a file with the suffix .tsv or .jsonl; \
+             \"tyrant search --csv\" prints the rows of a table as CSV"
+        );
         let format =
             self.format.or_else(|| Format::of_path(self.file.as_deref()?)).unwrap_or(Format::Tsv);
         let interrupted = match &self.file {

@@ -47,6 +47,7 @@ fn a_path_at_which_there_is_nothing() {
             1,
             &["lines.tsv/new.tch: lines.tsv is a file, not a folder; check the path"],
         ),
+        ("tyrant export good.tch lines.csv", 1, &["CSV is not a format of export: name a file"]),
         ("tyrant export good.tch no/lines.tsv", 1, &["cannot create no/lines.tsv", "; check the"]),
         ("tyrant backup list no", 1, &["there is no backup repository no: check the path"]),
         ("tyrant backup verify no", 1, &["there is no backup repository no: check the path"]),

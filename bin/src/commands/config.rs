@@ -6,12 +6,15 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
-#[command(after_help = "\
+#[command(
+    override_usage = "tyrant config <--defaults|--check <FILE>>",
+    after_help = "\
 Examples:
   # Begin a configuration file
   tyrant config --defaults > tyrant.toml
   # Check a changed file
-  tyrant config --check tyrant.toml")]
+  tyrant config --check tyrant.toml"
+)]
 pub(super) struct Config {
     /// Print a configuration file in which every setting is a comment, with its default
     #[arg(long)]

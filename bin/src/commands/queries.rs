@@ -1,6 +1,6 @@
 //! Queries of a search: its conditions, divided by set operations.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use cabinet::table::Condition;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, error::ErrorKind};
 use client::{Search as Query, SetOperation};
@@ -119,7 +119,7 @@ fn conditions_of(conditions: &[[OsString; 3]]) -> Result<Query> {
     let mut query = Query::new();
     for condition in conditions {
         let [column, operator, operand] = condition.each_ref().map(|part| part.as_bytes());
-        Condition::parse(column, operator, operand).with_context(|| {
+        let parsed = Condition::parse(column, operator, operand).with_context(|| {
             let names: Vec<_> = client::Search::operators().collect();
             format!(
                 "unknown operator {:?}: give {}, or =, >, >=, < or <= for numbers",
@@ -127,6 +127,9 @@ fn conditions_of(conditions: &[[OsString; 3]]) -> Result<Query> {
                 names.join(", ")
             )
         })?;
+        if let Some(flaw) = parsed.flaw() {
+            bail!("{flaw}");
+        }
         query = query.condition(column, operator, operand);
     }
     Ok(query)
@@ -147,6 +150,9 @@ mod tests {
     fn an_unknown_operator_is_told_those_that_there_are() {
         let condition = ["age", "GT", "18"].map(OsString::from);
         let error = conditions_of(&[condition]).unwrap_err().to_string();
+        let condition = ["name", "RX", "("].map(OsString::from);
+        let pattern = conditions_of(&[condition]).unwrap_err().to_string();
+        assert!(pattern.starts_with("the pattern \"(\" is invalid: "), "{pattern}");
         let parts = ["unknown operator \"GT\": give STREQ, ", "NUMGT, ", "or =, >, "];
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }

@@ -330,7 +330,7 @@ fn a_hangup_reads_the_certificates_again_and_keeps_the_connections() {
     // A client's reload does the same.
     let reload = ["reload", "--server", &address, "--tls-ca", text(&new)];
     let error = fail("tyrant", &reload);
-    let reason = "the certificates stay as they were: no private key in ";
+    let reason = "all settings stay as they were: tls-cert: no private key in ";
     assert!(error.contains(reason) && !is_refused(&new), "{error}");
     let renewed = authority.server(&["127.0.0.1"]);
     assert_eq!(text(&renewed.certificate), text(&files.certificate));

@@ -1,7 +1,6 @@
 //! Configuration of a client: the servers that it trusts, and its own certificate.
 
 use crate::provider::provider;
-use crate::words::words;
 use crate::{Error, files};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -47,10 +46,7 @@ impl ClientSettings {
             None => builder.with_no_client_auth(),
             Some((certificates, key)) => builder
                 .with_client_auth_cert(files::certificates(certificates)?, files::key(key)?)
-                .map_err(|source| Error::Unusable {
-                    path: certificates.clone(),
-                    reason: words(&source),
-                })?,
+                .map_err(|source| Error::unusable(certificates, key, &source))?,
         };
         let server_name = self.server_name.as_deref().map(name).transpose()?;
         Ok(ClientConfig { config: Arc::new(config), server_name })

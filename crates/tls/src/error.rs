@@ -2,7 +2,7 @@
 
 use crate::words::words;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Reason why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +69,18 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+}
+
+impl Error {
+    /// Returns the error of a certificate and its key that rustls does not take.
+    pub(crate) fn unusable(certificates: &Path, key: &Path, source: &rustls::Error) -> Self {
+        match source {
+            rustls::Error::InconsistentKeys(_) => {
+                Self::OtherKey { path: certificates.to_owned(), key: key.to_owned() }
+            }
+            source => Self::Unusable { path: certificates.to_owned(), reason: words(source) },
+        }
+    }
 }
 
 /// Reason why a session has ended.

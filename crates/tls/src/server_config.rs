@@ -1,7 +1,6 @@
 //! Configuration of a server: its certificate, and the client certificates that it asks for.
 
 use crate::provider::provider;
-use crate::words::words;
 use crate::{Error, constraints, expiry, files};
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -74,12 +73,8 @@ impl ServerFiles {
                 })?)
             }
         };
-        let unusable = |source| match source {
-            rustls::Error::InconsistentKeys(_) => {
-                Error::OtherKey { path: self.certificates.clone(), key: self.key.clone() }
-            }
-            source => Error::Unusable { path: self.certificates.clone(), reason: words(&source) },
-        };
+        let unusable =
+            |source: rustls::Error| Error::unusable(&self.certificates, &self.key, &source);
         let mut config = builder.with_single_cert(certificates, key).map_err(unusable)?;
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
         config.ticketer = Ticketer::new()?;

@@ -118,6 +118,15 @@ impl FixedDatabase {
                 Ok(FixedIndex::default())
             },
         )?;
+        let wanted = parameters.changed(&options)?;
+        if wanted != parameters {
+            tracing::warn!(
+                "{}: a width of {} bytes and a limit of {} bytes stay as it was made: optimize changes them",
+                path.display(),
+                parameters.width,
+                parameters.limit_bytes
+            );
+        }
         Ok(Self {
             engine,
             width: AtomicU64::new(parameters.width),

@@ -159,7 +159,7 @@ impl Condition {
 
     /// Returns a description of an invalid operand: a pattern that does not parse, or text in place
     /// of a number. In a search, such a pattern matches nothing, and such text counts as 0.
-    pub(super) fn flaw(&self) -> Option<String> {
+    pub fn flaw(&self) -> Option<String> {
         use Operator as O;
         let operand = before_nul(&self.operand);
         let text = || operand[..operand.len().min(SHOWN_BYTES_MAX)].escape_ascii();

@@ -107,11 +107,12 @@ fn methods_and_headers_are_found_in_captured_requests() {
         ("GET", Method::Get),
         ("HEAD", Method::Head),
         ("DELETE", Method::Delete),
-        ("PATCH", Method::Other),
+        ("PATCH", Method::Dav),
     ] {
         assert_eq!(whole(&captured(what).request).method, method, "{what}");
     }
     assert_eq!(whole_head("OPTIONS * HTTP/1.1\r\n\r\n").method, Method::Options);
+    assert_eq!(whole_head("BREW / HTTP/1.1\r\n\r\n").method, Method::Other);
     for name in ["PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK"] {
         assert_eq!(whole_head(&format!("{name} / HTTP/1.1\r\n\r\n")).method, Method::Dav);
     }

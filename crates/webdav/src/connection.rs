@@ -157,9 +157,9 @@ impl Connection {
         Self { stream, received, checked: 0, heads, passed, timer }
     }
 
-    /// Returns whether the next request is one of the server.
+    /// Returns whether the next request is one of the server, after all that were passed on.
     pub(crate) fn is_for_server(&self) -> bool {
-        self.heads.are_over()
+        self.heads.are_over() && self.passed.bytes.is_empty()
     }
 
     /// Returns the transport, and the bytes that were received and not read.

@@ -23,6 +23,7 @@ use hyper::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, HOST, HeaderMap,
     HeaderValue, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
+use hyper::server::conn::http1::Parts;
 use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
@@ -199,9 +200,12 @@ async fn serve_connection(
     // A client may end its stream before it has read the responses.
     http.half_close(true);
     let served = http.serve_connection(TokioIo::new(connection), service).without_shutdown();
-    let mut connection = served.await?.io.into_inner();
+    let Parts { io, read_buf, .. } = served.await?;
+    let mut connection = io.into_inner();
     connection.flush().await?;
-    if closes.into_inner() || !connection.is_for_server() {
+    // The library may end a connection before it has read all requests, and says so to the client.
+    let has_read_all = read_buf.is_empty() && connection.is_for_server();
+    if closes.into_inner() || !has_read_all {
         return Ok(connection.shutdown().await?);
     }
     let (transport, mut received) = connection.into_parts();

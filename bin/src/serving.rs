@@ -162,6 +162,12 @@ impl Process {
         let shares = self.databases.len() as u64;
         let endpoints: Vec<_> = self.databases.iter().map(Service::endpoints).collect();
         let sockets = systemd::inherited_sockets(&endpoints)?;
+        // Before any database is made.
+        for (index, (service, sockets)) in self.databases.iter().zip(&sockets).enumerate() {
+            if sockets.is_empty() {
+                self.listening(index, service, Server::check_ports(&service.config))?;
+            }
+        }
         let bind = |(index, (service, sockets)): (usize, (&Service, _))| {
             if let Some(monitor) = &monitor {
                 monitor.set_starting(format!("the database {} is opening", service.database));
@@ -260,9 +266,6 @@ impl Process {
             return service.bind_cluster(sockets);
         }
         let is_inherited = !sockets.is_empty();
-        if !is_inherited {
-            self.listening(index, service, Server::check_ports(&service.config))?;
-        }
         let database = self.named("database", index, service.open(shares))?;
         let server = bind(service.config.clone(), &database, sockets);
         let server = self.listening(index, service, server)?;

@@ -131,14 +131,20 @@ pub(crate) fn require_database(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails if this user may not read and write each file in a folder. Opens none.
-pub(crate) fn require_files_of(path: &Path) -> io::Result<()> {
+/// Fails if this user may not change a folder, or not read its files with these suffixes. Opens
+/// none. Other files are not those of the program.
+pub(crate) fn require_files_of(path: &Path, suffixes: &[&str]) -> io::Result<()> {
     let with_name = |path: &Path, error: io::Error| {
         io::Error::new(error.kind(), format!("{}: {error}", path.display()))
     };
+    access(path, Access::WRITE_OK | Access::EXEC_OK)?;
     for entry in fs::read_dir(path).map_err(|error| with_name(path, error))? {
         let file = entry.map_err(|error| with_name(path, error))?.path();
-        match access(&file, Access::READ_OK | Access::WRITE_OK) {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        if !suffixes.iter().any(|suffix| name.ends_with(suffix)) {
+            continue;
+        }
+        match access(&file, Access::READ_OK) {
             // A server may have removed it meanwhile.
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(with_name(&file, error.into())),

@@ -63,7 +63,10 @@ impl Settings {
             made = self.into.as_ref().and_then(DatabaseName::path).unwrap_or(path);
         } else if path.exists() || !Specification::parse(name)?.options.create {
             require_database(path).with_context(cannot)?;
-            return require_files_of(path).with_context(cannot);
+            if Specification::parse(name)?.options.read_only {
+                return Ok(());
+            }
+            return require_files_of(path, &["manifest", ".log"]).with_context(cannot);
         }
         require_folder_of(made)
             .map_err(|source| cabinet::Error::Io { operation: "create", path: made.into(), source })
@@ -90,7 +93,7 @@ fn check_endpoint(endpoint: &Endpoint) -> Result<()> {
 /// Fails if a folder of an update log can be neither written nor made.
 fn require_update_log(path: &Path) -> io::Result<()> {
     require_writable(path)?;
-    if path.is_dir() { require_files_of(path) } else { Ok(()) }
+    if path.is_dir() { require_files_of(path, &[".ulog"]) } else { Ok(()) }
 }
 
 /// Fails if a log cannot be appended to at this path.

@@ -94,12 +94,12 @@ impl Context {
         Ok(())
     }
 
-    /// Ends a call. Names that it has locked stay so for a time if it has succeeded.
-    pub(crate) fn end(&self, has_succeeded: bool) {
+    /// Ends a call. Names that it has locked are released, or stay locked for a time.
+    pub(crate) fn end(&self, keeps_locks: bool) {
         self.end_function();
         let mut locked = self.locked.lock();
         if !locked.is_empty() {
-            let time = has_succeeded.then_some(self.limits().lock_time);
+            let time = keeps_locks.then_some(self.limits().lock_time);
             for name in locked.drain(..) {
                 self.shared.locks.end_call(&name, self.owner, time);
             }

@@ -60,7 +60,8 @@ impl NamedLocks {
             }
         }
         if locked.len() >= LOCKED_NAMES_MAX {
-            locked.retain(|_, holder| !holder.has_expired());
+            release_oldest(&mut locked);
+            self.released.notify_all();
             if locked.len() >= LOCKED_NAMES_MAX {
                 return Locking::TooMany;
             }
@@ -92,6 +93,20 @@ impl NamedLocks {
     }
 }
 
+/// Releases the quarter of the names of ended calls whose time is over first: calls that run need
+/// places.
+fn release_oldest(locked: &mut HashMap<Vec<u8>, Holder>) {
+    let until = |holder: &Holder| match holder {
+        Holder::Ended(until) => Some(*until),
+        Holder::Call(_) => None,
+    };
+    let mut times: Vec<Instant> = locked.values().filter_map(until).collect();
+    times.sort_unstable();
+    if let Some(last) = times.get(times.len() / 4) {
+        locked.retain(|_, holder| until(holder).is_none_or(|until| until > *last));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,7 +130,13 @@ mod tests {
             assert_eq!(locks.lock(&number.to_le_bytes(), first, now), Locking::Locked);
         }
         assert_eq!(locks.lock(b"b", first, now), Locking::TooMany);
-        locks.end_call(&1_usize.to_le_bytes(), first, Some(now));
+        // Names of ended calls make room, those that are the nearest to their end first.
+        for number in 1..9_usize {
+            let time = Duration::from_secs(3600 * number as u64);
+            locks.end_call(&number.to_le_bytes(), first, Some(time));
+        }
         assert_eq!(locks.lock(b"b", first, now), Locking::Locked);
+        let held = (1..9_usize).filter(|number| locks.unlock(&number.to_le_bytes()));
+        assert_eq!(held.collect::<Vec<_>>(), [4, 5, 6, 7, 8]);
     }
 }

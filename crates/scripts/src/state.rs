@@ -111,7 +111,8 @@ impl State {
             None => self.know(name)?,
         };
         let start = self.context.records.call_began();
-        let result = self.run_from(start, || {
+        self.context.start(start);
+        let result = self.run_to_end(true, || {
             let function = function(&self.globals, &known.name)?;
             text(&self.lua, function.call::<Value>(self.arguments(key, value)?)?)
         });
@@ -249,12 +250,7 @@ impl State {
 
     /// Runs a part of the script within the limits of a call.
     fn run<T>(&self, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
-        self.run_from(Instant::now(), part)
-    }
-
-    /// Runs a part of the script that begins now.
-    fn run_from<T>(&self, now: Instant, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
-        self.context.start(now);
+        self.context.start(Instant::now());
         self.run_started(part)
     }
 
@@ -267,9 +263,15 @@ impl State {
 
     /// Runs a part of the script within the limits of the call that has begun.
     fn run_started<T>(&self, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
-        let mut end = EndCall { context: &self.context, has_succeeded: false };
+        self.run_to_end(false, part)
+    }
+
+    /// Does the same. If it succeeds, names that it has locked stay so if `keeps` says that, as for
+    /// a client's call. Each state loads the script, and would wait for the one before.
+    fn run_to_end<T>(&self, keeps: bool, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
+        let mut end = EndCall { context: &self.context, keeps_locks: false };
         let result = self.run_within_memory(part);
-        end.has_succeeded = result.is_ok();
+        end.keeps_locks = keeps && result.is_ok();
         result
     }
 
@@ -290,12 +292,12 @@ impl State {
 /// Guard of a call: ends it, even after a panic.
 struct EndCall<'c> {
     context: &'c Context,
-    has_succeeded: bool,
+    keeps_locks: bool,
 }
 
 impl Drop for EndCall<'_> {
     fn drop(&mut self) {
-        self.context.end(self.has_succeeded);
+        self.context.end(self.keeps_locks);
     }
 }
 

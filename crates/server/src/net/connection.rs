@@ -145,6 +145,7 @@ impl Connection {
         let ResumedConnection { socket, session, peer, received } = resumed;
         let mut connection = Self::new(socket, Beginning::Plain, shared);
         if let Some(session) = session {
+            connection.ended = session.has_ended();
             connection.transport = Transport::Tls(session);
         }
         if connection.session.peer.is_some() {

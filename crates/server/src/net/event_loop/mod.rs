@@ -549,6 +549,10 @@ impl LoopState {
     fn resume_here(&self) -> Resume {
         let (hub, event_loop) = (Arc::clone(&self.hub), self.number);
         Resume::new(move |resumed| {
+            if hub.shared.served.is_stopping() {
+                // The loop may have ended, and the connection is closed.
+                return;
+            }
             let connection = Connection::resume(resumed, Arc::clone(&hub.shared));
             let mailbox = &hub.mailboxes[event_loop];
             mailbox.load.connections.fetch_add(1, Ordering::Relaxed);

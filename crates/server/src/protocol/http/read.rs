@@ -103,7 +103,8 @@ impl<'a> Answer<'a> {
                     return nothing;
                 }
             };
-        let is_kept = self.tells && media_type != reply::OCTET_STREAM;
+        let is_guessed = self.usual_type != reply::OCTET_STREAM;
+        let is_kept = (self.tells || is_guessed) && media_type != reply::OCTET_STREAM;
         let media_type = if is_kept { media_type } else { self.usual_type };
         reply::open_headers(output, status, media_type, end - start);
         if status == Status::PartialContent {

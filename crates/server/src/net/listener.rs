@@ -41,7 +41,7 @@ impl Listener {
         beginning: Beginning,
         mode: Option<u32>,
     ) -> Result<Vec<Self>> {
-        let mut listeners = Self::bind_plain(endpoint, mode)?;
+        let mut listeners = Self::bind_plain(endpoint, mode, true)?;
         for listener in &mut listeners {
             let is_unix = listener.file.is_some() && beginning == Beginning::Either;
             listener.beginning = if is_unix { Beginning::Plain } else { beginning };
@@ -49,18 +49,18 @@ impl Listener {
         Ok(listeners)
     }
 
-    fn bind_plain(endpoint: &Endpoint, mode: Option<u32>) -> Result<Vec<Self>> {
+    fn bind_plain(endpoint: &Endpoint, mode: Option<u32>, listens: bool) -> Result<Vec<Self>> {
         let failed =
             |source: Errno| Error::Listen { endpoint: endpoint.clone(), source: source.into() };
         match endpoint {
             Endpoint::Unix(path) => Ok(vec![Self::bind_unix(path, mode).map_err(failed)?]),
-            Endpoint::Loopback { port } => Self::bind_loopback(*port).map_err(failed),
+            Endpoint::Loopback { port } => Self::bind_loopback(*port, listens).map_err(failed),
             Endpoint::Tcp { host: None, port } => {
                 // One socket serves both families, unless the system has no IPv6.
-                let any = Self::bind_tcp((Ipv6Addr::UNSPECIFIED, *port).into(), false)
+                let any = Self::bind_tcp((Ipv6Addr::UNSPECIFIED, *port).into(), false, listens)
                     .or_else(|error| match error {
                         Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL => {
-                            Self::bind_tcp((Ipv4Addr::UNSPECIFIED, *port).into(), false)
+                            Self::bind_tcp((Ipv4Addr::UNSPECIFIED, *port).into(), false, listens)
                         }
                         error => Err(error),
                     })
@@ -72,7 +72,7 @@ impl Listener {
                     .to_socket_addrs()
                     .map_err(|source| Error::Listen { endpoint: endpoint.clone(), source })?;
                 let listeners = addresses
-                    .map(|address| Self::bind_tcp(address, true).map_err(failed))
+                    .map(|address| Self::bind_tcp(address, true, listens).map_err(failed))
                     .collect::<Result<Vec<_>>>()?;
                 if listeners.is_empty() {
                     return Err(Error::NoAddress(endpoint.clone()));
@@ -82,18 +82,19 @@ impl Listener {
         }
     }
 
-    /// Fails if the addresses of `endpoint` cannot be listened on at present. Makes no Unix socket.
+    /// Fails if the addresses of `endpoint` cannot be listened on at present. Makes no Unix socket,
+    /// and does not listen: a client that connects now would be cut off.
     pub(crate) fn check(endpoint: &Endpoint) -> Result<()> {
         match endpoint {
             Endpoint::Unix(_) => Ok(()),
-            _ => Self::bind_plain(endpoint, None).map(drop),
+            _ => Self::bind_plain(endpoint, None, false).map(drop),
         }
     }
 
-    fn bind_loopback(port: u16) -> rustix::io::Result<Vec<Self>> {
-        let first = Self::bind_tcp((Ipv4Addr::LOCALHOST, port).into(), true)?;
+    fn bind_loopback(port: u16, listens: bool) -> rustix::io::Result<Vec<Self>> {
+        let first = Self::bind_tcp((Ipv4Addr::LOCALHOST, port).into(), true, listens)?;
         let chosen = first.local_address().map_or(port, |address| address.port());
-        match Self::bind_tcp((Ipv6Addr::LOCALHOST, chosen).into(), true) {
+        match Self::bind_tcp((Ipv6Addr::LOCALHOST, chosen).into(), true, listens) {
             Ok(second) => Ok(vec![first, second]),
             Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) => Ok(vec![first]),
             // The system chose a port that another program has in the other family.
@@ -102,7 +103,11 @@ impl Listener {
         }
     }
 
-    fn bind_tcp(address: SocketAddr, only_its_family: bool) -> rustix::io::Result<Self> {
+    fn bind_tcp(
+        address: SocketAddr,
+        only_its_family: bool,
+        listens: bool,
+    ) -> rustix::io::Result<Self> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = open(family)?;
         sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -112,7 +117,9 @@ impl Listener {
             sockopt::set_ipv6_v6only(&socket, only_its_family)?;
         }
         net::bind(&socket, &address)?;
-        net::listen(&socket, BACKLOG)?;
+        if listens {
+            net::listen(&socket, BACKLOG)?;
+        }
         Ok(Self { socket, beginning: Beginning::Plain, file: None })
     }
 

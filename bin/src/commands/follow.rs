@@ -7,9 +7,16 @@ use anyhow::Result;
 use client::Address;
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
 
 /// Option of the request: stop if an operation's outcome differs from that on the master.
 const CHECK: u32 = 1;
+
+/// Longest wait for the replica's connection to its master.
+const CONNECTION_WAIT: Duration = Duration::from_secs(5);
+
+/// Pause between two looks at it.
+const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -44,7 +51,37 @@ impl Run for Follow {
         }
         let options = if self.check_consistency { CHECK } else { 0 };
         server.set_master(host.as_bytes(), port, self.from, options)?;
+        if let Err(reason) = wait_for_connection(server)? {
+            let master = &self.master;
+            return Err(server.failure(format_args!(
+                "it follows {master} from now on, but is not connected to it: {reason}"
+            )));
+        }
         Ok(writeln!(output, "{} follows {}", server.address(), self.master)?)
+    }
+}
+
+/// Waits until the replica has reached its master. Returns why it has not.
+fn wait_for_connection(server: &Server) -> Result<Result<(), String>> {
+    let end = Instant::now() + CONNECTION_WAIT;
+    loop {
+        let stat = server.stat()?;
+        let stat = String::from_utf8_lossy(&stat);
+        let value = |name: &str| {
+            let mut lines = stat.lines().filter_map(|line| line.split_once('\t'));
+            lines.find(|(other, _)| *other == name).map(|(_, value)| value)
+        };
+        if let Some(reason) = value("replication_error") {
+            return Ok(Err(reason.to_owned()));
+        }
+        // Tokyo Tyrant shows no state.
+        if value("replication_state") != Some("connecting") {
+            return Ok(Ok(()));
+        }
+        if Instant::now() >= end {
+            return Ok(Err("it is still connecting; \"tyrant replicas\" shows its state".into()));
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 

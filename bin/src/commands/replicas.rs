@@ -303,9 +303,13 @@ pub(super) fn own_lag(stat: &BTreeMap<String, String>) -> String {
         Some(operations) => lag_text(operations, seconds),
         None => format!("{seconds:.3} s behind"),
     };
+    let error = match value("replication_error") {
+        "" => String::new(),
+        error => format!(": {error}"),
+    };
     match value("replication_state") {
         "" | "following" => lag,
-        state => format!("{state}, {lag}"),
+        state => format!("{state}, {lag}{error}"),
     }
 }
 

@@ -35,7 +35,7 @@ Examples:
   # Add a column to it
   tyrant put-row --add p1 town=Ulm")]
 pub(super) struct PutRow {
-    /// Key of the row; an empty one is replaced by a new id
+    /// Key of the row; an empty one is replaced by a new id, which is printed
     #[arg(value_name = "KEY")]
     key: OsString,
     /// Columns of the row; the value begins after the first =
@@ -54,7 +54,7 @@ impl Run for PutRow {
         Need::Rows
     }
 
-    fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
+    fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
         let column = |text: &OsString| {
             let text = text.as_bytes();
             let middle = text.iter().position(|byte| *byte == b'=');
@@ -64,7 +64,11 @@ impl Run for PutRow {
             Ok((text[..middle].to_vec(), text[middle + 1..].to_vec()))
         };
         let columns: Vec<Pair> = self.columns.iter().map(column).collect::<Result<_>>()?;
-        let key = self.key.as_bytes();
+        let new_key = match self.key.is_empty() {
+            true => Some(server.generate_uid()?.to_string()),
+            false => None,
+        };
+        let key = new_key.as_deref().map_or(self.key.as_bytes(), str::as_bytes);
         if self.add {
             server.put_row_cat(key, &columns)?;
         } else if !self.keep {
@@ -72,7 +76,11 @@ impl Run for PutRow {
         } else if !server.put_row_keep(key, &columns)? {
             return Err(server.failure(format_args!("the key {} has a row", quoted(key))));
         }
-        server.confirm("put-row")
+        server.confirm("put-row")?;
+        if let Some(key) = &new_key {
+            writeln!(output, "{key}")?;
+        }
+        Ok(())
     }
 }
 

@@ -10,6 +10,8 @@ use wire::replication::ADMISSION;
 /// Codes of Tokyo Tyrant that `misc error` begins with.
 const SUCCESS: &str = "0";
 const INVALID: &str = "2";
+/// The beginning of the text of that code, before a reason.
+const INVALID_NAME: &str = "invalid operation: ";
 pub(crate) const NO_PERMISSION: &str = "4";
 /// Part of the reason of a refusal by the mask.
 const MASKS_MISC: &str = "the server masks misc";
@@ -59,7 +61,11 @@ impl Server {
                 "{command} failed: {reason}; this kind of database may not have it, or an argument \
                  is missing or invalid"
             ),
-            Some((code, reason)) if code != SUCCESS => format!("{command} failed: {reason}"),
+            Some((code, reason)) if code != SUCCESS => {
+                // Tokyo Tyrant's name of the failure says less than the reason after it.
+                let reason = reason.strip_prefix(INVALID_NAME).unwrap_or(&reason);
+                format!("{command} failed: {reason}")
+            }
             _ if self.masks_misc() => {
                 format!("the server refuses {command}: it masks misc, so it tells no reason")
             }

@@ -29,6 +29,9 @@ pub(crate) use variables::SERVER as SERVER_VARIABLE;
 /// Part of the error of a connection that the server ends with an alert of TLS.
 const ALERT: &str = "the alert";
 
+/// Heading of the options of the connection in the help of a command.
+pub(crate) const CONNECTION: &str = "Connection";
+
 /// Address of the server if neither an option nor the environment names one.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:1978";
 
@@ -43,41 +46,41 @@ const SLOW_FIRST_REPLY: Duration = Duration::from_secs(60);
 pub(crate) struct ServerArgument {
     /// Connect to this server: HOST:PORT, or the path of its Unix socket [env: TYRANT_SERVER]
     /// [default: 127.0.0.1:1978]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, help_heading = CONNECTION, value_name = "ADDRESS")]
     server: Option<String>,
     /// Connect with TLS, and verify the server by the authorities of the system or of --tls-ca
     /// [env: TYRANT_TLS=true]
-    #[arg(long)]
+    #[arg(long, help_heading = CONNECTION)]
     tls: bool,
     /// Connect with TLS, and verify the server by the authorities in this file (PEM)
     /// [env: TYRANT_TLS_CA]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = CONNECTION, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
     /// With TLS: expect this name in the server's certificate [env: TYRANT_TLS_NAME]
     /// [default: the host]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = CONNECTION, value_name = "NAME")]
     tls_name: Option<String>,
     /// Connect with TLS without a check of the server's certificate; then a machine in between can
     /// read and change all [env: TYRANT_TLS_INSECURE=true]
-    #[arg(long)]
+    #[arg(long, help_heading = CONNECTION)]
     tls_insecure: bool,
     /// With TLS: show the server this certificate (PEM) [env: TYRANT_CLIENT_CERT]
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, help_heading = CONNECTION, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// With TLS: the key of that certificate (PEM) [env: TYRANT_CLIENT_KEY]
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, help_heading = CONNECTION, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     /// Log in as this user, with the password of TYRANT_PASSWORD, or one that is typed
     /// [env: TYRANT_USER]
-    #[arg(long, value_name = "NAME", conflicts_with = "credentials")]
+    #[arg(long, help_heading = CONNECTION, value_name = "NAME", conflicts_with = "credentials")]
     user: Option<String>,
     /// Log in with the name and the password in this file, a line name:password
     /// [env: TYRANT_CREDENTIALS]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = CONNECTION, value_name = "FILE")]
     credentials: Option<PathBuf>,
     /// Send the login without TLS to another machine too; then anyone in between can read the
     /// password [env: TYRANT_ALLOW_PLAIN_LOGIN=true]
-    #[arg(long)]
+    #[arg(long, help_heading = CONNECTION)]
     allow_plain_login: bool,
     /// TLS is not used, whatever the environment has.
     #[arg(skip)]
@@ -152,9 +155,13 @@ impl ServerArgument {
             || files.into_iter().any(Option::is_some)
     }
 
-    /// Returns whether the command line names a server.
+    /// Returns whether the command line has one of these options.
     pub(crate) fn is_given(&self) -> bool {
         self.server.is_some()
+            || self.has_tls()
+            || self.user.is_some()
+            || self.credentials.is_some()
+            || self.allow_plain_login
     }
 
     /// Connects to the server.

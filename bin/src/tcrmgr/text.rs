@@ -104,7 +104,10 @@ pub(super) fn error(error: &anyhow::Error) -> String {
         Error::Miscellaneous | Error::NoRecordFound | Error::ExistingRecord => {
             let refused = |reason| format!("{}: {reason}", Error::Miscellaneous.code());
             match (super::manage::last_failure(), error) {
-                (Some((_, reason)), Error::Miscellaneous) => format!("{what}: {reason}"),
+                // The reason may begin with the same words.
+                (Some((_, reason)), Error::Miscellaneous) => {
+                    format!("{what}: {}", without_name(&reason))
+                }
                 (Some((code, reason)), _) if code == NO_PERMISSION => refused(reason),
                 (Some(_), _) => what,
                 (None, _) => requirement().map_or(what, refused),
@@ -112,6 +115,12 @@ pub(super) fn error(error: &anyhow::Error) -> String {
         }
         _ => what,
     }
+}
+
+/// Returns the reason of a failure without Tokyo Tyrant's name of any other error before it.
+fn without_name(reason: &str) -> &str {
+    let rest = reason.strip_prefix(&*Error::Miscellaneous.to_string());
+    rest.and_then(|rest| rest.strip_prefix(": ")).unwrap_or(reason)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Update logs and replication between programs: killed, restarted, tailed and disconnected.
 
 use crate::process::{Server, exchange, fail, free_port, path, run, succeed, wait_for};
+use crate::tls::certificates::Authority;
 use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -147,6 +148,22 @@ fn a_server_follows_a_master_and_stops_following_it() {
     assert!(error.contains("start the server with --server-id N"), "{error}");
 }
 
+#[test]
+fn follow_says_why_the_replica_is_not_connected() {
+    let authority = Authority::new();
+    let certificates = authority.server(&["127.0.0.1"]);
+    let options = ["--update-log", "ulog", "--server-id", "1"];
+    let master = crate::tls::serve("+", &certificates, &options);
+    let replica = Server::tyrant("+", &["--server-id", "2", "--allow-setmst"]);
+    let (one, two) = (master.address(), replica.address());
+    let error = fail("tyrant", &["follow", &one, "--server", &two]);
+    let expected = format!("it follows {one} from now on, but is not connected to it: the master");
+    assert!(error.contains(&expected), "{error}");
+    assert!(error.contains("requires TLS: master-tls"), "{error}");
+    let lines = succeed("tyrant", &["replicas", "--server", &two]);
+    assert!(lines.contains("connecting, nothing received yet: the master"), "{lines}");
+}
+
 /// Returns whether a replica knows its progress in every log.
 fn knows(replica: &Server) -> bool {
     let mut files = fs::read_dir(replica.folder.path()).expect("a folder");
@@ -267,14 +284,18 @@ fn a_replica_whose_master_is_away_is_shown_as_such() {
     let master = format!("127.0.0.1:{}", free_port());
     let replica = Server::tyrant("casket.tch", &["--server-id", "2", "--master", &master]);
     let address = replica.address();
-    let shown = succeed("tyrant", &["replicas", "--server", &address]);
+    let shown = wait_for("the first attempt", || {
+        let shown = succeed("tyrant", &["replicas", "--server", &address]);
+        shown.contains("nothing received yet: ").then_some(shown)
+    });
     let [above, line] = shown.lines().collect::<Vec<_>>()[..] else { panic!("{shown}") };
     let away = format!("{master}\tdoes not answer: cannot connect to {master}: ");
     // Advice about the server of the command would not fit the master.
     let advice = "; check that it runs, and that this machine reaches it there";
     assert!(above.starts_with(&away) && above.ends_with(advice), "{above}");
     assert!(!above.contains("tyrant serve"), "{above}");
-    let state = "connecting, nothing received yet";
+    let state =
+        "connecting, nothing received yet: connection refused: Connection refused (os error 111)";
     assert_eq!(line, format!("{address}\tsid 2\treplica of {master}, {state}"));
     let shown = succeed("tyrant", &["replicas", "--json", "--server", &address]);
     assert!(!shown.contains("lag_seconds"), "{shown}");
@@ -434,7 +455,7 @@ fn the_first_copy_of_a_replica_and_the_end_of_a_reader_of_the_log_are_no_warning
     let begins = "\tINFO\tinitial sync from server 1 begins: 1 records";
     assert!(replica.log().contains(begins), "{}", replica.log());
     succeed("tyrant", &["tail", "--server", &master.address(), "--from", "0", "--max", "1"]);
-    let ends = "\tINFO\treplica 2147483647: disconnected";
+    let ends = "\tINFO\treader 2147483647: disconnected";
     wait_for(ends, || master.log().contains(ends).then_some(()));
     for log in [master.log(), replica.log()] {
         let is_of_replication = |line: &&str| line.contains("replica") || line.contains("sync");

@@ -55,7 +55,7 @@ fn a_script_ends_at_its_first_error_unless_told_otherwise() {
         "line 4: there is no command \"frob\" (\"help\" lists all)",
         "line 5: the quotation mark ' is not closed",
         "line 6: the shell reads lines",
-        "line 7: \"connect ADDRESS\"",
+        "line 7: the shell is connected: \"connect ADDRESS\"",
         "tyrant: 6 lines failed",
     ] {
         assert!(error.contains(part), "{part}: {error}");

@@ -63,7 +63,7 @@ fn rows_are_stored_indexed_searched_and_removed_from_the_command_line() {
             ("search -w age < 10 --out", Some("3\n")),
             ("search", Some("p1\n")),
             ("uid", Some("1\n")),
-            ("put-row  name=dan", Some("")),
+            ("put-row  name=dan", Some("2\n")),
             ("get-row 2", Some("2\tname\tdan\n")),
             ("genuid", Some("3\n")),
             ("range", None),

@@ -7,10 +7,10 @@ mod words;
 pub(super) use words::split;
 
 use super::command_line::groups::{self, OTHER};
-use super::command_line::unknown_command;
+use super::command_line::{AfterHelp, after_help, unknown_command};
 use super::{Negative, Remote};
 use crate::plural::counted;
-use crate::remote::{Server, ServerArgument};
+use crate::remote::{CONNECTION, Server, ServerArgument};
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -79,14 +79,42 @@ impl Shell {
     }
 }
 
-/// Returns the parser of lines. The commands have no `--server`: the shell is connected.
+/// Returns the parser of lines. The commands have no options of a connection: the shell is
+/// connected. Their examples have no name of the program.
 fn parser() -> clap::Command {
     let line = Line::command();
     let listing = groups::listing(&line);
     line.help_template(listing.trim_end().to_owned()).mut_subcommands(|command| {
-        let has_server = command.get_arguments().any(|argument| argument.get_id() == "server");
-        if has_server { command.mut_arg("server", |server| server.hide(true)) } else { command }
+        let help = after_help_of_line(&command);
+        let command = command.after_help(help);
+        command.mut_args(|argument| match argument.get_help_heading() {
+            Some(CONNECTION) => argument.hide(true),
+            _ => argument,
+        })
     })
+}
+
+/// Returns the text after the options of a command: its notes, and the examples that are lines of
+/// this shell.
+fn after_help_of_line(command: &clap::Command) -> String {
+    let AfterHelp { mut notes, examples } = after_help(command);
+    let mut comment = None;
+    let mut lines = String::new();
+    for line in &examples {
+        if line.starts_with("# ") {
+            comment = Some(line);
+        } else if let Some(line) = line.strip_prefix("tyrant ")
+            && !["--server", " | ", " < ", " > "].iter().any(|part| line.contains(part))
+        {
+            for line in comment.take().map(String::as_str).into_iter().chain([line]) {
+                lines.push_str(&format!("\n  {line}"));
+            }
+        }
+    }
+    if !lines.is_empty() {
+        notes.push_str(&format!("\n\nExamples:{lines}"));
+    }
+    notes.trim_start().to_owned()
 }
 
 /// A connection and the parser of the commands for it.
@@ -179,7 +207,11 @@ impl Session {
             }
             Command::Remote(command) => {
                 let (_, server, _) = command.parts();
-                ensure!(!server.is_given(), "\"connect ADDRESS\" changes the server of the shell");
+                ensure!(
+                    !server.is_given(),
+                    "the shell is connected: \"connect ADDRESS\" changes the server, and the \
+                     options of the shell itself are for TLS and the login"
+                );
                 ensure!(!command.reads_input(), "the shell reads lines, and - would read them too");
                 if self.server.is_broken() {
                     self.server = Server::connect(self.server.address(), self.server.settings())?;
@@ -201,12 +233,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commands_of_the_shell_are_consistent_and_do_not_show_a_server() {
+    fn the_help_of_the_shell_has_no_connection_and_no_name_of_the_program() {
         let mut parser = parser();
         parser.build();
-        for command in parser.get_subcommands() {
-            let servers = command.get_arguments().filter(|argument| argument.get_id() == "server");
-            assert!(servers.into_iter().all(clap::Arg::is_hide_set), "{}", command.get_name());
+        let mut commands = 0;
+        for command in parser.get_subcommands_mut() {
+            let help = command.render_long_help().to_string();
+            for part in ["--server", "--tls", "--user", "--allow-plain-login", "  tyrant "] {
+                assert!(!help.contains(part), "{help}");
+            }
+            commands += 1;
         }
+        assert!(commands > 20, "{commands}");
     }
 }

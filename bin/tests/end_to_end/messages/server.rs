@@ -49,7 +49,7 @@ fn an_error_names_the_server_its_kind_of_database_and_what_to_do() {
     refuse(
         &server.address(),
         "misc nonsense",
-        &["(on-memory hash): misc failed: invalid operation: there is no function nonsense"],
+        &["(on-memory hash): misc failed: there is no function nonsense"],
     );
 }
 

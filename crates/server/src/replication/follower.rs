@@ -124,6 +124,8 @@ pub(crate) struct Follower {
     pub(super) credentials: Option<PathBuf>,
     pub(super) allows_plain_login: bool,
     pub(super) state: Mutex<State>,
+    /// Why the last connection ended or was not made, under the present configuration.
+    last_error: Mutex<Option<String>>,
     pub(super) progress: Progress,
     /// Write gate, closed while a master is followed, unless clients may write anyway.
     gate: Arc<Gate>,
@@ -200,6 +202,7 @@ impl Follower {
             credentials: following.credentials.clone(),
             allows_plain_login: following.allows_plain_login,
             state: Mutex::default(),
+            last_error: Mutex::default(),
             progress: Progress::default(),
             gate: Arc::clone(gate),
         }
@@ -255,6 +258,11 @@ impl Follower {
         let mut stat = |name: &str, value: String| stats.push((name.to_owned(), value));
         stat("replication_state", self.state().to_owned());
         let state = *self.state.lock();
+        if matches!(state, State::Connecting | State::Stopped)
+            && let Some(reason) = &*self.last_error.lock()
+        {
+            stat("replication_error", reason.clone());
+        }
         if let State::Seeding { done, total } = state {
             stat("replication_seeded", done.to_string());
             stat("replication_seeding", total.to_string());
@@ -355,6 +363,7 @@ impl Follower {
         let mut configuration = self.configuration.lock();
         change(&mut configuration);
         configuration.generation += 1;
+        *self.last_error.lock() = None;
         // The lock is held, so that the next connection is not interrupted.
         self.interrupt();
         self.changed.notify_all();
@@ -433,11 +442,13 @@ impl Follower {
                     tracing::warn!(
                         "replicating from {master}: {reason}; next attempt in {pause:?}"
                     );
+                    *self.last_error.lock() = Some(reason);
                     self.changed.wait_for(&mut configuration, pause);
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
                 End::Halted(reason) => {
                     tracing::error!("replicating from {master} stopped: {reason}");
+                    *self.last_error.lock() = Some(reason);
                     while configuration.generation == generation {
                         self.changed.wait(&mut configuration);
                     }

@@ -12,6 +12,7 @@ use crate::update_log::name_of;
 use cabinet::name::Kind;
 use client::{Address, Credentials, ReplicaLink, Settings, SubscribeRequest};
 use std::error::Error as _;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::thread::Builder;
 use std::time::Duration;
@@ -45,8 +46,14 @@ pub(super) struct ReplicaSession<'f> {
 }
 
 /// Returns why a master was not reached, with the settings that may change it.
-fn not_connected(error: client::Error, has_tls: bool, has_login: bool) -> End {
+fn not_connected(error: client::Error, credentials: Option<&Path>, has_tls: bool) -> End {
     use client::Error;
+    if let (Error::LoginRefused(_), Some(path)) = (&error, credentials) {
+        return End::Lost(format!(
+            "{error}; the login is that of master-credentials, {}",
+            path.display()
+        ));
+    }
     let says = |part| error.source().is_some_and(|source| source.to_string().contains(part));
     let advice = match &error {
         Error::PlainLogin => {
@@ -66,7 +73,7 @@ fn not_connected(error: client::Error, has_tls: bool, has_login: bool) -> End {
         Error::Handshake(_) if says("does not speak TLS") => {
             "; leave out master-tls if it is to be followed without"
         }
-        Error::Receive(_) if has_tls && !has_login && says("before its first reply") => {
+        Error::Receive(_) if has_tls && credentials.is_none() && says("before its first reply") => {
             "; master-credentials names a login for a master with users, master-tls-cert and \
              master-tls-key the certificate that it may ask for"
         }
@@ -160,17 +167,15 @@ impl ReplicaSession<'_> {
         let from_us = position.timestamp_us().saturating_add(1);
         let config = &self.served.settings;
         let (server_id, port) = (config.server_id, config.port);
-        let (has_tls, has_login) = (settings.tls.is_some(), settings.login.is_some());
-        let opened = ReplicaLink::open(&address, &settings);
-        let mut link = opened.map_err(|error| not_connected(error, has_tls, has_login))?;
+        let credentials = self.follower.credentials.as_deref();
+        let not_connected = |error| not_connected(error, credentials, settings.tls.is_some());
+        let mut link = ReplicaLink::open(&address, &settings).map_err(not_connected)?;
         self.follower.connected(link.interrupter()?);
         if self.is_over() {
             return Ok(End::Changed);
         }
-        let kind = link
-            .kind()
-            .map_err(|error| not_connected(error, has_tls, has_login))?
-            .and_then(|title| Kind::of_title(&title));
+        let title = link.kind().map_err(not_connected)?;
+        let kind = title.and_then(|title| Kind::of_title(&title));
         if let Some(kind) = kind.filter(|kind| !self.served.model.keeps_records_of(*kind)) {
             return Err(End::Halted(format!(
                 "its database is {}, and the one here is {}, which would lose values: serve a \
@@ -179,7 +184,7 @@ impl ReplicaSession<'_> {
                 self.served.model.kind.title()
             )));
         }
-        let identity = link.identity().map_err(|error| not_connected(error, has_tls, has_login))?;
+        let identity = link.identity().map_err(not_connected)?;
         let is_extended = link.is_extended();
         let own_spread = self.served.database.partitioning().name();
         let spread = identity.as_ref().map(|_| link.spread()).transpose()?.flatten();

@@ -60,8 +60,9 @@ impl Senders {
     ) -> std::io::Result<()> {
         let ReplicaRequest { replica, from_us, extended } = request;
         let server_id = replication.served.settings.server_id;
+        let name = name(replica);
         let refuse = |reason: &str| {
-            tracing::warn!("replica {replica} refused: {reason}");
+            tracing::warn!("{name} refused: {reason}");
             if extended.is_some() {
                 let mut reply = Vec::new();
                 refuse_for_now(&mut reply, server_id, reason);
@@ -102,9 +103,7 @@ impl Senders {
         // The socket may be of another kind than TCP.
         let wait_ms = u32::try_from(WRITE_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
         if let Err(error) = set_tcp_user_timeout(socket, wait_ms) {
-            tracing::debug!(
-                "replica {replica}: cannot limit the wait for TCP acknowledgements: {error}"
-            );
+            tracing::debug!("{name}: cannot limit the wait for TCP acknowledgements: {error}");
         }
         let stream = Arc::new(stream);
         let sending = Arc::clone(&stream);
@@ -112,10 +111,7 @@ impl Senders {
         let known = Arc::new(Replica::new(replica, address, extended.is_some()));
         let served = Arc::clone(&known);
         let thread = Builder::new().name(format!("replica-{replica}")).spawn(move || {
-            tracing::info!(
-                "replica {replica}: sending the update log after time stamp {}",
-                from_us - 1
-            );
+            tracing::info!("{name}: sending the update log after time stamp {}", from_us - 1);
             let sent = match extended {
                 Some(extended) => {
                     let followed = (request, extended, &*served);
@@ -125,11 +121,11 @@ impl Senders {
             };
             let sent = if is_admitted() { sent } else { Err(Failure::NotAdmitted) };
             match sent {
-                Ok(()) => tracing::info!("replica {replica}: disconnected"),
+                Ok(()) => tracing::info!("{name}: disconnected"),
                 Err(Failure::Socket(error)) if is_end(&error) => {
-                    tracing::info!("replica {replica}: disconnected: {error}");
+                    tracing::info!("{name}: disconnected: {error}");
                 }
-                Err(error) => tracing::warn!("replica {replica}: disconnected: {error}"),
+                Err(error) => tracing::warn!("{name}: disconnected: {error}"),
             }
             // The other handle would keep the socket open.
             let _ = sending.shut_down();
@@ -191,6 +187,14 @@ impl Senders {
 fn is_end(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+/// Returns what the log calls a replica. Ids over those of servers are of tools, such as `tail`.
+fn name(id: u32) -> String {
+    match retained_id(id) {
+        Some(id) => format!("replica {id}"),
+        None => format!("reader {id}"),
+    }
 }
 
 /// Returns the address of a replica on its port, or else that of its connection.

@@ -3,7 +3,7 @@
 use super::Database;
 #[cfg(feature = "table")]
 use super::check_key;
-use crate::{Change, Error, Meta, Result};
+use crate::{Change, Result};
 
 impl Database {
     /// Adds to a little-endian 32-bit integer, wrapping. Returns the sum. Creates the record if
@@ -14,10 +14,7 @@ impl Database {
         if self.table().is_some() {
             return Ok(self.add_double(key, f64::from(addend))? as i32);
         }
-        self.add(key, move |number: Option<[u8; 4]>| {
-            let sum = number.map_or(0, i32::from_le_bytes).wrapping_add(addend);
-            Some((sum.to_le_bytes(), sum))
-        })
+        self.update_if(key, |entry| Change::add_int(entry, addend))
     }
 
     /// Adds to a little-endian IEEE 754 double. Returns the sum. Creates the record if there is
@@ -32,29 +29,6 @@ impl Database {
             self.acknowledge()?;
             return Ok(sum);
         }
-        self.add(key, move |number: Option<[u8; 8]>| {
-            let sum = number.map_or(0.0, f64::from_le_bytes) + addend;
-            (!sum.is_nan()).then_some((sum.to_le_bytes(), sum))
-        })
-    }
-
-    fn add<const WIDTH: usize, T>(
-        &self,
-        key: &[u8],
-        add: impl Fn(Option<[u8; WIDTH]>) -> Option<([u8; WIDTH], T)>,
-    ) -> Result<T> {
-        self.update(key, |entry| {
-            let (number, meta) = match entry {
-                None => (None, Meta::NONE),
-                Some(entry) => match <[u8; WIDTH]>::try_from(entry.value) {
-                    Ok(number) => (Some(number), entry.meta),
-                    Err(_) => return (Change::Keep, Err(Error::NotANumber { width: WIDTH })),
-                },
-            };
-            match add(number) {
-                Some((bytes, sum)) => (Change::Put(bytes.to_vec(), meta), Ok(sum)),
-                None => (Change::Keep, Err(Error::NotANumber { width: WIDTH })),
-            }
-        })?
+        self.update_if(key, |entry| Change::add_double(entry, addend))
     }
 }

@@ -1,7 +1,8 @@
 //! Cursors over the records of a tree.
 
-use super::{Database, check_value};
+use super::Database;
 use crate::engine::ordered::ordered;
+use crate::record::check_value;
 use crate::{PlaceChange, Result, Seek};
 
 /// Place at which [`Cursor::put`] stores.

@@ -1,7 +1,8 @@
 //! Operations on keys in order: several values of a key, and cursors.
 
-use super::{Database, check_key, check_value};
+use super::{Database, check_key};
 use crate::engine::ordered::ordered;
+use crate::record::check_value;
 use crate::{Cursor, Family, KeyOrder, Meta, RecordRef, Result, Seek, Side, Version};
 
 impl Database {

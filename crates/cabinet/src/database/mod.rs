@@ -35,7 +35,7 @@ pub use iteration::Iteration;
 pub use scan::SteppedScan;
 pub use write::Swap;
 
-use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::limits::KEY_BYTES_MAX;
 #[cfg(feature = "table")]
 use crate::table::Table;
 use crate::{Durability, Engine, Error, Kind, Numbered, Result, Wait, reentry};
@@ -206,13 +206,6 @@ impl Database {
 fn check_key(key: &[u8]) -> Result<()> {
     if key.len() > KEY_BYTES_MAX {
         return Err(Error::KeyTooLong { bytes: key.len(), max: KEY_BYTES_MAX });
-    }
-    Ok(())
-}
-
-pub(crate) fn check_value(bytes: usize) -> Result<()> {
-    if bytes > VALUE_BYTES_MAX {
-        return Err(Error::ValueTooLong { bytes, max: VALUE_BYTES_MAX });
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Changes of records: put, append, remove, compare-and-swap, read-modify-write, batches.
 
-use super::{Database, check_key, check_value};
+use super::{Database, check_key};
 use crate::limits::VALUE_BYTES_MAX;
+use crate::record::check_value;
 #[cfg(feature = "table")]
 use crate::table::Row;
 use crate::{Batch, BatchChange, Change, Error, Meta, RecordRef, Result, Version};
@@ -65,30 +66,16 @@ impl Database {
     /// Appends to a value and keeps the last `width` bytes of the result. A new record is stored
     /// whole, as Tokyo Cabinet does.
     pub fn put_shift(&self, key: &[u8], suffix: &[u8], width: usize) -> Result<()> {
-        self.update(key, |entry| {
-            let Some(entry) = entry else {
-                return (Change::Put(suffix.to_vec(), Meta::NONE), Ok(()));
-            };
-            let whole = entry.value.len() + suffix.len();
-            let kept = whole.min(width);
-            if let Err(error) = check_value(kept) {
-                return (Change::Keep, Err(error));
-            }
-            (Change::Put(concat_tail(entry.value, suffix, kept), entry.meta), Ok(()))
-        })?
+        self.update_if(key, |entry| Ok((Change::shift(entry, suffix, width)?, ())))
     }
 
     /// Appends to the value of an existing record, or prepends with `front`. The record keeps its
     /// flags and expiry. Returns whether there was one.
     pub fn extend(&self, key: &[u8], part: &[u8], front: bool) -> Result<bool> {
-        self.update(key, |entry| {
-            let Some(entry) = entry else { return (Change::Keep, Ok(false)) };
-            if let Err(error) = check_value(entry.value.len() + part.len()) {
-                return (Change::Keep, Err(error));
-            }
-            let (first, second) = if front { (part, entry.value) } else { (entry.value, part) };
-            (Change::Put([first, second].concat(), entry.meta), Ok(true))
-        })?
+        self.update_if(key, |entry| match entry {
+            None => Ok((Change::Keep, false)),
+            Some(entry) => Ok((Change::extend(entry, part, front)?, true)),
+        })
     }
 
     /// Removes a record. Returns whether there was one. Hash and fixed-length databases also remove
@@ -166,6 +153,18 @@ impl Database {
         self.update_versioned(key, decide).map(|(answer, _)| answer)
     }
 
+    /// Does the same with a callback that may fail, and then changes nothing.
+    pub(super) fn update_if<T>(
+        &self,
+        key: &[u8],
+        decide: impl Fn(Option<&RecordRef<'_>>) -> Result<(Change, T)>,
+    ) -> Result<T> {
+        self.update(key, |entry| match decide(entry.as_ref()) {
+            Ok((change, result)) => (change, Ok(result)),
+            Err(error) => (Change::Keep, Err(error)),
+        })?
+    }
+
     /// Like [`Database::modify`]. Also returns the version of the stored record; 0 if none was
     /// stored.
     pub fn modify_versioned<T>(
@@ -227,14 +226,4 @@ impl Database {
         self.engine.maintenance().replace_all(&Batch::new())?;
         self.acknowledge()
     }
-}
-
-/// Returns the last `kept` bytes of `first` followed by `second`.
-fn concat_tail(first: &[u8], second: &[u8], kept: usize) -> Vec<u8> {
-    let from_second = second.len().min(kept);
-    let from_first = kept - from_second;
-    let mut value = Vec::with_capacity(kept);
-    value.extend_from_slice(&first[first.len() - from_first..]);
-    value.extend_from_slice(&second[second.len() - from_second..]);
-    value
 }

@@ -5,14 +5,16 @@
 
 use crate::ops::budget::{Budget, Charge};
 use crate::ops::cas_numbers::CasNumbers;
+use crate::ops::decode::{Sender, row_to_store};
 use crate::ops::entity_tag::EntityTags;
-use crate::ops::execute::{Outcome, Reply};
+use crate::ops::execute::{Number, Outcome, Reply};
 use crate::ops::expiry::{Marks, marked, marks, unmarked};
 use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::number::{Arithmetic, Sum};
-use crate::store::Store;
-use cabinet::{Change, Meta, RecordRef, Result, Swap, Version};
+use crate::store::{Store, is_success_of_add_int};
+use cabinet::{Change, Meta, RecordRef, Result, Version};
 use std::sync::Arc;
+use wire::binary::{Request, double_to_parts};
 use wire::http::Conditions;
 
 /// A write of one record under a precondition.
@@ -45,6 +47,17 @@ pub(crate) enum Action<B> {
         unmarks: bool,
     },
     Count(Counting),
+    /// Adds to the end of the value, and keeps the last `width` bytes.
+    Shift {
+        part: B,
+        width: usize,
+        /// Whether another server has logged it for a row: what is no column is left out.
+        is_logged_row: bool,
+    },
+    /// Adds to a binary integer.
+    AddInt(i32),
+    /// Adds to a binary fixed-point number. Fails if the addend is not a number.
+    AddDouble(f64),
     /// Marks the record as stale, with another expiry if there is one here.
     Invalidate {
         expires_at_ms: Option<u64>,
@@ -86,7 +99,7 @@ pub(crate) struct Written {
     pub(crate) version: Version,
     /// Length of the whole value.
     pub(crate) value_bytes: usize,
-    /// The number, after arithmetic.
+    /// The number, after arithmetic; of [`Action::AddInt`] and [`Action::AddDouble`] its bits.
     pub(crate) number: u64,
     /// Expiry before arithmetic, 0 of a new record.
     pub(crate) old_expires_at_ms: u64,
@@ -127,12 +140,63 @@ impl<'a> Write<'a> {
         Self { key, action, precondition: Precondition::None, assign: None }
     }
 
+    /// Returns the write that stores a value without flags and expiry.
+    #[inline(always)]
+    pub(crate) fn put(key: &'a [u8], value: &'a [u8], presence: Presence) -> Self {
+        Self::new(key, Action::put(presence, value, Meta::NONE))
+    }
+
+    /// Returns the write that adds to the end of a value, or stores it.
+    #[inline(always)]
+    pub(crate) fn append(key: &'a [u8], part: &'a [u8]) -> Self {
+        let create = Some(Meta::NONE);
+        Self::new(key, Action::Extend { part, is_front: false, create, unmarks: false })
+    }
+
+    /// Returns the request of the binary protocol that makes the same change, if there is one. To
+    /// a row, an append in that protocol adds columns.
+    fn as_request(&self, has_rows: bool) -> Option<Request<'a>> {
+        let Self { key, action, .. } = *self;
+        if !matches!(self.precondition, Precondition::None) {
+            return None;
+        }
+        match action {
+            Action::Put { value, presence: Presence::Absent, .. } => {
+                Some(Request::PutKeep { key, value })
+            }
+            Action::Extend { part, is_front: false, create, unmarks: false }
+                if !has_rows && create.is_none_or(|meta| meta == Meta::NONE) =>
+            {
+                Some(Request::PutCat { key, value: part })
+            }
+            Action::Shift { part, width, .. } => {
+                let width = u32::try_from(width).unwrap_or(u32::MAX).min(i32::MAX as u32);
+                Some(Request::PutShift { key, value: part, width })
+            }
+            Action::AddInt(addend) => Some(Request::AddInt { key, addend }),
+            Action::AddDouble(addend) => {
+                let (integral, fractional) = double_to_parts(addend);
+                Some(Request::AddDouble { key, integral, fractional })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the success with which the request that makes the same change is logged, or `None`
+    /// if it is not.
+    fn is_logged_as_success(&self, (outcome, number): (Outcome, u64)) -> Option<bool> {
+        match self.action {
+            Action::AddInt(_) => Some(is_success_of_add_int(number as i32)),
+            Action::Put { .. } => Some(outcome == Outcome::Done),
+            _ => (outcome == Outcome::Done).then_some(true),
+        }
+    }
+
     /// Charges the budget for the database's copy of a long value; `None` if there is no room.
     pub(crate) fn charge(&self, budget: &Arc<Budget>) -> Option<Charge> {
         let copied = match (self.precondition, self.action) {
             (Precondition::None, Action::Put { presence: Presence::Any, .. }) => b"",
-            (_, Action::Put { value, .. } | Action::Extend { part: value, .. }) => value,
-            _ => b"",
+            (_, action) => action.bytes().copied().unwrap_or_default(),
         };
         let mut charge = Charge::none(budget);
         (copied.len() < LONG_BYTES_MIN || charge.set(copied.len())).then_some(charge)
@@ -149,8 +213,14 @@ impl<B> Action<B> {
     /// Returns the bytes of the action.
     pub(crate) fn bytes(&self) -> Option<&B> {
         match self {
-            Self::Put { value: bytes, .. } | Self::Extend { part: bytes, .. } => Some(bytes),
-            Self::Count(_) | Self::Invalidate { .. } | Self::Remove => None,
+            Self::Put { value: bytes, .. }
+            | Self::Extend { part: bytes, .. }
+            | Self::Shift { part: bytes, .. } => Some(bytes),
+            Self::Count(_)
+            | Self::AddInt(_)
+            | Self::AddDouble(_)
+            | Self::Invalidate { .. }
+            | Self::Remove => None,
         }
     }
 
@@ -170,10 +240,35 @@ impl<B> Action<B> {
                 unmarks: *unmarks,
             },
             Self::Count(counting) => Action::Count(*counting),
+            Self::Shift { part, width, is_logged_row } => {
+                Action::Shift { part: map(part), width: *width, is_logged_row: *is_logged_row }
+            }
+            Self::AddInt(addend) => Action::AddInt(*addend),
+            Self::AddDouble(addend) => Action::AddDouble(*addend),
             Self::Invalidate { expires_at_ms } => {
                 Action::Invalidate { expires_at_ms: *expires_at_ms }
             }
             Self::Remove => Action::Remove,
+        }
+    }
+
+    /// Returns whether the action adds what is not a number. Tokyo Tyrant's only sign of failure is
+    /// a sum that is not a number, so that this is told apart from a record that is none.
+    pub(super) fn adds_no_number(&self) -> bool {
+        matches!(self, Self::AddDouble(addend) if addend.is_nan())
+    }
+
+    /// Returns whether the action adds to a number, which the reply has.
+    pub(crate) fn is_arithmetic(&self) -> bool {
+        matches!(self, Self::Count(_) | Self::AddInt(_) | Self::AddDouble(_))
+    }
+
+    /// Returns the sum of a binary number, which the reply has.
+    pub(super) fn sum(&self, written: &Written) -> Option<Number> {
+        match self {
+            Self::AddInt(_) => Some(Number::Sum(written.number as i32)),
+            Self::AddDouble(_) => Some(Number::DoubleSum(f64::from_bits(written.number))),
+            _ => None,
         }
     }
 }
@@ -216,58 +311,60 @@ impl Writer<'_> {
     fn execute(self, write: &Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
         let store = self.store;
         let Write { key, action, precondition, .. } = *write;
-        let done_if = |is_done, otherwise| if is_done { Outcome::Done } else { otherwise };
-        let stored = |written: Option<&mut Written>, version, value: &[u8]| {
-            if let Some(written) = written {
-                *written = Written { version, value_bytes: value.len(), ..Written::default() };
-            }
-            Outcome::Done
-        };
         match (precondition, action) {
-            (Precondition::None, Action::Put { value, meta, presence, .. }) => match presence {
-                Presence::Any => Ok(stored(written, store.put_with(key, value, meta)?, value)),
-                Presence::Absent if written.is_none() => {
-                    Ok(done_if(store.put_keep(key, value, meta)?, Outcome::RecordExists))
-                }
-                Presence::Present if written.is_none() => {
-                    Ok(done_if(store.replace(key, value, meta)?, Outcome::NoRecord))
-                }
-                _ => self.modify(write, written),
-            },
-            (
-                Precondition::CasNumber(number),
-                Action::Put { value, meta, presence: Presence::Present, takes_stale: false },
-            ) if !self.comparison.cas_numbers.is_used() => {
-                Ok(match store.compare_and_swap(key, number, value, meta)? {
-                    Swap::Stored(version) => stored(written, version, value),
-                    Swap::Changed => Outcome::Unmet,
-                    Swap::Missing => Outcome::NoRecord,
-                })
-            }
             (
                 Precondition::None,
-                Action::Extend { part, is_front, create: None, unmarks: false },
-            ) if written.is_none() => {
-                Ok(done_if(store.extend(key, part, is_front)?, Outcome::NoRecord))
+                Action::Put { value, meta, presence: Presence::Any, takes_stale: _ },
+            ) => {
+                let version = store.put_with(key, value, meta)?;
+                if let Some(written) = written {
+                    *written = Written { version, value_bytes: value.len(), ..Written::default() };
+                }
+                Ok(Outcome::Done)
             }
+            (Precondition::None, Action::Remove) => {
+                Ok(if store.remove(key)? { Outcome::Done } else { Outcome::NoRecord })
+            }
+            _ if action.adds_no_number() => Ok(Outcome::NotNumeric),
+            _ if store.has_rows() => self.change_row(write, written),
+            _ => self.change(write, written),
+        }
+    }
+
+    /// Changes a row. Some writes are about its columns.
+    #[cold]
+    fn change_row(self, write: &Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
+        let store = self.store;
+        let number = match (write.precondition, write.action) {
             (
                 Precondition::None,
                 Action::Extend { part, is_front: false, create: Some(Meta::NONE), unmarks: false },
-            ) if written.is_none() => store.put_cat(key, part).map(|()| Outcome::Done),
-            (Precondition::None, Action::Remove) => {
-                Ok(done_if(store.remove(key)?, Outcome::NoRecord))
+            ) => {
+                store.add_columns(write.key, part)?;
+                return Ok(Outcome::Done);
             }
-            _ => self.modify(write, written),
+            (_, Action::AddInt(addend)) => bits_of_int(store.add_int_to_row(write.key, addend)?),
+            (_, Action::AddDouble(addend)) => store.add_double_to_row(write.key, addend)?.to_bits(),
+            _ => return self.change(write, written),
+        };
+        if let Some(written) = written {
+            written.number = number;
         }
+        Ok(Outcome::Done)
     }
 
     /// Decides a write under the record's lock.
     #[inline(never)]
-    fn modify(self, write: &Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
+    fn change(self, write: &Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
         let mut own = Written::default();
         let written = written.unwrap_or(&mut own);
-        let decide = |entry: Option<RecordRef<'_>>| self.comparison.decide(write, entry, written);
-        let (outcome, version) = self.store.modify_versioned(write.key, decide)?;
+        let request = write.as_request(self.store.has_rows());
+        let succeeded = |decided: &(Outcome, u64)| write.is_logged_as_success(*decided);
+        let decide = |entry: Option<RecordRef<'_>>| {
+            let (change, outcome) = self.comparison.decide(write, entry, written)?;
+            Ok((change, (outcome, written.number)))
+        };
+        let ((outcome, _), version) = self.store.change(write.key, request, succeeded, decide)?;
         written.version = version;
         Ok(outcome)
     }
@@ -275,16 +372,17 @@ impl Writer<'_> {
 
 impl Comparison<'_> {
     /// Returns the change of a record, and the outcome. Fills in all of `written` but the version.
+    /// Fails if the record is no number that could be added to, or becomes too long.
     pub(super) fn decide(
         self,
         write: &Write<'_>,
         entry: Option<RecordRef<'_>>,
         written: &mut Written,
-    ) -> (Change, Outcome) {
-        let keep = |outcome| (Change::Keep, outcome);
+    ) -> Result<(Change, Outcome)> {
+        let keep = |outcome| Ok((Change::Keep, outcome));
         let mut put = |value: Vec<u8>, meta| {
             written.value_bytes = value.len();
-            (Change::Put(value, meta), Outcome::Done)
+            Ok((Change::Put(value, meta), Outcome::Done))
         };
         if !self.is_met(write, entry.as_ref()) {
             return match (write.action, write.precondition, entry) {
@@ -307,21 +405,39 @@ impl Comparison<'_> {
             (Action::Put { value, meta, .. }, _) => put(value.to_vec(), meta),
             (Action::Extend { part, create: Some(meta), .. }, None) => put(part.to_vec(), meta),
             (Action::Extend { part, is_front, unmarks, .. }, Some(entry)) => {
-                let (first, second) =
-                    if is_front { (part, entry.value) } else { (entry.value, part) };
-                let mut meta = entry.meta;
-                if unmarks {
-                    meta.expires_at_ms = unmarked(meta.expires_at_ms);
+                let mut change = Change::extend(&entry, part, is_front)?;
+                if let Change::Put(value, meta) = &mut change {
+                    written.value_bytes = value.len();
+                    if unmarks {
+                        meta.expires_at_ms = unmarked(meta.expires_at_ms);
+                    }
                 }
-                put([first, second].concat(), meta)
+                Ok((change, Outcome::Done))
             }
-            (Action::Count(counting), entry) => count(counting, entry, written),
+            (Action::Shift { part, width, is_logged_row }, entry) => {
+                let mut change = Change::shift(entry.as_ref(), part, width)?;
+                if let (Change::Put(value, _), true) = (&mut change, is_logged_row) {
+                    value.truncate(row_to_store(value, Sender::Log).len());
+                }
+                Ok((change, Outcome::Done))
+            }
+            (Action::Count(counting), entry) => Ok(count(counting, entry, written)),
+            (Action::AddInt(addend), entry) => {
+                let (change, sum) = Change::add_int(entry.as_ref(), addend)?;
+                written.number = bits_of_int(sum);
+                Ok((change, Outcome::Done))
+            }
+            (Action::AddDouble(addend), entry) => {
+                let (change, sum) = Change::add_double(entry.as_ref(), addend)?;
+                written.number = sum.to_bits();
+                Ok((change, Outcome::Done))
+            }
             (Action::Invalidate { expires_at_ms }, Some(RecordRef { value, meta, .. })) => {
                 let marks = Marks { is_stale: true, is_won: false, ..marks(meta.expires_at_ms) };
                 let expires_at_ms = marked(expires_at_ms.unwrap_or(meta.expires_at_ms), marks);
                 put(value.to_vec(), Meta { expires_at_ms, ..meta })
             }
-            (Action::Remove, Some(_)) => (Change::Remove, Outcome::Done),
+            (Action::Remove, Some(_)) => Ok((Change::Remove, Outcome::Done)),
             (_, None) => keep(Outcome::NoRecord),
         }
     }
@@ -342,6 +458,11 @@ impl Comparison<'_> {
             }
         }
     }
+}
+
+/// Returns the sum of an integer as the number of what was written.
+pub(super) fn bits_of_int(sum: i32) -> u64 {
+    u64::from(sum.cast_unsigned())
 }
 
 /// Returns flags and expiry of a value that comes too late. The record keeps its expiry, and the

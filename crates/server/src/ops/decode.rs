@@ -52,7 +52,9 @@ pub(crate) fn decode<'a>(
         Request::PutKeep { key, value } => Operation::put(key, stored(value), Presence::Absent),
         Request::PutCat { key, value } => Operation::append(key, stored(value)),
         Request::PutShift { key, value, width } => {
-            Operation::AppendShift { key, value, width: width as usize }
+            let is_logged_row = model.has_rows && sender == Sender::Log;
+            let width = width as usize;
+            Operation::write(key, Action::Shift { part: value, width, is_logged_row })
         }
         Request::Out { key } => Operation::remove(key),
         Request::GetMany(keys) => Operation::GetMany { keys: KeyList::Strings(keys) },
@@ -63,9 +65,10 @@ pub(crate) fn decode<'a>(
             let max = usize::try_from(max).unwrap_or(usize::MAX);
             Operation::KeysWithPrefix { prefix, max }
         }
-        Request::AddInt { key, addend } => Operation::AddInt { key, addend },
+        Request::AddInt { key, addend } => Operation::write(key, Action::AddInt(addend)),
         Request::AddDouble { key, integral, fractional } => {
-            Operation::AddDouble { key, addend: double_from_parts(integral, fractional) }
+            let addend = double_from_parts(integral, fractional);
+            Operation::write(key, Action::AddDouble(addend))
         }
         Request::Count => Operation::Count,
         Request::Sync => Operation::Sync,

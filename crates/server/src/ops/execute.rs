@@ -296,6 +296,11 @@ impl<'a> Executor<'a> {
         if keys < INLINE_KEYS_MAX && bytes <= INLINE_REPLY_BYTES_MAX { Ok(()) } else { self.wait() }
     }
 
+    pub(super) fn writer(&self) -> Writer<'a> {
+        let (cas_numbers, entity_tags) = (self.cas_numbers, self.entity_tags);
+        Writer { store: self.store, comparison: Comparison { cas_numbers, entity_tags } }
+    }
+
     pub(super) fn iterators(&mut self) -> Result<&mut Iterators<'a>, Stop> {
         self.iterators.as_mut().ok_or_else(no_iterator)
     }
@@ -337,14 +342,16 @@ pub(crate) fn execute(
         Operation::Open { key, in_pieces } => return open::open(executor, key, *in_pieces, reply),
         Operation::Touch { key, touch } => return touch::touch(executor, key, touch, reply),
         Operation::Write(write) => {
-            let (cas_numbers, entity_tags) = (executor.cas_numbers, executor.entity_tags);
-            let writer = Writer { store, comparison: Comparison { cas_numbers, entity_tags } };
-            if !reply.wants_written() {
+            let writer = executor.writer();
+            if !reply.wants_written() && !write.action.is_arithmetic() {
                 return Ok(writer.write(write, None)?);
             }
             let mut written = Written::default();
             let outcome = writer.write(write, Some(&mut written))?;
             reply.written(&written);
+            if let (Outcome::Done, Some(sum)) = (outcome, write.action.sum(&written)) {
+                reply.number(sum);
+            }
             return Ok(outcome);
         }
         Operation::GetPart { key, start, length } => {
@@ -375,7 +382,6 @@ pub(crate) fn execute(
         Operation::GetList { keys, every_value } => {
             lists::get_list(executor, *keys, *every_value, reply)?;
         }
-        Operation::AppendShift { key, value, width } => store.put_shift(key, value, *width)?,
         Operation::PutDuplicate { key, value, side } => {
             store.put_duplicate(key, value, *side)?;
         }
@@ -389,15 +395,6 @@ pub(crate) fn execute(
         Operation::RemoveList { keys, every_value } => {
             lists::remove_list(executor, *keys, *every_value)?;
         }
-        Operation::AddInt { key, addend } => {
-            reply.number(Number::Sum(store.add_int(key, *addend)?));
-        }
-        // Tokyo Tyrant's only sign of failure is a sum that is not a number.
-        Operation::AddDouble { addend, .. } if addend.is_nan() => return Ok(Outcome::NotNumeric),
-        Operation::AddDouble { key, addend } => match store.add_double(key, *addend)? {
-            sum if sum.is_nan() => return Ok(Outcome::NotNumeric),
-            sum => reply.number(Number::DoubleSum(sum)),
-        },
         Operation::GetRow { key } => return rows::get_row(executor, key, reply),
         Operation::PutRow { key, columns, mode } => {
             if !rows::put_row(executor, key, columns, *mode)? {

@@ -13,7 +13,7 @@ use crate::store::RowMode;
 use crate::update_log::Scope;
 use cabinet::name::Kind;
 use cabinet::table::SearchRequest;
-use cabinet::{Database, Meta, Side};
+use cabinet::{Database, Side};
 use std::iter::Take;
 use wire::binary::{Strings, StringsIter};
 use wire::memcached::{Keys, KeysIter};
@@ -87,8 +87,6 @@ pub(crate) enum Operation<'a> {
     CountValues { key: &'a [u8] },
     /// Stores, extends, counts or removes one record, under a precondition.
     Write(Write<'a>),
-    /// Adds to the end of a value, and keeps the last `width` bytes.
-    AppendShift { key: &'a [u8], value: &'a [u8], width: usize },
     /// Adds a value beside those that the key has.
     PutDuplicate { key: &'a [u8], value: &'a [u8], side: Side },
     /// Removes all values of a key.
@@ -100,10 +98,6 @@ pub(crate) enum Operation<'a> {
     PutList { pairs: Strings<'a>, adds: bool, rows: Option<Sender> },
     /// Removes the records under keys.
     RemoveList { keys: Strings<'a>, every_value: bool },
-    /// Adds to a binary integer.
-    AddInt { key: &'a [u8], addend: i32 },
-    /// Adds to a binary fixed-point number.
-    AddDouble { key: &'a [u8], addend: f64 },
     /// Starts the iterator, at a key if one is given.
     IterBegin { from: Option<&'a [u8]> },
     /// Returns the next key of the iterator.
@@ -175,26 +169,28 @@ impl<'a> Iterator for OperationKeys<'a> {
 }
 
 impl<'a> Operation<'a> {
+    /// Returns a write without a precondition.
+    #[inline]
+    pub(crate) fn write(key: &'a [u8], action: Action<&'a [u8]>) -> Self {
+        Self::Write(Write::new(key, action))
+    }
+
     /// Returns the operation that stores a value without flags and expiry.
     #[inline]
     pub(crate) fn put(key: &'a [u8], value: &'a [u8], presence: Presence) -> Self {
-        Self::Write(Write::new(key, Action::put(presence, value, Meta::NONE)))
+        Self::Write(Write::put(key, value, presence))
     }
 
     /// Returns the operation that adds to the end of a value, or stores it.
     #[inline]
     pub(crate) fn append(key: &'a [u8], part: &'a [u8]) -> Self {
-        let create = Some(Meta::NONE);
-        Self::Write(Write::new(
-            key,
-            Action::Extend { part, is_front: false, create, unmarks: false },
-        ))
+        Self::Write(Write::append(key, part))
     }
 
     /// Returns the operation that removes a record, the first value if there are several.
     #[inline]
     pub(crate) fn remove(key: &'a [u8]) -> Self {
-        Self::Write(Write::new(key, Action::Remove))
+        Self::write(key, Action::Remove)
     }
 
     /// Returns the one key that the operation is about, if it is about one.
@@ -211,11 +207,8 @@ impl<'a> Operation<'a> {
             | Self::ValueSize { key }
             | Self::CountValues { key }
             | Self::RemoveAll { key }
-            | Self::AppendShift { key, .. }
             | Self::PutDuplicate { key, .. }
-            | Self::PutRow { key, .. }
-            | Self::AddInt { key, .. }
-            | Self::AddDouble { key, .. } => Some(key),
+            | Self::PutRow { key, .. } => Some(key),
             _ => None,
         }
     }
@@ -337,15 +330,11 @@ impl<'a> Operation<'a> {
                 return [Read, Write].map(|right| Some(Need::of_key(right, key)));
             }
             // The reply has the sum.
-            Self::AddInt { key, .. } | Self::AddDouble { key, .. } => {
-                return [Read, Write].map(|right| Some(Need::of_key(right, key)));
-            }
-            Self::Write(write) if matches!(write.action, Action::Count(_)) => {
+            Self::Write(write) if write.action.is_arithmetic() => {
                 return [Read, Write].map(|right| Some(Need::of_key(right, write.key)));
             }
             Self::Touch { .. }
             | Self::Write(_)
-            | Self::AppendShift { .. }
             | Self::PutDuplicate { .. }
             | Self::RemoveAll { .. }
             | Self::PutRow { .. }
@@ -384,7 +373,9 @@ impl<'a> Operation<'a> {
                 Action::Put { presence: Presence::Absent, .. } => Command::PutKeep,
                 Action::Put { .. } | Action::Invalidate { .. } => Command::Put,
                 Action::Extend { .. } => Command::PutCat,
-                Action::Count(_) => Command::AddInt,
+                Action::Shift { .. } => Command::PutShift,
+                Action::Count(_) | Action::AddInt(_) => Command::AddInt,
+                Action::AddDouble(_) => Command::AddDouble,
                 Action::Remove => Command::Out,
             },
             Self::PutDuplicate { .. }
@@ -394,7 +385,6 @@ impl<'a> Operation<'a> {
             | Self::GenerateUid => Command::Put,
             Self::PutRow { mode: RowMode::Keep, .. } => Command::PutKeep,
             Self::PutRow { mode: RowMode::Merge, .. } => Command::PutCat,
-            Self::AppendShift { .. } => Command::PutShift,
             Self::RemoveAll { .. } | Self::RemoveList { .. } => Command::Out,
             Self::Search(request) if request.out => Command::Out,
             Self::Touch { touch, .. } if !touch.is_read() => Command::Put,
@@ -411,8 +401,6 @@ impl<'a> Operation<'a> {
             | Self::Match { .. }
             | Self::Range { .. } => Command::GetMany,
             Self::ValueSize { .. } | Self::CountValues { .. } => Command::ValueSize,
-            Self::AddInt { .. } => Command::AddInt,
-            Self::AddDouble { .. } => Command::AddDouble,
             Self::IterBegin { .. } => Command::IterInit,
             Self::IterKey | Self::IterRecord => Command::IterNext,
             Self::KeysWithPrefix { .. } | Self::KeysFrom { .. } | Self::KeyPage { .. } => {

@@ -2,7 +2,7 @@
 
 use super::cas_numbers::CasNumbers;
 use super::conditional::{Action, Write};
-use super::decode::{NoOperation, Sender, decode, row_to_store};
+use super::decode::{NoOperation, Sender, decode};
 use super::entity_tag::EntityTags;
 use super::execute::{Executor, Number, Outcome, ReplyLimit, Stop, execute};
 use super::failure::Failure;
@@ -10,7 +10,7 @@ use super::operation::{Model, Operation};
 use crate::ops::budget::Budget;
 use crate::store::{RowMode, Store};
 use crate::update_log::{Scope, Source, is_relative};
-use cabinet::{Change, Error, Meta};
+use cabinet::Error;
 use std::sync::Arc;
 use wire::Invalid;
 use wire::binary::Request;
@@ -89,11 +89,6 @@ impl<'a> Replayer<'a> {
             Err(NoOperation::Invalid | NoOperation::RowOutsideTable) => return Ok(false),
             Ok(operation) => operation,
         };
-        if let Operation::AppendShift { key, value, width } = operation
-            && self.unlogged.has_rows()
-        {
-            return self.shift_row(key, value, *width);
-        }
         // The master has removed an expired record, or is about to store another.
         if let Scope::Key(key) = operation.scope()
             && self.unlogged.remove_expired(key)?
@@ -125,22 +120,6 @@ impl<'a> Replayer<'a> {
         }
     }
 
-    /// Appends to a row and keeps the last `width` bytes, as far as they are columns.
-    fn shift_row(&self, key: &[u8], suffix: &[u8], width: usize) -> Result<bool, Error> {
-        let shifted = self.unlogged.modify(key, |row| {
-            let (joined, meta) = match row {
-                Some(row) => ([row.value, suffix].concat(), row.meta),
-                None => (suffix.to_vec(), Meta::NONE),
-            };
-            let cut = if row.is_some() { joined.len().saturating_sub(width) } else { 0 };
-            (Change::Put(row_to_store(&joined[cut..], Sender::Log).to_vec(), meta), true)
-        });
-        match shifted {
-            Err(error) if Failure::from(&error).is_of_the_data() => Ok(false),
-            shifted => shifted,
-        }
-    }
-
     /// Returns a digest of the records that an operation changes, if a second execution would be
     /// harmful, or `None` if it would not.
     pub(crate) fn state(&self, logged: &Logged<'_>) -> Option<u64> {
@@ -150,7 +129,10 @@ impl<'a> Replayer<'a> {
         let is_relative = |key: &[u8]| database.as_numbered().is_some() && is_relative(key);
         match operation {
             Operation::Write(Write { key, action, .. }) => match action {
-                Action::Extend { .. } => self.digest_record(key, &mut digest),
+                Action::Extend { .. }
+                | Action::Shift { .. }
+                | Action::AddInt(_)
+                | Action::AddDouble(_) => self.digest_record(key, &mut digest),
                 // The operation makes another record each time.
                 _ if is_relative(key) => self.digest_record(key, &mut digest),
                 // The operation concerns one of the values of a key.
@@ -159,10 +141,7 @@ impl<'a> Replayer<'a> {
                 }
                 _ => return None,
             },
-            Operation::AppendShift { key, .. }
-            | Operation::AddInt { key, .. }
-            | Operation::AddDouble { key, .. }
-            | Operation::PutDuplicate { key, .. }
+            Operation::PutDuplicate { key, .. }
             | Operation::PutRow { key, mode: RowMode::Merge, .. } => {
                 self.digest_record(key, &mut digest);
             }

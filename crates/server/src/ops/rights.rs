@@ -367,8 +367,8 @@ mod tests {
         let arithmetic = Arithmetic::Add(0);
         let counting = Counting { arithmetic, create: None, expires_at_ms: None };
         for operation in [
-            Operation::AddInt { key: b"a", addend: 0 },
-            Operation::AddDouble { key: b"a", addend: 0.0 },
+            Operation::write(b"a", Action::AddInt(0)),
+            Operation::write(b"a", Action::AddDouble(0.0)),
             Operation::Write(Write::new(b"a", Action::Count(counting))),
         ] {
             assert_eq!(rights(&["write"]).missing(&operation, false), Some(Right::Read));

@@ -1,10 +1,11 @@
 //! Operations on the rows of a table.
 
+use super::conditional::{Presence, Write};
 use super::execute::{Executor, Outcome, Reply, Stop, if_found};
 use super::operation::Columns;
 use crate::store::RowMode;
+use cabinet::Error;
 use cabinet::table::{IndexChange, Row, SearchRequest};
-use cabinet::{Error, Meta};
 use wire::binary::Strings;
 
 /// Longest part of an invalid kind of index that an error shows, in bytes.
@@ -33,21 +34,21 @@ pub(super) fn put_row(
     columns: &Columns<'_>,
     mode: RowMode,
 ) -> Result<bool, Stop> {
-    let store = executor.store;
     let parts: Vec<&[u8]> = columns.clone().collect();
     // A row without columns and a row of one empty column would be joined to the same bytes.
     let is_plain = parts.len() != 1 && parts.iter().all(|part| !part.contains(&0));
     if is_plain {
         let value = parts.join(&0);
-        return Ok(match mode {
-            RowMode::Replace => store.put(key, &value).map(|_| true)?,
-            RowMode::Keep => store.put_keep(key, &value, Meta::NONE)?,
-            RowMode::Merge => store.put_cat(key, &value).map(|()| true)?,
-        });
+        let write = match mode {
+            RowMode::Replace => Write::put(key, &value, Presence::Any),
+            RowMode::Keep => Write::put(key, &value, Presence::Absent),
+            RowMode::Merge => Write::append(key, &value),
+        };
+        return Ok(executor.writer().write(&write, None)? == Outcome::Done);
     }
     executor.wait()?;
     let row = Row::from_parts(parts.iter().copied())?;
-    Ok(store.put_row(key, &parts, &row, mode)?)
+    Ok(executor.store.put_row(key, &parts, &row, mode)?)
 }
 
 /// Sets or removes indexes, up to the first that fails. Does nothing if any kind is invalid.

@@ -41,8 +41,6 @@ impl Context<'_> {
             Operation::Match { pattern, max } => self.scan(remote, Some(pattern), *max, reply)?,
             // Each change was durable when it was answered, and the store compacts itself.
             Operation::Sync | Operation::Defragment | Operation::ClearCache => Ok(Outcome::Done),
-            // As over a database, nothing is added.
-            Operation::AddDouble { addend, .. } if addend.is_nan() => Ok(Outcome::NotNumeric),
             _ => self.execute_request(remote, operation, reply)?,
         };
         match executed {

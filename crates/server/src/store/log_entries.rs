@@ -27,24 +27,41 @@ pub(super) fn appended(entry: &RecordRef<'_>, change: &Change) -> Option<usize> 
     }
 }
 
-/// Returns how many bytes an operation adds to a record, and the greatest length after it.
-pub(super) fn added_to(request: &Request<'_>) -> Option<(usize, usize)> {
-    match request {
-        Request::PutCat { value, .. } => Some((value.len(), usize::MAX)),
-        Request::PutShift { value, width, .. } => Some((value.len(), *width as usize)),
-        Request::AddInt { .. } | Request::AddDouble { .. } => Some((0, usize::MAX)),
-        _ => None,
+/// Entry of the log for a change of one record.
+pub(super) enum LogEntry {
+    Nothing,
+    /// The client's request, with its success.
+    Request(bool),
+    /// An append of this to the value.
+    Append(Vec<u8>),
+    /// The resulting record.
+    Put(Vec<u8>, Meta),
+    Removal,
+}
+
+/// Returns whether a request makes the same change wherever it is replayed. One that adds to a
+/// record that will expire does not: a later replay finds no record, and would store the addition
+/// for ever. One that stores flags or an expiry cannot be expressed.
+pub(super) fn is_exact(
+    request: &Request<'_>,
+    entry: Option<&RecordRef<'_>>,
+    change: &Change,
+) -> bool {
+    if entry.is_some_and(|entry| entry.meta.expires_at_ms != 0) {
+        return false;
+    }
+    match (change, request) {
+        (Change::Put(_, meta), Request::PutKeep { .. }) => *meta == Meta::NONE,
+        _ => true,
     }
 }
 
 /// Returns the same operation on the record under another key.
 pub(super) fn with_key<'a>(mut request: Request<'a>, new_key: &'a [u8]) -> Request<'a> {
     match &mut request {
-        Request::Put { key, .. }
-        | Request::PutKeep { key, .. }
+        Request::PutKeep { key, .. }
         | Request::PutCat { key, .. }
         | Request::PutShift { key, .. }
-        | Request::Out { key }
         | Request::AddInt { key, .. }
         | Request::AddDouble { key, .. } => *key = new_key,
         _ => {}

@@ -31,13 +31,13 @@ pub(crate) use log_entries::{meta_in, put_request, strings};
 pub(crate) use transaction::StoreTransaction;
 
 use crate::store::gate::Gate;
-use crate::store::record_operations::{record_operations, removal};
+use crate::store::record_operations::record_operations;
 use crate::update_log::{
     ChangeGuard, KeyLockGuard, Mark, Scope, Source, UpdateLog, is_relative, now_us,
 };
 use cabinet::table::{IndexChange, Row, SearchAnswer, SearchRequest, Table};
-use cabinet::{Change, Database, Error, Meta, RecordRef, Result, Side, Swap, Version};
-use log_entries::{added_to, appended, with_key};
+use cabinet::{Change, Database, Error, Meta, RecordRef, Result, Side, Version};
+use log_entries::{LogEntry, appended, is_exact, with_key};
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::path::Path;
@@ -220,85 +220,6 @@ impl Store {
         Ok(id.filter(|id| (1..=numbered.id_max()).contains(id)))
     }
 
-    /// Changes the record under a key. Logs `request` with its success, as `outcome` derives it.
-    fn change_record<T>(
-        &self,
-        key: &[u8],
-        request: Request<'_>,
-        outcome: impl FnOnce(&T) -> bool,
-        change: impl FnOnce(&Database, &[u8]) -> Result<T>,
-    ) -> Result<T> {
-        self.pass()?;
-        let Some(log) = &self.log else { return change(&self.view.database, key) };
-        let (guard, key) = self.begin_record(log, key)?;
-        let request = with_key(request, &key);
-        let mut logs_record = self.view.database.evicts();
-        if let Some((added, width)) = added_to(&request) {
-            let (bytes, expires) = self.present(&key)?;
-            log.check_value((bytes + added).min(width))?;
-            logs_record |= expires;
-        }
-        let result = change(&self.view.database, &key);
-        match &result {
-            Ok(_) if logs_record => self.log_result(&guard, &key),
-            Ok(done) => self.append(&guard, request, outcome(done)),
-            Err(Error::NotANumber { .. }) if !logs_record => self.append(&guard, request, false),
-            Err(_) => {}
-        }
-        result
-    }
-
-    /// Makes a change that is not of one record. Logs `request` if it succeeds.
-    fn change(
-        &self,
-        scope: Scope<'_>,
-        request: Request<'_>,
-        change: impl FnOnce(&Database) -> Result<()>,
-    ) -> Result<()> {
-        // A change of no record needs no permission.
-        if !matches!(scope, Scope::Nothing) {
-            self.pass()?;
-        }
-        let Some(log) = &self.log else { return change(&self.view.database) };
-        let guard = self.begin(log, scope)?;
-        change(&self.view.database)?;
-        self.append(&guard, request, true);
-        Ok(())
-    }
-
-    /// Returns the length of the present value in bytes, and whether it will expire. Both are 0 for
-    /// rows: these do not expire, and their columns are logged one by one.
-    fn present(&self, key: &[u8]) -> Result<(usize, bool)> {
-        if self.view.database.table().is_some() {
-            return Ok((0, false));
-        }
-        let look = |entry: RecordRef<'_>| (entry.value.len(), entry.meta.expires_at_ms != 0);
-        match self.view.database.read(key, look) {
-            Ok(found) => Ok(found.unwrap_or_default()),
-            // The change itself fails.
-            Err(Error::NoId { .. }) => Ok((0, false)),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Logs the resulting record. A replica may have a record that was evicted or has expired here,
-    /// or lack one, so that the same operation would have another result there.
-    fn log_result(&self, guard: &ChangeGuard<'_>, key: &[u8]) {
-        // The change is made, so a thread that may wait cannot execute it again.
-        if self.logs_whole() {
-            return self.log_whole(guard, key);
-        }
-        let database = self.view.database.blocking();
-        let logged = database.read(key, |entry| self.log_put(guard, key, entry.value, entry.meta));
-        // A record that cannot be read is removed from the replicas, rather than left outdated
-        // there.
-        if !matches!(logged, Ok(Some(())))
-            && let Err(error) = removal(key, &mut |request| self.append(guard, request, true))
-        {
-            tracing::error!("update log: cannot log a removal: {error}");
-        }
-    }
-
     /// Calls `execute` to replay an operation that was logged elsewhere. Logs its request with its
     /// success here.
     pub(crate) fn replay(
@@ -329,113 +250,19 @@ impl Store {
         Ok(version)
     }
 
-    pub(crate) fn put_keep(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
-        self.pass()?;
-        let Some(log) = &self.log else { return self.view.database.put_keep(key, value, meta) };
-        let key = self.row_key(key)?;
-        log.check_value(value.len())?;
-        let (guard, key) = self.begin_record(log, &key)?;
-        let (_, expires) = self.present(&key)?;
-        let logs_record = self.view.database.evicts() || expires;
-        let stored = self.view.database.put_keep(&key, value, meta)?;
-        if stored && (meta != Meta::NONE || logs_record) {
-            self.log_put(&guard, &key, value, meta);
-        } else if !logs_record {
-            self.append(&guard, Request::PutKeep { key: &key, value }, stored);
-        }
-        Ok(stored)
-    }
-
-    pub(crate) fn replace(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
-        self.pass()?;
-        let Some(log) = &self.log else { return self.view.database.replace(key, value, meta) };
-        log.check_value(value.len())?;
-        let (guard, key) = self.begin_record(log, key)?;
-        let key = &*key;
-        let stored = self.view.database.replace(key, value, meta)?;
-        if stored {
-            self.log_put(&guard, key, value, meta);
-        }
-        Ok(stored)
-    }
-
-    pub(crate) fn put_cat(&self, key: &[u8], suffix: &[u8]) -> Result<()> {
-        let key = self.row_key(key)?;
-        let request = Request::PutCat { key: &key, value: suffix };
-        self.change_record(&key, request, |()| true, |database, key| database.put_cat(key, suffix))
-    }
-
-    pub(crate) fn put_shift(&self, key: &[u8], suffix: &[u8], width: usize) -> Result<()> {
-        let in_request = u32::try_from(width).unwrap_or(u32::MAX).min(i32::MAX as u32);
-        let request = Request::PutShift { key, value: suffix, width: in_request };
-        let shift = |database: &Database, key: &[u8]| database.put_shift(key, suffix, width);
-        self.change_record(key, request, |()| true, shift)
-    }
-
-    pub(crate) fn extend(&self, key: &[u8], part: &[u8], front: bool) -> Result<bool> {
-        self.pass()?;
-        let Some(log) = &self.log else { return self.view.database.extend(key, part, front) };
-        if front {
-            // The protocol has no operation that prepends.
-            return self.modify(key, |entry| match entry {
-                None => (Change::Keep, false),
-                Some(entry) => (Change::Put([part, entry.value].concat(), entry.meta), true),
-            });
-        }
-        let (guard, key) = self.begin_record(log, key)?;
-        let key = &*key;
-        let (bytes, expires) = self.present(key)?;
-        log.check_value(bytes + part.len())?;
-        let logs_record = self.view.database.evicts() || expires || !self.has_plain_values();
-        let extended = self.view.database.extend(key, part, front)?;
-        if extended && logs_record {
-            self.log_result(&guard, key);
-        } else if extended {
-            self.append(&guard, Request::PutCat { key, value: part }, true);
-        }
-        Ok(extended)
-    }
-
+    /// Removes a record, also a damaged one. Returns whether there was one.
     pub(crate) fn remove(&self, key: &[u8]) -> Result<bool> {
-        let request = Request::Out { key };
-        self.change_record(key, request, |removed| *removed, Database::remove)
-    }
-
-    pub(crate) fn add_int(&self, key: &[u8], addend: i32) -> Result<i32> {
-        let key = self.row_key(key)?;
-        let request = Request::AddInt { key: &key, addend };
-        // Tokyo Tyrant reports this sum as a failure, though it is stored.
-        let outcome = |sum: &i32| *sum != i32::MIN;
-        self.change_record(&key, request, outcome, |database, key| database.add_int(key, addend))
-    }
-
-    pub(crate) fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
-        let key = self.row_key(key)?;
-        let (integral, fractional) = double_to_parts(addend);
-        let request = Request::AddDouble { key: &key, integral, fractional };
-        let add = |database: &Database, key: &[u8]| database.add_double(key, addend);
-        self.change_record(&key, request, |sum: &f64| !sum.is_nan(), add)
-    }
-
-    pub(crate) fn compare_and_swap(
-        &self,
-        key: &[u8],
-        version: Version,
-        value: &[u8],
-        meta: Meta,
-    ) -> Result<Swap> {
         self.pass()?;
-        let Some(log) = &self.log else {
-            return self.view.database.compare_and_swap(key, version, value, meta);
-        };
-        log.check_value(value.len())?;
+        let Some(log) = &self.log else { return self.view.database.remove(key) };
         let (guard, key) = self.begin_record(log, key)?;
-        let key = &*key;
-        let swap = self.view.database.compare_and_swap(key, version, value, meta)?;
-        if matches!(swap, Swap::Stored(_)) {
-            self.log_put(&guard, key, value, meta);
+        let removed = self.view.database.remove(&key)?;
+        // A replica may have a record that was evicted here.
+        if self.view.database.evicts() {
+            self.log_whole(&guard, &key);
+        } else {
+            self.append(&guard, Request::Out { key: &key }, removed);
         }
-        Ok(swap)
+        Ok(removed)
     }
 
     pub(crate) fn modify<T>(
@@ -451,41 +278,110 @@ impl Store {
         key: &[u8],
         mut decide: impl FnMut(Option<RecordRef<'_>>) -> (Change, T),
     ) -> Result<(T, Version)> {
+        self.change(key, None, |_| None, |entry| Ok(decide(entry)))
+    }
+
+    /// Changes the record under a key as `decide` says, which gets the record as it is. Returns its
+    /// answer, and the version of the record that was stored, 0 if none was. Nothing is changed if
+    /// it fails.
+    ///
+    /// The log gets `request`, which may make a record, where it has the same effect wherever it is
+    /// replayed, with its success as `succeeded` derives it, or nothing if that is `None`.
+    /// Otherwise the log gets the resulting record.
+    pub(crate) fn change<T>(
+        &self,
+        key: &[u8],
+        request: Option<Request<'_>>,
+        succeeded: impl Fn(&T) -> Option<bool>,
+        mut decide: impl FnMut(Option<RecordRef<'_>>) -> Result<(Change, T)>,
+    ) -> Result<(T, Version)> {
         self.pass()?;
-        let Some(log) = &self.log else { return self.view.database.modify_versioned(key, decide) };
-        let (guard, key) = self.begin_record(log, key)?;
+        let Some(log) = &self.log else { return modify(&self.view.database, key, decide) };
+        let key = if request.is_some() { self.row_key(key)? } else { Cow::Borrowed(key) };
+        let (guard, key) = self.begin_record(log, &key)?;
+        let request = request.map(|request| with_key(request, &key));
+        let mut entry_of_log = LogEntry::Nothing;
+        let done = modify(&self.view.database, &key, |entry| {
+            let decided = decide(entry).and_then(|(change, answer)| {
+                if let Change::Put(value, _) = &change {
+                    log.check_value(value.len())?;
+                }
+                Ok((change, answer))
+            });
+            let (change, succeeded) = match &decided {
+                Ok((change, answer)) => (change, succeeded(answer)),
+                Err(Error::NotANumber { .. }) => (&Change::Keep, Some(false)),
+                Err(_) => (&Change::Keep, None),
+            };
+            let exact = request.as_ref().filter(|request| {
+                !self.view.database.evicts() && is_exact(request, entry.as_ref(), change)
+            });
+            entry_of_log = match exact {
+                Some(_) => succeeded.map_or(LogEntry::Nothing, LogEntry::Request),
+                None => self.resulting(entry.as_ref(), change),
+            };
+            decided
+        });
+        if done.as_ref().is_err_and(|error| !matches!(error, Error::NotANumber { .. })) {
+            return done;
+        }
         let key = &*key;
-        let mut changed = Change::Keep;
-        let mut appended_from = None;
-        let mut checked = Ok(());
-        let answer = self.view.database.modify_versioned(key, |entry| {
-            let (mut change, answer) = decide(entry);
-            if let Change::Put(value, _) = &change {
-                checked = log.check_value(value.len());
-                if checked.is_err() {
-                    change = Change::Keep;
+        match (entry_of_log, request) {
+            (LogEntry::Request(succeeded), Some(request)) => {
+                self.append(&guard, request, succeeded);
+            }
+            (LogEntry::Nothing | LogEntry::Request(_), _) => {}
+            (LogEntry::Append(suffix), _) => {
+                self.append(&guard, Request::PutCat { key, value: &suffix }, true);
+            }
+            (LogEntry::Put(value, meta), _) => self.log_put(&guard, key, &value, meta),
+            (LogEntry::Removal, _) if self.logs_whole() => self.log_whole(&guard, key),
+            (LogEntry::Removal, _) => self.append(&guard, Request::Out { key }, true),
+        }
+        done
+    }
+
+    /// Returns the entry of the log that has the result of a change.
+    fn resulting(&self, entry: Option<&RecordRef<'_>>, change: &Change) -> LogEntry {
+        let appends = !self.view.database.evicts() && self.has_plain_values();
+        match (change, entry) {
+            (Change::Keep, _) | (Change::Remove, None) => LogEntry::Nothing,
+            (Change::Remove, Some(_)) => LogEntry::Removal,
+            (Change::Put(value, meta), _) => {
+                match entry.filter(|_| appends).and_then(|entry| appended(entry, change)) {
+                    Some(from) => LogEntry::Append(value[from..].to_vec()),
+                    None => LogEntry::Put(value.clone(), *meta),
                 }
             }
-            appended_from = entry
-                .filter(|_| !self.view.database.evicts() && self.has_plain_values())
-                .and_then(|entry| appended(&entry, &change));
-            changed = match &change {
-                Change::Remove if entry.is_none() => Change::Keep,
-                change => change.clone(),
-            };
-            (change, answer)
-        })?;
-        checked?;
-        match (changed, appended_from) {
-            (Change::Keep, _) => {}
-            (Change::Put(value, _), Some(from)) => {
-                self.append(&guard, Request::PutCat { key, value: &value[from..] }, true);
-            }
-            (Change::Put(value, meta), None) => self.log_put(&guard, key, &value, meta),
-            (Change::Remove, _) if self.logs_whole() => self.log_whole(&guard, key),
-            (Change::Remove, _) => self.append(&guard, Request::Out { key }, true),
         }
-        Ok(answer)
+    }
+
+    /// Adds the columns that a row lacks, which are joined by NUL. Makes the row if there is none.
+    pub(crate) fn add_columns(&self, key: &[u8], joined: &[u8]) -> Result<()> {
+        let key = self.row_key(key)?;
+        let request = Request::PutCat { key: &key, value: joined };
+        let add = || self.view.database.put_cat(&key, joined);
+        self.pass()?;
+        self.logged(Scope::Key(&key), request, |()| true, add)
+    }
+
+    /// Adds to the number of a row, as an integer. Returns the sum.
+    pub(crate) fn add_int_to_row(&self, key: &[u8], addend: i32) -> Result<i32> {
+        let key = self.row_key(key)?;
+        let request = Request::AddInt { key: &key, addend };
+        let add = || self.view.database.add_int(&key, addend);
+        self.pass()?;
+        self.logged(Scope::Key(&key), request, |sum| is_success_of_add_int(*sum), add)
+    }
+
+    /// Adds to the number of a row. Returns the sum.
+    pub(crate) fn add_double_to_row(&self, key: &[u8], addend: f64) -> Result<f64> {
+        let key = self.row_key(key)?;
+        let (integral, fractional) = double_to_parts(addend);
+        let request = Request::AddDouble { key: &key, integral, fractional };
+        let add = || self.view.database.add_double(&key, addend);
+        self.pass()?;
+        self.logged(Scope::Key(&key), request, |sum: &f64| !sum.is_nan(), add)
     }
 
     pub(crate) fn put_duplicate(&self, key: &[u8], value: &[u8], side: Side) -> Result<Version> {
@@ -503,7 +399,8 @@ impl Store {
     }
 
     pub(crate) fn clear(&self) -> Result<()> {
-        self.change(Scope::All, Request::Vanish, Database::clear)
+        self.pass()?;
+        self.logged(Scope::All, Request::Vanish, |()| true, || self.view.database.clear())
     }
 
     /// Logs that all records are removed, if there is none while no change is in progress. Returns
@@ -519,7 +416,7 @@ impl Store {
     }
 
     pub(crate) fn sync(&self) -> Result<()> {
-        self.change(Scope::Nothing, Request::Sync, Database::sync)?;
+        self.logged(Scope::Nothing, Request::Sync, |()| true, || self.view.database.sync())?;
         if let Some(log) = &self.log
             && !log.sync()
         {
@@ -553,7 +450,7 @@ impl Store {
         let request = Request::Optimize { parameters: tuning.as_bytes() };
         // A lower cap removes records.
         self.pass()?;
-        self.change(Scope::Nothing, request, |database| database.retune(tuning))
+        self.logged(Scope::Nothing, request, |()| true, || self.view.database.retune(tuning))
     }
 
     /// Returns an identifier that the table has not generated before.
@@ -631,21 +528,33 @@ impl Store {
         call: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         self.pass()?;
-        let Some(log) = &self.log else { return call() };
+        if self.log.is_none() {
+            return call();
+        }
         let strings = strings(arguments)?;
+        let arguments = strings.strings();
+        self.logged(scope, Request::Misc { function, options: 0, arguments }, outcome, call)
+    }
+
+    /// Makes a change, which has passed the gate. Logs `request` with its success, as `outcome`
+    /// derives it.
+    fn logged<T>(
+        &self,
+        scope: Scope<'_>,
+        request: Request<'_>,
+        outcome: impl FnOnce(&T) -> bool,
+        call: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let Some(log) = &self.log else { return call() };
         let guard = self.begin(log, scope)?;
         if let Scope::Key(key) = scope {
             self.expire(&guard, key)?;
         }
         let done = call()?;
-        if let Scope::Key(key) = scope
-            && self.logs_whole()
-        {
-            self.log_whole(&guard, key);
-            return Ok(done);
+        match scope {
+            Scope::Key(key) if self.logs_whole() => self.log_whole(&guard, key),
+            _ => self.append(&guard, request, outcome(&done)),
         }
-        let arguments = strings.strings();
-        self.append(&guard, Request::Misc { function, options: 0, arguments }, outcome(&done));
         Ok(done)
     }
 
@@ -705,4 +614,24 @@ impl Store {
         let meta = if self.has_plain_values() { meta } else { Meta::NONE };
         put_request(key, value, meta, |request| self.append(guard, request, true));
     }
+}
+
+/// Returns whether a sum is logged as a success. Tokyo Tyrant reports this one as a failure, though
+/// it is stored.
+pub(crate) fn is_success_of_add_int(sum: i32) -> bool {
+    sum != i32::MIN
+}
+
+/// Changes a record as `decide` says, unless that fails.
+#[inline]
+fn modify<T>(
+    database: &Database,
+    key: &[u8],
+    mut decide: impl FnMut(Option<RecordRef<'_>>) -> Result<(Change, T)>,
+) -> Result<(T, Version)> {
+    let (decided, version) = database.modify_versioned(key, |entry| match decide(entry) {
+        Ok((change, answer)) => (change, Ok(answer)),
+        Err(error) => (Change::Keep, Err(error)),
+    })?;
+    Ok((decided?, version))
 }

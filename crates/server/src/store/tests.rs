@@ -16,14 +16,45 @@ fn store(folder: &Path, value: &[u8]) -> Store {
     Store::new(database, Some(Arc::new(log)), 1)
 }
 
+/// Changes a record, with a request that succeeds.
+fn change(
+    store: &Store,
+    key: &[u8],
+    request: Option<Request<'_>>,
+    decide: impl Fn(Option<&RecordRef<'_>>) -> Result<Change>,
+) -> Result<()> {
+    let decide = |entry: Option<RecordRef<'_>>| Ok((decide(entry.as_ref())?, ()));
+    store.change(key, request, |()| Some(true), decide).map(drop)
+}
+
+fn shift(store: &Store, suffix: &[u8], width: usize) -> Result<()> {
+    let request = Request::PutShift { key: b"", value: suffix, width: width as u32 };
+    change(store, b"key", Some(request), |entry| Change::shift(entry, suffix, width))
+}
+
+fn put_keep(store: &Store, key: &[u8], value: &[u8]) -> Result<()> {
+    let request = Request::PutKeep { key, value };
+    change(store, key, Some(request), |entry| match entry {
+        Some(_) => Ok(Change::Keep),
+        None => Ok(Change::Put(value.to_vec(), Meta::NONE)),
+    })
+}
+
 #[test]
 fn a_value_that_could_not_be_logged_is_refused_before_it_is_stored() {
     type Grow = fn(&Store, &[u8]) -> Result<()>;
-    let ways: [(&str, Grow); 10] = [
-        ("append", |store, part| store.extend(b"key", part, false).map(|_| ())),
-        ("prepend", |store, part| store.extend(b"key", part, true).map(|_| ())),
-        ("put_cat", |store, part| store.put_cat(b"key", part)),
-        ("put_shift", |store, part| store.put_shift(b"key", part, usize::MAX)),
+    let ways: [(&str, Grow); 8] = [
+        ("append", |store, part| {
+            let request = Request::PutCat { key: b"", value: part };
+            change(store, b"key", Some(request), |entry| Change::shift(entry, part, usize::MAX))
+        }),
+        ("shift", |store, part| shift(store, part, 1000)),
+        ("prepend", |store, part| {
+            change(store, b"key", None, |entry| match entry {
+                Some(entry) => Change::extend(entry, part, true),
+                None => Ok(Change::Keep),
+            })
+        }),
         ("modify", |store, part| {
             store.modify(b"key", |entry| {
                 let before = entry.map_or(&b""[..], |entry| entry.value);
@@ -31,16 +62,10 @@ fn a_value_that_could_not_be_logged_is_refused_before_it_is_stored() {
             })
         }),
         ("put", |store, part| store.put(b"key", &[&[7; MAX - 1], part].concat()).map(|_| ())),
-        ("put_keep", |store, part| {
-            store.put_keep(b"new", &[&[7; MAX - 1], part].concat(), Meta::NONE).map(|_| ())
-        }),
+        ("put_keep", |store, part| put_keep(store, b"new", &[&[7; MAX - 1], part].concat())),
         ("replace", |store, part| {
-            store.replace(b"key", &[&[7; MAX - 1], part].concat(), Meta::NONE).map(|_| ())
-        }),
-        ("compare_and_swap", |store, part| {
-            let version = store.read(b"key", |entry| entry.version)?.unwrap_or_default();
             let value = [&[7; MAX - 1], part].concat();
-            store.compare_and_swap(b"key", version, &value, Meta::NONE).map(|_| ())
+            change(store, b"key", None, |_| Ok(Change::Put(value.clone(), Meta::NONE)))
         }),
         ("a list that gets longer", |store, part| {
             store.modify(b"key", |entry| match entry {
@@ -73,9 +98,10 @@ fn a_value_that_could_not_be_logged_is_refused_before_it_is_stored() {
 fn a_longer_value_may_get_shorter() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = store(folder.path(), &[7; 2 * MAX]);
-    assert!(matches!(store.put_shift(b"key", b"+", MAX + 1), Err(Error::ValueTooLong { .. })));
-    assert!(!store.put_keep(b"key", b"v", Meta::NONE).expect("a record"));
-    store.put_shift(b"key", b"+", MAX).expect("room");
+    assert!(matches!(shift(&store, b"+", MAX + 1), Err(Error::ValueTooLong { .. })));
+    put_keep(&store, b"key", b"v").expect("a record");
+    assert_eq!(store.value_size(b"key").expect("a record"), Some(2 * MAX));
+    shift(&store, b"+", MAX).expect("room");
     assert_eq!(store.value_size(b"key").expect("a record"), Some(MAX));
 }
 

@@ -17,10 +17,9 @@ pub(crate) fn encode(
     limit: &mut ReplyLimit<'_>,
     reply: &mut impl Reply,
 ) -> Result<Option<Outcome>, TooLong> {
-    let has_rows = remote.capabilities.has_rows;
     match (operation, answer) {
         (_, StoreAnswer::Record(answer)) => {
-            return encode_record(operation, answer, has_rows, limit, reply);
+            return encode_record(operation, answer, limit, reply);
         }
         (
             Operation::GetMany { .. } | Operation::GetList { .. },
@@ -90,7 +89,6 @@ pub(crate) fn encode(
 fn encode_record(
     operation: &Operation<'_>,
     answer: &RecordAnswer,
-    has_rows: bool,
     limit: &mut ReplyLimit<'_>,
     reply: &mut impl Reply,
 ) -> Result<Option<Outcome>, TooLong> {
@@ -131,19 +129,12 @@ fn encode_record(
             }
         }
         (Operation::PutRow { .. }, _) => {}
-        (Operation::AddInt { .. }, _) if has_rows => {
-            let sum = f64::from_bits(answer.written.number);
-            reply.number(Number::Sum(sum as i32));
+        (Operation::Write(write), _) => {
+            reply.written(&answer.written);
+            if let Some(sum) = write.action.sum(&answer.written) {
+                reply.number(sum);
+            }
         }
-        (Operation::AddInt { .. }, _) => {
-            let sum = u32::try_from(answer.written.number).unwrap_or_default();
-            reply.number(Number::Sum(sum.cast_signed()));
-        }
-        (Operation::AddDouble { .. }, _) => {
-            reply.number(Number::DoubleSum(f64::from_bits(answer.written.number)));
-        }
-        (Operation::AppendShift { .. }, _) => {}
-        (Operation::Write(_), _) => reply.written(&answer.written),
         _ => return Ok(None),
     }
     Ok(Some(Outcome::Done))

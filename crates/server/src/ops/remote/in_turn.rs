@@ -71,9 +71,9 @@ impl DecidedInTurn {
 #[cfg(test)]
 mod tests {
     use super::super::StoreAnswer;
-    use super::super::record::{Wanted, put_of, request_of};
+    use super::super::record::{put_of, request_of, write_of};
     use super::*;
-    use crate::ops::conditional::Presence;
+    use crate::ops::conditional::{Action, Presence};
     use crate::ops::execute::Outcome;
     use cabinet::Meta;
 
@@ -94,7 +94,7 @@ mod tests {
         let expired = Meta { flags: 0, expires_at_ms: 1000 };
         let requests = [
             put_of(Presence::Any, b"old", expired),
-            request_of(Wanted::AddInt(5)),
+            request_of(write_of(Action::AddInt(5))),
             put_of(Presence::Any, b"old", expired),
             put_of(Presence::Absent, b"new", Meta::NONE),
             put_of(Presence::Absent, b"late", Meta::NONE),

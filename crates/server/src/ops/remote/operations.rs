@@ -60,14 +60,6 @@ impl Remote {
             }
             Operation::Touch { touch, .. } => Wanted::Touch(*touch),
             Operation::Write(write) => self.wanted(write),
-            Operation::AppendShift { value, width, .. } => {
-                self.check_value(value.len())?;
-                Wanted::AppendShift { value: value.to_vec(), width: *width }
-            }
-            Operation::AddInt { addend, .. } if has_rows => {
-                Wanted::Row(WantedRow::Add(f64::from(*addend)))
-            }
-            Operation::AddDouble { addend, .. } if has_rows => Wanted::Row(WantedRow::Add(*addend)),
             Operation::GetRow { .. } if has_rows => Wanted::Row(WantedRow::Get),
             Operation::PutRow { columns, mode, .. } if has_rows => {
                 Wanted::Row(WantedRow::put(columns, *mode)?)
@@ -82,8 +74,6 @@ impl Remote {
             Operation::GenerateUid if has_rows => {
                 return Ok(StoreRequest::Table(TableRequest::GenerateUid));
             }
-            Operation::AddInt { addend, .. } => Wanted::AddInt(*addend),
-            Operation::AddDouble { addend, .. } => Wanted::AddDouble(*addend),
             Operation::GetList { every_value: false, .. } => {
                 let keys = operation.keys().map(<[u8]>::to_vec).collect();
                 return Ok(StoreRequest::GetMany { keys, bytes_max });
@@ -244,6 +234,8 @@ impl Remote {
             }
         };
         let ids = self.capabilities.ids;
+        // The end of one that is shifted may become the beginning of the value.
+        let ids = ids.filter(|_| !matches!(write.action, Action::Shift { .. }));
         let action = write.action.map(|bytes| ids.map_or(*bytes, |ids| ids.cut(bytes)).to_vec());
         Wanted::Write { action, precondition, conditions, assign: write.assign }
     }

@@ -8,7 +8,7 @@ use crate::ops::entity_tag::EntityTags;
 use crate::ops::execute::Outcome;
 use crate::ops::touch::{Touch, Touched};
 use cabinet::fixed::outside::IdLimits;
-use cabinet::{Change, Meta, RecordRef, Version};
+use cabinet::{Change, Error, Version};
 use std::sync::Arc;
 use wire::http::Conditions;
 
@@ -40,12 +40,6 @@ pub(super) enum Wanted {
         conditions: Option<Conditions<'static>>,
         assign: Option<u64>,
     },
-    AppendShift {
-        value: Vec<u8>,
-        width: usize,
-    },
-    AddInt(i32),
-    AddDouble(f64),
     Row(WantedRow),
 }
 
@@ -91,11 +85,7 @@ impl RecordRequest {
         match &self.wanted {
             Wanted::Read | Wanted::Row(WantedRow::Get) => true,
             Wanted::Touch(touch) => touch.is_read(),
-            Wanted::Write { .. }
-            | Wanted::AppendShift { .. }
-            | Wanted::AddInt(_)
-            | Wanted::AddDouble(_)
-            | Wanted::Row(_) => false,
+            Wanted::Write { .. } | Wanted::Row(_) => false,
         }
     }
 
@@ -142,6 +132,16 @@ impl RecordRequest {
         Decision { change: Change::Keep, answer, number: 0, numbers, too_long, refusal }
     }
 
+    /// Returns the decision that nothing is done, for the reason of an error.
+    fn refuse(&self, error: Error) -> Decision {
+        let mut decision = self.no_decision();
+        match error {
+            Error::ValueTooLong { bytes, .. } => decision.too_long = Some(bytes),
+            error => decision.refusal = Some(error.into()),
+        }
+        decision
+    }
+
     /// Returns what is to be done with a record that is no row, or whose columns are joined.
     pub(super) fn decide_value(&self, found: Option<&FoundRecord>) -> Decision {
         let record = found.map(|found| found.entry(&self.key));
@@ -174,37 +174,11 @@ impl RecordRequest {
                 let action = action.map(Vec::as_slice);
                 let write = Write { key: &self.key, action, precondition, assign: *assign };
                 let comparison = Comparison { cas_numbers: &self.numbers, entity_tags: self.tags };
-                (change, outcome) = comparison.decide(&write, record, &mut written);
+                (change, outcome) = match comparison.decide(&write, record, &mut written) {
+                    Ok(decided) => decided,
+                    Err(error) => return self.refuse(error),
+                };
                 number = assign.unwrap_or(0);
-            }
-            Wanted::AppendShift { value, width } => {
-                let old = record.map_or(&b""[..], |record| record.value);
-                let bytes = old.len() + value.len();
-                // A new record has the whole value.
-                let left_out = if record.is_some() { bytes.saturating_sub(*width) } else { 0 };
-                let old = old.get(left_out..).unwrap_or_default();
-                let new = &value[value.len() + old.len() - (bytes - left_out)..];
-                change = Change::Put([old, new].concat(), meta_of(record));
-                outcome = Outcome::Done;
-            }
-            Wanted::AddInt(addend) => {
-                let sum =
-                    number_in(record).map(|bytes| i32::from_le_bytes(bytes).wrapping_add(*addend));
-                outcome = Outcome::RecordExists;
-                if let Some(sum) = sum {
-                    written.number = u64::from(sum.cast_unsigned());
-                    change = Change::Put(sum.to_le_bytes().to_vec(), meta_of(record));
-                    outcome = Outcome::Done;
-                }
-            }
-            Wanted::AddDouble(addend) => {
-                let sum = number_in(record).map(|bytes| f64::from_le_bytes(bytes) + *addend);
-                outcome = Outcome::RecordExists;
-                if let Some(sum) = sum.filter(|sum| !sum.is_nan()) {
-                    written.number = sum.to_bits();
-                    change = Change::Put(sum.to_le_bytes().to_vec(), meta_of(record));
-                    outcome = Outcome::Done;
-                }
             }
         }
         let reads = matches!(self.wanted, Wanted::Read | Wanted::Touch(_));
@@ -244,9 +218,8 @@ impl Wanted {
     fn value_bytes(&self) -> usize {
         match self {
             Self::Write { action, .. } => action.bytes().map_or(0, Vec::len),
-            Self::AppendShift { value, .. } => value.len(),
             Self::Row(wanted) => wanted.value_bytes(),
-            Self::Read | Self::Touch(_) | Self::AddInt(_) | Self::AddDouble(_) => 0,
+            Self::Read | Self::Touch(_) => 0,
         }
     }
 
@@ -274,20 +247,8 @@ impl Wanted {
                 ..
             } => false,
             Self::Write { .. } => !self.is_put(),
-            Self::AppendShift { .. } | Self::AddInt(_) | Self::AddDouble(_) => true,
         }
     }
-}
-
-/// Returns the flags and the expiry that a changed record keeps.
-fn meta_of(record: Option<RecordRef<'_>>) -> Meta {
-    record.map_or(Meta::NONE, |record| record.meta)
-}
-
-/// Returns the bytes of the number that a record is, or `None` if it is none. Without a record the
-/// number is 0.
-fn number_in<const WIDTH: usize>(record: Option<RecordRef<'_>>) -> Option<[u8; WIDTH]> {
-    record.map_or(Some([0; WIDTH]), |record| record.value.try_into().ok())
 }
 
 impl Decision {
@@ -324,17 +285,22 @@ pub(super) fn request_of(wanted: Wanted) -> RecordRequest {
     }
 }
 
+/// Returns a write of a test.
+#[cfg(test)]
+pub(super) fn write_of(action: Action<Vec<u8>>) -> Wanted {
+    Wanted::Write { action, precondition: Precondition::None, conditions: None, assign: None }
+}
+
 /// Returns a put of a test.
 #[cfg(test)]
-pub(super) fn put_of(presence: Presence, value: &[u8], meta: Meta) -> RecordRequest {
-    let action = Action::put(presence, value.to_vec(), meta);
-    let (precondition, conditions, assign) = (Precondition::None, None, None);
-    request_of(Wanted::Write { action, precondition, conditions, assign })
+pub(super) fn put_of(presence: Presence, value: &[u8], meta: cabinet::Meta) -> RecordRequest {
+    request_of(write_of(Action::put(presence, value.to_vec(), meta)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cabinet::Meta;
 
     #[test]
     fn touches_that_are_made_in_one_step_keep_the_cas_number_of_the_record() {

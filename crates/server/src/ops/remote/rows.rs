@@ -5,7 +5,7 @@
 
 use super::record::Wanted;
 use super::{Decision, FoundRecord, RecordRequest};
-use crate::ops::conditional::{Action, Precondition};
+use crate::ops::conditional::{Action, Precondition, bits_of_int};
 use crate::ops::execute::Outcome;
 use crate::ops::operation::Columns;
 use crate::ops::rows::changes_of;
@@ -53,7 +53,10 @@ pub enum RowRefusal {
     /// See [`Error::NoIndex`].
     NoIndex,
     /// See [`Error::NotANumber`].
-    NotANumber,
+    NotANumber {
+        /// Length of a number in bytes.
+        width: usize,
+    },
     /// See [`Error::Unsupported`].
     Unsupported {
         /// The operation.
@@ -75,7 +78,7 @@ impl From<Error> for RowRefusal {
             Error::BadSearch(reason) => Self::BadSearch(reason),
             Error::IndexExists => Self::IndexExists,
             Error::NoIndex => Self::NoIndex,
-            Error::NotANumber { .. } => Self::NotANumber,
+            Error::NotANumber { width } => Self::NotANumber { width },
             Error::Unsupported { operation, kind, advice } => {
                 Self::Unsupported { operation, kind, advice }
             }
@@ -93,7 +96,7 @@ impl From<RowRefusal> for Error {
             RowRefusal::BadSearch(reason) => Self::BadSearch(reason),
             RowRefusal::IndexExists => Self::IndexExists,
             RowRefusal::NoIndex => Self::NoIndex,
-            RowRefusal::NotANumber => Self::NotANumber { width: size_of::<f64>() },
+            RowRefusal::NotANumber { width } => Self::NotANumber { width },
             RowRefusal::Unsupported { operation, kind, advice } => {
                 Self::Unsupported { operation, kind, advice }
             }
@@ -152,8 +155,6 @@ pub(super) enum WantedRow {
     /// Returns the row as it is stored.
     Get,
     Put(Row, RowMode),
-    /// Adds to the number of a row. The bits of the sum are the number of the answer.
-    Add(f64),
 }
 
 impl WantedRow {
@@ -166,7 +167,7 @@ impl WantedRow {
     pub(super) fn value_bytes(&self) -> usize {
         match self {
             Self::Put(row, _) => row.columns().map(|(name, value)| name.len() + value.len()).sum(),
-            Self::Get | Self::Add(_) => 0,
+            Self::Get => 0,
         }
     }
 }
@@ -188,12 +189,35 @@ pub(super) fn decide(request: &RecordRequest, found: Option<&FoundRecord>) -> De
             decision.set_row(request, merged);
             return decision;
         }
+        Wanted::Write { action: Action::AddInt(addend), .. } => {
+            return add(request, old, f64::from(*addend), |sum| bits_of_int(sum as i32));
+        }
+        Wanted::Write { action: Action::AddDouble(addend), .. } if !addend.is_nan() => {
+            return add(request, old, *addend, f64::to_bits);
+        }
         _ => request.decide_value(found.map(FoundRecord::joined).as_ref()),
     };
     if let Change::Put(value, _) = &decision.change {
         let row = replace_joined(old, value).and_then(|row| row.encode());
         decision.set_row(request, row);
     }
+    decision
+}
+
+/// Returns the decision to add to the number of a row. `bits` are those of the sum in the answer.
+fn add(
+    request: &RecordRequest,
+    old: Option<RowView<'_>>,
+    addend: f64,
+    bits: impl FnOnce(f64) -> u64,
+) -> Decision {
+    let mut decision = request.no_decision();
+    let mut row = old.map(|old| old.to_row()).unwrap_or_default();
+    let added = row.add_number(addend).and_then(|sum| {
+        decision.answer.written.number = bits(sum);
+        row.encode()
+    });
+    decision.set_row(request, added);
     decision
 }
 
@@ -223,12 +247,6 @@ fn decide_row(
         }
         WantedRow::Put(row, RowMode::Replace | RowMode::Keep) => row.encode(),
         WantedRow::Put(row, RowMode::Merge) => merge(old, row),
-        WantedRow::Add(addend) => {
-            let mut row = old.map(|old| old.to_row()).unwrap_or_default();
-            let sum = row.add_number(*addend);
-            decision.answer.written.number = sum.as_ref().map_or(0, |sum| sum.to_bits());
-            sum.and_then(|_| row.encode())
-        }
     };
     decision.set_row(request, row);
     decision
@@ -322,7 +340,7 @@ mod tests {
             changed(append(b"a\x009\0b\x002", Some(Meta::NONE)), Some(&old)).unwrap(),
             merged
         );
-        let counted = changed(Wanted::Row(WantedRow::Add(1.5)), Some(&row(b"_num\x002"))).unwrap();
+        let counted = changed(write(Action::AddDouble(1.5)), Some(&row(b"_num\x002"))).unwrap();
         assert_eq!(counted, Some(row(b"_num\x003.5")));
         assert_eq!(changed(write(Action::Remove), Some(&old)).unwrap(), None);
     }
@@ -344,8 +362,9 @@ mod tests {
             let is_refused = matches!(refused, Err(StoreAnswer::Refused(RowRefusal::BadColumn(_))));
             assert!(is_refused, "{refused:?}");
         }
-        let refused = changed(Wanted::Row(WantedRow::Add(f64::NAN)), None);
-        assert!(matches!(refused, Err(StoreAnswer::Refused(RowRefusal::NotANumber))));
+        let refused =
+            changed(write(Action::AddDouble(f64::NEG_INFINITY)), Some(&row(b"_num\0inf")));
+        assert!(matches!(refused, Err(StoreAnswer::Refused(RowRefusal::NotANumber { width: 8 }))));
     }
 
     #[test]

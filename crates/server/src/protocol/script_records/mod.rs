@@ -461,7 +461,7 @@ impl ScriptRecords {
     /// Adds to a binary integer, as the command `addint`. Returns the sum.
     pub fn add_int(&self, key: &[u8], addend: i32) -> Result<i32> {
         let mut sum = None;
-        self.execute_into(&Operation::AddInt { key, addend }, &mut sum)?;
+        self.execute_into(&Operation::write(key, Action::AddInt(addend)), &mut sum)?;
         match sum {
             Some(Number::Sum(sum)) => Ok(sum),
             _ => Err(ScriptError::Invalid("no sum".into())),
@@ -472,7 +472,7 @@ impl ScriptRecords {
     /// added.
     pub fn add_double(&self, key: &[u8], addend: f64) -> Result<f64> {
         let mut sum = None;
-        self.execute_into(&Operation::AddDouble { key, addend }, &mut sum)?;
+        self.execute_into(&Operation::write(key, Action::AddDouble(addend)), &mut sum)?;
         match sum {
             Some(Number::DoubleSum(sum)) => Ok(sum),
             _ => Ok(f64::NAN),
@@ -725,11 +725,7 @@ fn is_short(operation: &Operation<'_>) -> bool {
     operation.value_bytes() <= LOOP_VALUE_BYTES_MAX
         && matches!(
             operation,
-            Operation::Get { .. }
-                | Operation::ValueSize { .. }
-                | Operation::Write(_)
-                | Operation::AddInt { .. }
-                | Operation::AddDouble { .. }
+            Operation::Get { .. } | Operation::ValueSize { .. } | Operation::Write(_)
         )
 }
 

@@ -44,8 +44,7 @@ pub(super) fn check(store: &Store, operation: &Operation<'_>) -> Result<()> {
         | Operation::ValueSize { .. }
         | Operation::Write(Write { action: Action::Put { .. } | Action::Remove, .. }) => {}
         // In a row these change columns.
-        Operation::Write(_) | Operation::AddInt { .. } | Operation::AddDouble { .. }
-            if !store.has_rows() => {}
+        Operation::Write(_) if !store.has_rows() => {}
         operation => return Err(not_within(operation.name())),
     }
     operation.key().map_or(Ok(()), |key| Ok(store.check_transaction_key(key)?))

@@ -24,6 +24,8 @@ pub(crate) struct Catalog {
     pub(super) database_id: u64,
     /// Time stamp up to which the backup contains the update log, if there was one.
     pub(crate) position_us: Option<u64>,
+    /// Identity of that log, if it is known.
+    pub(super) log: Option<String>,
     /// Bytes that were new in this backup.
     pub(crate) copied_bytes: u64,
     pub(super) files: Vec<FileEntry>,
@@ -93,6 +95,9 @@ impl Catalog {
         if let Some(position_us) = self.position_us {
             let _ = writeln!(text, "position\t{position_us}");
         }
+        if let Some(log) = &self.log {
+            let _ = writeln!(text, "log\t{log}");
+        }
         let _ = writeln!(text, "copied\t{}", self.copied_bytes);
         for FileEntry { name, sums, stamp } in &self.files {
             let _ = write!(text, "file\t{name}\t{}\t{:032x}\t", sums.bytes, sums.digest);
@@ -144,6 +149,7 @@ struct CatalogFields {
     kind: Option<Kind>,
     database_id: Option<u64>,
     position_us: Option<u64>,
+    log: Option<String>,
     copied_bytes: Option<u64>,
     files: Vec<FileEntry>,
 }
@@ -156,6 +162,7 @@ impl CatalogFields {
             "kind" => self.kind = Some(KINDS.iter().find(|(_, word)| *word == value)?.0),
             "identity" => self.database_id = Some(u64::from_str_radix(value, 16).ok()?),
             "position" => self.position_us = Some(value.parse().ok()?),
+            "log" => self.log = Some(value.to_owned()),
             "copied" => self.copied_bytes = Some(value.parse().ok()?),
             "file" => self.files.push(entry(value)?),
             _ => return None,
@@ -169,6 +176,7 @@ impl CatalogFields {
             kind: self.kind?,
             database_id: self.database_id?,
             position_us: self.position_us,
+            log: self.log,
             copied_bytes: self.copied_bytes?,
             files: self.files,
         })
@@ -222,6 +230,7 @@ mod tests {
             kind: Kind::Table,
             database_id: 0xfeed,
             position_us: Some(6),
+            log: None,
             copied_bytes: 9,
             files: vec![
                 FileEntry { name: "0000000001.log".into(), sums, stamp },
@@ -235,6 +244,7 @@ mod tests {
         let mut catalog = catalog();
         for position_us in [None, Some(6)] {
             catalog.position_us = position_us;
+            catalog.log = position_us.map(|_| "a-log".to_owned());
             assert_eq!(Catalog::decode(&catalog.encode(), Path::new("c")), Ok(catalog.clone()));
         }
     }

@@ -66,11 +66,13 @@ pub(crate) fn create(
         );
     }
     let progress = Progress::of_bytes("copying", Some(bytes)).explain(UNCHANGED);
+    let position = snapshot.position()?;
     let mut catalog = Catalog {
         made_us,
         kind: inventory.kind,
         database_id: inventory.database_id,
-        position_us: snapshot.position_us()?,
+        position_us: position.as_ref().map(|position| position.timestamp_us),
+        log: position.and_then(|position| position.log),
         copied_bytes: 0,
         files: Vec::new(),
     };

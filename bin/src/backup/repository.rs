@@ -499,6 +499,7 @@ mod tests {
                 kind: Kind::Hash,
                 database_id: 1,
                 position_us: None,
+                log: None,
                 copied_bytes: 0,
                 files: Vec::new(),
             };

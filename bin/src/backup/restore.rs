@@ -10,10 +10,11 @@ use anyhow::{Context, Result, bail, ensure};
 use cabinet::files::{FolderLock, folder_of};
 use cabinet::name::Kind;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use server::{POSITION_FILE, Replayed};
+use server::{CopyPosition, POSITION_FILE, Replayed};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
 /// Source and target of a restore.
@@ -80,11 +81,9 @@ impl Restore {
         if let Some(replayed) = &replayed {
             position_us = replayed.last_us.or(position_us);
         }
-        if let Some(position_us) = position_us {
-            write_durably(
-                &temporary.path().join(POSITION_FILE),
-                format!("{position_us}\n").as_bytes(),
-            )?;
+        if let Some(timestamp_us) = position_us {
+            let position = CopyPosition { timestamp_us, log: catalog.log.clone() };
+            write_durably(&temporary.path().join(POSITION_FILE), position.text().as_bytes())?;
         }
         sync_folder(temporary.path())?;
         drop(opening);
@@ -181,11 +180,29 @@ impl Restore {
             return sync_folder(folder_of(into));
         }
         ensure!(self.replace, "{} exists", into.display());
+        give_to_owner_of(into, temporary.path())?;
         renameat_with(CWD, temporary.path(), CWD, into, RenameFlags::EXCHANGE)
             .with_context(failed)?;
         // The replaced database is removed with the temporary folder.
         sync_folder(folder_of(into))
     }
+}
+
+/// Gives a folder and its files to the owner of another one, for whom a server may run.
+fn give_to_owner_of(other: &Path, folder: &Path) -> Result<()> {
+    let owner = fs::metadata(other)?;
+    let present = fs::metadata(folder)?;
+    if (owner.uid(), owner.gid()) == (present.uid(), present.gid()) {
+        return Ok(());
+    }
+    let files = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    for path in files.chain([Ok::<_, std::io::Error>(folder.to_owned())]) {
+        let path = path?;
+        chown(&path, Some(owner.uid()), Some(owner.gid())).with_context(|| {
+            format!("cannot give {} to the owner of {}", path.display(), other.display())
+        })?;
+    }
+    Ok(())
 }
 
 /// Creates the folder beside the database that is swapped with it.

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use cabinet::Database;
 use cabinet::name::{Kind, Specification};
 use client::Settings;
+use server::CopyPosition;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -57,18 +58,16 @@ impl Snapshot {
         self.0.remove()
     }
 
-    /// Returns the time stamp up to which the copy contains the server's update log, if there is
-    /// one.
-    pub(super) fn position_us(&self) -> Result<Option<u64>> {
+    /// Returns the position of the copy in the server's update log, if there is one.
+    pub(super) fn position(&self) -> Result<Option<CopyPosition>> {
         let path = self.path().join(server::POSITION_FILE);
         if !path.exists() {
             return Ok(None);
         }
         let text =
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let position = text.trim_end().parse().ok();
         Ok(Some(
-            position
+            CopyPosition::parse(&text)
                 .with_context(|| format!("{} does not contain a time stamp", path.display()))?,
         ))
     }

@@ -102,7 +102,7 @@ fn is_same(one: &Address, other: &Address) -> bool {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  # Make a replica independent, still read-only
+  # Make a replica independent, until its next start
   tyrant unfollow --server 10.0.0.2:1978")]
 pub(super) struct Unfollow {}
 

@@ -58,7 +58,7 @@ fn a_copy_and_the_log_after_it_equal_the_database() {
     for copy in 0..5 {
         let path = folder.path().join(format!("copy-{copy}.tch"));
         let position = fs::read_to_string(path.join(server::POSITION_FILE)).unwrap();
-        let position_us = position.trim_end().parse().unwrap();
+        let position_us = server::CopyPosition::parse(&position).unwrap().timestamp_us;
         let copied = Database::open(path.to_str().unwrap()).unwrap();
         let log = folder.path().join("ulog");
         let done = server::replay(copied.clone(), &log, position_us, u64::MAX).unwrap();

@@ -10,7 +10,7 @@
 
 use super::partition_progress::PartitionProgress;
 use crate::durable_file;
-use crate::store::position_file::is_of_copy;
+use crate::store::position_file::{CopyPosition, is_of_copy};
 use crate::update_log::identity::{identity_of, present_identity};
 use crate::update_log::name_of;
 use cabinet::files::folder_of;
@@ -77,6 +77,9 @@ impl StoredPosition {
                 std::io::Error::new(std::io::ErrorKind::InvalidData, "it holds no time stamp")
             })?,
         };
+        // That of a copied database has the log in itself.
+        let copied = CopyPosition::parse(text).and_then(|copied| copied.log);
+        let log = log.or(copied.as_deref());
         let mut words = log.unwrap_or_default().split_whitespace();
         let log = words.next().map(str::to_owned);
         match words.next().and_then(|word| word.parse().ok()) {
@@ -391,6 +394,25 @@ mod tests {
         position.set(9).expect("room");
         drop(position);
         assert!(!reopened(&path).is_of_another_log(Some("two")));
+    }
+
+    #[test]
+    fn a_position_that_was_copied_from_a_database_is_of_the_log_that_it_names() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("rts");
+        let copied = CopyPosition { timestamp_us: 7, log: Some("one".into()) };
+        std::fs::write(&path, copied.text()).expect("room");
+        let mut position = reopened(&path);
+        assert_eq!(position.timestamp_us(), 7);
+        assert!(position.is_of_another_log(Some("two")));
+        assert!(!position.is_of_another_log(Some("one")));
+        // The one beside it is newer.
+        position.adopt_log("two").expect("room");
+        drop(position);
+        let mut position = reopened(&path);
+        assert!(position.is_of_another_log(Some("one")));
+        position.advance(8).expect("room");
+        assert_eq!(std::fs::read(&path).expect("a file"), b"8\n");
     }
 
     #[test]

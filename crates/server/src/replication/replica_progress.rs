@@ -26,6 +26,8 @@ pub(super) struct ReplicaProgress {
 struct State {
     /// Whether there is a connection.
     is_connected: bool,
+    /// Whether the thread that acknowledges has nothing to send before the next heartbeat.
+    rests: bool,
     /// Last position that the master has sent, and its time. Only masters of this project send
     /// positions.
     master: Option<(Position, Instant)>,
@@ -101,7 +103,7 @@ impl ReplicaProgress {
         let mut state = self.state.lock();
         state.executed += operations;
         state.executed_us = executed_us.max(state.executed_us);
-        if state.is_awaited() {
+        if std::mem::take(&mut state.rests) || state.is_awaited() {
             self.changed.notify_all();
         }
     }
@@ -134,7 +136,9 @@ impl ReplicaProgress {
                 if wait.is_zero() {
                     break present;
                 }
+                state.rests = pace == HEARTBEAT;
                 self.changed.wait_for(&mut state, wait);
+                state.rests = false;
             };
             drop(state);
             // The thread that reads from the connection gets the reason of the failure.

@@ -38,6 +38,7 @@ use crate::update_log::{
 use cabinet::table::{IndexChange, Row, SearchAnswer, SearchRequest, Table};
 use cabinet::{Change, Database, Error, Meta, RecordRef, Result, Side, Version};
 use log_entries::{LogEntry, appended, is_exact, with_key};
+use position_file::CopyPosition;
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::path::Path;
@@ -441,7 +442,8 @@ impl Store {
             Ok(true)
         })?;
         if path.is_dir() {
-            position_file::write_position(path, mark.last_us)?;
+            let position = CopyPosition { timestamp_us: mark.last_us, log: log.identity() };
+            position_file::write_position(path, &position)?;
         }
         Ok(mark.now_us)
     }

@@ -6,8 +6,38 @@ use std::io::{self, Write};
 use std::path::Path;
 
 /// File in a snapshot with the time stamp of the last log entry that the snapshot contains, in
-/// decimal, and a line feed. It has the format of a replica's `-rts` file.
+/// decimal, and a line feed, as in a replica's `-rts` file. A second line has the identity of the
+/// log.
 pub const POSITION_FILE: &str = "position";
+
+/// Position of a snapshot in the update log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopyPosition {
+    /// Time stamp of the last log entry that the snapshot contains, in microseconds since 1970.
+    pub timestamp_us: u64,
+    /// Identity of the log, if it is known.
+    pub log: Option<String>,
+}
+
+impl CopyPosition {
+    /// Parses the text of the file. Returns `None` if it does not begin with a time stamp.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let timestamp_us = lines.next()?.trim().parse().ok()?;
+        let log = lines.next().map(str::trim).filter(|log| !log.is_empty()).map(str::to_owned);
+        Some(Self { timestamp_us, log })
+    }
+
+    /// Returns the text of the file.
+    pub fn text(&self) -> String {
+        let mut text = format!("{}\n", self.timestamp_us);
+        if let Some(log) = &self.log {
+            text.push_str(log);
+            text.push('\n');
+        }
+        text
+    }
+}
 
 /// Compares the state of a copy that a database was with the server's update log, whose last entry
 /// has this time stamp. Returns a warning if the log goes on after that state, as after a restore
@@ -37,15 +67,16 @@ pub(crate) fn is_of_copy(database: &Path, timestamp_us: u64) -> bool {
 }
 
 fn position_of_copy(database: &Path) -> Option<u64> {
-    std::fs::read_to_string(database.join(POSITION_FILE)).ok()?.trim().parse().ok()
+    let text = std::fs::read_to_string(database.join(POSITION_FILE)).ok()?;
+    Some(CopyPosition::parse(&text)?.timestamp_us)
 }
 
-/// Writes the time stamp up to which a snapshot contains the log, durably.
-pub(crate) fn write_position(snapshot: &Path, timestamp_us: u64) -> Result<()> {
+/// Writes the position of a snapshot in the log, durably.
+pub(crate) fn write_position(snapshot: &Path, position: &CopyPosition) -> Result<()> {
     let path = snapshot.join(POSITION_FILE);
     let write = || -> io::Result<()> {
         let mut file = File::create(&path)?;
-        file.write_all(format!("{timestamp_us}\n").as_bytes())?;
+        file.write_all(position.text().as_bytes())?;
         file.sync_all()?;
         File::open(snapshot)?.sync_all()
     };

@@ -14,7 +14,7 @@ impl Database {
         if self.table().is_some() {
             return Ok(self.add_double(key, f64::from(addend))? as i32);
         }
-        self.update_if(key, |entry| Change::add_int(entry, addend))
+        self.try_update(key, |entry| Change::add_int(entry.as_ref(), addend)).map(|(sum, _)| sum)
     }
 
     /// Adds to a little-endian IEEE 754 double. Returns the sum. Creates the record if there is
@@ -29,6 +29,6 @@ impl Database {
             self.acknowledge()?;
             return Ok(sum);
         }
-        self.update_if(key, |entry| Change::add_double(entry, addend))
+        self.try_update(key, |entry| Change::add_double(entry.as_ref(), addend)).map(|(sum, _)| sum)
     }
 }

@@ -66,16 +66,18 @@ impl Database {
     /// Appends to a value and keeps the last `width` bytes of the result. A new record is stored
     /// whole, as Tokyo Cabinet does.
     pub fn put_shift(&self, key: &[u8], suffix: &[u8], width: usize) -> Result<()> {
-        self.update_if(key, |entry| Ok((Change::shift(entry, suffix, width)?, ())))
+        let shift = |entry: Option<RecordRef<'_>>| Change::shift(entry.as_ref(), suffix, width);
+        self.try_update(key, |entry| Ok((shift(entry)?, ()))).map(|((), _)| ())
     }
 
     /// Appends to the value of an existing record, or prepends with `front`. The record keeps its
     /// flags and expiry. Returns whether there was one.
     pub fn extend(&self, key: &[u8], part: &[u8], front: bool) -> Result<bool> {
-        self.update_if(key, |entry| match entry {
+        let extended = self.try_update(key, |entry| match entry {
             None => Ok((Change::Keep, false)),
-            Some(entry) => Ok((Change::extend(entry, part, front)?, true)),
-        })
+            Some(entry) => Ok((Change::extend(&entry, part, front)?, true)),
+        });
+        extended.map(|(is_present, _)| is_present)
     }
 
     /// Removes a record. Returns whether there was one. Hash and fixed-length databases also remove
@@ -153,16 +155,14 @@ impl Database {
         self.update_versioned(key, decide).map(|(answer, _)| answer)
     }
 
-    /// Does the same with a callback that may fail, and then changes nothing.
-    pub(super) fn update_if<T>(
+    /// Like [`Database::modify`], with a callback that may fail, and then changes nothing. Also
+    /// returns the version of the stored record; 0 if none was stored.
+    pub fn try_modify<T>(
         &self,
         key: &[u8],
-        decide: impl Fn(Option<&RecordRef<'_>>) -> Result<(Change, T)>,
-    ) -> Result<T> {
-        self.update(key, |entry| match decide(entry.as_ref()) {
-            Ok((change, result)) => (change, Ok(result)),
-            Err(error) => (Change::Keep, Err(error)),
-        })?
+        mut decide: impl FnMut(Option<RecordRef<'_>>) -> Result<(Change, T)>,
+    ) -> Result<(T, Version)> {
+        self.try_update(key, |entry| self.call(|| decide(entry)))
     }
 
     /// Like [`Database::modify`]. Also returns the version of the stored record; 0 if none was
@@ -181,28 +181,39 @@ impl Database {
         key: &[u8],
         mut decide: impl FnMut(Option<RecordRef<'_>>) -> (Change, T),
     ) -> Result<(T, Version)> {
+        self.try_update(key, |entry| Ok(decide(entry)))
+    }
+
+    /// Like [`Database::try_modify`], for a callback of this crate, which does not call the
+    /// database.
+    #[inline]
+    pub(super) fn try_update<T>(
+        &self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<RecordRef<'_>>) -> Result<(Change, T)>,
+    ) -> Result<(T, Version)> {
         self.enter_to_write()?;
         check_key(key)?;
         let mut answer = None;
-        let mut over = None;
-        let version = self.engine.update(key, self.wait, &mut |entry| {
-            let (change, result) = decide(entry);
-            answer = Some(result);
-            match change {
-                Change::Put(value, _) if value.len() > VALUE_BYTES_MAX => {
-                    over = Some(value.len());
-                    Change::Keep
-                }
-                change => change,
+        let version = self.engine.update(key, self.wait, &mut |entry| match decide(entry) {
+            Ok((Change::Put(value, _), _)) if value.len() > VALUE_BYTES_MAX => {
+                let (bytes, max) = (value.len(), VALUE_BYTES_MAX);
+                answer = Some(Err(Error::ValueTooLong { bytes, max }));
+                Change::Keep
+            }
+            Ok((change, result)) => {
+                answer = Some(Ok(result));
+                change
+            }
+            Err(error) => {
+                answer = Some(Err(error));
+                Change::Keep
             }
         })?;
-        if let Some(bytes) = over {
-            return Err(Error::ValueTooLong { bytes, max: VALUE_BYTES_MAX });
-        }
-        self.acknowledge()?;
         // `update` calls its closure exactly once when it succeeds.
-        let answer =
-            answer.ok_or_else(|| Error::Internal("an update did not call its closure".into()))?;
+        let answer = answer
+            .ok_or_else(|| Error::Internal("an update did not call its closure".into()))??;
+        self.acknowledge()?;
         Ok((answer, version))
     }
 

@@ -358,7 +358,7 @@ impl Writer<'_> {
     fn change(self, write: &Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
         let mut own = Written::default();
         let written = written.unwrap_or(&mut own);
-        let request = write.as_request(self.store.has_rows());
+        let request = || write.as_request(self.store.has_rows());
         let succeeded = |decided: &(Outcome, u64)| write.is_logged_as_success(*decided);
         let decide = |entry: Option<RecordRef<'_>>| {
             let (change, outcome) = self.comparison.decide(write, entry, written)?;

@@ -279,7 +279,7 @@ impl Store {
         key: &[u8],
         mut decide: impl FnMut(Option<RecordRef<'_>>) -> (Change, T),
     ) -> Result<(T, Version)> {
-        self.change(key, None, |_| None, |entry| Ok(decide(entry)))
+        self.change(key, || None, |_| None, |entry| Ok(decide(entry)))
     }
 
     /// Changes the record under a key as `decide` says, which gets the record as it is. Returns its
@@ -289,20 +289,21 @@ impl Store {
     /// The log gets `request`, which may make a record, where it has the same effect wherever it is
     /// replayed, with its success as `succeeded` derives it, or nothing if that is `None`.
     /// Otherwise the log gets the resulting record.
-    pub(crate) fn change<T>(
+    pub(crate) fn change<'r, T>(
         &self,
         key: &[u8],
-        request: Option<Request<'_>>,
+        request: impl FnOnce() -> Option<Request<'r>>,
         succeeded: impl Fn(&T) -> Option<bool>,
         mut decide: impl FnMut(Option<RecordRef<'_>>) -> Result<(Change, T)>,
     ) -> Result<(T, Version)> {
         self.pass()?;
-        let Some(log) = &self.log else { return modify(&self.view.database, key, decide) };
+        let Some(log) = &self.log else { return self.view.database.try_modify(key, decide) };
+        let request = request();
         let key = if request.is_some() { self.row_key(key)? } else { Cow::Borrowed(key) };
         let (guard, key) = self.begin_record(log, &key)?;
         let request = request.map(|request| with_key(request, &key));
         let mut entry_of_log = LogEntry::Nothing;
-        let done = modify(&self.view.database, &key, |entry| {
+        let done = self.view.database.try_modify(&key, |entry| {
             let decided = decide(entry).and_then(|(change, answer)| {
                 if let Change::Put(value, _) = &change {
                     log.check_value(value.len())?;
@@ -622,18 +623,4 @@ impl Store {
 /// it is stored.
 pub(crate) fn is_success_of_add_int(sum: i32) -> bool {
     sum != i32::MIN
-}
-
-/// Changes a record as `decide` says, unless that fails.
-#[inline]
-fn modify<T>(
-    database: &Database,
-    key: &[u8],
-    mut decide: impl FnMut(Option<RecordRef<'_>>) -> Result<(Change, T)>,
-) -> Result<(T, Version)> {
-    let (decided, version) = database.modify_versioned(key, |entry| match decide(entry) {
-        Ok((change, answer)) => (change, Ok(answer)),
-        Err(error) => (Change::Keep, Err(error)),
-    })?;
-    Ok((decided?, version))
 }

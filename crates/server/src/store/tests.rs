@@ -24,7 +24,7 @@ fn change(
     decide: impl Fn(Option<&RecordRef<'_>>) -> Result<Change>,
 ) -> Result<()> {
     let decide = |entry: Option<RecordRef<'_>>| Ok((decide(entry.as_ref())?, ()));
-    store.change(key, request, |()| Some(true), decide).map(drop)
+    store.change(key, || request, |()| Some(true), decide).map(drop)
 }
 
 fn shift(store: &Store, suffix: &[u8], width: usize) -> Result<()> {

@@ -69,88 +69,78 @@
 #[doc = include_str!("../README.md")]
 mod readme {}
 
-mod barrier;
+mod base;
 mod batch;
-mod batch_plan;
-mod check;
-mod checksum;
-mod clock;
-mod column_index;
-mod compress;
-mod damage;
 mod database;
-mod deadline;
 mod durability;
 mod engine;
 mod error;
-mod expired;
-mod expired_keys;
-#[cfg(feature = "internals")]
-pub mod files;
-#[cfg(not(feature = "internals"))]
 mod fixed;
-#[cfg(feature = "internals")]
-pub mod fixed;
 mod hash;
-mod heap;
-mod inventory;
 #[cfg_attr(
     all(feature = "internals", not(feature = "testing")),
     expect(unreachable_pub, reason = "`testing` exports it")
 )]
 mod io;
-mod key_order;
 mod keyed;
 mod kind;
 #[cfg(feature = "legacy")]
 pub mod legacy;
 pub mod limits;
-mod locks;
 mod log;
 mod memory;
 pub mod name;
 mod open;
 mod options;
-#[cfg(not(feature = "internals"))]
-mod pattern;
-#[cfg(feature = "internals")]
-pub mod pattern;
 mod persistence;
 mod record;
-mod reentry;
-mod salvage;
 mod scan;
-mod sync;
 #[cfg(feature = "table")]
 pub mod table;
-mod table_keys;
-#[cfg(feature = "testing")]
-pub mod testing;
 mod transaction;
 mod tree;
-mod usable_memory;
-mod varint;
-mod wait;
+mod upkeep;
 
+pub use base::clock::Clock;
+pub use base::column_index::{IndexChange, IndexDescription, IndexKind};
+pub use base::compress::Compression;
+pub use base::damage::{Checked, Damage, GoOn, Verified};
+pub use base::deadline::with_deadline;
+pub use base::key_order::KeyOrder;
+#[cfg(feature = "internals")]
+pub use base::pattern;
 pub use batch::{Batch, BatchChange};
-pub use check::check;
-pub use clock::Clock;
-pub use column_index::{IndexChange, IndexDescription, IndexKind};
-pub use compress::Compression;
-pub use damage::{Checked, Damage, GoOn, Verified};
 pub use database::{Cursor, CursorPut, Database, Keys, RecordEntry, Records, Swap};
-pub use deadline::with_deadline;
 pub use durability::{Durability, DurableListener, LogPosition};
 pub use engine::{Numbered, Side};
 pub use error::{Error, Result};
-pub use key_order::KeyOrder;
+#[cfg(feature = "internals")]
+pub use fixed::outside as ids;
+#[cfg(feature = "internals")]
+pub use io::files;
 pub use kind::Kind;
 pub use log::LargeValue;
 pub use options::Options;
 pub use record::{Change, Meta, Record, RecordRef, Version};
-pub use salvage::{Salvaged, salvage, salvage_as};
 pub use scan::ScanCursor;
 pub use transaction::Transaction;
+pub use upkeep::check::check;
+pub use upkeep::salvage::{Salvaged, salvage, salvage_as};
+
+/// Parts for tests: storages that fail on purpose, clocks set by hand, openings on such storages.
+///
+/// The feature `testing` exports them. They are not covered by the version of the crate, and a
+/// program that is not a test has no use for them: a file that is written through a
+/// [`Storage`](testing::Storage) while a database has it open may change under its readers.
+#[cfg(feature = "testing")]
+pub mod testing {
+    pub use crate::base::clock::ManualClock;
+    pub use crate::io::{
+        Faults, FaultyStorage, File, Map, Open, OverlayStorage, RealStorage, Storage,
+    };
+    pub use crate::upkeep::check::check_on;
+    pub use crate::upkeep::salvage::salvage_on;
+}
 
 /// Items for the workspace's other crates only. No version guarantees them.
 #[cfg_attr(
@@ -158,24 +148,24 @@ pub use transaction::Transaction;
     expect(unused_imports, reason = "the library itself uses a part of them")
 )]
 mod internals {
-    pub use crate::barrier::SnapshotBarrier;
-    pub use crate::check::check_those;
+    pub use crate::base::barrier::SnapshotBarrier;
+    pub use crate::base::expired_keys::ExpiredKeys;
+    pub use crate::base::usable_memory::UsableMemory;
+    pub use crate::base::wait::Wait;
     #[cfg(feature = "internals")]
     pub use crate::database::Iteration;
     pub use crate::database::SteppedScan;
     pub use crate::engine::{
         Engine, Eviction, Family, Logged, Maintenance, Ordered, PlaceChange, Seek,
     };
-    pub use crate::expired_keys::ExpiredKeys;
     pub use crate::fixed::FixedDatabase;
     pub use crate::hash::HashDatabase;
-    pub use crate::inventory::Inventory;
     pub use crate::memory::{MemoryHash, MemoryTree};
     pub use crate::persistence::{Medium, Persistence};
     pub use crate::scan::{FullScan, IterationState, Visitor, Wanted};
     pub use crate::tree::TreeDatabase;
-    pub use crate::usable_memory::UsableMemory;
-    pub use crate::wait::Wait;
+    pub use crate::upkeep::check::check_those;
+    pub use crate::upkeep::inventory::Inventory;
 }
 
 #[cfg(feature = "internals")]

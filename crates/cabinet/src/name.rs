@@ -44,7 +44,7 @@ use crate::limits::{
     INDEX_BYTES_MIN,
 };
 
-use crate::column_index::{IndexChange, IndexDescription, IndexKind};
+use crate::base::column_index::{IndexChange, IndexDescription, IndexKind};
 use crate::{Compression, Durability, KeyOrder, Options};
 use std::path::{Path, PathBuf};
 

@@ -6,7 +6,7 @@ use crate::name::{NameError, Specification};
 use crate::table::Table;
 use crate::{
     Database, Engine, Error, FixedDatabase, HashDatabase, Kind, Options, Result, TreeDatabase,
-    compress,
+    base::compress,
 };
 use std::path::Path;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use crate::limits::BATCH_BYTES_MAX;
 use crate::{
     Batch, BatchChange, Change, Database, Engine, Error, Family, FullScan, IterationState,
     LargeValue, Logged, Maintenance, Medium, Meta, Options, RecordRef, Result, ScanCursor,
-    SnapshotBarrier, Version, Visitor, Wait, Wanted, batch_plan,
+    SnapshotBarrier, Version, Visitor, Wait, Wanted, engine::batch_plan,
 };
 use parking_lot::Mutex;
 use std::borrow::Cow;

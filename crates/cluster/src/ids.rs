@@ -14,7 +14,7 @@ use crate::records::{Changed, Present};
 use crate::session::Failure;
 use crate::shared::{Shared, of_read};
 use crate::waiting::{Answer, Reply, Waiting};
-use cabinet::fixed::outside::{IdLimits, Interval, Key};
+use cabinet::ids::{IdLimits, Interval, Key};
 use cabinet::limits::FIXED_ID_MAX;
 use cabinet::{Error, Version};
 use server::{

@@ -1,7 +1,7 @@
 //! Keys in the cluster. Those of a fixed-length database are ids of 8 bytes, big-endian: so the
 //! order of their bytes is that of the numbers.
 
-use cabinet::fixed::outside::text_of;
+use cabinet::ids::text_of;
 use cabinet::limits::FIXED_ID_MAX;
 
 /// First byte of each key in the cluster.

@@ -17,7 +17,7 @@
 //! | `speculative` | milliseconds after which a read is sent to another node too, 0 for never | 100 |
 //! | `value` | most bytes of a value | 2 MiB |
 
-use cabinet::fixed::outside::IdLimits;
+use cabinet::ids::IdLimits;
 use cabinet::limits::FIXED_WIDTH_BYTES_MAX;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -31,7 +31,7 @@
 //! Cabinet's file from which the greatest id follows.
 
 use crate::name::{Kind, Name};
-use cabinet::fixed::outside::IdLimits;
+use cabinet::ids::IdLimits;
 
 /// Default of the number of replicas of each record.
 pub const REPLICATION_DEFAULT: u8 = 3;

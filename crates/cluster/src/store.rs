@@ -13,7 +13,7 @@ use crate::session::{Cluster, Failure};
 use crate::shared::{Shared, of_read};
 use crate::table::Rows;
 use crate::waiting::{Answer, Reply, Waiting};
-use cabinet::fixed::outside::IdLimits;
+use cabinet::ids::IdLimits;
 use server::{
     Capabilities, Completion, LONG_REQUEST_FACTOR, RemoteStore, StoreAnswer, StoreFailure,
     StoreRequest, StoreStatus,

@@ -5,6 +5,7 @@ mod columns;
 mod dependencies;
 mod executor;
 mod modules;
+mod shape;
 mod tree;
 mod unsafe_code;
 mod words;
@@ -39,6 +40,7 @@ fn problems(tree: &Tree, commands: &[String]) -> Vec<Problem> {
     problems.extend(citations::problems(tree, commands));
     problems.extend(words::problems(tree));
     problems.extend(modules::problems(tree));
+    problems.extend(shape::problems(tree));
     problems.extend(dependencies::problems(tree));
     problems.extend(executor::problems(tree));
     problems.extend(unsafe_code::problems(tree));

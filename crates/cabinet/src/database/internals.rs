@@ -4,7 +4,7 @@
 use super::{Database, SteppedScan, check_key};
 #[cfg(feature = "table")]
 use crate::table::RowView;
-use crate::{Engine, ExpiredKeys, RecordRef, Result, SnapshotBarrier, Wanted, reentry};
+use crate::{Engine, ExpiredKeys, RecordRef, Result, SnapshotBarrier, Wanted, base::reentry};
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::path::Path;

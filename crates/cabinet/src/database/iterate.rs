@@ -2,7 +2,7 @@
 //! are larger. No lock is held between steps, so writers are not delayed.
 
 use super::{Database, SteppedScan};
-use crate::{Error, KeyOrder, Record, RecordRef, Result, ScanCursor, Wanted, deadline};
+use crate::{Error, KeyOrder, Record, RecordRef, Result, ScanCursor, Wanted, base::deadline};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};

@@ -1,7 +1,7 @@
 //! Iterations over all keys in steps, which borrow nothing between the steps.
 
 use super::Database;
-use crate::{IterationState, Result, ScanCursor, deadline};
+use crate::{IterationState, Result, ScanCursor, base::deadline};
 
 /// Iteration over all keys, see [`Database::step_iteration`]. It holds no file between steps, so it
 /// may be abandoned. [`Database::iteration_from`] returns one that begins at a key.

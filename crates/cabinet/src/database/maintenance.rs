@@ -3,8 +3,8 @@
 use super::Database;
 use crate::name::options_of;
 use crate::{
-    Damage, Durability, DurableListener, Error, GoOn, Kind, LogPosition, Result, Verified, barrier,
-    reentry,
+    Damage, Durability, DurableListener, Error, GoOn, Kind, LogPosition, Result, Verified,
+    base::barrier, base::reentry,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -38,7 +38,7 @@ pub use write::Swap;
 use crate::limits::KEY_BYTES_MAX;
 #[cfg(feature = "table")]
 use crate::table::Table;
-use crate::{Durability, Engine, Error, Kind, Numbered, Result, Wait, reentry};
+use crate::{Durability, Engine, Error, Kind, Numbered, Result, Wait, base::reentry};
 use std::sync::Arc;
 
 /// Handle of an open database. Clones share it. Dropping the last one closes the database.

@@ -2,7 +2,7 @@
 
 use super::Database;
 use crate::scan::step_until_break;
-use crate::{FullScan, KeyOrder, RecordRef, Result, ScanCursor, Wanted, deadline};
+use crate::{FullScan, KeyOrder, RecordRef, Result, ScanCursor, Wanted, base::deadline};
 use std::ops::ControlFlow;
 
 /// Scan of all records in steps, see [`Database::full_scan`]. A record that exists throughout is
@@ -169,7 +169,7 @@ impl Database {
         pattern: &[u8],
         mut visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        let pattern = crate::pattern::compile(pattern)?;
+        let pattern = crate::base::pattern::compile(pattern)?;
         self.for_each(|entry| {
             if pattern.is_match(entry.key) { visit(entry) } else { ControlFlow::Continue(()) }
         })

@@ -7,6 +7,7 @@
 //! [`Numbered`]. Named operations (append, add, compare-and-swap, ...) are built on these once, in
 //! [`crate::Database`].
 
+pub(crate) mod batch_plan;
 mod logged;
 mod maintenance;
 mod numbered;

@@ -4,7 +4,7 @@ use super::interval::Interval;
 use super::page_index::{first_of, page_of, shard_of};
 use super::{FixedDatabase, FixedIndex, Key};
 use crate::keyed::Stretch;
-use crate::{Numbered, RecordRef, Result, ScanCursor, Wait, deadline, reentry};
+use crate::{Numbered, RecordRef, Result, ScanCursor, Wait, base::deadline, base::reentry};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::atomic::Ordering;
 

@@ -493,8 +493,8 @@ impl Maintenance for FixedDatabase {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::locks::at_once;
     use crate::io::FaultyStorage;
-    use crate::locks::at_once;
 
     #[test]
     fn the_shard_of_the_first_or_last_id_is_not_waited_for() {

@@ -343,8 +343,8 @@ impl Maintenance for HashDatabase {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::locks::at_once;
     use crate::io::FaultyStorage;
-    use crate::locks::at_once;
     use crate::log::{LARGE_CHANGE_BYTES, Maintained};
     use crate::{Clock, Durability, Error};
     use std::sync::atomic::Ordering;

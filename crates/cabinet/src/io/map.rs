@@ -9,7 +9,7 @@
 #![expect(unsafe_code, reason = "memory maps cannot be had without it; see each SAFETY line")]
 
 use super::open_blocks::OpenBlocks;
-use crate::sync::{interrupt, is_model};
+use crate::base::sync::{interrupt, is_model};
 use memmap2::{MmapOptions, MmapRaw};
 use std::fs;
 use std::io;

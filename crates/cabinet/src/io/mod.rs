@@ -7,6 +7,8 @@
 #[cfg(any(test, feature = "testing"))]
 mod faulty;
 mod file_lock;
+#[cfg(feature = "internals")]
+pub mod files;
 mod map;
 mod memory;
 mod missing;

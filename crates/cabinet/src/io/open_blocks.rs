@@ -1,6 +1,6 @@
 //! Bytes of a map that the holders of append blocks may still write.
 
-use crate::sync::Mutex;
+use crate::base::sync::Mutex;
 use crossbeam_utils::CachePadded;
 use std::ops::Range;
 use std::sync::OnceLock;

@@ -5,7 +5,7 @@ use super::{Found, Index, IndexKey, KeyedEngine, ShardIndex, Slot, find_location
 use crate::batch::BatchChange;
 use crate::log::record::{Kind, Prepared};
 use crate::log::{Appended, Check, Purpose};
-use crate::{Batch, Compression, Error, KeyOrder, Meta, Result, Wait, batch_plan};
+use crate::{Batch, Compression, Error, KeyOrder, Meta, Result, Wait, engine::batch_plan};
 use std::collections::BTreeMap;
 
 /// One change as it will be logged.

@@ -1,7 +1,7 @@
 //! Check of a checkpoint against the log: each entry has a whole record of its key in its place.
 
 use super::{Index, IndexKey, ShardIndex as _, Tag};
-use crate::damage::Damage;
+use crate::base::damage::Damage;
 use crate::log::SegmentOffset;
 use crate::log::check::{Files, Walked};
 use crate::log::record::Kind;

@@ -3,10 +3,10 @@
 #[cfg(feature = "testing")]
 use super::maintenance;
 use super::{Index, KeyedEngine, recover};
+use crate::base::sync::Mutex;
 use crate::engine::Steps;
 use crate::io::Storage;
 use crate::log::{Background, EngineParameters, Relocate};
-use crate::sync::Mutex;
 use crate::{Engine, FullScan, Options, Result, Wanted};
 use std::ops::Deref;
 use std::path::Path;

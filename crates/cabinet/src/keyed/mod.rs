@@ -11,8 +11,8 @@
 //! The log therefore has the changes of each key in order, and replaying it gives the same index.
 //! Readers hold the lock only while they look up the location. The record at a location never
 //! changes. It stays readable while the reader holds the set of segments that it loaded under the
-//! lock, or that was current then, see [`group`]. [`crate::locks`] lists the locks that an event
-//! loop waits for.
+//! lock, or that was current then, see [`group`]. [`crate::base::locks`] lists the locks that an
+//! event loop waits for.
 
 mod alive;
 mod backoff;
@@ -41,13 +41,13 @@ pub(crate) use handle::EngineHandle;
 pub(crate) use run::{Before, Run, difference, tag_of};
 pub(crate) use shard_index::{Match, Seen, ShardIndex, find_location};
 
-use crate::compress;
-use crate::expired::ExpiryStats;
+use crate::base::compress;
+use crate::base::expired::ExpiryStats;
+use crate::base::sync::Mutex;
 use crate::log::record::{Kind, Record};
 use crate::log::{
     Check, LargeValue, Location, Log, Lsn, Pressure, Purpose, Segments, Usage, with_record,
 };
-use crate::sync::Mutex;
 use crate::{Change, Clock, Compression, Error, Meta, RecordRef, Result, Version, Wait};
 use alive::Alive;
 use backoff::Backoff;

@@ -12,9 +12,9 @@
 //! The directory of a file has the length of each run, and the first tag and the checksum of each
 //! piece. [formats/log.md](../../../../docs/formats/log.md#checkpoints) draws it.
 
+use crate::base::sync::Mutex;
 use crate::io::{File, is_unreadable};
 use crate::log::{Faults, Location, error_at};
-use crate::sync::Mutex;
 use crate::{Error, Result, Wait};
 use std::collections::BTreeSet;
 use std::io;

@@ -1,11 +1,11 @@
 //! Scaling test: which locks puts and gets take, and a model of machines with many processors.
 
 use super::KeyedEngine;
+use crate::base::sync::trace;
 use crate::hash::HashDatabase;
 use crate::io::FaultyStorage;
 use crate::log::Purpose;
 use crate::log::record::Kind;
-use crate::sync::trace;
 use crate::{Compression, Engine, Meta, Options, Wait};
 use std::collections::BTreeMap;
 use std::path::Path;

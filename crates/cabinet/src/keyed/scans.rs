@@ -32,8 +32,8 @@
 //! were dropped.
 
 use super::alive::Alive;
+use crate::base::sync::{Mutex, interrupt};
 use crate::log::Lsn;
-use crate::sync::{Mutex, interrupt};
 use arc_swap::ArcSwap;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -309,8 +309,8 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::sync::model;
     use crate::log::AllLive;
-    use crate::sync::model;
 
     fn lsn(number: u64) -> Lsn {
         Lsn::new(number, 64)

@@ -1,8 +1,8 @@
 //! One shard of an index: its table, the table's lock, and numbers that are read without the lock.
 
 use super::ShardIndex;
-use crate::sync::note_taken;
-use crate::{Result, Wait, locks};
+use crate::base::sync::note_taken;
+use crate::{Result, Wait, base::locks};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;

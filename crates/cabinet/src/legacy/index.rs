@@ -2,7 +2,7 @@
 //!
 //! Only their names are read, since their contents can be rebuilt from the rows.
 
-use crate::column_index::{IndexDescription, IndexKind};
+use crate::base::column_index::{IndexDescription, IndexKind};
 use crate::io::directory_of;
 use std::ffi::OsString;
 use std::io;

@@ -41,19 +41,21 @@ mod index;
 mod number;
 mod source;
 mod table;
-#[cfg(not(feature = "internals"))]
 mod tcbs;
-#[cfg(feature = "internals")]
-pub mod tcbs;
 mod tree;
 mod undo;
 
 pub use codec::Codec;
 pub use header::{Header, Shape};
 pub use number::ByteOrder;
+#[cfg(feature = "internals")]
+pub use tcbs::{
+    decode as decode_tcbs, decode_while as decode_tcbs_while, encode as encode_tcbs,
+    encode_while as encode_tcbs_while,
+};
 
 use crate::Kind;
-use crate::column_index::IndexDescription;
+use crate::base::column_index::IndexDescription;
 use crate::{Damage, Error, Result};
 use block::Layout;
 use header::HEADER_BYTES;

@@ -33,9 +33,9 @@
 //! everything in the log before that point was synced when the mark was written.
 
 use super::binding::Binding;
-use crate::checksum;
+use crate::base::checksum;
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::{Compression, Meta, varint};
+use crate::{Compression, Meta, base::varint};
 
 /// Records begin at multiples of this, in bytes.
 pub(crate) const ALIGNMENT: usize = 8;

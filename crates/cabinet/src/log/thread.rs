@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[inline]
 pub(super) fn number_of_thread() -> usize {
     #[cfg(test)]
-    if let Some(number) = crate::sync::model::thread() {
+    if let Some(number) = crate::base::sync::model::thread() {
         return number;
     }
     static NEXT: AtomicUsize = AtomicUsize::new(0);

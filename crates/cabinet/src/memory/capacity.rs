@@ -1,6 +1,6 @@
 //! Capacity: the records and bytes of an on-memory engine, and their caps.
 
-use crate::expired::ExpiryStats;
+use crate::base::expired::ExpiryStats;
 use crate::{Error, Options, Result};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};

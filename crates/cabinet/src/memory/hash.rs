@@ -29,8 +29,8 @@ use super::record::Record;
 use super::shard::Shard;
 use crate::{
     Batch, BatchChange, Change, Engine, ExpiredKeys, Family, Maintenance, Medium, Meta, Options,
-    RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait, batch_plan, locks,
-    reentry,
+    RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait, base::locks,
+    base::reentry, engine::batch_plan,
 };
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::BTreeMap;

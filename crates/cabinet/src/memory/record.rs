@@ -8,7 +8,7 @@
 //!     value, compressed if set in the control byte
 //! ```
 
-use crate::compress::{compress, decompress};
+use crate::base::compress::{compress, decompress};
 use crate::{Compression, Error, Meta, RecordRef, Result, Version};
 use std::borrow::Cow;
 use std::path::PathBuf;

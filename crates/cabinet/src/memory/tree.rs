@@ -15,8 +15,8 @@ use super::expiry::{Expiries, LOOKS_PER_WRITE, SEARCHES};
 use super::record::Record;
 use crate::{
     Batch, BatchChange, Change, Clock, Engine, ExpiredKeys, Family, Maintenance, Medium, Meta,
-    Options, RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait, batch_plan,
-    locks,
+    Options, RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait, base::locks,
+    engine::batch_plan,
 };
 use parking_lot::RwLock;
 use std::borrow::Borrow;

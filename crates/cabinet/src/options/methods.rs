@@ -1,7 +1,7 @@
 //! Builder methods that set the options one by one.
 
 use super::Options;
-use crate::column_index::{IndexDescription, IndexKind};
+use crate::base::column_index::{IndexDescription, IndexKind};
 use crate::limits::{
     CACHE_BYTES_MIN, CAPACITY_BYTES_MIN, DEAD_PERCENT_ALLOWED, FIXED_WIDTH_BYTES_MAX,
     INDEX_BYTES_MIN, INTERVAL_MS_MAX, LEAF_BYTES_ALLOWED, SEGMENT_BYTES_ALLOWED,
@@ -187,6 +187,14 @@ impl Options {
             within("width", bytes, &(1..=FIXED_WIDTH_BYTES_MAX))?;
         }
         Ok(())
+    }
+
+    /// Spreads writes over many append blocks from the first write on, as the writes of many
+    /// threads are. For hash and fixed-length kinds without durability. Its only use is to make
+    /// tests with one thread meaningful.
+    #[cfg(feature = "testing")]
+    pub fn set_eager_append_blocks(&mut self, is_eager: bool) {
+        self.eager_append_blocks = is_eager;
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod methods;
 
-use crate::column_index::IndexDescription;
+use crate::base::column_index::IndexDescription;
 use crate::{Clock, Compression, Durability, KeyOrder, Kind, UsableMemory};
 use std::ops::RangeInclusive;
 

@@ -12,7 +12,7 @@ use super::number::Number;
 use super::postings::View;
 use super::tokens::{before_nul, of_numbers, of_text};
 use crate::Result;
-use crate::column_index::IndexKind;
+use crate::base::column_index::IndexKind;
 use crate::limits::INDEXED_VALUE_BYTES_MAX;
 use std::collections::BTreeSet;
 use std::sync::Arc;

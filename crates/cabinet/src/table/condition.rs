@@ -166,7 +166,7 @@ impl Condition {
         let are_numbers = || of_numbers(operand).all(Number::is_number);
         match self.operator {
             O::StringMatches => {
-                let error = crate::pattern::compile(operand).err()?;
+                let error = crate::base::pattern::compile(operand).err()?;
                 Some(format!("the pattern \"{}\" is invalid: {error}", text()))
             }
             O::NumberEqual

@@ -14,7 +14,7 @@ use super::query::{Query, Report};
 use super::row::RowView;
 use super::sort::Sorter;
 use super::sort_order::SortOrder;
-use crate::{Result, ScanCursor, Wait, deadline, reentry};
+use crate::{Result, ScanCursor, Wait, base::deadline, base::reentry};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

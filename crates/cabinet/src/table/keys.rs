@@ -1,7 +1,7 @@
 //! Keys of a table's records in its ordered engine: rows, postings and metadata
 //! (`docs/formats/table.md`).
 
-pub(super) use crate::table_keys::{META, POSTINGS, ROWS};
+pub(super) use crate::base::table_keys::{META, POSTINGS, ROWS};
 
 use crate::limits::INDEXED_VALUE_BYTES_MAX;
 

@@ -51,7 +51,7 @@ impl Matcher {
             Operator::StringAllTokens => Test::AllTokens(tokens()),
             Operator::StringAnyToken => Test::AnyToken(tokens()),
             Operator::StringEqualAny => Test::EqualAny(tokens()),
-            Operator::StringMatches => Test::Matches(crate::pattern::compile(operand).ok()),
+            Operator::StringMatches => Test::Matches(crate::base::pattern::compile(operand).ok()),
             Operator::NumberEqual => compare(Ordering::is_eq),
             Operator::NumberGreater => compare(Ordering::is_gt),
             Operator::NumberGreaterEqual => compare(Ordering::is_ge),

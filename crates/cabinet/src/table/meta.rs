@@ -3,8 +3,8 @@
 use super::index::Index;
 use super::postings::View;
 use super::{cursor, keys};
-use crate::column_index::IndexKind;
-use crate::table_keys::{LAYOUT, suspicion};
+use crate::base::column_index::IndexKind;
+use crate::base::table_keys::{LAYOUT, suspicion};
 use crate::{Batch, Engine, Error, Meta, Result, Wait};
 use std::collections::BTreeMap;
 use std::sync::Arc;

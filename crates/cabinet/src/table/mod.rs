@@ -47,7 +47,7 @@ mod sort_order;
 mod tokens;
 mod write;
 
-pub use crate::column_index::{IndexChange, IndexDescription, IndexKind};
+pub use crate::base::column_index::{IndexChange, IndexDescription, IndexKind};
 pub use condition::{Condition, Operator};
 pub use kwic::{Kwic, Mark};
 pub use query::{Query, Report, SetOperation};
@@ -56,7 +56,7 @@ pub use request::{SearchAnswer, SearchRequest};
 pub use row::{Row, RowView};
 pub use sort_order::{SortKind, SortOrder};
 
-use crate::reentry;
+use crate::base::reentry;
 use crate::scan::step_until_break;
 use crate::{
     Durability, Engine, Error, Options, RecordRef, Result, ScanCursor, TreeDatabase, Wait,
@@ -405,7 +405,7 @@ impl Table {
         self.enter()?;
         let mut scan = self.scan_all_rows(is_in_order);
         let step = |take: &mut dyn FnMut(RecordRef<'_>)| {
-            crate::deadline::check()?;
+            crate::base::deadline::check()?;
             scan.step(take)
         };
         step_until_break(step, |entry| {

@@ -12,7 +12,7 @@ use super::postings::View;
 use super::query::Query;
 use super::sort_order::SortOrder;
 use crate::Result;
-use crate::column_index::IndexKind;
+use crate::base::column_index::IndexKind;
 use crate::limits::SORTED_PHRASES_MAX;
 use std::sync::Arc;
 

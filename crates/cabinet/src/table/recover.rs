@@ -136,7 +136,7 @@ mod tests {
         let mut batch = Batch::new();
         batch.remove(&keys::row(b"7"));
         engine.write(&batch).unwrap();
-        engine.put(&crate::table_keys::suspicion(), b"", Meta::NONE, Wait::Block).unwrap();
+        engine.put(&crate::base::table_keys::suspicion(), b"", Meta::NONE, Wait::Block).unwrap();
 
         let read_only = Options { read_only: true, ..Options::default() };
         let refused = Table::new(Arc::clone(&engine) as _, &read_only);
@@ -168,7 +168,7 @@ mod tests {
             if is_lost {
                 meta::remove_uid(&mut batch);
             }
-            batch.put(&crate::table_keys::suspicion(), b"", Meta::NONE);
+            batch.put(&crate::base::table_keys::suspicion(), b"", Meta::NONE);
             engine.write(&batch).unwrap();
             if is_old {
                 meta::write_uid(&*engine, 5).unwrap();

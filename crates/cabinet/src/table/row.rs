@@ -5,8 +5,8 @@
 
 use super::NUMBER_COLUMN;
 use super::number::{Number, format_double};
+use crate::base::varint;
 use crate::limits::{COLUMN_NAME_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::varint;
 use crate::{Error, Result};
 use std::collections::{HashMap, HashSet};
 

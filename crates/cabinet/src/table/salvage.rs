@@ -3,7 +3,7 @@
 use super::recover::{UIDS_LEFT_OUT, uid_of};
 use super::row::RowView;
 use super::{Table, keys, meta};
-use crate::column_index::IndexChange;
+use crate::base::column_index::IndexChange;
 use crate::log::remains::Remains;
 use crate::tree::{Rebuilt, Target, rebuild};
 use crate::{Damage, KeyOrder, Result};

@@ -8,7 +8,7 @@ use super::query::{Query, Report, SetOperation};
 use super::sort::{Sorted, Sorter};
 use super::sort_order::SortOrder;
 use super::{Table, keys};
-use crate::{Error, Result, reentry};
+use crate::{Error, Result, base::reentry};
 use std::ops::ControlFlow;
 use std::path::Path;
 

@@ -14,7 +14,7 @@ use super::{keys, meta};
 use crate::limits::{
     BATCH_BYTES_MAX, PRIMARY_KEY_BYTES_MAX, ROW_POSTINGS_BYTES_MAX, VALUE_BYTES_MAX,
 };
-use crate::{Batch, BatchChange, Change, Error, Meta, Result, Version, Wait, batch_plan};
+use crate::{Batch, BatchChange, Change, Error, Meta, Result, Version, Wait, engine::batch_plan};
 use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use super::redo::Operation;
 use crate::batch::BatchChange;
 use crate::log::Purpose;
 use crate::log::record::{Kind, Prepared};
-use crate::{Batch, Compression, Error, Meta, Result, Version, Wait, batch_plan};
+use crate::{Batch, Compression, Error, Meta, Result, Version, Wait, engine::batch_plan};
 use parking_lot::RwLockWriteGuard;
 use std::sync::Arc;
 

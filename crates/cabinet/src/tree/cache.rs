@@ -10,7 +10,7 @@
 
 use super::directory::Directory;
 use super::leaf::{GONE, Handle, LEAF_BYTES, Leaf};
-use crate::heap;
+use crate::base::heap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -12,7 +12,7 @@
 //! ```
 
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::{Meta, RecordRef, Version, varint};
+use crate::{Meta, RecordRef, Version, base::varint};
 
 const HAS_EXPIRY: u8 = 1;
 const HAS_CLIENT_FLAGS: u8 = 2;

@@ -2,7 +2,7 @@
 
 use super::page::Page;
 use crate::log::Location;
-use crate::{Version, heap};
+use crate::{Version, base::heap};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -13,7 +13,7 @@ use crate::log::record::{Kind, Record};
 use crate::log::{
     Check, LARGE_CHANGE_BYTES, Location, Purpose, Segments, with_record, with_record_of,
 };
-use crate::{Compression, Error, Meta, Result, Version, Wait, compress, locks};
+use crate::{Compression, Error, Meta, Result, Version, Wait, base::compress, base::locks};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -15,7 +15,7 @@
 //! A thread locks several leaves in ascending order of keys.
 //!
 //! Order: `structure`, the log's `maintenance`, leaves, directory, the other locks of the log.
-//! [`crate::locks`] lists the locks that an event loop waits for.
+//! [`crate::base::locks`] lists the locks that an event loop waits for.
 //!
 //! # Cost
 //!
@@ -58,8 +58,8 @@ pub(crate) use rebuild::{Target, rebuild};
 pub(crate) use recover::order_of;
 pub(crate) use signs::Signs;
 
+use crate::base::expired::ExpiryStats;
 use crate::engine::ordered::{Eviction, Ordered, PlaceChange, Seek, Side};
-use crate::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::limits::VALUE_BYTES_MAX;
 use crate::log::record::RECORD_BYTES_MAX;
@@ -208,7 +208,7 @@ impl TreeDatabase {
         background: bool,
         kind: StoredKind,
     ) -> Result<Self> {
-        let note = (kind == StoredKind::Table).then(crate::table_keys::suspicion);
+        let note = (kind == StoredKind::Table).then(crate::base::table_keys::suspicion);
         let engine = Arc::new(recover::open(storage, path, options, kind, note.as_deref())?);
         engine.log.space().quota().keep_space_for_checkpoints();
         if options.truncate {

@@ -18,7 +18,7 @@
 
 use super::cell;
 use crate::io::prefetch;
-use crate::{KeyOrder, RecordRef, heap};
+use crate::{KeyOrder, RecordRef, base::heap};
 use std::cmp::Ordering;
 use std::ops::Range;
 

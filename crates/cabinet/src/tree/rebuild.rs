@@ -22,7 +22,7 @@ use crate::log::checkpoint;
 use crate::log::record::{Kind, Record};
 use crate::log::remains::Remains;
 use crate::log::segments::segment_name;
-use crate::{Compression, Damage, Error, KeyOrder, Meta, Result, Version, Wait, compress};
+use crate::{Compression, Damage, Error, KeyOrder, Meta, Result, Version, Wait, base::compress};
 use std::borrow::Cow;
 use std::collections::HashSet;
 

@@ -13,7 +13,7 @@ use super::leaf::{Content, GONE, Handle, State};
 use super::page::Page;
 use super::redo::Operation;
 use super::{LEAF_BYTES, NEVER_MS, TreeEngine};
-use crate::expired::ExpiryStats;
+use crate::base::expired::ExpiryStats;
 use crate::io::Storage;
 use crate::log::record::Kind;
 use crate::log::{

@@ -53,9 +53,9 @@ impl Signs {
     }
 
     fn note_key(&mut self, key: &[u8]) {
-        if crate::table_keys::is_own_key(key) {
+        if crate::base::table_keys::is_own_key(key) {
             self.own_keys += 1;
-        } else if !crate::table_keys::is_key(key) {
+        } else if !crate::base::table_keys::is_key(key) {
             self.non_table_keys += 1;
         }
     }

@@ -1,8 +1,8 @@
 //! Tests of threads that must not wait for a leaf, for the disk or for long work.
 
 use super::*;
+use crate::base::locks::at_once;
 use crate::io::FaultyStorage;
-use crate::locks::at_once;
 use leaf::Content;
 
 /// A value. A leaf has a few of this length.

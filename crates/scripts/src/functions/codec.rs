@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 use bzip2::read::{BzDecoder, BzEncoder};
-use cabinet::legacy::{ByteOrder, tcbs};
+use cabinet::legacy::{ByteOrder, decode_tcbs_while, encode_tcbs_while};
 use flate2::read::{GzDecoder, ZlibDecoder, ZlibEncoder};
 use flate2::{Compression, GzBuilder};
 use mlua::{Lua, LuaString, Result};
@@ -85,9 +85,9 @@ fn sort_blocks(
         checked.is_ok()
     };
     let coded = match is_decoded {
-        false => tcbs::encode_while(text, ORDER, goes_on),
+        false => encode_tcbs_while(text, ORDER, goes_on),
         // Twice what the text takes, in two stages.
-        true => tcbs::decode_while(text, ORDER, max, goes_on).ok(),
+        true => decode_tcbs_while(text, ORDER, max, goes_on).ok(),
     };
     checked?;
     coded.map(|coded| context.text(lua, &coded)).transpose()

@@ -10,7 +10,7 @@
 //! `next` name another record after each change, so they need the right for all keys.
 
 use super::operation::{Operation, OperationKeys};
-use cabinet::fixed::outside::{Key, text_of};
+use cabinet::ids::{Key, text_of};
 use std::fmt;
 use std::str::FromStr;
 

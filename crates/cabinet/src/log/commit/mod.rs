@@ -12,7 +12,7 @@ mod sync;
 use super::segments::{Segment, SegmentOffset};
 use super::stats::Timed;
 use crate::DurableListener;
-use crate::sync::Mutex;
+use crate::base::sync::Mutex;
 use crate::{Error, LogPosition, Result};
 use parking_lot::{Condvar, RwLock};
 use std::sync::Arc;

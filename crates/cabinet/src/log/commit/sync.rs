@@ -3,7 +3,7 @@
 use super::super::segments::{Segment, SegmentSet};
 use super::super::{Log, error_at};
 use super::{Commit, SegmentOffset};
-use crate::sync::MutexGuard;
+use crate::base::sync::MutexGuard;
 use crate::{Durability, LogPosition, Result};
 use std::sync::Arc;
 use std::time::Instant;

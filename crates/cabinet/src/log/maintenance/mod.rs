@@ -16,7 +16,7 @@ pub(super) use signals::Signals;
 
 use super::segments::Faults;
 use crate::LogPosition;
-use crate::sync::{Mutex, MutexGuard};
+use crate::base::sync::{Mutex, MutexGuard};
 use checkpoint::LastCheckpoint;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
 //! Signals: wake and stop the background threads.
 
-use crate::sync::Mutex;
+use crate::base::sync::Mutex;
 use parking_lot::Condvar;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

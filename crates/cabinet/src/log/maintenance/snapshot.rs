@@ -4,12 +4,12 @@
 //! of its own: a file with two names is never appended to. Files cannot be linked across file
 //! systems: there they are copied. They may be removed meanwhile, because they are open.
 
+use crate::base::sync::MutexGuard;
 use crate::io::{Appender, File, Open, Storage, directory_of};
 use crate::log::opening::DAMAGED_INFIX;
 use crate::log::segments::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, segment_path};
 use crate::log::writer::Sealed;
 use crate::log::{Log, checkpoint, error_at, manifest};
-use crate::sync::MutexGuard;
 use crate::{Error, Result, SnapshotBarrier};
 use std::io;
 use std::path::{Path, PathBuf};

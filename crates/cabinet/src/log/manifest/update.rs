@@ -15,8 +15,8 @@ use super::super::writer::End;
 use super::codec::{Contents, FILE_BYTES_MIN, LINE_BYTES, State};
 use super::{Found, NAMES, write, write_copy};
 use crate::Result;
+use crate::base::sync::Mutex;
 use crate::io::{File, Open, Storage};
-use crate::sync::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use super::Recovery;
 use crate::log::error_at;
 use crate::log::record::Record;
 use crate::log::scan::ScanError;
-use crate::{Result, compress};
+use crate::{Result, base::compress};
 
 /// Bytes at the beginning of each segment that are read.
 const READ_BYTES: u64 = 256 << 10;

@@ -29,7 +29,7 @@ use super::scan::ScanError;
 use super::segments::{Faults, Location, Segment, SegmentOffset, Segments, segment_number};
 use super::{DatabaseId, EngineParameters, Settings, error_at, manifest};
 use crate::io::{File, Storage, directory_of};
-use crate::{Damage, Error, Result, compress};
+use crate::{Damage, Error, Result, base::compress};
 use holes::{Extent, Fate, Hole, Promise, Walk};
 use std::any::Any;
 use std::collections::BTreeSet;

@@ -38,7 +38,7 @@ pub(crate) use set::Segments;
 pub(crate) use walk::Gap;
 
 use crate::Result;
-use crate::sync::Mutex;
+use crate::base::sync::Mutex;
 use arc_swap::{ArcSwap, Guard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

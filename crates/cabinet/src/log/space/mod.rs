@@ -24,7 +24,7 @@ pub(crate) use usage::{SHORT_SEGMENTS_MAX, Usage, is_short};
 use super::Settings;
 use super::maintenance::Signals;
 use super::stats::Timed;
-use crate::sync::Mutex;
+use crate::base::sync::Mutex;
 use reserve::Reserve;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};

@@ -6,10 +6,10 @@
 //! nothing. Otherwise tombstones could use its space, and the next segment could not be moved.
 
 use super::Space;
+use crate::base::sync::Mutex;
 use crate::io::Open;
 use crate::log::is_full;
 use crate::log::segments::{Directory, SegmentSet};
-use crate::sync::Mutex;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,11 +1,11 @@
 //! Append path: adds records to the end of the log.
 
 use super::Tail;
+use crate::base::sync::MutexGuard;
 use crate::limits::BATCH_LOG_BYTES_MAX;
 use crate::log::Log;
 use crate::log::record::{self, CHECKSUM_BYTES, Kind, Prepared, bind, bound_checksum};
 use crate::log::segments::{Location, Lsn, SEGMENT_BYTES_MAX, Segment};
-use crate::sync::MutexGuard;
 use crate::{Durability, Error, Result};
 
 /// Reason for an append.

@@ -20,6 +20,7 @@
 //! each other.
 
 use super::{Appended, Purpose, Tail, Writer};
+use crate::base::sync::{Mutex, MutexGuard};
 use crate::io::{AppendBlock, OPEN_BLOCKS_MAX};
 use crate::log::binding::Binding;
 use crate::log::record::{BLOCK_BYTES_MAX, Prepared, RECORD_BYTES_MIN};
@@ -27,7 +28,6 @@ use crate::log::segments::{Location, Lsn, Segment};
 use crate::log::space::LARGE_CHANGE_BYTES;
 use crate::log::thread::number_of_thread;
 use crate::log::{Log, Settings};
-use crate::sync::{Mutex, MutexGuard};
 use crate::{Durability, Result};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

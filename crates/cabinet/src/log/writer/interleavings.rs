@@ -1,5 +1,5 @@
 //! Model of the append path: threads append to a log while others seal segments, sync, and ask for
-//! the end of the log. shuttle chooses the interleavings, see [`crate::sync`].
+//! the end of the log. shuttle chooses the interleavings, see [`crate::base::sync`].
 //!
 //! The model records when each call begins and returns. After each run it compares these times with
 //! the log. No two records overlap. Sequence numbers rise with the LSN. The changes of a key are in
@@ -9,11 +9,11 @@
 //! that a sync had covered.
 
 use super::Purpose;
+use crate::base::sync::{Mutex, model};
 use crate::io::FaultyStorage;
 use crate::log::record::Kind;
 use crate::log::segments::{Check, with_record};
 use crate::log::{Appended, EngineParameters, Log, Lsn, Recovery, Settings, StoredKind};
-use crate::sync::{Mutex, model};
 use crate::{Compression, Meta, Options, Wait};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;

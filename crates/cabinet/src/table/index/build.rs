@@ -7,11 +7,11 @@
 //! for removal. So the next opening after a crash removes them, and they are never used.
 
 use super::Index;
-use crate::column_index::{IndexChange, IndexDescription};
+use crate::base::column_index::{IndexChange, IndexDescription};
 use crate::table::cursor::{Cursor, KeyRange};
 use crate::table::postings::View;
 use crate::table::{Table, keys, meta};
-use crate::{Batch, Engine, Error, Result, ScanCursor, Wait, reentry};
+use crate::{Batch, Engine, Error, Result, ScanCursor, Wait, base::reentry};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -4,7 +4,7 @@ use crate::table::cursor::{Cursor, KeyRange, count_up_to};
 use crate::table::postings::{Changes, View};
 use crate::table::row::RowView;
 use crate::table::{Table, keys};
-use crate::{Error, Result, reentry};
+use crate::{Error, Result, base::reentry};
 
 impl Table {
     /// Checks that the indices have all postings of all rows, and no others. Writers wait

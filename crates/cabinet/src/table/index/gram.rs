@@ -7,12 +7,12 @@
 
 use super::token::PART;
 use super::{Index, key, put_bare};
+use crate::base::varint;
 use crate::limits::INDEXED_CHARACTERS_MAX;
 use crate::table::keys;
 use crate::table::normalise::for_each_character;
 use crate::table::postings::Changes;
 use crate::table::tokens::before_nul;
-use crate::varint;
 
 pub(in crate::table) use super::token::more;
 
@@ -98,7 +98,7 @@ pub(in crate::table) fn places(mut bytes: &[u8]) -> impl Iterator<Item = u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::column_index::IndexKind;
+    use crate::base::column_index::IndexKind;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

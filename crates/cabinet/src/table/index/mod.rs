@@ -16,7 +16,7 @@ pub(super) use decimal::prefix as decimal_prefix;
 
 use super::keys;
 use super::postings::Changes;
-use crate::column_index::IndexKind;
+use crate::base::column_index::IndexKind;
 use parking_lot::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 

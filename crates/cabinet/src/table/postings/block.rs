@@ -10,7 +10,7 @@
 //! Keys are stored without the prefix of the index, which is the same for all. The first posting
 //! shares no bytes.
 
-use crate::varint;
+use crate::base::varint;
 
 /// Bytes of a block above which it is divided.
 pub(super) const BLOCK_BYTES_MAX: usize = 1536;

@@ -5,7 +5,7 @@ use super::changes::{Changes, Merged};
 use super::physical;
 use crate::table::cursor::{KeyRange, Step};
 use crate::table::keys;
-use crate::{Engine, Error, Result, ScanCursor, Seek, Wait, deadline};
+use crate::{Engine, Error, Result, ScanCursor, Seek, Wait, base::deadline};
 use std::ops::Range;
 use std::sync::Arc;
 

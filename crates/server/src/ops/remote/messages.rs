@@ -36,7 +36,7 @@ pub enum StoreRequest {
         bytes_max: usize,
     },
     /// Lists the keys within an interval of ids, none if the text is no
-    /// [interval](cabinet::fixed::outside::Interval). Answered with [`StoreAnswer::Keys`].
+    /// [interval](cabinet::ids::Interval). Answered with [`StoreAnswer::Keys`].
     KeysWithin {
         /// Text of the interval.
         interval: Vec<u8>,

@@ -17,7 +17,7 @@ mod rows;
 mod waits;
 
 pub(crate) use answers::Answers;
-use cabinet::fixed::outside::IdLimits;
+use cabinet::ids::IdLimits;
 pub(crate) use completion::Answered;
 pub use completion::Completion;
 pub(crate) use cursor::{KeyCursor, PAGE_KEY_BYTES, PAGE_KEYS};

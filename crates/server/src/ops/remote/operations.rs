@@ -9,7 +9,7 @@ use crate::ops::decode::row_to_store;
 use crate::ops::entity_tag::EntityTags;
 use crate::ops::operation::Operation;
 use crate::ops::touch::{Claim, Touch};
-use cabinet::fixed::outside::Key;
+use cabinet::ids::Key;
 use cabinet::{Error, Meta};
 use std::sync::Arc;
 use wire::http::Conditions;

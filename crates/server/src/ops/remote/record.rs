@@ -7,7 +7,7 @@ use crate::ops::conditional::{Action, Comparison, Precondition, Presence, Write,
 use crate::ops::entity_tag::EntityTags;
 use crate::ops::execute::Outcome;
 use crate::ops::touch::{Touch, Touched};
-use cabinet::fixed::outside::IdLimits;
+use cabinet::ids::IdLimits;
 use cabinet::{Change, Error, Version};
 use std::sync::Arc;
 use wire::http::Conditions;

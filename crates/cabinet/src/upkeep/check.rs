@@ -1,6 +1,6 @@
 //! Database check: verifies a database's files without opening it.
 
-use crate::damage::{Checked, Damage};
+use crate::base::damage::{Checked, Damage};
 use crate::fixed::FixedIndex;
 use crate::hash::HashIndex;
 use crate::io::{RealStorage, Storage};

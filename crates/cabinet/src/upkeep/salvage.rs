@@ -6,7 +6,8 @@ use crate::log::record::{Kind, Record};
 use crate::log::remains::Remains;
 use crate::tree::{Signs, Target, TreeDatabase, order_of, rebuild};
 use crate::{
-    Compression, Damage, Database, Error, KeyOrder, RecordRef, Result, Side, Wait, compress, name,
+    Compression, Damage, Database, Error, KeyOrder, RecordRef, Result, Side, Wait, base::compress,
+    name,
 };
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@
 //! block or a Zstandard frame. The flags of the record tell which.
 
 use crate::limits::VALUE_BYTES_MAX;
-use crate::{Error, Result, varint};
+use crate::{Error, Result, base::varint};
 
 /// How values are stored. A value that does not shrink is stored as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

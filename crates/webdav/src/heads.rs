@@ -22,6 +22,8 @@ pub(crate) struct Heads {
     part: Vec<u8>,
     /// Length of `part` at which parsing is tried again.
     needed: usize,
+    /// Whether a head that was passed on says that the connection ends after its request.
+    closes: bool,
 }
 
 #[derive(Debug)]
@@ -34,12 +36,17 @@ enum State {
 
 impl Heads {
     pub(crate) fn new() -> Self {
-        Self { state: State::Head, part: Vec::new(), needed: 0 }
+        Self { state: State::Head, part: Vec::new(), needed: 0, closes: false }
     }
 
     /// Returns whether nothing more is passed on: the next request is one of the server.
     pub(crate) fn are_over(&self) -> bool {
         matches!(self.state, State::Other)
+    }
+
+    /// Returns whether a request that was passed on is the last one of the connection.
+    pub(crate) fn close(&self) -> bool {
+        self.closes
     }
 
     /// Returns the bytes that were not passed on.
@@ -82,6 +89,7 @@ impl Heads {
                             Err(_) => passed.extend(&rest[..length]),
                         }
                         taken += length;
+                        self.closes |= !head.keep_alive;
                         let body = RestOfBody::of(head.body);
                         if !body.is_empty() {
                             self.state = State::Body(body);

@@ -46,6 +46,9 @@ use wire::http::{Addressing, Foreign, is_identity};
 /// Most connections at the same time, beside those of the server.
 pub const CONNECTIONS_MAX: usize = 1024;
 
+/// Value of the header `Connection` in the last response of a connection.
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
+
 /// An update that the library parses in place of the one of the request.
 const EMPTY_UPDATE: &[u8] = b"<propertyupdate xmlns=\"DAV:\"><remove><prop>\
     <update xmlns=\"tyrant\"/></prop></remove></propertyupdate>";
@@ -181,9 +184,8 @@ async fn serve_connection(
     let service = service_fn(|request: hyper::Request<Incoming>| async {
         let responding = work.respond();
         let (before, method) = (work.busy(), request.method().clone());
-        let asked = closes_after(request.version(), request.headers());
         let response = respond(state, &work, &peer, request).await?;
-        if asked || closes_after(Version::HTTP_11, response.headers()) {
+        if response.headers().get(CONNECTION).is_some_and(|value| value == CLOSE) {
             closes.store(true, Ordering::Relaxed);
         }
         // Requests without a login, or for another host, are counted as refused.
@@ -213,19 +215,6 @@ async fn serve_connection(
     let socket = stream.into_std()?.into();
     resume.resume(ResumedConnection { socket, session, peer: peer.into_inner(), received });
     Ok(())
-}
-
-/// Returns whether a head says that the connection ends after its message.
-fn closes_after(version: Version, headers: &HeaderMap) -> bool {
-    let has = |name: &str| {
-        let lists = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-        let mut options = lists.flat_map(|list| list.split(',')).map(str::trim);
-        options.any(|option| option.eq_ignore_ascii_case(name))
-    };
-    match version {
-        Version::HTTP_10 => !has("keep-alive"),
-        _ => has("close"),
-    }
 }
 
 /// Responds to a request. The header `nosniff` keeps browsers from guessing another type for a
@@ -401,7 +390,7 @@ fn refuse_foreign(foreign: Foreign) -> Response<Body> {
 
 /// Closes the connection, because the request's body is not read.
 fn closing<B>(mut response: Response<B>) -> Response<B> {
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response.headers_mut().insert(CONNECTION, CLOSE);
     response
 }
 

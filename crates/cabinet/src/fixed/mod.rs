@@ -121,7 +121,7 @@ impl FixedDatabase {
         let wanted = parameters.changed(&options)?;
         if wanted != parameters {
             tracing::warn!(
-                "{}: a width of {} bytes and a limit of {} bytes stay as it was made: optimize changes them",
+                "{} keeps its width of {} bytes and its limit of {} bytes: optimize changes them",
                 path.display(),
                 parameters.width,
                 parameters.limit_bytes

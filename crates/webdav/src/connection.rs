@@ -157,8 +157,8 @@ impl Connection {
         Self { stream, received, checked: 0, heads, passed, timer }
     }
 
-    /// Returns whether the next request is one of the server, after all that were passed on, none of
-    /// which ends the connection, and the client has taken what was sent.
+    /// Returns whether the next request is one of the server, none of those that were passed on
+    /// ends the connection, and the client has taken what was sent.
     pub(crate) fn is_for_server(&self) -> bool {
         self.heads.are_over()
             && !self.heads.close()

@@ -71,15 +71,14 @@ fn wait_for_connection(server: &Server) -> Result<Result<(), String>> {
             let mut lines = stat.lines().filter_map(|line| line.split_once('\t'));
             lines.find(|(other, _)| *other == name).map(|(_, value)| value)
         };
-        if let Some(reason) = value("replication_error") {
-            return Ok(Err(reason.to_owned()));
-        }
-        // Tokyo Tyrant shows no state.
-        if value("replication_state") != Some("connecting") {
-            return Ok(Ok(()));
-        }
-        if Instant::now() >= end {
-            return Ok(Err("it is still connecting; \"tyrant replicas\" shows its state".into()));
+        let reason = value("replication_error");
+        match value("replication_state") {
+            Some("connecting") if Instant::now() < end => {}
+            Some("connecting" | "stopped") => {
+                return Ok(Err(reason.unwrap_or("its log may tell why").to_owned()));
+            }
+            // Tokyo Tyrant shows no state.
+            _ => return Ok(Ok(())),
         }
         std::thread::sleep(PAUSE);
     }

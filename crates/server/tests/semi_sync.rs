@@ -216,29 +216,6 @@ fn changes_of_every_protocol_are_confirmed_by_a_replica() {
 }
 
 #[test]
-fn a_put_of_any_media_type_is_refused_before_it_is_made() {
-    let folder = tempfile::tempdir().unwrap();
-    let database = hash(folder.path());
-    server::media_type_flags(&database, "x/known").unwrap();
-    let config = waiting(folder.path(), 1, SOON, OnTimeout::Error);
-    let master = start_with(config, database.clone());
-    master.connect().exchange(SET, UNCONFIRMED);
-    wait_until(|| is_state(&master, "refusing"));
-    for media_type in ["text/html", "x/known", "x/new"] {
-        let put = format!(
-            "PUT /web HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media_type}\r\n\
-             Content-Length: 1\r\n\r\nx"
-        );
-        let mut client = master.connect();
-        client.send(put.as_bytes());
-        let reply = client.read_until(b"retry once one does\n");
-        let reply = String::from_utf8_lossy(&reply);
-        assert!(reply.contains("no replica acknowledges changes"), "{media_type}: {reply}");
-    }
-    assert_eq!(database.get(b"web").unwrap(), None);
-}
-
-#[test]
 fn a_change_that_is_not_confirmed_in_time_is_an_error_and_later_ones_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let master = start_waiting(folder.path(), 1, SOON, OnTimeout::Error);

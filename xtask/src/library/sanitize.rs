@@ -17,7 +17,8 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 const FEATURES: [&str; 3] = ["--no-default-features", "--features", "lz4,table,testing"];
 
 /// Modules with unsafe code, with data that threads share, and the log, whose files are mapped.
-const MODULES: [&str; 6] = ["checksum::", "hash::", "io::", "locks::", "log::", "memory::"];
+const MODULES: [&str; 6] =
+    ["base::checksum::", "base::locks::", "hash::", "io::", "log::", "memory::"];
 
 /// Tests of threads that share a database: in memory, and on a disk.
 const SHARED: [&str; 4] = ["--test", "races", "--test", "concurrency"];

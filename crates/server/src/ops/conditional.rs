@@ -380,6 +380,9 @@ impl Comparison<'_> {
         written: &mut Written,
     ) -> Result<(Change, Outcome)> {
         let keep = |outcome| Ok((Change::Keep, outcome));
+        if write.action.adds_no_number() {
+            return keep(Outcome::NotNumeric);
+        }
         let mut put = |value: Vec<u8>, meta| {
             written.value_bytes = value.len();
             Ok((Change::Put(value, meta), Outcome::Done))

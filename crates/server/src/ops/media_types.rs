@@ -99,20 +99,17 @@ const LIST: &[&str] = &[
 
 const _: () = assert!(LIST.len() < UTF_8 as usize);
 
-/// Returns the flags of a value of this media type, and whether the name was added to those of the
-/// database. They are 0 if the name is too long, or if the database has no more numbers.
-pub(super) fn flags(store: &Store, name: &[u8]) -> Result<(u32, bool)> {
+/// Returns the flags of a value of this media type. They are 0 if the name is too long, or if the
+/// database has no more numbers.
+pub(super) fn flags(store: &Store, name: &[u8]) -> Result<u32> {
     if store.has_rows() {
-        return Ok((0, false));
+        return Ok(0);
     }
     match listed_flags(name) {
-        Ok(flags) => Ok((flags, false)),
+        Ok(flags) => Ok(flags),
         // Keys that are ids leave no record for the names.
-        Err(_) if store.as_numbered().is_some() => Ok((0, false)),
-        Err(name) => {
-            let (number, is_new) = named(store, name)?;
-            Ok((number.map_or(0, of_number), is_new))
-        }
+        Err(_) if store.as_numbered().is_some() => Ok(0),
+        Err(name) => Ok(named(store, name)?.map_or(0, of_number)),
     }
 }
 
@@ -176,19 +173,16 @@ fn listed(name: &str) -> Option<u32> {
     u32::try_from(place + 1).ok().map(|number| number + utf_8)
 }
 
-/// Returns the number of a name in the database's own list, and whether the name was added. It is
-/// added unless the list is full.
-fn named(store: &Store, name: &str) -> Result<(Option<u32>, bool)> {
+/// Returns the number of a name in the database's own list. Adds the name unless the list is full.
+fn named(store: &Store, name: &str) -> Result<Option<u32>> {
     let find = |names: &[u8]| {
         let mut lines = names.split(|byte| *byte == b'\n').take(NAMED_MAX);
         lines.position(|line| line == name.as_bytes())
     };
     let mut place = store.read(MEDIA_TYPES, |names| find(names.value))?.flatten();
-    let mut is_new = false;
     if place.is_none() {
         let added = store.modify(MEDIA_TYPES, |names| {
             let mut names = names.map_or_else(Vec::new, |names| names.value.to_vec());
-            is_new = false;
             if let Some(place) = find(&names) {
                 return (Change::Keep, Some(place));
             }
@@ -198,20 +192,15 @@ fn named(store: &Store, name: &str) -> Result<(Option<u32>, bool)> {
             }
             names.extend_from_slice(name.as_bytes());
             names.push(b'\n');
-            is_new = true;
             (Change::Put(names, Meta::NONE), Some(count))
         });
         place = match added {
             // The list has no space, but the value itself may still have some.
-            Err(Error::NoSpace { .. } | Error::NoMemory { .. }) => {
-                is_new = false;
-                None
-            }
+            Err(Error::NoSpace { .. } | Error::NoMemory { .. }) => None,
             added => added?,
         };
     }
-    let number = place.and_then(|place| u32::try_from(place).ok()).map(|place| FIRST_NAMED + place);
-    Ok((number, is_new))
+    Ok(place.and_then(|place| u32::try_from(place).ok()).map(|place| FIRST_NAMED + place))
 }
 
 /// Media types that have a number in one database only, for exports.
@@ -239,7 +228,7 @@ impl OwnMediaTypes {
 /// Returns the flags of values of a media type, which gets a number if it has none, in a database
 /// that is not served.
 pub fn media_type_flags(database: &Database, name: &str) -> Result<u32> {
-    flags(&Store::new(database.clone(), None, 0), name.as_bytes()).map(|(flags, _)| flags)
+    flags(&Store::new(database.clone(), None, 0), name.as_bytes())
 }
 
 /// Returns the place of a media type among those of the database, if its flags name one of them.
@@ -256,10 +245,6 @@ fn own_name(names: &[u8], place: usize) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn flags_in(store: &Store, name: &[u8]) -> Result<u32> {
-        flags(store, name).map(|(flags, _)| flags)
-    }
     use cabinet::Options;
 
     fn store(name: &str) -> Store {
@@ -276,12 +261,12 @@ mod tests {
             ("text/plain; charset=\"utf-8\"", "text/plain; charset=utf-8"),
             ("font/ttf ; charset=utf-8", "font/ttf; charset=utf-8"),
         ] {
-            let flags = flags_in(&store, given.as_bytes()).expect("flags");
+            let flags = flags(&store, given.as_bytes()).expect("flags");
             assert_eq!(flags & 0xff00_ffff, MARK, "{given}");
             assert_eq!(name(&store, flags).expect("a name"), kept);
         }
         assert!(store.is_empty());
-        assert_eq!(flags_in(&store, b"application/octet-stream").expect("flags"), 0);
+        assert_eq!(flags(&store, b"application/octet-stream").expect("flags"), 0);
     }
 
     #[test]
@@ -289,11 +274,11 @@ mod tests {
         let store = store("*");
         let named = |number: usize| format!("application/x-{number}; a=B");
         for number in 0..NAMED_MAX {
-            let flags = flags_in(&store, named(number).as_bytes()).expect("flags");
+            let flags = flags(&store, named(number).as_bytes()).expect("flags");
             assert_eq!(name(&store, flags).expect("a name"), named(number));
         }
-        assert_eq!(flags_in(&store, named(NAMED_MAX).as_bytes()).expect("flags"), 0);
-        let last = flags_in(&store, named(NAMED_MAX - 1).as_bytes()).expect("flags");
+        assert_eq!(flags(&store, named(NAMED_MAX).as_bytes()).expect("flags"), 0);
+        let last = flags(&store, named(NAMED_MAX - 1).as_bytes()).expect("flags");
         assert_eq!(name(&store, last).expect("a name"), named(NAMED_MAX - 1));
         assert_eq!((store.len(), store.all_records()), (0, 1));
     }
@@ -302,10 +287,10 @@ mod tests {
     fn the_length_of_a_name_is_limited() {
         let store = store("*");
         let long = |bytes: usize| format!("a/{}", "x".repeat(bytes - 2));
-        assert_ne!(flags_in(&store, long(NAME_BYTES_MAX).as_bytes()).expect("flags"), 0);
-        assert_eq!(flags_in(&store, long(NAME_BYTES_MAX + 1).as_bytes()).expect("flags"), 0);
+        assert_ne!(flags(&store, long(NAME_BYTES_MAX).as_bytes()).expect("flags"), 0);
+        assert_eq!(flags(&store, long(NAME_BYTES_MAX + 1).as_bytes()).expect("flags"), 0);
         for name in ["", "text", "text/\u{e9}", "text/a\rb"] {
-            assert_eq!(flags_in(&store, name.as_bytes()).expect("flags"), 0, "{name}");
+            assert_eq!(flags(&store, name.as_bytes()).expect("flags"), 0, "{name}");
         }
     }
 

@@ -279,8 +279,6 @@ impl<'a> Operation<'a> {
     pub(crate) fn changes_records(&self) -> bool {
         match self {
             Self::Sync | Self::Retune { .. } => false,
-            // The executor knows whether the name was new.
-            Self::NameMediaType { .. } => false,
             Self::PutList { pairs, .. } => pairs.len() > 1,
             Self::RemoveList { keys, .. } => !keys.is_empty(),
             operation => !operation.is_read(),

@@ -364,6 +364,7 @@ impl Follower {
         change(&mut configuration);
         configuration.generation += 1;
         *self.last_error.lock() = None;
+        *self.state.lock() = State::Connecting;
         // The lock is held, so that the next connection is not interrupted.
         self.interrupt();
         self.changed.notify_all();

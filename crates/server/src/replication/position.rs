@@ -125,6 +125,7 @@ impl Position {
     pub(super) fn open(path: &Path) -> std::io::Result<Self> {
         let (file, text) = open(path)?;
         let log = std::fs::read_to_string(beside(path, LOG)).ok();
+        let has_log = log.is_some();
         let StoredPosition { timestamp_us, written_us, log, is_new } =
             StoredPosition::parse(&text, log.as_deref())?;
         let positions_us = [timestamp_us, written_us];
@@ -134,6 +135,9 @@ impl Position {
         let mut position = Self { path, file, partitions, timestamp_us, length, log, is_noted };
         if is_new && let Some(log) = position.log.take() {
             position.switch(timestamp_us, &log)?;
+        } else if !has_log && let Some(log) = &position.log {
+            // The next position has no second line.
+            position.write_log(&format!("{log}\n"))?;
         }
         Ok(position)
     }
@@ -406,6 +410,12 @@ mod tests {
         assert_eq!(position.timestamp_us(), 7);
         assert!(position.is_of_another_log(Some("two")));
         assert!(!position.is_of_another_log(Some("one")));
+        // The next position does not name it.
+        position.adopt_log("one").expect("room");
+        position.advance(8).expect("room");
+        drop(position);
+        let mut position = reopened(&path);
+        assert!(position.is_of_another_log(Some("two")));
         // The one beside it is newer.
         position.adopt_log("two").expect("room");
         drop(position);

@@ -56,6 +56,16 @@ pub(super) fn is_exact(
     }
 }
 
+/// Returns the length of the value that a request has, in bytes.
+pub(super) fn value_bytes(request: &Request<'_>) -> usize {
+    match request {
+        Request::PutKeep { value, .. }
+        | Request::PutCat { value, .. }
+        | Request::PutShift { value, .. } => value.len(),
+        _ => 0,
+    }
+}
+
 /// Returns the same operation on the record under another key.
 pub(super) fn with_key<'a>(mut request: Request<'a>, new_key: &'a [u8]) -> Request<'a> {
     match &mut request {

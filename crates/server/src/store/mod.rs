@@ -37,7 +37,7 @@ use crate::update_log::{
 };
 use cabinet::table::{IndexChange, Row, SearchAnswer, SearchRequest, Table};
 use cabinet::{Change, Database, Error, Meta, RecordRef, Result, Side, Version};
-use log_entries::{LogEntry, appended, is_exact, with_key};
+use log_entries::{LogEntry, appended, is_exact, value_bytes, with_key};
 use position_file::CopyPosition;
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -302,6 +302,8 @@ impl Store {
         let key = if request.is_some() { self.row_key(key)? } else { Cow::Borrowed(key) };
         let (guard, key) = self.begin_record(log, &key)?;
         let request = request.map(|request| with_key(request, &key));
+        // It is logged even if it fails.
+        log.check_value(request.as_ref().map_or(0, value_bytes))?;
         let mut entry_of_log = LogEntry::Nothing;
         let done = self.view.database.try_modify(&key, |entry| {
             let decided = decide(entry).and_then(|(change, answer)| {
@@ -360,6 +362,9 @@ impl Store {
 
     /// Adds the columns that a row lacks, which are joined by NUL. Makes the row if there is none.
     pub(crate) fn add_columns(&self, key: &[u8], joined: &[u8]) -> Result<()> {
+        if let Some(log) = &self.log {
+            log.check_value(joined.len())?;
+        }
         let key = self.row_key(key)?;
         let request = Request::PutCat { key: &key, value: joined };
         let add = || self.view.database.put_cat(&key, joined);
@@ -553,7 +558,13 @@ impl Store {
         if let Scope::Key(key) = scope {
             self.expire(&guard, key)?;
         }
-        let done = call()?;
+        let done = match call() {
+            Err(error @ Error::NotANumber { .. }) if !self.view.database.evicts() => {
+                self.append(&guard, request, false);
+                return Err(error);
+            }
+            done => done?,
+        };
         match scope {
             Scope::Key(key) if self.logs_whole() => self.log_whole(&guard, key),
             _ => self.append(&guard, request, outcome(&done)),

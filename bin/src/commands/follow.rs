@@ -65,17 +65,11 @@ impl Run for Follow {
 fn wait_for_connection(server: &Server) -> Result<Result<(), String>> {
     let end = Instant::now() + CONNECTION_WAIT;
     loop {
-        let stat = server.stat()?;
-        let stat = String::from_utf8_lossy(&stat);
-        let value = |name: &str| {
-            let mut lines = stat.lines().filter_map(|line| line.split_once('\t'));
-            lines.find(|(other, _)| *other == name).map(|(_, value)| value)
-        };
-        let reason = value("replication_error");
-        match value("replication_state") {
+        match server.stat_value("replication_state")?.as_deref() {
             Some("connecting") if Instant::now() < end => {}
             Some("connecting" | "stopped") => {
-                return Ok(Err(reason.unwrap_or("its log may tell why").to_owned()));
+                let reason = server.stat_value("replication_error")?;
+                return Ok(Err(reason.unwrap_or_else(|| "its log may tell why".to_owned())));
             }
             // Tokyo Tyrant shows no state.
             _ => return Ok(Ok(())),

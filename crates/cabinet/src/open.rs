@@ -1,12 +1,12 @@
 //! Database opening, by name or by path and options.
 
+use crate::base::compress;
 use crate::memory::{MemoryHash, MemoryTree};
 use crate::name::{NameError, Specification};
 #[cfg(feature = "table")]
 use crate::table::Table;
 use crate::{
     Database, Engine, Error, FixedDatabase, HashDatabase, Kind, Options, Result, TreeDatabase,
-    base::compress,
 };
 use std::path::Path;
 use std::sync::Arc;

@@ -3,8 +3,9 @@
 //! A compressed value is the uncompressed length, in bytes, as a LEB128 number, followed by an LZ4
 //! block or a Zstandard frame. The flags of the record tell which.
 
+use crate::base::varint;
 use crate::limits::VALUE_BYTES_MAX;
-use crate::{Error, Result, base::varint};
+use crate::{Error, Result};
 
 /// How values are stored. A value that does not shrink is stored as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

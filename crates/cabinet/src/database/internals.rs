@@ -2,9 +2,10 @@
 //! engines, scans in steps, expiry by the caller, and copies at a moment that the caller chooses.
 
 use super::{Database, SteppedScan, check_key};
+use crate::base::reentry;
 #[cfg(feature = "table")]
 use crate::table::RowView;
-use crate::{Engine, ExpiredKeys, RecordRef, Result, SnapshotBarrier, Wanted, base::reentry};
+use crate::{Engine, ExpiredKeys, RecordRef, Result, SnapshotBarrier, Wanted};
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::path::Path;

@@ -2,7 +2,8 @@
 //! are larger. No lock is held between steps, so writers are not delayed.
 
 use super::{Database, SteppedScan};
-use crate::{Error, KeyOrder, Record, RecordRef, Result, ScanCursor, Wanted, base::deadline};
+use crate::base::deadline;
+use crate::{Error, KeyOrder, Record, RecordRef, Result, ScanCursor, Wanted};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};

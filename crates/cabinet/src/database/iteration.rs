@@ -1,7 +1,8 @@
 //! Iterations over all keys in steps, which borrow nothing between the steps.
 
 use super::Database;
-use crate::{IterationState, Result, ScanCursor, base::deadline};
+use crate::base::deadline;
+use crate::{IterationState, Result, ScanCursor};
 
 /// Iteration over all keys, see [`Database::step_iteration`]. It holds no file between steps, so it
 /// may be abandoned. [`Database::iteration_from`] returns one that begins at a key.

@@ -1,10 +1,10 @@
 //! Operations on the whole database: size, durability, copies, verification.
 
 use super::Database;
+use crate::base::{barrier, reentry};
 use crate::name::options_of;
 use crate::{
     Damage, Durability, DurableListener, Error, GoOn, Kind, LogPosition, Result, Verified,
-    base::barrier, base::reentry,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

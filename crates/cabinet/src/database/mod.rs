@@ -35,10 +35,11 @@ pub use iteration::Iteration;
 pub use scan::SteppedScan;
 pub use write::Swap;
 
+use crate::base::reentry;
 use crate::limits::KEY_BYTES_MAX;
 #[cfg(feature = "table")]
 use crate::table::Table;
-use crate::{Durability, Engine, Error, Kind, Numbered, Result, Wait, base::reentry};
+use crate::{Durability, Engine, Error, Kind, Numbered, Result, Wait};
 use std::sync::Arc;
 
 /// Handle of an open database. Clones share it. Dropping the last one closes the database.

@@ -1,8 +1,9 @@
 //! Scans of all records, or those of a prefix or a pattern, with a function.
 
 use super::Database;
+use crate::base::deadline;
 use crate::scan::step_until_break;
-use crate::{FullScan, KeyOrder, RecordRef, Result, ScanCursor, Wanted, base::deadline};
+use crate::{FullScan, KeyOrder, RecordRef, Result, ScanCursor, Wanted};
 use std::ops::ControlFlow;
 
 /// Scan of all records in steps, see [`Database::full_scan`]. A record that exists throughout is

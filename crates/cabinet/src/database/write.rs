@@ -150,9 +150,9 @@ impl Database {
     pub(super) fn update<T>(
         &self,
         key: &[u8],
-        decide: impl FnMut(Option<RecordRef<'_>>) -> (Change, T),
+        mut decide: impl FnMut(Option<RecordRef<'_>>) -> (Change, T),
     ) -> Result<T> {
-        self.update_versioned(key, decide).map(|(answer, _)| answer)
+        self.try_update(key, |entry| Ok(decide(entry))).map(|(answer, _)| answer)
     }
 
     /// Like [`Database::modify`], with a callback that may fail, and then changes nothing. Also
@@ -172,16 +172,7 @@ impl Database {
         key: &[u8],
         mut decide: impl FnMut(Option<RecordRef<'_>>) -> (Change, T),
     ) -> Result<(T, Version)> {
-        self.update_versioned(key, |entry| self.call(|| decide(entry)))
-    }
-
-    #[inline]
-    pub(super) fn update_versioned<T>(
-        &self,
-        key: &[u8],
-        mut decide: impl FnMut(Option<RecordRef<'_>>) -> (Change, T),
-    ) -> Result<(T, Version)> {
-        self.try_update(key, |entry| Ok(decide(entry)))
+        self.try_modify(key, |entry| Ok(decide(entry)))
     }
 
     /// Like [`Database::try_modify`], for a callback of this crate, which does not call the

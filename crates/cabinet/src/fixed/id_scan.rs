@@ -3,8 +3,9 @@
 use super::interval::Interval;
 use super::page_index::{first_of, page_of, shard_of};
 use super::{FixedDatabase, FixedIndex, Key};
+use crate::base::{deadline, reentry};
 use crate::keyed::Stretch;
-use crate::{Numbered, RecordRef, Result, ScanCursor, Wait, base::deadline, base::reentry};
+use crate::{Numbered, RecordRef, Result, ScanCursor, Wait};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::atomic::Ordering;
 

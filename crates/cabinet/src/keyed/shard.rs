@@ -1,8 +1,9 @@
 //! One shard of an index: its table, the table's lock, and numbers that are read without the lock.
 
 use super::ShardIndex;
+use crate::base::locks;
 use crate::base::sync::note_taken;
-use crate::{Result, Wait, base::locks};
+use crate::{Result, Wait};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;

@@ -34,8 +34,9 @@
 
 use super::binding::Binding;
 use crate::base::checksum;
+use crate::base::varint;
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::{Compression, Meta, base::varint};
+use crate::{Compression, Meta};
 
 /// Records begin at multiples of this, in bytes.
 pub(crate) const ALIGNMENT: usize = 8;

@@ -27,10 +27,10 @@ use super::copy::copy_records;
 use super::expiry::SEARCHES;
 use super::record::Record;
 use super::shard::Shard;
+use crate::base::{locks, reentry};
 use crate::{
     Batch, BatchChange, Change, Engine, ExpiredKeys, Family, Maintenance, Medium, Meta, Options,
-    RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait, base::locks,
-    base::reentry, engine::batch_plan,
+    RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait, engine::batch_plan,
 };
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::BTreeMap;

@@ -13,9 +13,10 @@ use super::capacity::{Added, Capacity, Profile};
 use super::copy::copy_records;
 use super::expiry::{Expiries, LOOKS_PER_WRITE, SEARCHES};
 use super::record::Record;
+use crate::base::locks;
 use crate::{
     Batch, BatchChange, Change, Clock, Engine, ExpiredKeys, Family, Maintenance, Medium, Meta,
-    Options, RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait, base::locks,
+    Options, RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait,
     engine::batch_plan,
 };
 use parking_lot::RwLock;

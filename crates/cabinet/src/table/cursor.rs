@@ -1,7 +1,8 @@
 //! Cursors: read a range of keys of the engine in bounded steps.
 
 use super::postings::View;
-use crate::{Error, Ordered, Result, ScanCursor, Seek, Wait, base::deadline};
+use crate::base::deadline;
+use crate::{Error, Ordered, Result, ScanCursor, Seek, Wait};
 
 /// A range of keys, from `start` on and before `end`. An empty end is no bound.
 #[derive(Clone, Debug, PartialEq, Eq)]

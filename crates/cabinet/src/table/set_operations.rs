@@ -8,7 +8,8 @@ use super::query::{Query, Report, SetOperation};
 use super::sort::{Sorted, Sorter};
 use super::sort_order::SortOrder;
 use super::{Table, keys};
-use crate::{Error, Result, base::reentry};
+use crate::base::reentry;
+use crate::{Error, Result};
 use std::ops::ControlFlow;
 use std::path::Path;
 

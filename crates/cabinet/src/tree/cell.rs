@@ -11,8 +11,9 @@
 //!         value
 //! ```
 
+use crate::base::varint;
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::{Meta, RecordRef, Version, base::varint};
+use crate::{Meta, RecordRef, Version};
 
 const HAS_EXPIRY: u8 = 1;
 const HAS_CLIENT_FLAGS: u8 = 2;

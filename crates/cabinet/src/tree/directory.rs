@@ -5,7 +5,8 @@
 //! levels, and compares keys only if their heads are equal. With 8 KiB leaves, two levels are
 //! enough for a terabyte. A bound takes about 60 bytes, and its leaf 112.
 
-use crate::{KeyOrder, base::heap};
+use crate::KeyOrder;
+use crate::base::heap;
 use std::cmp::Ordering;
 use std::ops::Range;
 

@@ -1,8 +1,9 @@
 //! Leaf: a page, in memory or only in the log, with its lock and state.
 
 use super::page::Page;
+use crate::Version;
+use crate::base::heap;
 use crate::log::Location;
-use crate::{Version, base::heap};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

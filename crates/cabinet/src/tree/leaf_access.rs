@@ -8,12 +8,13 @@ use super::directory::Directory;
 use super::leaf::{Content, GONE, Handle, Home, Leaf, Loaded, State, StoredPage};
 use super::page::{Page, View};
 use super::redo::Operation;
+use crate::base::{compress, locks};
 use crate::limits::VALUE_BYTES_MAX;
 use crate::log::record::{Kind, Record};
 use crate::log::{
     Check, LARGE_CHANGE_BYTES, Location, Purpose, Segments, with_record, with_record_of,
 };
-use crate::{Compression, Error, Meta, Result, Version, Wait, base::compress, base::locks};
+use crate::{Compression, Error, Meta, Result, Version, Wait};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;

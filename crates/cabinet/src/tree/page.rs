@@ -17,8 +17,9 @@
 //! prefix, and a head is the upper half of the key's head in that order.
 
 use super::cell;
+use crate::base::heap;
 use crate::io::prefetch;
-use crate::{KeyOrder, RecordRef, base::heap};
+use crate::{KeyOrder, RecordRef};
 use std::cmp::Ordering;
 use std::ops::Range;
 

@@ -18,11 +18,12 @@ use super::cover::{Cover, Leaves, Seen, Trust};
 use super::page::View;
 use super::redo::Operation;
 use super::{TreeDatabase, TreeEngine};
+use crate::base::compress;
 use crate::log::checkpoint;
 use crate::log::record::{Kind, Record};
 use crate::log::remains::Remains;
 use crate::log::segments::segment_name;
-use crate::{Compression, Damage, Error, KeyOrder, Meta, Result, Version, Wait, base::compress};
+use crate::{Compression, Damage, Error, KeyOrder, Meta, Result, Version, Wait};
 use std::borrow::Cow;
 use std::collections::HashSet;
 

@@ -1,14 +1,12 @@
 //! Salvage: saves the readable records of a damaged database.
 
+use crate::base::compress;
 use crate::io::{MemoryStorage, RealStorage, Storage};
 use crate::log::StoredKind;
 use crate::log::record::{Kind, Record};
 use crate::log::remains::Remains;
 use crate::tree::{Signs, Target, TreeDatabase, order_of, rebuild};
-use crate::{
-    Compression, Damage, Database, Error, KeyOrder, RecordRef, Result, Side, Wait, base::compress,
-    name,
-};
+use crate::{Compression, Damage, Database, Error, KeyOrder, RecordRef, Result, Side, Wait, name};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

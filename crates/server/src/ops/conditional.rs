@@ -51,7 +51,7 @@ pub(crate) enum Action<B> {
     Shift {
         part: B,
         width: usize,
-        /// Whether another server has logged it for a row: what is no column is left out.
+        /// Whether another server has logged it for a row: what is not a column is left out.
         is_logged_row: bool,
     },
     /// Adds to a binary integer.
@@ -372,7 +372,7 @@ impl Writer<'_> {
 
 impl Comparison<'_> {
     /// Returns the change of a record, and the outcome. Fills in all of `written` but the version.
-    /// Fails if the record is no number that could be added to, or becomes too long.
+    /// Fails if the value is not a number and is added to, or becomes too long.
     pub(super) fn decide(
         self,
         write: &Write<'_>,

@@ -5,10 +5,11 @@
 //! record elsewhere is an error when it is read; it is not damage.
 
 use super::Recovery;
+use crate::Result;
+use crate::base::compress;
 use crate::log::error_at;
 use crate::log::record::Record;
 use crate::log::scan::ScanError;
-use crate::{Result, base::compress};
 
 /// Bytes at the beginning of each segment that are read.
 const READ_BYTES: u64 = 256 << 10;

@@ -8,10 +8,11 @@
 
 use super::Index;
 use crate::base::column_index::{IndexChange, IndexDescription};
+use crate::base::reentry;
 use crate::table::cursor::{Cursor, KeyRange};
 use crate::table::postings::View;
 use crate::table::{Table, keys, meta};
-use crate::{Batch, Engine, Error, Result, ScanCursor, Wait, base::reentry};
+use crate::{Batch, Engine, Error, Result, ScanCursor, Wait};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -1,10 +1,11 @@
 //! Check of indices against rows.
 
+use crate::base::reentry;
 use crate::table::cursor::{Cursor, KeyRange, count_up_to};
 use crate::table::postings::{Changes, View};
 use crate::table::row::RowView;
 use crate::table::{Table, keys};
-use crate::{Error, Result, base::reentry};
+use crate::{Error, Result};
 
 impl Table {
     /// Checks that the indices have all postings of all rows, and no others. Writers wait

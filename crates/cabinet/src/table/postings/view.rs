@@ -3,9 +3,10 @@
 use super::block::Reader;
 use super::changes::{Changes, Merged};
 use super::physical;
+use crate::base::deadline;
 use crate::table::cursor::{KeyRange, Step};
 use crate::table::keys;
-use crate::{Engine, Error, Result, ScanCursor, Seek, Wait, base::deadline};
+use crate::{Engine, Error, Result, ScanCursor, Seek, Wait};
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -57,7 +57,12 @@ impl Run for Follow {
                 "it follows {master} from now on, but is not connected to it: {reason}"
             )));
         }
-        Ok(writeln!(output, "{} follows {}", server.address(), self.master)?)
+        writeln!(output, "{} follows {}", server.address(), self.master)?;
+        if let Some(reason) = server.stat_value("replication_inexact")? {
+            // The command has done what it is for, and its output is that.
+            eprintln!("tyrant: warning: its records may differ from the master's: {reason}");
+        }
+        Ok(())
     }
 }
 

@@ -307,9 +307,13 @@ pub(super) fn own_lag(stat: &BTreeMap<String, String>) -> String {
         "" => String::new(),
         error => format!(": {error}"),
     };
+    let inexact = match value("replication_inexact") {
+        "" => String::new(),
+        reason => format!(", may differ from its master: {reason}"),
+    };
     match value("replication_state") {
-        "" | "following" => lag,
-        state => format!("{state}, {lag}{error}"),
+        "" | "following" => format!("{lag}{inexact}"),
+        state => format!("{state}, {lag}{error}{inexact}"),
     }
 }
 

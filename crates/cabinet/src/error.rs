@@ -71,10 +71,13 @@ pub enum Error {
          and open it again"
     )]
     Poisoned(String),
-    /// Changes are refused: the database was opened for reading only, or the program around it
-    /// allows no changes at present.
+    /// Changes are refused: the database was opened for reading only, or is such a copy.
     #[error("{0}")]
     ReadOnly(String),
+    /// The program around the database allows no changes at present; the same change can succeed
+    /// later.
+    #[error("{0}")]
+    Unavailable(String),
     /// The key is longer than [`crate::limits::KEY_BYTES_MAX`].
     #[error(
         "key of {bytes} bytes is over the limit of {max}: use a shorter one, such as a hash of it"
@@ -391,7 +394,8 @@ mod tests {
             Error::Name(NameError::NotAPair(_)) => ": write it as in durability=always",
             Error::Name(NameError::UnknownKey(_)) => "lsmax, width, limsiz, dbgfd",
             Error::Name(NameError::BadValue { .. }) => ": mode takes letters",
-            Error::ReadOnly(_) | Error::BadColumn(_) | Error::InvalidArgument(_) => return None,
+            Error::ReadOnly(_) | Error::Unavailable(_) => return None,
+            Error::BadColumn(_) | Error::InvalidArgument(_) => return None,
             Error::Internal(_) => return None,
         })
     }
@@ -412,6 +416,7 @@ mod tests {
             Error::NoMemory { path: path(), max: 1 },
             Error::Poisoned(name()),
             Error::ReadOnly(name()),
+            Error::Unavailable(name()),
             Error::KeyTooLong { bytes: 2, max: 1 },
             Error::ValueTooLong { bytes: VALUE_BYTES_MAX + 1, max: VALUE_BYTES_MAX },
             Error::ValueTooLong { bytes: 2, max: 1 },

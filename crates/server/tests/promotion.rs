@@ -7,7 +7,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use support::{
-    MISC_FAILURE, following, hash, is_following, list, misc, records, request, set, set_master,
+    MISC_FAILURE, Running, following, hash, is_following, list, misc, records, request, set, set_master,
     start_master, start_with, stat, wait_until, wait_until_equal,
 };
 use wire::binary::Request;
@@ -116,6 +116,128 @@ fn a_promoted_replica_takes_writes_and_follows_no_master_until_one_is_set() {
     assert!(client.read_until(b"\r\n").starts_with(b"SERVER_ERROR "));
     drop(replica);
     assert!(stat(&start(), "mhost").is_some());
+}
+
+/// Returns why a replica says that its records may differ from its master's.
+fn inexact(replica: &Running) -> Option<String> {
+    wait_until(|| is_following(replica));
+    stat(replica, "replication_inexact")
+}
+
+#[test]
+fn a_replica_that_clients_have_changed_meanwhile_says_so_and_is_replaced_only_if_that_is_allowed() {
+    for (is_logged, is_promoted) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (master, source) = start_master(one.path());
+        let copy = hash(other.path());
+        let mut config = read_only(other.path(), master.address);
+        config.update_log = config.update_log.filter(|_| is_logged);
+        let follow = || set_master("127.0.0.1", master.address.port(), 0, 0);
+        {
+            let replica = start_with(config.clone(), copy.clone());
+            wait_until(|| is_following(&replica));
+            set(&master, "a", "1");
+            wait_until_equal(&copy, &source);
+            let leave = || match is_promoted {
+                true => {
+                    let mut client = replica.connect();
+                    client.send(&misc("promote", &[]));
+                    assert_eq!(client.read(1), b"\0");
+                }
+                false => replica.connect().exchange(set_master("", 0, 0, 0), b"\0"),
+            };
+            leave();
+            replica.connect().exchange(follow(), b"\0");
+            assert_eq!(inexact(&replica), None, "nothing was changed here");
+            leave();
+            set(&replica, "only", "here");
+            replica.connect().exchange(follow(), b"\0");
+            let reason = inexact(&replica).expect("a reason");
+            assert!(reason.contains("here"), "{reason}");
+            assert!(copy.get(b"only").unwrap().is_some());
+        }
+        // That survives a restart, as long as the records are not replaced.
+        {
+            let replica = start_with(config.clone(), copy.clone());
+            assert!(inexact(&replica).is_some());
+            assert!(copy.get(b"only").unwrap().is_some());
+        }
+        config.following.seeding = Seeding::Always;
+        let replica = start_with(config, copy.clone());
+        wait_until_equal(&copy, &source);
+        assert_eq!(inexact(&replica), None, "{is_logged} {is_promoted}");
+    }
+}
+
+#[test]
+fn a_server_without_a_master_notes_that_clients_change_the_records_of_its_position() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (master, source) = start_master(one.path());
+    let copy = hash(other.path());
+    let config = read_only(other.path(), master.address);
+    let mut alone = config.clone();
+    alone.following.master = None;
+    for (server_id, text) in [(2, "a"), (0, "b")] {
+        set(&master, text, "1");
+        let mut always = config.clone();
+        always.following.seeding = Seeding::Always;
+        {
+            let replica = start_with(always, copy.clone());
+            wait_until_equal(&copy, &source);
+            assert_eq!(inexact(&replica), None);
+        }
+        alone.server_id = server_id;
+        alone.update_log = config.update_log.clone().filter(|_| server_id > 0);
+        set(&start_with(alone.clone(), copy.clone()), "only", "here");
+        assert!(inexact(&start_with(config.clone(), copy.clone())).is_some());
+    }
+}
+
+#[test]
+fn a_master_that_is_followed_and_follows_again_is_not_copied_if_all_is_known() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [one, two] = folders.each_ref().map(|folder| folder.path());
+    let databases = [one, two].map(hash);
+    let config = |id: u32, folder: &Path, master: SocketAddr| {
+        let mut config = following(id, folder, master);
+        config.following.is_writable = false;
+        config.following.seeding = Seeding::Always;
+        config
+    };
+    let take_over = |next: &Running, last: &Running| {
+        let mut client = next.connect();
+        client.send(&misc("promote", &[]));
+        assert_eq!(client.read(1), b"\0");
+        last.connect().exchange(set_master("127.0.0.1", next.address.port(), 0, 0), b"\0");
+        wait_until(|| is_following(last));
+    };
+    let knows = |folder: &Path| {
+        let notes = fs::read(folder.join("rts.lanes")).unwrap_or_default();
+        notes.get(16) == Some(&1)
+    };
+    let mut alone = config(1, one, SocketAddr::from(([127, 0, 0, 1], 1)));
+    alone.following.master = None;
+    let first = start_with(alone, databases[0].clone());
+    let second = start_with(config(2, two, first.address), databases[1].clone());
+    wait_until(|| is_following(&second));
+    // The first server becomes a copy: what it has of its own has no position.
+    take_over(&second, &first);
+    for (round, (master, replica)) in
+        [(&second, &first), (&first, &second), (&second, &first)].into_iter().enumerate()
+    {
+        for number in 0..20 {
+            set(master, &format!("{round}-{number}"), "value");
+        }
+        wait_until_equal(&databases[0], &databases[1]);
+        wait_until(|| is_following(replica) && knows(if round == 1 { two } else { one }));
+        // A server that becomes a copy starts another log.
+        let logs = || [one, two].map(|folder| fs::read(folder.join("ulog/identity")).unwrap());
+        let before = logs();
+        take_over(replica, master);
+        assert_eq!(inexact(master), None, "{round}");
+        assert!(logs() == before, "{round}");
+        assert_eq!(records(&databases[0]), records(&databases[1]));
+    }
 }
 
 /// Time stamps of two logs cannot be compared: in the log of the new master, the operations of the

@@ -215,6 +215,9 @@ fn changes_of_every_protocol_are_confirmed_by_a_replica() {
     wait_until_equal(&copy, &source);
 }
 
+/// Reason why changes are refused.
+const NONE_THERE: &str = "no replica acknowledges changes: retry once one does";
+
 #[test]
 fn a_change_that_is_not_confirmed_in_time_is_an_error_and_later_ones_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -226,6 +229,18 @@ fn a_change_that_is_not_confirmed_in_time_is_an_error_and_later_ones_are_refused
     let mut second = master.connect();
     second.send(b"set new 0 0 1\r\nv\r\n");
     assert!(second.read_until(b"\r\n").starts_with(b"SERVER_ERROR"));
+    for line in ["PUT /new", "DELETE /k"] {
+        let head = "Host: localhost\r\nContent-Type: text/x-mine\r\nContent-Length: 0\r\n";
+        let mut by_http = master.connect();
+        by_http.send(format!("{line} HTTP/1.1\r\n{head}Connection: close\r\n\r\n").as_bytes());
+        let answer = String::from_utf8(by_http.read_to_end()).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{answer}");
+        assert!(answer.ends_with(&format!("\n{NONE_THERE}\n")), "{answer}");
+    }
+    let mut binary = master.connect();
+    binary.exchange(request(&Request::Put { key: b"new", value: b"v" }), b"\x01");
+    let reason = format!("9999: miscellaneous error: {NONE_THERE}");
+    binary.exchange(support::misc("error", &[]), support::list(&[&reason]));
     // The second change was not made, the first was.
     second.exchange(b"get new k\r\n", b"VALUE k 0 1\r\nv\r\nEND\r\n");
     let at_us = replica.receive();

@@ -407,7 +407,7 @@ fn every_http_change_gets_a_reply_if_the_disk_of_the_log_is_full() {
             assert!(line == expected[0] || is_batch && line == expected[1], "{line}");
             let rest = String::from_utf8(client.read_until(b"\n")).unwrap();
             if line == expected[1] {
-                let answers = client.read_until(b"b99\"}\n");
+                let answers = client.read_until(b"\"b99\",\"error\":\"Insufficient Storage\"}\n");
                 let refused = String::from_utf8_lossy(&answers).matches("Insufficient").count();
                 assert!(refused >= 99, "{rest}: {refused}");
             }

@@ -123,7 +123,9 @@ impl Request {
             RecordsError::TooLong => FsError::TooLarge,
             RecordsError::Unmet => say(StatusCode::PRECONDITION_FAILED),
             RecordsError::Several => say(StatusCode::CONFLICT),
-            RecordsError::NoRoom | RecordsError::Unconfirmed => {
+            RecordsError::NoRoom
+            | RecordsError::Unconfirmed
+            | RecordsError::Database(cabinet::Error::Unavailable(_)) => {
                 say(StatusCode::SERVICE_UNAVAILABLE)
             }
             RecordsError::Database(cabinet::Error::KeyTooLong { .. }) => FsError::PathTooLong,

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -62,6 +62,7 @@ pub(super) fn try_packages(package: &Path, upgrade: &Path) -> Result<()> {
     let database = root.path.join("var/lib/tyrant/casket.tch/manifest");
     ensure!(database.exists(), "the purge removed the database");
     println!("package: installed, served, upgraded with its records, removed, purged");
+    root.check_enabled_units(package, upgrade)?;
 
     root.set_up_by_readme(package)?;
     let (port, admin) = (free_port(), free_port());
@@ -122,6 +123,20 @@ pub(crate) fn archive(name: &str, packages: &str) -> Result<PathBuf> {
     Ok(archive)
 }
 
+/// The program in the place of systemctl: a file for each unit that is enabled.
+const SYSTEMCTL: &str = r#"#!/bin/sh
+echo "$*" >>/run/calls
+[ "$1" = --quiet ] && shift
+action=$1
+shift
+[ "$1" = --now ] && shift
+case $action in
+enable) cd /run/enabled && touch "$@" ;;
+disable) cd /run/enabled && rm -f "$@" ;;
+is-enabled) test -f "/run/enabled/$1" ;;
+esac
+"#;
+
 /// A root directory.
 struct Root {
     path: PathBuf,
@@ -141,6 +156,55 @@ impl Root {
         let inside = self.path.join("package.deb");
         fs::copy(package, inside).context("cannot copy the package")?;
         self.succeed(&["dpkg", "--install", "/package.deb"])?;
+        Ok(())
+    }
+
+    /// Checks that the units are enabled and started as they should be: by a program that notes how
+    /// it is called, in the place of systemctl.
+    fn check_enabled_units(&self, package: &Path, upgrade: &Path) -> Result<()> {
+        let program = self.path.join("usr/bin/systemctl");
+        let [managed, enabled] =
+            ["run/systemd/system", "run/enabled"].map(|folder| self.path.join(folder));
+        for folder in [&managed, &enabled] {
+            fs::create_dir_all(folder).context("a folder")?;
+        }
+        fs::write(&program, SYSTEMCTL).context("the program")?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).context("its mode")?;
+        let calls = self.path.join("run/calls");
+        let expect = |after: &str, expected: &[&str], units: &[&str]| {
+            let text = fs::read_to_string(&calls).context("the calls")?;
+            fs::write(&calls, "").context("the calls")?;
+            let found: Vec<_> = text.lines().filter(|call| call.contains("start ")).collect();
+            ensure!(found == expected, "{after}: {found:?} and not {expected:?}");
+            let present = fs::read_dir(&enabled).context("the units")?.count();
+            let are = present == units.len() && units.iter().all(|unit| enabled.join(unit).exists());
+            ensure!(are, "{after}: other units are enabled than {units:?}");
+            Ok(())
+        };
+        let [server, timer] = ["tyrant.service", "tyrant-backup.timer"];
+        self.install(package)?;
+        expect("installed", &["restart tyrant.service"], &[server])?;
+        self.install(upgrade)?;
+        expect("upgraded", &["try-restart tyrant.service"], &[server])?;
+        self.succeed(&["systemctl", "enable", timer])?;
+        self.succeed(&["dpkg", "--remove", "tyrant"])?;
+        expect("removed", &[], &[])?;
+        self.install(upgrade)?;
+        let started = ["restart tyrant.service", "restart tyrant-backup.timer"];
+        expect("installed again", &started, &[server, timer])?;
+        self.succeed(&["systemctl", "disable", server, timer])?;
+        self.install(upgrade)?;
+        expect("upgraded while disabled", &["try-restart tyrant.service"], &[])?;
+        self.succeed(&["dpkg", "--remove", "tyrant"])?;
+        self.install(upgrade)?;
+        expect("installed again while disabled", &["try-restart tyrant.service"], &[])?;
+        self.succeed(&["dpkg", "--purge", "tyrant"])?;
+        self.install(upgrade)?;
+        expect("installed after a purge", &["restart tyrant.service"], &[server])?;
+        self.succeed(&["dpkg", "--purge", "tyrant"])?;
+        fs::remove_dir_all(&managed).context("the folder")?;
+        fs::remove_file(program).context("the program")?;
+        println!("package: its units are enabled and started as an administrator left them");
         Ok(())
     }
 

@@ -404,7 +404,9 @@ pub(crate) fn execute(
         Operation::SetIndices { pairs } => rows::set_indices(executor, *pairs)?,
         Operation::Search(request) => rows::search(executor, request, reply)?,
         Operation::NameMediaType { name } => {
-            reply.number(Number::Flags(media_types::flags(store, name)?));
+            let (flags, is_new) = media_types::flags(store, name)?;
+            executor.has_changed |= is_new;
+            reply.number(Number::Flags(flags));
         }
         Operation::Count => reply.number(Number::Count(store.count_records()?)),
         Operation::GenerateUid => reply.element(store.generate_uid()?.to_string().as_bytes()),

@@ -99,17 +99,17 @@ const LIST: &[&str] = &[
 
 const _: () = assert!(LIST.len() < UTF_8 as usize);
 
-/// Returns the flags of a value of this media type. They are 0 if the name is too long, or if the
-/// database has no more numbers.
-pub(super) fn flags(store: &Store, name: &[u8]) -> Result<u32> {
+/// Returns the flags of a value of this media type, and whether its name was added to those of the
+/// database. The flags are 0 if the name is too long, or if the database has no more numbers.
+pub(super) fn flags(store: &Store, name: &[u8]) -> Result<(u32, bool)> {
     if store.has_rows() {
-        return Ok(0);
+        return Ok((0, false));
     }
     match listed_flags(name) {
-        Ok(flags) => Ok(flags),
+        Ok(flags) => Ok((flags, false)),
         // Keys that are ids leave no record for the names.
-        Err(_) if store.as_numbered().is_some() => Ok(0),
-        Err(name) => Ok(named(store, name)?.map_or(0, of_number)),
+        Err(_) if store.as_numbered().is_some() => Ok((0, false)),
+        Err(name) => named(store, name).map(|(number, is_new)| (number.map_or(0, of_number), is_new)),
     }
 }
 
@@ -173,34 +173,37 @@ fn listed(name: &str) -> Option<u32> {
     u32::try_from(place + 1).ok().map(|number| number + utf_8)
 }
 
-/// Returns the number of a name in the database's own list. Adds the name unless the list is full.
-fn named(store: &Store, name: &str) -> Result<Option<u32>> {
+/// Returns the number of a name in the database's own list, and whether it was added. Adds the name
+/// unless the list is full.
+fn named(store: &Store, name: &str) -> Result<(Option<u32>, bool)> {
     let find = |names: &[u8]| {
         let mut lines = names.split(|byte| *byte == b'\n').take(NAMED_MAX);
         lines.position(|line| line == name.as_bytes())
     };
     let mut place = store.read(MEDIA_TYPES, |names| find(names.value))?.flatten();
+    let mut is_new = false;
     if place.is_none() {
         let added = store.modify(MEDIA_TYPES, |names| {
             let mut names = names.map_or_else(Vec::new, |names| names.value.to_vec());
             if let Some(place) = find(&names) {
-                return (Change::Keep, Some(place));
+                return (Change::Keep, (Some(place), false));
             }
             let count = names.iter().filter(|byte| **byte == b'\n').count();
             if count >= NAMED_MAX {
-                return (Change::Keep, None);
+                return (Change::Keep, (None, false));
             }
             names.extend_from_slice(name.as_bytes());
             names.push(b'\n');
-            (Change::Put(names, Meta::NONE), Some(count))
+            (Change::Put(names, Meta::NONE), (Some(count), true))
         });
-        place = match added {
+        (place, is_new) = match added {
             // The list has no space, but the value itself may still have some.
-            Err(Error::NoSpace { .. } | Error::NoMemory { .. }) => None,
+            Err(Error::NoSpace { .. } | Error::NoMemory { .. }) => (None, false),
             added => added?,
         };
     }
-    Ok(place.and_then(|place| u32::try_from(place).ok()).map(|place| FIRST_NAMED + place))
+    let number = place.and_then(|place| u32::try_from(place).ok()).map(|place| FIRST_NAMED + place);
+    Ok((number, is_new))
 }
 
 /// Media types that have a number in one database only, for exports.
@@ -228,7 +231,7 @@ impl OwnMediaTypes {
 /// Returns the flags of values of a media type, which gets a number if it has none, in a database
 /// that is not served.
 pub fn media_type_flags(database: &Database, name: &str) -> Result<u32> {
-    flags(&Store::new(database.clone(), None, 0), name.as_bytes())
+    flags(&Store::new(database.clone(), None, 0), name.as_bytes()).map(|(flags, _)| flags)
 }
 
 /// Returns the place of a media type among those of the database, if its flags name one of them.
@@ -261,12 +264,12 @@ mod tests {
             ("text/plain; charset=\"utf-8\"", "text/plain; charset=utf-8"),
             ("font/ttf ; charset=utf-8", "font/ttf; charset=utf-8"),
         ] {
-            let flags = flags(&store, given.as_bytes()).expect("flags");
+            let (flags, _) = flags(&store, given.as_bytes()).expect("flags");
             assert_eq!(flags & 0xff00_ffff, MARK, "{given}");
             assert_eq!(name(&store, flags).expect("a name"), kept);
         }
         assert!(store.is_empty());
-        assert_eq!(flags(&store, b"application/octet-stream").expect("flags"), 0);
+        assert_eq!(flags(&store, b"application/octet-stream").expect("flags"), (0, false));
     }
 
     #[test]
@@ -274,11 +277,13 @@ mod tests {
         let store = store("*");
         let named = |number: usize| format!("application/x-{number}; a=B");
         for number in 0..NAMED_MAX {
-            let flags = flags(&store, named(number).as_bytes()).expect("flags");
+            let (flags, is_new) = flags(&store, named(number).as_bytes()).expect("flags");
+            assert!(is_new, "{number}");
             assert_eq!(name(&store, flags).expect("a name"), named(number));
         }
-        assert_eq!(flags(&store, named(NAMED_MAX).as_bytes()).expect("flags"), 0);
-        let last = flags(&store, named(NAMED_MAX - 1).as_bytes()).expect("flags");
+        assert_eq!(flags(&store, named(NAMED_MAX).as_bytes()).expect("flags"), (0, false));
+        let (last, is_new) = flags(&store, named(NAMED_MAX - 1).as_bytes()).expect("flags");
+        assert!(!is_new);
         assert_eq!(name(&store, last).expect("a name"), named(NAMED_MAX - 1));
         assert_eq!((store.len(), store.all_records()), (0, 1));
     }
@@ -287,10 +292,10 @@ mod tests {
     fn the_length_of_a_name_is_limited() {
         let store = store("*");
         let long = |bytes: usize| format!("a/{}", "x".repeat(bytes - 2));
-        assert_ne!(flags(&store, long(NAME_BYTES_MAX).as_bytes()).expect("flags"), 0);
-        assert_eq!(flags(&store, long(NAME_BYTES_MAX + 1).as_bytes()).expect("flags"), 0);
+        assert_ne!(flags(&store, long(NAME_BYTES_MAX).as_bytes()).expect("flags").0, 0);
+        assert_eq!(flags(&store, long(NAME_BYTES_MAX + 1).as_bytes()).expect("flags").0, 0);
         for name in ["", "text", "text/\u{e9}", "text/a\rb"] {
-            assert_eq!(flags(&store, name.as_bytes()).expect("flags"), 0, "{name}");
+            assert_eq!(flags(&store, name.as_bytes()).expect("flags"), (0, false), "{name}");
         }
     }
 

@@ -279,6 +279,8 @@ impl<'a> Operation<'a> {
     pub(crate) fn changes_records(&self) -> bool {
         match self {
             Self::Sync | Self::Retune { .. } => false,
+            // It is known which of these have changed something.
+            Self::NameMediaType { .. } => false,
             Self::PutList { pairs, .. } => pairs.len() > 1,
             Self::RemoveList { keys, .. } => !keys.is_empty(),
             operation => !operation.is_read(),

@@ -127,6 +127,8 @@ pub(crate) struct Follower {
     /// Why the last connection ended or was not made, under the present configuration.
     last_error: Mutex<Option<String>>,
     pub(super) progress: Progress,
+    /// Number of configurations up to which the log has told that the records may differ from the master's.
+    told_inexact: AtomicU64,
     /// Write gate, closed while a master is followed, unless clients may write anyway.
     gate: Arc<Gate>,
 }
@@ -204,6 +206,7 @@ impl Follower {
             state: Mutex::default(),
             last_error: Mutex::default(),
             progress: Progress::default(),
+            told_inexact: AtomicU64::new(0),
             gate: Arc::clone(gate),
         }
     }
@@ -262,6 +265,12 @@ impl Follower {
             && let Some(reason) = &*self.last_error.lock()
         {
             stat("replication_error", reason.clone());
+        }
+        // Two servers that follow each other differ as long as there is anything to send.
+        if let Some(inexact) = position::inexact(&self.position)
+            && !self.gate.stays_open()
+        {
+            stat("replication_inexact", inexact.to_string());
         }
         if let State::Seeding { done, total } = state {
             stat("replication_seeded", done.to_string());
@@ -376,6 +385,12 @@ impl Follower {
         self.configuration.lock().generation == generation
     }
 
+    /// Returns whether the log has not told yet, under this configuration, that the records may
+    /// differ from the master's. From now on it has.
+    pub(super) fn tells_inexact(&self, generation: u64) -> bool {
+        self.told_inexact.swap(generation + 1, Ordering::Relaxed) <= generation
+    }
+
     /// Notes the connection that a change of the configuration interrupts.
     pub(super) fn connected(&self, connection: Interrupter) {
         *self.connection.lock() = Some(connection);
@@ -478,7 +493,7 @@ impl Follower {
                         "the database is empty: replication begins again, not at time stamp {}",
                         position.timestamp_us()
                     );
-                    position.set(0)?;
+                    position.begin_again()?;
                 }
                 if !is_own || !position.is_noted() {
                     invalidate_roots(served)?;
@@ -513,7 +528,7 @@ fn own(position: &mut Position, path: &Path) -> std::io::Result<bool> {
                  begins again",
                 position.timestamp_us()
             );
-            position.set(0)?;
+            position.begin_again()?;
         }
         Owner::Other(other) => {
             return Err(std::io::Error::other(format!(

@@ -139,7 +139,7 @@ impl<'a> InitialSyncReceiver<'a> {
         self.flush()?;
         self.served.database.make_durable().map_err(End::lost)?;
         // A log without entries ends at 0, which is not a valid position.
-        let ended = position.end_seeding(timestamp_us.max(1));
+        let ended = position.end_seeding(timestamp_us.max(1), !self.served.settings.is_writable);
         ended.map_err(|error| {
             End::Lost(format!("cannot mark the initial sync as complete: {error}"))
         })?;

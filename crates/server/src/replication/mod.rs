@@ -37,6 +37,7 @@ pub(crate) use semi_sync::SemiSync;
 use crate::ops::served::Served;
 use crate::update_log::{Reader, UpdateLog};
 use follower::Follower;
+use position::ChangesHere;
 use replica::Lag;
 use sender::Senders;
 use std::collections::BTreeMap;
@@ -112,6 +113,12 @@ impl Replication {
         served: Arc<Served>,
         semi_sync: Option<Arc<SemiSync>>,
     ) -> Self {
+        let (position, database) = (following.position.clone(), served.database.path());
+        let is_logged = served.update_log.is_some();
+        served.gate.note_changes(Box::new(ChangesHere { position, database, is_logged }));
+        if following.position.exists() {
+            served.gate.open();
+        }
         let follower =
             (served.settings.server_id != 0).then(|| Follower::new(following, &served.gate));
         Self { served, senders: Senders::default(), semi_sync, follower }

@@ -5,16 +5,18 @@
 //! by log in [`PartitionProgress`], in the file with extension `.lanes`. The identity of the
 //! master's log is in the file with extension `.log`. During an initial sync there is a file with
 //! extension `.seeding`; one with extension `.inexact` says that the records may differ from the
-//! master's. The file with extension `.database` has the identity and the path of the database
+//! master's, and why. The file with extension `.database` has the identity and the path of the database
 //! whose position it is: one that is restored, or another one, would lack what lies before it.
 
 use super::partition_progress::PartitionProgress;
 use crate::durable_file;
+use crate::store::gate::FirstChange;
 use crate::store::position_file::{CopyPosition, is_of_copy};
 use crate::update_log::identity::{identity_of, present_identity};
 use crate::update_log::name_of;
 use cabinet::files::folder_of;
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -29,6 +31,9 @@ const LOG: &str = ".log";
 /// Extension of the file that notes that the records may differ from the master's.
 const INEXACT: &str = ".inexact";
 
+/// Its text if the reason is changes by clients, which are in the update log.
+const CHANGED_HERE: &str = "changed by clients\n";
+
 /// Extension of the file that names the database of the position.
 const DATABASE: &str = ".database";
 
@@ -41,6 +46,61 @@ pub(super) enum Owner {
     Replaced,
     /// That of the database of this path.
     Other(PathBuf),
+}
+
+/// Reason why the records may differ from the master's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Inexact {
+    /// Operations may have been executed twice or missed, or there were other records before.
+    Operations,
+    /// Clients have changed records since it was last a read-only replica. Its update log has what
+    /// they changed.
+    ChangedHere,
+}
+
+impl fmt::Display for Inexact {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Operations => "changes were made here, executed twice or missed",
+            Self::ChangedHere => "clients have changed them here, and what only they have stays",
+        })
+    }
+}
+
+/// The files of the position of a database, noting that clients change it.
+#[derive(Debug)]
+pub(super) struct ChangesHere {
+    /// The position file.
+    pub(super) position: PathBuf,
+    pub(super) database: PathBuf,
+    /// Whether an update log has what they change.
+    pub(super) is_logged: bool,
+}
+
+impl FirstChange for ChangesHere {
+    fn note(&self) -> cabinet::Result<()> {
+        let path = beside(&self.position, INEXACT);
+        let noted = self.try_note(&path);
+        noted.map_err(|source| cabinet::Error::Io { operation: "create", path, source })
+    }
+}
+
+impl ChangesHere {
+    fn try_note(&self, note: &Path) -> std::io::Result<()> {
+        let text = match std::fs::read_to_string(&self.position) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            text => text?,
+        };
+        // A file that holds no position is no replica's.
+        let Ok(stored) = StoredPosition::parse(&text, None) else { return Ok(()) };
+        let is_own = !self.database.is_dir()
+            || owner(&self.position, stored.timestamp_us, &self.database)? == Owner::This;
+        if is_own && !note.exists() {
+            let text = if self.is_logged { CHANGED_HERE } else { "" };
+            durable_file::replace(note, text.as_bytes())?;
+        }
+        Ok(())
+    }
 }
 
 /// Position file, and the files beside it.
@@ -142,27 +202,9 @@ impl Position {
         Ok(position)
     }
 
-    /// Returns whose position this is, for the database in `folder`. If nothing is noted, or the
-    /// position was copied from the database, it is this one's.
+    /// Returns whose position this is, for the database in `folder`.
     pub(super) fn owner(&self, folder: &Path) -> std::io::Result<Owner> {
-        let noted = match std::fs::read(beside(&self.path, DATABASE)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Owner::This),
-            noted => noted?,
-        };
-        let noted = noted.strip_suffix(b"\n").unwrap_or(&noted);
-        let space = noted.iter().position(|byte| *byte == b' ').unwrap_or(noted.len());
-        let (identity, path) = (&noted[..space], noted.get(space + 1..).unwrap_or_default());
-        let path = Path::new(OsStr::from_bytes(path));
-        let present = present_identity(folder).map_err(std::io::Error::other)?;
-        if present.is_some_and(|present| present.as_bytes() == identity)
-            || is_of_copy(folder, self.timestamp_us)
-        {
-            return Ok(Owner::This);
-        }
-        Ok(match std::path::absolute(folder)? == path {
-            true => Owner::Replaced,
-            false => Owner::Other(path.into()),
-        })
+        owner(&self.path, self.timestamp_us, folder)
     }
 
     /// Notes that this is the position of the database in `folder`.
@@ -190,24 +232,32 @@ impl Position {
         sync_folder(&self.path)
     }
 
-    /// Marks the copy as complete and durable up to `timestamp_us`.
-    pub(super) fn end_seeding(&mut self, timestamp_us: u64) -> std::io::Result<()> {
+    /// Marks the copy as complete and durable up to `timestamp_us`. If `is_exact`, the records are
+    /// the master's.
+    pub(super) fn end_seeding(&mut self, timestamp_us: u64, is_exact: bool) -> std::io::Result<()> {
         self.set(timestamp_us)?;
         self.file.sync_all()?;
-        remove(&beside(&self.path, INEXACT))?;
+        if is_exact {
+            self.note_exact()?;
+        }
         std::fs::remove_file(mark(&self.path))?;
         sync_folder(&self.path)
     }
 
-    /// Returns whether the records may differ from the master's, until there is a copy.
-    pub(super) fn is_inexact(&self) -> bool {
-        beside(&self.path, INEXACT).exists()
+    /// Returns why the records may differ from the master's, if they may.
+    pub(super) fn inexact(&self) -> Option<Inexact> {
+        inexact(&self.path)
     }
 
-    /// Notes that the records may differ from the master's, before they do.
+    /// Notes that operations may be executed twice or missed, before they are.
     pub(super) fn note_inexact(&self) -> std::io::Result<()> {
         File::create(beside(&self.path, INEXACT))?.sync_all()?;
         sync_folder(&self.path)
+    }
+
+    /// Notes that the records do not differ from the master's.
+    pub(super) fn note_exact(&self) -> std::io::Result<()> {
+        remove(&beside(&self.path, INEXACT))
     }
 
     /// Returns the notes of operations executed beyond the position.
@@ -218,6 +268,12 @@ impl Position {
     /// Returns the time stamp of the last executed operation, 0 for none.
     pub(super) fn timestamp_us(&self) -> u64 {
         self.timestamp_us
+    }
+
+    /// Makes the position that of a database without records, or of other records than before.
+    pub(super) fn begin_again(&mut self) -> std::io::Result<()> {
+        self.set(0)?;
+        self.note_exact()
     }
 
     /// Sets the position, whatever was executed.
@@ -299,6 +355,39 @@ impl Position {
     }
 }
 
+/// Returns why the records of the replica with this position file may differ from its master's, if
+/// they may.
+pub(super) fn inexact(path: &Path) -> Option<Inexact> {
+    match std::fs::read(beside(path, INEXACT)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Ok(text) if text == CHANGED_HERE.as_bytes() => Some(Inexact::ChangedHere),
+        _ => Some(Inexact::Operations),
+    }
+}
+
+/// Returns whose position a file has, for the database in `folder`. If nothing is noted, or the
+/// position was copied from the database, it is this one's.
+fn owner(path: &Path, timestamp_us: u64, folder: &Path) -> std::io::Result<Owner> {
+    let noted = match std::fs::read(beside(path, DATABASE)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Owner::This),
+        noted => noted?,
+    };
+    let noted = noted.strip_suffix(b"\n").unwrap_or(&noted);
+    let space = noted.iter().position(|byte| *byte == b' ').unwrap_or(noted.len());
+    let (identity, path) = (&noted[..space], noted.get(space + 1..).unwrap_or_default());
+    let path = Path::new(OsStr::from_bytes(path));
+    let present = present_identity(folder).map_err(std::io::Error::other)?;
+    if present.is_some_and(|present| present.as_bytes() == identity)
+        || is_of_copy(folder, timestamp_us)
+    {
+        return Ok(Owner::This);
+    }
+    Ok(match std::path::absolute(folder)? == path {
+        true => Owner::Replaced,
+        false => Owner::Other(path.into()),
+    })
+}
+
 /// Returns whether the database of the replica with this position file is part of an incomplete
 /// copy.
 pub(super) fn is_seeding(path: &Path) -> bool {
@@ -376,7 +465,7 @@ mod tests {
         drop(position);
         let mut position = reopened(&path);
         assert!(position.is_seeding());
-        position.end_seeding(8).expect("room");
+        position.end_seeding(8, true).expect("room");
         drop(position);
         let position = reopened(&path);
         assert_eq!((position.is_seeding(), position.timestamp_us()), (false, 8));

@@ -90,6 +90,8 @@ struct Known {
     acknowledged: Acknowledgement,
     /// Time at which it had last caught up.
     caught_up_us: u64,
+    /// Time at which it connected.
+    connected_us: u64,
 }
 
 /// Lag of a replica.
@@ -103,7 +105,8 @@ pub(crate) struct Lag {
 
 impl Replica {
     pub(super) fn new(id: u32, address: String, acknowledges: bool) -> Self {
-        Self { id, address, acknowledges, known: Mutex::default(), announced_us: AtomicU64::new(0) }
+        let known = Mutex::new(Known { connected_us: now_us(), ..Known::default() });
+        Self { id, address, acknowledges, known, announced_us: AtomicU64::new(0) }
     }
 
     /// Notes that a time stamp is about to be sent, which the replica may acknowledge.
@@ -203,7 +206,11 @@ impl Known {
 
     fn lag(&self, tail: Tail, now_us: u64) -> Lag {
         let operations = self.lag_operations(tail);
-        let known_us = self.acknowledged.executed_us.max(self.caught_up_us);
+        // One that has executed nothing yet may lack all of the log, whose age is unknown.
+        let known_us = match self.acknowledged.executed_us.max(self.caught_up_us) {
+            0 => self.connected_us,
+            known_us => known_us,
+        };
         let behind_us = if operations == 0 { 0 } else { now_us.saturating_sub(known_us) };
         let bytes = if operations == 0 { 0 } else { self.lag_bytes(tail) };
         Lag { operations, bytes, seconds: behind_us as f64 / 1e6 }

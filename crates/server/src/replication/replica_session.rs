@@ -4,7 +4,7 @@ use super::SILENCE_MAX;
 use super::apply::{Applier, Names};
 use super::follower::{End, Follower, Master, Progress, Seeding, State};
 use super::initial_sync_receiver::InitialSyncReceiver;
-use super::position::Position;
+use super::position::{Inexact, Position};
 use super::replica_progress::ReplicaProgress;
 use crate::ops::replay::Replayer;
 use crate::ops::served::Served;
@@ -16,7 +16,9 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::thread::Builder;
 use std::time::Duration;
-use wire::replication::{COMPRESS, FromMaster, RESUME, Resume, SEED, SEED_IF_TOO_OLD, SEND_ROOTS};
+use wire::replication::{
+    COMPRESS, FromMaster, LogProgress, RESUME, Resume, SEED, SEED_IF_TOO_OLD, SEND_ROOTS,
+};
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -111,7 +113,11 @@ impl ReplicaSession<'_> {
         let is_always = self.follower.seeding == Seeding::Always;
         // Records that clients store here may be nowhere else yet.
         let may_replace = is_always && !self.served.settings.is_writable;
-        let is_other = self.has_other_records(position) || position.is_inexact();
+        // The master may have received what clients have changed here, and can look that up.
+        let may_resume = sends_roots && position.partitions().is_complete();
+        let inexact = position.inexact();
+        let is_asked = may_resume && self.own_progress(inexact).is_some();
+        let is_other = self.has_other_records(position) || inexact.is_some() && !is_asked;
         if is_allowed && (has_nothing || position.is_seeding()) || may_replace && is_other {
             options |= SEED;
         }
@@ -121,8 +127,8 @@ impl ReplicaSession<'_> {
         if sends_roots {
             options |= SEND_ROOTS;
         }
-        if is_other_log && options & SEED == 0 {
-            match sends_roots && position.partitions().is_complete() {
+        if (is_other_log || is_asked) && options & SEED == 0 {
+            match may_resume {
                 true => options |= RESUME,
                 // The position in that master's log is unknown.
                 false if options & SEED_IF_TOO_OLD != 0 => options |= SEED,
@@ -138,6 +144,16 @@ impl ReplicaSession<'_> {
     /// Returns whether there are records, and none of them is from the log of a master.
     fn has_other_records(&self, position: &Position) -> bool {
         position.timestamp_us() == 0 && !self.was_empty
+    }
+
+    /// Returns the progress in the own log, if the records differ from the master's because of what
+    /// clients changed while this server was no replica.
+    fn own_progress(&self, inexact: Option<Inexact>) -> Option<LogProgress> {
+        if inexact != Some(Inexact::ChangedHere) || self.served.settings.is_writable {
+            return None;
+        }
+        let log = self.served.update_log.as_ref()?;
+        Some(LogProgress::up_to(log.name()?, log.last_entry_us().max(1)))
     }
 
     /// Follows the master until there is a reason to stop. If the configuration was changed, the
@@ -203,7 +219,11 @@ impl ReplicaSession<'_> {
         let master_id = u16::try_from(link.server_id()?)
             .map_err(|_| End::Halted("the id of the master is not a server id".into()))?;
         if options & RESUME != 0 {
-            link.resume(&Resume { progress: position.log_progress() })?;
+            let own = self.own_progress(position.inexact());
+            let mut progress = position.log_progress();
+            progress.retain(|progress| own.as_ref().is_none_or(|own| own.log != progress.log));
+            progress.extend(own);
+            link.resume(&Resume { progress })?;
         }
         let log = match &identity {
             Some(identity) => name_of(identity),
@@ -258,7 +278,12 @@ impl ReplicaSession<'_> {
     ) -> Result<(), End> {
         // A kill after the position is written must not hide why it is another one.
         tracing::info!("continuing in another log after time stamp {timestamp_us}");
-        let switched = position.switch(timestamp_us, identity);
+        let own = self.own_progress(position.inexact());
+        let switched = position.switch(timestamp_us, identity).and_then(|()| match own {
+            // The master has what clients have changed here.
+            Some(_) => position.note_exact(),
+            None => Ok(()),
+        });
         switched.map_err(|error| End::Lost(format!("cannot write the position: {error}")))?;
         let Progress { executed_us, replica_progress, .. } = &self.follower.progress;
         executed_us.store(timestamp_us, Ordering::Relaxed);
@@ -281,6 +306,7 @@ impl ReplicaSession<'_> {
             false => EXACT_COPY,
         };
         let has_other_records = self.has_other_records(position);
+        let inexact = position.inexact().filter(|_| !self.served.settings.is_writable);
         if position.is_of_another_log(identity) || has_other_records {
             let noted = position.note_inexact();
             noted.map_err(|error| End::Lost(format!("cannot write the position: {error}")))?;
@@ -296,6 +322,10 @@ impl ReplicaSession<'_> {
                 "there are records already, and no position in the log of {master}: the log is executed \
                  on top of them, and what only they have stays{advice}"
             );
+        } else if let Some(inexact) = inexact
+            && self.follower.tells_inexact(self.generation)
+        {
+            tracing::warn!("the records may differ from those of {master}: {inexact}{advice}");
         }
         if !names.sends_roots {
             position.partitions().keep_only(names.log);

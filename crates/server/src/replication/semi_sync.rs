@@ -223,7 +223,7 @@ impl WriteCondition for SemiSync {
                     format!("fewer than {count} replicas acknowledge changes: retry once they do")
                 }
             };
-            return Err(cabinet::Error::ReadOnly(what));
+            return Err(cabinet::Error::Unavailable(what));
         }
         Ok(())
     }

@@ -100,7 +100,7 @@ impl Store {
     fn pass(&self) -> Result<()> {
         // A match builds the large result in place, where `map_or` copies it.
         match &self.gate {
-            Some(gate) => gate.pass(),
+            Some(gate) => gate.pass_change(self.may_wait),
             None => Ok(()),
         }
     }

@@ -297,9 +297,10 @@ fn forbid(head: &Head<'_>, output: &mut Vec<u8>) {
     }
 }
 
-/// Appends the status of a write. On a read-only server the reason is its body.
+/// Appends the status of a write. If all writes are refused, the reason is its body.
 fn answer(context: &Context<'_>, status: Status, output: &mut Vec<u8>) {
-    match context.shared.served.gate.refusal().filter(|_| status == Status::Forbidden) {
+    let is_refused = matches!(status, Status::Forbidden | Status::ServiceUnavailable);
+    match context.shared.served.gate.refusal().filter(|_| is_refused) {
         Some(reason) => reply::plain_text(output, status, &reason),
         None => reply::message(output, status),
     }
@@ -350,6 +351,9 @@ fn post(
     } else {
         let status = match context.session.last_failure {
             Some(Failure::NoPermission) => Status::Forbidden,
+            Some(Failure::Miscellaneous) if context.shared.served.gate.refusal().is_some() => {
+                Status::ServiceUnavailable
+            }
             _ => Status::InternalServerError,
         };
         answer(context, status, output);
@@ -430,6 +434,7 @@ fn status_of(error: &Error) -> Status {
     match error {
         Error::NoSpace { .. } | Error::NoMemory { .. } => Status::InsufficientStorage,
         Error::ReadOnly(_) => Status::Forbidden,
+        Error::Unavailable(_) => Status::ServiceUnavailable,
         Error::KeyTooLong { .. } | Error::ValueTooLong { .. } => Status::PayloadTooLarge,
         Error::BadColumn(_) | Error::InvalidArgument(_) => Status::BadRequest,
         _ => Status::InternalServerError,

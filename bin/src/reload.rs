@@ -65,7 +65,7 @@ impl Reload for Reloader {
 
 impl Reloader {
     /// Reads everything again, for the client of a server, which loads its script itself, or for
-    /// all. A part that cannot be read stays as it was.
+    /// all. If a file has an error, everything stays as it was, but the log and scripts.
     pub(crate) fn reload_all(&self, asked: Option<usize>) -> Result<String, String> {
         let mut settings = self.settings.lock();
         self.manager.reloading();
@@ -76,7 +76,10 @@ impl Reloader {
             self.read_settings(launch, running, &mut report);
             running
         });
-        self.read_certificates(running, &mut report);
+        // All files are read, or none.
+        if report.failed.is_empty() {
+            self.read_certificates(running, &mut report);
+        }
         match reopened {
             Ok(true) => report.add("log reopened"),
             Ok(false) => {}
@@ -165,11 +168,7 @@ impl Reloader {
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    // The settings may have been refused for it.
-                    let text = error.to_string();
-                    if !report.failed.iter().any(|failed| failed.contains(&text)) {
-                        report.failed.push(format!("the certificates stay as they were: {text}"));
-                    }
+                    report.failed.push(format!("the certificates stay as they were: {error}"));
                 }
             }
         }

@@ -157,7 +157,7 @@ impl Run for Optimize {
 #[command(after_help = "\
 Examples:
   # Copy the database, to a path on the machine of the server
-  tyrant copy copies/casket-monday.tch")]
+  tyrant copy casket-monday.tch")]
 pub(super) struct Copy {
     /// Path of the copy; nothing may exist there
     #[arg(value_name = "PATH")]

@@ -215,8 +215,8 @@ enum Remote {
     /// Call a function of the server's script
     #[command(display_order = OTHER)]
     Ext(At<manage::Ext>),
-    /// Make the server read its settings, users, certificates and script again, as SIGHUP does; a
-    /// part that has an error stays as it was
+    /// Make the server read its settings, users, certificates and script again, as SIGHUP does;
+    /// with an error in one of these files, all stay as they were
     #[command(display_order = ADMINISTRATION)]
     Reload(At<reload::Reload>),
 }

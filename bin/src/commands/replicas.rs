@@ -105,7 +105,10 @@ impl Tree<'_> {
         let id = status.id();
         let mut line = Line { address, depth, id: Some(&id), ..Line::default() };
         match (seen_above, status.master()) {
-            (Some(described), _) => line.describe(described),
+            (Some(described), _) => {
+                line.describe(described);
+                line.state.push_str(&difference(&status.0));
+            }
             (None, Some(master)) => {
                 line.state = format!("replica of {master}, {}", own_lag(&status.0));
                 line.lag_operations = status.0.get("replication_lag_operations").cloned();
@@ -307,14 +310,17 @@ pub(super) fn own_lag(stat: &BTreeMap<String, String>) -> String {
         "" => String::new(),
         error => format!(": {error}"),
     };
-    let inexact = match value("replication_inexact") {
-        "" => String::new(),
-        reason => format!(", may differ from its master: {reason}"),
-    };
+    let inexact = difference(stat);
     match value("replication_state") {
         "" | "following" => format!("{lag}{inexact}"),
         state => format!("{state}, {lag}{error}{inexact}"),
     }
+}
+
+/// Returns the end of a replica's line if its records may differ from its master's.
+fn difference(stat: &BTreeMap<String, String>) -> String {
+    let reason = stat.get("replication_inexact");
+    reason.map_or(String::new(), |reason| format!(", may differ from its master: {reason}"))
 }
 
 fn lag_text(operations: &str, seconds: f64) -> String {

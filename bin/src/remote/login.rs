@@ -32,7 +32,8 @@ pub(super) fn refused(address: &str, user: &str, refusal: LoginRefusal) -> anyho
     match refusal {
         LoginRefusal::Wrong => anyhow!(
             "the server at {address} refused the login of {user}: the name or the password is wrong; \
-             check both, and that the server's file of users has them (tyrant user list)"
+             check both, that the server's file of users has them (tyrant user list), and that it was \
+             read since they were changed (tyrant reload, or SIGHUP)"
         ),
         LoginRefusal::TooMany => anyhow!(
             "the server at {address} refused the login of {user} without a look at the password: too \

@@ -164,6 +164,42 @@ fn follow_says_why_the_replica_is_not_connected() {
     assert!(lines.contains("connecting, nothing received yet: the master"), "{lines}");
 }
 
+#[test]
+fn follow_warns_of_what_only_the_replica_has() {
+    let master = Server::tyrant("+", &["--update-log", "ulog", "--server-id", "1"]);
+    let replica = Server::tyrant("+", &["--server-id", "2", "--allow-setmst"]);
+    let (one, two) = (master.address(), replica.address());
+    let follow = || {
+        let output = run("tyrant", &["follow", &one, "--server", &two]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    master.exchange("set a 0 0 1\r\n1\r\n", STORED);
+    assert_eq!(follow(), "");
+    wait_until_equal(&master, &replica);
+    succeed("tyrant", &["unfollow", "--server", &two]);
+    replica.exchange("set only 0 0 4\r\nhere\r\n", STORED);
+    let warning = follow();
+    let expected = "warning: its records may differ from the master's: changes were made here";
+    assert!(warning.contains(expected), "{warning}");
+    let lines = succeed("tyrant", &["replicas", "--server", &two]);
+    assert!(lines.contains("may differ from its master: changes were made here"), "{lines}");
+    assert!(replica.log().contains("may differ from those of"), "{}", replica.log());
+}
+
+#[test]
+fn a_master_logs_that_a_replica_has_not_logged_in() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let users = folder.path().join("users");
+    crate::users::add(&users, "ann", "secret");
+    let options = ["--update-log", "ulog", "--server-id", "1", "--users"];
+    let users = users.to_str().expect("a name");
+    let master = Server::tyrant("+", &[&options[..], &[users]].concat());
+    let _replica = Server::tyrant("+", &["--server-id", "2", "--master", &master.address()]);
+    let line = "is refused: it has not logged in, set its master-credentials";
+    wait_for("the line", || master.log().contains(line).then_some(()));
+}
+
 /// Returns whether a replica knows its progress in every log.
 fn knows(replica: &Server) -> bool {
     let mut files = fs::read_dir(replica.folder.path()).expect("a folder");

@@ -341,6 +341,26 @@ fn a_hangup_reads_the_certificates_again_and_keeps_the_connections() {
 }
 
 #[test]
+fn a_reload_with_an_error_in_another_file_reads_no_certificate() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (files, folder) =
+        (authority.server(&["127.0.0.1"]), tempfile::tempdir().expect("a folder"));
+    let users = folder.path().join("users");
+    crate::users::add(&users, "ann", "secret");
+    let server = serve("+", &files, &["--users", text(&users)]);
+    let replacement = other.server(&["127.0.0.1"]);
+    std::fs::copy(&replacement.certificate, &files.certificate).expect("a copy");
+    std::fs::copy(&replacement.key, &files.key).expect("a copy");
+    std::fs::write(&users, "no users").expect("a file");
+    server.signal(Signal::HUP);
+    wait_for("the error", || server.log().contains("reload failed, all settings").then_some(()));
+    assert!(!server.log().contains("read the certificates"), "{}", server.log());
+    let (address, file) = (server.address(), authority.file());
+    let error = fail("tyrant", &["get", "k", "--server", &address, "--tls-ca", text(&file)]);
+    assert!(error.contains("requires a user"), "{error}");
+}
+
+#[test]
 fn a_servers_certificate_of_an_authority_is_a_warning_until_it_is_replaced() {
     let authority = Authority::new();
     let (own, right) = (authority.own(), authority.server(&["127.0.0.1"]));

@@ -7,8 +7,8 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use support::{
-    MISC_FAILURE, Running, following, hash, is_following, list, misc, records, request, set, set_master,
-    start_master, start_with, stat, wait_until, wait_until_equal,
+    MISC_FAILURE, Running, following, hash, is_following, list, misc, records, request, set,
+    set_master, start_master, start_with, stat, wait_until, wait_until_equal,
 };
 use wire::binary::Request;
 

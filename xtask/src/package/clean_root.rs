@@ -177,7 +177,8 @@ impl Root {
             let found: Vec<_> = text.lines().filter(|call| call.contains("start ")).collect();
             ensure!(found == expected, "{after}: {found:?} and not {expected:?}");
             let present = fs::read_dir(&enabled).context("the units")?.count();
-            let are = present == units.len() && units.iter().all(|unit| enabled.join(unit).exists());
+            let are =
+                present == units.len() && units.iter().all(|unit| enabled.join(unit).exists());
             ensure!(are, "{after}: other units are enabled than {units:?}");
             Ok(())
         };

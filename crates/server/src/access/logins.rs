@@ -338,11 +338,24 @@ impl Logins {
 
     /// Denies a login, with a line of the log unless there are too many.
     fn deny(&self, address: Option<SocketAddr>, protocol: &str) -> Login {
+        self.log(address, |from| format!("login failed: {from}, {protocol}"));
+        Login::Denied
+    }
+
+    /// Logs that a replica has not logged in, unless there are too many lines.
+    pub(crate) fn log_replica_without_login(&self, peer: Option<&Peer>) {
+        self.log(peer.and_then(|peer| peer.address), |from| {
+            format!(
+                "a replica at {from} is refused: it has not logged in, set its master-credentials"
+            )
+        });
+    }
+
+    fn log(&self, address: Option<SocketAddr>, text: impl FnOnce(&str) -> String) {
         if let Some(unlogged) = self.lines.admit(Instant::now()) {
             let from = address.map_or("a Unix socket".to_owned(), |address| address.to_string());
-            tracing::warn!("login failed: {from}, {protocol}{unlogged}");
+            tracing::warn!("{}{unlogged}", text(&from));
         }
-        Login::Denied
     }
 }
 

@@ -109,7 +109,9 @@ pub(super) fn flags(store: &Store, name: &[u8]) -> Result<(u32, bool)> {
         Ok(flags) => Ok((flags, false)),
         // Keys that are ids leave no record for the names.
         Err(_) if store.as_numbered().is_some() => Ok((0, false)),
-        Err(name) => named(store, name).map(|(number, is_new)| (number.map_or(0, of_number), is_new)),
+        Err(name) => {
+            named(store, name).map(|(number, is_new)| (number.map_or(0, of_number), is_new))
+        }
     }
 }
 

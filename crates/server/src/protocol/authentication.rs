@@ -131,6 +131,12 @@ pub(super) fn step(
         None => {}
     }
     context.counters.count(Count::Refused);
+    if let Some(Protocol::Binary) = protocol
+        && let Parse::Complete(binary::Request::Misc { function: Function::Replication, .. }, _) =
+            binary::parse(known)
+    {
+        context.shared.logins.log_replica_without_login(context.session.peer.as_deref());
+    }
     match (protocol, Echo::of(input)) {
         (Some(Protocol::Binary), _) => wire::binary::reply::status(output, false),
         (Some(Protocol::MemcachedBinary), Some(echo)) => {

@@ -289,7 +289,8 @@ fn restore(
 ) -> Result<bool, Halt> {
     context.wait()?;
     context.counters.count(Count::Restore);
-    let gate = context.local("an update log").and_then(|_| context.shared.served.gate.pass_change(true));
+    let gate =
+        context.local("an update log").and_then(|_| context.shared.served.gate.pass_change(true));
     if context.attempt("restore", gate)?.is_err() {
         return Ok(false);
     }

@@ -127,7 +127,8 @@ pub(crate) struct Follower {
     /// Why the last connection ended or was not made, under the present configuration.
     last_error: Mutex<Option<String>>,
     pub(super) progress: Progress,
-    /// Number of configurations up to which the log has told that the records may differ from the master's.
+    /// Number of configurations up to which the log has told that the records may differ from the
+    /// master's.
     told_inexact: AtomicU64,
     /// Write gate, closed while a master is followed, unless clients may write anyway.
     gate: Arc<Gate>,

@@ -5,8 +5,9 @@
 //! by log in [`PartitionProgress`], in the file with extension `.lanes`. The identity of the
 //! master's log is in the file with extension `.log`. During an initial sync there is a file with
 //! extension `.seeding`; one with extension `.inexact` says that the records may differ from the
-//! master's, and why. The file with extension `.database` has the identity and the path of the database
-//! whose position it is: one that is restored, or another one, would lack what lies before it.
+//! master's, and why. The file with extension `.database` has the identity and the path of the
+//! database whose position it is: one that is restored, or another one, would lack what lies before
+//! it.
 
 use super::partition_progress::PartitionProgress;
 use crate::durable_file;

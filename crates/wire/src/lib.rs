@@ -23,6 +23,7 @@ pub mod base64;
 pub mod binary;
 mod decimal;
 pub mod http;
+mod kind;
 pub mod limits;
 pub mod memcached;
 pub mod memcached_binary;
@@ -31,6 +32,7 @@ pub mod replication;
 mod sniff;
 pub mod update_log;
 
+pub use kind::{Class, Commands, Described, PROTOCOLS, RequestKind};
 pub use sniff::{Protocol, sniff};
 
 /// Result of parsing the bytes received so far.

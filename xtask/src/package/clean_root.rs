@@ -273,7 +273,9 @@ impl Root {
         ensure!(commands.len() == 3, "the set-up does not have five commands");
         ensure!(*restart == "systemctl restart tyrant", "the set-up does not restart the server");
         let name = install.rsplit_once("./").context("the set-up installs no file")?.1;
-        fs::copy(package, self.path.join("root").join(name)).context("cannot copy the package")?;
+        let place = self.path.join("root").join(name);
+        fs::create_dir_all(place.parent().context("a folder")?).context("a folder")?;
+        fs::copy(package, place).context("cannot copy the package")?;
         for command in std::iter::once(install).chain(commands) {
             println!("# {command}");
             let mut child = Command::new("chroot")

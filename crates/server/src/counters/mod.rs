@@ -7,12 +7,13 @@ mod histogram;
 mod requests;
 
 pub(crate) use histogram::{Histogram, HistogramTotal};
-pub(crate) use requests::{RequestBatch, RequestKind, SLOTS, labels_of};
+pub(crate) use requests::{RequestBatch, SLOTS, labels_of, slot_of};
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use wire::RequestKind;
 
 /// Adds to a number that no other thread writes.
 #[inline]
@@ -104,8 +105,8 @@ counts! {
 pub(crate) struct Counters {
     counts: [AtomicU64; Count::ALL.len()],
     /// Number of requests of each kind.
-    requests: [AtomicU64; requests::KINDS],
-    /// Times of requests, by [`RequestKind::slot`].
+    requests: [AtomicU64; RequestKind::COUNT],
+    /// Times of requests, by [`slot_of`].
     pub(crate) durations: [Histogram; SLOTS],
     /// Times for which replies waited until their changes were durable or replicated.
     pub(crate) acknowledgement: Histogram,
@@ -138,7 +139,7 @@ impl Counters {
     /// Counts an executed request. Only the thread that owns the set may call this.
     #[inline]
     pub(crate) fn count_request(&self, kind: RequestKind) {
-        add_owned(&self.requests[kind as usize], 1);
+        add_owned(&self.requests[kind.number()], 1);
     }
 
     /// Counts the time of requests that were answered together. Only the thread that owns the set
@@ -200,7 +201,7 @@ impl AllCounters {
     /// Returns the number of requests of a kind over all threads.
     pub(crate) fn requests(&self, kind: RequestKind) -> u64 {
         let of =
-            |counters: &Arc<Counters>| counters.requests[kind as usize].load(Ordering::Relaxed);
+            |counters: &Arc<Counters>| counters.requests[kind.number()].load(Ordering::Relaxed);
         self.counters.lock().iter().map(of).sum()
     }
 

@@ -195,7 +195,10 @@ pub(crate) fn execute(
         scratch.clear();
         return;
     }
-    let refusal = if is_upload { Refusal::Http } else { Refusal::of(&request) };
+    let refusal = match is_upload {
+        true => Refusal::of_protocol(wire::Protocol::Http, b""),
+        false => Refusal::of(&request),
+    };
     let acknowledgement = context
         .mutated
         .then(|| (shared.acknowledgement_point(), FirstAcknowledgement { at: 0, refusal }));

@@ -1,17 +1,10 @@
 //! Lookahead in a pipeline: decodes the next requests and prefetches their keys before the first of
 //! them is executed, so that the cache misses of their lookups overlap.
 
-use super::{Context, Step, memcached as text, tokyo_tyrant};
+use super::protocols::Decoded;
+use super::{Context, Step};
 use crate::store::view::KEYS_AHEAD_MAX;
-use wire::memcached::Dialect;
-use wire::{Parse, Protocol, binary, memcached, memcached_binary};
-
-/// A request that is decoded.
-enum Decoded<'i> {
-    Memcached(memcached::Request<'i>),
-    MemcachedBinary(memcached_binary::Request<'i>),
-    Binary(binary::Request<'i>),
-}
+use wire::Protocol;
 
 /// Requests that are decoded and not executed yet, with their lengths in bytes.
 pub(crate) struct Ahead<'i> {
@@ -49,9 +42,9 @@ impl<'i> Ahead<'i> {
         let mut count = 0;
         let mut rest = input;
         while count < KEYS_AHEAD_MAX
-            && let Some((request, bytes)) = decode(shared.config.dialect, rest)
+            && let Some((request, bytes)) = Decoded::of(shared.config.dialect, rest)
             && bytes <= shared.config.request_bytes_max
-            && let Some(key) = request.key()
+            && let Some(key) = request.only_key()
         {
             keys[count] = key;
             self.requests[count] = Some((request, bytes));
@@ -68,92 +61,7 @@ impl<'i> Ahead<'i> {
     pub(crate) fn step(&mut self, context: &mut Context<'_>, output: &mut Vec<u8>) -> Option<Step> {
         let (request, bytes) = self.requests.get_mut(self.next)?.take()?;
         self.next += 1;
-        Some(match request {
-            Decoded::Memcached(request) => text::perform(context, request, bytes, output),
-            Decoded::MemcachedBinary(request) => {
-                text::binary::carry_out(context, &request, bytes, output)
-            }
-            Decoded::Binary(request) => tokyo_tyrant::perform(context, request, bytes, output),
-        })
-    }
-}
-
-/// Decodes the request at the beginning of `input`, if it is complete.
-#[inline]
-fn decode(dialect: Dialect, input: &[u8]) -> Option<(Decoded<'_>, usize)> {
-    match wire::sniff(input)? {
-        Protocol::Memcached => match memcached::parse(dialect, input) {
-            Parse::Complete(request, bytes) => Some((Decoded::Memcached(request), bytes)),
-            _ => None,
-        },
-        Protocol::Binary => match binary::parse(input) {
-            Parse::Complete(request, bytes) => Some((Decoded::Binary(request), bytes)),
-            _ => None,
-        },
-        Protocol::MemcachedBinary => match memcached_binary::parse(input) {
-            Parse::Complete(request, bytes) => Some((Decoded::MemcachedBinary(request), bytes)),
-            _ => None,
-        },
-        Protocol::Http | Protocol::Redis => None,
-    }
-}
-
-impl<'i> Decoded<'i> {
-    /// Returns the only key of the request.
-    #[inline]
-    fn key(&self) -> Option<&'i [u8]> {
-        match self {
-            Self::Memcached(request) => memcached_key(request),
-            Self::MemcachedBinary(request) => memcached_binary_key(request),
-            Self::Binary(request) => binary_key(request),
-        }
-    }
-}
-
-pub(super) fn memcached_key<'a>(request: &memcached::Request<'a>) -> Option<&'a [u8]> {
-    match request {
-        memcached::Request::Store(store) => Some(store.key),
-        memcached::Request::Get { keys, .. } => {
-            let mut keys = keys.iter();
-            let first = keys.next()?;
-            keys.next().is_none().then_some(first)
-        }
-        memcached::Request::Delete { key, .. }
-        | memcached::Request::Increment { key, .. }
-        | memcached::Request::Decrement { key, .. }
-        | memcached::Request::Touch { key, .. } => Some(key),
-        memcached::Request::Meta(meta) => (!meta.key.is_base64).then_some(meta.key.token),
-        _ => None,
-    }
-}
-
-pub(super) fn memcached_binary_key<'a>(
-    request: &memcached_binary::Request<'a>,
-) -> Option<&'a [u8]> {
-    use memcached_binary::Command as C;
-    match request.command {
-        C::Get { key, .. }
-        | C::GetAndTouch { key, .. }
-        | C::Touch { key, .. }
-        | C::Store { key, .. }
-        | C::Append { key, .. }
-        | C::Prepend { key, .. }
-        | C::Delete { key } => Some(key),
-        C::Increment(sum) | C::Decrement(sum) => Some(sum.key),
-        _ => None,
-    }
-}
-
-pub(super) fn binary_key<'a>(request: &binary::Request<'a>) -> Option<&'a [u8]> {
-    match request {
-        binary::Request::Put { key, .. }
-        | binary::Request::PutKeep { key, .. }
-        | binary::Request::PutCat { key, .. }
-        | binary::Request::PutNoReply { key, .. }
-        | binary::Request::Out { key }
-        | binary::Request::Get { key }
-        | binary::Request::ValueSize { key } => Some(key),
-        _ => None,
+        Some(request.perform(context, bytes, output))
     }
 }
 
@@ -166,6 +74,7 @@ mod tests {
     use crate::{Config, UserEntry, UserFile, Users};
     use cabinet::Database;
     use std::sync::Arc;
+    use wire::memcached::Dialect;
 
     #[test]
     fn the_keys_of_a_pipeline_are_found_up_to_a_request_that_is_not_whole() {
@@ -174,8 +83,8 @@ mod tests {
         let input = [&input[..], get, b"\xc8\x30\0\0"].concat();
         let mut rest = &input[..];
         let mut keys = Vec::new();
-        while let Some((request, bytes)) = decode(Dialect::Memcached, rest) {
-            keys.push(request.key().expect("a key"));
+        while let Some((request, bytes)) = Decoded::of(Dialect::Memcached, rest) {
+            keys.push(request.only_key().expect("a key"));
             rest = &rest[bytes..];
         }
         assert_eq!(keys, [&b"a"[..], b"bb", b"ccc", b"d", b"e"]);
@@ -209,8 +118,8 @@ mod tests {
         for input in
             [&b"get a b\r\n"[..], b"stats\r\n", b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"]
         {
-            let decoded = decode(Dialect::Memcached, input);
-            assert_eq!(decoded.and_then(|(request, _)| request.key()), None);
+            let decoded = Decoded::of(Dialect::Memcached, input);
+            assert_eq!(decoded.and_then(|(request, _)| request.only_key()), None);
         }
     }
 }

@@ -9,21 +9,13 @@
 //! The hash of a password takes long. If the event loop needs one, the request is blocked with
 //! [`crate::protocol::session::Session::attempt`], and executed again with the verdict.
 
-use super::http::refuse_foreign;
-use super::{Context, Halt, Next, Step, dispatch};
+use super::{Context, Halt, Next, Step, protocols};
 use crate::access::logins::{Attempt, Login};
 use crate::access::users::CurrentUsers;
 use crate::counters::Count;
 use crate::protocol::reparse::UNAUTHENTICATED_BYTES_MAX;
 use std::sync::Arc;
-use wire::binary::{self, Function};
-use wire::http::{Head, Method, head};
-use wire::memcached::{Error, Mode, Request, parse};
-use wire::memcached_binary::{self, Echo};
-use wire::{Parse, Protocol, http, memcached};
-
-/// Reply to a login over memcached's text protocol that is refused without a check.
-const TOO_MANY_FAILURES: &[u8] = b"CLIENT_ERROR too many failed logins, retry later\r\n";
+use wire::Protocol;
 
 impl Context<'_> {
     /// Returns whether the connection may execute its requests.
@@ -48,7 +40,7 @@ impl Context<'_> {
         self.session.rights = peer.user().and_then(|user| user.rights().cloned());
     }
 
-    fn has_user(&self) -> bool {
+    pub(super) fn has_user(&self) -> bool {
         self.session.peer.as_ref().is_some_and(|peer| peer.user().is_some())
     }
 
@@ -85,7 +77,7 @@ impl Context<'_> {
     /// Leaves the password of an attempt to a thread that may wait. The worker pool is none: its
     /// requests were admitted before, so a reload has changed the user, and the client has to try
     /// again.
-    fn verify(&mut self, attempt: Attempt) -> Result<Login, Halt> {
+    pub(super) fn verify(&mut self, attempt: Attempt) -> Result<Login, Halt> {
         if self.may_block {
             return Ok(Login::TooSoon { wait_s: 1 });
         }
@@ -101,150 +93,33 @@ pub(super) fn step(
     input: &[u8],
     output: &mut Vec<u8>,
 ) -> Step {
-    let protocol = wire::sniff(input);
     context.begin(users);
-    let may_go_on = match protocol {
-        Some(Protocol::Http) => match head(input) {
-            Parse::Complete(head, _) => {
-                // No password is checked for such a request.
-                let refused = refuse_foreign(context, &head, input, output);
-                return refused.unwrap_or_else(|| step_http(context, users, &head, input, output));
-            }
-            // A request without a valid head has no user.
-            _ => true,
-        },
-        Some(Protocol::Binary) if context.shared.config.opens_tokyo_tyrant => true,
-        _ => context.has_user(),
+    let known = match wire::sniff(input) {
+        None if context.has_user() || input.len() < UNAUTHENTICATED_BYTES_MAX => {
+            return Step::Incomplete { needed: input.len() + 1 };
+        }
+        known => known,
     };
-    if may_go_on {
-        return dispatch(context, protocol, input, output);
-    }
+    protocols::step_as_user(known.unwrap_or(Protocol::Memcached), context, users, input, output)
+}
+
+/// Executes the request at the beginning of `input`, of a connection without a user, by `introduce`.
+/// That returns `None` for a request that needs a user, which `refuse` replies to.
+pub(super) fn introduced(
+    context: &mut Context<'_>,
+    input: &[u8],
+    output: &mut Vec<u8>,
+    introduce: impl FnOnce(&mut Context<'_>, &[u8], &mut Vec<u8>) -> Option<Step>,
+    refuse: impl FnOnce(&Context<'_>, &[u8], &mut Vec<u8>),
+) -> Step {
     let known = &input[..input.len().min(UNAUTHENTICATED_BYTES_MAX)];
-    let step = match protocol {
-        Some(Protocol::Binary) => introduce_binary(context, known, output),
-        Some(Protocol::Memcached) => introduce(context, known, output),
-        _ => Some(dispatch(context, protocol, known, output)),
-    };
-    match step {
+    match introduce(context, known, output) {
         Some(Step::Incomplete { needed }) if needed > UNAUTHENTICATED_BYTES_MAX => {}
         Some(step) => return step,
         None => {}
     }
     context.counters.count(Count::Refused);
-    if let Some(Protocol::Binary) = protocol
-        && let Parse::Complete(binary::Request::Misc { function: Function::Replication, .. }, _) =
-            binary::parse(known)
-    {
-        context.shared.logins.log_replica_without_login(context.session.peer.as_deref());
-    }
-    match (protocol, Echo::of(input)) {
-        (Some(Protocol::Binary), _) => wire::binary::reply::status(output, false),
-        (Some(Protocol::MemcachedBinary), Some(echo)) => {
-            let status = memcached_binary::Status::NotAuthenticated;
-            memcached_binary::reply::failure(output, echo, status);
-        }
-        _ => output.extend_from_slice(memcached::reply::UNAUTHENTICATED),
-    }
-    Step::Executed { bytes: input.len(), next: Next::Refuse }
-}
-
-/// Executes an HTTP request, which has credentials of its own.
-fn step_http(
-    context: &mut Context<'_>,
-    users: &CurrentUsers,
-    head: &Head<'_>,
-    input: &[u8],
-    output: &mut Vec<u8>,
-) -> Step {
-    let (header, verdict) = (head.header("Authorization"), context.session.verdict.take());
-    let peer = context.session.peer.get_or_insert_default();
-    let checked = context.shared.logins.check_header(users, peer, header, verdict);
-    let login = match checked.or_else(|attempt| context.verify(attempt)) {
-        Ok(login) => login,
-        Err(_) => return Step::Blocked { bytes: input.len() },
-    };
-    let step = match &login {
-        Login::User(user) => {
-            context.session.rights = user.rights().cloned();
-            dispatch(context, Some(Protocol::Http), input, output)
-        }
-        refused => challenge(context, head, refused, input, output),
-    };
-    match (&step, &mut context.session.call) {
-        (Step::Executed { .. }, _) => login.count(context.counters),
-        (Step::Called { .. }, Some(call)) => call.has_logged_in = true,
-        // Other requests are parsed again.
-        _ => {}
-    }
-    step
-}
-
-/// Executes a request of Tokyo Tyrant's protocol if it is a login. Returns `None` if it is not.
-fn introduce_binary(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Option<Step> {
-    match binary::parse(input) {
-        Parse::Complete(binary::Request::Misc { function: Function::Login, .. }, _) => {
-            Some(dispatch(context, Some(Protocol::Binary), input, output))
-        }
-        Parse::Incomplete(needed) if binary::may_be_misc(input) => {
-            Some(Step::Incomplete { needed })
-        }
-        _ => None,
-    }
-}
-
-/// Executes the first command of memcached's text protocol. Returns `None` if it will never end.
-fn introduce(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Option<Step> {
-    let (request, bytes) = match parse(context.shared.config.dialect, input) {
-        Parse::Complete(request, bytes) => (request, bytes),
-        Parse::Incomplete(needed) => return Some(Step::Incomplete { needed }),
-        Parse::Invalid(_) => return None,
-    };
-    let mut next = Next::GoOn;
-    output.extend_from_slice(match request {
-        Request::Store(store) if store.mode == Mode::Set => {
-            // memcached ignores further words, too.
-            let words: Vec<&[u8]> = store
-                .value
-                .split(|byte| *byte == b' ')
-                .filter(|word| !word.is_empty())
-                .take(2)
-                .collect();
-            match *words {
-                [name, password] => {
-                    match context.authenticate("memcached", Some((name, password))) {
-                        Ok(Login::User(_)) => memcached::reply::STORED,
-                        Ok(Login::Denied) => memcached::reply::AUTHENTICATION_FAILED,
-                        Err(_) => return Some(Step::Blocked { bytes }),
-                        Ok(Login::TooSoon { .. }) => {
-                            next = Next::Refuse;
-                            TOO_MANY_FAILURES
-                        }
-                    }
-                }
-                _ => memcached::reply::BAD_AUTHENTICATION,
-            }
-        }
-        Request::Bad { error: Error::BadDataChunk, .. } => memcached::reply::BAD_TERMINATION,
-        _ => memcached::reply::UNAUTHENTICATED,
-    });
-    Some(Step::Executed { bytes, next })
-}
-
-/// Requests a name and a password, or a later retry. The connection ends, as the body that may
-/// follow is not read.
-fn challenge(
-    context: &Context<'_>,
-    head: &Head<'_>,
-    login: &Login,
-    input: &[u8],
-    output: &mut Vec<u8>,
-) -> Step {
-    context.counters.count(Count::Refused);
-    let is_head = head.method == Method::Head;
-    match login {
-        Login::TooSoon { wait_s } => http::reply::retry_after(output, *wait_s, is_head),
-        _ => http::reply::challenge(output, is_head),
-    }
+    refuse(context, input, output);
     Step::Executed { bytes: input.len(), next: Next::Refuse }
 }
 

@@ -10,9 +10,11 @@ mod ahead;
 mod authentication;
 pub(crate) mod extension;
 mod http;
-mod kinds;
 mod memcached;
+mod memcached_binary;
+mod protocols;
 pub(crate) mod records;
+mod redis;
 pub(crate) mod refusal;
 mod remotely;
 pub(crate) mod reparse;
@@ -23,7 +25,6 @@ mod tokyo_tyrant;
 
 pub(crate) use ahead::Ahead;
 pub(crate) use http::Exchange as HttpExchange;
-pub(crate) use kinds::describe;
 
 pub use http::belongs_to_webdav;
 
@@ -37,19 +38,17 @@ use crate::ops::iterator::Iterators;
 use crate::ops::operation::Operation;
 use crate::ops::rights::{Need, Right};
 use crate::ops::served::Served;
-use crate::protocol::refusal::Refusal;
 use crate::protocol::script_call::{ScriptCall, ScriptTask};
 use crate::protocol::session::Session;
 use crate::replication::ReplicaRequest;
 use crate::shared::Shared;
+use crate::shared::slow_log::SlowRequest;
 use crate::store::Store;
 use cabinet::Error;
 use std::time::Instant;
-use wire::Parse;
-
-/// Reply to a client of Redis.
-const NOT_REDIS: &str = "this server does not speak Redis's protocol; connect with a client of \
-                         memcached, HTTP or Tokyo Tyrant";
+use wire::http::Method;
+use wire::memcached::Dialect;
+use wire::{Parse, RequestKind};
 
 /// Context of a request.
 pub(crate) struct Context<'a> {
@@ -181,41 +180,44 @@ fn step_remotely(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) 
     // The configuration has changed since the store was asked. So the client is refused what the
     // store may have done.
     output.truncate(start);
-    Refusal::of(input).write_or_close(RefusalReason::Unknown, output);
+    let protocol = wire::sniff(input).unwrap_or(wire::Protocol::Memcached);
+    protocols::refuse_or_close(protocol, input, RefusalReason::Unknown, output);
     Step::Executed { bytes, next: Next::Close }
 }
 
 #[inline(always)]
 fn identify(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
     match &context.shared.users {
-        None => dispatch(context, wire::sniff(input), input, output),
+        None => match wire::sniff(input) {
+            Some(protocol) => protocols::step(protocol, context, input, output),
+            None => Step::Incomplete { needed: input.len() + 1 },
+        },
         Some(users) => authentication::step(context, users, input, output),
     }
 }
 
-#[inline(always)]
-fn dispatch(
-    context: &mut Context<'_>,
-    protocol: Option<wire::Protocol>,
-    input: &[u8],
-    output: &mut Vec<u8>,
-) -> Step {
-    match protocol {
-        Some(wire::Protocol::Memcached) => memcached::step(context, input, output),
-        Some(wire::Protocol::MemcachedBinary) => memcached::binary::step(context, input, output),
-        Some(wire::Protocol::Binary) => tokyo_tyrant::step(context, input, output),
-        Some(wire::Protocol::Http) => http::step(context, input, output),
-        Some(wire::Protocol::Redis) => refuse_redis(context, input, output),
-        None => Step::Incomplete { needed: input.len() + 1 },
-    }
+/// Describes the request at the beginning of `input`. `kind` is that of input in the middle of a
+/// request.
+#[cold]
+pub(crate) fn describe(dialect: Dialect, kind: RequestKind, input: &[u8]) -> SlowRequest {
+    let protocol = wire::sniff(input);
+    let described = protocol.and_then(|protocol| protocols::describe(protocol, dialect, input));
+    described.unwrap_or_else(|| SlowRequest::new(kind, b""))
 }
 
-/// Refuses a client of Redis.
-#[cold]
-fn refuse_redis(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
-    context.counters.count(Count::Refused);
-    wire::redis::error(output, NOT_REDIS);
-    Step::Executed { bytes: input.len(), next: Next::Refuse }
+/// Returns the error for a client that does not begin with TLS, although the port requires it, by
+/// the protocol of its first bytes; `None` if more are needed, unless these are all.
+pub(crate) fn require_tls(text: &str, received: &[u8], is_all: bool) -> Option<Vec<u8>> {
+    let verb = received.split(|byte| *byte == b' ').next().unwrap_or_default();
+    let protocol = match wire::sniff(received) {
+        // The rest of the first line may be under way.
+        None if Method::from_name(verb).is_some() => wire::Protocol::Http,
+        None if !is_all && received.first().is_some_and(u8::is_ascii_graphic) => return None,
+        known => known.unwrap_or(wire::Protocol::Memcached),
+    };
+    let mut reply = Vec::new();
+    protocols::require_tls(protocol, text, &mut reply);
+    Some(reply)
 }
 
 impl<'a> Context<'a> {
@@ -455,14 +457,14 @@ impl<'a> Context<'a> {
 }
 
 /// Ends a request. Takes back its reply if the request is to be executed again, or replaces it with
-/// that of `too_long`.
+/// that of `too_long`, or of `refuse` if the store has not answered.
 #[inline]
 fn finish(
     output: &mut Vec<u8>,
     start: usize,
     bytes: usize,
     result: Result<Next, Halt>,
-    refusal: Refusal,
+    refuse: impl FnOnce(RefusalReason, &mut Vec<u8>) -> Next,
     too_long: impl FnOnce(&mut Vec<u8>),
 ) -> Step {
     let halt = match result {
@@ -477,9 +479,7 @@ fn finish(
             too_long(output);
             Step::Executed { bytes, next: Next::GoOn }
         }
-        Halt::Refused(reason) => {
-            Step::Executed { bytes, next: refusal.write_or_close(reason, output) }
-        }
+        Halt::Refused(reason) => Step::Executed { bytes, next: refuse(reason, output) },
         // Each protocol has its own reply to it, which is made before.
         Halt::Forbidden => Step::Executed { bytes, next: Next::Close },
     }

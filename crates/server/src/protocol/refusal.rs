@@ -1,9 +1,11 @@
 //! Refusals: the replies to requests whose changes were made here but are not acknowledged.
 
+use super::protocols;
 use crate::ops::acknowledgement::RefusalReason;
-use crate::protocol::Next;
-use wire::binary::{MAGIC, reply};
-use wire::{Protocol, http, memcached_binary};
+use wire::Protocol;
+
+/// Most bytes of a request that its refusal depends on: a header of memcached's binary protocol.
+const HEAD_BYTES_MAX: usize = wire::memcached_binary::HEADER_BYTES;
 
 impl RefusalReason {
     pub(super) fn text(self) -> &'static str {
@@ -16,92 +18,35 @@ impl RefusalReason {
             Self::TooMany => "too many requests wait for the store: nothing was done",
         }
     }
-
-    fn http_status(self) -> http::Status {
-        match self {
-            Self::LogFull => http::Status::InsufficientStorage,
-            Self::Unknown => http::Status::GatewayTimeout,
-            _ => http::Status::ServiceUnavailable,
-        }
-    }
-
-    fn memcached_status(self) -> memcached_binary::Status {
-        match self {
-            Self::LogFull => memcached_binary::Status::OutOfMemory,
-            _ => memcached_binary::Status::InternalError,
-        }
-    }
 }
 
 /// Error reply, in the protocol of a request, for a change that was made here but is not
 /// acknowledged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Refusal {
-    /// These bytes, which give no reason.
-    Bytes(&'static [u8]),
-    Memcached,
-    MemcachedBinary(memcached_binary::Echo),
-    Http,
+pub(crate) struct Refusal {
+    protocol: Protocol,
+    /// Beginning of the request.
+    head: [u8; HEAD_BYTES_MAX],
+    bytes: usize,
 }
-
-/// Command byte of `misc`, whose error reply has 5 bytes.
-const MISC: u8 = 0x90;
-
-/// Command byte of `putnr`, which has no reply.
-const PUT_NO_REPLY: u8 = 0x18;
 
 impl Refusal {
     /// Returns the refusal of the request that begins with `request`.
     pub(crate) fn of(request: &[u8]) -> Self {
-        match wire::sniff(request) {
-            Some(Protocol::Binary) => Self::Bytes(match request {
-                [MAGIC, MISC, ..] => &[reply::FAILURE, 0, 0, 0, 0],
-                // The client would take a byte for the reply to the next request.
-                [MAGIC, PUT_NO_REPLY, ..] => b"",
-                _ => &[reply::FAILURE],
-            }),
-            Some(Protocol::MemcachedBinary) => match memcached_binary::Echo::of(request) {
-                Some(echo) => Self::MemcachedBinary(echo),
-                None => Self::Bytes(b""),
-            },
-            Some(Protocol::Http) => Self::Http,
-            Some(Protocol::Redis) => Self::Bytes(b""),
-            Some(Protocol::Memcached) | None => Self::Memcached,
-        }
+        Self::of_protocol(wire::sniff(request).unwrap_or(Protocol::Memcached), request)
     }
 
-    /// Appends the refusal of a request that has no answer. Tokyo Tyrant's failure would look like
-    /// the absence of a record, so that its connection is closed instead.
-    pub(super) fn write_or_close(self, reason: RefusalReason, output: &mut Vec<u8>) -> Next {
-        match self {
-            Self::Bytes(_) => Next::Close,
-            Self::Http => {
-                self.write(reason, output);
-                Next::Close
-            }
-            Self::Memcached | Self::MemcachedBinary(_) => {
-                self.write(reason, output);
-                Next::GoOn
-            }
-        }
+    /// Returns the refusal of a request of this protocol that begins with `request`.
+    pub(crate) fn of_protocol(protocol: Protocol, request: &[u8]) -> Self {
+        let bytes = request.len().min(HEAD_BYTES_MAX);
+        let mut head = [0; HEAD_BYTES_MAX];
+        head[..bytes].copy_from_slice(&request[..bytes]);
+        Self { protocol, head, bytes }
     }
 
     /// Appends the refusal to `output`.
-    pub(crate) fn write(self, reason: RefusalReason, output: &mut Vec<u8>) {
-        let text = reason.text();
-        match self {
-            Self::Bytes(bytes) => output.extend_from_slice(bytes),
-            Self::Memcached => {
-                output.extend_from_slice(format!("SERVER_ERROR {text}\r\n").as_bytes());
-            }
-            Self::MemcachedBinary(echo) => {
-                let status = reason.memcached_status();
-                memcached_binary::reply::failure_with(output, echo, status, text);
-            }
-            Self::Http => {
-                http::reply::last_text(output, reason.http_status(), text);
-            }
-        }
+    pub(crate) fn write(&self, reason: RefusalReason, output: &mut Vec<u8>) {
+        protocols::refuse(self.protocol, &self.head[..self.bytes], reason, output);
     }
 }
 

@@ -5,6 +5,7 @@
 //! only when a line has ended, when twice as many bytes are there (it may be no request), or when
 //! it has become longer than a limit.
 
+use super::protocols;
 use wire::Protocol;
 use wire::limits::{HTTP_HEAD_BYTES_MAX, LINE_BYTES_MAX};
 
@@ -27,12 +28,8 @@ impl Reparse {
     /// Returns the state after a parse that found `input` incomplete. A request longer than
     /// `bytes_max` is too long.
     pub(crate) fn after(input: &[u8], bytes_max: usize) -> Self {
-        let awaits_line = match wire::sniff(input) {
-            // Text without a complete first line.
-            Some(Protocol::Memcached) | None => !input.contains(&b'\n'),
-            Some(Protocol::Http) => !has_blank_line(input),
-            Some(Protocol::Binary | Protocol::MemcachedBinary | Protocol::Redis) => false,
-        };
+        let protocol = wire::sniff(input).unwrap_or(Protocol::Memcached);
+        let awaits_line = protocols::awaits_line(protocol, input);
         let seen = if awaits_line { input.len() } else { 0 };
         let limits =
             [bytes_max, UNAUTHENTICATED_BYTES_MAX, HTTP_HEAD_BYTES_MAX, LINE_BYTES_MAX, 2 * seen];
@@ -50,14 +47,6 @@ impl Reparse {
         self.searched = input.len();
         is_line
     }
-}
-
-/// Returns whether `input` contains the line that ends the head of an HTTP request.
-fn has_blank_line(input: &[u8]) -> bool {
-    let mut lines = input.split(|byte| *byte == b'\n');
-    // Bytes after the last line feed are no line yet.
-    let _ = lines.next_back();
-    lines.any(|line| matches!(line, [] | [b'\r']))
 }
 
 #[cfg(test)]

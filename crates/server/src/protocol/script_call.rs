@@ -3,14 +3,14 @@
 //! The event loop decodes such a request, and a script thread calls the function and encodes the
 //! reply.
 
-use crate::counters::RequestKind;
 use crate::ops::acknowledgement::RefusalReason;
 use crate::ops::rights::Rights;
 use crate::protocol::Next;
 use crate::protocol::refusal::Refusal;
 use std::sync::Arc;
-use wire::binary::reply as binary;
+use wire::binary::{Kind, MAGIC, MISC_HEAD, reply as binary};
 use wire::http::{Head, Status, form, reply as http};
+use wire::{Protocol, RequestKind};
 
 /// Lock that a caller asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,9 +113,9 @@ impl ScriptCall {
     /// Returns the kind of the request.
     pub(crate) fn kind(&self) -> RequestKind {
         match self.form {
-            Form::Binary => RequestKind::TyrantExt,
-            Form::BinaryMisc => RequestKind::TyrantMisc,
-            Form::Http { .. } => RequestKind::HttpPost,
+            Form::Binary => Kind::Ext.into(),
+            Form::BinaryMisc => Kind::Misc.into(),
+            Form::Http { .. } => wire::http::Kind::Post.into(),
         }
     }
 
@@ -180,9 +180,9 @@ impl ScriptCall {
     /// Returns the refusal of the call.
     pub(crate) fn refusal(&self) -> Refusal {
         match self.form {
-            Form::Binary => Refusal::Bytes(&[binary::FAILURE]),
-            Form::BinaryMisc => Refusal::Bytes(&[binary::FAILURE, 0, 0, 0, 0]),
-            Form::Http { .. } => Refusal::Http,
+            Form::Binary => Refusal::of(&[MAGIC]),
+            Form::BinaryMisc => Refusal::of(&MISC_HEAD),
+            Form::Http { .. } => Refusal::of_protocol(Protocol::Http, b""),
         }
     }
 

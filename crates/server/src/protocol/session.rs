@@ -3,13 +3,13 @@
 use super::HttpExchange;
 use super::script_call::ScriptCall;
 use crate::access::logins::{Attempt, Peer, Verdict};
-use crate::counters::RequestKind;
 use crate::ops::failure::{Failure, is_read_failure};
 use crate::ops::iterator::Cursor;
 use crate::ops::remote::{Answers, KeyCursor};
 use crate::ops::rights::Rights;
 use cabinet::Error;
 use std::sync::{Arc, Weak};
+use wire::RequestKind;
 
 /// State of a connection in addition to its bytes.
 #[derive(Debug, Default)]

@@ -4,12 +4,12 @@
 //! the log, which may be on a slow disk. A thread of its own writes the lines. If it falls behind
 //! by more than the ring, the oldest lines are lost and counted.
 
-use crate::counters::RequestKind;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use wire::RequestKind;
 
 /// Requests that the ring keeps.
 pub(crate) const SLOW_REQUESTS_MAX: usize = 128;
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     fn request(key: &[u8]) -> SlowRequest {
-        SlowRequest::new(RequestKind::TextGet, key)
+        SlowRequest::new(wire::memcached::Kind::Get.into(), key)
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod command;
 mod double;
 mod encode;
 mod function;
+mod kind;
 mod parse;
 mod peek;
 pub mod reply;
@@ -16,6 +17,7 @@ pub use double::{double_from_parts, double_to_parts};
 pub use encode::encode;
 pub(crate) use encode::encode_logged;
 pub use function::Function;
+pub use kind::Kind;
 pub(crate) use parse::parse_logged;
 pub use parse::{Progress, may_be_misc, parse, parse_resuming};
 pub(crate) use peek::peek_key;
@@ -31,6 +33,9 @@ pub const NO_USERS: &str = "the server has no users";
 /// [`Invalid::UnknownCommand`](crate::Invalid::UnknownCommand), as Tokyo Tyrant does with requests
 /// that have already arrived, skips these.
 pub const COMMAND_BYTES: usize = 2;
+
+/// Beginning of every request for `misc`.
+pub const MISC_HEAD: [u8; COMMAND_BYTES] = [MAGIC, command::MISC];
 
 /// Bit of the options of `misc` that keeps a call out of the update log.
 pub const NOT_LOGGED: u32 = 1;

@@ -11,6 +11,9 @@
 //! | [`List`] | `00 u32` and as many strings or pairs | mget, fwmkeys, misc |
 //! | [`misc_failure`] | `01 00000000` | misc |
 
+use super::MAGIC;
+use super::command::{MISC, PUT_NO_REPLY};
+
 /// Status byte of success.
 pub const OK: u8 = 0;
 
@@ -58,6 +61,16 @@ pub fn double(out: &mut Vec<u8>, sum: f64) {
 pub fn count(out: &mut Vec<u8>, count: u64) {
     out.push(OK);
     out.extend_from_slice(&count.to_be_bytes());
+}
+
+/// Appends the failure of a request that begins with `head`.
+pub fn failure_of(head: &[u8], out: &mut Vec<u8>) {
+    match head {
+        [MAGIC, MISC, ..] => misc_failure(out),
+        // The client would take a byte for the reply to the next request.
+        [MAGIC, PUT_NO_REPLY, ..] => {}
+        _ => status(out, false),
+    }
 }
 
 /// Appends the failure of `misc`, which has an empty list.

@@ -4,12 +4,14 @@
 //! tokens are separated by spaces and tabs. Keys are any other bytes.
 
 mod error;
+mod kind;
 mod meta;
 mod parse;
 pub mod reply;
 pub(crate) mod tokens;
 
 pub use error::Error;
+pub use kind::Kind;
 pub use meta::{ArithmeticMode, Meta, MetaFlags, MetaKey, MetaMode, MetaVerb};
 pub(crate) use parse::is_verb;
 pub use parse::parse;

@@ -15,11 +15,13 @@
 //! | 12 | opaque, anything | the request's |
 //! | 16 | the number the record must have, or 0, u64 | the number it has, or 0 |
 
+mod kind;
 mod opcode;
 mod parse;
 pub mod reply;
 mod sasl;
 
+pub use kind::Kind;
 pub use parse::parse;
 pub use reply::Status;
 pub use sasl::plain_credentials;

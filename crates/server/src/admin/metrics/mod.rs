@@ -10,11 +10,12 @@ pub(crate) use exposition::{Format, Samples};
 pub(crate) use families::Metric;
 
 use super::server_stats::{Process, VERSION};
-use crate::counters::{Count, RequestKind, SLOTS, Shown, labels_of};
+use crate::counters::{Count, SLOTS, Shown, labels_of};
 use crate::ops::remote::StoreStatus;
 use crate::shared::{ScriptFigures, Shared};
 use std::sync::Weak;
 use std::time::{Instant, UNIX_EPOCH};
+use wire::RequestKind;
 
 /// Metrics of single counts, with the values of the labels after the database.
 const COUNTS: &[(Metric, Count, &[&str])] = &[
@@ -125,9 +126,9 @@ pub(crate) fn collect(shared: &Shared, name: &str, samples: &mut Samples) {
         let busy = f64::from(load.busy_percent(now_ms)) / 100.0;
         samples.add(Metric::LoopBusy, &[name, &number.to_string()], busy);
     }
-    for kind in &RequestKind::ALL[1..] {
+    for kind in RequestKind::all() {
         let labels = [name, kind.protocol(), kind.command()];
-        samples.add(Metric::Requests, &labels, shared.counters.requests(*kind) as f64);
+        samples.add(Metric::Requests, &labels, shared.counters.requests(kind) as f64);
     }
     for slot in 0..SLOTS {
         let times = shared.counters.histogram(|own| &own.durations[slot]);

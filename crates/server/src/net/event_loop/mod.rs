@@ -14,7 +14,7 @@ mod polling;
 mod records;
 mod serve;
 
-use crate::counters::{Count, Counters, RequestKind};
+use crate::counters::{Count, Counters};
 use crate::net::balance::{Balance, Handover, Meter, Verdict};
 use crate::net::connection::{Connection, Stage};
 use crate::net::hub::Hub;
@@ -37,6 +37,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use wire::RequestKind;
 
 /// Size in bytes of the buffers that all connections of a loop share. It bounds one read. A longer
 /// reply is moved rather than copied.
@@ -318,7 +319,7 @@ impl EventLoop {
                 let wait = self.state.now.saturating_duration_since(pending.since);
                 self.state.counters.acknowledgement.add(wait, 1);
                 if self.state.shared.slow_log.is_slow(wait) {
-                    let slow = SlowRequest::new(RequestKind::None, b"");
+                    let slow = SlowRequest::new(RequestKind::NONE, b"");
                     let client = connection.address();
                     let slow = SlowRequest { client, acknowledgement: wait, ..slow };
                     self.state.shared.slow_log.add(slow);

@@ -7,9 +7,9 @@ use super::LoopState;
 use crate::counters::Count;
 use crate::net::connection::{Connection, Stage};
 use crate::net::transport::Transport;
+use crate::protocol;
 use rustix::net::{RecvFlags, recv};
 use tls::{FIRST_BYTE, INCOMING_BYTES_MAX};
-use wire::{Protocol, http, memcached, redis};
 
 /// Size of the buffer for records, in bytes: what a session keeps, and what is read at once.
 const RECORDS_BYTES: usize = INCOMING_BYTES_MAX + (64 << 10);
@@ -19,28 +19,6 @@ const TLS_REQUIRED: &str = "this port requires TLS";
 
 /// Most bytes of such a client that are kept until they tell its protocol. Verbs are shorter.
 const UNDECIDED_BYTES_MAX: usize = 256;
-
-/// Returns the reply to such a client, by the protocol of its first bytes, or `None` if more are
-/// needed: a line of text has begun that may become one of several protocols.
-fn refusal(received: &[u8], is_all: bool) -> Option<Vec<u8>> {
-    let is_all = is_all || received.len() >= UNDECIDED_BYTES_MAX;
-    let mut reply = Vec::new();
-    let verb = received.split(|byte| *byte == b' ').next().unwrap_or_default();
-    match wire::sniff(received) {
-        Some(Protocol::Redis) => redis::error(&mut reply, TLS_REQUIRED),
-        Some(Protocol::Http) => refuse_http(&mut reply),
-        // The rest of the first line may be under way.
-        None if http::Method::from_name(verb).is_some() => refuse_http(&mut reply),
-        None if !is_all && received.first().is_some_and(u8::is_ascii_graphic) => return None,
-        _ => memcached::reply::server_error(&mut reply, TLS_REQUIRED),
-    }
-    Some(reply)
-}
-
-fn refuse_http(reply: &mut Vec<u8>) {
-    let text = format!("{TLS_REQUIRED}: use https://");
-    http::reply::last_text(reply, http::Status::BadRequest, &text);
-}
 
 impl LoopState {
     /// Reads once and adds the content of the complete records to `input`. Returns the number of
@@ -167,7 +145,8 @@ impl LoopState {
     /// Refuses a client without TLS in its protocol, once its bytes so far tell that. It has the
     /// time of a handshake for them.
     fn refuse_plain(&mut self, connection: &mut Connection, received: &[u8]) {
-        let Some(mut reply) = refusal(received, connection.ended) else {
+        let is_all = connection.ended || received.len() >= UNDECIDED_BYTES_MAX;
+        let Some(mut reply) = protocol::require_tls(TLS_REQUIRED, received, is_all) else {
             connection.transport = Transport::Expected(received.to_vec());
             return;
         };

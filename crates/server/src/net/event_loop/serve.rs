@@ -3,7 +3,7 @@
 use super::deliver::out_of_memory;
 use super::{BUFFER_BYTES, LoopState};
 use crate::access::logins::Verdict;
-use crate::counters::{Count, RequestBatch, RequestKind};
+use crate::counters::{Count, RequestBatch, slot_of};
 use crate::net::connection::{Connection, Stage};
 use crate::net::hub::Hub;
 use crate::net::mailbox::Message;
@@ -29,6 +29,7 @@ use rustix::net::{RecvFlags, recv};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use wire::RequestKind;
 
 /// Incomplete requests shorter than this many bytes are kept without spare capacity.
 const SHORT_INPUT_BYTES: usize = BUFFER_BYTES / 2;
@@ -181,7 +182,7 @@ impl LoopState {
         let mut consumed = 0;
         let mut executed = RequestBatch::default();
         // The first bytes of the input may be those of a body, which tell no protocol.
-        let mut first_kind = RequestKind::None;
+        let mut first_kind = RequestKind::NONE;
         let was_receiving = connection.session.http.is_receiving();
         let mut ahead: Option<Ahead<'_>> = None;
         connection.needed = 0;
@@ -220,7 +221,7 @@ impl LoopState {
                     if !context.session.http.is_under_way() {
                         is_answered = true;
                         let kind = std::mem::take(&mut context.session.kind);
-                        if kind != RequestKind::None {
+                        if kind != RequestKind::NONE {
                             self.counters.count_request(kind);
                             if was_receiving && executed.is_empty() {
                                 first_kind = kind;
@@ -589,9 +590,9 @@ impl LoopState {
         if is_over {
             let time = connection.end_taken().total();
             let kind = std::mem::take(&mut connection.session.kind);
-            if kind != RequestKind::None {
+            if kind != RequestKind::NONE {
                 self.counters.count_request(kind);
-                self.counters.durations[kind.slot()].add(time, 1);
+                self.counters.durations[slot_of(kind)].add(time, 1);
             }
         }
         if !connection.session.http.is_receiving() {

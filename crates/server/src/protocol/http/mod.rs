@@ -5,13 +5,16 @@ mod freshness;
 mod handover;
 mod json;
 mod list;
+mod protocol;
 mod read;
 mod upload;
 mod write;
 
 pub use handover::belongs_to_webdav;
 
-use super::refusal::Refusal;
+pub(super) use protocol::Http;
+
+use super::protocols::Protocol as _;
 use super::tokyo_tyrant::functions::Call;
 use super::{Context, Halt, Next, Step, finish, incomplete, within_limit};
 use crate::admin::server_stats;
@@ -21,7 +24,6 @@ use crate::ops::execute::{Collected, Number};
 use crate::ops::failure::Failure;
 use crate::ops::media_types;
 use crate::ops::operation::Operation;
-use crate::protocol::kinds;
 use crate::protocol::script_call::{Form, ScriptCall, ScriptLock};
 use crate::store::reserved::is_reserved;
 use crate::store::strings;
@@ -50,7 +52,7 @@ const METHODS: [(&str, Command); 6] = [
 ];
 
 /// Executes the request at the beginning of `input`.
-pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
     if let Some(step) = handover::begin(context, input, output) {
         return step;
     }
@@ -58,7 +60,7 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
     match within_limit(context, parsed) {
         Parse::Complete(request, bytes) => {
             context.session.http = Exchange::default();
-            context.session.kind = kinds::of_http(request.method);
+            context.session.kind = request.method.kind();
             let start = output.len();
             if let Some(step) = refuse_foreign(context, &request, input, output) {
                 return step;
@@ -75,7 +77,8 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
                 }
                 next => next,
             });
-            let step = finish(output, start, bytes, result, Refusal::Http, |output| {
+            let refuse = |reason, output: &mut Vec<u8>| Http::refuse_or_close(b"", reason, output);
+            let step = finish(output, start, bytes, result, refuse, |output| {
                 reply::message(output, Status::InternalServerError);
             });
             if matches!(step, Step::Executed { next: Next::GoOn, .. }) {
@@ -119,7 +122,7 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
 
 /// Refuses a request that is not meant for this server, or not sent by its user. The rest of its
 /// connection is ignored. Returns `None` for all others.
-pub(super) fn refuse_foreign(
+fn refuse_foreign(
     context: &Context<'_>,
     head: &Head<'_>,
     input: &[u8],

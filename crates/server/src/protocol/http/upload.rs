@@ -3,15 +3,14 @@
 //! A thread that may wait writes each part into a [`Spool`]. Once the body is complete, that thread
 //! stores the value from the file. The body is never in memory.
 
-use super::{Exchange, Transfer, announce, refusal, write};
+use super::{Exchange, Http, Transfer, announce, refusal, write};
 use crate::counters::Count;
 use crate::ops::command_mask::Protocol;
 use crate::ops::conditional::Presence;
 use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::operation::Operation;
 use crate::ops::spool::Spool;
-use crate::protocol::kinds;
-use crate::protocol::refusal::Refusal;
+use crate::protocol::protocols::Protocol as _;
 use crate::protocol::{Context, Halt, Next, Step};
 use std::borrow::Cow;
 use std::io::ErrorKind;
@@ -66,7 +65,7 @@ pub(super) fn begin(
     // The parse state of this request does not apply to the next one.
     let transfer = Some(Box::new(Transfer::Upload(upload)));
     context.session.http = Exchange { transfer, ..Exchange::default() };
-    context.session.kind = kinds::of_http(head.method);
+    context.session.kind = head.method.kind();
     Some(Step::Executed { bytes: length, next: Next::GoOn })
 }
 
@@ -140,7 +139,7 @@ fn store(context: &mut Context<'_>, upload: Upload, bytes: usize, output: &mut V
                 }
                 Err(Halt::Refused(reason)) => {
                     output.truncate(start);
-                    Step::Executed { bytes, next: Refusal::Http.write_or_close(reason, output) }
+                    Step::Executed { bytes, next: Http::refuse_or_close(b"", reason, output) }
                 }
                 Err(Halt::Forbidden) => {
                     output.truncate(start);

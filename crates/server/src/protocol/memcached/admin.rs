@@ -21,7 +21,10 @@ const CRAWLER_PAUSE_MAX: u64 = 1_000_000;
 const CLASSES: u64 = 64;
 
 /// Removes all records, now or after a delay. A later `flush_all` replaces an earlier one.
-pub(super) fn flush_all(context: &mut Context<'_>, delay: i64) -> Result<Result<(), Error>, Halt> {
+pub(in crate::protocol) fn flush_all(
+    context: &mut Context<'_>,
+    delay: i64,
+) -> Result<Result<(), Error>, Halt> {
     // memcached removes the records stored up to the second before the named one.
     let wait_ms = match delay {
         ..=0 => 0,
@@ -49,7 +52,7 @@ pub(super) fn flush_all(context: &mut Context<'_>, delay: i64) -> Result<Result<
 }
 
 /// Executes `cache_memlimit`.
-pub(super) fn cap_memory(
+pub(in crate::protocol) fn cap_memory(
     context: &mut Context<'_>,
     mebibytes: u64,
     output: &mut Vec<u8>,
@@ -69,7 +72,7 @@ pub(super) fn cap_memory(
 }
 
 /// Executes `shutdown`.
-pub(super) fn shut_down(
+pub(in crate::protocol) fn shut_down(
     context: &mut Context<'_>,
     argument: &[u8],
     output: &mut Vec<u8>,
@@ -94,7 +97,7 @@ pub(super) fn shut_down(
 
 /// Executes `lru_crawler`. There is no crawler: its settings are accepted, and its lists are
 /// written.
-pub(super) fn crawl(
+pub(in crate::protocol) fn crawl(
     context: &mut Context<'_>,
     command: &[u8],
     argument: &[u8],

@@ -1,13 +1,14 @@
 //! memcached's text protocol.
 
-mod admin;
-pub(super) mod binary;
+pub(super) mod admin;
 mod meta;
-mod sasl;
-mod stats;
-mod write;
+mod protocol;
+pub(super) mod stats;
+pub(super) mod write;
 
-use super::refusal::Refusal;
+pub(super) use protocol::Memcached;
+
+use super::protocols::Protocol as _;
 use super::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_limit};
 use crate::admin::server_stats;
 use crate::counters::Count;
@@ -20,17 +21,16 @@ use crate::ops::hits::Hit;
 use crate::ops::number::Arithmetic;
 use crate::ops::operation::{KeyList, Operation};
 use crate::ops::touch::Touch;
-use crate::protocol::kinds;
 use crate::shared::Shared;
 use cabinet::{Error, RecordRef};
 use std::time::Instant;
-use wire::Parse;
 use wire::memcached::reply::{self, DELETED, END, NOT_FOUND, OK, TOUCHED};
 use wire::memcached::{self, Dialect, Keys, MetaMode, MetaVerb, Mode, Request, parse};
+use wire::{Described, Parse};
 
 /// Executes the request at the beginning of `input`.
 #[inline]
-pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
     match within_limit(context, parse(context.shared.config.dialect, input)) {
         Parse::Complete(request, bytes) => perform(context, request, bytes, output),
         Parse::Incomplete(needed) => incomplete(context, input, needed, || {
@@ -47,20 +47,21 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
 
 /// Executes a request of this length in bytes.
 #[inline]
-pub(super) fn perform(
+fn perform(
     context: &mut Context<'_>,
     request: Request<'_>,
     bytes: usize,
     output: &mut Vec<u8>,
 ) -> Step {
-    context.session.kind = kinds::of_memcached(&request);
+    context.session.kind = request.kind();
     let start = output.len();
     let is_checked = context.shared.remote.is_some() || context.session.rights.is_some();
     let noreply = is_checked && command(&request).is_some_and(|(_, noreply)| noreply);
-    let refusal = match context.shared.remote {
-        // The client would take an error for the reply to its next request.
-        Some(_) if noreply => Refusal::Bytes(b""),
-        _ => Refusal::Memcached,
+    // The client would take an error for the reply to its next request.
+    let is_silent = context.shared.remote.is_some() && noreply;
+    let refuse = |reason, output: &mut Vec<u8>| match is_silent {
+        true => Next::Close,
+        false => Memcached::refuse_or_close(b"", reason, output),
     };
     let mut result = execute(context, request, output);
     if result == Err(Halt::Forbidden) {
@@ -68,7 +69,7 @@ pub(super) fn perform(
         answer(output, reply::FORBIDDEN, noreply);
         result = Ok(Next::GoOn);
     }
-    finish(output, start, bytes, result, refusal, |output| {
+    finish(output, start, bytes, result, refuse, |output| {
         reply::server_error(output, "out of memory writing get response");
     })
 }
@@ -291,7 +292,7 @@ impl Reply for Keyed<'_, '_, '_, '_> {
 }
 
 /// Sets the expiry of a record, and passes the record before that to `reply`.
-fn touch(
+pub(super) fn touch(
     context: &mut Context<'_>,
     key: &[u8],
     exptime: i64,
@@ -313,7 +314,7 @@ fn touch(
 
 /// Notes that a record was stored or read, if access statistics are active.
 #[inline]
-fn note(shared: &Shared, key: &[u8], is_read: bool) {
+pub(super) fn note(shared: &Shared, key: &[u8], is_read: bool) {
     if shared.hits.is_active() {
         note_now(shared, key, is_read);
     }
@@ -388,7 +389,7 @@ fn failure(output: &mut Vec<u8>, error: &Error) {
     }
 }
 
-fn one_line(error: &Error) -> String {
+pub(super) fn one_line(error: &Error) -> String {
     error.to_string().replace(char::is_control, " ")
 }
 

@@ -25,7 +25,7 @@ const OF_DATABASE: [&str; 7] = [
 ];
 
 /// Executes `stats`. Without an argument, `argument` is empty.
-pub(super) fn execute(
+pub(in crate::protocol) fn execute(
     context: &mut Context<'_>,
     argument: &[u8],
     rest: &[u8],
@@ -63,7 +63,7 @@ pub(super) fn execute(
 }
 
 /// Returns the names and values for an argument, or `None` if it is unknown.
-pub(super) fn figures(shared: &Shared, argument: &[u8]) -> Option<Figures> {
+pub(in crate::protocol) fn figures(shared: &Shared, argument: &[u8]) -> Option<Figures> {
     Some(match argument {
         b"" => general(shared),
         b"settings" => settings(shared),
@@ -75,7 +75,7 @@ pub(super) fn figures(shared: &Shared, argument: &[u8]) -> Option<Figures> {
     })
 }
 
-pub(super) type Figures = Vec<(String, String)>;
+pub(in crate::protocol) type Figures = Vec<(String, String)>;
 
 fn pairs(figures: &[(&str, &str)]) -> Figures {
     figures.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()

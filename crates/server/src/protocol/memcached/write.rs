@@ -16,7 +16,7 @@ use wire::memcached::{Dialect, Mode, Store};
 
 /// Stores a value, or a part of one, under a CAS number if there is one to compare.
 #[inline(always)]
-pub(super) fn store(
+pub(in crate::protocol) fn store(
     context: &mut Context<'_>,
     write: Write<'_>,
     compare: Option<u64>,
@@ -52,7 +52,7 @@ pub(super) fn store(
 
 /// Removes or invalidates a record, if it has the CAS number to compare.
 #[inline(always)]
-pub(super) fn remove(
+pub(in crate::protocol) fn remove(
     context: &mut Context<'_>,
     write: Write<'_>,
     compare: Option<u64>,
@@ -66,7 +66,7 @@ pub(super) fn remove(
 }
 
 /// Adds to a number or subtracts from it, if the record has the CAS number to compare.
-pub(super) fn count(
+pub(in crate::protocol) fn count(
     context: &mut Context<'_>,
     write: Write<'_>,
     compare: Option<u64>,
@@ -148,7 +148,7 @@ fn execute(
 /// Executes a storage command of the text protocol. `set`, the most frequent one, is compiled
 /// separately.
 #[inline]
-pub(super) fn store_text(
+pub(in crate::protocol) fn store_text(
     context: &mut Context<'_>,
     request: &Store<'_>,
     output: &mut Vec<u8>,
@@ -201,7 +201,7 @@ fn store_text_under(
 }
 
 /// Executes incr or decr of the text protocol.
-pub(super) fn count_text(
+pub(in crate::protocol) fn count_text(
     context: &mut Context<'_>,
     key: &[u8],
     arithmetic: Arithmetic,

@@ -6,7 +6,7 @@
 
 pub(crate) mod draft;
 
-use crate::counters::{Count, Counters, RequestKind};
+use crate::counters::{Count, Counters, slot_of};
 use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::conditional::{Action, Counting, Precondition, Presence, Write, Written};
 use crate::ops::execute::{Lend, NoReply, Number, Outcome, Reply, Stop, execute};
@@ -25,7 +25,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::http::Conditions;
+use wire::http::{Conditions, WebDavKind};
 
 /// Number of attempts to rename or to change a record that other clients change meanwhile.
 const ATTEMPTS_MAX: usize = 100;
@@ -185,9 +185,9 @@ impl Records {
     /// Counts a request of WebDAV by its method, and the time that it took.
     pub fn count_webdav(&self, method: &str, time: Duration) {
         let counters = self.counters.lock();
-        let kind = RequestKind::of_webdav(method);
+        let kind = WebDavKind::of(method).into();
         counters.count_request(kind);
-        counters.durations[kind.slot()].add(time, 1);
+        counters.durations[slot_of(kind)].add(time, 1);
     }
 
     /// Returns whether keys are in the order of their bytes, so that those with a prefix are

@@ -1,9 +1,11 @@
 //! Tokyo Tyrant's binary protocol.
 
 pub(super) mod functions;
+mod protocol;
 mod reply;
 
-use super::refusal::Refusal;
+pub(super) use protocol::TokyoTyrant;
+
 use super::{Context, Halt, Next, Step, finish, incomplete, within_limit};
 use crate::access::logins::Login;
 use crate::admin::{server_stats, snapshot};
@@ -14,7 +16,6 @@ use crate::ops::decode::{Sender, decode};
 use crate::ops::execute::{Outcome, Reply};
 use crate::ops::failure::Failure;
 use crate::ops::operation::Operation;
-use crate::protocol::kinds;
 use crate::protocol::script_call::{Form, ScriptCall, ScriptLock};
 use crate::replication::{self, Extended, ReplicaRequest};
 use cabinet::Error;
@@ -26,10 +27,10 @@ use wire::binary::reply::{self as encode, List};
 use wire::binary::{
     COMMAND_BYTES, Function, NO_USERS, NOT_LOGGED, Progress, Request, Strings, parse_resuming,
 };
-use wire::{Invalid, Parse};
+use wire::{Described, Invalid, Parse};
 
 /// Executes the request at the beginning of `input`.
-pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
     let parsed = parse_resuming(input, &mut context.session.binary);
     match within_limit(context, parsed) {
         Parse::Complete(request, bytes) => {
@@ -49,14 +50,14 @@ pub(super) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
 }
 
 /// Executes a request of this length in bytes.
-pub(super) fn perform(
+fn perform(
     context: &mut Context<'_>,
     request: Request<'_>,
     bytes: usize,
     output: &mut Vec<u8>,
 ) -> Step {
     let start = output.len();
-    context.session.kind = kinds::of_binary(&request);
+    context.session.kind = request.kind();
     let is_misc = matches!(request, Request::Misc { .. });
     let is_follow = matches!(request, Request::Follow { .. });
     let is_closing = has_no_word_for_failure(&request);
@@ -84,9 +85,16 @@ pub(super) fn perform(
         output.truncate(start);
         result = Ok(Next::Close);
     }
-    finish(output, start, bytes, result, Refusal::Bytes(b""), |output| {
-        if is_misc { encode::misc_failure(output) } else { encode::status(output, false) }
-    })
+    finish(
+        output,
+        start,
+        bytes,
+        result,
+        |_, _| Next::Close,
+        |output| {
+            if is_misc { encode::misc_failure(output) } else { encode::status(output, false) }
+        },
+    )
 }
 
 /// Returns whether a client would take a failure reply for the absence of a record, or for the end

@@ -1,31 +1,31 @@
 //! memcached's binary protocol.
 
-use super::{admin, expiry, note, one_line, sasl, stats, touch, write};
+mod protocol;
+mod sasl;
+
+pub(super) use protocol::MemcachedBinary;
+
+use super::memcached::{admin, note, one_line, stats, touch, write};
 use crate::admin::server_stats;
 use crate::counters::Count;
 use crate::ops::cas_numbers::CasNumbers;
 use crate::ops::command_mask;
 use crate::ops::conditional::{Action, Counting, Presence, Write, Written};
 use crate::ops::execute::{Outcome, Reply};
+use crate::ops::expiry;
 use crate::ops::number;
 use crate::ops::operation::Operation;
-use crate::protocol::kinds;
-use crate::protocol::refusal::Refusal;
 use crate::protocol::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_limit};
 use cabinet::{Error, RecordRef};
-use wire::Parse;
 use wire::memcached_binary::reply::{self, Status};
 use wire::memcached_binary::{Arithmetic, Command, Echo, Mode, Request, parse};
+use wire::{Described, Parse};
 
 /// Executes the request at the beginning of `input`.
 #[inline]
-pub(in crate::protocol) fn step(
-    context: &mut Context<'_>,
-    input: &[u8],
-    output: &mut Vec<u8>,
-) -> Step {
+fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
     match within_limit(context, parse(input)) {
-        Parse::Complete(request, bytes) => carry_out(context, &request, bytes, output),
+        Parse::Complete(request, bytes) => perform_request(context, &request, bytes, output),
         Parse::Incomplete(needed) => incomplete(context, input, needed, || {
             if let Some(echo) = Echo::of(input) {
                 reply::failure(output, echo, Status::TooLarge);
@@ -37,13 +37,13 @@ pub(in crate::protocol) fn step(
 }
 
 /// Executes a request of this length in bytes.
-pub(in crate::protocol) fn carry_out(
+fn perform_request(
     context: &mut Context<'_>,
     request: &Request<'_>,
     bytes: usize,
     output: &mut Vec<u8>,
 ) -> Step {
-    context.session.kind = kinds::of_memcached_binary(&request.command);
+    context.session.kind = request.kind();
     let start = output.len();
     let mut result = execute(context, request, output);
     if result == Err(Halt::Forbidden) {
@@ -51,8 +51,11 @@ pub(in crate::protocol) fn carry_out(
         reply::failure_with(output, request.echo, Status::NotAuthenticated, "forbidden");
         result = Ok(Next::GoOn);
     }
-    let refusal = Refusal::MemcachedBinary(request.echo);
-    finish(output, start, bytes, result, refusal, |output| {
+    let refuse = |reason, output: &mut Vec<u8>| {
+        protocol::refuse(request.echo, reason, output);
+        Next::GoOn
+    };
+    finish(output, start, bytes, result, refuse, |output| {
         let message = "Out of memory writing get response";
         reply::failure_with(output, request.echo, Status::OutOfMemory, message);
     })

@@ -1,6 +1,6 @@
 //! Authentication over memcached's binary protocol: the mechanism PLAIN of SASL.
 
-use super::binary::Stop;
+use super::Stop;
 use crate::access::logins::Login;
 use crate::protocol::Context;
 use wire::memcached_binary::reply::{self, Status};

@@ -24,6 +24,7 @@ pub mod binary;
 mod decimal;
 pub mod http;
 mod kind;
+mod kinds;
 pub mod limits;
 pub mod memcached;
 pub mod memcached_binary;
@@ -32,7 +33,8 @@ pub mod replication;
 mod sniff;
 pub mod update_log;
 
-pub use kind::{Class, Commands, Described, PROTOCOLS, RequestKind};
+pub use kind::{Class, Commands, Described, RequestKind};
+pub use kinds::PROTOCOLS;
 pub use sniff::{Protocol, sniff};
 
 /// Result of parsing the bytes received so far.

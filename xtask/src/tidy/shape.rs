@@ -1,4 +1,5 @@
-//! Shape of the modules: few files at the root of a large crate, each module declared once.
+//! Shape of the modules: few files at the root of a large crate, each module declared once, and no
+//! arm for all other requests in the tables of a protocol.
 
 use super::Problem;
 use super::tree::Tree;
@@ -31,6 +32,34 @@ pub(super) fn problems(tree: &Tree) -> Vec<Problem> {
             }
         }
     }
+    problems.extend(tree.texts.iter().flat_map(|(file, text)| arms_for_others(file, text)));
+    problems
+}
+
+/// Functions of a protocol that answer something for each request.
+const TABLES: [&str; 5] =
+    ["fn kind(", "fn only_key(", "fn name(", "fn command(", "fn forbidden_command("];
+
+/// Finds the arms for all other requests, by which a new request would be forgotten.
+fn arms_for_others(file: &str, text: &str) -> Vec<Problem> {
+    let is_of_protocol = file.starts_with("crates/wire/src/") && file.ends_with("/kind.rs")
+        || file.starts_with("crates/server/src/protocol/");
+    let mut problems = Vec::new();
+    // Indentation of the table that a line is in.
+    let mut table = None;
+    for (number, line) in text.lines().enumerate().filter(|_| is_of_protocol) {
+        let code = line.trim_start();
+        let indentation = line.len() - code.len();
+        if TABLES.iter().any(|name| code.starts_with(name) || code.contains(&format!(" {name}"))) {
+            table = Some(indentation);
+        } else if code == "}" && Some(indentation) == table {
+            table = None;
+        } else if table.is_some() && code.starts_with("_ =>") {
+            let what =
+                "an arm for all other requests, which forgets the next one: name them".into();
+            problems.push(Problem { file: file.to_owned(), line: number + 1, what });
+        }
+    }
     problems
 }
 
@@ -58,6 +87,25 @@ mod tests {
         assert!(found(&files[1..], problems).is_empty());
         let below = [&files[1..], &[("crates/cabinet/src/a/b.rs", "")]].concat();
         assert!(found(&below, problems).is_empty());
+    }
+
+    #[test]
+    fn an_arm_for_all_other_requests_is_found_in_the_tables_of_a_protocol() {
+        let table = "impl A {\n    fn kind(&self) -> Kind {\n        match self {\n            _ => 1,\n        }\n    }\n}\n";
+        let other = table.replace("fn kind", "fn other");
+        let found_in = |file: &str, text: &str| found(&[(file, text)], problems).len();
+        assert_eq!(
+            found(&[("crates/wire/src/memcached/kind.rs", table)], problems),
+            [
+                "crates/wire/src/memcached/kind.rs:4: an arm for all other requests, which forgets the \
+              next one: name them"
+            ]
+        );
+        assert_eq!(found_in("crates/wire/src/memcached/parse.rs", table), 0);
+        assert_eq!(found_in("crates/server/src/protocol/a/mod.rs", table), 1);
+        assert_eq!(found_in("crates/server/src/protocol/a/mod.rs", &other), 0);
+        let both = table.to_owned() + &other;
+        assert_eq!(found_in("crates/server/src/protocol/a/mod.rs", &both), 1);
     }
 
     #[test]

@@ -103,8 +103,8 @@ pub(super) fn step(
     protocols::step_as_user(known.unwrap_or(Protocol::Memcached), context, users, input, output)
 }
 
-/// Executes the request at the beginning of `input`, of a connection without a user, by `introduce`.
-/// That returns `None` for a request that needs a user, which `refuse` replies to.
+/// Executes the request at the beginning of `input`, of a connection without a user, by
+/// `introduce`. That returns `None` for a request that needs a user, which `refuse` replies to.
 pub(super) fn introduced(
     context: &mut Context<'_>,
     input: &[u8],

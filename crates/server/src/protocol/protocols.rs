@@ -1,7 +1,8 @@
-//! The protocols of the shared port: what the rest of the server needs of each, and the list of all.
+//! The protocols of the shared port: what the rest of the server needs of each, and the list of
+//! all.
 //!
-//! All that is a protocol's own is in its folder. A protocol that is added to the list, or a request
-//! that is added to one, does not compile until everything here is answered for it.
+//! All that is a protocol's own is in its folder. A protocol that is added to the list, or a
+//! request that is added to one, does not compile until everything here is answered for it.
 
 use super::memcached::Memcached;
 use super::memcached_binary::MemcachedBinary;
@@ -173,8 +174,8 @@ macro_rules! protocols {
         }
 
         impl<'i> Decoded<'i> {
-            /// Decodes the request at the beginning of `input`, if it is complete, and of a protocol
-            /// whose requests are decoded ahead. Returns its length in bytes with it.
+            /// Decodes the request at the beginning of `input`, if it is complete, and of a
+            /// protocol whose requests are decoded ahead. Returns its length in bytes with it.
             #[inline]
             pub(super) fn of(dialect: Dialect, input: &'i [u8]) -> Option<(Self, usize)> {
                 match wire::sniff(input)? {

@@ -5,7 +5,7 @@ use crate::kind::{Described, RequestKind, kinds};
 
 kinds! {
     /// Kinds of requests of Tokyo Tyrant's binary protocol.
-    Kind "tokyo_tyrant" {
+    Kind 1 "tokyo_tyrant" {
         Put "put" Write;
         PutKeep "putkeep" Write;
         PutCat "putcat" Write;

@@ -5,7 +5,7 @@ use crate::kind::{RequestKind, kinds};
 
 kinds! {
     /// Kinds of requests of HTTP.
-    Kind "http" {
+    Kind 4 "http" {
         Get "get" Read;
         Head "head" Read;
         Put "put" Write;
@@ -18,7 +18,7 @@ kinds! {
 
 kinds! {
     /// Kinds of requests of WebDAV.
-    WebDavKind "webdav" {
+    WebDavKind 5 "webdav" {
         Get "get" Read;
         Head "head" Read;
         Put "put" Write;

@@ -5,7 +5,7 @@ use crate::kind::{Described, RequestKind, kinds};
 
 kinds! {
     /// Kinds of requests of memcached's text protocol.
-    Kind "memcached" {
+    Kind 2 "memcached" {
         Set "set" Write;
         Add "add" Write;
         Replace "replace" Write;

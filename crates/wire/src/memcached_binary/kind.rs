@@ -5,7 +5,7 @@ use crate::kind::{Described, RequestKind, kinds};
 
 kinds! {
     /// Kinds of requests of memcached's binary protocol.
-    Kind "memcached_binary" {
+    Kind 3 "memcached_binary" {
         Get "get" Read;
         GetAndTouch "gat" Write;
         Touch "touch" Write;

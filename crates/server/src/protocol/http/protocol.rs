@@ -1,4 +1,4 @@
-//! What the rest of the server needs of HTTP. Each request carries its own credentials, since a proxy
+//! HTTP as the rest of the server sees it. Each request carries its own credentials, since a proxy
 //! may send requests of several users over one connection.
 
 use super::{refuse_foreign, step};

@@ -1,4 +1,4 @@
-//! What the rest of the server needs of the text protocol.
+//! The text protocol as the rest of the server sees it.
 
 use super::{perform, step};
 use crate::access::logins::Login;
@@ -79,8 +79,8 @@ impl Pipelined for Memcached {
     }
 }
 
-/// Executes the first command of a connection, a `set` that logs in. Returns `None` if it will never
-/// end.
+/// Executes the first command of a connection, a `set` that logs in. Returns `None` if it will
+/// never end.
 fn introduce(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Option<Step> {
     let (request, bytes) = match parse(context.shared.config.dialect, input) {
         Parse::Complete(request, bytes) => (request, bytes),

@@ -1,4 +1,4 @@
-//! What the rest of the server needs of memcached's binary protocol.
+//! memcached's binary protocol as the rest of the server sees it.
 
 use super::{perform_request, step};
 use crate::access::users::CurrentUsers;

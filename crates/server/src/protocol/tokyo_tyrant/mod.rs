@@ -387,8 +387,28 @@ fn forbidden_command(request: &Request<'_>) -> Command {
         Request::Misc { .. } => Command::Misc,
         Request::PutNoReply { .. } => Command::PutNoReply,
         Request::Replicate { .. } | Request::Follow { .. } => Command::Replicate,
-        // The others have a status.
-        _ => Command::Get,
+        // These have a status.
+        Request::Put { .. }
+        | Request::PutKeep { .. }
+        | Request::PutCat { .. }
+        | Request::PutShift { .. }
+        | Request::Out { .. }
+        | Request::Get { .. }
+        | Request::ValueSize { .. }
+        | Request::IterInit
+        | Request::IterNext
+        | Request::AddInt { .. }
+        | Request::AddDouble { .. }
+        | Request::Ext { .. }
+        | Request::Sync
+        | Request::Optimize { .. }
+        | Request::Vanish
+        | Request::Copy { .. }
+        | Request::Restore { .. }
+        | Request::SetMaster { .. }
+        | Request::Count
+        | Request::Size
+        | Request::Stat => Command::Get,
     }
 }
 
@@ -424,7 +444,23 @@ fn command(request: &Request<'_>, operation: Option<&Operation<'_>>) -> Command 
         Request::Stat => Command::Stat,
         Request::Ext { .. } => Command::Ext,
         Request::Replicate { .. } | Request::Follow { .. } => Command::Replicate,
-        _ => operation.and_then(Operation::access).unwrap_or(Command::Misc),
+        Request::Put { .. }
+        | Request::PutKeep { .. }
+        | Request::PutCat { .. }
+        | Request::PutShift { .. }
+        | Request::Out { .. }
+        | Request::Get { .. }
+        | Request::GetMany(_)
+        | Request::ValueSize { .. }
+        | Request::IterInit
+        | Request::IterNext
+        | Request::KeysWithPrefix { .. }
+        | Request::AddInt { .. }
+        | Request::AddDouble { .. }
+        | Request::Sync
+        | Request::Optimize { .. }
+        | Request::Vanish
+        | Request::Misc { .. } => operation.and_then(Operation::access).unwrap_or(Command::Misc),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the rest of the server needs of Tokyo Tyrant's binary protocol.
+//! Tokyo Tyrant's binary protocol as the rest of the server sees it.
 
 use super::{perform, step};
 use crate::access::users::CurrentUsers;

@@ -1,15 +1,16 @@
 //! The kinds of all protocols' requests.
 
 use crate::kind::{Class, Commands, RequestKind};
-use crate::{binary, http, memcached, memcached_binary};
+use crate::{binary, http, memcached, memcached_binary, redis};
 
 /// The commands of all protocols, by their numbers.
-pub const PROTOCOLS: [&Commands; 5] = [
+pub const PROTOCOLS: [&Commands; 6] = [
     &binary::Kind::COMMANDS,
     &memcached::Kind::COMMANDS,
     &memcached_binary::Kind::COMMANDS,
     &http::Kind::COMMANDS,
     &http::WebDavKind::COMMANDS,
+    &redis::Command::COMMANDS,
 ];
 
 /// Number of the first kind of each protocol.

@@ -38,6 +38,15 @@ pub const META_FLAGS_MAX: usize = 17;
 /// Longest opaque token of a meta command, in bytes, as memcached.
 pub const META_OPAQUE_BYTES_MAX: usize = 31;
 
+/// Most strings of one request of Redis's protocol, as Redis.
+pub const REDIS_STRINGS_MAX: usize = 1 << 20;
+
+/// Longest string of a request of Redis's protocol, in bytes, as Redis.
+pub const REDIS_STRING_BYTES_MAX: usize = 512 << 20;
+
+/// Longest line of words of Redis's protocol, in bytes, as Redis.
+pub const REDIS_LINE_BYTES_MAX: usize = 64 << 10;
+
 /// Longest head of an HTTP request, in bytes. A key of 64 KiB fits with every byte
 /// percent-encoded.
 pub const HTTP_HEAD_BYTES_MAX: usize = 256 << 10;

@@ -15,7 +15,7 @@ pub enum Protocol {
     MemcachedBinary,
     /// [`http`].
     Http,
-    /// [`redis`], which is only refused.
+    /// [`redis`].
     Redis,
 }
 
@@ -131,10 +131,12 @@ mod tests {
 
     #[test]
     fn the_first_line_identifies_redis() {
-        for line in ["*1\r\n$4\r\nPING\r\n", "*999\r\n", "PING\r\n", "ping\n"] {
+        for line in
+            ["*1\r\n$4\r\nPING\r\n", "*999\r\n", "PING\r\n", "ping\n", "PING a\r\n", "HELLO 3\n"]
+        {
             assert_eq!(sniff(line.as_bytes()), Some(Protocol::Redis), "{line}");
         }
-        for line in ["*\r\n", "*1 2\r\n", "*1x\r\n", "*12345678901\r\n", "PINGS\r\n", "PING a\r\n"]
+        for line in ["*\r\n", "*1 2\r\n", "*1x\r\n", "*12345678901\r\n", "PINGS\r\n", "ping a\r\n"]
         {
             assert_eq!(sniff(line.as_bytes()), Some(Protocol::Memcached), "{line}");
         }

@@ -192,25 +192,17 @@ fn a_server_with_tls() {
 }
 
 #[test]
-fn a_client_of_redis_is_told_what_the_server_speaks() {
+fn a_client_of_redis_is_told_which_command_is_missing_and_that_it_has_to_log_in() {
     let folder = tempfile::tempdir().expect("a folder");
     let users = folder.path().join("users");
     add(&users, "ann", "secret");
     let users = users.display().to_string();
-    for options in [&[][..], &["--users", &users]] {
+    let push = "*3\r\n$5\r\nLPUSH\r\n$1\r\nl\r\n$1\r\na\r\n";
+    let unknown = "-ERR unknown command 'LPUSH', with args beginning with: 'l' 'a' \r\n";
+    let login = "-NOAUTH Authentication required.\r\n";
+    for (options, reply) in [(&[][..], unknown), (&["--users", &users], login)] {
         let server = Server::tyrant("*", options);
-        for request in ["*1\r\n$4\r\nPING\r\n", "*2\r\n$7\r\nCOMMAND\r\n$4\r\nDOCS\r\n", "PING\r\n"]
-        {
-            let mut stream = server.connect();
-            stream.write_all(request.as_bytes()).expect("to send");
-            let mut reply = String::new();
-            stream.read_to_string(&mut reply).expect("a reply and its end");
-            assert_eq!(
-                reply,
-                "-ERR this server does not speak Redis's protocol; connect with a client of \
-                 memcached, HTTP or Tokyo Tyrant\r\n"
-            );
-        }
+        exchange(&mut server.connect(), push, reply);
     }
 }
 

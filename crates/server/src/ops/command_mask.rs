@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Names of the bits from bit 0, in Tokyo Tyrant's order.
-const NAMES: [&str; 33] = [
+const NAMES: [&str; 34] = [
     "put",
     "putkeep",
     "putcat",
@@ -43,6 +43,7 @@ const NAMES: [&str; 33] = [
     "allread",
     "allwrite",
     "allmanage",
+    "allredis",
 ];
 
 /// Set of commands, protocols and classes of commands, one bit each.
@@ -92,6 +93,8 @@ pub enum Protocol {
     Memcached = 28,
     /// HTTP/1.x.
     Http = 29,
+    /// Redis's protocol.
+    Redis = 33,
 }
 
 impl Command {

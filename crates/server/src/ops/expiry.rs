@@ -57,6 +57,11 @@ pub(crate) fn expires_after(time: Duration) -> u64 {
     without_marks(now_ms().saturating_add(period_ms))
 }
 
+/// Returns the expiry of a record that is to expire at this time, in milliseconds since 1970.
+pub(crate) fn stored(at_ms: u64) -> u64 {
+    without_marks(at_ms).max(1000)
+}
+
 /// Returns an expiry a few milliseconds earlier if it would be taken for one with marks.
 fn without_marks(at_ms: u64) -> u64 {
     let thousandths = at_ms % 1000;

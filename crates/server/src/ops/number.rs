@@ -17,6 +17,9 @@ pub(crate) enum Arithmetic {
     Add(u64),
     /// Subtracts as memcached does: the sum stops at 0.
     Subtract(u64),
+    /// Adds as Redis does: to a signed number without further bytes, which stays one of 64 bits.
+    /// The sum has the bits of that.
+    AddSigned(i64),
     /// Adds as Tokyo Tyrant does: text that is no number counts as 0, and a sum below 0 is 0.
     AddToLeading(i64),
 }
@@ -27,6 +30,11 @@ impl Arithmetic {
         let number = match self {
             Self::Add(amount) => parse(value)?.wrapping_add(amount),
             Self::Subtract(amount) => parse(value)?.saturating_sub(amount),
+            Self::AddSigned(amount) => {
+                let number = signed(value)?.checked_add(amount)?;
+                let text = number.to_string().into_bytes();
+                return Some(Sum { number: number as u64, text, is_in_place: true });
+            }
             Self::AddToLeading(amount) => {
                 let number = leading_number(value).wrapping_add(amount).max(0).unsigned_abs();
                 return Some(Sum { number, text: number.to_string().into(), is_in_place: true });
@@ -40,6 +48,21 @@ impl Arithmetic {
         }
         Some(Sum { number, text, is_in_place })
     }
+}
+
+/// Returns the number that all of a text is, as Redis reads one: digits without leading zeros,
+/// after a minus sign if it is negative.
+pub(crate) fn signed(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let is_written_so = match digits {
+        [b'0'] => text.len() == 1,
+        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    if !is_written_so {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// Returns the number between white space; anything may follow.
@@ -107,6 +130,24 @@ mod tests {
     fn values_that_are_no_number_of_64_bits_are_refused() {
         for text in ["", " ", "x", "12x", "-1", "+", "18446744073709551616", "1.0"] {
             assert_eq!(apply(Arithmetic::Add(0), text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn signed_numbers_are_read_as_redis_reads_them() {
+        let sum = |value: &str, amount| {
+            let sum = Arithmetic::AddSigned(amount).apply(value.as_bytes())?;
+            assert!(sum.is_in_place);
+            assert_eq!(sum.text, (sum.number as i64).to_string().into_bytes());
+            Some(sum.number as i64)
+        };
+        assert_eq!(sum("10", -11), Some(-1));
+        assert_eq!(sum("-1", 1), Some(0));
+        assert_eq!(sum(&i64::MAX.to_string(), 0), Some(i64::MAX));
+        assert_eq!(sum(&i64::MIN.to_string(), 0), Some(i64::MIN));
+        assert_eq!(sum(&i64::MAX.to_string(), 1), None);
+        for text in ["", "-", "-0", "+1", "01", " 1", "1 ", "1.0", "9223372036854775808"] {
+            assert_eq!(sum(text, 0), None, "{text}");
         }
     }
 

@@ -218,9 +218,9 @@ protocols! {
         Memcached: Memcached,
         MemcachedBinary: MemcachedBinary,
         Binary: TokyoTyrant,
+        Redis: Redis,
     }
     alone {
         Http: Http,
-        Redis: Redis,
     }
 }

@@ -1,7 +1,7 @@
 //! Session: state of a client between its requests.
 
-use super::HttpExchange;
 use super::script_call::ScriptCall;
+use super::{HttpExchange, RedisSession};
 use crate::access::logins::{Attempt, Peer, Verdict};
 use crate::ops::failure::{Failure, is_read_failure};
 use crate::ops::iterator::Cursor;
@@ -35,6 +35,8 @@ pub(crate) struct Session {
     pub(crate) http: HttpExchange,
     /// State of an incomplete request of the binary protocol.
     pub(crate) binary: wire::binary::Progress,
+    /// State of Redis's protocol.
+    pub(crate) redis: RedisSession,
     /// Peer of the connection, on a server with users.
     pub(crate) peer: Option<Box<Peer>>,
     /// Rights of the user of the present request, unless he has all.

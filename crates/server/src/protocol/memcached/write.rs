@@ -90,8 +90,8 @@ pub(in crate::protocol) fn count(
         (Arithmetic::Add(_), false) => Count::IncrementMiss,
         (Arithmetic::Subtract(_), true) => Count::DecrementHit,
         (Arithmetic::Subtract(_), false) => Count::DecrementMiss,
-        // Tokyo Tyrant has no such counters.
-        (Arithmetic::AddToLeading(_), _) => return Ok(counted),
+        // The other protocols have no such counters.
+        (Arithmetic::AddToLeading(_) | Arithmetic::AddSigned(_), _) => return Ok(counted),
     });
     Ok(counted)
 }

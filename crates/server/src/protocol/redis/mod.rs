@@ -1,56 +1,386 @@
-//! The protocol of Redis, whose clients are refused in a form that they show.
+//! Redis's protocol: strings and keys, over the records of the database as they are.
 
-use super::protocols::Protocol;
-use super::{Context, Next, Step};
-use crate::access::users::CurrentUsers;
+mod connection;
+mod info;
+mod keys;
+mod pattern;
+mod protocol;
+mod strings;
+
+pub(super) use protocol::Redis;
+
+use super::protocols::Protocol as _;
+use super::{Context, Halt, Next, Step, finish, incomplete, within_limit};
 use crate::counters::Count;
-use crate::ops::acknowledgement::RefusalReason;
-use crate::shared::slow_log::SlowRequest;
-use wire::memcached::Dialect;
-use wire::redis::error;
+use crate::ops::command_mask::{self, Protocol};
+use crate::ops::conditional::{Action, Precondition, Presence, Write};
+use crate::ops::execute::{Lend, NoReply, Outcome, Reply};
+use crate::ops::expiry::unmarked;
+use crate::ops::number::signed as integer;
+use crate::ops::operation::Operation;
+use cabinet::{Error, Meta, RecordRef, Version};
+use wire::redis::reply::{self, Version as Resp};
+use wire::redis::{Arguments, Command, Content, Malformed, Request, parse};
+use wire::{Described, Parse};
 
-/// Reply to every request.
-const NOT_REDIS: &str = "this server does not speak Redis's protocol; connect with a client of \
-                         memcached, HTTP or Tokyo Tyrant";
+/// State of a connection of this protocol.
+#[derive(Debug, Default)]
+pub(crate) struct RedisSession {
+    /// Version of the protocol that the client has chosen.
+    version: Resp,
+    /// Name that the client has given itself.
+    name: Box<[u8]>,
+}
 
-/// The protocol.
-pub(super) struct Redis;
+/// Executes the request at the beginning of `input`.
+#[inline]
+fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+    match within_limit(context, parse(input)) {
+        Parse::Complete(request, bytes) => perform(context, &request, bytes, output),
+        Parse::Incomplete(needed) => incomplete(context, input, needed, || {
+            reply::error(output, "ERR request over the limit of this server");
+        }),
+        // Malformed requests are complete.
+        Parse::Invalid(_) => Step::Executed { bytes: input.len(), next: Next::Close },
+    }
+}
 
-impl Protocol for Redis {
-    #[cold]
-    fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
-        context.counters.count(Count::Refused);
-        error(output, NOT_REDIS);
-        Step::Executed { bytes: input.len(), next: Next::Refuse }
+/// Executes a request of this length in bytes.
+fn perform(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    bytes: usize,
+    output: &mut Vec<u8>,
+) -> Step {
+    context.session.kind = request.kind();
+    let start = output.len();
+    let result = match execute(context, request, output) {
+        Ok(next) => Ok(next),
+        Err(Failed::Halt(Halt::Forbidden)) => {
+            output.truncate(start);
+            reply::error(output, "NOPERM this user has no right to do that, or not with this key");
+            Ok(Next::GoOn)
+        }
+        Err(Failed::Halt(halt)) => Err(halt),
+        Err(Failed::Text(text)) => {
+            output.truncate(start);
+            reply::error(output, &text);
+            Ok(Next::GoOn)
+        }
+        Err(Failed::Database(error)) => {
+            output.truncate(start);
+            reply::error(output, &text_of(&error));
+            Ok(Next::GoOn)
+        }
+    };
+    let refuse = |reason, output: &mut Vec<u8>| Redis::refuse_or_close(b"", reason, output);
+    finish(output, start, bytes, result, refuse, |output| {
+        reply::error(output, "ERR reply over the limit of this server");
+    })
+}
+
+/// Reason why a request does not succeed.
+enum Failed {
+    Halt(Halt),
+    /// A code and a text.
+    Text(String),
+    Database(Error),
+}
+
+impl From<Halt> for Failed {
+    fn from(halt: Halt) -> Self {
+        Self::Halt(halt)
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl From<&str> for Failed {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+const SYNTAX: &str = "ERR syntax error";
+const NO_INTEGER: &str = "ERR value is not an integer or out of range";
+
+/// Returns the error of a failure of the database.
+fn text_of(error: &Error) -> String {
+    let code = match error {
+        Error::ReadOnly(_) => "READONLY",
+        Error::Unavailable(_) => "NOREPLICAS",
+        Error::NoMemory { .. } => "OOM",
+        _ => "ERR",
+    };
+    format!("{code} {error}")
+}
+
+fn execute(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) -> Result<Next, Failed> {
+    let (command, arguments) = match request.content {
+        Content::Command(command) => (command, request.arguments),
+        Content::Nothing => return Ok(Next::GoOn),
+        Content::Unknown => return Err(Failed::Text(unknown(request))),
+        Content::Malformed(reason) => {
+            context.counters.count(Count::Refused);
+            reply::error(output, &format!("ERR Protocol error: {}", text_of_malformed(reason)));
+            return Ok(Next::Refuse);
+        }
+    };
+    if !command.shape().takes(arguments.len() + 1) {
+        return Err(Failed::Text(format!(
+            "ERR wrong number of arguments for '{}' command",
+            command.name()
+        )));
+    }
+    if let Some(masked) = mask_of(command)
+        && context.refuses(masked, Protocol::Redis)
+    {
+        return Err(Failed::Text(format!("NOPERM the server masks {}", masked.name())));
+    }
+    match command {
+        Command::Get => strings::get(context, arguments, output)?,
+        Command::Set => strings::set(context, arguments, output)?,
+        Command::SetNx => strings::set_if_absent(context, arguments, output)?,
+        Command::SetEx | Command::PSetEx => {
+            strings::set_with_expiry(context, arguments, command, output)?
+        }
+        Command::GetSet => strings::get_and_set(context, arguments, output)?,
+        Command::GetDel => strings::get_and_remove(context, arguments, output)?,
+        Command::GetEx => strings::get_and_expire(context, arguments, output)?,
+        Command::MGet => strings::get_many(context, arguments, output)?,
+        Command::MSet => strings::set_many(context, arguments, output)?,
+        Command::Append => strings::append(context, arguments, output)?,
+        Command::StrLen => strings::length(context, arguments, output)?,
+        Command::GetRange | Command::SubStr => strings::part(context, arguments, output)?,
+        Command::SetRange => strings::overwrite(context, arguments, output)?,
+        Command::Incr => strings::add(context, arguments, Some(1), false, output)?,
+        Command::Decr => strings::add(context, arguments, Some(-1), false, output)?,
+        Command::IncrBy => strings::add(context, arguments, None, false, output)?,
+        Command::DecrBy => strings::add(context, arguments, None, true, output)?,
+        Command::Del | Command::Unlink => keys::remove(context, arguments, output)?,
+        Command::Exists | Command::Touch => keys::count_present(context, arguments, output)?,
+        Command::Type => keys::type_of(context, arguments, output)?,
+        Command::Expire | Command::PExpire | Command::ExpireAt | Command::PExpireAt => {
+            keys::expire(context, arguments, command, output)?;
+        }
+        Command::Persist => keys::persist(context, arguments, output)?,
+        Command::Ttl | Command::PTtl | Command::ExpireTime | Command::PExpireTime => {
+            keys::time_left(context, arguments, command, output)?;
+        }
+        Command::Keys => keys::matching(context, arguments, output)?,
+        Command::DbSize => keys::count(context, output)?,
+        Command::FlushDb | Command::FlushAll => keys::clear(context, arguments, output)?,
+        Command::Ping => connection::ping(context, arguments, output)?,
+        Command::Echo => connection::echo(arguments, output),
+        Command::Auth => connection::authenticate(context, arguments, output)?,
+        Command::Hello => connection::hello(context, arguments, output)?,
+        Command::Reset => connection::reset(context, output),
+        Command::Select => connection::select(arguments, output)?,
+        Command::Client => connection::client(context, arguments, output)?,
+        Command::CommandInfo => info::commands(context, arguments, output)?,
+        Command::Config => info::settings(context, arguments, output)?,
+        Command::Info => info::describe(context, output)?,
+        Command::Time => info::time(output),
+        Command::Quit => {
+            reply::simple(output, "OK");
+            return Ok(Next::Close);
+        }
+    }
+    Ok(Next::GoOn)
+}
+
+/// Returns the command by which a mask refuses a request.
+fn mask_of(command: Command) -> Option<command_mask::Command> {
+    use command_mask::Command as C;
+    Some(match command {
+        Command::Get
+        | Command::GetRange
+        | Command::SubStr
+        | Command::Exists
+        | Command::Touch
+        | Command::Type
+        | Command::Ttl
+        | Command::PTtl
+        | Command::ExpireTime
+        | Command::PExpireTime => C::Get,
+        Command::MGet => C::GetMany,
+        Command::StrLen => C::ValueSize,
+        Command::SetNx => C::PutKeep,
+        Command::Append => C::PutCat,
+        Command::Set
+        | Command::SetEx
+        | Command::PSetEx
+        | Command::GetSet
+        | Command::GetEx
+        | Command::MSet
+        | Command::SetRange
+        | Command::Expire
+        | Command::PExpire
+        | Command::ExpireAt
+        | Command::PExpireAt
+        | Command::Persist => C::Put,
+        Command::Incr | Command::Decr | Command::IncrBy | Command::DecrBy => C::AddInt,
+        Command::Del | Command::Unlink | Command::GetDel => C::Out,
+        Command::Keys => C::KeysWithPrefix,
+        Command::DbSize => C::Count,
+        Command::FlushDb | Command::FlushAll => C::Vanish,
+        Command::Info | Command::Config => C::Stat,
+        Command::Ping
+        | Command::Echo
+        | Command::Auth
+        | Command::Hello
+        | Command::Reset
+        | Command::Quit
+        | Command::Select
+        | Command::Client
+        | Command::CommandInfo
+        | Command::Time => return None,
+    })
+}
+
+/// Most bytes of a name or of arguments that an error repeats.
+const SHOWN_BYTES_MAX: usize = 128;
+
+/// Returns the error for a command that the server does not know.
+fn unknown(request: &Request<'_>) -> String {
+    let shown = |bytes: &[u8]| {
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end.min(SHOWN_BYTES_MAX)]).into_owned()
+    };
+    let mut text =
+        format!("ERR unknown command '{}', with args beginning with: ", shown(request.name));
+    for argument in request.arguments.iter() {
+        if text.len() >= 2 * SHOWN_BYTES_MAX {
+            break;
+        }
+        text.push_str(&format!("'{}' ", shown(argument)));
+    }
+    text
+}
+
+fn text_of_malformed(reason: Malformed) -> String {
+    match reason {
+        Malformed::ArrayLength => "invalid multibulk length".into(),
+        Malformed::StringLength => "invalid bulk length".into(),
+        Malformed::NoString(byte) => {
+            format!("expected '$', got '{}'", char::from(byte).escape_default())
+        }
+        Malformed::LineLength => "too big inline request".into(),
+    }
+}
+
+/// A record as it was found.
+struct Found {
+    value: Vec<u8>,
+    meta: Meta,
+    version: Version,
+}
+
+impl Found {
+    /// Returns the time at which it expires, in milliseconds since 1970; `None` for never.
+    fn expires_at_ms(&self) -> Option<u64> {
+        expiry_of(self.meta)
+    }
+}
+
+fn expiry_of(meta: Meta) -> Option<u64> {
+    Some(unmarked(meta.expires_at_ms)).filter(|at_ms| *at_ms != 0)
+}
+
+/// Passes a record to `visit`, if there is one. Returns whether there is.
+fn read(
+    context: &mut Context<'_>,
+    key: &[u8],
+    visit: impl FnMut(&RecordRef<'_>),
+) -> Result<bool, Failed> {
+    match context.execute(&Operation::Get { key }, &mut Lend(visit))? {
+        Ok(outcome) => Ok(outcome == Outcome::Done),
+        // A key that no record can have.
+        Err(Error::NoId { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn find(context: &mut Context<'_>, key: &[u8]) -> Result<Option<Found>, Failed> {
+    let mut found = None;
+    read(context, key, |record| {
+        let RecordRef { value, meta, version, .. } = *record;
+        found = Some(Found { value: value.to_vec(), meta, version });
+    })?;
+    Ok(found)
+}
+
+/// Change of a record that was found, or of its absence.
+enum Decision {
+    Keep,
+    Put(Vec<u8>, Meta),
+    Remove,
+}
+
+/// Changes a record as `decide` says, which is asked again if another client changes the record
+/// meanwhile. Returns the record before the change.
+fn change(
+    context: &mut Context<'_>,
+    key: &[u8],
+    mut decide: impl FnMut(Option<&Found>) -> Result<Decision, Failed>,
+) -> Result<Option<Found>, Failed> {
+    loop {
+        let found = find(context, key)?;
+        let decision = decide(found.as_ref())?;
+        let action = match &decision {
+            Decision::Keep => return Ok(found),
+            Decision::Put(value, meta) => {
+                let presence = if found.is_some() { Presence::Any } else { Presence::Absent };
+                Action::put(presence, value.as_slice(), *meta)
+            }
+            Decision::Remove if found.is_none() => return Ok(None),
+            Decision::Remove => Action::Remove,
+        };
+        let precondition =
+            found.as_ref().map_or(Precondition::None, |found| Precondition::Version(found.version));
+        let write = Write { precondition, ..Write::new(key, action) };
+        let outcome = context.execute(&Operation::Write(write), &mut NoReply)??;
+        // Otherwise another client was quicker.
+        if outcome == Outcome::Done {
+            return Ok(found);
+        }
+    }
+}
+
+/// Encoder of one value.
+struct Value<'o> {
+    output: &'o mut Vec<u8>,
+    start: usize,
+}
+
+impl<'o> Value<'o> {
+    #[inline]
+    fn new(output: &'o mut Vec<u8>) -> Self {
+        Self { start: output.len(), output }
+    }
+}
+
+impl Reply for Value<'_> {
+    #[inline]
+    fn len(&self) -> usize {
+        self.output.len() - self.start
     }
 
-    fn step_as_user(
-        context: &mut Context<'_>,
-        _: &CurrentUsers,
-        input: &[u8],
-        output: &mut Vec<u8>,
-    ) -> Step {
-        Self::step(context, input, output)
+    #[inline]
+    fn value(&mut self, record: &RecordRef<'_>) {
+        reply::string(self.output, record.value);
     }
+}
 
-    fn awaits_line(_: &[u8]) -> bool {
-        false
-    }
-
-    fn describe(_: Dialect, _: &[u8]) -> Option<SlowRequest> {
-        None
-    }
-
-    fn refuse(_: &[u8], reason: RefusalReason, output: &mut Vec<u8>) {
-        error(output, reason.text());
-    }
-
-    fn refuse_or_close(head: &[u8], reason: RefusalReason, output: &mut Vec<u8>) -> Next {
-        Self::refuse(head, reason, output);
-        Next::Close
-    }
-
-    fn require_tls(text: &str, output: &mut Vec<u8>) {
-        error(output, text);
-    }
+/// Returns the only strings of a request, whose number was checked.
+fn parts<const N: usize>(arguments: Arguments<'_>) -> Result<[&[u8]; N], Failed> {
+    arguments.exactly().ok_or_else(|| SYNTAX.into())
 }

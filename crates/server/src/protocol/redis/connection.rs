@@ -1,0 +1,205 @@
+//! Commands about the connection.
+
+use super::{Failed, NO_INTEGER, RedisSession, SYNTAX, integer, reply};
+use crate::access::logins::Login;
+use crate::protocol::Context;
+use wire::redis::Arguments;
+use wire::redis::reply::Version;
+
+/// Version of Redis whose commands these are. Clients and frameworks ask for it.
+pub(super) const REDIS_VERSION: &str = "7.2.4";
+
+/// Longest name of a client, in bytes.
+const NAME_BYTES_MAX: usize = 256;
+
+/// Executes `PING`.
+pub(super) fn ping(
+    _: &Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    match arguments.len() {
+        0 => reply::simple(output, "PONG"),
+        1 => echo(arguments, output),
+        _ => return Err("ERR wrong number of arguments for 'ping' command".into()),
+    }
+    Ok(())
+}
+
+/// Executes `ECHO`.
+pub(super) fn echo(arguments: Arguments<'_>, output: &mut Vec<u8>) {
+    reply::string(output, arguments.iter().next().unwrap_or_default());
+}
+
+/// Logs in the user of a name and a password.
+fn log_in(context: &mut Context<'_>, name: &[u8], password: &[u8]) -> Result<(), Failed> {
+    match context.authenticate("Redis's", Some((name, password)))? {
+        Login::User(_) => Ok(()),
+        Login::Denied => {
+            Err("WRONGPASS invalid username-password pair or user is disabled.".into())
+        }
+        Login::TooSoon { wait_s } => {
+            Err(Failed::Text(format!("ERR too many failed logins: retry in {wait_s} s")))
+        }
+    }
+}
+
+/// Executes `AUTH`.
+pub(super) fn authenticate(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    if arguments.len() > 2 {
+        return Err(SYNTAX.into());
+    }
+    if context.shared.users.is_none() {
+        return Err("ERR this server has no users: connect without a password".into());
+    }
+    let Some([name, password]) = arguments.exactly() else {
+        return Err("WRONGPASS this server has users with names: AUTH NAME PASSWORD".into());
+    };
+    log_in(context, name, password)?;
+    reply::simple(output, "OK");
+    Ok(())
+}
+
+/// Executes `HELLO`.
+pub(super) fn hello(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let mut strings = arguments.iter();
+    let version = match strings.next() {
+        None => context.session.redis.version,
+        Some(text) => match integer(text) {
+            Some(2) => Version::Two,
+            Some(3) => Version::Three,
+            Some(_) => return Err("NOPROTO unsupported protocol version".into()),
+            None => return Err("ERR Protocol version is not an integer or out of range".into()),
+        },
+    };
+    let mut name = None;
+    let (mut has_login, has_users) = (false, context.shared.users.is_some());
+    while let Some(option) = strings.next() {
+        let (first, second) = (strings.next(), option.eq_ignore_ascii_case(b"AUTH"));
+        match (second, first) {
+            (true, Some(user)) if has_users => {
+                let password = strings.next().ok_or(SYNTAX)?;
+                log_in(context, user, password)?;
+                has_login = true;
+            }
+            (true, Some(_)) => {
+                return Err("ERR this server has no users: connect without a password".into());
+            }
+            (false, Some(given)) if option.eq_ignore_ascii_case(b"SETNAME") => {
+                check_name(given)?;
+                name = Some(given);
+            }
+            _ => {
+                let option = String::from_utf8_lossy(option);
+                return Err(Failed::Text(format!("ERR Syntax error in HELLO option '{option}'")));
+            }
+        }
+    }
+    if !has_login && !context.is_authenticated() {
+        return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+                    HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+                    select the RESP protocol version at the same time"
+            .into());
+    }
+    let session = &mut context.session.redis;
+    session.version = version;
+    if let Some(name) = name {
+        session.name = name.into();
+    }
+    let pairs: [(&str, &str); 3] =
+        [("server", "redis"), ("version", REDIS_VERSION), ("mode", "standalone")];
+    reply::map(output, version, 7);
+    for (name, value) in pairs {
+        reply::string(output, name.as_bytes());
+        reply::string(output, value.as_bytes());
+    }
+    reply::string(output, b"proto");
+    reply::integer(output, if version == Version::Three { 3 } else { 2 });
+    reply::string(output, b"id");
+    reply::integer(output, id(context));
+    reply::string(output, b"role");
+    reply::string(output, role(context).as_bytes());
+    reply::string(output, b"modules");
+    reply::array(output, 0);
+    Ok(())
+}
+
+/// Returns the number of the connection, which no other open one has.
+fn id(context: &Context<'_>) -> i64 {
+    context.descriptor.into()
+}
+
+pub(super) fn role(context: &Context<'_>) -> &'static str {
+    if context.shared.replication.followed().is_some() { "slave" } else { "master" }
+}
+
+fn check_name(name: &[u8]) -> Result<(), Failed> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err("ERR Client names are at most 256 bytes long".into());
+    }
+    if !name.iter().all(u8::is_ascii_graphic) {
+        return Err(
+            "ERR Client names cannot contain spaces, newlines or special characters.".into()
+        );
+    }
+    Ok(())
+}
+
+/// Executes `RESET`.
+pub(super) fn reset(context: &mut Context<'_>, output: &mut Vec<u8>) {
+    context.session.redis = RedisSession::default();
+    if context.shared.users.is_some() {
+        context.log_out();
+    }
+    reply::simple(output, "RESET");
+}
+
+/// Executes `SELECT`: there is one database, of number 0.
+pub(super) fn select(arguments: Arguments<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
+    match arguments.iter().next().and_then(integer) {
+        Some(0) => reply::simple(output, "OK"),
+        Some(_) => return Err("ERR DB index is out of range".into()),
+        None => return Err(NO_INTEGER.into()),
+    }
+    Ok(())
+}
+
+/// Executes `CLIENT`.
+pub(super) fn client(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let mut strings = arguments.iter();
+    let name = strings.next().unwrap_or_default().to_ascii_uppercase();
+    match (&*name, strings.next(), strings.next()) {
+        (b"ID", None, _) => reply::integer(output, id(context)),
+        (b"GETNAME", None, _) => match &*context.session.redis.name {
+            [] => reply::null(output, context.session.redis.version),
+            name => reply::string(output, name),
+        },
+        (b"SETNAME", Some(given), None) => {
+            check_name(given)?;
+            context.session.redis.name = given.into();
+            reply::simple(output, "OK");
+        }
+        // Name and version of the client's library, which nothing here shows.
+        (b"SETINFO", Some(_), Some(_)) => reply::simple(output, "OK"),
+        (b"NO-EVICT" | b"NO-TOUCH", Some(_), None) => reply::simple(output, "OK"),
+        _ => {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            return Err(Failed::Text(format!(
+                "ERR CLIENT {name} is not supported, or not with these arguments"
+            )));
+        }
+    }
+    Ok(())
+}

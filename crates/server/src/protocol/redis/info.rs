@@ -1,0 +1,163 @@
+//! Commands that describe the server.
+
+use super::connection::{REDIS_VERSION, role};
+use super::pattern::matches;
+use super::{Failed, reply};
+use crate::admin::server_stats::{Process, uptime_seconds};
+use crate::counters::Count;
+use crate::ops::execute::Number;
+use crate::ops::operation::Operation;
+use crate::protocol::Context;
+use std::time::{SystemTime, UNIX_EPOCH};
+use wire::Class;
+use wire::RequestKind;
+use wire::redis::{Arguments, Command};
+
+/// Settings of Redis that clients ask for, with what they mean here.
+const SETTINGS: [(&str, &str); 6] = [
+    ("appendonly", "yes"),
+    ("databases", "1"),
+    ("maxmemory", "0"),
+    ("maxmemory-policy", "noeviction"),
+    ("save", ""),
+    ("timeout", "0"),
+];
+
+/// Executes `CONFIG`.
+pub(super) fn settings(
+    context: &Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let mut strings = arguments.iter();
+    let action = strings.next().unwrap_or_default();
+    if !action.eq_ignore_ascii_case(b"GET") || strings.len() == 0 {
+        return Err("ERR CONFIG has only GET here: set what is to change in the server's \
+                    configuration, and reload it"
+            .into());
+    }
+    let patterns: Vec<Vec<u8>> = strings.map(<[u8]>::to_ascii_lowercase).collect();
+    let is_asked = |name: &str| patterns.iter().any(|pattern| matches(pattern, name.as_bytes()));
+    let found: Vec<_> = SETTINGS.iter().filter(|(name, _)| is_asked(name)).collect();
+    reply::map(output, context.session.redis.version, found.len());
+    for (name, value) in found {
+        reply::string(output, name.as_bytes());
+        reply::string(output, value.as_bytes());
+    }
+    Ok(())
+}
+
+/// Executes `COMMAND`.
+pub(super) fn commands(
+    context: &Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let mut strings = arguments.iter();
+    let action = strings.next().unwrap_or_default().to_ascii_uppercase();
+    match &*action {
+        b"" => {
+            reply::array(output, Command::ALL.len());
+            Command::ALL.iter().for_each(|command| append_command(*command, output));
+        }
+        b"COUNT" => reply::integer(output, Command::ALL.len() as i64),
+        b"INFO" => {
+            reply::array(output, strings.len());
+            for name in strings {
+                match Command::of_name(name) {
+                    Some(command) => append_command(command, output),
+                    None => reply::null(output, context.session.redis.version),
+                }
+            }
+        }
+        // The page of the commands is in the documentation.
+        b"DOCS" => reply::map(output, context.session.redis.version, 0),
+        b"LIST" => {
+            reply::array(output, Command::ALL.len());
+            for command in Command::ALL {
+                reply::string(output, command.name().as_bytes());
+            }
+        }
+        b"HELP" => {
+            let lines = ["COMMAND [COUNT | DOCS | INFO [NAME ...] | LIST | HELP]"];
+            reply::array(output, lines.len());
+            lines.iter().for_each(|line| reply::simple(output, line));
+        }
+        _ => {
+            let name = String::from_utf8_lossy(arguments.iter().next().unwrap_or_default());
+            let text = format!("ERR unknown subcommand '{name}'. Try COMMAND HELP.");
+            return Err(Failed::Text(text));
+        }
+    }
+    Ok(())
+}
+
+fn append_command(command: Command, output: &mut Vec<u8>) {
+    let shape = command.shape();
+    reply::array(output, 6);
+    reply::string(output, command.name().as_bytes());
+    reply::integer(output, shape.arity.into());
+    reply::array(output, 1);
+    reply::simple(
+        output,
+        match RequestKind::from(command).class() {
+            Class::Write => "write",
+            Class::Read | Class::List => "readonly",
+            Class::Script | Class::Other => "loading",
+        },
+    );
+    for number in [shape.first_key, shape.last_key, shape.step] {
+        reply::integer(output, number.into());
+    }
+}
+
+/// Executes `INFO`: all of it, whichever section is asked for.
+pub(super) fn describe(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
+    context.counters.count(Count::Stat);
+    let mut count = None;
+    context.execute(&Operation::Count, &mut count)??;
+    let records = if let Some(Number::Count(records)) = count { records } else { 0 };
+    let shared = context.shared;
+    let (process, uptime_s) = (Process::now(), uptime_seconds(shared) as u64);
+    let total = |what: Count| shared.counters.total(what);
+    let role = role(context);
+    let text = format!(
+        "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\narch_bits:64\r\n\
+         process_id:{}\r\ntcp_port:{}\r\nuptime_in_seconds:{uptime_s}\r\nuptime_in_days:{}\r\n\
+         \r\n# Clients\r\nconnected_clients:{}\r\nblocked_clients:0\r\n\
+         \r\n# Memory\r\nused_memory:{}\r\nused_memory_rss:{}\r\nmaxmemory:0\r\n\
+         maxmemory_policy:noeviction\r\n\
+         \r\n# Persistence\r\nloading:0\r\naof_enabled:1\r\n\
+         \r\n# Stats\r\ntotal_connections_received:{}\r\nkeyspace_hits:{}\r\nkeyspace_misses:{}\r\n\
+         \r\n# Replication\r\nrole:{role}\r\nconnected_slaves:{}\r\n\
+         \r\n# CPU\r\nused_cpu_sys:{:.6}\r\nused_cpu_user:{:.6}\r\n\
+         \r\n# Cluster\r\ncluster_enabled:0\r\n\
+         \r\n# Keyspace\r\n",
+        std::process::id(),
+        shared.served.settings.port,
+        uptime_s / 86_400,
+        shared.connections(),
+        process.resident_bytes,
+        process.resident_bytes,
+        total(Count::Accepted),
+        total(Count::Get).saturating_sub(total(Count::GetMiss)),
+        total(Count::GetMiss),
+        shared.replication.replicas(),
+        process.system_seconds,
+        process.user_seconds,
+    );
+    let keyspace = match records {
+        0 => String::new(),
+        records => format!("db0:keys={records},expires=0,avg_ttl=0\r\n"),
+    };
+    reply::verbatim(output, context.session.redis.version, &(text + &keyspace));
+    Ok(())
+}
+
+/// Executes `TIME`.
+pub(super) fn time(output: &mut Vec<u8>) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    reply::array(output, 2);
+    reply::string(output, now.as_secs().to_string().as_bytes());
+    reply::string(output, now.subsec_micros().to_string().as_bytes());
+}

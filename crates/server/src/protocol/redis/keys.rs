@@ -1,0 +1,271 @@
+//! Commands on keys, whatever their values are.
+
+use super::pattern::matches;
+use super::strings::TimeUnit;
+use super::{Decision, Failed, NO_INTEGER, SYNTAX, change, expiry_of, integer, parts, read, reply};
+use crate::counters::Count;
+use crate::ops::execute::{INLINE_KEYS_MAX, NoReply, Number, Outcome, Reply};
+use crate::ops::expiry::{now_ms, stored};
+use crate::ops::operation::Operation;
+use crate::protocol::Context;
+use cabinet::{Error, Meta};
+use wire::redis::{Arguments, Command};
+
+/// Executes `DEL` and `UNLINK`.
+pub(super) fn remove(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    if arguments.len() > 1 {
+        // Records that are removed would not be found a second time.
+        context.wait()?;
+    }
+    let mut removed = 0;
+    for key in arguments.iter() {
+        context.counters.count(Count::Out);
+        let done = context.execute(&Operation::remove(key), &mut NoReply);
+        match done.map_err(|halt| if removed > 0 { halt.after_a_change() } else { halt })? {
+            Ok(Outcome::Done) => removed += 1,
+            Ok(_) | Err(Error::NoId { .. }) => context.counters.count(Count::OutMiss),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    reply::integer(output, removed);
+    Ok(())
+}
+
+/// Returns whether a key has a record.
+fn is_present(context: &mut Context<'_>, key: &[u8]) -> Result<bool, Failed> {
+    match context.execute(&Operation::ValueSize { key }, &mut NoReply)? {
+        Ok(outcome) => Ok(outcome == Outcome::Done),
+        Err(Error::NoId { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Executes `EXISTS` and `TOUCH`.
+pub(super) fn count_present(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    if arguments.len() > INLINE_KEYS_MAX {
+        context.wait()?;
+    }
+    let mut present = 0;
+    for key in arguments.iter() {
+        present += i64::from(is_present(context, key)?);
+    }
+    context.counters.add(Count::ValueSize, arguments.len() as u64);
+    reply::integer(output, present);
+    Ok(())
+}
+
+/// Executes `TYPE`.
+pub(super) fn type_of(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let [key] = parts(arguments)?;
+    reply::simple(output, if is_present(context, key)? { "string" } else { "none" });
+    Ok(())
+}
+
+/// Conditions on the present expiry of a record, whose lack is the end of time.
+#[derive(Default)]
+struct ExpireOptions {
+    if_none: bool,
+    if_some: bool,
+    if_later: bool,
+    if_earlier: bool,
+}
+
+impl ExpireOptions {
+    fn are_met(&self, present_ms: Option<u64>, new_ms: u64) -> bool {
+        !(self.if_none && present_ms.is_some()
+            || self.if_some && present_ms.is_none()
+            || self.if_later && present_ms.is_none_or(|present_ms| new_ms <= present_ms)
+            || self.if_earlier && present_ms.is_some_and(|present_ms| new_ms >= present_ms))
+    }
+}
+
+/// Executes `EXPIRE` and its like.
+pub(super) fn expire(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    command: Command,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let mut strings = arguments.iter();
+    let (Some(key), Some(time)) = (strings.next(), strings.next()) else {
+        return Err(SYNTAX.into());
+    };
+    let mut options = ExpireOptions::default();
+    for option in strings {
+        match &*option.to_ascii_uppercase() {
+            b"NX" => options.if_none = true,
+            b"XX" => options.if_some = true,
+            b"GT" => options.if_later = true,
+            b"LT" => options.if_earlier = true,
+            _ => {
+                let option = String::from_utf8_lossy(option);
+                return Err(Failed::Text(format!("ERR Unsupported option {option}")));
+            }
+        }
+    }
+    let ExpireOptions { if_none, if_some, if_later, if_earlier } = options;
+    if if_none && (if_some || if_later || if_earlier) {
+        let text = "ERR NX and XX, GT or LT options at the same time are not compatible";
+        return Err(text.into());
+    }
+    if if_later && if_earlier {
+        return Err("ERR GT and LT options at the same time are not compatible".into());
+    }
+    let unit = TimeUnit {
+        ms: if matches!(command, Command::PExpire | Command::PExpireAt) { 1 } else { 1000 },
+        is_relative: matches!(command, Command::Expire | Command::PExpire),
+    };
+    let number = integer(time).ok_or(NO_INTEGER)?;
+    let begin_ms = if unit.is_relative { now_ms() as i64 } else { 0 };
+    let at_ms = number.checked_mul(unit.ms).and_then(|time| time.checked_add(begin_ms));
+    let Some(at_ms) = at_ms else {
+        let text = format!("ERR invalid expire time in '{}' command", command.name());
+        return Err(Failed::Text(text));
+    };
+    // A time in the past removes the record.
+    let at_ms = u64::try_from(at_ms).unwrap_or(0);
+    context.counters.count(Count::Touch);
+    let mut is_set = false;
+    change(context, key, |found| {
+        let Some(found) =
+            found.filter(|found| options.are_met(found.expires_at_ms(), stored(at_ms)))
+        else {
+            is_set = false;
+            return Ok(Decision::Keep);
+        };
+        is_set = true;
+        Ok(match at_ms > now_ms() {
+            true => {
+                let meta = Meta { expires_at_ms: stored(at_ms), ..found.meta };
+                Decision::Put(found.value.clone(), meta)
+            }
+            false => Decision::Remove,
+        })
+    })?;
+    reply::integer(output, i64::from(is_set));
+    Ok(())
+}
+
+/// Executes `PERSIST`.
+pub(super) fn persist(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let [key] = parts(arguments)?;
+    context.counters.count(Count::Touch);
+    let mut is_changed = false;
+    change(context, key, |found| {
+        let found = found.filter(|found| found.expires_at_ms().is_some());
+        is_changed = found.is_some();
+        Ok(found.map_or(Decision::Keep, |found| {
+            Decision::Put(found.value.clone(), Meta { expires_at_ms: 0, ..found.meta })
+        }))
+    })?;
+    reply::integer(output, i64::from(is_changed));
+    Ok(())
+}
+
+/// Executes `TTL` and its like.
+pub(super) fn time_left(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    command: Command,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let [key] = parts(arguments)?;
+    let mut expiry = None;
+    let is_present = read(context, key, |record| expiry = expiry_of(record.meta))?;
+    let is_relative = matches!(command, Command::Ttl | Command::PTtl);
+    let is_in_ms = matches!(command, Command::PTtl | Command::PExpireTime);
+    let number = match expiry {
+        _ if !is_present => -2,
+        None => -1,
+        Some(at_ms) => {
+            let time_ms = if is_relative { at_ms.saturating_sub(now_ms()) } else { at_ms };
+            // As in Redis: of seconds, the nearest number.
+            let time = if is_in_ms { time_ms } else { time_ms.saturating_add(500) / 1000 };
+            i64::try_from(time).unwrap_or(i64::MAX)
+        }
+    };
+    reply::integer(output, number);
+    Ok(())
+}
+
+/// Encoder of the keys that match a pattern.
+struct Matching<'p> {
+    pattern: &'p [u8],
+    keys: Vec<u8>,
+    count: usize,
+}
+
+impl Reply for Matching<'_> {
+    fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    fn element(&mut self, key: &[u8]) {
+        if matches(self.pattern, key) {
+            reply::string(&mut self.keys, key);
+            self.count += 1;
+        }
+    }
+}
+
+/// Executes `KEYS`.
+pub(super) fn matching(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let [pattern] = parts(arguments)?;
+    let special = pattern.iter().position(|byte| b"*?[\\".contains(byte));
+    let prefix = &pattern[..special.unwrap_or(pattern.len())];
+    context.counters.count(Count::KeysWithPrefix);
+    let mut matching = Matching { pattern, keys: Vec::new(), count: 0 };
+    let operation = Operation::KeysWithPrefix { prefix, max: usize::MAX };
+    context.execute(&operation, &mut matching)??;
+    reply::array(output, matching.count);
+    output.extend_from_slice(&matching.keys);
+    Ok(())
+}
+
+/// Executes `DBSIZE`.
+pub(super) fn count(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
+    context.counters.count(Count::Records);
+    let mut count = None;
+    context.execute(&Operation::Count, &mut count)??;
+    let count = if let Some(Number::Count(count)) = count { count } else { 0 };
+    reply::integer(output, i64::try_from(count).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+/// Executes `FLUSHDB` and `FLUSHALL`.
+pub(super) fn clear(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let is_known = |option: &[u8]| {
+        option.eq_ignore_ascii_case(b"ASYNC") || option.eq_ignore_ascii_case(b"SYNC")
+    };
+    if arguments.len() > 1 || !arguments.iter().all(is_known) {
+        return Err(SYNTAX.into());
+    }
+    context.counters.count(Count::Vanish);
+    context.execute(&Operation::Clear, &mut NoReply)??;
+    reply::simple(output, "OK");
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! Redis's protocol as the rest of the server sees it.
+
+use super::{perform, step};
+use crate::access::users::CurrentUsers;
+use crate::ops::acknowledgement::RefusalReason;
+use crate::protocol::authentication::introduced;
+use crate::protocol::protocols::{Pipelined, Protocol};
+use crate::protocol::{Context, Next, Step};
+use crate::shared::slow_log::SlowRequest;
+use wire::Parse;
+use wire::memcached::Dialect;
+use wire::redis::reply::error;
+use wire::redis::{Command, Content, Request, parse};
+
+/// Redis's protocol.
+pub(in crate::protocol) struct Redis;
+
+impl Protocol for Redis {
+    #[inline(always)]
+    fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
+        step(context, input, output)
+    }
+
+    fn step_as_user(
+        context: &mut Context<'_>,
+        _: &CurrentUsers,
+        input: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Step {
+        if context.has_user() {
+            return step(context, input, output);
+        }
+        introduced(context, input, output, introduce, |_, _, output| {
+            error(output, "NOAUTH Authentication required, and requests before it are short.");
+        })
+    }
+
+    fn awaits_line(input: &[u8]) -> bool {
+        !input.contains(&b'\n')
+    }
+
+    fn describe(dialect: Dialect, input: &[u8]) -> Option<SlowRequest> {
+        Self::describe_decoded(dialect, input)
+    }
+
+    fn refuse(_: &[u8], reason: RefusalReason, output: &mut Vec<u8>) {
+        error(output, &format!("ERR {}", reason.text()));
+    }
+
+    fn refuse_or_close(head: &[u8], reason: RefusalReason, output: &mut Vec<u8>) -> Next {
+        Self::refuse(head, reason, output);
+        Next::GoOn
+    }
+
+    fn require_tls(text: &str, output: &mut Vec<u8>) {
+        error(output, &format!("ERR {text}"));
+    }
+}
+
+impl Pipelined for Redis {
+    type Request<'i> = Request<'i>;
+
+    #[inline]
+    fn decode(_: Dialect, input: &[u8]) -> Parse<Request<'_>> {
+        parse(input)
+    }
+
+    #[inline]
+    fn perform(
+        context: &mut Context<'_>,
+        request: Request<'_>,
+        bytes: usize,
+        output: &mut Vec<u8>,
+    ) -> Step {
+        perform(context, &request, bytes, output)
+    }
+}
+
+/// Executes a request of a connection without a user, if it may be executed.
+fn introduce(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Option<Step> {
+    let (request, bytes) = match parse(input) {
+        Parse::Complete(request, bytes) => (request, bytes),
+        Parse::Incomplete(needed) => return Some(Step::Incomplete { needed }),
+        Parse::Invalid(_) => return None,
+    };
+    match request.content {
+        Content::Command(Command::Auth | Command::Hello | Command::Quit | Command::Reset)
+        | Content::Nothing
+        | Content::Malformed(_) => Some(perform(context, &request, bytes, output)),
+        Content::Command(_) | Content::Unknown => {
+            error(output, "NOAUTH Authentication required.");
+            Some(Step::Executed { bytes, next: Next::GoOn })
+        }
+    }
+}

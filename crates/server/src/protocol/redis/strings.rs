@@ -1,0 +1,455 @@
+//! Commands on the values of keys.
+
+use super::{
+    Decision, Failed, Found, NO_INTEGER, SYNTAX, Value, change, find, integer, parts, reply,
+};
+use crate::counters::Count;
+use crate::ops::conditional::{Action, Counting, Presence, Write, Written};
+use crate::ops::execute::{INLINE_KEYS_MAX, NoReply, Number, Outcome};
+use crate::ops::expiry::{now_ms, stored as stored_expiry};
+use crate::ops::number::Arithmetic;
+use crate::ops::operation::Operation;
+use crate::protocol::Context;
+use cabinet::limits::VALUE_BYTES_MAX;
+use cabinet::{Error, Meta};
+use wire::redis::{Arguments, ArgumentsIter, Command};
+
+/// Executes `GET`.
+#[inline]
+pub(super) fn get(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let [key] = parts(arguments)?;
+    append_value(context, key, output)
+}
+
+/// Appends the value of a key, or its absence.
+#[inline]
+fn append_value(context: &mut Context<'_>, key: &[u8], output: &mut Vec<u8>) -> Result<(), Failed> {
+    context.counters.count(Count::Get);
+    let found = context.execute(&Operation::Get { key }, &mut Value::new(output))?;
+    match found {
+        Ok(Outcome::Done) => {}
+        // A key that no record can have has none.
+        Ok(_) | Err(Error::NoId { .. }) => {
+            context.counters.count(Count::GetMiss);
+            reply::null(output, context.session.redis.version);
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+/// Options of `SET`.
+#[derive(Default)]
+struct SetOptions<'i> {
+    presence: Option<Presence>,
+    /// Text and form of the expiry.
+    expiry: Option<(&'i [u8], TimeUnit)>,
+    keeps_expiry: bool,
+    returns_old: bool,
+}
+
+/// Form of a time.
+#[derive(Clone, Copy)]
+pub(super) struct TimeUnit {
+    /// Its unit, in milliseconds.
+    pub(super) ms: i64,
+    /// Whether it counts from now, not from 1970.
+    pub(super) is_relative: bool,
+}
+
+/// Returns the form of the time after an option, which is in capitals.
+fn time_unit(option: &[u8]) -> Option<TimeUnit> {
+    let (ms, is_relative) = match option {
+        b"EX" => (1000, true),
+        b"PX" => (1, true),
+        b"EXAT" => (1000, false),
+        b"PXAT" => (1, false),
+        _ => return None,
+    };
+    Some(TimeUnit { ms, is_relative })
+}
+
+/// Returns the time of a text, in milliseconds since 1970.
+fn expiry_time(text: &[u8], unit: TimeUnit, command: Command) -> Result<u64, Failed> {
+    let number = integer(text).ok_or(NO_INTEGER)?;
+    let begin_ms = if unit.is_relative { now_ms() as i64 } else { 0 };
+    let time = number.checked_mul(unit.ms).and_then(|time| time.checked_add(begin_ms));
+    match time {
+        Some(at_ms) if number > 0 => Ok(at_ms.unsigned_abs()),
+        _ => Err(Failed::Text(format!("ERR invalid expire time in '{}' command", command.name()))),
+    }
+}
+
+fn set_options(mut options: ArgumentsIter<'_>) -> Result<SetOptions<'_>, Failed> {
+    let mut read = SetOptions::default();
+    while let Some(option) = options.next() {
+        let option = option.to_ascii_uppercase();
+        let has_expiry = read.expiry.is_some() || read.keeps_expiry;
+        match (&*option, time_unit(&option)) {
+            (b"NX", _) if read.presence != Some(Presence::Present) => {
+                read.presence = Some(Presence::Absent)
+            }
+            (b"XX", _) if read.presence != Some(Presence::Absent) => {
+                read.presence = Some(Presence::Present)
+            }
+            (b"GET", _) => read.returns_old = true,
+            (b"KEEPTTL", _) if read.expiry.is_none() => read.keeps_expiry = true,
+            (_, Some(unit)) if !has_expiry => {
+                read.expiry = Some((options.next().ok_or(SYNTAX)?, unit));
+            }
+            _ => return Err(SYNTAX.into()),
+        }
+    }
+    Ok(read)
+}
+
+/// Executes `SET`.
+pub(super) fn set(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let mut strings = arguments.iter();
+    let (Some(key), Some(value)) = (strings.next(), strings.next()) else {
+        return Err(SYNTAX.into());
+    };
+    if strings.len() == 0 {
+        return put(context, key, value, Meta::NONE, Presence::Any, output);
+    }
+    let options = set_options(strings)?;
+    let presence = options.presence.unwrap_or(Presence::Any);
+    let expires_at_ms = match options.expiry {
+        Some((text, unit)) => stored_expiry(expiry_time(text, unit, Command::Set)?),
+        None => 0,
+    };
+    if !options.keeps_expiry && !options.returns_old {
+        let meta = Meta { flags: 0, expires_at_ms };
+        return put(context, key, value, meta, presence, output);
+    }
+    context.counters.count(Count::Put);
+    let is_met = |found: Option<&Found>| match presence {
+        Presence::Any => true,
+        Presence::Absent => found.is_none(),
+        Presence::Present => found.is_some(),
+    };
+    let before = change(context, key, |found| {
+        if !is_met(found) {
+            return Ok(Decision::Keep);
+        }
+        let kept_ms = found.filter(|_| options.keeps_expiry).map(|found| found.meta.expires_at_ms);
+        let expires_at_ms = kept_ms.unwrap_or(expires_at_ms);
+        Ok(Decision::Put(value.to_vec(), Meta { flags: 0, expires_at_ms }))
+    })?;
+    match (&before, options.returns_old) {
+        (Some(before), true) => reply::string(output, &before.value),
+        (None, true) => reply::null(output, context.session.redis.version),
+        (before, false) if is_met(before.as_ref()) => reply::simple(output, "OK"),
+        (_, false) => reply::null(output, context.session.redis.version),
+    }
+    Ok(())
+}
+
+/// Stores a value, and appends `OK`, or the absence of a value if `presence` is not met.
+fn put(
+    context: &mut Context<'_>,
+    key: &[u8],
+    value: &[u8],
+    meta: Meta,
+    presence: Presence,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let write = Write::new(key, Action::put(presence, value, meta));
+    context.counters.count(Count::Put);
+    match context.execute(&Operation::Write(write), &mut NoReply)?? {
+        Outcome::Done => reply::simple(output, "OK"),
+        _ => reply::null(output, context.session.redis.version),
+    }
+    Ok(())
+}
+
+/// Executes `SETNX`.
+pub(super) fn set_if_absent(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let [key, value] = parts(arguments)?;
+    context.counters.count(Count::PutKeep);
+    let write = Write::put(key, value, Presence::Absent);
+    let outcome = context.execute(&Operation::Write(write), &mut NoReply)??;
+    reply::integer(output, i64::from(outcome == Outcome::Done));
+    Ok(())
+}
+
+/// Executes `SETEX` and `PSETEX`.
+pub(super) fn set_with_expiry(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    command: Command,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let [key, time, value] = parts(arguments)?;
+    let ms = if command == Command::PSetEx { 1 } else { 1000 };
+    let unit = TimeUnit { ms, is_relative: true };
+    let expires_at_ms = stored_expiry(expiry_time(time, unit, command)?);
+    put(context, key, value, Meta { flags: 0, expires_at_ms }, Presence::Any, output)
+}
+
+/// Appends the value that a record had, or its absence.
+fn append_old(context: &Context<'_>, before: Option<&Found>, output: &mut Vec<u8>) {
+    match before {
+        Some(before) => reply::string(output, &before.value),
+        None => reply::null(output, context.session.redis.version),
+    }
+}
+
+/// Executes `GETSET`.
+pub(super) fn get_and_set(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let [key, value] = parts(arguments)?;
+    context.counters.count(Count::Put);
+    let before = change(context, key, |_| Ok(Decision::Put(value.to_vec(), Meta::NONE)))?;
+    append_old(context, before.as_ref(), output);
+    Ok(())
+}
+
+/// Executes `GETDEL`.
+pub(super) fn get_and_remove(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let [key] = parts(arguments)?;
+    context.counters.count(Count::Out);
+    let before = change(context, key, |_| Ok(Decision::Remove))?;
+    append_old(context, before.as_ref(), output);
+    Ok(())
+}
+
+/// Executes `GETEX`.
+pub(super) fn get_and_expire(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let mut strings = arguments.iter();
+    let key = strings.next().ok_or(SYNTAX)?;
+    let Some(option) = strings.next() else { return append_value(context, key, output) };
+    let option = option.to_ascii_uppercase();
+    let expiry = match time_unit(&option) {
+        Some(unit) => Some((strings.next().ok_or(SYNTAX)?, unit)),
+        None if option == b"PERSIST" => None,
+        None => return Err(SYNTAX.into()),
+    };
+    if strings.next().is_some() {
+        return Err(SYNTAX.into());
+    }
+    context.counters.count(Count::Touch);
+    let before = change(context, key, |found| {
+        let Some(found) = found else { return Ok(Decision::Keep) };
+        let expires_at_ms = match expiry {
+            Some((text, unit)) => match expiry_time(text, unit, Command::GetEx)? {
+                at_ms if at_ms <= now_ms() => return Ok(Decision::Remove),
+                at_ms => stored_expiry(at_ms),
+            },
+            None => 0,
+        };
+        Ok(Decision::Put(found.value.clone(), Meta { expires_at_ms, ..found.meta }))
+    })?;
+    append_old(context, before.as_ref(), output);
+    Ok(())
+}
+
+/// Executes `MGET`.
+pub(super) fn get_many(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    if arguments.len() > INLINE_KEYS_MAX {
+        context.wait()?;
+    }
+    let start = output.len();
+    reply::array(output, arguments.len());
+    for key in arguments.iter() {
+        append_value(context, key, output)?;
+        context.check_length(output.len() - start)?;
+    }
+    Ok(())
+}
+
+/// Executes `MSET`: each record is stored by itself, in order.
+pub(super) fn set_many(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    if !arguments.len().is_multiple_of(2) {
+        return Err("ERR wrong number of arguments for 'mset' command".into());
+    }
+    if arguments.len() > 2 {
+        // The first record would be stored a second time.
+        context.wait()?;
+    }
+    let (mut strings, mut has_stored) = (arguments.iter(), false);
+    while let (Some(key), Some(value)) = (strings.next(), strings.next()) {
+        context.counters.count(Count::Put);
+        let put = Operation::put(key, value, Presence::Any);
+        let stored = context.execute(&put, &mut NoReply);
+        stored.map_err(|halt| if has_stored { halt.after_a_change() } else { halt })??;
+        has_stored = true;
+    }
+    reply::simple(output, "OK");
+    Ok(())
+}
+
+/// Executes `APPEND`.
+pub(super) fn append(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let [key, part] = parts(arguments)?;
+    context.counters.count(Count::PutCat);
+    let mut written = Written::default();
+    context.execute(&Operation::append(key, part), &mut written)??;
+    reply::integer(output, written.value_bytes as i64);
+    Ok(())
+}
+
+/// Executes `STRLEN`.
+pub(super) fn length(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let [key] = parts(arguments)?;
+    context.counters.count(Count::ValueSize);
+    let mut size = None;
+    match context.execute(&Operation::ValueSize { key }, &mut size)? {
+        Ok(_) | Err(Error::NoId { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let bytes = if let Some(Number::Size(bytes)) = size { bytes } else { 0 };
+    reply::integer(output, bytes as i64);
+    Ok(())
+}
+
+/// Executes `GETRANGE`: bytes from one place to another, which count from the end if negative.
+pub(super) fn part(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let [key, first, last] = parts(arguments)?;
+    let first = integer(first).ok_or(NO_INTEGER)?;
+    let last = integer(last).ok_or(NO_INTEGER)?;
+    context.counters.count(Count::Get);
+    let found = find(context, key)?;
+    let value = found.map(|found| found.value).unwrap_or_default();
+    let length = value.len() as i64;
+    if first < 0 && last < 0 && first > last || value.is_empty() {
+        reply::string(output, b"");
+        return Ok(());
+    }
+    let place = |at: i64| if at < 0 { at.saturating_add(length).max(0) } else { at };
+    let (first, last) = (place(first), place(last).min(length - 1));
+    let part = if first > last { &[][..] } else { &value[first as usize..=last as usize] };
+    reply::string(output, part);
+    Ok(())
+}
+
+/// Executes `SETRANGE`: overwrites a part of a value, which grows with zero bytes if need be.
+pub(super) fn overwrite(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let [key, at, part] = parts(arguments)?;
+    let at = integer(at).ok_or(NO_INTEGER)?;
+    let at = usize::try_from(at).map_err(|_| "ERR offset is out of range")?;
+    let end = at.saturating_add(part.len());
+    if !part.is_empty() && end > VALUE_BYTES_MAX {
+        return Err("ERR string exceeds maximum allowed size (proto-max-bulk-len)".into());
+    }
+    context.counters.count(Count::Put);
+    let mut bytes = 0;
+    change(context, key, |found| {
+        let (mut value, meta) = match found {
+            Some(found) => (found.value.clone(), found.meta),
+            None => (Vec::new(), Meta::NONE),
+        };
+        if part.is_empty() {
+            bytes = value.len();
+            return Ok(Decision::Keep);
+        }
+        if value.len() < end {
+            value.resize(end, 0);
+        }
+        value[at..end].copy_from_slice(part);
+        bytes = value.len();
+        Ok(Decision::Put(value, meta))
+    })?;
+    reply::integer(output, bytes as i64);
+    Ok(())
+}
+
+/// Executes `INCR` and its like: adds `amount`, or the number that the request has.
+pub(super) fn add(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    amount: Option<i64>,
+    subtracts: bool,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let mut strings = arguments.iter();
+    let key = strings.next().ok_or(SYNTAX)?;
+    let amount = match (amount, strings.next()) {
+        (Some(amount), _) => amount,
+        (None, text) => text.and_then(integer).ok_or(NO_INTEGER)?,
+    };
+    let amount = match subtracts {
+        true => amount.checked_neg().ok_or("ERR decrement would overflow")?,
+        false => amount,
+    };
+    context.counters.count(Count::AddInt);
+    loop {
+        let count = Counting {
+            arithmetic: Arithmetic::AddSigned(amount),
+            create: None,
+            expires_at_ms: None,
+        };
+        let mut written = Written::default();
+        let write = Write::new(key, Action::Count(count));
+        match context.execute(&Operation::Write(write), &mut written)?? {
+            Outcome::Done => {
+                reply::integer(output, written.number as i64);
+                return Ok(());
+            }
+            Outcome::NoRecord => {
+                let text = amount.to_string();
+                let put = Operation::put(key, text.as_bytes(), Presence::Absent);
+                if context.execute(&put, &mut NoReply)?? == Outcome::Done {
+                    reply::integer(output, amount);
+                    return Ok(());
+                }
+                // Another client has made the record meanwhile.
+            }
+            _ => {
+                let found = find(context, key)?;
+                let is_number = found.is_some_and(|found| integer(&found.value).is_some());
+                return Err(match is_number {
+                    true => "ERR increment or decrement would overflow".into(),
+                    false => NO_INTEGER.into(),
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Redis's protocol: commands, and what they have in common with the other protocols.
+
+mod support;
+
+use cabinet::Database;
+use server::Config;
+use std::time::{SystemTime, UNIX_EPOCH};
+use support::{
+    Client, Running, config, fixed, following, hash, memory, start, start_with, table, tree, users,
+    wait_until,
+};
+
+/// Returns a request in words that are separated by blanks.
+fn command(line: &str) -> Vec<u8> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let mut bytes = format!("*{}\r\n", words.len());
+    for word in words {
+        bytes.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    }
+    bytes.into_bytes()
+}
+
+/// Sends requests, and asserts their replies, without the line ends.
+fn talk(client: &mut Client, pairs: &[(&str, &str)]) {
+    for (line, reply) in pairs {
+        client.send(&command(line));
+        let mut expected = reply.replace('|', "\r\n");
+        expected.push_str("\r\n");
+        let received = client.read(expected.len());
+        assert_eq!(String::from_utf8_lossy(&received), expected, "{line}");
+    }
+}
+
+const STRINGS: &[(&str, &str)] = &[
+    ("PING", "+PONG"),
+    ("ping hello", "$5|hello"),
+    ("ECHO a", "$1|a"),
+    ("GET a", "$-1"),
+    ("SET a 10", "+OK"),
+    ("GET a", "$2|10"),
+    ("INCR a", ":11"),
+    ("DECRBY a 20", ":-9"),
+    ("GET a", "$2|-9"),
+    ("INCRBY a x", "-ERR value is not an integer or out of range"),
+    ("SET a v NX", "$-1"),
+    ("SET b v XX", "$-1"),
+    ("SET a v XX GET", "$2|-9"),
+    ("INCR a", "-ERR value is not an integer or out of range"),
+    ("SETNX a w", ":0"),
+    ("APPEND a wx", ":3"),
+    ("STRLEN a", ":3"),
+    ("GETRANGE a -2 -1", "$2|wx"),
+    ("SETRANGE a 1 yz", ":3"),
+    ("GETSET a q", "$3|vyz"),
+    ("MSET a 1 b 2", "+OK"),
+    ("MGET a none b", "*3|$1|1|$-1|$1|2"),
+    ("EXISTS a a none", ":2"),
+    ("TYPE a", "+string"),
+    ("TYPE none", "+none"),
+    ("DBSIZE", ":2"),
+    ("GETDEL a", "$1|1"),
+    ("DEL a b", ":1"),
+    ("DBSIZE", ":0"),
+    ("SET k v FOO", "-ERR syntax error"),
+    ("GET", "-ERR wrong number of arguments for 'get' command"),
+    ("MSET a", "-ERR wrong number of arguments for 'mset' command"),
+    ("LPUSH l a", "-ERR unknown command 'LPUSH', with args beginning with: 'l' 'a' "),
+    ("SELECT 0", "+OK"),
+    ("SELECT 1", "-ERR DB index is out of range"),
+];
+
+#[test]
+fn strings_are_stored_in_every_kind_of_database_that_has_them() {
+    let folder = tempfile::tempdir().unwrap();
+    for database in [memory(), support::memory_tree(), hash(folder.path()), tree(folder.path())] {
+        let server = start(database);
+        talk(&mut server.connect(), STRINGS);
+    }
+}
+
+#[test]
+fn keys_expire_and_say_when() {
+    let server = start(memory());
+    let mut client = server.connect();
+    talk(
+        &mut client,
+        &[
+            ("SET a v EX 100", "+OK"),
+            ("TTL a", ":100"),
+            ("SET a w KEEPTTL", "+OK"),
+            ("TTL a", ":100"),
+            ("EXPIRE a 50 GT", ":0"),
+            ("EXPIRE a 50 LT", ":1"),
+            ("TTL a", ":50"),
+            (
+                "EXPIRE a 50 NX GT",
+                "-ERR NX and XX, GT or LT options at the same time are not compatible",
+            ),
+            ("PERSIST a", ":1"),
+            ("PERSIST a", ":0"),
+            ("TTL a", ":-1"),
+            ("EXPIRE a 10 XX", ":0"),
+            ("EXPIREAT a 9999999999", ":1"),
+            ("EXPIRETIME a", ":9999999999"),
+            ("INCRBY n 5", ":5"),
+            ("PEXPIRE n 60000", ":1"),
+            ("INCR n", ":6"),
+            ("TTL n", ":60"),
+            ("GETEX a PERSIST", "$1|w"),
+            ("TTL a", ":-1"),
+            ("EXPIRE a -1", ":1"),
+            ("GET a", "$-1"),
+            ("TTL a", ":-2"),
+            ("SET a v EX 0", "-ERR invalid expire time in 'set' command"),
+            ("SETEX a 9223372036854775807 v", "-ERR invalid expire time in 'setex' command"),
+            ("PSETEX a 1 v", "+OK"),
+        ],
+    );
+    wait_until(|| {
+        client.send(&command("EXISTS a"));
+        client.read_until(b"\r\n") == b":0\r\n"
+    });
+}
+
+#[test]
+fn all_protocols_have_the_same_records_and_expiries() {
+    let server = start(memory());
+    let mut client = server.connect();
+    client.exchange("set a 7 100 1\r\nx\r\n", "STORED\r\n");
+    talk(&mut client, &[("GET a", "$1|x"), ("TTL a", ":100"), ("APPEND a y", ":2")]);
+    client.exchange("get a\r\n", "VALUE a 7 2\r\nxy\r\nEND\r\n");
+    talk(&mut client, &[("SET b v EXAT 9999999999", "+OK")]);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    client.send(b"mg b t\r\n");
+    let answer = String::from_utf8(client.read_until(b"\r\n")).unwrap();
+    let left: u64 = answer.trim().strip_prefix("HD t").unwrap().parse().unwrap();
+    assert!((9_999_999_999 - now).abs_diff(left) <= 2, "{answer}");
+    let head = "HTTP/1.1 200 OK\r\n";
+    client.send(b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(client.read_until(b"\r\n\r\n").starts_with(head.as_bytes()));
+    client.expect("xy");
+}
+
+#[test]
+fn a_pipeline_is_answered_in_order() {
+    let server = start(memory());
+    let mut client = server.connect();
+    let (mut requests, mut replies) = (Vec::new(), String::new());
+    for number in 0..100 {
+        requests.extend(command(&format!("SET k{number} {number}")));
+        requests.extend(command(&format!("GET k{number}")));
+        requests.extend(command(&format!("DEL k{number} none")));
+        let text = number.to_string();
+        replies.push_str(&format!("+OK\r\n${}\r\n{text}\r\n:1\r\n", text.len()));
+    }
+    client.exchange(requests, replies);
+}
+
+#[test]
+fn keys_are_found_by_patterns() {
+    let folder = tempfile::tempdir().unwrap();
+    for database in [memory(), tree(folder.path())] {
+        let server = start(database);
+        let mut client = server.connect();
+        talk(&mut client, &[("MSET user:1 a user:2 b other c", "+OK"), ("KEYS none*", "*0")]);
+        for (pattern, expected) in [("*", 3), ("user:?", 2), ("user:[^1]", 1), ("*ther", 1)] {
+            client.send(&command(&format!("KEYS {pattern}")));
+            assert_eq!(client.read_until(b"\r\n"), format!("*{expected}\r\n").as_bytes());
+            for _ in 0..2 * expected {
+                client.read_until(b"\r\n");
+            }
+        }
+        talk(&mut client, &[("FLUSHALL", "+OK"), ("KEYS *", "*0")]);
+    }
+}
+
+#[test]
+fn version_three_has_its_own_null_and_maps() {
+    let server = start(memory());
+    let mut client = server.connect();
+    talk(&mut client, &[("HELLO 4", "-NOPROTO unsupported protocol version")]);
+    client.send(&command("HELLO 3 SETNAME me"));
+    let mut greeting = String::new();
+    while !greeting.ends_with("$7\r\nmodules\r\n*0\r\n") {
+        greeting.push_str(&String::from_utf8(client.read_until(b"\r\n")).unwrap());
+    }
+    assert!(greeting.starts_with("%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n"), "{greeting}");
+    assert!(greeting.contains("$5\r\nproto\r\n:3\r\n"), "{greeting}");
+    talk(
+        &mut client,
+        &[
+            ("GET none", "_"),
+            ("CLIENT GETNAME", "$2|me"),
+            ("CONFIG GET save", "%1|$4|save|$0|"),
+            ("RESET", "+RESET"),
+            ("GET none", "$-1"),
+            ("CLIENT GETNAME", "$-1"),
+            ("QUIT", "+OK"),
+        ],
+    );
+    client.expect_close();
+}
+
+#[test]
+fn lines_of_words_are_requests_too() {
+    let server = start(memory());
+    let mut client = server.connect();
+    client.exchange("PING\r\nPING a\nECHO b\r\n", "+PONG\r\n$1\r\na\r\n$1\r\nb\r\n");
+    client.exchange("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+    client.exchange("QUIT\r\n", "+OK\r\n");
+    client.expect_close();
+}
+
+#[test]
+fn malformed_requests_end_the_connection_with_a_reason() {
+    let server = start(memory());
+    for (request, reason) in [
+        ("*1\r\nGET\r\n", "expected '$', got 'G'"),
+        ("*1\r\n$x\r\n", "invalid bulk length"),
+        ("*1\r\n$999999999999\r\n", "invalid bulk length"),
+        ("*9999999\r\n", "invalid multibulk length"),
+    ] {
+        let mut client = server.connect();
+        client.send(request.as_bytes());
+        let reply = String::from_utf8(client.read_to_end()).unwrap();
+        assert_eq!(reply, format!("-ERR Protocol error: {reason}\r\n"));
+    }
+}
+
+fn with_users() -> Running {
+    let users = Some(users(&[("ann", "secret")]));
+    start_with(Config { users, ..config() }, memory())
+}
+
+#[test]
+fn a_server_with_users_wants_a_login_before_anything_else() {
+    let server = with_users();
+    let mut client = server.connect();
+    talk(
+        &mut client,
+        &[
+            ("GET a", "-NOAUTH Authentication required."),
+            ("AUTH secret", "-WRONGPASS this server has users with names: AUTH NAME PASSWORD"),
+            ("AUTH ann wrong", "-WRONGPASS invalid username-password pair or user is disabled."),
+            ("AUTH ann secret", "+OK"),
+            ("SET a v", "+OK"),
+            ("RESET", "+RESET"),
+            ("GET a", "-NOAUTH Authentication required."),
+        ],
+    );
+    client.send(&command("HELLO 3 AUTH ann secret"));
+    assert_eq!(client.read_until(b"\r\n"), b"%7\r\n");
+    while !client.read_until(b"\r\n").starts_with(b"*0") {}
+    talk(&mut client, &[("GET a", "$1|v")]);
+    // A login of one protocol is that of the connection.
+    client.exchange("get a\r\n", "VALUE a 0 1\r\nv\r\nEND\r\n");
+}
+
+#[test]
+fn masks_rights_and_read_only_replicas_are_respected() {
+    let mask = "out allredis".parse().unwrap();
+    let server = start_with(Config { mask, ..config() }, memory());
+    talk(&mut server.connect(), &[("GET a", "-NOPERM the server masks get"), ("PING", "+PONG")]);
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = following(2, folder.path(), "127.0.0.1:1".parse().unwrap());
+    config.following.is_writable = false;
+    let server = start_with(config, memory());
+    let reason = "this is a read-only replica of 127.0.0.1:1: write to that server";
+    talk(
+        &mut server.connect(),
+        &[
+            ("SET a v", &format!("-READONLY {reason}")),
+            ("DEL a", &format!("-READONLY {reason}")),
+            ("GET a", "$-1"),
+        ],
+    );
+}
+
+#[test]
+fn keys_and_values_that_a_database_cannot_have_are_an_error_or_absent() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(fixed(folder.path()));
+    let mut client = server.connect();
+    talk(
+        &mut client,
+        &[
+            ("GET name", "$-1"),
+            ("EXISTS name", ":0"),
+            ("DEL name", ":0"),
+            ("SET 7 v", "+OK"),
+            ("GET 7", "$1|v"),
+        ],
+    );
+    client.send(&command("SET name v"));
+    assert!(client.read_until(b"\r\n").starts_with(b"-ERR \"name\" is no id"));
+    let server = start(table(folder.path()));
+    let mut client = server.connect();
+    client.send(&command("SET k v"));
+    assert!(client.read_until(b"\r\n").starts_with(b"-ERR "));
+}
+
+/// Many clients that add to one record lose no change.
+#[test]
+fn changes_that_depend_on_the_record_are_atomic() {
+    const CLIENTS: usize = 4;
+    const EACH: usize = 200;
+    let database: Database = memory();
+    let server = start(database);
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                for _ in 0..EACH {
+                    client.send(&command("INCR n"));
+                    assert!(client.read_until(b"\r\n").starts_with(b":"));
+                    client.send(&command("EXPIRE n 1000"));
+                    client.expect(":1\r\n");
+                    client.send(&command("APPEND s x"));
+                    client.read_until(b"\r\n");
+                }
+            });
+        }
+    });
+    let total = CLIENTS * EACH;
+    let digits = total.to_string();
+    talk(
+        &mut server.connect(),
+        &[("GET n", &format!("${}|{digits}", digits.len())), ("STRLEN s", &format!(":{total}"))],
+    );
+}

@@ -1,0 +1,163 @@
+//! The commands, with what `COMMAND` says of each.
+
+use crate::kind::kinds;
+
+/// Number of a command's parts, and which of them are keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Number of parts with the name; if negative, the least number.
+    pub arity: i8,
+    /// Place of the first key, 0 for none.
+    pub first_key: i8,
+    /// Place of the last key, from the end if negative.
+    pub last_key: i8,
+    /// Step from one key to the next.
+    pub step: i8,
+}
+
+/// Declares the commands: name, class, arity, and the places of the first and the last key and the
+/// step between keys.
+macro_rules! commands {
+    ($($command:ident $name:literal $class:ident $arity:literal ($first:literal $last:literal $step:literal);)*) => {
+        kinds! {
+            /// Commands of Redis's protocol that the server knows.
+            Command 6 "redis" {
+                $($command $name $class;)*
+            }
+        }
+
+        impl Command {
+            /// All commands.
+            pub const ALL: &[Self] = &[$(Self::$command,)*];
+
+            /// Returns the command of a name, which is in small letters.
+            fn of_lower_case(name: &[u8]) -> Option<Self> {
+                match std::str::from_utf8(name).ok()? {
+                    $($name => Some(Self::$command),)*
+                    _ => None,
+                }
+            }
+
+            /// Returns the name, in small letters.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$command => $name,)*
+                }
+            }
+
+            /// Returns the shape.
+            #[must_use]
+            pub const fn shape(self) -> Shape {
+                match self {
+                    $(Self::$command => {
+                        Shape { arity: $arity, first_key: $first, last_key: $last, step: $step }
+                    })*
+                }
+            }
+        }
+    };
+}
+
+// The frequent ones come first: a name is compared with each in turn.
+commands! {
+    Get "get" Read 2 (1 1 1);
+    Set "set" Write -3 (1 1 1);
+    Incr "incr" Write 2 (1 1 1);
+    MGet "mget" List -2 (1 -1 1);
+    Del "del" Write -2 (1 -1 1);
+    Expire "expire" Write -3 (1 1 1);
+    Exists "exists" Read -2 (1 -1 1);
+    SetEx "setex" Write 4 (1 1 1);
+    Ttl "ttl" Read 2 (1 1 1);
+    MSet "mset" Write -3 (1 -1 2);
+    IncrBy "incrby" Write 3 (1 1 1);
+    Decr "decr" Write 2 (1 1 1);
+    DecrBy "decrby" Write 3 (1 1 1);
+    SetNx "setnx" Write 3 (1 1 1);
+    PSetEx "psetex" Write 4 (1 1 1);
+    GetSet "getset" Write 3 (1 1 1);
+    GetDel "getdel" Write 2 (1 1 1);
+    GetEx "getex" Write -2 (1 1 1);
+    Append "append" Write 3 (1 1 1);
+    StrLen "strlen" Read 2 (1 1 1);
+    GetRange "getrange" Read 4 (1 1 1);
+    SubStr "substr" Read 4 (1 1 1);
+    SetRange "setrange" Write 4 (1 1 1);
+    Unlink "unlink" Write -2 (1 -1 1);
+    Touch "touch" Read -2 (1 -1 1);
+    Type "type" Read 2 (1 1 1);
+    PExpire "pexpire" Write -3 (1 1 1);
+    ExpireAt "expireat" Write -3 (1 1 1);
+    PExpireAt "pexpireat" Write -3 (1 1 1);
+    Persist "persist" Write 2 (1 1 1);
+    PTtl "pttl" Read 2 (1 1 1);
+    ExpireTime "expiretime" Read 2 (1 1 1);
+    PExpireTime "pexpiretime" Read 2 (1 1 1);
+    Keys "keys" List 2 (0 0 0);
+    DbSize "dbsize" Other 1 (0 0 0);
+    FlushDb "flushdb" Other -1 (0 0 0);
+    FlushAll "flushall" Other -1 (0 0 0);
+    Ping "ping" Other -1 (0 0 0);
+    Echo "echo" Other 2 (0 0 0);
+    Auth "auth" Other -2 (0 0 0);
+    Hello "hello" Other -1 (0 0 0);
+    Reset "reset" Other 1 (0 0 0);
+    Quit "quit" Other -1 (0 0 0);
+    Select "select" Other 2 (0 0 0);
+    Client "client" Other -2 (0 0 0);
+    CommandInfo "command" Other -1 (0 0 0);
+    Config "config" Other -2 (0 0 0);
+    Info "info" Other -1 (0 0 0);
+    Time "time" Other 1 (0 0 0);
+}
+
+/// Longest name of a command, in bytes.
+const NAME_BYTES_MAX: usize = 16;
+
+impl Command {
+    /// Returns the command of a name, whose letters may be of either case.
+    #[must_use]
+    pub fn of_name(name: &[u8]) -> Option<Self> {
+        let mut lower_case = [0; NAME_BYTES_MAX];
+        let lower_case = lower_case.get_mut(..name.len())?;
+        lower_case.copy_from_slice(name);
+        lower_case.make_ascii_lowercase();
+        Self::of_lower_case(lower_case)
+    }
+}
+
+impl Shape {
+    /// Returns whether a request has a right number of parts, the name among them.
+    #[must_use]
+    pub fn takes(self, parts: usize) -> bool {
+        let arity = usize::from(self.arity.unsigned_abs());
+        if self.arity < 0 { parts >= arity } else { parts == arity }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_found_by_its_name_in_any_case() {
+        for command in Command::ALL {
+            let name = command.name();
+            assert!(name.len() <= NAME_BYTES_MAX && name == name.to_lowercase(), "{name}");
+            assert_eq!(Command::of_name(name.as_bytes()), Some(*command));
+            assert_eq!(Command::of_name(name.to_uppercase().as_bytes()), Some(*command));
+        }
+        for name in [&b""[..], b"gett", b"g\xff", b"averylongnameofacommand"] {
+            assert_eq!(Command::of_name(name), None);
+        }
+    }
+
+    #[test]
+    fn a_shape_takes_an_exact_or_a_least_number_of_parts() {
+        let taken = |command: Command| (1..=6).filter(|parts| command.shape().takes(*parts));
+        assert_eq!(taken(Command::Get).collect::<Vec<_>>(), [2]);
+        assert_eq!(taken(Command::Set).collect::<Vec<_>>(), [3, 4, 5, 6]);
+        assert_eq!(taken(Command::Ping).count(), 6);
+    }
+}

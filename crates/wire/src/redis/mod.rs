@@ -1,0 +1,56 @@
+//! Redis's protocol (RESP), of versions 2 and 3.
+//!
+//! A request is an array of strings, the name of a command and its arguments: `*N`, and N times
+//! `$B` and B bytes. Each line and each string ends in CRLF. Some requests may be a line of words.
+//!
+//! ```text
+//! *2 CRLF $3 CRLF GET CRLF $5 CRLF color CRLF
+//! ```
+
+mod command;
+mod kind;
+mod parse;
+pub mod reply;
+
+pub use command::{Command, Shape};
+pub(crate) use parse::is_request;
+pub use parse::{Arguments, ArgumentsIter, parse};
+
+/// Request, borrowed from the received bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'i> {
+    /// The command, or why there is none.
+    pub content: Content,
+    /// Name of the command as sent. Empty for a malformed request.
+    pub name: &'i [u8],
+    /// The strings after the name.
+    pub arguments: Arguments<'i>,
+}
+
+/// Content of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A command, with any number of arguments.
+    Command(Command),
+    /// A name that is not one of these commands.
+    Unknown,
+    /// An empty line or array, which has no reply.
+    Nothing,
+    /// Not a request. The start of the next one is unknown.
+    Malformed(Malformed),
+}
+
+/// Reason why bytes are not a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// The number of strings is not a number, or over
+    /// [`REDIS_STRINGS_MAX`](crate::limits::REDIS_STRINGS_MAX).
+    ArrayLength,
+    /// The length of a string is not a number, or over
+    /// [`REDIS_STRING_BYTES_MAX`](crate::limits::REDIS_STRING_BYTES_MAX).
+    StringLength,
+    /// A string begins with this byte in place of `$`.
+    NoString(u8),
+    /// A line of words is over [`REDIS_LINE_BYTES_MAX`](crate::limits::REDIS_LINE_BYTES_MAX).
+    LineLength,
+}

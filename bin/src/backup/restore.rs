@@ -188,9 +188,11 @@ impl Restore {
     }
 }
 
-/// Gives a folder and its files to the owner of another one, for whom a server may run.
+/// Gives a folder and its files to the owner of another one, for whom a server may run, and the
+/// folder its permissions.
 fn give_to_owner_of(other: &Path, folder: &Path) -> Result<()> {
     let owner = fs::metadata(other)?;
+    fs::set_permissions(folder, owner.permissions())?;
     let present = fs::metadata(folder)?;
     if (owner.uid(), owner.gid()) == (present.uid(), present.gid()) {
         return Ok(());

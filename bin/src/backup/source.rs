@@ -135,9 +135,13 @@ fn of_server(
         copied = ask();
     }
     copied.map_err(|error| {
+        let advice = match by_way_of {
+            Some(_) => "",
+            None => "; if it allows copies in another folder only, name that with --by-way-of",
+        };
         client
             .explain("copy", error.into())
-            .context(format!("{server} cannot copy its database to {path}"))
+            .context(format!("{server} cannot copy its database to {path}{advice}"))
     })?;
     if !copy.path().is_dir() {
         bail!("{server} has copied its database to {path}, which is not there on this machine");

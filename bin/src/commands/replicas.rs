@@ -59,6 +59,7 @@ impl Replicas {
         let mut address = self.server.address();
         let connections = Connections::new(&self.server, &self.own_options)?;
         let mut status = Status::of(&address, &connections)?;
+        let asked = (address.clone(), Status::of(&address, &connections)?);
         let mut seen = BTreeSet::from([status.id()]);
         let mut output = std::io::stdout().lock();
         for _ in 0..DEPTH_MAX {
@@ -79,8 +80,14 @@ impl Replicas {
             }
         }
         let seen = BTreeSet::new();
-        Tree { output: &mut output, connections: &connections, form: self.form, seen }
-            .show(&address, &status, None, 0)
+        let mut tree =
+            Tree { output: &mut output, connections: &connections, form: self.form, seen };
+        tree.show(&address, &status, None, 0)?;
+        // Its master may not have it: it is refused, or not connected.
+        match tree.seen.contains(&asked.1.id()) {
+            true => Ok(()),
+            false => tree.show(&asked.0, &asked.1, None, 0),
+        }
     }
 }
 

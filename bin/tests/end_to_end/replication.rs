@@ -187,6 +187,72 @@ fn follow_warns_of_what_only_the_replica_has() {
     assert!(replica.log().contains("may differ from those of"), "{}", replica.log());
 }
 
+/// Each of them would be taken for the sender of the other's changes.
+#[test]
+fn a_second_replica_with_the_id_of_another_is_refused_until_that_is_gone() {
+    let master = Server::tyrant("+", &["--update-log", "ulog", "--server-id", "1"]);
+    let options = ["--server-id", "2", "--master", &master.address()];
+    let mut first = Server::tyrant("+", &options);
+    wait_for_stat(&first, "replication_state\tfollowing");
+    let second = Server::tyrant("+", &options);
+    let reason = format!(
+        "replication_error\tthe master refuses this replica: the replica at {} has its server id, 2: \
+         give each its own --server-id",
+        first.address()
+    );
+    wait_for_stat(&second, &reason);
+    first.end(Signal::KILL);
+    wait_for_stat(&second, "replication_state\tfollowing");
+    master.exchange("set k 0 0 1\r\nv\r\n", STORED);
+    wait_until_equal(&master, &second);
+}
+
+#[test]
+fn follow_warns_of_a_ring_in_which_nobody_writes() {
+    let options = |id| ["--update-log", "ulog", "--allow-setmst", "--server-id", id];
+    let one = Server::tyrant("+", &options("1"));
+    let two = Server::tyrant("+", &options("2"));
+    let follow = |master: &Server, replica: &Server| {
+        let arguments = ["follow", &master.address(), "--server", &replica.address()];
+        let output = run("tyrant", &arguments);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert_eq!(follow(&one, &two), "");
+    let warning = follow(&two, &one);
+    let expected =
+        format!("{} follows this server too, so that neither takes changes", two.address());
+    assert!(warning.contains(&expected), "{warning}");
+}
+
+#[test]
+fn a_replica_that_its_master_refuses_is_told_the_remedy_and_shown() {
+    let serve = |id: &str, seed: &str| {
+        let options = ["--update-log", "ulog", "--allow-setmst", "--server-id", id, "--seed", seed];
+        Server::tyrant("+", &options)
+    };
+    let (one, two) = (serve("1", "always"), serve("2", "empty"));
+    let take_over = |next: &Server, last: &Server| {
+        succeed("tyrant", &["promote", "--server", &next.address()]);
+        succeed("tyrant", &["follow", &next.address(), "--server", &last.address()]);
+        next.exchange("append k 0 0 1\r\nv\r\n", STORED);
+        wait_until_equal(&one, &two);
+        wait_for("its knowledge of the logs", || knows(last).then_some(()));
+    };
+    succeed("tyrant", &["follow", &one.address(), "--server", &two.address()]);
+    one.exchange("set k 0 0 1\r\nv\r\n", STORED);
+    wait_until_equal(&one, &two);
+    take_over(&two, &one);
+    take_over(&one, &two);
+    succeed("tyrant", &["unfollow", "--server", &two.address()]);
+    two.exchange("set own 0 0 1\r\nv\r\n", STORED);
+    let error = fail("tyrant", &["follow", &one.address(), "--server", &two.address()]);
+    assert!(error.contains("that the master lacks; started again with --seed always"), "{error}");
+    let lines = succeed("tyrant", &["replicas", "--server", &two.address()]);
+    let expected = format!("{}\tsid 2\treplica of {}, stopped", two.address(), one.address());
+    assert!(lines.contains(&expected), "{lines}");
+}
+
 #[test]
 fn a_master_logs_that_a_replica_has_not_logged_in() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -268,10 +268,11 @@ impl Follower {
             stat("replication_error", reason.clone());
         }
         // Two servers that follow each other differ as long as there is anything to send.
-        if let Some(inexact) = position::inexact(&self.position)
-            && !self.gate.stays_open()
-        {
-            stat("replication_inexact", inexact.to_string());
+        if !self.gate.stays_open() {
+            stat("replication_read_only", "1".to_owned());
+            if let Some(inexact) = position::inexact(&self.position) {
+                stat("replication_inexact", inexact.to_string());
+            }
         }
         if let State::Seeding { done, total } = state {
             stat("replication_seeded", done.to_string());

@@ -12,6 +12,7 @@ use super::replica::{Phase, Replica};
 use super::sender::{CHUNK_BYTES, Failure, REST, retained_id};
 use super::{Extended, HEARTBEAT, IsAdmitted, ReplicaRequest, SILENCE_MAX, refused};
 use crate::update_log::{Error, RootLines, UpdateLog, now_us};
+use std::fmt;
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
@@ -117,6 +118,19 @@ fn listen(
     }
 }
 
+/// Reason why a replica cannot go on that its options keep from becoming a copy.
+struct NeedsCopy(Failure);
+
+impl fmt::Display for NeedsCopy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{}; started again with --seed always, it becomes a copy, and loses records of its own",
+            self.0
+        )
+    }
+}
+
 /// Connection to one replica.
 pub(super) struct Link<'l> {
     pub(super) replication: &'l Replication,
@@ -149,7 +163,7 @@ impl<'l> Link<'l> {
             Ok(Some(None)) => {}
             Err(error @ Failure::ReplicaIsAhead) => {
                 if options & SEED_IF_TOO_OLD == 0 {
-                    return self.refuse(&error);
+                    return self.refuse(&NeedsCopy(error));
                 }
                 tracing::warn!("replica {replica} needs an initial sync: {error}");
                 options |= SEED;
@@ -182,7 +196,7 @@ impl<'l> Link<'l> {
                     )),
                 ) => {
                     if options & SEED_IF_TOO_OLD == 0 {
-                        return self.refuse(&error);
+                        return self.refuse(&NeedsCopy(error));
                     }
                     tracing::warn!("replica {replica} needs an initial sync: {error}");
                     None
@@ -267,7 +281,7 @@ impl<'l> Link<'l> {
         Ok(())
     }
 
-    fn refuse(&mut self, error: &Failure) -> Result<(), Failure> {
+    fn refuse(&mut self, error: &impl fmt::Display) -> Result<(), Failure> {
         tracing::warn!("replica {} refused: {error}", self.request.replica);
         self.outlet.push(&refused(true, &error.to_string()))?;
         self.outlet.flush()

@@ -80,6 +80,7 @@ fn not_connected(error: client::Error, credentials: Option<&Path>, has_tls: bool
              master-tls-key the certificate that it may ask for"
         }
         // With TLS 1.3 the master judges the certificate that it is shown after the handshake.
+        Error::Handshake(_) if says("not valid for name") => "; give --master one of these names",
         Error::Handshake(_) | Error::Receive(_) if has_tls => {
             "; master-tls-ca names the authority of the master's certificate, master-tls-cert and \
              master-tls-key the certificate that it is shown"

@@ -91,10 +91,13 @@ impl Senders {
         // A replica that connects again before its old connection has ended has its address.
         let has_id =
             |other: &Sender| other.replica.id == replica && other.replica.address != address;
-        if port != 0 && threads.iter().any(has_id) {
-            tracing::warn!(
-                "replica {replica} at {address}: another one has this server id, too: give each its own --server-id"
-            );
+        if port != 0
+            && let Some(other) = threads.iter().find(|other| has_id(other))
+        {
+            return refuse(&format!(
+                "the replica at {} has its server id, {replica}: give each its own --server-id",
+                other.replica.address
+            ));
         }
         // The socket is only read and written, which works on any kind of it.
         let socket = stream.socket();
@@ -230,9 +233,9 @@ pub(super) enum Failure {
     Ahead { at_us: u64 },
     #[error("its user was removed, has another password or token, or lacks a right")]
     NotAdmitted,
-    #[error("it has executed operations that this server lacks")]
+    #[error("it has executed operations that the master lacks")]
     ReplicaIsAhead,
-    #[error("it has executed operations that this server has yet to receive")]
+    #[error("it has executed operations that the master has yet to receive")]
     NotYetReceived,
     #[error("it acknowledged time stamp {at_us}, but was sent nothing after {announced_us}")]
     NotSent { at_us: u64, announced_us: u64 },

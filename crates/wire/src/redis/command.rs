@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_shape_takes_an_exact_or_a_least_number_of_parts() {
-        let taken = |command: Command| (1..=6).filter(|parts| command.shape().takes(*parts));
+        let taken = |command: Command| (1..=6).filter(move |parts| command.shape().takes(*parts));
         assert_eq!(taken(Command::Get).collect::<Vec<_>>(), [2]);
         assert_eq!(taken(Command::Set).collect::<Vec<_>>(), [3, 4, 5, 6]);
         assert_eq!(taken(Command::Ping).count(), 6);

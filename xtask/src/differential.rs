@@ -1,11 +1,12 @@
-//! Differential test: random conversations with memcached and with the server, compared byte for
-//! byte.
+//! Differential tests: random conversations with memcached or Redis, and with the server, compared
+//! byte for byte.
 //!
-//! A conversation is one connection of the text or of the binary protocol. It is made from a seed,
-//! which a failure reports; `cargo xtask memcached --seed N` repeats it.
+//! A conversation is one connection. It is made from a seed, which a failure reports; `cargo xtask
+//! memcached --seed N` and `cargo xtask redis --seed N` repeat it.
 
 mod binary;
 mod random;
+mod redis;
 mod text;
 
 use crate::programs::{Profile, Server, build, free_port};
@@ -23,11 +24,14 @@ pub(crate) const SEED: u64 = 0;
 /// Number of conversations of `cargo xtask test` with each database.
 pub(crate) const CONVERSATIONS: u64 = 300;
 
+/// The same with Redis.
+pub(crate) const REDIS_CONVERSATIONS: u64 = 500;
+
 /// Stores before the first conversation: the cas numbers that conversations name without having
 /// seen them are those of no record afterwards.
 const FIRST_STORES: usize = 100;
 
-/// Longest time until memcached accepts connections.
+/// Longest time until a peer accepts connections.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs `conversations` conversations with both servers over each kind of database, from `seed` on.
@@ -35,7 +39,7 @@ pub(crate) fn run(profile: Profile, seed: u64, conversations: u64) -> Result<()>
     requirements::install_programs()?;
     let programs = build(profile)?;
     let folder = tempfile::tempdir().context("no temporary folder")?;
-    let memcached = Memcached::start(folder.path())?;
+    let memcached = Peer::memcached(folder.path())?;
     for name in ["*", "+", "casket.tch", "casket.tcb"] {
         let database = match name {
             "*" | "+" => name.into(),
@@ -59,14 +63,44 @@ pub(crate) fn run(profile: Profile, seed: u64, conversations: u64) -> Result<()>
     Ok(())
 }
 
-/// Running memcached, which is killed on drop.
-struct Memcached {
+/// Runs `conversations` conversations with Redis and the server over each kind of database that
+/// stores strings, from `seed` on.
+pub(crate) fn run_redis(profile: Profile, seed: u64, conversations: u64) -> Result<()> {
+    requirements::install_programs()?;
+    let programs = build(profile)?;
+    let folder = tempfile::tempdir().context("no temporary folder")?;
+    let peer = Peer::redis(folder.path())?;
+    for name in ["*", "+", "casket.tch", "casket.tcb"] {
+        let database = match name {
+            "*" | "+" => name.into(),
+            name => folder.path().join(name),
+        };
+        let log = folder.path().join(format!("{}.log", name.replace('*', "hash")));
+        let server = Server::start_logging(&programs, &database, &log)?;
+        println!("{conversations} conversations from seed {seed} with {name}");
+        for seed in seed..seed + conversations {
+            redis::compare_answers(seed, peer.port, server.port)
+                .with_context(|| format!("seed {seed} with {name}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Running memcached or Redis, which is killed on drop.
+struct Peer {
     child: Child,
     port: u16,
 }
 
-impl Memcached {
-    fn start(folder: &Path) -> Result<Self> {
+impl Peer {
+    fn redis(folder: &Path) -> Result<Self> {
+        let port = free_port();
+        let mut command = Command::new("redis-server");
+        command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""]);
+        Self::start(command, port, folder)
+    }
+
+    fn memcached(folder: &Path) -> Result<Self> {
         let port = free_port();
         let mut command = Command::new("memcached");
         command.args(["-l", "127.0.0.1", "-p", &port.to_string(), "-t", "1"]);
@@ -75,25 +109,30 @@ impl Memcached {
         if requirements::is_root() {
             command.args(["-u", "nobody"]);
         }
+        Self::start(command, port, folder)
+    }
+
+    fn start(mut command: Command, port: u16, folder: &Path) -> Result<Self> {
+        let program = command.get_program().to_string_lossy().into_owned();
         let child = command
             .current_dir(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .context("cannot start memcached")?;
-        let mut memcached = Self { child, port };
+            .with_context(|| format!("cannot start {program}"))?;
+        let mut peer = Self { child, port };
         let deadline = Instant::now() + START_TIMEOUT;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            ensure!(memcached.child.try_wait()?.is_none(), "memcached has ended");
-            ensure!(Instant::now() < deadline, "memcached does not accept connections");
+            ensure!(peer.child.try_wait()?.is_none(), "{program} has ended");
+            ensure!(Instant::now() < deadline, "{program} does not accept connections");
             std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(memcached)
+        Ok(peer)
     }
 }
 
-impl Drop for Memcached {
+impl Drop for Peer {
     fn drop(&mut self) {
         // An error means that it has ended already.
         let _ = self.child.kill();

@@ -89,6 +89,17 @@ enum Command {
         #[command(flatten)]
         build: Build,
     },
+    /// Run the same random conversations with Redis and the server, and compare.
+    Redis {
+        /// Begin with this seed.
+        #[arg(long, default_value_t = differential::SEED)]
+        seed: u64,
+        /// Set the number of conversations with each kind of database.
+        #[arg(long, default_value_t = differential::REDIS_CONVERSATIONS)]
+        conversations: u64,
+        #[command(flatten)]
+        build: Build,
+    },
     /// Fill the disk under the server (a small tmpfs; needs root), and check for lost writes.
     FullDisk {
         /// Set the size of the disk, in MiB.
@@ -266,6 +277,9 @@ fn run(command: Command) -> Result<()> {
         Command::Crash { rounds, build } => crash::run(build.profile(), rounds),
         Command::Memcached { seed, conversations, build } => {
             differential::run(build.profile(), seed, conversations)
+        }
+        Command::Redis { seed, conversations, build } => {
+            differential::run_redis(build.profile(), seed, conversations)
         }
         Command::FullDisk { size_mib, build } => full_disk::run(build.profile(), size_mib),
         Command::SmallMemory { only_scripts: true, build, .. } => {

@@ -10,6 +10,7 @@ const PROGRAMS: &[(&[&str], &str)] = &[
     (&["nc", "-h"], "netcat-openbsd"),
     (&["curl", "--version"], "curl"),
     (&["memcached", "--version"], "memcached"),
+    (&["redis-server", "--version"], "redis-server"),
     (&["litmus", "--version"], "litmus"),
     (&["sh", "-c", "command -v cadaver"], "cadaver"),
     (&["python3", "-c", "import ensurepip, venv"], "python3-venv"),

@@ -88,6 +88,70 @@ fn memcached_refuses_other_keys_and_missing_rights() {
 }
 
 #[test]
+fn redis_refuses_other_keys_and_missing_rights() {
+    let (server, database) = start();
+    let before = records(&database);
+    let command = |line: &str| {
+        let words = line.split(' ');
+        let mut bytes = format!("*{}\r\n", words.clone().count());
+        words.for_each(|word| bytes.push_str(&format!("${}\r\n{word}\r\n", word.len())));
+        bytes
+    };
+    let forbidden = "-NOPERM this user has no right to do that, or not with this key\r\n";
+    let mut client = log_in(&server, "ann");
+    for line in [
+        "GET b:1",
+        "MGET a:1 b:1",
+        "SET b:1 x",
+        "SET b:1 x NX GET",
+        "SETNX b:2 x",
+        "SETEX b:1 10 x",
+        "PSETEX b:1 10 x",
+        "GETSET b:1 x",
+        "GETDEL b:1",
+        "GETEX b:1 PERSIST",
+        "MSET a:2 x b:1 x",
+        "APPEND b:1 x",
+        "STRLEN b:1",
+        "GETRANGE b:1 0 1",
+        "SUBSTR b:1 0 1",
+        "SETRANGE b:1 0 x",
+        "INCR b:1",
+        "INCRBY b:1 1",
+        "DECR b:1",
+        "DECRBY b:1 1",
+        "DEL a:1 b:1",
+        "UNLINK b:1",
+        "EXISTS a:1 b:1",
+        "TOUCH b:1",
+        "TYPE b:1",
+        "EXPIRE b:1 10",
+        "PEXPIREAT b:1 1",
+        "PERSIST b:1",
+        "TTL b:1",
+        "PEXPIRETIME b:1",
+        "KEYS *",
+        "KEYS b:*",
+        "FLUSHDB",
+        "FLUSHALL",
+    ] {
+        client.send(command(line).as_bytes());
+        let reply = String::from_utf8(client.read_until(b"\r\n")).unwrap();
+        assert_eq!(reply, forbidden, "{line}");
+    }
+    assert_eq!(records(&database), before);
+    client.exchange(command("MSET a:2 x a:3 y"), "+OK\r\n");
+    client.exchange(command("DEL a:2 a:3"), ":2\r\n");
+    client.exchange(command("KEYS a:1"), "*1\r\n$3\r\na:1\r\n");
+    let mut reader = log_in(&server, "reader");
+    reader.exchange(command("MGET a:1 b:1"), "*2\r\n$1\r\nv\r\n$1\r\nw\r\n");
+    reader.exchange(command("SET a:1 x"), forbidden);
+    reader.exchange(command("EXPIRE a:1 10"), forbidden);
+    log_in(&server, "nobody").exchange(command("GET a:1"), forbidden);
+    log_in(&server, "root").exchange(command("FLUSHALL"), "+OK\r\n");
+}
+
+#[test]
 fn memcacheds_binary_protocol_refuses_other_keys_and_missing_rights() {
     let (server, _) = start();
     let ask = |client: &mut Client, opcode: u8, extras: &[u8], key: &[u8], value: &[u8]| {

@@ -144,6 +144,13 @@ const OWN: &[Own] = &[
         load: Load::Busy,
     },
     Own {
+        name: "redis",
+        about: "500 random conversations with Redis and the server, by seed 0",
+        arguments: &["redis", "--debug"],
+        needs: &[Need::Programs],
+        load: Load::Busy,
+    },
+    Own {
         name: "chaos",
         about: "40 s of kills and lost links of servers that replicate each other",
         arguments: &["chaos", "--debug", "--seconds", "40"],

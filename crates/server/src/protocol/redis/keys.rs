@@ -20,6 +20,9 @@ pub(super) fn remove(
     if arguments.len() > 1 {
         // Records that are removed would not be found a second time.
         context.wait()?;
+        for key in arguments.iter() {
+            context.permit(&Operation::remove(key))?;
+        }
     }
     let mut removed = 0;
     for key in arguments.iter() {

@@ -297,6 +297,9 @@ pub(super) fn set_many(
     if arguments.len() > 2 {
         // The first record would be stored a second time.
         context.wait()?;
+        for key in arguments.iter().step_by(2) {
+            context.permit(&Operation::put(key, b"", Presence::Any))?;
+        }
     }
     let (mut strings, mut has_stored) = (arguments.iter(), false);
     while let (Some(key), Some(value)) = (strings.next(), strings.next()) {

@@ -3,13 +3,22 @@
 
 use libfuzzer_sys::fuzz_target;
 use wire::limits::REDIS_STRINGS_MAX;
-use wire::redis::{Content, parse};
+use wire::redis::{Content, Progress, parse, parse_resuming};
 use wire::{Described, Parse};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut rest = bytes;
     while !rest.is_empty() {
         let _ = wire::sniff(rest);
+        // A request that arrives in pieces is the same.
+        let mut progress = Progress::default();
+        for end in (1..rest.len()).step_by(7) {
+            if !matches!(parse_resuming(&rest[..end], &mut progress), Parse::Incomplete(_)) {
+                progress = Progress::default();
+                break;
+            }
+        }
+        assert_eq!(parse_resuming(rest, &mut progress), parse(rest));
         match parse(rest) {
             Parse::Complete(request, length) => {
                 let arguments = request.arguments;

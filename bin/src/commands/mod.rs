@@ -41,8 +41,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// A small, fast, persistent key-value server that speaks memcached, HTTP and
-/// Tokyo Tyrant.
+/// A small, fast, persistent key-value server that speaks memcached, Redis's
+/// strings, HTTP and Tokyo Tyrant.
 ///
 /// Without a command it serves the database casket.tch of the current folder on
 /// port 1978.

@@ -7,8 +7,8 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use support::{
-    MISC_FAILURE, Running, following, hash, is_following, list, misc, records, request, set,
-    set_master, start_master, start_with, stat, wait_until, wait_until_equal,
+    MISC_FAILURE, Running, following, hash, is_following, list, logging, misc, records, request,
+    set, set_master, start_master, start_with, stat, wait_until, wait_until_equal,
 };
 use wire::binary::Request;
 
@@ -191,6 +191,32 @@ fn a_server_without_a_master_notes_that_clients_change_the_records_of_its_positi
         set(&start_with(alone.clone(), copy.clone()), "only", "here");
         assert!(inexact(&start_with(config.clone(), copy.clone())).is_some());
     }
+}
+
+/// The first changes come at once, and one of them makes the note for all.
+#[test]
+fn many_first_changes_after_a_start_succeed() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..5 {
+        fs::write(folder.path().join("rts"), "7\n").unwrap();
+        let _ = fs::remove_file(folder.path().join("rts.inexact"));
+        let server = start_with(logging(2, folder.path()), hash(folder.path()));
+        std::thread::scope(|scope| {
+            for number in 0..30 {
+                let server = &server;
+                scope.spawn(move || set(server, &format!("{round}-{number}"), "v"));
+            }
+        });
+        assert!(fs::read(folder.path().join("rts.inexact")).is_ok());
+    }
+}
+
+#[test]
+fn a_position_file_that_cannot_be_read_keeps_no_client_from_writing() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("rts"), b"\xff\xfe").unwrap();
+    let server = start_with(logging(2, folder.path()), hash(folder.path()));
+    set(&server, "a", "v");
 }
 
 #[test]

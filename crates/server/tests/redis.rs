@@ -207,6 +207,8 @@ fn lines_of_words_are_requests_too() {
     let mut client = server.connect();
     client.exchange("PING\r\nPING a\nECHO b\r\n", "+PONG\r\n$1\r\na\r\n$1\r\nb\r\n");
     client.exchange("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+    // Empty lines and arrays have no reply.
+    client.exchange([b"\r\n*-1\r\n*0\r\n", &*command("ECHO c")].concat(), "$1\r\nc\r\n");
     client.exchange("QUIT\r\n", "+OK\r\n");
     client.expect_close();
 }
@@ -219,6 +221,7 @@ fn malformed_requests_end_the_connection_with_a_reason() {
         ("*1\r\n$x\r\n", "invalid bulk length"),
         ("*1\r\n$999999999999\r\n", "invalid bulk length"),
         ("*9999999\r\n", "invalid multibulk length"),
+        ("*99999999999999999999\r\n", "invalid multibulk length"),
     ] {
         let mut client = server.connect();
         client.send(request.as_bytes());
@@ -244,6 +247,8 @@ fn a_server_with_users_wants_a_login_before_anything_else() {
             ("AUTH ann wrong", "-WRONGPASS invalid username-password pair or user is disabled."),
             ("AUTH ann secret", "+OK"),
             ("SET a v", "+OK"),
+            ("AUTH ann wrong", "-WRONGPASS invalid username-password pair or user is disabled."),
+            ("GET a", "$1|v"),
             ("RESET", "+RESET"),
             ("GET a", "-NOAUTH Authentication required."),
         ],
@@ -258,6 +263,19 @@ fn a_server_with_users_wants_a_login_before_anything_else() {
 
 #[test]
 fn masks_rights_and_read_only_replicas_are_respected() {
+    for (mask, lines) in [
+        ("get", &["GET a", "GETEX a", "GETDEL a", "GETSET a b", "SET a b GET"][..]),
+        ("out", &["DEL a", "GETDEL a", "EXPIRE a -1"]),
+        ("put", &["SET a b", "MSET a b", "EXPIRE a 10", "GETEX a PERSIST"]),
+    ] {
+        let config = Config { mask: mask.parse().unwrap(), ..config() };
+        let server = start_with(config, memory());
+        server.connect().exchange(command("APPEND a v"), ":1\r\n");
+        for line in lines {
+            let refused = format!("-NOPERM the server masks {mask}\r\n");
+            server.connect().exchange(command(line), refused);
+        }
+    }
     let mask = "out allredis".parse().unwrap();
     let server = start_with(Config { mask, ..config() }, memory());
     talk(&mut server.connect(), &[("GET a", "-NOPERM the server masks get"), ("PING", "+PONG")]);
@@ -289,6 +307,8 @@ fn keys_and_values_that_a_database_cannot_have_are_an_error_or_absent() {
             ("DEL name", ":0"),
             ("SET 7 v", "+OK"),
             ("GET 7", "$1|v"),
+            ("KEYS *", "*1|$1|7"),
+            ("KEYS 1?", "*0"),
         ],
     );
     client.send(&command("SET name v"));
@@ -297,6 +317,39 @@ fn keys_and_values_that_a_database_cannot_have_are_an_error_or_absent() {
     let mut client = server.connect();
     client.send(&command("SET k v"));
     assert!(client.read_until(b"\r\n").starts_with(b"-ERR "));
+    talk(&mut client, &[("APPEND k a\0b", ":3"), ("STRLEN k", ":3")]);
+}
+
+/// A change of a record that another client removes meanwhile brings nothing back.
+#[test]
+fn a_removed_record_stays_removed_while_others_set_its_expiry() {
+    const ROUNDS: usize = 2000;
+    let server = start(memory());
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    client.send(&command("EXPIRE k 1000"));
+                    client.read_until(b"\r\n");
+                }
+            });
+        }
+        let mut client = server.connect();
+        for round in 0..ROUNDS {
+            let replies = [("SET k v", "+OK"), ("DEL k", ":1"), ("EXISTS k", ":0")];
+            for (line, expected) in replies {
+                client.send(&command(line));
+                let reply = client.read_until(b"\r\n");
+                if reply != format!("{expected}\r\n").as_bytes() {
+                    is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+                    panic!("round {round}, {line}: {}", reply.escape_ascii());
+                }
+            }
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }
 
 /// Many clients that add to one record lose no change.

@@ -55,7 +55,9 @@ fn text(bytes: &[u8]) -> Option<Protocol> {
         return Some(Protocol::Http);
     }
     if line_feed.is_some() {
-        if redis::is_request(line) {
+        // A client that sends many requests at once ends them by an empty line, before the next.
+        let is_before_next = matches!(bytes, [b'\r', b'\n', b'*', ..]);
+        if redis::is_request(line) || is_before_next {
             return Some(Protocol::Redis);
         }
         let ends_in_version = ends_in_http_version(line);
@@ -131,12 +133,21 @@ mod tests {
 
     #[test]
     fn the_first_line_identifies_redis() {
-        for line in
-            ["*1\r\n$4\r\nPING\r\n", "*999\r\n", "PING\r\n", "ping\n", "PING a\r\n", "HELLO 3\n"]
-        {
+        for line in [
+            "*1\r\n$4\r\nPING\r\n",
+            "*999\r\n",
+            "*-1\r\n",
+            "*12345678901\r\n",
+            "\r\n*1\r\n",
+            "PING\r\n",
+            "ping\n",
+            "PING a\r\n",
+            "HELLO 3\n",
+        ] {
             assert_eq!(sniff(line.as_bytes()), Some(Protocol::Redis), "{line}");
         }
-        for line in ["*\r\n", "*1 2\r\n", "*1x\r\n", "*12345678901\r\n", "PINGS\r\n", "ping a\r\n"]
+        for line in
+            ["*\r\n", "*1 2\r\n", "*1x\r\n", "*-\r\n", "\r\nget a\r\n", "PINGS\r\n", "ping a\r\n"]
         {
             assert_eq!(sniff(line.as_bytes()), Some(Protocol::Memcached), "{line}");
         }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use wire::limits::{REDIS_LINE_BYTES_MAX, REDIS_STRING_BYTES_MAX, REDIS_STRINGS_MAX};
-use wire::redis::{Command, Content, Malformed, Request, parse};
+use wire::redis::{Command, Content, Malformed, Progress, Request, parse, parse_resuming};
 use wire::{Described, Parse, Protocol, sniff};
 
 fn encoded(strings: &[&[u8]]) -> Vec<u8> {
@@ -37,7 +37,7 @@ fn a_request_is_an_array_of_strings_or_a_line_of_words() {
     let (request, bytes) = parsed(b" ECHO \t a \r\nrest");
     assert_eq!((request.content, bytes), (Content::Command(Command::Echo), 12));
     assert_eq!(request.arguments.exactly(), Some([&b"a"[..]]));
-    for nothing in [&b"*0\r\n"[..], b"\r\n", b"  \n"] {
+    for nothing in [&b"*0\r\n"[..], b"*-1\r\n", b"\r\n", b"  \n"] {
         assert_eq!(parsed(nothing).0.content, Content::Nothing);
     }
     let unknown = encoded(&[b"LPUSH", b"l", b"a"]);
@@ -107,12 +107,15 @@ proptest! {
     ) {
         let strings: Vec<&[u8]> = strings.iter().map(Vec::as_slice).collect();
         let bytes = encoded(&strings);
+        let mut progress = Progress::default();
         for cut in 1..bytes.len() {
+            prop_assert_eq!(parse_resuming(&bytes[..cut], &mut progress), parse(&bytes[..cut]));
             let Parse::Incomplete(needed) = parse(&bytes[..cut]) else {
                 panic!("{} at {cut}", bytes.escape_ascii());
             };
             prop_assert!(needed > cut && needed <= bytes.len(), "{} at {}", needed, cut);
         }
+        prop_assert_eq!(parse_resuming(&bytes, &mut progress), parse(&bytes));
         let (request, length) = parsed(&bytes);
         prop_assert_eq!(length, bytes.len());
         prop_assert_eq!(request.name, strings[0]);

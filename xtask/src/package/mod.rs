@@ -112,7 +112,7 @@ fn package(programs: &Path, version: &str) -> Result<PathBuf> {
          Depends: {}, passwd, procps\n\
          Suggests: logrotate\n\
          Description: persistent key-value server\n \
-         A server that speaks memcached's protocols, HTTP and Tokyo Tyrant's\n \
+         A server that speaks memcached's protocols, Redis's, HTTP and Tokyo Tyrant's\n \
          protocol over one port, with replication and backups.\n",
         libraries(programs)?
     );

@@ -335,7 +335,8 @@ pub(crate) fn execute(
         Operation::Get { key } => {
             let limit = &mut executor.limit;
             let found = store.read(key, |entry| {
-                limit.append(reply, entry.value.len(), |reply| reply.value(&entry))
+                let bytes = if reply.shows_values() { entry.value.len() } else { 0 };
+                limit.append(reply, bytes, |reply| reply.value(&entry))
             })?;
             return if_found(found);
         }

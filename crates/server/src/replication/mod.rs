@@ -37,6 +37,7 @@ pub(crate) use semi_sync::SemiSync;
 use crate::ops::served::Served;
 use crate::update_log::{Reader, UpdateLog};
 use follower::Follower;
+use parking_lot::Mutex;
 use position::ChangesHere;
 use replica::Lag;
 use sender::Senders;
@@ -115,7 +116,9 @@ impl Replication {
     ) -> Self {
         let (position, database) = (following.position.clone(), served.database.path());
         let is_logged = served.update_log.is_some();
-        served.gate.note_changes(Box::new(ChangesHere { position, database, is_logged }));
+        let writing = Mutex::default();
+        let note = ChangesHere { position, database, is_logged, writing };
+        served.gate.note_changes(Box::new(note));
         if following.position.exists() {
             served.gate.open();
         }

@@ -16,6 +16,7 @@ use crate::store::position_file::{CopyPosition, is_of_copy};
 use crate::update_log::identity::{identity_of, present_identity};
 use crate::update_log::name_of;
 use cabinet::files::folder_of;
+use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -76,6 +77,8 @@ pub(super) struct ChangesHere {
     pub(super) database: PathBuf,
     /// Whether an update log has what they change.
     pub(super) is_logged: bool,
+    /// Held while the note is written.
+    pub(super) writing: Mutex<()>,
 }
 
 impl FirstChange for ChangesHere {
@@ -88,19 +91,24 @@ impl FirstChange for ChangesHere {
 
 impl ChangesHere {
     fn try_note(&self, note: &Path) -> std::io::Result<()> {
-        let text = match std::fs::read_to_string(&self.position) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            text => text?,
-        };
-        // A file that holds no position is no replica's.
+        // A file that is not there, or holds no position, is no replica's.
+        let Ok(text) = std::fs::read_to_string(&self.position) else { return Ok(()) };
         let Ok(stored) = StoredPosition::parse(&text, None) else { return Ok(()) };
         let is_own = !self.database.is_dir()
             || owner(&self.position, stored.timestamp_us, &self.database)? == Owner::This;
-        if is_own && !note.exists() {
-            let text = if self.is_logged { CHANGED_HERE } else { "" };
-            durable_file::replace(note, text.as_bytes())?;
+        if !is_own {
+            return Ok(());
         }
-        Ok(())
+        let _writing = self.writing.lock();
+        let noted = inexact(&self.position);
+        // A log that has one change has not those that were made without it.
+        let text = match noted {
+            Some(Inexact::Operations) => return Ok(()),
+            Some(Inexact::ChangedHere) if self.is_logged => return Ok(()),
+            _ if self.is_logged => CHANGED_HERE,
+            _ => "",
+        };
+        durable_file::replace(note, text.as_bytes())
     }
 }
 

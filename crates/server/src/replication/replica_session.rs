@@ -219,8 +219,9 @@ impl ReplicaSession<'_> {
         }
         let master_id = u16::try_from(link.server_id()?)
             .map_err(|_| End::Halted("the id of the master is not a server id".into()))?;
+        let own = self.own_progress(position.inexact());
         if options & RESUME != 0 {
-            let own = self.own_progress(position.inexact());
+            let own = own.clone();
             let mut progress = position.log_progress();
             progress.retain(|progress| own.as_ref().is_none_or(|own| own.log != progress.log));
             progress.extend(own);
@@ -253,7 +254,7 @@ impl ReplicaSession<'_> {
                     self.seed(&mut link, position, master_id, options).and_then(|switch_us| {
                         match (switch_us, identity) {
                             (Some(switch_us), Some(identity)) => {
-                                self.switch(position, switch_us, identity)?;
+                                self.switch(position, switch_us, identity, own.as_ref())?;
                             }
                             _ => self.adopt(position, master, identity, is_extended, names)?,
                         }
@@ -271,19 +272,21 @@ impl ReplicaSession<'_> {
     }
 
     /// Continues after a time stamp of the master's log, and skips operations that were executed.
+    /// The master has the own log up to `known`.
     fn switch(
         &self,
         position: &mut Position,
         timestamp_us: u64,
         identity: &str,
+        known: Option<&LogProgress>,
     ) -> Result<(), End> {
         // A kill after the position is written must not hide why it is another one.
         tracing::info!("continuing in another log after time stamp {timestamp_us}");
         let own = self.own_progress(position.inexact());
         let switched = position.switch(timestamp_us, identity).and_then(|()| match own {
-            // The master has what clients have changed here.
-            Some(_) => position.note_exact(),
-            None => Ok(()),
+            // The master has what clients have changed here, unless one has ended only now.
+            Some(own) if Some(&own) == known => position.note_exact(),
+            _ => Ok(()),
         });
         switched.map_err(|error| End::Lost(format!("cannot write the position: {error}")))?;
         let Progress { executed_us, replica_progress, .. } = &self.follower.progress;

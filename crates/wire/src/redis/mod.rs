@@ -14,7 +14,7 @@ pub mod reply;
 
 pub use command::{Command, Shape};
 pub(crate) use parse::is_request;
-pub use parse::{Arguments, ArgumentsIter, parse};
+pub use parse::{Arguments, ArgumentsIter, Progress, parse, parse_resuming};
 
 /// Request, borrowed from the received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

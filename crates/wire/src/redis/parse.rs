@@ -11,9 +11,6 @@ const NUMBER_LINE_BYTES_MAX: usize = 32;
 /// Least bytes of a string, with its length and line ends.
 const STRING_BYTES_MIN: usize = b"$0\r\n\r\n".len();
 
-/// Most digits in the first line of a request: the number of its strings.
-const DIGITS_MAX: usize = 10;
-
 /// Names that begin a line of words, before which no array has come.
 const LINES: [&[u8]; 7] = [b"PING", b"ECHO", b"AUTH", b"HELLO", b"INFO", b"COMMAND", b"QUIT"];
 
@@ -22,7 +19,8 @@ const LINES: [&[u8]; 7] = [b"PING", b"ECHO", b"AUTH", b"HELLO", b"INFO", b"COMMA
 pub(crate) fn is_request(line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if let [b'*', digits @ ..] = line {
-        return (1..=DIGITS_MAX).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
+        let digits = digits.strip_prefix(b"-").unwrap_or(digits);
+        return !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     }
     let name = line.split(|byte| *byte == b' ').next().unwrap_or_default();
     LINES.contains(&name) || line.eq_ignore_ascii_case(b"PING")
@@ -31,8 +29,24 @@ pub(crate) fn is_request(line: &[u8]) -> bool {
 /// Parses the request at the start of `input`.
 #[must_use]
 pub fn parse(input: &[u8]) -> Parse<Request<'_>> {
+    parse_resuming(input, &mut Progress::default())
+}
+
+/// Progress in an incomplete request: the strings that are whole. It is set back for the next
+/// request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Number of strings that are whole.
+    whole: usize,
+    /// Place after them, in bytes.
+    at: usize,
+}
+
+/// Parses as [`parse`] does, and does not read again what it has read of the same request before.
+#[must_use]
+pub fn parse_resuming<'i>(input: &'i [u8], progress: &mut Progress) -> Parse<Request<'i>> {
     match input.first() {
-        Some(b'*') => parse_array(input),
+        Some(b'*') => parse_array(input, progress),
         _ => parse_line(input),
     }
 }
@@ -156,17 +170,20 @@ fn number_line(input: &[u8], at: usize) -> Line {
     if input.len() - at < NUMBER_LINE_BYTES_MAX { Line::Incomplete } else { Line::Invalid }
 }
 
-fn parse_array(input: &[u8]) -> Parse<Request<'_>> {
-    let (count, mut at) = match number_line(input, 1) {
-        Line::Number(count, at) if count <= REDIS_STRINGS_MAX => (count, at),
+fn parse_array<'i>(input: &'i [u8], progress: &mut Progress) -> Parse<Request<'i>> {
+    if input.get(1) == Some(&b'-') {
+        return parse_negative(input);
+    }
+    let (count, first) = match number_line(input, 1) {
+        Line::Number(count, first) if count <= REDIS_STRINGS_MAX => (count, first),
         Line::Incomplete => return Parse::Incomplete(input.len() + 1),
         Line::Number(..) | Line::Invalid => return malformed(Malformed::ArrayLength, input),
     };
     let Some(others) = count.checked_sub(1) else {
-        return Parse::Complete(Request::of(Content::Nothing), at);
+        return Parse::Complete(Request::of(Content::Nothing), first);
     };
-    let (mut name, mut arguments_at) = (&b""[..], at);
-    for left in (0..count).rev() {
+    let mut at = progress.at.max(first);
+    for left in (0..count - progress.whole.min(count)).rev() {
         // The strings after this one take at least so much.
         let least = left * STRING_BYTES_MIN;
         match input.get(at) {
@@ -184,14 +201,22 @@ fn parse_array(input: &[u8]) -> Parse<Request<'_>> {
         if input.len() < end {
             return Parse::Incomplete(end + least);
         }
-        if left == others {
-            (name, arguments_at) = (&input[start..start + length], end);
-        }
         at = end;
+        *progress = Progress { whole: count - left, at };
     }
-    let bytes = &input[arguments_at..at];
-    let arguments = Arguments { count: others, bytes, are_words: false };
-    Parse::Complete(Request::named(name, arguments), at)
+    let mut strings = Arguments { count, bytes: &input[first..at], are_words: false }.iter();
+    let name = strings.next().unwrap_or_default();
+    debug_assert_eq!(strings.len(), others, "the name is one of the strings");
+    Parse::Complete(Request::named(name, strings.rest()), at)
+}
+
+/// Parses an array of a negative length, which is none.
+fn parse_negative(input: &[u8]) -> Parse<Request<'_>> {
+    match number_line(input, 2) {
+        Line::Number(_, end) => Parse::Complete(Request::of(Content::Nothing), end),
+        Line::Incomplete => Parse::Incomplete(input.len() + 1),
+        Line::Invalid => malformed(Malformed::ArrayLength, input),
+    }
 }
 
 fn parse_line(input: &[u8]) -> Parse<Request<'_>> {

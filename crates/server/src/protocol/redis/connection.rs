@@ -33,7 +33,13 @@ pub(super) fn echo(arguments: Arguments<'_>, output: &mut Vec<u8>) {
 
 /// Logs in the user of a name and a password.
 fn log_in(context: &mut Context<'_>, name: &[u8], password: &[u8]) -> Result<(), Failed> {
-    match context.authenticate("Redis's", Some((name, password)))? {
+    let before = context.session.peer.as_ref().and_then(|peer| peer.user().cloned());
+    let login = context.authenticate("Redis's", Some((name, password)))?;
+    if !matches!(login, Login::User(_)) {
+        // A login that fails leaves the one before.
+        context.session.peer.get_or_insert_default().set_user(before);
+    }
+    match login {
         Login::User(_) => Ok(()),
         Login::Denied => {
             Err("WRONGPASS invalid username-password pair or user is disabled.".into())
@@ -80,15 +86,13 @@ pub(super) fn hello(
             None => return Err("ERR Protocol version is not an integer or out of range".into()),
         },
     };
-    let mut name = None;
-    let (mut has_login, has_users) = (false, context.shared.users.is_some());
+    let (mut name, mut login) = (None, None);
+    let has_users = context.shared.users.is_some();
     while let Some(option) = strings.next() {
         let (first, second) = (strings.next(), option.eq_ignore_ascii_case(b"AUTH"));
         match (second, first) {
             (true, Some(user)) if has_users => {
-                let password = strings.next().ok_or(SYNTAX)?;
-                log_in(context, user, password)?;
-                has_login = true;
+                login = Some((user, strings.next().ok_or(SYNTAX)?));
             }
             (true, Some(_)) => {
                 return Err("ERR this server has no users: connect without a password".into());
@@ -103,7 +107,9 @@ pub(super) fn hello(
             }
         }
     }
-    if !has_login && !context.is_authenticated() {
+    if let Some((user, password)) = login {
+        log_in(context, user, password)?;
+    } else if !context.is_authenticated() {
         return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the \
                     HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
                     select the RESP protocol version at the same time"

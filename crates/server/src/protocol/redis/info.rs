@@ -1,7 +1,7 @@
 //! Commands that describe the server.
 
 use super::connection::{REDIS_VERSION, role};
-use super::pattern::matches;
+use super::pattern::{check, matches};
 use super::{Failed, reply};
 use crate::admin::server_stats::{Process, uptime_seconds};
 use crate::counters::Count;
@@ -36,7 +36,11 @@ pub(super) fn settings(
                     configuration, and reload it"
             .into());
     }
+    if strings.len() > SETTINGS.len() {
+        return Err("ERR CONFIG GET takes at most 6 patterns here".into());
+    }
     let patterns: Vec<Vec<u8>> = strings.map(<[u8]>::to_ascii_lowercase).collect();
+    patterns.iter().try_for_each(|pattern| check(pattern))?;
     let is_asked = |name: &str| patterns.iter().any(|pattern| matches(pattern, name.as_bytes()));
     let found: Vec<_> = SETTINGS.iter().filter(|(name, _)| is_asked(name)).collect();
     reply::map(output, context.session.redis.version, found.len());
@@ -49,7 +53,7 @@ pub(super) fn settings(
 
 /// Executes `COMMAND`.
 pub(super) fn commands(
-    context: &Context<'_>,
+    context: &mut Context<'_>,
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
@@ -62,8 +66,10 @@ pub(super) fn commands(
         }
         b"COUNT" => reply::integer(output, Command::ALL.len() as i64),
         b"INFO" => {
+            let start = output.len();
             reply::array(output, strings.len());
             for name in strings {
+                context.check_length(output.len() - start)?;
                 match Command::of_name(name) {
                     Some(command) => append_command(command, output),
                     None => reply::null(output, context.session.redis.version),

@@ -1,9 +1,10 @@
 //! Commands on keys, whatever their values are.
 
-use super::pattern::matches;
+use super::pattern::{self, matches};
 use super::strings::TimeUnit;
 use super::{Decision, Failed, NO_INTEGER, SYNTAX, change, expiry_of, integer, parts, read, reply};
 use crate::counters::Count;
+use crate::ops::command_mask;
 use crate::ops::execute::{INLINE_KEYS_MAX, NoReply, Number, Outcome, Reply};
 use crate::ops::expiry::{now_ms, stored};
 use crate::ops::operation::Operation;
@@ -140,6 +141,7 @@ pub(super) fn expire(
     // A time in the past removes the record.
     let at_ms = u64::try_from(at_ms).unwrap_or(0);
     context.counters.count(Count::Touch);
+    let is_masked = context.refuses(command_mask::Command::Out, command_mask::Protocol::Redis);
     let mut is_set = false;
     change(context, key, |found| {
         let Some(found) =
@@ -154,6 +156,7 @@ pub(super) fn expire(
                 let meta = Meta { expires_at_ms: stored(at_ms), ..found.meta };
                 Decision::Put(found.value.clone(), meta)
             }
+            false if is_masked => return Err("NOPERM the server masks out".into()),
             false => Decision::Remove,
         })
     })?;
@@ -234,8 +237,13 @@ pub(super) fn matching(
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     let [pattern] = parts(arguments)?;
+    pattern::check(pattern)?;
     let special = pattern.iter().position(|byte| b"*?[\\".contains(byte));
-    let prefix = &pattern[..special.unwrap_or(pattern.len())];
+    // In a fixed-length database, keys are ids, and a prefix is an interval of them.
+    let prefix = match context.shared.served.model.has_ids {
+        true => b"[min,max]",
+        false => &pattern[..special.unwrap_or(pattern.len())],
+    };
     context.counters.count(Count::KeysWithPrefix);
     let mut matching = Matching { pattern, keys: Vec::new(), count: 0 };
     let operation = Operation::KeysWithPrefix { prefix, max: usize::MAX };

@@ -12,15 +12,18 @@ pub(super) use protocol::Redis;
 use super::protocols::Protocol as _;
 use super::{Context, Halt, Next, Step, finish, incomplete, within_limit};
 use crate::counters::Count;
+use crate::ops::budget::Charge;
 use crate::ops::command_mask::{self, Protocol};
 use crate::ops::conditional::{Action, Precondition, Presence, Write};
-use crate::ops::execute::{Lend, NoReply, Outcome, Reply};
+use crate::ops::execute::{NoReply, Outcome, Reply};
 use crate::ops::expiry::unmarked;
+use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::number::signed as integer;
 use crate::ops::operation::Operation;
 use cabinet::{Error, Meta, RecordRef, Version};
+use std::sync::Arc;
 use wire::redis::reply::{self, Version as Resp};
-use wire::redis::{Arguments, Command, Content, Malformed, Request, parse};
+use wire::redis::{Arguments, Command, Content, Malformed, Progress, Request, parse_resuming};
 use wire::{Described, Parse};
 
 /// State of a connection of this protocol.
@@ -30,13 +33,19 @@ pub(crate) struct RedisSession {
     version: Resp,
     /// Name that the client has given itself.
     name: Box<[u8]>,
+    /// State of an incomplete request.
+    progress: Progress,
 }
 
 /// Executes the request at the beginning of `input`.
 #[inline]
 fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
-    match within_limit(context, parse(input)) {
-        Parse::Complete(request, bytes) => perform(context, &request, bytes, output),
+    let parsed = parse_resuming(input, &mut context.session.redis.progress);
+    match within_limit(context, parsed) {
+        Parse::Complete(request, bytes) => {
+            context.session.redis.progress = Progress::default();
+            perform(context, &request, bytes, output)
+        }
         Parse::Incomplete(needed) => incomplete(context, input, needed, || {
             reply::error(output, "ERR request over the limit of this server");
         }),
@@ -140,11 +149,9 @@ fn execute(
             command.name()
         )));
     }
-    if let Some(masked) = mask_of(command)
-        && context.refuses(masked, Protocol::Redis)
-    {
-        return Err(Failed::Text(format!("NOPERM the server masks {}", masked.name())));
-    }
+    let is_also_read = matches!(command, Command::GetSet | Command::GetDel | Command::GetEx);
+    let read = is_also_read.then_some(command_mask::Command::Get);
+    mask_of(command).into_iter().chain(read).try_for_each(|masked| unmasked(context, masked))?;
     match command {
         Command::Get => strings::get(context, arguments, output)?,
         Command::Set => strings::set(context, arguments, output)?,
@@ -195,6 +202,14 @@ fn execute(
         }
     }
     Ok(Next::GoOn)
+}
+
+/// Fails if a command is masked.
+fn unmasked(context: &Context<'_>, command: command_mask::Command) -> Result<(), Failed> {
+    match context.refuses(command, Protocol::Redis) {
+        true => Err(Failed::Text(format!("NOPERM the server masks {}", command.name()))),
+        false => Ok(()),
+    }
 }
 
 /// Returns the command by which a mask refuses a request.
@@ -257,11 +272,14 @@ fn unknown(request: &Request<'_>) -> String {
     };
     let mut text =
         format!("ERR unknown command '{}', with args beginning with: ", shown(request.name));
+    let mut left = SHOWN_BYTES_MAX;
     for argument in request.arguments.iter() {
-        if text.len() >= 2 * SHOWN_BYTES_MAX {
+        if left == 0 {
             break;
         }
-        text.push_str(&format!("'{}' ", shown(argument)));
+        let argument = shown(&argument[..argument.len().min(left)]);
+        left = left.saturating_sub(argument.len() + "'' ".len());
+        text.push_str(&format!("'{argument}' "));
     }
     text
 }
@@ -277,11 +295,12 @@ fn text_of_malformed(reason: Malformed) -> String {
     }
 }
 
-/// A record as it was found.
+/// A record as it was found, whose memory is charged.
 struct Found {
     value: Vec<u8>,
     meta: Meta,
     version: Version,
+    _charge: Charge,
 }
 
 impl Found {
@@ -295,13 +314,26 @@ fn expiry_of(meta: Meta) -> Option<u64> {
     Some(unmarked(meta.expires_at_ms)).filter(|at_ms| *at_ms != 0)
 }
 
+/// A reply that passes a record to a closure, and shows nothing of its value.
+struct Visit<F>(F);
+
+impl<F: FnMut(&RecordRef<'_>)> Reply for Visit<F> {
+    fn shows_values(&self) -> bool {
+        false
+    }
+
+    fn value(&mut self, record: &RecordRef<'_>) {
+        (self.0)(record);
+    }
+}
+
 /// Passes a record to `visit`, if there is one. Returns whether there is.
 fn read(
     context: &mut Context<'_>,
     key: &[u8],
     visit: impl FnMut(&RecordRef<'_>),
 ) -> Result<bool, Failed> {
-    match context.execute(&Operation::Get { key }, &mut Lend(visit))? {
+    match context.execute(&Operation::Get { key }, &mut Visit(visit))? {
         Ok(outcome) => Ok(outcome == Outcome::Done),
         // A key that no record can have.
         Err(Error::NoId { .. }) => Ok(false),
@@ -309,14 +341,26 @@ fn read(
     }
 }
 
+/// Copies of a value that a change has in memory at one time.
+const COPIES: usize = 3;
+
+/// Returns a record. A long one is read by a thread that may wait, if there is memory for it.
 fn find(context: &mut Context<'_>, key: &[u8]) -> Result<Option<Found>, Failed> {
-    let mut found = None;
+    let (may_block, budget) = (context.may_block, Arc::clone(&context.shared.served.budget));
+    let mut found = Ok(None);
     read(context, key, |record| {
         let RecordRef { value, meta, version, .. } = *record;
-        found = Some(Found { value: value.to_vec(), meta, version });
+        let mut charge = Charge::none(&budget);
+        found = match value.len() >= LONG_BYTES_MIN {
+            true if !may_block => Err(Failed::Halt(Halt::Blocked)),
+            true if !charge.set(COPIES * value.len()) => Err(NO_ROOM.into()),
+            _ => Ok(Some(Found { value: value.to_vec(), meta, version, _charge: charge })),
+        };
     })?;
-    Ok(found)
+    found
 }
+
+const NO_ROOM: &str = "OOM no memory for the value among all requests: try again later";
 
 /// Change of a record that was found, or of its absence.
 enum Decision {
@@ -338,7 +382,7 @@ fn change(
         let action = match &decision {
             Decision::Keep => return Ok(found),
             Decision::Put(value, meta) => {
-                let presence = if found.is_some() { Presence::Any } else { Presence::Absent };
+                let presence = if found.is_some() { Presence::Present } else { Presence::Absent };
                 Action::put(presence, value.as_slice(), *meta)
             }
             Decision::Remove if found.is_none() => return Ok(None),

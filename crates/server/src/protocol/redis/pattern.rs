@@ -1,5 +1,18 @@
 //! Patterns of keys: `*`, `?`, `[a-c]`, `[^a]`, and `\` before a byte that stands for itself.
 
+use super::Failed;
+
+/// Longest pattern, in bytes: a match takes as many steps for each byte of a key.
+const PATTERN_BYTES_MAX: usize = 1024;
+
+/// Fails for a pattern that is too long.
+pub(super) fn check(pattern: &[u8]) -> Result<(), Failed> {
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return Err("ERR a pattern is at most 1024 bytes long".into());
+    }
+    Ok(())
+}
+
 /// Returns whether a pattern matches all of `text`. Takes time of at most the product of their
 /// lengths.
 pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {

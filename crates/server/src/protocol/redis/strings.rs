@@ -1,17 +1,22 @@
 //! Commands on the values of keys.
 
+use super::{COPIES, NO_ROOM, unmasked};
 use super::{
     Decision, Failed, Found, NO_INTEGER, SYNTAX, Value, change, find, integer, parts, reply,
 };
 use crate::counters::Count;
+use crate::ops::budget::Charge;
+use crate::ops::command_mask;
 use crate::ops::conditional::{Action, Counting, Presence, Write, Written};
 use crate::ops::execute::{INLINE_KEYS_MAX, NoReply, Number, Outcome};
 use crate::ops::expiry::{now_ms, stored as stored_expiry};
+use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::number::Arithmetic;
 use crate::ops::operation::Operation;
 use crate::protocol::Context;
 use cabinet::limits::VALUE_BYTES_MAX;
 use cabinet::{Error, Meta};
+use wire::limits::REDIS_STRING_BYTES_MAX;
 use wire::redis::{Arguments, ArgumentsIter, Command};
 
 /// Executes `GET`.
@@ -53,7 +58,7 @@ struct SetOptions<'i> {
 }
 
 /// Form of a time.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub(super) struct TimeUnit {
     /// Its unit, in milliseconds.
     pub(super) ms: i64,
@@ -88,8 +93,10 @@ fn set_options(mut options: ArgumentsIter<'_>) -> Result<SetOptions<'_>, Failed>
     let mut read = SetOptions::default();
     while let Some(option) = options.next() {
         let option = option.to_ascii_uppercase();
-        let has_expiry = read.expiry.is_some() || read.keeps_expiry;
-        match (&*option, time_unit(&option)) {
+        let unit = time_unit(&option);
+        let has_other =
+            read.keeps_expiry || read.expiry.is_some_and(|(_, other)| Some(other) != unit);
+        match (&*option, unit) {
             (b"NX", _) if read.presence != Some(Presence::Present) => {
                 read.presence = Some(Presence::Absent)
             }
@@ -98,7 +105,7 @@ fn set_options(mut options: ArgumentsIter<'_>) -> Result<SetOptions<'_>, Failed>
             }
             (b"GET", _) => read.returns_old = true,
             (b"KEEPTTL", _) if read.expiry.is_none() => read.keeps_expiry = true,
-            (_, Some(unit)) if !has_expiry => {
+            (_, Some(unit)) if !has_other => {
                 read.expiry = Some((options.next().ok_or(SYNTAX)?, unit));
             }
             _ => return Err(SYNTAX.into()),
@@ -121,6 +128,9 @@ pub(super) fn set(
         return put(context, key, value, Meta::NONE, Presence::Any, output);
     }
     let options = set_options(strings)?;
+    if options.returns_old {
+        unmasked(context, command_mask::Command::Get)?;
+    }
     let presence = options.presence.unwrap_or(Presence::Any);
     let expires_at_ms = match options.expiry {
         Some((text, unit)) => stored_expiry(expiry_time(text, unit, Command::Set)?),
@@ -259,6 +269,7 @@ pub(super) fn get_and_expire(
                 at_ms if at_ms <= now_ms() => return Ok(Decision::Remove),
                 at_ms => stored_expiry(at_ms),
             },
+            None if found.expires_at_ms().is_none() => return Ok(Decision::Keep),
             None => 0,
         };
         Ok(Decision::Put(found.value.clone(), Meta { expires_at_ms, ..found.meta }))
@@ -323,6 +334,10 @@ pub(super) fn append(
     context.counters.count(Count::PutCat);
     let mut written = Written::default();
     context.execute(&Operation::append(key, part), &mut written)??;
+    if context.shared.served.model.has_rows {
+        // The columns of a row are joined.
+        return length_of(context, key, output);
+    }
     reply::integer(output, written.value_bytes as i64);
     Ok(())
 }
@@ -335,6 +350,11 @@ pub(super) fn length(
 ) -> Result<(), Failed> {
     let [key] = parts(arguments)?;
     context.counters.count(Count::ValueSize);
+    length_of(context, key, output)
+}
+
+/// Appends the length of a value, 0 for none.
+fn length_of(context: &mut Context<'_>, key: &[u8], output: &mut Vec<u8>) -> Result<(), Failed> {
     let mut size = None;
     match context.execute(&Operation::ValueSize { key }, &mut size)? {
         Ok(_) | Err(Error::NoId { .. }) => {}
@@ -365,6 +385,7 @@ pub(super) fn part(
     let place = |at: i64| if at < 0 { at.saturating_add(length).max(0) } else { at };
     let (first, last) = (place(first), place(last).min(length - 1));
     let part = if first > last { &[][..] } else { &value[first as usize..=last as usize] };
+    context.check_length(part.len())?;
     reply::string(output, part);
     Ok(())
 }
@@ -379,8 +400,15 @@ pub(super) fn overwrite(
     let at = integer(at).ok_or(NO_INTEGER)?;
     let at = usize::try_from(at).map_err(|_| "ERR offset is out of range")?;
     let end = at.saturating_add(part.len());
-    if !part.is_empty() && end > VALUE_BYTES_MAX {
+    if !part.is_empty() && end > VALUE_BYTES_MAX.min(REDIS_STRING_BYTES_MAX) {
         return Err("ERR string exceeds maximum allowed size (proto-max-bulk-len)".into());
+    }
+    let mut charge = Charge::none(&context.shared.served.budget);
+    if !part.is_empty() && end >= LONG_BYTES_MIN {
+        context.wait()?;
+        if !charge.set(COPIES * end) {
+            return Err(NO_ROOM.into());
+        }
     }
     context.counters.count(Count::Put);
     let mut bytes = 0;

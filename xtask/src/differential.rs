@@ -34,42 +34,49 @@ const FIRST_STORES: usize = 100;
 /// Longest time until a peer accepts connections.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Runs `conversations` conversations with both servers over each kind of database, from `seed` on.
+/// Runs `conversations` conversations with memcached and the server over each kind of database,
+/// from `seed` on.
 pub(crate) fn run(profile: Profile, seed: u64, conversations: u64) -> Result<()> {
-    requirements::install_programs()?;
-    let programs = build(profile)?;
-    let folder = tempfile::tempdir().context("no temporary folder")?;
-    let memcached = Peer::memcached(folder.path())?;
-    for name in ["*", "+", "casket.tch", "casket.tcb"] {
-        let database = match name {
-            "*" | "+" => name.into(),
-            name => folder.path().join(name),
-        };
-        let log = folder.path().join(format!("{}.log", name.replace('*', "hash")));
-        let server = Server::start_logging(&programs, &database, &log)?;
+    compare(profile, Peer::memcached, |name, memcached, server| {
         println!("{conversations} conversations from seed {seed} with {name}");
         // From the first meta command on, the server records which keys were read.
-        text::ask(server.port, b"mg k h\r\n")?;
-        for port in [memcached.port, server.port] {
+        text::ask(server, b"mg k h\r\n")?;
+        for port in [memcached, server] {
             text::ask(port, &b"set k 0 0 1\r\nv\r\n".repeat(FIRST_STORES))?;
         }
         for seed in seed..seed + conversations {
-            text::compare_answers(seed, memcached.port, server.port)
+            text::compare_answers(seed, memcached, server)
                 .with_context(|| format!("seed {seed} with {name}, text"))?;
-            binary::compare_answers(seed, memcached.port, server.port)
+            binary::compare_answers(seed, memcached, server)
                 .with_context(|| format!("seed {seed} with {name}, binary"))?;
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
-/// Runs `conversations` conversations with Redis and the server over each kind of database that
-/// stores strings, from `seed` on.
+/// Does the same with Redis.
 pub(crate) fn run_redis(profile: Profile, seed: u64, conversations: u64) -> Result<()> {
+    compare(profile, Peer::redis, |name, peer, server| {
+        println!("{conversations} conversations from seed {seed} with {name}");
+        for seed in seed..seed + conversations {
+            redis::compare_answers(seed, peer, server)
+                .with_context(|| format!("seed {seed} with {name}"))?;
+        }
+        Ok(())
+    })
+}
+
+/// Starts a peer, and the server over each kind of database that stores the same values. Calls
+/// `converse` with the name of the database, and the ports of both.
+fn compare(
+    profile: Profile,
+    start: impl FnOnce(&Path) -> Result<Peer>,
+    converse: impl Fn(&str, u16, u16) -> Result<()>,
+) -> Result<()> {
     requirements::install_programs()?;
     let programs = build(profile)?;
     let folder = tempfile::tempdir().context("no temporary folder")?;
-    let peer = Peer::redis(folder.path())?;
+    let peer = start(folder.path())?;
     for name in ["*", "+", "casket.tch", "casket.tcb"] {
         let database = match name {
             "*" | "+" => name.into(),
@@ -77,11 +84,7 @@ pub(crate) fn run_redis(profile: Profile, seed: u64, conversations: u64) -> Resu
         };
         let log = folder.path().join(format!("{}.log", name.replace('*', "hash")));
         let server = Server::start_logging(&programs, &database, &log)?;
-        println!("{conversations} conversations from seed {seed} with {name}");
-        for seed in seed..seed + conversations {
-            redis::compare_answers(seed, peer.port, server.port)
-                .with_context(|| format!("seed {seed} with {name}"))?;
-        }
+        converse(name, peer.port, server.port)?;
     }
     Ok(())
 }

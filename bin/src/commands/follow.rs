@@ -2,7 +2,7 @@
 
 use super::Run;
 use crate::bytes::escaped;
-use crate::remote::{self, Server};
+use crate::remote::{self, Server, line_of};
 use anyhow::Result;
 use client::Address;
 use std::io::Write;
@@ -58,21 +58,20 @@ impl Run for Follow {
             )));
         }
         writeln!(output, "{} follows {}", server.address(), self.master)?;
-        let replicas = server.stat()?;
+        let stat = server.stat()?;
+        let stat = String::from_utf8_lossy(&stat);
         let follows_back = |line: &str| {
             line.strip_prefix("replica_")
                 .is_some_and(|line| line.contains(&format!("\taddress={} ", self.master)))
         };
-        if server.stat_value("replication_read_only")?.is_some()
-            && String::from_utf8_lossy(&replicas).lines().any(follows_back)
-        {
+        if line_of(&stat, "replication_read_only").is_some() && stat.lines().any(follows_back) {
             eprintln!(
                 "tyrant: warning: {} follows this server too, so that neither takes changes: make one \
                  of them independent (tyrant unfollow)",
                 self.master
             );
         }
-        if let Some(reason) = server.stat_value("replication_inexact")? {
+        if let Some(reason) = line_of(&stat, "replication_inexact") {
             // The command has done what it is for, and its output is that.
             eprintln!("tyrant: warning: its records may differ from the master's: {reason}");
         }

@@ -59,7 +59,7 @@ impl Replicas {
         let mut address = self.server.address();
         let connections = Connections::new(&self.server, &self.own_options)?;
         let mut status = Status::of(&address, &connections)?;
-        let asked = (address.clone(), Status::of(&address, &connections)?);
+        let asked = (address.clone(), status.clone());
         let mut seen = BTreeSet::from([status.id()]);
         let mut output = std::io::stdout().lock();
         for _ in 0..DEPTH_MAX {
@@ -229,6 +229,7 @@ impl Line<'_> {
 }
 
 /// Status of a server, as it reports it.
+#[derive(Clone)]
 struct Status(BTreeMap<String, String>);
 
 impl Status {

@@ -450,7 +450,7 @@ pub(crate) fn stat_value(client: &Client, name: &str) -> Result<Option<String>> 
     Ok(line_of(&text, name).map(str::to_owned))
 }
 
-fn line_of<'s>(stat: &'s str, name: &str) -> Option<&'s str> {
+pub(crate) fn line_of<'s>(stat: &'s str, name: &str) -> Option<&'s str> {
     stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'))
 }
 

@@ -11,8 +11,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use support::{
-    Running, following, hash, is_following, logging, misc, records, request, set, set_master,
-    start_with, stat, take_replica, wait_until,
+    Running, following, hash, is_following, knows, logging, promote, records, request, set,
+    set_master, start_with, stat, take_replica, wait_until,
 };
 use wire::binary::Request;
 use wire::replication::{FromMaster, Position, ROOT_LOGS_MAX, Root};
@@ -69,12 +69,6 @@ fn has(database: &Database, text: &str) -> bool {
         value.is_some_and(|value| value.ends_with(text.as_bytes()))
     };
     (0..KEYS).all(ends)
-}
-
-fn promote(server: &Running) {
-    let mut client = server.connect();
-    client.send(&misc("promote", &[]));
-    assert_eq!(client.read(1), b"\0");
 }
 
 #[test]
@@ -197,12 +191,6 @@ fn a_replica_copies_a_master_whose_log_has_no_identity() {
     let replica = start(master.address);
     wait_until(|| is_following(&replica));
     assert_eq!(records(&copy), records(&source));
-}
-
-/// Returns whether a replica knows its progress in every log, which its master sends each second.
-fn knows(folder: &Path) -> bool {
-    let bytes = std::fs::read(folder.join("rts.lanes")).unwrap_or_default();
-    bytes.get(16) == Some(&1)
 }
 
 /// Turns the folder of a replica into that of one that was killed before it stored its progress.

@@ -7,8 +7,9 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use support::{
-    MISC_FAILURE, Running, following, hash, is_following, list, logging, misc, records, request,
-    set, set_master, start_master, start_with, stat, wait_until, wait_until_equal,
+    MISC_FAILURE, Running, following, hash, is_following, knows, list, logging, misc, promote,
+    records, request, set, set_master, start_master, start_with, stat, wait_until,
+    wait_until_equal,
 };
 use wire::binary::Request;
 
@@ -139,11 +140,7 @@ fn a_replica_that_clients_have_changed_meanwhile_says_so_and_is_replaced_only_if
             set(&master, "a", "1");
             wait_until_equal(&copy, &source);
             let leave = || match is_promoted {
-                true => {
-                    let mut client = replica.connect();
-                    client.send(&misc("promote", &[]));
-                    assert_eq!(client.read(1), b"\0");
-                }
+                true => promote(&replica),
                 false => replica.connect().exchange(set_master("", 0, 0, 0), b"\0"),
             };
             leave();
@@ -231,15 +228,9 @@ fn a_master_that_is_followed_and_follows_again_is_not_copied_if_all_is_known() {
         config
     };
     let take_over = |next: &Running, last: &Running| {
-        let mut client = next.connect();
-        client.send(&misc("promote", &[]));
-        assert_eq!(client.read(1), b"\0");
+        promote(next);
         last.connect().exchange(set_master("127.0.0.1", next.address.port(), 0, 0), b"\0");
         wait_until(|| is_following(last));
-    };
-    let knows = |folder: &Path| {
-        let notes = fs::read(folder.join("rts.lanes")).unwrap_or_default();
-        notes.get(16) == Some(&1)
     };
     let mut alone = config(1, one, SocketAddr::from(([127, 0, 0, 1], 1)));
     alone.following.master = None;

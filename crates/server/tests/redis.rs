@@ -6,19 +6,9 @@ use cabinet::Database;
 use server::Config;
 use std::time::{SystemTime, UNIX_EPOCH};
 use support::{
-    Client, Running, config, fixed, following, hash, memory, start, start_with, table, tree, users,
-    wait_until,
+    Client, Running, config, fixed, following, hash, memory, redis as command, start, start_with,
+    table, tree, users, wait_until,
 };
-
-/// Returns a request in words that are separated by blanks.
-fn command(line: &str) -> Vec<u8> {
-    let words: Vec<&str> = line.split(' ').collect();
-    let mut bytes = format!("*{}\r\n", words.len());
-    for word in words {
-        bytes.push_str(&format!("${}\r\n{word}\r\n", word.len()));
-    }
-    bytes.into_bytes()
-}
 
 /// Sends requests, and asserts their replies, without the line ends.
 fn talk(client: &mut Client, pairs: &[(&str, &str)]) {

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use support::{
     Client, MISC_FAILURE, Packet, Running, config, following, list, logging, memory, memory_tree,
-    misc, records, request, start_with, users_with, wait_until,
+    misc, records, redis, request, start_with, users_with, wait_until,
 };
 use wire::binary::Request;
 
@@ -91,12 +91,6 @@ fn memcached_refuses_other_keys_and_missing_rights() {
 fn redis_refuses_other_keys_and_missing_rights() {
     let (server, database) = start();
     let before = records(&database);
-    let command = |line: &str| {
-        let words = line.split(' ');
-        let mut bytes = format!("*{}\r\n", words.clone().count());
-        words.for_each(|word| bytes.push_str(&format!("${}\r\n{word}\r\n", word.len())));
-        bytes
-    };
     let forbidden = "-NOPERM this user has no right to do that, or not with this key\r\n";
     let mut client = log_in(&server, "ann");
     for line in [
@@ -135,20 +129,20 @@ fn redis_refuses_other_keys_and_missing_rights() {
         "FLUSHDB",
         "FLUSHALL",
     ] {
-        client.send(command(line).as_bytes());
+        client.send(&redis(line));
         let reply = String::from_utf8(client.read_until(b"\r\n")).unwrap();
         assert_eq!(reply, forbidden, "{line}");
     }
     assert_eq!(records(&database), before);
-    client.exchange(command("MSET a:2 x a:3 y"), "+OK\r\n");
-    client.exchange(command("DEL a:2 a:3"), ":2\r\n");
-    client.exchange(command("KEYS a:1"), "*1\r\n$3\r\na:1\r\n");
+    client.exchange(redis("MSET a:2 x a:3 y"), "+OK\r\n");
+    client.exchange(redis("DEL a:2 a:3"), ":2\r\n");
+    client.exchange(redis("KEYS a:1"), "*1\r\n$3\r\na:1\r\n");
     let mut reader = log_in(&server, "reader");
-    reader.exchange(command("MGET a:1 b:1"), "*2\r\n$1\r\nv\r\n$1\r\nw\r\n");
-    reader.exchange(command("SET a:1 x"), forbidden);
-    reader.exchange(command("EXPIRE a:1 10"), forbidden);
-    log_in(&server, "nobody").exchange(command("GET a:1"), forbidden);
-    log_in(&server, "root").exchange(command("FLUSHALL"), "+OK\r\n");
+    reader.exchange(redis("MGET a:1 b:1"), "*2\r\n$1\r\nv\r\n$1\r\nw\r\n");
+    reader.exchange(redis("SET a:1 x"), forbidden);
+    reader.exchange(redis("EXPIRE a:1 10"), forbidden);
+    log_in(&server, "nobody").exchange(redis("GET a:1"), forbidden);
+    log_in(&server, "root").exchange(redis("FLUSHALL"), "+OK\r\n");
 }
 
 #[test]

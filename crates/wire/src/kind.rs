@@ -37,7 +37,7 @@ pub struct Commands {
     pub commands: &'static [(&'static str, Class)],
 }
 
-/// Kind of a request of any protocol. [`RequestKind::NONE`] is no request that is counted.
+/// Kind of a request of any protocol. [`RequestKind::NONE`] is none that is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestKind {
     /// Number of the protocol, 0 for none.

@@ -27,7 +27,7 @@ const FIRST: [u8; PROTOCOLS.len()] = {
 };
 
 impl RequestKind {
-    /// Bytes that are no request, or one that is not counted.
+    /// Bytes that are not a request, or one that is not counted.
     pub const NONE: Self = Self { protocol: 0, command: 0 };
 
     /// Number of kinds, with [`RequestKind::NONE`].

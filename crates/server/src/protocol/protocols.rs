@@ -31,9 +31,6 @@ pub(super) trait Protocol {
     /// Returns whether `input`, which is incomplete, can be complete only after another line feed.
     fn awaits_line(input: &[u8]) -> bool;
 
-    /// Describes the request at the beginning of `input`, if it is complete.
-    fn describe(dialect: Dialect, input: &[u8]) -> Option<SlowRequest>;
-
     /// Appends the error for a request that begins with `head`, whose change was made here but is
     /// not acknowledged.
     fn refuse(head: &[u8], reason: RefusalReason, output: &mut Vec<u8>);
@@ -63,7 +60,7 @@ pub(super) trait Pipelined: Protocol {
     ) -> Step;
 
     /// Describes the request at the beginning of `input`, if it is complete.
-    fn describe_decoded(dialect: Dialect, input: &[u8]) -> Option<SlowRequest> {
+    fn describe(dialect: Dialect, input: &[u8]) -> Option<SlowRequest> {
         let Parse::Complete(request, _) = Self::decode(dialect, input) else { return None };
         Some(SlowRequest::new(request.kind(), request.name().unwrap_or_default()))
     }
@@ -114,7 +111,7 @@ macro_rules! protocols {
             }
         }
 
-        /// Calls [`Protocol::describe`].
+        /// Describes the request at the beginning of `input`, if it is complete.
         #[cold]
         pub(super) fn describe(
             protocol: wire::Protocol,

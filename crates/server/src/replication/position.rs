@@ -91,7 +91,7 @@ impl FirstChange for ChangesHere {
 
 impl ChangesHere {
     fn try_note(&self, note: &Path) -> std::io::Result<()> {
-        // A file that is not there, or holds no position, is no replica's.
+        // A file that is not there, or holds no position, does not belong to a replica.
         let Ok(text) = std::fs::read_to_string(&self.position) else { return Ok(()) };
         let Ok(stored) = StoredPosition::parse(&text, None) else { return Ok(()) };
         let is_own = !self.database.is_dir()

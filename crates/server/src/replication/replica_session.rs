@@ -148,7 +148,7 @@ impl ReplicaSession<'_> {
     }
 
     /// Returns the progress in the own log, if the records differ from the master's because of what
-    /// clients changed while this server was no replica.
+    /// clients changed while this server was not a replica.
     fn own_progress(&self, inexact: Option<Inexact>) -> Option<LogProgress> {
         if inexact != Some(Inexact::ChangedHere) || self.served.settings.is_writable {
             return None;

@@ -35,6 +35,16 @@ fn size(length: usize) -> [u8; 4] {
     u32::try_from(length).expect("a short string").to_be_bytes()
 }
 
+/// Returns the bytes of a request of Redis's protocol, in words that are separated by blanks.
+pub(crate) fn redis(line: &str) -> Vec<u8> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let mut bytes = format!("*{}\r\n", words.len());
+    for word in words {
+        bytes.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    }
+    bytes.into_bytes()
+}
+
 /// Returns the bytes of a request of Tokyo Tyrant's protocol.
 pub(crate) fn request(request: &Request<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();

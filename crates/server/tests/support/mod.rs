@@ -14,15 +14,15 @@ mod packets;
 mod replicas;
 mod users;
 
-pub(crate) use calls::{MISC_FAILURE, list, misc, request};
+pub(crate) use calls::{MISC_FAILURE, list, misc, redis, request};
 pub(crate) use client::Client;
 pub(crate) use engine::ManualEngine;
 pub(crate) use late_store::{ABLE, DROPPED, HELD, LateStore, UNAVAILABLE, UNKNOWN};
 pub(crate) use monitored::{Monitored, NAME};
 pub(crate) use packets::{Packet, Response};
 pub(crate) use replicas::{
-    following, is_following, logged, logging, master, records, set, set_master, start_master, stat,
-    take_replica, wait_until_equal,
+    following, is_following, knows, logged, logging, master, promote, records, set, set_master,
+    start_master, stat, take_replica, wait_until_equal,
 };
 pub(crate) use users::{users, users_with};
 

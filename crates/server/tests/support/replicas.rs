@@ -1,6 +1,6 @@
 //! Servers with an update log that follow each other.
 
-use super::{Running, WAIT_MAX, config, hash, request, start_with};
+use super::{Running, WAIT_MAX, config, hash, misc, request, start_with};
 use cabinet::Database;
 use server::update_log::{Reader, Settings};
 use server::{Config, Following, Master};
@@ -116,4 +116,17 @@ pub(crate) fn stat(server: &Running, name: &str) -> Option<String> {
 pub(crate) fn is_following(replica: &Running) -> bool {
     stat(replica, "replication_state").as_deref() == Some("following")
         && stat(replica, "replication_lag_operations").as_deref() == Some("0")
+}
+
+/// Makes a master of a replica.
+pub(crate) fn promote(server: &Running) {
+    let mut client = server.connect();
+    client.send(&misc("promote", &[]));
+    assert_eq!(client.read(1), b"\0");
+}
+
+/// Returns whether a replica knows its progress in every log, which its master sends each second.
+pub(crate) fn knows(folder: &Path) -> bool {
+    let bytes = std::fs::read(folder.join("rts.lanes")).unwrap_or_default();
+    bytes.get(16) == Some(&1)
 }

@@ -16,6 +16,16 @@ use wire::memcached::Dialect;
 /// HTTP.
 pub(in crate::protocol) struct Http;
 
+impl Http {
+    /// Describes the request at the beginning of `input`, if its head is complete.
+    pub(in crate::protocol) fn describe(_: Dialect, input: &[u8]) -> Option<SlowRequest> {
+        match head(input) {
+            Parse::Complete(head, _) => Some(SlowRequest::new(head.method.kind(), head.target)),
+            Parse::Incomplete(_) | Parse::Invalid(_) => None,
+        }
+    }
+}
+
 impl Protocol for Http {
     #[inline(always)]
     fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
@@ -44,13 +54,6 @@ impl Protocol for Http {
         !has_blank_line(input)
     }
 
-    fn describe(_: Dialect, input: &[u8]) -> Option<SlowRequest> {
-        match head(input) {
-            Parse::Complete(head, _) => Some(SlowRequest::new(head.method.kind(), head.target)),
-            Parse::Incomplete(_) | Parse::Invalid(_) => None,
-        }
-    }
-
     fn refuse(_: &[u8], reason: RefusalReason, output: &mut Vec<u8>) {
         let status = match reason {
             RefusalReason::LogFull => Status::InsufficientStorage,
@@ -73,7 +76,7 @@ impl Protocol for Http {
 /// Returns whether `input` contains the line that ends the head of an HTTP request.
 fn has_blank_line(input: &[u8]) -> bool {
     let mut lines = input.split(|byte| *byte == b'\n');
-    // Bytes after the last line feed are no line yet.
+    // Bytes after the last line feed are not a line yet.
     let _ = lines.next_back();
     lines.any(|line| matches!(line, [] | [b'\r']))
 }

@@ -7,7 +7,6 @@ use crate::ops::acknowledgement::RefusalReason;
 use crate::protocol::authentication::introduced;
 use crate::protocol::protocols::{Pipelined, Protocol};
 use crate::protocol::{Context, Next, Step};
-use crate::shared::slow_log::SlowRequest;
 use wire::Parse;
 use wire::memcached::reply::{self, server_error};
 use wire::memcached::{Dialect, Error, Mode, Request, parse};
@@ -40,10 +39,6 @@ impl Protocol for Memcached {
 
     fn awaits_line(input: &[u8]) -> bool {
         !input.contains(&b'\n')
-    }
-
-    fn describe(dialect: Dialect, input: &[u8]) -> Option<SlowRequest> {
-        Self::describe_decoded(dialect, input)
     }
 
     fn refuse(_: &[u8], reason: RefusalReason, output: &mut Vec<u8>) {

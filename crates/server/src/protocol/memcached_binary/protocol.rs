@@ -6,7 +6,6 @@ use crate::ops::acknowledgement::RefusalReason;
 use crate::protocol::authentication::introduced;
 use crate::protocol::protocols::{Pipelined, Protocol};
 use crate::protocol::{Context, Next, Step};
-use crate::shared::slow_log::SlowRequest;
 use wire::Parse;
 use wire::memcached::Dialect;
 use wire::memcached_binary::reply::{self, Status};
@@ -42,10 +41,6 @@ impl Protocol for MemcachedBinary {
 
     fn awaits_line(_: &[u8]) -> bool {
         false
-    }
-
-    fn describe(dialect: Dialect, input: &[u8]) -> Option<SlowRequest> {
-        Self::describe_decoded(dialect, input)
     }
 
     fn refuse(head: &[u8], reason: RefusalReason, output: &mut Vec<u8>) {

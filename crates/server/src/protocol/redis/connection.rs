@@ -13,11 +13,7 @@ pub(super) const REDIS_VERSION: &str = "7.2.4";
 const NAME_BYTES_MAX: usize = 256;
 
 /// Executes `PING`.
-pub(super) fn ping(
-    _: &Context<'_>,
-    arguments: Arguments<'_>,
-    output: &mut Vec<u8>,
-) -> Result<(), Failed> {
+pub(super) fn ping(arguments: Arguments<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
     match arguments.len() {
         0 => reply::simple(output, "PONG"),
         1 => echo(arguments, output),

@@ -1,12 +1,11 @@
 //! Commands that describe the server.
 
 use super::connection::{REDIS_VERSION, role};
+use super::keys::records;
 use super::pattern::{check, matches};
 use super::{Failed, reply};
 use crate::admin::server_stats::{Process, uptime_seconds};
 use crate::counters::Count;
-use crate::ops::execute::Number;
-use crate::ops::operation::Operation;
 use crate::protocol::Context;
 use std::time::{SystemTime, UNIX_EPOCH};
 use wire::Class;
@@ -120,9 +119,7 @@ fn append_command(command: Command, output: &mut Vec<u8>) {
 /// Executes `INFO`: all of it, whichever section is asked for.
 pub(super) fn describe(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
     context.counters.count(Count::Stat);
-    let mut count = None;
-    context.execute(&Operation::Count, &mut count)??;
-    let records = if let Some(Number::Count(records)) = count { records } else { 0 };
+    let records = records(context)?;
     let shared = context.shared;
     let (process, uptime_s) = (Process::now(), uptime_seconds(shared) as u64);
     let total = |what: Count| shared.counters.total(what);

@@ -1,15 +1,15 @@
 //! Commands on keys, whatever their values are.
 
 use super::pattern::{self, matches};
-use super::strings::TimeUnit;
+use super::time::TimeUnit;
 use super::{Decision, Failed, NO_INTEGER, SYNTAX, change, expiry_of, integer, parts, read, reply};
 use crate::counters::Count;
 use crate::ops::command_mask;
 use crate::ops::execute::{INLINE_KEYS_MAX, NoReply, Number, Outcome, Reply};
 use crate::ops::expiry::{now_ms, stored};
 use crate::ops::operation::Operation;
-use crate::protocol::Context;
-use cabinet::{Error, Meta};
+use crate::protocol::{Context, or_absent};
+use cabinet::Meta;
 use wire::redis::{Arguments, Command};
 
 /// Executes `DEL` and `UNLINK`.
@@ -29,10 +29,10 @@ pub(super) fn remove(
     for key in arguments.iter() {
         context.counters.count(Count::Out);
         let done = context.execute(&Operation::remove(key), &mut NoReply);
-        match done.map_err(|halt| if removed > 0 { halt.after_a_change() } else { halt })? {
-            Ok(Outcome::Done) => removed += 1,
-            Ok(_) | Err(Error::NoId { .. }) => context.counters.count(Count::OutMiss),
-            Err(error) => return Err(error.into()),
+        let done = done.map_err(|halt| if removed > 0 { halt.after_a_change() } else { halt })?;
+        match or_absent(done, Outcome::NoRecord)? {
+            Outcome::Done => removed += 1,
+            _ => context.counters.count(Count::OutMiss),
         }
     }
     reply::integer(output, removed);
@@ -41,11 +41,8 @@ pub(super) fn remove(
 
 /// Returns whether a key has a record.
 fn is_present(context: &mut Context<'_>, key: &[u8]) -> Result<bool, Failed> {
-    match context.execute(&Operation::ValueSize { key }, &mut NoReply)? {
-        Ok(outcome) => Ok(outcome == Outcome::Done),
-        Err(Error::NoId { .. }) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    let found = context.execute(&Operation::ValueSize { key }, &mut NoReply)?;
+    Ok(or_absent(found, Outcome::NoRecord)? == Outcome::Done)
 }
 
 /// Executes `EXISTS` and `TOUCH`.
@@ -127,17 +124,8 @@ pub(super) fn expire(
     if if_later && if_earlier {
         return Err("ERR GT and LT options at the same time are not compatible".into());
     }
-    let unit = TimeUnit {
-        ms: if matches!(command, Command::PExpire | Command::PExpireAt) { 1 } else { 1000 },
-        is_relative: matches!(command, Command::Expire | Command::PExpire),
-    };
     let number = integer(time).ok_or(NO_INTEGER)?;
-    let begin_ms = if unit.is_relative { now_ms() as i64 } else { 0 };
-    let at_ms = number.checked_mul(unit.ms).and_then(|time| time.checked_add(begin_ms));
-    let Some(at_ms) = at_ms else {
-        let text = format!("ERR invalid expire time in '{}' command", command.name());
-        return Err(Failed::Text(text));
-    };
+    let at_ms = TimeUnit::of_command(command).time(number, command)?;
     // A time in the past removes the record.
     let at_ms = u64::try_from(at_ms).unwrap_or(0);
     context.counters.count(Count::Touch);
@@ -194,15 +182,14 @@ pub(super) fn time_left(
     let [key] = parts(arguments)?;
     let mut expiry = None;
     let is_present = read(context, key, |record| expiry = expiry_of(record.meta))?;
-    let is_relative = matches!(command, Command::Ttl | Command::PTtl);
-    let is_in_ms = matches!(command, Command::PTtl | Command::PExpireTime);
+    let unit = TimeUnit::of_command(command);
     let number = match expiry {
         _ if !is_present => -2,
         None => -1,
         Some(at_ms) => {
-            let time_ms = if is_relative { at_ms.saturating_sub(now_ms()) } else { at_ms };
+            let time_ms = if unit.is_relative { at_ms.saturating_sub(now_ms()) } else { at_ms };
             // As in Redis: of seconds, the nearest number.
-            let time = if is_in_ms { time_ms } else { time_ms.saturating_add(500) / 1000 };
+            let time = if unit.ms == 1 { time_ms } else { time_ms.saturating_add(500) / 1000 };
             i64::try_from(time).unwrap_or(i64::MAX)
         }
     };
@@ -253,13 +240,18 @@ pub(super) fn matching(
     Ok(())
 }
 
+/// Returns the number of records.
+pub(super) fn records(context: &mut Context<'_>) -> Result<u64, Failed> {
+    let mut count = None;
+    context.execute(&Operation::Count, &mut count)??;
+    Ok(if let Some(Number::Count(records)) = count { records } else { 0 })
+}
+
 /// Executes `DBSIZE`.
 pub(super) fn count(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
     context.counters.count(Count::Records);
-    let mut count = None;
-    context.execute(&Operation::Count, &mut count)??;
-    let count = if let Some(Number::Count(count)) = count { count } else { 0 };
-    reply::integer(output, i64::try_from(count).unwrap_or(i64::MAX));
+    let records = records(context)?;
+    reply::integer(output, i64::try_from(records).unwrap_or(i64::MAX));
     Ok(())
 }
 

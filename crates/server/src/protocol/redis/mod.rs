@@ -6,11 +6,12 @@ mod keys;
 mod pattern;
 mod protocol;
 mod strings;
+mod time;
 
 pub(super) use protocol::Redis;
 
 use super::protocols::Protocol as _;
-use super::{Context, Halt, Next, Step, finish, incomplete, within_limit};
+use super::{Context, Halt, Next, Step, finish, incomplete, or_absent, within_limit};
 use crate::counters::Count;
 use crate::ops::budget::Charge;
 use crate::ops::command_mask::{self, Protocol};
@@ -63,27 +64,19 @@ fn perform(
 ) -> Step {
     context.session.kind = request.kind();
     let start = output.len();
-    let result = match execute(context, request, output) {
-        Ok(next) => Ok(next),
-        Err(Failed::Halt(Halt::Forbidden)) => {
-            output.truncate(start);
-            reply::error(output, "NOPERM this user has no right to do that, or not with this key");
-            Ok(Next::GoOn)
-        }
-        Err(Failed::Halt(halt)) => Err(halt),
-        Err(Failed::Text(text)) => {
-            output.truncate(start);
-            reply::error(output, &text);
-            Ok(Next::GoOn)
-        }
-        Err(Failed::Database(error)) => {
-            output.truncate(start);
-            reply::error(output, &text_of(&error));
-            Ok(Next::GoOn)
-        }
-    };
+    let executed = execute(context, request, output).or_else(|failed| {
+        let text = match failed {
+            Failed::Halt(Halt::Forbidden) => FORBIDDEN.to_owned(),
+            Failed::Halt(halt) => return Err(halt),
+            Failed::Text(text) => text,
+            Failed::Database(error) => text_of(&error),
+        };
+        output.truncate(start);
+        reply::error(output, &text);
+        Ok(Next::GoOn)
+    });
     let refuse = |reason, output: &mut Vec<u8>| Redis::refuse_or_close(b"", reason, output);
-    finish(output, start, bytes, result, refuse, |output| {
+    finish(output, start, bytes, executed, refuse, |output| {
         reply::error(output, "ERR reply over the limit of this server");
     })
 }
@@ -114,6 +107,7 @@ impl From<&str> for Failed {
     }
 }
 
+const FORBIDDEN: &str = "NOPERM this user has no right to do that, or not with this key";
 const SYNTAX: &str = "ERR syntax error";
 const NO_INTEGER: &str = "ERR value is not an integer or out of range";
 
@@ -185,7 +179,7 @@ fn execute(
         Command::Keys => keys::matching(context, arguments, output)?,
         Command::DbSize => keys::count(context, output)?,
         Command::FlushDb | Command::FlushAll => keys::clear(context, arguments, output)?,
-        Command::Ping => connection::ping(context, arguments, output)?,
+        Command::Ping => connection::ping(arguments, output)?,
         Command::Echo => connection::echo(arguments, output),
         Command::Auth => connection::authenticate(context, arguments, output)?,
         Command::Hello => connection::hello(context, arguments, output)?,
@@ -333,12 +327,8 @@ fn read(
     key: &[u8],
     visit: impl FnMut(&RecordRef<'_>),
 ) -> Result<bool, Failed> {
-    match context.execute(&Operation::Get { key }, &mut Visit(visit))? {
-        Ok(outcome) => Ok(outcome == Outcome::Done),
-        // A key that no record can have.
-        Err(Error::NoId { .. }) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    let found = context.execute(&Operation::Get { key }, &mut Visit(visit))?;
+    Ok(or_absent(found, Outcome::NoRecord)? == Outcome::Done)
 }
 
 /// Copies of a value that a change has in memory at one time.

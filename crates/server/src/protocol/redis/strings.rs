@@ -1,8 +1,9 @@
 //! Commands on the values of keys.
 
-use super::{COPIES, NO_ROOM, unmasked};
+use super::time::{TimeUnit, bad_time};
 use super::{
-    Decision, Failed, Found, NO_INTEGER, SYNTAX, Value, change, find, integer, parts, reply,
+    COPIES, Decision, Failed, Found, NO_INTEGER, NO_ROOM, SYNTAX, Value, change, find, integer,
+    parts, reply, unmasked,
 };
 use crate::counters::Count;
 use crate::ops::budget::Charge;
@@ -13,9 +14,9 @@ use crate::ops::expiry::{now_ms, stored as stored_expiry};
 use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::number::Arithmetic;
 use crate::ops::operation::Operation;
-use crate::protocol::Context;
+use crate::protocol::{Context, or_absent};
+use cabinet::Meta;
 use cabinet::limits::VALUE_BYTES_MAX;
-use cabinet::{Error, Meta};
 use wire::limits::REDIS_STRING_BYTES_MAX;
 use wire::redis::{Arguments, ArgumentsIter, Command};
 
@@ -35,14 +36,9 @@ pub(super) fn get(
 fn append_value(context: &mut Context<'_>, key: &[u8], output: &mut Vec<u8>) -> Result<(), Failed> {
     context.counters.count(Count::Get);
     let found = context.execute(&Operation::Get { key }, &mut Value::new(output))?;
-    match found {
-        Ok(Outcome::Done) => {}
-        // A key that no record can have has none.
-        Ok(_) | Err(Error::NoId { .. }) => {
-            context.counters.count(Count::GetMiss);
-            reply::null(output, context.session.redis.version);
-        }
-        Err(error) => return Err(error.into()),
+    if or_absent(found, Outcome::NoRecord)? != Outcome::Done {
+        context.counters.count(Count::GetMiss);
+        reply::null(output, context.session.redis.version);
     }
     Ok(())
 }
@@ -57,35 +53,12 @@ struct SetOptions<'i> {
     returns_old: bool,
 }
 
-/// Form of a time.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) struct TimeUnit {
-    /// Its unit, in milliseconds.
-    pub(super) ms: i64,
-    /// Whether it counts from now, not from 1970.
-    pub(super) is_relative: bool,
-}
-
-/// Returns the form of the time after an option, which is in capitals.
-fn time_unit(option: &[u8]) -> Option<TimeUnit> {
-    let (ms, is_relative) = match option {
-        b"EX" => (1000, true),
-        b"PX" => (1, true),
-        b"EXAT" => (1000, false),
-        b"PXAT" => (1, false),
-        _ => return None,
-    };
-    Some(TimeUnit { ms, is_relative })
-}
-
-/// Returns the time of a text, in milliseconds since 1970.
+/// Returns the time of a text, in milliseconds since 1970, which is to be later than its beginning.
 fn expiry_time(text: &[u8], unit: TimeUnit, command: Command) -> Result<u64, Failed> {
     let number = integer(text).ok_or(NO_INTEGER)?;
-    let begin_ms = if unit.is_relative { now_ms() as i64 } else { 0 };
-    let time = number.checked_mul(unit.ms).and_then(|time| time.checked_add(begin_ms));
-    match time {
-        Some(at_ms) if number > 0 => Ok(at_ms.unsigned_abs()),
-        _ => Err(Failed::Text(format!("ERR invalid expire time in '{}' command", command.name()))),
+    match unit.time(number, command)? {
+        at_ms if number > 0 => Ok(at_ms.unsigned_abs()),
+        _ => Err(bad_time(command)),
     }
 }
 
@@ -93,7 +66,7 @@ fn set_options(mut options: ArgumentsIter<'_>) -> Result<SetOptions<'_>, Failed>
     let mut read = SetOptions::default();
     while let Some(option) = options.next() {
         let option = option.to_ascii_uppercase();
-        let unit = time_unit(&option);
+        let unit = TimeUnit::of_option(&option);
         let has_other =
             read.keeps_expiry || read.expiry.is_some_and(|(_, other)| Some(other) != unit);
         match (&*option, unit) {
@@ -154,11 +127,10 @@ pub(super) fn set(
         let expires_at_ms = kept_ms.unwrap_or(expires_at_ms);
         Ok(Decision::Put(value.to_vec(), Meta { flags: 0, expires_at_ms }))
     })?;
-    match (&before, options.returns_old) {
-        (Some(before), true) => reply::string(output, &before.value),
-        (None, true) => reply::null(output, context.session.redis.version),
-        (before, false) if is_met(before.as_ref()) => reply::simple(output, "OK"),
-        (_, false) => reply::null(output, context.session.redis.version),
+    match options.returns_old {
+        true => append_old(context, before.as_ref(), output),
+        false if is_met(before.as_ref()) => reply::simple(output, "OK"),
+        false => reply::null(output, context.session.redis.version),
     }
     Ok(())
 }
@@ -203,9 +175,7 @@ pub(super) fn set_with_expiry(
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     let [key, time, value] = parts(arguments)?;
-    let ms = if command == Command::PSetEx { 1 } else { 1000 };
-    let unit = TimeUnit { ms, is_relative: true };
-    let expires_at_ms = stored_expiry(expiry_time(time, unit, command)?);
+    let expires_at_ms = stored_expiry(expiry_time(time, TimeUnit::of_command(command), command)?);
     put(context, key, value, Meta { flags: 0, expires_at_ms }, Presence::Any, output)
 }
 
@@ -253,7 +223,7 @@ pub(super) fn get_and_expire(
     let key = strings.next().ok_or(SYNTAX)?;
     let Some(option) = strings.next() else { return append_value(context, key, output) };
     let option = option.to_ascii_uppercase();
-    let expiry = match time_unit(&option) {
+    let expiry = match TimeUnit::of_option(&option) {
         Some(unit) => Some((strings.next().ok_or(SYNTAX)?, unit)),
         None if option == b"PERSIST" => None,
         None => return Err(SYNTAX.into()),
@@ -356,10 +326,7 @@ pub(super) fn length(
 /// Appends the length of a value, 0 for none.
 fn length_of(context: &mut Context<'_>, key: &[u8], output: &mut Vec<u8>) -> Result<(), Failed> {
     let mut size = None;
-    match context.execute(&Operation::ValueSize { key }, &mut size)? {
-        Ok(_) | Err(Error::NoId { .. }) => {}
-        Err(error) => return Err(error.into()),
-    }
+    or_absent(context.execute(&Operation::ValueSize { key }, &mut size)?, Outcome::NoRecord)?;
     let bytes = if let Some(Number::Size(bytes)) = size { bytes } else { 0 };
     reply::integer(output, bytes as i64);
     Ok(())

@@ -6,7 +6,6 @@ use crate::ops::acknowledgement::RefusalReason;
 use crate::protocol::authentication::introduced;
 use crate::protocol::protocols::{Pipelined, Protocol};
 use crate::protocol::{Context, Next, Step};
-use crate::shared::slow_log::SlowRequest;
 use wire::Parse;
 use wire::binary::{Function, Request, may_be_misc, parse, reply};
 use wire::memcached::Dialect;
@@ -41,10 +40,6 @@ impl Protocol for TokyoTyrant {
 
     fn awaits_line(_: &[u8]) -> bool {
         false
-    }
-
-    fn describe(dialect: Dialect, input: &[u8]) -> Option<SlowRequest> {
-        Self::describe_decoded(dialect, input)
     }
 
     fn refuse(head: &[u8], _: RefusalReason, output: &mut Vec<u8>) {

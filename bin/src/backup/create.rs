@@ -20,6 +20,8 @@ pub(crate) struct CreateOptions {
     pub(crate) full: bool,
     /// Back up a damaged database as it is.
     pub(crate) accept_damage: bool,
+    /// Add the backup to those of another database.
+    pub(crate) accept_other_database: bool,
 }
 
 /// A new backup.
@@ -43,6 +45,17 @@ pub(crate) fn create(
     let path = snapshot.path();
     let failed = || format!("cannot read {}", path.display());
     let inventory = Inventory::of(path).with_context(failed)?;
+    let newest = repository.newest()?;
+    if let Some((name, newest)) = newest
+        && newest.database_id != inventory.database_id
+        && !making.accept_other_database
+    {
+        bail!(
+            "the newest backup of this repository, {name}, is of another database than this one, \
+             and a restore takes the newest: give each database a repository of its own, or, if \
+             this one replaces the other, pass --accept-other-database"
+        );
+    }
     let known =
         if making.full { Default::default() } else { repository.known(inventory.database_id)? };
     // Files in the repository were already verified when they were copied.

@@ -203,6 +203,16 @@ impl Repository {
         Ok(names)
     }
 
+    /// Returns the newest backup whose catalog is not damaged, with its name.
+    pub(super) fn newest(&self) -> Result<Option<(String, Catalog)>> {
+        for name in self.names()?.into_iter().rev() {
+            if let Ok(catalog) = self.catalog(&name)? {
+                return Ok(Some((name, catalog)));
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns the error of a repository without a backup.
     pub(crate) fn without_backup(&self) -> anyhow::Error {
         let shown = self.folder.display();

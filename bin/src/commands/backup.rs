@@ -76,6 +76,10 @@ struct Create {
     /// Back up a damaged database as it is
     #[arg(long)]
     accept_damage: bool,
+    /// Add the backup to a repository whose newest one is of another database, which this one
+    /// replaces
+    #[arg(long)]
+    accept_other_database: bool,
     #[command(flatten)]
     quiet: Quiet,
 }
@@ -92,7 +96,11 @@ impl Create {
             },
         };
         let repository = Repository::open_to_change(&self.repository, true)?;
-        let making = CreateOptions { full: self.full, accept_damage: self.accept_damage };
+        let making = CreateOptions {
+            full: self.full,
+            accept_damage: self.accept_damage,
+            accept_other_database: self.accept_other_database,
+        };
         let made = create(&repository, &source, making, &mut print)?;
         println!(
             "{}: {} of {}, {} of them new",

@@ -26,9 +26,10 @@ Examples:
 pub(super) struct Replicas {
     #[command(flatten)]
     server: ServerArgument,
-    /// Connect to the server with this address, as it is printed, with options of its own: plain,
-    /// tls, tls-ca=FILE, tls-name=NAME, tls-insecure, tls-cert=FILE, tls-key=FILE,
-    /// credentials=FILE, no-login, allow-plain-login; may be repeated
+    /// Connect to the server with this address, as it is printed, with options of its own:
+    /// at=HOST:PORT (where it is reached instead), plain, tls, tls-ca=FILE, tls-name=NAME,
+    /// tls-insecure, tls-cert=FILE, tls-key=FILE, credentials=FILE, no-login, allow-plain-login;
+    /// may be repeated
     #[arg(long = "for", value_name = "HOST:PORT,OPTION[,OPTION...]")]
     own_options: Vec<OwnOptions>,
     #[command(flatten)]
@@ -38,19 +39,33 @@ pub(super) struct Replicas {
 /// Settings of the connections to each server.
 struct Connections {
     common: Settings,
-    own: Vec<(Address, Settings)>,
+    own: Vec<OwnConnection>,
+}
+
+/// Connection to the server that is printed as `printed`.
+struct OwnConnection {
+    printed: Address,
+    at: Address,
+    settings: Settings,
 }
 
 impl Connections {
     fn new(common: &ServerArgument, own: &[OwnOptions]) -> Result<Self> {
         let of_common = common.settings()?;
-        let settings = |own: &OwnOptions| Ok((own.address.clone(), own.over(common).settings()?));
-        Ok(Self { common: of_common, own: own.iter().map(settings).collect::<Result<_>>()? })
+        let connection = |own: &OwnOptions| {
+            let printed = own.address.clone();
+            let at = own.at.clone().unwrap_or_else(|| printed.clone());
+            Ok(OwnConnection { printed, at, settings: own.over(common).settings()? })
+        };
+        Ok(Self { common: of_common, own: own.iter().map(connection).collect::<Result<_>>()? })
     }
 
-    fn of(&self, address: &Address) -> &Settings {
-        let own = self.own.iter().find(|(own, _)| own == address);
-        own.map_or(&self.common, |(_, settings)| settings)
+    /// Returns where the server that is printed as `address` is reached, and how.
+    fn of(&self, address: Address) -> (Address, &Settings) {
+        match self.own.iter().find(|own| own.printed == address) {
+            Some(own) => (own.at.clone(), &own.settings),
+            None => (address, &self.common),
+        }
     }
 }
 
@@ -165,7 +180,10 @@ impl Tree<'_> {
 fn silence(address: &str, error: &anyhow::Error) -> String {
     match error.downcast_ref::<Unreachable>() {
         Some(Unreachable { what, .. }) => {
-            format!("{what}; check that it runs, and that this machine reaches it there")
+            format!(
+                "{what}; check that it runs, and that this machine reaches it there, or give its \
+                 address: --for {address},at=HOST:PORT"
+            )
         }
         None => format!("{error}; for this server alone: --for {address},OPTION"),
     }
@@ -234,15 +252,15 @@ struct Status(BTreeMap<String, String>);
 
 impl Status {
     fn of(address: &str, connections: &Connections) -> Result<Self> {
-        let parsed = remote::parse(address)?;
+        let (address, settings) = connections.of(remote::parse(address)?);
         let settings = Settings {
             connect_timeout: TIMEOUT,
             read_timeout: Some(TIMEOUT),
             write_timeout: Some(TIMEOUT),
-            ..connections.of(&parsed).clone()
+            ..settings.clone()
         };
         // Its errors tell what the server is, and what it requires.
-        let text = Server::connect_within(address, &settings, TIMEOUT)?.stat()?;
+        let text = Server::connect_within(&address.to_string(), &settings, TIMEOUT)?.stat()?;
         let text = String::from_utf8_lossy(&text).into_owned();
         let figures = text.lines().filter_map(|line| line.split_once('\t'));
         Ok(Self(figures.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()))

@@ -10,6 +10,8 @@ use std::sync::OnceLock;
 #[derive(Clone, Debug)]
 pub(crate) struct OwnOptions {
     pub(crate) address: Address,
+    /// Address to connect to in place of that one.
+    pub(crate) at: Option<Address>,
     options: ServerArgument,
     /// Whether there is no login, whatever the options for all servers are.
     has_no_login: bool,
@@ -23,7 +25,7 @@ impl FromStr for OwnOptions {
         let address = parts.next().unwrap_or_default();
         let address = super::parse(address).map_err(|error| error.to_string())?;
         let mut options = ServerArgument::default();
-        let (mut is_empty, mut has_no_login) = (true, false);
+        let (mut is_empty, mut has_no_login, mut at) = (true, false, None);
         for part in parts {
             is_empty = false;
             let (name, value) = match part.split_once('=') {
@@ -31,6 +33,9 @@ impl FromStr for OwnOptions {
                 None => (part, None),
             };
             match (name, value) {
+                ("at", Some(other)) => {
+                    at = Some(super::parse(other).map_err(|error| error.to_string())?);
+                }
                 ("plain", None) => options.is_plain = true,
                 ("tls", None) => options.tls = true,
                 ("tls-insecure", None) => options.tls_insecure = true,
@@ -43,8 +48,8 @@ impl FromStr for OwnOptions {
                 ("credentials", Some(file)) => options.credentials = Some(file.into()),
                 _ => {
                     return Err(format!(
-                        "{part:?} is not an option of a server: give plain, tls, tls-ca=FILE, \
-                         tls-name=NAME, tls-insecure, tls-cert=FILE, tls-key=FILE, \
+                        "{part:?} is not an option of a server: give at=HOST:PORT, plain, tls, \
+                         tls-ca=FILE, tls-name=NAME, tls-insecure, tls-cert=FILE, tls-key=FILE, \
                          credentials=FILE, no-login or allow-plain-login"
                     ));
                 }
@@ -62,7 +67,7 @@ impl FromStr for OwnOptions {
         if has_no_login && options.credentials.is_some() {
             return Err("no-login excludes credentials".into());
         }
-        Ok(Self { address, options, has_no_login })
+        Ok(Self { address, at, options, has_no_login })
     }
 }
 
@@ -129,6 +134,7 @@ mod tests {
             ("h:x,tls", "\"h:x\" is not an address"),
             ("h:1", "give the options after the address"),
             ("h:1,tls-ca", "\"tls-ca\" is not an option of a server"),
+            ("h:1,at=x:y", "\"x:y\" is not an address"),
             ("h:1,tls=x", "\"tls=x\" is not"),
             ("h:1,tls-ca=", "\"tls-ca=\" is not"),
             ("h:1,tls-cert=c", "tls-cert and tls-key require each other"),

@@ -465,11 +465,13 @@ fn a_database_is_restored_to_any_point_in_time_after_its_backup() {
     let log_then = backups.target("ulog-then");
     fs::create_dir(&log_then).unwrap();
     fs::write(log_then.join("00000001.ulog"), &whole).unwrap();
+    fs::write(log_then.join("replicas"), format!("8\t1\n9\t{}\n", stamps[39])).unwrap();
     let serve = |log: &Path| {
         Server::tyrant(text(&restored), &["--server-id", "7", "--update-log", text(log)])
     };
     let wrong = serve(&log_then);
     wait_for("the warning", || wrong.log().contains("lacks the changes that").then_some(()));
+    assert!(wrong.log().contains("until each is made a copy again: 9\n"), "{}", wrong.log());
     drop(wrong);
     // With a log of its own it goes on.
     drop(serve(&backups.target("ulog-new")));
@@ -645,6 +647,27 @@ fn impossible_backups_are_refused_with_the_reason() {
     let error = fail("tyrant", &["backup", "list", text(&elsewhere)]);
     assert!(error.contains("not a backup repository"), "{error}");
     assert_eq!(backups.restore_fails("r.tch", &[]).lines().count(), 1);
+}
+
+#[test]
+fn a_repository_takes_another_database_only_on_request() {
+    let backups = Backups::new();
+    let repository = backups.repository();
+    let databases = ["one.tch", "two.tch"].map(|name| backups.target(name));
+    for database in &databases {
+        Database::open(text(database)).unwrap().put(b"a", text(database).as_bytes()).unwrap();
+    }
+    let create = ["backup", "create", text(&repository), "--database"];
+    let [one, other] = databases.each_ref().map(|path| [&create[..], &[text(path)]].concat());
+    succeed("tyrant", &one);
+    let error = fail("tyrant", &other);
+    assert!(error.contains("of another database") && error.contains("--accept-other"), "{error}");
+    assert_eq!(backups.listed().len(), 1);
+    succeed("tyrant", &[&other[..], &["--accept-other-database"]].concat());
+    // From now on, that is the database of this repository.
+    succeed("tyrant", &other);
+    fail("tyrant", &one);
+    assert_eq!(backups.listed().len(), 3);
 }
 
 /// Writes a script like those of Tokyo Tyrant's users, but for the `-r`.

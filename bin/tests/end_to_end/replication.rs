@@ -393,14 +393,37 @@ fn a_replica_whose_master_is_away_is_shown_as_such() {
     let [above, line] = shown.lines().collect::<Vec<_>>()[..] else { panic!("{shown}") };
     let away = format!("{master}\tdoes not answer: cannot connect to {master}: ");
     // Advice about the server of the command would not fit the master.
-    let advice = "; check that it runs, and that this machine reaches it there";
-    assert!(above.starts_with(&away) && above.ends_with(advice), "{above}");
+    let advice = format!(
+        "; check that it runs, and that this machine reaches it there, or give its address: \
+         --for {master},at=HOST:PORT"
+    );
+    assert!(above.starts_with(&away) && above.ends_with(&advice), "{above}");
     assert!(!above.contains("tyrant serve"), "{above}");
     let state =
         "connecting, nothing received yet: connection refused: Connection refused (os error 111)";
     assert_eq!(line, format!("{address}\tsid 2\treplica of {master}, {state}"));
     let shown = succeed("tyrant", &["replicas", "--json", "--server", &address]);
     assert!(!shown.contains("lag_seconds"), "{shown}");
+}
+
+#[test]
+fn a_replica_that_listens_at_another_address_is_asked_there() {
+    let master = Server::tyrant("casket.tch", &["--update-log", "ulog", "--server-id", "1"]);
+    let options = ["--server-id", "2", "--master", &master.address()];
+    let replica = Server::tyrant("casket.tch", &options);
+    let ask = |at: &str| {
+        let own = format!("{},at={at}", replica.address());
+        succeed("tyrant", &["replicas", "--server", &master.address(), "--for", &own])
+    };
+    let there = format!("localhost:{}", replica.port);
+    let line = format!("  {}\tsid 2\tstreaming", replica.address());
+    let tree = wait_for("the replica", || Some(ask(&there)).filter(|tree| tree.contains(&line)));
+    assert!(!tree.contains("does not answer"), "{tree}");
+    let elsewhere = format!("127.0.0.1:{}", free_port());
+    let tree = ask(&elsewhere);
+    assert!(tree.contains(&format!("does not answer: cannot connect to {elsewhere}")), "{tree}");
+    let advice = format!(": --for {},at=HOST:PORT", replica.address());
+    assert!(tree.contains(&advice), "{tree}");
 }
 
 #[test]

@@ -179,8 +179,7 @@ impl Shared {
             None => None,
             Some(settings) => {
                 let (mut log, unfinished) = UpdateLog::open(settings, &database)?;
-                let behind = compare_with_log(&database.path(), log.folder(), log.last_entry_us());
-                config.notices.extend(behind);
+                config.notices.extend(compare_with_log(&database.path(), &log));
                 if config.following.check {
                     log.remember_own_changes();
                 }

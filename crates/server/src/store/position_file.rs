@@ -1,5 +1,6 @@
 //! Position file: the time stamp up to which a snapshot contains the log.
 
+use crate::update_log::UpdateLog;
 use cabinet::{Error, Result};
 use std::fs::File;
 use std::io::{self, Write};
@@ -39,19 +40,28 @@ impl CopyPosition {
     }
 }
 
-/// Compares the state of a copy that a database was with the server's update log, whose last entry
-/// has this time stamp. Returns a warning if the log goes on after that state, as after a restore
-/// of the database alone. Otherwise the file of the copy has served its purpose, and is removed.
-pub(crate) fn compare_with_log(database: &Path, log: &Path, last_entry_us: u64) -> Option<String> {
+/// Compares the state of a copy that a database was with the server's update log. Returns a warning
+/// if the log goes on after that state, as after a restore of the database alone. Otherwise the file
+/// of the copy has served its purpose, and is removed.
+pub(crate) fn compare_with_log(database: &Path, log: &UpdateLog) -> Option<String> {
     let path = database.join(POSITION_FILE);
     let position_us = position_of_copy(database)?;
-    if last_entry_us > position_us {
+    if log.last_entry_us() > position_us {
+        let replicas = log.retention().replicas_beyond(position_us);
+        let ids = replicas.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+        let replicas = match replicas.as_slice() {
+            [] => String::new(),
+            _ => format!(
+                "; the replicas with these server ids have those changes, and count as up to date \
+                 until each is made a copy again: {ids}"
+            ),
+        };
         return Some(format!(
             "{} is a copy up to time stamp {position_us}, and lacks the changes that the update log in {} \
              has after it: start with a new folder for the update log, or restore with --until; to keep \
-             both as they are, remove {}",
+             both as they are, remove {}{replicas}",
             database.display(),
-            log.display(),
+            log.folder().display(),
             path.display()
         ));
     }

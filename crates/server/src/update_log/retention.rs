@@ -99,6 +99,13 @@ impl FileRetention {
         }
     }
 
+    /// Returns the ids of the replicas that have confirmed an entry later than `at_us`.
+    pub(crate) fn replicas_beyond(&self, at_us: u64) -> Vec<u16> {
+        let state = self.state.lock();
+        let beyond = state.replicas.iter().filter(|(_, progress)| progress.confirmed_us > at_us);
+        beyond.map(|(id, _)| *id).collect()
+    }
+
     fn save(&self, state: &State) {
         let lines = state.replicas.iter();
         let text: String =

@@ -13,20 +13,17 @@ const COLUMNS_MAX: usize = 100;
 const PAGES: &[(&str, &str)] = &[
     (
         "benchmarks/requests.md",
-        "what does a request cost in each of memcached's protocols, over TLS, as a script?",
+        "how much does a request cost in each protocol, over TLS, and as a script?",
     ),
     (
         "benchmarks/embedded.md",
         "memory, disk, opening, B+ trees and a second thread of embedded stores",
     ),
     ("benchmarks/durable.md", "how much does it cost to wait for the disk?"),
-    (
-        "benchmarks/beyond-memory.md",
-        "what do reads of the disk cost, and what do they delay? An index larger than memory",
-    ),
+    ("benchmarks/beyond-memory.md", "how much do reads of the disk cost, and what do they delay?"),
     ("benchmarks/tables.md", "how long do puts and look-ups of rows take, and how much disk?"),
     ("benchmarks/caches.md", "how many hits has a cache of one size?"),
-    ("benchmarks/copies.md", "what do replicas and backups cost the server?"),
+    ("benchmarks/copies.md", "how much do replicas and backups cost the server?"),
     ("benchmarks/cluster.md", "how fast is a server over a cluster?"),
     ("benchmarks/method.md", "how the programs measure"),
 ];

@@ -9,21 +9,23 @@ use std::fmt::Write as _;
 /// Columns of a line.
 const COLUMNS_MAX: usize = 100;
 
-/// Pages written by hand, and what they have.
+/// Pages written by hand, and the questions that they answer.
 const PAGES: &[(&str, &str)] = &[
-    ("benchmarks/questions.md", "a table for each question, with the command that repeats it"),
+    (
+        "benchmarks/requests.md",
+        "how much does a request cost in each protocol, over TLS, and as a script?",
+    ),
+    (
+        "benchmarks/embedded.md",
+        "memory, disk, opening, B+ trees and a second thread of embedded stores",
+    ),
+    ("benchmarks/durable.md", "how much does it cost to wait for the disk?"),
+    ("benchmarks/beyond-memory.md", "how much do reads of the disk cost, and what do they delay?"),
+    ("benchmarks/tables.md", "how long do puts and look-ups of rows take, and how much disk?"),
+    ("benchmarks/caches.md", "how many hits has a cache of one size?"),
+    ("benchmarks/copies.md", "how much do replicas and backups cost the server?"),
+    ("benchmarks/cluster.md", "how fast is a server over a cluster?"),
     ("benchmarks/method.md", "how the programs measure"),
-    ("benchmarks/servers.md", "memcached's protocols, pipelines, TLS, scripts"),
-    ("benchmarks/embedded.md", "embedded stores: threads, opening, compaction"),
-    ("benchmarks/tree.md", "the B+ tree"),
-    ("benchmarks/fixed.md", "the fixed-length database"),
-    ("benchmarks/tables.md", "tables, queries and mailings"),
-    ("benchmarks/durable.md", "durable writes"),
-    ("benchmarks/cold.md", "gets of data beyond memory, and what others notice of them"),
-    ("benchmarks/caches.md", "hits of caches of one size"),
-    ("benchmarks/replication.md", "replicas"),
-    ("benchmarks/cluster.md", "a server over a cluster"),
-    ("benchmarks/backups.md", "backups"),
 ];
 
 /// Returns the page.
@@ -39,10 +41,10 @@ pub(super) fn page(results: &Results, goals: &[Goal]) -> String {
          not measured is `-`.",
         &mut out,
     );
-    push_text("Further pages are written by hand, from runs of the same programs:", &mut out);
-    out += "| page | contents |\n|---|---|\n";
-    for (path, contents) in PAGES {
-        let _ = writeln!(out, "| [{path}]({path}) | {contents} |");
+    push_text("Pages written by hand have the questions that this one does not answer:", &mut out);
+    out += "| page | question |\n|---|---|\n";
+    for (path, question) in PAGES {
+        let _ = writeln!(out, "| [{path}]({path}) | {question} |");
     }
     out += "\n## Machine and versions\n\n";
     push_table(&table::machines(results), &mut out);

@@ -371,3 +371,115 @@ fn changes_that_depend_on_the_record_are_atomic() {
         &[("GET n", &format!("${}|{digits}", digits.len())), ("STRLEN s", &format!(":{total}"))],
     );
 }
+
+/// Returns the keys that a scan from the beginning to the end returns, and the number of its steps.
+fn scanned(client: &mut Client, options: &str) -> (Vec<String>, usize) {
+    let (mut keys, mut steps, mut cursor) = (Vec::new(), 0, "0".to_owned());
+    loop {
+        client.send(&command(format!("SCAN {cursor} {options}").trim_end()));
+        let first = client.read_until(b"\r\n");
+        assert_eq!(String::from_utf8_lossy(&first), "*2\r\n", "{cursor} {options}");
+        client.read_until(b"\r\n");
+        let mut line = || String::from_utf8(client.read_until(b"\r\n")).unwrap().trim().to_owned();
+        cursor = line();
+        assert!(cursor.parse::<u64>().unwrap() < 1 << 53, "{cursor}");
+        let count: usize = line().strip_prefix('*').unwrap().parse().unwrap();
+        for _ in 0..count {
+            line();
+            keys.push(line());
+        }
+        steps += 1;
+        if cursor == "0" {
+            return (keys, steps);
+        }
+    }
+}
+
+/// Sets a flag when it is dropped, also by a panic.
+struct SetAtEnd<'f>(&'f std::sync::atomic::AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_scan_returns_every_record_that_stays() {
+    const KEYS: usize = 3000;
+    let folder = tempfile::tempdir().unwrap();
+    let databases = [
+        memory(),
+        support::memory_tree(),
+        hash(folder.path()),
+        tree(folder.path()),
+        fixed(folder.path()),
+        table(folder.path()),
+    ];
+    for (number, database) in databases.into_iter().enumerate() {
+        let (is_fixed, is_table) = (number == 4, number == 5);
+        let key = |number: usize| match is_fixed {
+            true => (3 * number + 1).to_string(),
+            false => format!("a_key_with_a_long_beginning/{number}"),
+        };
+        let value: &[u8] = if is_table { b"a\0b" } else { b"v" };
+        for number in 0..KEYS {
+            database.put(key(number).as_bytes(), value).unwrap();
+        }
+        let server = start(database);
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let _over = SetAtEnd(&is_over);
+            // Other records come and go meanwhile.
+            scope.spawn(|| {
+                let mut client = server.connect();
+                let mut number = 0;
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    number = (number + 7919) % KEYS;
+                    let key =
+                        if is_fixed { (3 * number + 2).to_string() } else { format!("{number}") };
+                    client.send(&command(&format!("SET {key} {}", String::from_utf8_lossy(value))));
+                    client.expect("+OK\r\n");
+                    client.send(&command(&format!("DEL {key}")));
+                    client.expect(":1\r\n");
+                }
+            });
+            let mut client = server.connect();
+            for options in ["", "COUNT 100", "COUNT 100000 TYPE string", "MATCH * COUNT 1"] {
+                let (keys, steps) = scanned(&mut client, options);
+                let all: std::collections::BTreeSet<_> = keys.into_iter().collect();
+                for number in 0..KEYS {
+                    assert!(all.contains(&key(number)), "{number} {options}");
+                }
+                assert!(options.contains("100000") || steps > 5, "{number} {options} {steps}");
+            }
+            let pattern = if is_fixed { "1?" } else { "a_key_with*/1?" };
+            let (keys, _) = scanned(&mut client, &format!("COUNT 50 MATCH {}", pattern));
+            let expected = (0..KEYS).filter(|number| match is_fixed {
+                true => (10..20).contains(&(3 * number + 1)),
+                false => (10..20).contains(number),
+            });
+            let all: std::collections::BTreeSet<_> = keys.into_iter().collect();
+            assert!(expected.clone().all(|number| all.contains(&key(number))), "{all:?}");
+            assert!(all.len() <= 10, "{all:?}");
+            assert_eq!(scanned(&mut client, "COUNT 1000 TYPE list").0, [""; 0]);
+        });
+        talk(
+            &mut server.connect(),
+            &[
+                ("SCAN abc", "-ERR invalid cursor"),
+                ("SCAN -1", "-ERR invalid cursor"),
+                ("SCAN 99999999999999999999", "-ERR invalid cursor"),
+                ("SCAN 0 COUNT", "-ERR syntax error"),
+                ("SCAN 0 COUNT 0", "-ERR syntax error"),
+                ("SCAN 0 COUNT x", "-ERR value is not an integer or out of range"),
+                ("SCAN 0 FOO 1", "-ERR syntax error"),
+            ],
+        );
+        // A cursor that no step has returned ends the scan, or is an error.
+        let mut client = server.connect();
+        client.send(&command("SCAN 9007199254740991"));
+        let reply = client.read_until(b"\r\n");
+        assert!(reply == b"*2\r\n" || reply.starts_with(b"-ERR invalid cursor"), "{reply:?}");
+    }
+}

@@ -335,6 +335,10 @@ impl Writer<'_> {
     #[cold]
     fn change_row(self, write: &Write<'_>, written: Option<&mut Written>) -> Result<Outcome> {
         let store = self.store;
+        let changes_columns = !matches!(write.action, Action::Put { .. } | Action::Remove);
+        if changes_columns {
+            store.check_columns_change()?;
+        }
         let number = match (write.precondition, write.action) {
             (
                 Precondition::None,

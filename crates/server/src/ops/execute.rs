@@ -13,7 +13,7 @@ use super::touch::Touched;
 use super::{lists, media_types, open, pages, rows, scans, touch};
 use crate::ops::budget::{Budget, Charge};
 use crate::store::Store;
-use cabinet::{Error, LargeValue, RecordRef};
+use cabinet::{Error, LargeValue, RecordRef, ScanCursor};
 use std::sync::Arc;
 
 /// Most keys that an operation looks up on an event loop. Longer operations go to the pool, so that
@@ -72,6 +72,9 @@ pub(crate) trait Reply {
 
     /// Appends the key after which the next page of keys begins.
     fn next_page(&mut self, _after: &[u8]) {}
+
+    /// Takes the place at which a scan continues.
+    fn next_place(&mut self, _place: &ScanCursor) {}
 
     /// Returns whether values are a part of the reply. Otherwise their lengths have no limit.
     fn shows_values(&self) -> bool {
@@ -429,6 +432,9 @@ pub(crate) fn execute(
         }
         Operation::KeyPage { prefix, after, max } => {
             pages::page(store, &mut executor.limit, prefix, *after, *max, reply)?;
+        }
+        Operation::KeyScan { prefix, from, min } => {
+            pages::scan(store, &mut executor.limit, prefix, from, *min, reply)?;
         }
         Operation::Records => return scans::records(executor, reply),
         Operation::Match { pattern, max } => {

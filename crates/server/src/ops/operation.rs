@@ -13,7 +13,7 @@ use crate::store::RowMode;
 use crate::update_log::Scope;
 use cabinet::name::Kind;
 use cabinet::table::SearchRequest;
-use cabinet::{Database, Side};
+use cabinet::{Database, ScanCursor, Side};
 use std::iter::Take;
 use wire::binary::{Strings, StringsIter};
 use wire::memcached::{Keys, KeysIter};
@@ -112,6 +112,9 @@ pub(crate) enum Operation<'a> {
     /// Returns a page of at most `max` keys that begin with a prefix: those after `after` in the
     /// order of the database.
     KeyPage { prefix: &'a [u8], after: Option<&'a [u8]>, max: usize },
+    /// Returns some keys that begin with a prefix, and where the scan continues. Visits at least
+    /// `min` keys, if there are that many, and may return a key more than once.
+    KeyScan { prefix: &'a [u8], from: &'a ScanCursor, min: usize },
     /// Returns all records.
     Records,
     /// Returns at most `max` records whose key matches a regular expression.
@@ -299,6 +302,7 @@ impl<'a> Operation<'a> {
             | Self::KeysWithPrefix { .. }
             | Self::KeysFrom { .. }
             | Self::KeyPage { .. }
+            | Self::KeyScan { .. }
             | Self::Records
             | Self::Match { .. }
             | Self::Range { .. }
@@ -344,7 +348,8 @@ impl<'a> Operation<'a> {
             | Self::RemoveList { .. } => (Write, keys()),
             Self::KeysWithPrefix { prefix, .. }
             | Self::KeysFrom { prefix, .. }
-            | Self::KeyPage { prefix, .. } => (Read, Reach::Prefix(prefix)),
+            | Self::KeyPage { prefix, .. }
+            | Self::KeyScan { prefix, .. } => (Read, Reach::Prefix(prefix)),
             Self::IterBegin { .. }
             | Self::IterKey
             | Self::IterRecord
@@ -405,9 +410,10 @@ impl<'a> Operation<'a> {
             Self::ValueSize { .. } | Self::CountValues { .. } => Command::ValueSize,
             Self::IterBegin { .. } => Command::IterInit,
             Self::IterKey | Self::IterRecord => Command::IterNext,
-            Self::KeysWithPrefix { .. } | Self::KeysFrom { .. } | Self::KeyPage { .. } => {
-                Command::KeysWithPrefix
-            }
+            Self::KeysWithPrefix { .. }
+            | Self::KeysFrom { .. }
+            | Self::KeyPage { .. }
+            | Self::KeyScan { .. } => Command::KeysWithPrefix,
             Self::SetIndices { .. } | Self::Retune { .. } | Self::Defragment => Command::Optimize,
             Self::Count => Command::Count,
             Self::Sync => Command::Sync,

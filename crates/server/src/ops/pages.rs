@@ -66,6 +66,49 @@ pub(super) fn page(
     }
 }
 
+/// Appends the keys that begin with a prefix from a place on, in the order of the database, until at
+/// least `min` keys were visited. The place after them is that of the next keys: it means the same
+/// place whatever is written meanwhile.
+pub(super) fn scan(
+    store: &View,
+    limit: &mut ReplyLimit<'_>,
+    prefix: &[u8],
+    from: &ScanCursor,
+    min: usize,
+    reply: &mut impl Reply,
+) -> Result<(), Stop> {
+    let is_sorted = store.order() == Some(KeyOrder::Lexical);
+    let mut position = match from {
+        ScanCursor::Start if is_sorted => store.scan_cursor_of(prefix),
+        from => from.clone(),
+    };
+    let (mut visited, mut is_over, mut length) = (0, false, Ok(()));
+    let mut last: Option<Vec<u8>> = None;
+    loop {
+        let next = store.scan_keys(&position, |key| {
+            is_over |= is_sorted && !key.starts_with(prefix);
+            // A key with several values is visited for each.
+            if is_over || length.is_err() || last.as_deref() == Some(key) {
+                return;
+            }
+            visited += 1;
+            last = Some(key.to_vec());
+            if key.starts_with(prefix) {
+                length = limit.append(reply, key.len(), |reply| reply.element(key));
+            }
+        })?;
+        length?;
+        match next {
+            Some(next) if !is_over && (visited >= min || reply.is_full()) => {
+                reply.next_place(&next);
+                return Ok(());
+            }
+            Some(next) if !is_over => position = next,
+            _ => return Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -25,7 +25,7 @@ mod tokyo_tyrant;
 
 pub(crate) use ahead::Ahead;
 pub(crate) use http::Exchange as HttpExchange;
-pub(crate) use redis::RedisSession;
+pub(crate) use redis::{RedisSession, RedisShared};
 
 pub use http::belongs_to_webdav;
 
@@ -339,6 +339,21 @@ impl<'a> Context<'a> {
                 kind: "the store",
                 advice: "serve a database on a disk for it",
             }),
+        }
+    }
+
+    /// Returns the context of a part of this request, on another store.
+    fn within<'c>(&'c mut self, database: &'c Store) -> Context<'c> {
+        Context {
+            shared: self.shared,
+            database,
+            may_block: self.may_block,
+            counters: self.counters,
+            session: self.session,
+            descriptor: self.descriptor,
+            mutated: false,
+            charge: self.charge.take(),
+            until: self.until,
         }
     }
 

@@ -65,5 +65,6 @@ impl Session {
     pub(crate) fn bytes(&self) -> usize {
         self.cursor.as_ref().map_or(0, |cursor| cursor.bytes())
             + self.key_cursor.as_ref().map_or(0, |cursor| cursor.bytes())
+            + self.redis.bytes()
     }
 }

@@ -26,6 +26,7 @@ use crate::ops::rights::{Need, Rights};
 use crate::ops::scrub::Scrub;
 use crate::ops::served::{Served, ServedSettings};
 use crate::ops::stop_signal::StopSignal;
+use crate::protocol::RedisShared;
 use crate::replication::{IsAdmitted, ReplicaRequest, Replication, SemiSync};
 use crate::shared::live::Live;
 use crate::shared::loop_load::LoopLoad;
@@ -94,6 +95,8 @@ pub(crate) struct Shared {
     /// Stats of the extension, set if there is one.
     pub(crate) scripts: OnceLock<Weak<dyn ScriptStats>>,
     pub(crate) script_locks: ScriptLocks,
+    /// State of Redis's protocol that all connections share.
+    pub(crate) redis: RedisShared,
 }
 
 /// Stats of the functions that clients call.
@@ -230,6 +233,7 @@ impl Shared {
             scripts: OnceLock::new(),
             certificates,
             script_locks: ScriptLocks::default(),
+            redis: RedisShared::default(),
             // Versions of a store outside of this process are the same for each server over it.
             entity_tags: EntityTags::new(served.kind.filter(|_| config.remote.is_none())),
             users: config.users.clone().map(|users| Arc::new(CurrentUsers::new(users))),

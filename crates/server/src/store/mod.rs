@@ -68,6 +68,8 @@ pub(crate) struct Store {
     source: Source,
     /// Write gate, for the handles of clients.
     gate: Option<Arc<Gate>>,
+    /// In the store of a transaction, whether records are rows.
+    rows_within: Option<bool>,
 }
 
 impl Deref for Store {
@@ -82,12 +84,17 @@ impl Store {
     /// Returns a store that logs its changes as those of the server `id`.
     pub(crate) fn new(database: Database, log: Option<Arc<UpdateLog>>, id: u16) -> Self {
         let source = Source { origin: id, master: 0, root: None };
-        Self { view: View { database }, may_wait: true, log, source, gate: None }
+        Self { view: View { database }, may_wait: true, log, source, gate: None, rows_within: None }
     }
 
     /// Returns the store for clients, whose changes have to pass the gate.
     pub(crate) fn gated(&self, gate: &Arc<Gate>) -> Self {
         Self { gate: Some(Arc::clone(gate)), ..self.clone() }
+    }
+
+    /// Returns whether records are rows.
+    pub(crate) fn has_rows(&self) -> bool {
+        self.rows_within.unwrap_or_else(|| self.view.has_rows())
     }
 
     /// Returns the store for changes that bypass the gate.

@@ -27,7 +27,21 @@ impl Store {
     pub(crate) fn transaction(&self) -> StoreTransaction {
         let transaction = self.view.database.transaction();
         let view = View { database: (*transaction).clone() };
-        StoreTransaction { store: Self { view, log: None, ..self.clone() }, transaction }
+        let rows_within = Some(self.has_rows());
+        let store = Self { view, log: None, rows_within, ..self.clone() };
+        StoreTransaction { store, transaction }
+    }
+
+    /// Fails within a transaction, where rows are changed as a whole.
+    pub(crate) fn check_columns_change(&self) -> Result<()> {
+        match self.rows_within {
+            None => Ok(()),
+            Some(_) => Err(Error::Unsupported {
+                operation: "changes of the columns of a row",
+                kind: "a transaction",
+                advice: "put the whole row, or call it before or after",
+            }),
+        }
     }
 
     /// Fails if a key cannot be changed within a transaction: it means another record at each use.

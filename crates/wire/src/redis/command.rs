@@ -1,5 +1,6 @@
 //! The commands, with what `COMMAND` says of each.
 
+use super::Arguments;
 use crate::kind::kinds;
 
 /// Number of a command's parts, and which of them are keys.
@@ -94,7 +95,18 @@ commands! {
     PTtl "pttl" Read 2 (1 1 1);
     ExpireTime "expiretime" Read 2 (1 1 1);
     PExpireTime "pexpiretime" Read 2 (1 1 1);
+    Rename "rename" Write 3 (1 2 1);
+    RenameNx "renamenx" Write 3 (1 2 1);
+    Copy "copy" Write -3 (1 2 1);
+    MSetNx "msetnx" Write -3 (1 -1 2);
+    Multi "multi" Other 1 (0 0 0);
+    Exec "exec" Other 1 (0 0 0);
+    Discard "discard" Other 1 (0 0 0);
+    Watch "watch" Other -2 (1 -1 1);
+    Unwatch "unwatch" Other 1 (0 0 0);
     Keys "keys" List 2 (0 0 0);
+    Scan "scan" List -2 (0 0 0);
+    RandomKey "randomkey" Read 1 (0 0 0);
     DbSize "dbsize" Other 1 (0 0 0);
     FlushDb "flushdb" Other -1 (0 0 0);
     FlushAll "flushall" Other -1 (0 0 0);
@@ -110,6 +122,74 @@ commands! {
     Config "config" Other -2 (0 0 0);
     Info "info" Other -1 (0 0 0);
     Time "time" Other 1 (0 0 0);
+}
+
+/// A part of a command, named by its first argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subcommand {
+    /// Name, in small letters.
+    pub name: &'static str,
+    /// As [`Shape::arity`], with the name of the command.
+    pub arity: i8,
+}
+
+/// Reason why the first argument of a command is no [`Subcommand`] that takes the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoSubcommand {
+    /// There is none of this name.
+    Unknown,
+    /// The number of arguments is wrong for this one.
+    Arity(&'static str),
+}
+
+const CLIENT: &[Subcommand] = &[
+    part("getname", 2),
+    part("id", 2),
+    part("no-evict", 3),
+    part("no-touch", 3),
+    part("setinfo", 4),
+    part("setname", 3),
+];
+
+const COMMAND: &[Subcommand] = &[
+    part("count", 2),
+    part("docs", -2),
+    part("getkeys", -4),
+    part("help", 2),
+    part("info", -2),
+    part("list", -2),
+];
+
+const CONFIG: &[Subcommand] = &[part("get", -3), part("set", -4)];
+
+const fn part(name: &'static str, arity: i8) -> Subcommand {
+    Subcommand { name, arity }
+}
+
+impl Command {
+    /// Returns the subcommands; none if the first argument is not the name of one.
+    #[must_use]
+    pub const fn subcommands(self) -> &'static [Subcommand] {
+        match self {
+            Self::Client => CLIENT,
+            Self::CommandInfo => COMMAND,
+            Self::Config => CONFIG,
+            _ => &[],
+        }
+    }
+
+    /// Returns the name of the subcommand that a request has, `""` if the command has none.
+    pub fn subcommand(self, arguments: Arguments<'_>) -> Result<&'static str, NoSubcommand> {
+        let all = self.subcommands();
+        if all.is_empty() {
+            return Ok("");
+        }
+        let Some(name) = arguments.iter().next() else { return Ok("") };
+        let found = all.iter().find(|part| part.name.as_bytes().eq_ignore_ascii_case(name));
+        let Subcommand { name, arity } = *found.ok_or(NoSubcommand::Unknown)?;
+        let shape = Shape { arity, ..self.shape() };
+        if shape.takes(arguments.len() + 1) { Ok(name) } else { Err(NoSubcommand::Arity(name)) }
+    }
 }
 
 /// Longest name of a command, in bytes.
@@ -128,6 +208,18 @@ impl Command {
 }
 
 impl Shape {
+    /// Returns the keys among the arguments of a request whose number of parts it takes.
+    pub fn keys<'i>(self, arguments: Arguments<'i>) -> impl Iterator<Item = &'i [u8]> {
+        let place = |place: i8| match usize::try_from(place) {
+            Ok(place) => place,
+            Err(_) => (arguments.len() + 1).saturating_sub(usize::from(place.unsigned_abs())),
+        };
+        let (first, last) = (place(self.first_key), place(self.last_key));
+        let count = if first == 0 { 0 } else { (last + 1).saturating_sub(first) };
+        let skipped = first.saturating_sub(1);
+        arguments.iter().skip(skipped).take(count).step_by(place(self.step).max(1))
+    }
+
     /// Returns whether a request has a right number of parts, the name among them.
     #[must_use]
     pub fn takes(self, parts: usize) -> bool {
@@ -139,6 +231,8 @@ impl Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Parse;
+    use crate::redis::{Content, parse};
 
     #[test]
     fn a_command_is_found_by_its_name_in_any_case() {
@@ -151,6 +245,23 @@ mod tests {
         for name in [&b""[..], b"gett", b"g\xff", b"averylongnameofacommand"] {
             assert_eq!(Command::of_name(name), None);
         }
+    }
+
+    #[test]
+    fn the_keys_of_a_request_are_found_by_their_places() {
+        let keys = |line: &str| {
+            let bytes = format!("{line}\r\n");
+            let Parse::Complete(request, _) = parse(bytes.as_bytes()) else { panic!("{line}") };
+            let Content::Command(command) = request.content else { panic!("{line}") };
+            let keys = command.shape().keys(request.arguments);
+            keys.map(|key| String::from_utf8_lossy(key).into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(keys("GET a"), ["a"]);
+        assert_eq!(keys("SET a b EX 1"), ["a"]);
+        assert_eq!(keys("MSET a 1 b 2"), ["a", "b"]);
+        assert_eq!(keys("DEL a b c"), ["a", "b", "c"]);
+        assert_eq!(keys("COPY a b REPLACE"), ["a", "b"]);
+        assert!(keys("PING a").is_empty() && keys("SCAN 0").is_empty());
     }
 
     #[test]

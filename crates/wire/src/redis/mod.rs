@@ -10,11 +10,13 @@
 mod command;
 mod kind;
 mod parse;
+mod refused;
 pub mod reply;
 
-pub use command::{Command, Shape};
+pub use command::{Command, NoSubcommand, Shape, Subcommand};
 pub(crate) use parse::is_request;
-pub use parse::{Arguments, ArgumentsIter, Progress, parse, parse_resuming};
+pub use parse::{Arguments, ArgumentsIter, Progress, append_request, parse, parse_resuming};
+pub use refused::{refusal, refusal_of_part};
 
 /// Request, borrowed from the received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Parser of requests.
 
-use super::{Command, Content, Malformed, Request};
+use super::{Command, Content, Malformed, Request, reply};
 use crate::Parse;
 use crate::limits::{REDIS_LINE_BYTES_MAX, REDIS_STRING_BYTES_MAX, REDIS_STRINGS_MAX};
 use memchr::memchr;
@@ -49,6 +49,13 @@ pub fn parse_resuming<'i>(input: &'i [u8], progress: &mut Progress) -> Parse<Req
         Some(b'*') => parse_array(input, progress),
         _ => parse_line(input),
     }
+}
+
+/// Appends a request as an array.
+pub fn append_request(out: &mut Vec<u8>, name: &[u8], arguments: Arguments<'_>) {
+    reply::array(out, arguments.len() + 1);
+    reply::string(out, name);
+    arguments.iter().for_each(|argument| reply::string(out, argument));
 }
 
 /// Strings of a request in order, at most [`REDIS_STRINGS_MAX`].

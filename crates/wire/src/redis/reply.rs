@@ -7,6 +7,7 @@
 //! | [`integer`] | `:number` |
 //! | [`string`] | `$length`, the bytes |
 //! | [`null`] | `$-1`, in version 3 `_` |
+//! | [`null_array`] | `*-1`, in version 3 `_` |
 //! | [`array`] | `*count`, then so many replies |
 //! | [`map`] | `%pairs`, in version 2 `*` and twice as many |
 //! | [`verbatim`] | `=length`, `txt:` and the bytes, in version 2 as [`string`] |
@@ -75,6 +76,14 @@ pub fn null(out: &mut Vec<u8>, version: Version) {
         Version::Two => b"$-1\r\n",
         Version::Three => b"_\r\n",
     });
+}
+
+/// Appends the absence of an array.
+pub fn null_array(out: &mut Vec<u8>, version: Version) {
+    match version {
+        Version::Two => out.extend_from_slice(b"*-1\r\n"),
+        Version::Three => null(out, version),
+    }
 }
 
 /// Begins an array of `count` replies.

@@ -3,14 +3,14 @@
 use super::connection::{REDIS_VERSION, role};
 use super::keys::records;
 use super::pattern::{check, matches};
-use super::{Failed, reply};
+use super::{Failed, SYNTAX, reply};
 use crate::admin::server_stats::{Process, uptime_seconds};
 use crate::counters::Count;
 use crate::protocol::Context;
 use std::time::{SystemTime, UNIX_EPOCH};
 use wire::Class;
 use wire::RequestKind;
-use wire::redis::{Arguments, Command};
+use wire::redis::{Arguments, ArgumentsIter, Command};
 
 /// Settings of Redis that clients ask for, with what they mean here.
 const SETTINGS: [(&str, &str); 6] = [
@@ -25,15 +25,14 @@ const SETTINGS: [(&str, &str); 6] = [
 /// Executes `CONFIG`.
 pub(super) fn settings(
     context: &Context<'_>,
+    part: &str,
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     let mut strings = arguments.iter();
-    let action = strings.next().unwrap_or_default();
-    if !action.eq_ignore_ascii_case(b"GET") || strings.len() == 0 {
-        return Err("ERR CONFIG has only GET here: set what is to change in the server's \
-                    configuration, and reload it"
-            .into());
+    strings.next();
+    if part == "set" {
+        return set(strings, output);
     }
     if strings.len() > SETTINGS.len() {
         return Err("ERR CONFIG GET takes at most 6 patterns here".into());
@@ -50,21 +49,39 @@ pub(super) fn settings(
     Ok(())
 }
 
+/// Executes `CONFIG SET`, which may set what is set already.
+fn set(mut strings: ArgumentsIter<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
+    while let Some(name) = strings.next() {
+        let known = SETTINGS.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name));
+        let (Some((name, present)), Some(value)) = (known, strings.next()) else {
+            let name = String::from_utf8_lossy(name);
+            return Err(Failed::Text(format!(
+                "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+            )));
+        };
+        if present.as_bytes() != value {
+            return Err(Failed::Text(format!(
+                "ERR {name} is {present:?} here: set what is to change in the server's \
+                 configuration, and reload it"
+            )));
+        }
+    }
+    reply::simple(output, "OK");
+    Ok(())
+}
+
 /// Executes `COMMAND`.
 pub(super) fn commands(
     context: &mut Context<'_>,
+    part: &str,
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     let mut strings = arguments.iter();
-    let action = strings.next().unwrap_or_default().to_ascii_uppercase();
-    match &*action {
-        b"" => {
-            reply::array(output, Command::ALL.len());
-            Command::ALL.iter().for_each(|command| append_command(*command, output));
-        }
-        b"COUNT" => reply::integer(output, Command::ALL.len() as i64),
-        b"INFO" => {
+    strings.next();
+    match part {
+        "count" => reply::integer(output, Command::ALL.len() as i64),
+        "info" if strings.len() > 0 => {
             let start = output.len();
             reply::array(output, strings.len());
             for name in strings {
@@ -76,24 +93,42 @@ pub(super) fn commands(
             }
         }
         // The page of the commands is in the documentation.
-        b"DOCS" => reply::map(output, context.session.redis.version, 0),
-        b"LIST" => {
+        "docs" => reply::map(output, context.session.redis.version, 0),
+        "getkeys" => append_keys(strings, output)?,
+        "list" if strings.len() > 0 => return Err(SYNTAX.into()),
+        "list" => {
             reply::array(output, Command::ALL.len());
             for command in Command::ALL {
                 reply::string(output, command.name().as_bytes());
             }
         }
-        b"HELP" => {
-            let lines = ["COMMAND [COUNT | DOCS | INFO [NAME ...] | LIST | HELP]"];
+        "help" => {
+            let lines =
+                ["COMMAND [COUNT | DOCS | GETKEYS NAME ... | INFO [NAME ...] | LIST | HELP]"];
             reply::array(output, lines.len());
             lines.iter().for_each(|line| reply::simple(output, line));
         }
         _ => {
-            let name = String::from_utf8_lossy(arguments.iter().next().unwrap_or_default());
-            let text = format!("ERR unknown subcommand '{name}'. Try COMMAND HELP.");
-            return Err(Failed::Text(text));
+            reply::array(output, Command::ALL.len());
+            Command::ALL.iter().for_each(|command| append_command(*command, output));
         }
     }
+    Ok(())
+}
+
+/// Appends the keys of a request.
+fn append_keys(mut strings: ArgumentsIter<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
+    let command = Command::of_name(strings.next().unwrap_or_default());
+    let shape = command.ok_or("ERR Invalid command specified")?.shape();
+    if shape.first_key == 0 {
+        return Err("ERR The command has no key arguments".into());
+    }
+    if !shape.takes(strings.len() + 1) {
+        return Err("ERR Invalid number of arguments specified for command".into());
+    }
+    let keys: Vec<_> = shape.keys(strings.rest()).collect();
+    reply::array(output, keys.len());
+    keys.iter().for_each(|key| reply::string(output, key));
     Ok(())
 }
 

@@ -1,11 +1,16 @@
 //! Commands on keys, whatever their values are.
 
-use super::pattern::{self, matches};
+use super::connection::select_number;
 use super::time::TimeUnit;
-use super::{Decision, Failed, NO_INTEGER, SYNTAX, change, expiry_of, integer, parts, read, reply};
+use super::transaction::{atomically, check_keys};
+use super::{
+    Decision, Failed, Found, NO_INTEGER, SYNTAX, change, expiry_of, find, integer, parts, read,
+    reply,
+};
 use crate::counters::Count;
 use crate::ops::command_mask;
-use crate::ops::execute::{INLINE_KEYS_MAX, NoReply, Number, Outcome, Reply};
+use crate::ops::conditional::{Action, Presence, Write};
+use crate::ops::execute::{INLINE_KEYS_MAX, NoReply, Number, Outcome};
 use crate::ops::expiry::{now_ms, stored};
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, or_absent};
@@ -40,7 +45,7 @@ pub(super) fn remove(
 }
 
 /// Returns whether a key has a record.
-fn is_present(context: &mut Context<'_>, key: &[u8]) -> Result<bool, Failed> {
+pub(super) fn is_present(context: &mut Context<'_>, key: &[u8]) -> Result<bool, Failed> {
     let found = context.execute(&Operation::ValueSize { key }, &mut NoReply)?;
     Ok(or_absent(found, Outcome::NoRecord)? == Outcome::Done)
 }
@@ -197,46 +202,75 @@ pub(super) fn time_left(
     Ok(())
 }
 
-/// Encoder of the keys that match a pattern.
-struct Matching<'p> {
-    pattern: &'p [u8],
-    keys: Vec<u8>,
-    count: usize,
-}
-
-impl Reply for Matching<'_> {
-    fn len(&self) -> usize {
-        self.keys.len()
-    }
-
-    fn element(&mut self, key: &[u8]) {
-        if matches(self.pattern, key) {
-            reply::string(&mut self.keys, key);
-            self.count += 1;
+/// Executes `RENAME` and `RENAMENX`.
+pub(super) fn rename(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    command: Command,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let [from, to] = parts(arguments)?;
+    let only_if_absent = command == Command::RenameNx;
+    context.counters.count(Count::Put);
+    check_keys(context, [from, to].into_iter())?;
+    let is_renamed = atomically(context, |context| {
+        let found = find(context, from)?.ok_or("ERR no such key")?;
+        if from == to {
+            return Ok(!only_if_absent);
         }
+        if only_if_absent && is_present(context, to)? {
+            return Ok(false);
+        }
+        put(context, to, &found)?;
+        context.execute(&Operation::remove(from), &mut NoReply)??;
+        Ok(true)
+    })?;
+    match only_if_absent {
+        true => reply::integer(output, i64::from(is_renamed)),
+        false => reply::simple(output, "OK"),
     }
+    Ok(())
 }
 
-/// Executes `KEYS`.
-pub(super) fn matching(
+/// Stores a record that was found under another key.
+fn put(context: &mut Context<'_>, key: &[u8], found: &Found) -> Result<(), Failed> {
+    let write = Write::new(key, Action::put(Presence::Any, found.value.as_slice(), found.meta));
+    context.execute(&Operation::Write(write), &mut NoReply)??;
+    Ok(())
+}
+
+/// Executes `COPY`.
+pub(super) fn copy(
     context: &mut Context<'_>,
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
-    let [pattern] = parts(arguments)?;
-    pattern::check(pattern)?;
-    let special = pattern.iter().position(|byte| b"*?[\\".contains(byte));
-    // In a fixed-length database, keys are ids, and a prefix is an interval of them.
-    let prefix = match context.shared.served.model.has_ids {
-        true => b"[min,max]",
-        false => &pattern[..special.unwrap_or(pattern.len())],
+    let mut strings = arguments.iter();
+    let (Some(from), Some(to)) = (strings.next(), strings.next()) else {
+        return Err(SYNTAX.into());
     };
-    context.counters.count(Count::KeysWithPrefix);
-    let mut matching = Matching { pattern, keys: Vec::new(), count: 0 };
-    let operation = Operation::KeysWithPrefix { prefix, max: usize::MAX };
-    context.execute(&operation, &mut matching)??;
-    reply::array(output, matching.count);
-    output.extend_from_slice(&matching.keys);
+    let mut replaces = false;
+    while let Some(option) = strings.next() {
+        match (&*option.to_ascii_uppercase(), strings.len()) {
+            (b"REPLACE", _) => replaces = true,
+            (b"DB", 1..) => select_number(strings.next().unwrap_or_default())?,
+            _ => return Err(SYNTAX.into()),
+        }
+    }
+    if from == to {
+        return Err("ERR source and destination objects are the same".into());
+    }
+    context.counters.count(Count::Put);
+    check_keys(context, [from, to].into_iter())?;
+    let is_copied = atomically(context, |context| {
+        let Some(found) = find(context, from)? else { return Ok(false) };
+        if !replaces && is_present(context, to)? {
+            return Ok(false);
+        }
+        put(context, to, &found)?;
+        Ok(true)
+    })?;
+    reply::integer(output, i64::from(is_copied));
     Ok(())
 }
 

@@ -5,8 +5,10 @@ mod info;
 mod keys;
 mod pattern;
 mod protocol;
+mod scan;
 mod strings;
 mod time;
+mod transaction;
 
 pub(super) use protocol::Redis;
 
@@ -22,9 +24,14 @@ use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::number::signed as integer;
 use crate::ops::operation::Operation;
 use cabinet::{Error, Meta, RecordRef, Version};
+use scan::Cursors;
 use std::sync::Arc;
+use transaction::{TransactionState, Turn};
 use wire::redis::reply::{self, Version as Resp};
-use wire::redis::{Arguments, Command, Content, Malformed, Progress, Request, parse_resuming};
+use wire::redis::{
+    Arguments, Command, Content, Malformed, NoSubcommand, Progress, Request, parse_resuming,
+    refusal, refusal_of_part,
+};
 use wire::{Described, Parse};
 
 /// State of a connection of this protocol.
@@ -34,8 +41,25 @@ pub(crate) struct RedisSession {
     version: Resp,
     /// Name that the client has given itself.
     name: Box<[u8]>,
+    /// The transaction that is queued or executed, and the watched records.
+    transaction: TransactionState,
     /// State of an incomplete request.
     progress: Progress,
+}
+
+impl RedisSession {
+    /// Returns the memory that a client can make the session take, in bytes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.transaction.bytes()
+    }
+}
+
+/// State of this protocol that all connections of a server share.
+#[derive(Debug, Default)]
+pub(crate) struct RedisShared {
+    cursors: Cursors,
+    turn: Turn,
 }
 
 /// Executes the request at the beginning of `input`.
@@ -130,7 +154,10 @@ fn execute(
     let (command, arguments) = match request.content {
         Content::Command(command) => (command, request.arguments),
         Content::Nothing => return Ok(Next::GoOn),
-        Content::Unknown => return Err(Failed::Text(unknown(request))),
+        Content::Unknown => {
+            context.session.redis.transaction.spoil();
+            return Err(Failed::Text(unknown(request)));
+        }
         Content::Malformed(reason) => {
             context.counters.count(Count::Refused);
             reply::error(output, &format!("ERR Protocol error: {}", text_of_malformed(reason)));
@@ -138,14 +165,47 @@ fn execute(
         }
     };
     if !command.shape().takes(arguments.len() + 1) {
-        return Err(Failed::Text(format!(
-            "ERR wrong number of arguments for '{}' command",
-            command.name()
-        )));
+        let reason = format!("wrong number of arguments for '{}' command", command.name());
+        let transaction = &mut context.session.redis.transaction;
+        return Err(Failed::Text(match command {
+            Command::Exec => {
+                transaction.end();
+                format!("EXECABORT Transaction discarded because of: {reason}")
+            }
+            _ => {
+                transaction.spoil();
+                format!("ERR {reason}")
+            }
+        }));
     }
-    let is_also_read = matches!(command, Command::GetSet | Command::GetDel | Command::GetEx);
-    let read = is_also_read.then_some(command_mask::Command::Get);
-    mask_of(command).into_iter().chain(read).try_for_each(|masked| unmasked(context, masked))?;
+    if let Err(reason) = command.subcommand(arguments) {
+        context.session.redis.transaction.spoil();
+        return Err(Failed::Text(text_of_part(command, arguments, reason)));
+    }
+    if context.session.redis.transaction.is_queueing() && !transaction::ends_queue(command) {
+        transaction::queue(context, request, command, output)?;
+        return Ok(Next::GoOn);
+    }
+    run(context, command, arguments, output)
+}
+
+/// Executes a command, whose number of arguments was checked.
+fn run(
+    context: &mut Context<'_>,
+    command: Command,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<Next, Failed> {
+    let further = match command {
+        Command::GetSet | Command::GetDel | Command::GetEx | Command::Copy => {
+            Some(command_mask::Command::Get)
+        }
+        Command::Rename | Command::RenameNx => Some(command_mask::Command::Out),
+        _ => None,
+    };
+    mask_of(command).into_iter().chain(further).try_for_each(|masked| unmasked(context, masked))?;
+    // It was checked before.
+    let part = command.subcommand(arguments).unwrap_or_default();
     match command {
         Command::Get => strings::get(context, arguments, output)?,
         Command::Set => strings::set(context, arguments, output)?,
@@ -157,7 +217,9 @@ fn execute(
         Command::GetDel => strings::get_and_remove(context, arguments, output)?,
         Command::GetEx => strings::get_and_expire(context, arguments, output)?,
         Command::MGet => strings::get_many(context, arguments, output)?,
-        Command::MSet => strings::set_many(context, arguments, output)?,
+        Command::MSet | Command::MSetNx => {
+            strings::set_many(context, arguments, command, output)?;
+        }
         Command::Append => strings::append(context, arguments, output)?,
         Command::StrLen => strings::length(context, arguments, output)?,
         Command::GetRange | Command::SubStr => strings::part(context, arguments, output)?,
@@ -176,7 +238,18 @@ fn execute(
         Command::Ttl | Command::PTtl | Command::ExpireTime | Command::PExpireTime => {
             keys::time_left(context, arguments, command, output)?;
         }
-        Command::Keys => keys::matching(context, arguments, output)?,
+        Command::Rename | Command::RenameNx => {
+            keys::rename(context, arguments, command, output)?;
+        }
+        Command::Copy => keys::copy(context, arguments, output)?,
+        Command::Keys => scan::matching(context, arguments, output)?,
+        Command::Scan => scan::scan(context, arguments, output)?,
+        Command::RandomKey => scan::random(context, output)?,
+        Command::Multi => transaction::begin(context, output)?,
+        Command::Exec => transaction::execute(context, output)?,
+        Command::Discard => transaction::discard(context, output)?,
+        Command::Watch => transaction::watch(context, arguments, output)?,
+        Command::Unwatch => transaction::unwatch(context, output),
         Command::DbSize => keys::count(context, output)?,
         Command::FlushDb | Command::FlushAll => keys::clear(context, arguments, output)?,
         Command::Ping => connection::ping(arguments, output)?,
@@ -185,9 +258,9 @@ fn execute(
         Command::Hello => connection::hello(context, arguments, output)?,
         Command::Reset => connection::reset(context, output),
         Command::Select => connection::select(arguments, output)?,
-        Command::Client => connection::client(context, arguments, output)?,
-        Command::CommandInfo => info::commands(context, arguments, output)?,
-        Command::Config => info::settings(context, arguments, output)?,
+        Command::Client => connection::client(context, part, arguments, output)?,
+        Command::CommandInfo => info::commands(context, part, arguments, output)?,
+        Command::Config => info::settings(context, part, arguments, output)?,
         Command::Info => info::describe(context, output)?,
         Command::Time => info::time(output),
         Command::Quit => {
@@ -230,6 +303,10 @@ fn mask_of(command: Command) -> Option<command_mask::Command> {
         | Command::GetSet
         | Command::GetEx
         | Command::MSet
+        | Command::MSetNx
+        | Command::Copy
+        | Command::Rename
+        | Command::RenameNx
         | Command::SetRange
         | Command::Expire
         | Command::PExpire
@@ -238,7 +315,7 @@ fn mask_of(command: Command) -> Option<command_mask::Command> {
         | Command::Persist => C::Put,
         Command::Incr | Command::Decr | Command::IncrBy | Command::DecrBy => C::AddInt,
         Command::Del | Command::Unlink | Command::GetDel => C::Out,
-        Command::Keys => C::KeysWithPrefix,
+        Command::Keys | Command::Scan | Command::RandomKey => C::KeysWithPrefix,
         Command::DbSize => C::Count,
         Command::FlushDb | Command::FlushAll => C::Vanish,
         Command::Info | Command::Config => C::Stat,
@@ -251,6 +328,11 @@ fn mask_of(command: Command) -> Option<command_mask::Command> {
         | Command::Select
         | Command::Client
         | Command::CommandInfo
+        | Command::Multi
+        | Command::Exec
+        | Command::Discard
+        | Command::Watch
+        | Command::Unwatch
         | Command::Time => return None,
     })
 }
@@ -258,12 +340,37 @@ fn mask_of(command: Command) -> Option<command_mask::Command> {
 /// Most bytes of a name or of arguments that an error repeats.
 const SHOWN_BYTES_MAX: usize = 128;
 
+/// Returns the error for a subcommand that a command does not have.
+fn text_of_part(command: Command, arguments: Arguments<'_>, reason: NoSubcommand) -> String {
+    let given = arguments.iter().next().unwrap_or_default();
+    let (name, given_text) = (command.name(), String::from_utf8_lossy(shortened(given)));
+    let capitals = name.to_ascii_uppercase();
+    match (reason, refusal_of_part(command, given)) {
+        (NoSubcommand::Arity(part), _) => {
+            format!("ERR wrong number of arguments for '{name}|{part}' command")
+        }
+        (NoSubcommand::Unknown, Some(reason)) => {
+            let part = given_text.to_ascii_uppercase();
+            format!("ERR {capitals} {part} is not supported: {reason}")
+        }
+        (NoSubcommand::Unknown, None) => {
+            format!("ERR unknown subcommand '{given_text}'. Try {capitals} HELP.")
+        }
+    }
+}
+
+fn shortened(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    &bytes[..end.min(SHOWN_BYTES_MAX)]
+}
+
 /// Returns the error for a command that the server does not know.
 fn unknown(request: &Request<'_>) -> String {
-    let shown = |bytes: &[u8]| {
-        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-        String::from_utf8_lossy(&bytes[..end.min(SHOWN_BYTES_MAX)]).into_owned()
-    };
+    if let Some(reason) = refusal(request.name) {
+        let name = String::from_utf8_lossy(request.name).to_ascii_uppercase();
+        return format!("ERR {name} is not supported: {reason}");
+    }
+    let shown = |bytes| String::from_utf8_lossy(shortened(bytes)).into_owned();
     let mut text =
         format!("ERR unknown command '{}', with args beginning with: ", shown(request.name));
     let mut left = SHOWN_BYTES_MAX;

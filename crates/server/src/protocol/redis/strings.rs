@@ -1,6 +1,8 @@
 //! Commands on the values of keys.
 
+use super::keys::is_present;
 use super::time::{TimeUnit, bad_time};
+use super::transaction::{atomically, check_keys};
 use super::{
     COPIES, Decision, Failed, Found, NO_INTEGER, NO_ROOM, SYNTAX, Value, change, find, integer,
     parts, reply, unmasked,
@@ -266,31 +268,38 @@ pub(super) fn get_many(
     Ok(())
 }
 
-/// Executes `MSET`: each record is stored by itself, in order.
+/// Executes `MSET` and `MSETNX`.
 pub(super) fn set_many(
     context: &mut Context<'_>,
     arguments: Arguments<'_>,
+    command: Command,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     if !arguments.len().is_multiple_of(2) {
-        return Err("ERR wrong number of arguments for 'mset' command".into());
+        let name = command.name();
+        let text = format!("ERR wrong number of arguments for '{name}' command");
+        return Err(Failed::Text(text));
     }
-    if arguments.len() > 2 {
-        // The first record would be stored a second time.
-        context.wait()?;
+    let only_if_absent = command == Command::MSetNx;
+    check_keys(context, command.shape().keys(arguments))?;
+    let is_stored = atomically(context, |context| {
         for key in arguments.iter().step_by(2) {
-            context.permit(&Operation::put(key, b"", Presence::Any))?;
+            if only_if_absent && is_present(context, key)? {
+                return Ok(false);
+            }
         }
+        let mut strings = arguments.iter();
+        while let (Some(key), Some(value)) = (strings.next(), strings.next()) {
+            context.counters.count(Count::Put);
+            let put = Operation::put(key, value, Presence::Any);
+            context.execute(&put, &mut NoReply)??;
+        }
+        Ok(true)
+    })?;
+    match only_if_absent {
+        true => reply::integer(output, i64::from(is_stored)),
+        false => reply::simple(output, "OK"),
     }
-    let (mut strings, mut has_stored) = (arguments.iter(), false);
-    while let (Some(key), Some(value)) = (strings.next(), strings.next()) {
-        context.counters.count(Count::Put);
-        let put = Operation::put(key, value, Presence::Any);
-        let stored = context.execute(&put, &mut NoReply);
-        stored.map_err(|halt| if has_stored { halt.after_a_change() } else { halt })??;
-        has_stored = true;
-    }
-    reply::simple(output, "OK");
     Ok(())
 }
 

@@ -1,0 +1,311 @@
+//! Transactions: commands that are queued, and then executed as one change of the database.
+//!
+//! Each command of several records, and each `EXEC`, collects its changes and the versions of the
+//! records that it has read. They are written together, unless another client has changed such a
+//! record meanwhile: then all of it is executed again. A watched record is one that was read
+//! earlier.
+
+use super::{Content, FORBIDDEN, Failed, reply, run, text_of};
+use crate::ops::operation::Operation;
+use crate::protocol::{Context, Halt};
+use cabinet::{Error, Version};
+use parking_lot::Mutex;
+use wire::redis::{Arguments, Command, Request, append_request, parse};
+use wire::{Class, Parse, RequestKind};
+
+/// Most bytes of the keys that a connection watches.
+const WATCHED_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes that a watched key takes besides its length.
+const WATCHED_KEY_BYTES: usize = 48;
+
+/// Attempts after which a transaction waits for its turn among those that other clients have
+/// disturbed as well.
+const FREE_ATTEMPTS: usize = 8;
+
+/// Most attempts to execute a transaction.
+const ATTEMPTS_MAX: usize = 1000;
+
+/// State of a connection.
+#[derive(Debug, Default)]
+pub(super) struct TransactionState {
+    queue: Option<Box<Queue>>,
+    /// Watched keys, with the version of the record, or none.
+    watched: Vec<(Box<[u8]>, Option<Version>)>,
+    watched_bytes: usize,
+    /// Whether the present request is executed within a transaction.
+    is_executing: bool,
+}
+
+/// Commands after `MULTI`.
+#[derive(Debug, Default)]
+struct Queue {
+    /// The commands as requests.
+    requests: Vec<u8>,
+    count: usize,
+    /// Whether a command was refused, so that none is executed.
+    is_spoilt: bool,
+}
+
+/// Turn of the transactions that were executed in vain several times.
+#[derive(Debug, Default)]
+pub(super) struct Turn(Mutex<()>);
+
+impl TransactionState {
+    /// Returns the memory that a client can make it take, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.watched_bytes + self.queue.as_ref().map_or(0, |queue| queue.requests.capacity())
+    }
+
+    /// Returns whether commands are queued.
+    #[inline]
+    pub(super) fn is_queueing(&self) -> bool {
+        self.queue.is_some()
+    }
+
+    /// Notes that a command was refused.
+    pub(super) fn spoil(&mut self) {
+        if let Some(queue) = &mut self.queue {
+            queue.is_spoilt = true;
+        }
+    }
+
+    /// Ends a transaction without executing it.
+    pub(super) fn end(&mut self) {
+        self.queue = None;
+        self.unwatch();
+    }
+
+    fn unwatch(&mut self) {
+        (self.watched, self.watched_bytes) = (Vec::new(), 0);
+    }
+}
+
+/// Returns whether a command is executed and not queued.
+pub(super) fn ends_queue(command: Command) -> bool {
+    matches!(
+        command,
+        Command::Multi
+            | Command::Exec
+            | Command::Discard
+            | Command::Watch
+            | Command::Quit
+            | Command::Reset
+    )
+}
+
+/// Executes `MULTI`.
+pub(super) fn begin(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
+    context.local("transactions")?;
+    let state = &mut context.session.redis.transaction;
+    if state.queue.is_some() {
+        return Err("ERR MULTI calls can not be nested".into());
+    }
+    state.queue = Some(Box::default());
+    reply::simple(output, "OK");
+    Ok(())
+}
+
+/// Queues a command, or notes that it is refused.
+pub(super) fn queue(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    command: Command,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let allowed = check(context, command, request.arguments);
+    let max = context.shared.config.request_bytes_max;
+    let Some(queue) = &mut context.session.redis.transaction.queue else { return Ok(()) };
+    queue.is_spoilt |= allowed.is_err();
+    allowed?;
+    append_request(&mut queue.requests, request.name, request.arguments);
+    queue.count += 1;
+    if queue.requests.len() > max {
+        *queue = Box::new(Queue { is_spoilt: true, ..Queue::default() });
+        return Err("ERR the queued commands are over the limit of a request of this server".into());
+    }
+    reply::simple(output, "QUEUED");
+    Ok(())
+}
+
+/// Fails for a command that cannot be executed within a transaction, or not by this user.
+fn check(
+    context: &mut Context<'_>,
+    command: Command,
+    arguments: Arguments<'_>,
+) -> Result<(), Failed> {
+    let logs_in = command == Command::Auth || command == Command::Hello && arguments.len() > 1;
+    if logs_in && context.shared.users.is_some() {
+        return Err("ERR a login is not possible within MULTI: log in before it".into());
+    }
+    let class = RequestKind::from(command).class();
+    if class == Class::Write
+        && let Some(reason) = context.shared.served.gate.reason()
+    {
+        return Err(Failed::Text(format!("READONLY {reason}")));
+    }
+    for key in command.shape().keys(arguments) {
+        context.permit(&match class {
+            Class::Write => Operation::remove(key),
+            Class::Read | Class::List | Class::Script | Class::Other => Operation::Get { key },
+        })?;
+    }
+    Ok(())
+}
+
+/// Executes `DISCARD`.
+pub(super) fn discard(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
+    let state = &mut context.session.redis.transaction;
+    if !state.is_queueing() {
+        return Err("ERR DISCARD without MULTI".into());
+    }
+    state.end();
+    reply::simple(output, "OK");
+    Ok(())
+}
+
+/// Executes `WATCH`.
+pub(super) fn watch(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    if context.session.redis.transaction.is_queueing() {
+        return Err("ERR WATCH inside MULTI is not allowed".into());
+    }
+    context.local("transactions")?;
+    for key in arguments.iter() {
+        if context.session.redis.transaction.watched.iter().any(|(other, _)| **other == *key) {
+            continue;
+        }
+        let version = version_of(context, key)?;
+        let state = &mut context.session.redis.transaction;
+        if state.watched_bytes + key.len() + WATCHED_KEY_BYTES > WATCHED_BYTES_MAX {
+            return Err("ERR a connection watches at most 1 MiB of keys".into());
+        }
+        state.watched_bytes += key.len() + WATCHED_KEY_BYTES;
+        state.watched.push((key.into(), version));
+    }
+    reply::simple(output, "OK");
+    Ok(())
+}
+
+/// Executes `UNWATCH`.
+pub(super) fn unwatch(context: &mut Context<'_>, output: &mut Vec<u8>) {
+    context.session.redis.transaction.unwatch();
+    reply::simple(output, "OK");
+}
+
+/// Returns the version of a record, or none.
+fn version_of(context: &mut Context<'_>, key: &[u8]) -> Result<Option<Version>, Failed> {
+    let mut version = None;
+    super::read(context, key, |record| version = Some(record.version))?;
+    Ok(version)
+}
+
+/// Executes `EXEC`.
+pub(super) fn execute(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
+    if !context.session.redis.transaction.is_queueing() {
+        return Err("ERR EXEC without MULTI".into());
+    }
+    // The request may be executed a second time from here on.
+    context.wait()?;
+    let state = &mut context.session.redis.transaction;
+    let queue = state.queue.take().unwrap_or_default();
+    let watched = std::mem::take(&mut state.watched);
+    state.unwatch();
+    if queue.is_spoilt {
+        return Err("EXECABORT Transaction discarded because of previous errors.".into());
+    }
+    let start = output.len();
+    let is_executed = atomically(context, |context| {
+        output.truncate(start);
+        for (key, version) in &watched {
+            if version_of(context, key)? != *version {
+                return Ok(false);
+            }
+        }
+        reply::array(output, queue.count);
+        let mut rest = &queue.requests[..];
+        while let Parse::Complete(request, bytes) = parse(rest) {
+            execute_one(context, &request, output)?;
+            context.check_length(output.len() - start)?;
+            rest = &rest[bytes..];
+        }
+        Ok(true)
+    })?;
+    if !is_executed {
+        reply::null_array(output, context.session.redis.version);
+    }
+    Ok(())
+}
+
+/// Executes a queued command, and appends its reply. As in Redis, its failure does not undo the
+/// others.
+fn execute_one(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let Content::Command(command) = request.content else { return Ok(()) };
+    let start = output.len();
+    let executed = check_keys(context, command.shape().keys(request.arguments))
+        .and_then(|()| run(context, command, request.arguments, output));
+    let text = match executed {
+        // Commands that end the connection are not queued.
+        Ok(_) => return Ok(()),
+        Err(Failed::Halt(Halt::Forbidden)) => FORBIDDEN.to_owned(),
+        Err(Failed::Halt(halt)) => return Err(halt.into()),
+        Err(Failed::Text(text)) => text,
+        Err(Failed::Database(error)) => text_of(&error),
+    };
+    output.truncate(start);
+    reply::error(output, &text);
+    Ok(())
+}
+
+/// Fails if a key cannot be changed within a transaction.
+pub(super) fn check_keys<'k>(
+    context: &Context<'_>,
+    mut keys: impl Iterator<Item = &'k [u8]>,
+) -> Result<(), Failed> {
+    let store = &context.shared.served.database;
+    Ok(keys.try_for_each(|key| store.check_transaction_key(key))?)
+}
+
+/// Executes `run` so that its changes are made together or not at all, and nobody else changes a
+/// record meanwhile that it reads. `run` is called again after such a change.
+pub(super) fn atomically<T>(
+    context: &mut Context<'_>,
+    mut run: impl FnMut(&mut Context<'_>) -> Result<T, Failed>,
+) -> Result<T, Failed> {
+    if context.session.redis.transaction.is_executing {
+        return run(context);
+    }
+    context.wait()?;
+    let database = context.local("transactions")?;
+    let shared = context.shared;
+    let mut turn = None;
+    for attempt in 0..ATTEMPTS_MAX {
+        if attempt == FREE_ATTEMPTS {
+            turn = Some(shared.redis.turn.0.lock());
+        }
+        let transaction = database.transaction();
+        context.session.redis.transaction.is_executing = true;
+        let mut within = context.within(transaction.store());
+        let result = run(&mut within);
+        context.charge = within.charge.take();
+        context.session.redis.transaction.is_executing = false;
+        let result = result?;
+        match database.commit(transaction) {
+            Ok(has_changed) => {
+                context.mutated |= has_changed;
+                return Ok(result);
+            }
+            Err(Error::Conflict) => {}
+            Err(error) => return Err(context.sort("transaction", error)?.into()),
+        }
+    }
+    drop(turn);
+    Err("ERR other clients change the same records all the time: try again".into())
+}

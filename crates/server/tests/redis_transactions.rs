@@ -1,0 +1,310 @@
+//! Redis's protocol: commands of several records, and transactions.
+
+mod support;
+
+use server::Config;
+use std::sync::atomic::{AtomicBool, Ordering};
+use support::{
+    Client, Running, config, fixed, hash, memory, memory_tree, redis as command, start, start_with,
+    table, tree, users,
+};
+
+/// Sends requests, and asserts their replies, without the line ends.
+fn talk(client: &mut Client, pairs: &[(&str, &str)]) {
+    for (line, reply) in pairs {
+        client.send(&command(line));
+        let mut expected = reply.replace('|', "\r\n");
+        expected.push_str("\r\n");
+        let received = client.read(expected.len());
+        assert_eq!(String::from_utf8_lossy(&received), expected, "{line}");
+    }
+}
+
+/// Returns the first line of the reply to a command.
+fn first_line(client: &mut Client, line: &str) -> String {
+    client.send(&command(line));
+    String::from_utf8(client.read_until(b"\r\n")).unwrap()
+}
+
+/// Returns a server for each kind of database that stores plain values.
+fn servers(folder: &std::path::Path) -> [Running; 4] {
+    [memory(), memory_tree(), hash(folder), tree(folder)].map(start)
+}
+
+#[test]
+fn commands_of_several_records_make_all_of_their_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    for server in servers(folder.path()) {
+        talk(
+            &mut server.connect(),
+            &[
+                ("MSETNX a 1 b 2", ":1"),
+                ("MSETNX b 3 c 4", ":0"),
+                ("MGET a b c", "*3|$1|1|$1|2|$-1"),
+                ("EXPIRE a 100", ":1"),
+                ("RENAME a d", "+OK"),
+                ("TTL d", ":100"),
+                ("EXISTS a", ":0"),
+                ("RENAME a d", "-ERR no such key"),
+                ("RENAME d d", "+OK"),
+                ("RENAMENX d d", ":0"),
+                ("RENAMENX d b", ":0"),
+                ("RENAMENX d e", ":1"),
+                ("COPY e b", ":0"),
+                ("COPY e b REPLACE", ":1"),
+                ("TTL b", ":100"),
+                ("COPY e f DB 0", ":1"),
+                ("COPY e f DB 1", "-ERR DB index is out of range"),
+                ("COPY e e", "-ERR source and destination objects are the same"),
+                ("COPY none g", ":0"),
+                ("COPY e f FOO", "-ERR syntax error"),
+                ("MSETNX a", "-ERR wrong number of arguments for 'msetnx' command"),
+                ("RANDOMKEY x", "-ERR wrong number of arguments for 'randomkey' command"),
+            ],
+        );
+        let mut client = server.connect();
+        for _ in 0..20 {
+            assert_eq!(first_line(&mut client, "RANDOMKEY"), "$1\r\n");
+            let key = client.read_until(b"\r\n");
+            assert!([&b"b\r\n"[..], b"e\r\n", b"f\r\n"].contains(&&*key), "{key:?}");
+        }
+        talk(&mut client, &[("FLUSHALL", "+OK"), ("RANDOMKEY", "$-1")]);
+    }
+}
+
+#[test]
+fn queued_commands_are_executed_together() {
+    let folder = tempfile::tempdir().unwrap();
+    for server in servers(folder.path()) {
+        let mut client = server.connect();
+        talk(
+            &mut client,
+            &[
+                ("EXEC", "-ERR EXEC without MULTI"),
+                ("DISCARD", "-ERR DISCARD without MULTI"),
+                ("SET s text", "+OK"),
+                ("MULTI", "+OK"),
+                ("MULTI", "-ERR MULTI calls can not be nested"),
+                ("WATCH a", "-ERR WATCH inside MULTI is not allowed"),
+                ("SET a 1", "+QUEUED"),
+                ("INCR a", "+QUEUED"),
+                ("GET a", "+QUEUED"),
+                ("INCR s", "+QUEUED"),
+                ("DEL none s", "+QUEUED"),
+                ("APPEND a x", "+QUEUED"),
+                ("PING", "+QUEUED"),
+                ("COPY a b", "+QUEUED"),
+                ("SET e v PX 50000", "+QUEUED"),
+            ],
+        );
+        talk(&mut server.connect(), &[("GET a", "$-1"), ("EXISTS s", ":1")]);
+        let error = "-ERR value is not an integer or out of range";
+        talk(
+            &mut client,
+            &[
+                ("EXEC", &format!("*9|+OK|:2|$1|2|{error}|:1|:2|+PONG|:1|+OK")),
+                ("MGET a b s", "*3|$2|2x|$2|2x|$-1"),
+                ("TTL e", ":50"),
+                ("MULTI", "+OK"),
+                ("SET a 2", "+QUEUED"),
+                ("DISCARD", "+OK"),
+                ("GET a", "$2|2x"),
+                ("MULTI", "+OK"),
+                ("EXEC", "*0"),
+                ("MULTI", "+OK"),
+                ("SET a", "-ERR wrong number of arguments for 'set' command"),
+                ("SET a 3", "+QUEUED"),
+                ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+                ("MULTI", "+OK"),
+                ("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: "),
+                ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+                ("GET a", "$2|2x"),
+                ("MULTI", "+OK"),
+                ("RESET", "+RESET"),
+                ("EXEC", "-ERR EXEC without MULTI"),
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_watched_record_that_changes_prevents_the_execution() {
+    let folder = tempfile::tempdir().unwrap();
+    for server in servers(folder.path()) {
+        let (mut client, mut other) = (server.connect(), server.connect());
+        let changes = ["SET k v", "SET k v", "APPEND k w", "EXPIRE k 1000", "DEL k", "SET k w"];
+        for change in changes {
+            talk(&mut client, &[("WATCH other k", "+OK"), ("MULTI", "+OK")]);
+            first_line(&mut other, change);
+            talk(&mut client, &[("SET done 1", "+QUEUED"), ("EXEC", "*-1")]);
+            // The records are watched no longer.
+            talk(&mut client, &[("MULTI", "+OK"), ("EXISTS done", "+QUEUED"), ("EXEC", "*1|:0")]);
+        }
+        talk(&mut client, &[("WATCH k", "+OK"), ("UNWATCH", "+OK"), ("MULTI", "+OK")]);
+        talk(&mut other, &[("SET k x", "+OK")]);
+        talk(&mut client, &[("GET k", "+QUEUED"), ("EXEC", "*1|$1|x")]);
+        talk(&mut client, &[("WATCH k", "+OK"), ("MULTI", "+OK"), ("DISCARD", "+OK")]);
+        talk(&mut other, &[("SET k y", "+OK")]);
+        talk(&mut client, &[("MULTI", "+OK"), ("GET k", "+QUEUED"), ("EXEC", "*1|$1|y")]);
+        client.send(&command("HELLO 3"));
+        while !client.read_until(b"\r\n").starts_with(b"*0") {}
+        talk(
+            &mut client,
+            &[("WATCH k", "+OK"), ("SET k z", "+OK"), ("MULTI", "+OK"), ("EXEC", "_")],
+        );
+    }
+}
+
+/// Clients that move units between two records, and one that reads both, never see a sum that is
+/// not the same, and no unit is lost.
+#[test]
+fn transactions_of_many_clients_are_isolated() {
+    const CLIENTS: usize = 4;
+    const EACH: usize = 150;
+    let folder = tempfile::tempdir().unwrap();
+    for server in servers(folder.path()) {
+        talk(&mut server.connect(), &[("MSET one 1000 two 1000", "+OK")]);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let mut writers = Vec::new();
+            for number in 0..CLIENTS {
+                let (from, to) = if number % 2 == 0 { ("one", "two") } else { ("two", "one") };
+                let server = &server;
+                writers.push(scope.spawn(move || {
+                    let mut client = server.connect();
+                    let requests: Vec<u8> =
+                        ["MULTI", &format!("DECR {from}"), &format!("INCR {to}")]
+                            .iter()
+                            .chain(&["EXEC"])
+                            .flat_map(|line| command(line))
+                            .collect();
+                    for _ in 0..EACH {
+                        client.send(&requests);
+                        client.expect("+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n");
+                        for _ in 0..2 {
+                            assert!(client.read_until(b"\r\n").starts_with(b":"));
+                        }
+                    }
+                }));
+            }
+            let (is_over, server) = (&is_over, &server);
+            let reader = scope.spawn(move || {
+                let mut client = server.connect();
+                while !is_over.load(Ordering::Relaxed) {
+                    talk(&mut client, &[("MULTI", "+OK"), ("MGET one two", "+QUEUED")]);
+                    client.send(&command("EXEC"));
+                    client.expect("*1\r\n*2\r\n");
+                    let mut sum = 0;
+                    for _ in 0..2 {
+                        client.read_until(b"\r\n");
+                        let text = String::from_utf8(client.read_until(b"\r\n")).unwrap();
+                        sum += text.trim().parse::<i64>().unwrap();
+                    }
+                    assert_eq!(sum, 2000);
+                }
+            });
+            let written: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+            is_over.store(true, Ordering::Relaxed);
+            reader.join().unwrap();
+            written.into_iter().for_each(|result| result.unwrap());
+        });
+        talk(&mut server.connect(), &[("MGET one two", "*2|$4|1000|$4|1000")]);
+    }
+}
+
+/// Clients that count by `WATCH` lose no count.
+#[test]
+fn an_optimistic_counter_is_exact() {
+    const CLIENTS: usize = 3;
+    const EACH: usize = 60;
+    let server = start(memory());
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                let mut done = 0;
+                while done < EACH {
+                    talk(&mut client, &[("WATCH n", "+OK")]);
+                    let length = first_line(&mut client, "GET n");
+                    let number = match &*length {
+                        "$-1\r\n" => 0,
+                        _ => String::from_utf8(client.read_until(b"\r\n"))
+                            .unwrap()
+                            .trim()
+                            .parse::<usize>()
+                            .unwrap(),
+                    };
+                    let set = format!("SET n {}", number + 1);
+                    talk(&mut client, &[("MULTI", "+OK"), (&set, "+QUEUED")]);
+                    if first_line(&mut client, "EXEC") == "*1\r\n" {
+                        client.expect("+OK\r\n");
+                        done += 1;
+                    }
+                }
+            });
+        }
+    });
+    let total = (CLIENTS * EACH).to_string();
+    talk(&mut server.connect(), &[("GET n", &format!("${}|{total}", total.len()))]);
+}
+
+#[test]
+fn transactions_refuse_what_they_cannot_undo() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(fixed(folder.path()));
+    let mut client = server.connect();
+    talk(&mut client, &[("MULTI", "+OK"), ("SET next v", "+QUEUED"), ("SET 7 w", "+QUEUED")]);
+    assert_eq!(first_line(&mut client, "EXEC"), "*2\r\n");
+    let error = String::from_utf8(client.read_until(b"\r\n")).unwrap();
+    assert!(error.contains("keys that the server chooses") && error.starts_with("-ERR"), "{error}");
+    client.expect("+OK\r\n");
+    talk(&mut client, &[("GET 7", "$1|w"), ("MULTI", "+OK"), ("FLUSHALL", "+QUEUED")]);
+    assert_eq!(first_line(&mut client, "EXEC"), "*1\r\n");
+    assert!(client.read_until(b"\r\n").starts_with(b"-ERR "));
+    talk(&mut client, &[("GET 7", "$1|w")]);
+    let server = start(table(folder.path()));
+    let mut client = server.connect();
+    talk(&mut client, &[("SET k a\0b", "+OK"), ("MULTI", "+OK")]);
+    talk(&mut client, &[("APPEND k c\0d", "+QUEUED"), ("SET k c\0d", "+QUEUED")]);
+    assert_eq!(first_line(&mut client, "EXEC"), "*2\r\n");
+    let error = String::from_utf8(client.read_until(b"\r\n")).unwrap();
+    assert!(error.contains("changes of the columns of a row"), "{error}");
+    client.expect("+OK\r\n");
+    talk(&mut client, &[("GET k", "$3|c\0d")]);
+}
+
+#[test]
+fn the_queue_and_the_watched_keys_are_limited() {
+    let server = start_with(Config { request_bytes_max: 4096, ..config() }, memory());
+    let mut client = server.connect();
+    talk(&mut client, &[("MULTI", "+OK")]);
+    let set = format!("SET k {}", "v".repeat(1000));
+    talk(&mut client, &[(&set, "+QUEUED"), (&set, "+QUEUED"), (&set, "+QUEUED")]);
+    assert!(first_line(&mut client, &set).starts_with("-ERR the queued commands are over"));
+    talk(&mut client, &[("EXEC", "-EXECABORT Transaction discarded because of previous errors.")]);
+    let server = start(memory());
+    let mut client = server.connect();
+    let long = "k".repeat(60_000);
+    let replies: Vec<String> =
+        (0..20).map(|number| first_line(&mut client, &format!("WATCH {long}{number}"))).collect();
+    assert_eq!(replies.iter().filter(|reply| *reply == "+OK\r\n").count(), 17);
+    assert_eq!(replies[17], "-ERR a connection watches at most 1 MiB of keys\r\n");
+    talk(&mut client, &[("UNWATCH", "+OK"), ("WATCH a", "+OK")]);
+}
+
+#[test]
+fn rights_are_checked_when_a_command_is_queued() {
+    let users = Some(users(&[("ann", "secret")]));
+    let server = start_with(Config { users, ..config() }, memory());
+    let mut client = server.connect();
+    talk(
+        &mut client,
+        &[
+            ("MULTI", "-NOAUTH Authentication required."),
+            ("AUTH ann secret", "+OK"),
+            ("MULTI", "+OK"),
+            ("AUTH ann secret", "-ERR a login is not possible within MULTI: log in before it"),
+            ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+        ],
+    );
+}

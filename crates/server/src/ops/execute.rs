@@ -9,11 +9,12 @@ use super::entity_tag::EntityTags;
 use super::iterator::{Iterators, Place};
 use super::operation::{KeyList, Operation};
 use super::rights::{Right, Rights};
+use super::scan_places::ScanPlaces;
 use super::touch::Touched;
-use super::{lists, media_types, open, pages, rows, scans, touch};
+use super::{lists, media_types, open, pages, random_key, rows, scans, touch};
 use crate::ops::budget::{Budget, Charge};
 use crate::store::Store;
-use cabinet::{Error, LargeValue, RecordRef, ScanCursor};
+use cabinet::{Error, LargeValue, RecordRef};
 use std::sync::Arc;
 
 /// Most keys that an operation looks up on an event loop. Longer operations go to the pool, so that
@@ -73,8 +74,8 @@ pub(crate) trait Reply {
     /// Appends the key after which the next page of keys begins.
     fn next_page(&mut self, _after: &[u8]) {}
 
-    /// Takes the place at which a scan continues.
-    fn next_place(&mut self, _place: &ScanCursor) {}
+    /// Takes the number of the place at which a scan continues.
+    fn next_place(&mut self, _number: u64) {}
 
     /// Returns whether values are a part of the reply. Otherwise their lengths have no limit.
     fn shows_values(&self) -> bool {
@@ -277,6 +278,8 @@ pub(crate) struct Executor<'a> {
     pub(crate) limit: ReplyLimit<'a>,
     pub(crate) cas_numbers: &'a CasNumbers,
     pub(crate) entity_tags: EntityTags,
+    /// Places at which clients may continue their scans; a log has none.
+    pub(crate) scan_places: Option<&'a ScanPlaces>,
     /// The iterators that the client may use; a log has none.
     pub(crate) iterators: Option<Iterators<'a>>,
     /// Rights of the client, unless it has all; a log has.
@@ -302,6 +305,10 @@ impl<'a> Executor<'a> {
     pub(super) fn writer(&self) -> Writer<'a> {
         let (cas_numbers, entity_tags) = (self.cas_numbers, self.entity_tags);
         Writer { store: self.store, comparison: Comparison { cas_numbers, entity_tags } }
+    }
+
+    pub(super) fn scan_places(&self) -> Result<&'a ScanPlaces, Stop> {
+        self.scan_places.ok_or_else(no_iterator)
     }
 
     pub(super) fn iterators(&mut self) -> Result<&mut Iterators<'a>, Stop> {
@@ -434,8 +441,9 @@ pub(crate) fn execute(
             pages::page(store, &mut executor.limit, prefix, *after, *max, reply)?;
         }
         Operation::KeyScan { prefix, from, min } => {
-            pages::scan(store, &mut executor.limit, prefix, from, *min, reply)?;
+            pages::scan(executor, prefix, *from, *min, reply)?;
         }
+        Operation::RandomKey => return random_key::append(store, &mut executor.limit, reply),
         Operation::Records => return scans::records(executor, reply),
         Operation::Match { pattern, max } => {
             return scans::matches(executor, pattern, *max, reply);

@@ -13,7 +13,7 @@ use crate::store::RowMode;
 use crate::update_log::Scope;
 use cabinet::name::Kind;
 use cabinet::table::SearchRequest;
-use cabinet::{Database, ScanCursor, Side};
+use cabinet::{Database, Side};
 use std::iter::Take;
 use wire::binary::{Strings, StringsIter};
 use wire::memcached::{Keys, KeysIter};
@@ -112,9 +112,12 @@ pub(crate) enum Operation<'a> {
     /// Returns a page of at most `max` keys that begin with a prefix: those after `after` in the
     /// order of the database.
     KeyPage { prefix: &'a [u8], after: Option<&'a [u8]>, max: usize },
-    /// Returns some keys that begin with a prefix, and where the scan continues. Visits at least
-    /// `min` keys, if there are that many, and may return a key more than once.
-    KeyScan { prefix: &'a [u8], from: &'a ScanCursor, min: usize },
+    /// Returns some keys that begin with a prefix from a place on, and the number of the next
+    /// place. That of the beginning is 0. Visits at least `min` keys, if there are that many, and
+    /// may return a key more than once.
+    KeyScan { prefix: &'a [u8], from: u64, min: usize },
+    /// Returns any key.
+    RandomKey,
     /// Returns all records.
     Records,
     /// Returns at most `max` records whose key matches a regular expression.
@@ -303,6 +306,7 @@ impl<'a> Operation<'a> {
             | Self::KeysFrom { .. }
             | Self::KeyPage { .. }
             | Self::KeyScan { .. }
+            | Self::RandomKey
             | Self::Records
             | Self::Match { .. }
             | Self::Range { .. }
@@ -353,6 +357,7 @@ impl<'a> Operation<'a> {
             Self::IterBegin { .. }
             | Self::IterKey
             | Self::IterRecord
+            | Self::RandomKey
             | Self::Records
             | Self::Match { .. }
             | Self::Range { .. } => (Read, Reach::All),
@@ -413,7 +418,8 @@ impl<'a> Operation<'a> {
             Self::KeysWithPrefix { .. }
             | Self::KeysFrom { .. }
             | Self::KeyPage { .. }
-            | Self::KeyScan { .. } => Command::KeysWithPrefix,
+            | Self::KeyScan { .. }
+            | Self::RandomKey => Command::KeysWithPrefix,
             Self::SetIndices { .. } | Self::Retune { .. } | Self::Defragment => Command::Optimize,
             Self::Count => Command::Count,
             Self::Sync => Command::Sync,

@@ -1,6 +1,6 @@
 //! Pages of keys: some keys that begin with a prefix, and the key after which the next page begins.
 
-use super::execute::{Reply, ReplyLimit, Stop};
+use super::execute::{Executor, Reply, ReplyLimit, Stop};
 use crate::store::view::View;
 use cabinet::{KeyOrder, ScanCursor};
 
@@ -66,21 +66,23 @@ pub(super) fn page(
     }
 }
 
-/// Appends the keys that begin with a prefix from a place on, in the order of the database, until at
-/// least `min` keys were visited. The place after them is that of the next keys: it means the same
-/// place whatever is written meanwhile.
+/// Appends the keys that begin with a prefix from a place on, in the order of the database, until
+/// at least `min` keys were visited. The place after them is the same whatever is written
+/// meanwhile.
 pub(super) fn scan(
-    store: &View,
-    limit: &mut ReplyLimit<'_>,
+    executor: &mut Executor<'_>,
     prefix: &[u8],
-    from: &ScanCursor,
+    from: u64,
     min: usize,
     reply: &mut impl Reply,
 ) -> Result<(), Stop> {
+    let (store, places) = (executor.store, executor.scan_places()?);
+    let limit = &mut executor.limit;
     let is_sorted = store.order() == Some(KeyOrder::Lexical);
     let mut position = match from {
-        ScanCursor::Start if is_sorted => store.scan_cursor_of(prefix),
-        from => from.clone(),
+        0 if is_sorted => store.scan_cursor_of(prefix),
+        0 => ScanCursor::Start,
+        number => places.place(number, store.scan_cursor_of(b"0"))?,
     };
     let (mut visited, mut is_over, mut length) = (0, false, Ok(()));
     let mut last: Option<Vec<u8>> = None;
@@ -100,7 +102,7 @@ pub(super) fn scan(
         length?;
         match next {
             Some(next) if !is_over && (visited >= min || reply.is_full()) => {
-                reply.next_place(&next);
+                reply.next_place(places.number(next));
                 return Ok(());
             }
             Some(next) if !is_over => position = next,

@@ -102,6 +102,7 @@ impl<'a> Replayer<'a> {
             limit: ReplyLimit { bytes_max: usize::MAX, budget: self.budget, charge: &mut None },
             cas_numbers: &self.cas_numbers,
             entity_tags: self.entity_tags,
+            scan_places: None,
             iterators: None,
             rights: None,
             has_changed: false,

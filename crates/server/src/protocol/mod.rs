@@ -25,7 +25,7 @@ mod tokyo_tyrant;
 
 pub(crate) use ahead::Ahead;
 pub(crate) use http::Exchange as HttpExchange;
-pub(crate) use redis::{RedisSession, RedisShared};
+pub(crate) use redis::RedisSession;
 
 pub use http::belongs_to_webdav;
 

@@ -23,10 +23,10 @@ use crate::ops::hits::Hits;
 use crate::ops::iterator::{Cursor, Iterators};
 use crate::ops::remote::Remote;
 use crate::ops::rights::{Need, Rights};
+use crate::ops::scan_places::ScanPlaces;
 use crate::ops::scrub::Scrub;
 use crate::ops::served::{Served, ServedSettings};
 use crate::ops::stop_signal::StopSignal;
-use crate::protocol::RedisShared;
 use crate::replication::{IsAdmitted, ReplicaRequest, Replication, SemiSync};
 use crate::shared::live::Live;
 use crate::shared::loop_load::LoopLoad;
@@ -95,8 +95,9 @@ pub(crate) struct Shared {
     /// Stats of the extension, set if there is one.
     pub(crate) scripts: OnceLock<Weak<dyn ScriptStats>>,
     pub(crate) script_locks: ScriptLocks,
-    /// State of Redis's protocol that all connections share.
-    pub(crate) redis: RedisShared,
+    pub(crate) scan_places: ScanPlaces,
+    /// Turn of the transactions that other clients have disturbed several times.
+    pub(crate) transaction_turn: Mutex<()>,
 }
 
 /// Stats of the functions that clients call.
@@ -233,7 +234,8 @@ impl Shared {
             scripts: OnceLock::new(),
             certificates,
             script_locks: ScriptLocks::default(),
-            redis: RedisShared::default(),
+            scan_places: ScanPlaces::default(),
+            transaction_turn: Mutex::new(()),
             // Versions of a store outside of this process are the same for each server over it.
             entity_tags: EntityTags::new(served.kind.filter(|_| config.remote.is_none())),
             users: config.users.clone().map(|users| Arc::new(CurrentUsers::new(users))),
@@ -299,6 +301,7 @@ impl Shared {
             limit,
             cas_numbers,
             entity_tags,
+            scan_places: Some(&self.scan_places),
             iterators,
             rights,
             has_changed,

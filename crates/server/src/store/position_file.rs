@@ -41,8 +41,8 @@ impl CopyPosition {
 }
 
 /// Compares the state of a copy that a database was with the server's update log. Returns a warning
-/// if the log goes on after that state, as after a restore of the database alone. Otherwise the file
-/// of the copy has served its purpose, and is removed.
+/// if the log goes on after that state, as after a restore of the database alone. Otherwise the
+/// file of the copy has served its purpose, and is removed.
 pub(crate) fn compare_with_log(database: &Path, log: &UpdateLog) -> Option<String> {
     let path = database.join(POSITION_FILE);
     let position_us = position_of_copy(database)?;

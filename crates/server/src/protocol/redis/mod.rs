@@ -24,9 +24,8 @@ use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::number::signed as integer;
 use crate::ops::operation::Operation;
 use cabinet::{Error, Meta, RecordRef, Version};
-use scan::Cursors;
 use std::sync::Arc;
-use transaction::{TransactionState, Turn};
+use transaction::TransactionState;
 use wire::redis::reply::{self, Version as Resp};
 use wire::redis::{
     Arguments, Command, Content, Malformed, NoSubcommand, Progress, Request, parse_resuming,
@@ -53,13 +52,6 @@ impl RedisSession {
     pub(crate) fn bytes(&self) -> usize {
         self.transaction.bytes()
     }
-}
-
-/// State of this protocol that all connections of a server share.
-#[derive(Debug, Default)]
-pub(crate) struct RedisShared {
-    cursors: Cursors,
-    turn: Turn,
 }
 
 /// Executes the request at the beginning of `input`.

@@ -9,7 +9,6 @@ use super::{Content, FORBIDDEN, Failed, reply, run, text_of};
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, Halt};
 use cabinet::{Error, Version};
-use parking_lot::Mutex;
 use wire::redis::{Arguments, Command, Request, append_request, parse};
 use wire::{Class, Parse, RequestKind};
 
@@ -46,10 +45,6 @@ struct Queue {
     /// Whether a command was refused, so that none is executed.
     is_spoilt: bool,
 }
-
-/// Turn of the transactions that were executed in vain several times.
-#[derive(Debug, Default)]
-pub(super) struct Turn(Mutex<()>);
 
 impl TransactionState {
     /// Returns the memory that a client can make it take, in bytes.
@@ -288,7 +283,7 @@ pub(super) fn atomically<T>(
     let mut turn = None;
     for attempt in 0..ATTEMPTS_MAX {
         if attempt == FREE_ATTEMPTS {
-            turn = Some(shared.redis.turn.0.lock());
+            turn = Some(shared.transaction_turn.lock());
         }
         let transaction = database.transaction();
         context.session.redis.transaction.is_executing = true;

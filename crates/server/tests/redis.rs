@@ -54,7 +54,14 @@ const STRINGS: &[(&str, &str)] = &[
     ("SET k v FOO", "-ERR syntax error"),
     ("GET", "-ERR wrong number of arguments for 'get' command"),
     ("MSET a", "-ERR wrong number of arguments for 'mset' command"),
-    ("LPUSH l a", "-ERR unknown command 'LPUSH', with args beginning with: 'l' 'a' "),
+    ("nosuch l a", "-ERR unknown command 'nosuch', with args beginning with: 'l' 'a' "),
+    ("lpush l a", "-ERR LPUSH is not supported: this database keeps strings only, without lists"),
+    ("CLIENT FOO", "-ERR unknown subcommand 'FOO'. Try CLIENT HELP."),
+    ("CLIENT CACHING YES", "-ERR CLIENT CACHING is not supported: clients are not told of changes"),
+    ("COMMAND GETKEYS MSET a b c d", "*2|$1|a|$1|c"),
+    ("COMMAND GETKEYS PING a b", "-ERR The command has no key arguments"),
+    ("CONFIG SET maxmemory 0 nosuch", "-ERR syntax error"),
+    ("CONFIG SET maxmemory 0", "+OK"),
     ("SELECT 0", "+OK"),
     ("SELECT 1", "-ERR DB index is out of range"),
 ];
@@ -480,6 +487,7 @@ fn a_scan_returns_every_record_that_stays() {
         let mut client = server.connect();
         client.send(&command("SCAN 9007199254740991"));
         let reply = client.read_until(b"\r\n");
-        assert!(reply == b"*2\r\n" || reply.starts_with(b"-ERR invalid cursor"), "{reply:?}");
+        let reply = String::from_utf8(reply).unwrap();
+        assert!(reply == "*2\r\n" || reply.contains("invalid cursor: begin again"), "{reply}");
     }
 }

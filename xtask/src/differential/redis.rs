@@ -178,6 +178,18 @@ const COMMANDS: &[&str] = &[
     "UNWATCH",
     "WATCH",
     "EXEC K",
+    "CLIENT",
+    "CLIENT FOO",
+    "CLIENT SETNAME",
+    "CONFIG FOO",
+    "CONFIG SET nosuch V",
+    "CONFIG SET maxmemory 0 save",
+    "COMMAND GETKEYS MSET K V K V",
+    "COMMAND GETKEYS COPY K K",
+    "COMMAND GETKEYS PING K V",
+    "COMMAND GETKEYS GET K K",
+    "COMMAND GETKEYS nosuch K",
+    "COMMAND LIST V",
 ];
 
 /// Commands that read the whole database, or remove all of it. Within a transaction they do not see

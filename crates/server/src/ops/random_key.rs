@@ -35,20 +35,33 @@ fn any(store: &View) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// Returns a key of a tree: byte for byte, the next one after a random byte, if that has the same
-/// beginning.
+/// Returns a key of a tree: byte for byte, the next one after a random byte among those that keys
+/// with its beginning have there.
 fn of_tree(store: &View) -> Result<Option<Vec<u8>>> {
     let Some(mut key) = first_from(store, ScanCursor::Start)? else { return Ok(None) };
-    let mut length = 0;
-    while length < key.len().min(STEPS_MAX) {
-        let beginning = &key[..length];
-        let place = [beginning, &random().to_be_bytes()].concat();
-        if let Some(found) = first_from(store, ScanCursor::Key(place))?
-            && found.starts_with(beginning)
-        {
-            key = found;
+    for length in 0..STEPS_MAX {
+        let beginning = key[..length].to_vec();
+        let after = |byte: u8| -> Result<Option<Vec<u8>>> {
+            let place = [&beginning[..], &[byte]].concat();
+            let found = first_from(store, ScanCursor::Key(place))?;
+            Ok(found.filter(|found| found.starts_with(&beginning)))
+        };
+        let Some(lowest) = after(0)? else { return Ok(Some(key)) };
+        let Some(low) = lowest.get(length).copied() else { return Ok(Some(lowest)) };
+        let (mut high, mut above) = (low, u8::MAX);
+        while high < above {
+            let middle = high + (above - high).div_ceil(2);
+            match after(middle)? {
+                Some(_) => high = middle,
+                None => above = middle - 1,
+            }
         }
-        length += 1;
+        let byte = low + (random() % (u64::from(high - low) + 1)) as u8;
+        key = after(byte)?.unwrap_or(lowest);
+        // It may be the beginning of others.
+        if key.len() == length + 1 && random().is_multiple_of(2) {
+            break;
+        }
     }
     Ok(Some(key))
 }
@@ -83,8 +96,8 @@ mod tests {
             let database = database.expect("a database");
             let store = View::from(database.clone());
             assert_eq!(any(&store).expect("no failure"), None, "{name}");
-            let key = |number: u32| (number * 7).to_string().into_bytes();
-            let keys: BTreeSet<Vec<u8>> = (1..=5).map(key).collect();
+            let key = |number: &u32| number.to_string().into_bytes();
+            let keys: BTreeSet<Vec<u8>> = [1, 12, 123, 7, 35].iter().map(key).collect();
             for key in &keys {
                 database.put(key, b"v").expect("stored");
             }

@@ -51,6 +51,9 @@ pub(super) fn settings(
 
 /// Executes `CONFIG SET`, which may set what is set already.
 fn set(mut strings: ArgumentsIter<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
+    if !strings.len().is_multiple_of(2) {
+        return Err(SYNTAX.into());
+    }
     while let Some(name) = strings.next() {
         let known = SETTINGS.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name));
         let (Some((name, present)), Some(value)) = (known, strings.next()) else {

@@ -126,6 +126,24 @@ fn redis_refuses_other_keys_and_missing_rights() {
         "PEXPIRETIME b:1",
         "KEYS *",
         "KEYS b:*",
+        "SCAN 0",
+        "SCAN 0 MATCH b:*",
+        "RANDOMKEY",
+        "MSETNX a:2 x b:2 y",
+        "RENAME a:1 b:2",
+        "RENAME b:1 a:2",
+        "RENAMENX a:1 b:2",
+        "COPY b:1 a:2",
+        "COPY a:1 b:2",
+        "WATCH b:1",
+        "SUBSCRIBE a:1 b:1",
+        "PSUBSCRIBE *",
+        "PSUBSCRIBE b:*",
+        "SSUBSCRIBE b:1",
+        "PUBLISH b:1 x",
+        "SPUBLISH b:1 x",
+        "PUBSUB CHANNELS",
+        "PUBSUB NUMSUB b:1",
         "FLUSHDB",
         "FLUSHALL",
     ] {
@@ -137,7 +155,17 @@ fn redis_refuses_other_keys_and_missing_rights() {
     client.exchange(redis("MSET a:2 x a:3 y"), "+OK\r\n");
     client.exchange(redis("DEL a:2 a:3"), ":2\r\n");
     client.exchange(redis("KEYS a:1"), "*1\r\n$3\r\na:1\r\n");
+    client.exchange(redis("SCAN 0 MATCH a:1*"), "*2\r\n$1\r\n0\r\n*1\r\n$3\r\na:1\r\n");
+    client.exchange(redis("MULTI"), "+OK\r\n");
+    client.exchange(redis("GET b:1"), forbidden);
+    client.exchange(redis("SET a:1 x"), "+QUEUED\r\n");
+    let aborted = "-EXECABORT Transaction discarded because of previous errors.\r\n";
+    client.exchange(redis("EXEC"), aborted);
+    assert_eq!(records(&database), before);
+    let subscribed = "*3\r\n$10\r\npsubscribe\r\n$4\r\na:x*\r\n:1\r\n";
+    client.exchange(redis("PSUBSCRIBE a:x*"), subscribed);
     let mut reader = log_in(&server, "reader");
+    reader.exchange(redis("PUBLISH a:x1 m"), forbidden);
     reader.exchange(redis("MGET a:1 b:1"), "*2\r\n$1\r\nv\r\n$1\r\nw\r\n");
     reader.exchange(redis("SET a:1 x"), forbidden);
     reader.exchange(redis("EXPIRE a:1 10"), forbidden);

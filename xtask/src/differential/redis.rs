@@ -190,6 +190,21 @@ const COMMANDS: &[&str] = &[
     "COMMAND GETKEYS GET K K",
     "COMMAND GETKEYS nosuch K",
     "COMMAND LIST V",
+    "SUBSCRIBE K",
+    "PSUBSCRIBE k*",
+    "SSUBSCRIBE K",
+    "UNSUBSCRIBE K",
+    "PUNSUBSCRIBE k*",
+    "SUNSUBSCRIBE K",
+    "PUBLISH K V",
+    "SPUBLISH K V",
+    "PUBSUB NUMSUB K K",
+    "PUBSUB NUMPAT",
+    "PUBSUB CHANNELS",
+    "PUBSUB SHARDNUMSUB K",
+    "PUBSUB FOO",
+    "PUBSUB",
+    "SUBSCRIBE",
 ];
 
 /// Commands that read the whole database, or remove all of it. Within a transaction they do not see
@@ -206,6 +221,7 @@ const REMOVALS: &[&str] =
 struct State {
     is_queueing: bool,
     watches: bool,
+    subscribes: bool,
 }
 
 impl State {
@@ -214,14 +230,23 @@ impl State {
         let is_one_of = |names: &[&str]| names.contains(&words[0].as_str());
         // A greeting within the reply of a transaction has names and versions.
         let is_hello = words[0] == "HELLO";
-        !(self.is_queueing && (is_one_of(OF_ALL_RECORDS) || is_hello)
+        // A subscriber of version 3 gets its own messages before or after the reply, and commands
+        // about channels are refused in a transaction.
+        let is_of_channels = words[0].contains("PUBLISH") || words[0].contains("SUBSCRIBE");
+        !(self.subscribes && words[0].contains("PUBLISH")
+            || self.is_queueing && is_of_channels
+            || self.is_queueing && (is_one_of(OF_ALL_RECORDS) || is_hello)
             || self.watches && is_one_of(REMOVALS))
     }
 
     fn note(&mut self, words: &[String]) {
         match (words[0].as_str(), words.len()) {
             ("MULTI", 1) => self.is_queueing = true,
-            ("EXEC" | "DISCARD" | "RESET", 1) => *self = Self::default(),
+            ("RESET", 1) => *self = Self::default(),
+            ("EXEC" | "DISCARD", 1) => {
+                *self = Self { subscribes: self.subscribes, ..Self::default() };
+            }
+            ("SUBSCRIBE" | "PSUBSCRIBE" | "SSUBSCRIBE", 2..) => self.subscribes = true,
             ("WATCH", 2..) if !self.is_queueing => self.watches = true,
             _ => {}
         }
@@ -279,7 +304,7 @@ impl Connection {
                 self.0.read_exact(&mut bytes)?;
                 text.push_str(&bytes.escape_ascii().to_string());
             }
-            (b'*' | b'%', Ok(count)) => {
+            (b'*' | b'%' | b'>', Ok(count)) => {
                 let count = if *kind == b'%' { 2 * count } else { count };
                 let elements = (0..count).map(|_| self.reply(is_set));
                 let mut elements = elements.collect::<Result<Vec<_>>>()?;

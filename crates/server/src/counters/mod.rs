@@ -92,6 +92,7 @@ counts! {
     TimedOut "connections_timed_out",
     IdleKick "idle_kicks",
     Refused "requests_refused",
+    SlowSubscriber "slow_subscribers",
     StoreTooLarge "store_too_large",
     StoreNoMemory "store_no_memory",
     Pooled "requests_pooled",

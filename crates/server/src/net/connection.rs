@@ -221,6 +221,7 @@ impl Connection {
             && self.pending_reply.is_none()
             && !self.has_unsent()
             && self.handshake_until_s.is_none()
+            && self.session.subscriptions.is_none()
             && !self.session.http.is_sending()
             && !self.ended
             && !self.broken

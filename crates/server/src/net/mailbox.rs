@@ -24,6 +24,8 @@ pub(crate) enum Message {
     Called(Token, CallCompletion),
     /// The store outside of this process has answered.
     Answer(Token, u64, Answered),
+    /// There are messages for the subscriber of this connection.
+    Published(Token),
     /// A password was verified.
     LoggedIn(Token, Box<Verdict>),
     /// The log has become durable up to the position asked for, or has failed.

@@ -3,6 +3,7 @@
 pub(crate) mod acknowledgement;
 pub(crate) mod budget;
 pub(crate) mod cas_numbers;
+pub(crate) mod channels;
 pub(crate) mod command_mask;
 pub(crate) mod conditional;
 pub(crate) mod decode;

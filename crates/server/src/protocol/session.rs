@@ -3,6 +3,7 @@
 use super::script_call::ScriptCall;
 use super::{HttpExchange, RedisSession};
 use crate::access::logins::{Attempt, Peer, Verdict};
+use crate::ops::channels::Subscriptions;
 use crate::ops::failure::{Failure, is_read_failure};
 use crate::ops::iterator::Cursor;
 use crate::ops::remote::{Answers, KeyCursor};
@@ -37,6 +38,8 @@ pub(crate) struct Session {
     pub(crate) binary: wire::binary::Progress,
     /// State of Redis's protocol.
     pub(crate) redis: RedisSession,
+    /// Channels that the client subscribes to.
+    pub(crate) subscriptions: Option<Box<Subscriptions>>,
     /// Peer of the connection, on a server with users.
     pub(crate) peer: Option<Box<Peer>>,
     /// Rights of the user of the present request, unless he has all.
@@ -66,5 +69,6 @@ impl Session {
         self.cursor.as_ref().map_or(0, |cursor| cursor.bytes())
             + self.key_cursor.as_ref().map_or(0, |cursor| cursor.bytes())
             + self.redis.bytes()
+            + self.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.bytes())
     }
 }

@@ -15,6 +15,7 @@ use crate::counters::AllCounters;
 use crate::ops::acknowledgement::{AcknowledgementPoint, RefusalReason};
 use crate::ops::budget::Charge;
 use crate::ops::cas_numbers::CasNumbers;
+use crate::ops::channels::Channels;
 use crate::ops::command_mask::Command;
 use crate::ops::entity_tag::EntityTags;
 use crate::ops::execute::{Executor, ReplyLimit};
@@ -96,6 +97,7 @@ pub(crate) struct Shared {
     pub(crate) scripts: OnceLock<Weak<dyn ScriptStats>>,
     pub(crate) script_locks: ScriptLocks,
     pub(crate) scan_places: ScanPlaces,
+    pub(crate) channels: Arc<Channels>,
     /// Turn of the transactions that other clients have disturbed several times.
     pub(crate) transaction_turn: Mutex<()>,
 }
@@ -235,6 +237,7 @@ impl Shared {
             certificates,
             script_locks: ScriptLocks::default(),
             scan_places: ScanPlaces::default(),
+            channels: Arc::default(),
             transaction_turn: Mutex::new(()),
             // Versions of a store outside of this process are the same for each server over it.
             entity_tags: EntityTags::new(served.kind.filter(|_| config.remote.is_none())),

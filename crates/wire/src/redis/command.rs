@@ -110,6 +110,15 @@ commands! {
     DbSize "dbsize" Other 1 (0 0 0);
     FlushDb "flushdb" Other -1 (0 0 0);
     FlushAll "flushall" Other -1 (0 0 0);
+    Publish "publish" Other 3 (0 0 0);
+    Subscribe "subscribe" Other -2 (0 0 0);
+    PSubscribe "psubscribe" Other -2 (0 0 0);
+    SSubscribe "ssubscribe" Other -2 (0 0 0);
+    Unsubscribe "unsubscribe" Other -1 (0 0 0);
+    PUnsubscribe "punsubscribe" Other -1 (0 0 0);
+    SUnsubscribe "sunsubscribe" Other -1 (0 0 0);
+    SPublish "spublish" Other 3 (0 0 0);
+    PubSub "pubsub" Other -2 (0 0 0);
     Ping "ping" Other -1 (0 0 0);
     Echo "echo" Other 2 (0 0 0);
     Auth "auth" Other -2 (0 0 0);
@@ -160,6 +169,14 @@ const COMMAND: &[Subcommand] = &[
     part("list", -2),
 ];
 
+const PUBSUB: &[Subcommand] = &[
+    part("channels", -2),
+    part("numpat", 2),
+    part("numsub", -2),
+    part("shardchannels", -2),
+    part("shardnumsub", -2),
+];
+
 const CONFIG: &[Subcommand] = &[part("get", -3), part("set", -4)];
 
 const fn part(name: &'static str, arity: i8) -> Subcommand {
@@ -174,6 +191,7 @@ impl Command {
             Self::Client => CLIENT,
             Self::CommandInfo => COMMAND,
             Self::Config => CONFIG,
+            Self::PubSub => PUBSUB,
             _ => &[],
         }
     }

@@ -152,20 +152,6 @@ const REFUSED: &[(&str, &[&str])] = &[
         &["eval", "eval_ro", "evalsha", "evalsha_ro", "fcall", "fcall_ro", "function", "script"],
     ),
     (
-        "it has no channels",
-        &[
-            "psubscribe",
-            "publish",
-            "pubsub",
-            "punsubscribe",
-            "spublish",
-            "ssubscribe",
-            "subscribe",
-            "sunsubscribe",
-            "unsubscribe",
-        ],
-    ),
-    (
         "this is one server, with replicas of its own kind: see tyrant replicas",
         &[
             "asking",

@@ -9,6 +9,7 @@
 //! | [`null`] | `$-1`, in version 3 `_` |
 //! | [`null_array`] | `*-1`, in version 3 `_` |
 //! | [`array`] | `*count`, then so many replies |
+//! | [`push`] | `>count`, then so many parts |
 //! | [`map`] | `%pairs`, in version 2 `*` and twice as many |
 //! | [`verbatim`] | `=length`, `txt:` and the bytes, in version 2 as [`string`] |
 
@@ -90,6 +91,11 @@ pub fn null_array(out: &mut Vec<u8>, version: Version) {
 #[inline]
 pub fn array(out: &mut Vec<u8>, count: usize) {
     length(out, b'*', count);
+}
+
+/// Begins a message of `count` parts that is no reply, in version 3.
+pub fn push(out: &mut Vec<u8>, count: usize) {
+    length(out, b'>', count);
 }
 
 /// Begins a map of `pairs` pairs of replies.

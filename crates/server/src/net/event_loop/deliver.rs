@@ -3,10 +3,13 @@
 use super::{LINGER_SECONDS, LoopState, SCRATCH_BYTES_MAX};
 use crate::counters::Count;
 use crate::net::connection::{Connection, Stage};
+use crate::net::mailbox::Message;
 use crate::net::pending_reply::FirstAcknowledgement;
 use crate::net::slab::Token;
 use crate::net::worker_pool::{Job, Task};
 use crate::ops::acknowledgement::AcknowledgementPoint;
+use crate::ops::channels::{SUBSCRIBER_BYTES_MAX, Subscriber};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Reply if the budget of all buffers is exhausted.
@@ -51,6 +54,47 @@ impl LoopState {
         }
         connection.note_output(sent, self.now_ms());
         self.resume(token, connection);
+    }
+
+    /// Sends the messages that have come for a subscriber. One that does not take them is
+    /// disconnected.
+    pub(super) fn publish(&mut self, connection: &mut Connection) {
+        let Some(subscriptions) = &connection.session.subscriptions else { return };
+        if connection.stage == Stage::Closing || connection.stage == Stage::Refusing {
+            return;
+        }
+        let messages = subscriptions.subscriber().take();
+        // In the middle of a reply the client would take a message for a part of it.
+        let is_mid_reply = connection.session.http.is_sending();
+        match messages.filter(|_| !is_mid_reply) {
+            Some(mut messages)
+                if connection.unsent_bytes() + messages.len() <= SUBSCRIBER_BYTES_MAX =>
+            {
+                self.deliver(connection, &mut messages);
+            }
+            _ => {
+                self.counters.count(Count::SlowSubscriber);
+                tracing::warn!(
+                    "the subscriber {} is disconnected: it does not read, and more than {} MiB of \
+                     messages wait for it, or more than there is memory for",
+                    connection.client(),
+                    SUBSCRIBER_BYTES_MAX >> 20
+                );
+                connection.broken = true;
+            }
+        }
+    }
+
+    /// Lets publishers tell this loop of messages for a connection that subscribes.
+    fn attach(&self, token: Token, subscriber: &Subscriber) {
+        subscriber.attach(|| {
+            let (hub, number) = (Arc::downgrade(&self.hub), self.number);
+            Box::new(move || {
+                if let Some(hub) = hub.upgrade() {
+                    hub.mailboxes[number].post(Message::Published(token));
+                }
+            })
+        });
     }
 
     /// Delays replies of a connection until `point` is reached.
@@ -98,6 +142,9 @@ impl LoopState {
         if connection.is_done() {
             return false;
         }
+        if let Some(subscriptions) = &connection.session.subscriptions {
+            self.attach(token, subscriptions.subscriber());
+        }
         if connection.stage == Stage::Refusing && connection.unsent_bytes() == 0 {
             connection.end_output();
             connection.stage = Stage::Lingering { until_s: self.now_s() + LINGER_SECONDS };
@@ -134,7 +181,6 @@ mod tests {
     use rustix::event::epoll::EventFlags;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
-    use std::sync::Arc;
     use std::time::Duration;
 
     /// Size of a reply beyond the buffers of a socket whose client does not read, in bytes.

@@ -231,6 +231,9 @@ impl EventLoop {
                         state.log_in(token, connection, verdict);
                     });
                 }
+                Message::Published(token) => {
+                    self.complete(token, |state, connection| state.publish(connection));
+                }
                 Message::Called(token, completion) => {
                     self.complete(token, |state, connection| {
                         state.complete_call(token, connection, completion);
@@ -541,6 +544,8 @@ impl LoopState {
             // A client with replies to take is not expected to send requests.
             _ => match connection.reply.or(connection.request) {
                 Some(pace) => pace.is_late(self.now_ms(), live.timeout()),
+                // A subscriber waits for the server.
+                None if connection.session.subscriptions.is_some() => false,
                 None => live.idle_timeout().is_some_and(|limit| quiet > limit),
             },
         }

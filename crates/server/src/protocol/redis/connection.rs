@@ -12,9 +12,20 @@ pub(super) const REDIS_VERSION: &str = "7.2.4";
 /// Longest name of a client, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
-/// Executes `PING`.
-pub(super) fn ping(arguments: Arguments<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
+/// Executes `PING`. The reply to a subscriber of version 2 has the form of a message.
+pub(super) fn ping(
+    context: &Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let is_message =
+        context.session.subscriptions.is_some() && context.session.redis.version == Version::Two;
     match arguments.len() {
+        0 | 1 if is_message => {
+            reply::array(output, 2);
+            reply::string(output, b"pong");
+            echo(arguments, output);
+        }
         0 => reply::simple(output, "PONG"),
         1 => echo(arguments, output),
         _ => return Err("ERR wrong number of arguments for 'ping' command".into()),
@@ -113,6 +124,9 @@ pub(super) fn hello(
     }
     let session = &mut context.session.redis;
     session.version = version;
+    if let Some(subscriptions) = &context.session.subscriptions {
+        subscriptions.set_form(version as u8);
+    }
     if let Some(name) = name {
         session.name = name.into();
     }
@@ -158,6 +172,7 @@ fn check_name(name: &[u8]) -> Result<(), Failed> {
 /// Executes `RESET`.
 pub(super) fn reset(context: &mut Context<'_>, output: &mut Vec<u8>) {
     context.session.redis = RedisSession::default();
+    context.session.subscriptions = None;
     if context.shared.users.is_some() {
         context.log_out();
     }

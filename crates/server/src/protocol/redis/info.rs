@@ -6,6 +6,7 @@ use super::pattern::{check, matches};
 use super::{Failed, SYNTAX, reply};
 use crate::admin::server_stats::{Process, uptime_seconds};
 use crate::counters::Count;
+use crate::ops::channels::Topic;
 use crate::protocol::Context;
 use std::time::{SystemTime, UNIX_EPOCH};
 use wire::Class;
@@ -170,6 +171,7 @@ pub(super) fn describe(context: &mut Context<'_>, output: &mut Vec<u8>) -> Resul
          maxmemory_policy:noeviction\r\n\
          \r\n# Persistence\r\nloading:0\r\naof_enabled:1\r\n\
          \r\n# Stats\r\ntotal_connections_received:{}\r\nkeyspace_hits:{}\r\nkeyspace_misses:{}\r\n\
+         pubsub_channels:{}\r\npubsub_patterns:{}\r\n\
          \r\n# Replication\r\nrole:{role}\r\nconnected_slaves:{}\r\n\
          \r\n# CPU\r\nused_cpu_sys:{:.6}\r\nused_cpu_user:{:.6}\r\n\
          \r\n# Cluster\r\ncluster_enabled:0\r\n\
@@ -183,6 +185,8 @@ pub(super) fn describe(context: &mut Context<'_>, output: &mut Vec<u8>) -> Resul
         total(Count::Accepted),
         total(Count::Get).saturating_sub(total(Count::GetMiss)),
         total(Count::GetMiss),
+        shared.channels.number_of_names(Topic::Channel),
+        shared.channels.number_of_names(Topic::Pattern),
         shared.replication.replicas(),
         process.system_seconds,
         process.user_seconds,

@@ -1,5 +1,6 @@
 //! Redis's protocol: strings and keys, over the records of the database as they are.
 
+mod channels;
 mod connection;
 mod info;
 mod keys;
@@ -158,27 +159,45 @@ fn execute(
     };
     if !command.shape().takes(arguments.len() + 1) {
         let reason = format!("wrong number of arguments for '{}' command", command.name());
-        let transaction = &mut context.session.redis.transaction;
-        return Err(Failed::Text(match command {
-            Command::Exec => {
-                transaction.end();
-                format!("EXECABORT Transaction discarded because of: {reason}")
-            }
-            _ => {
-                transaction.spoil();
-                format!("ERR {reason}")
-            }
-        }));
+        return Err(reject(context, command, &reason));
     }
-    if let Err(reason) = command.subcommand(arguments) {
+    let part = command.subcommand(arguments).map_err(|reason| {
         context.session.redis.transaction.spoil();
-        return Err(Failed::Text(text_of_part(command, arguments, reason)));
+        Failed::Text(text_of_part(command, arguments, reason))
+    })?;
+    if context.session.subscriptions.is_some()
+        && context.session.redis.version == Resp::Two
+        && !channels::is_for_subscribers(command)
+    {
+        let separator = if part.is_empty() { "" } else { "|" };
+        let reason = format!(
+            "Can't execute '{}{separator}{part}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / \
+             QUIT / RESET are allowed in this context",
+            command.name()
+        );
+        return Err(reject(context, command, &reason));
     }
     if context.session.redis.transaction.is_queueing() && !transaction::ends_queue(command) {
         transaction::queue(context, request, command, output)?;
         return Ok(Next::GoOn);
     }
     run(context, command, arguments, output)
+}
+
+/// Returns the error of a command that is neither executed nor queued.
+#[cold]
+fn reject(context: &mut Context<'_>, command: Command, reason: &str) -> Failed {
+    let transaction = &mut context.session.redis.transaction;
+    Failed::Text(match command {
+        Command::Exec => {
+            transaction.end();
+            format!("EXECABORT Transaction discarded because of: {reason}")
+        }
+        _ => {
+            transaction.spoil();
+            format!("ERR {reason}")
+        }
+    })
 }
 
 /// Executes a command, whose number of arguments was checked.
@@ -244,7 +263,17 @@ fn run(
         Command::Unwatch => transaction::unwatch(context, output),
         Command::DbSize => keys::count(context, output)?,
         Command::FlushDb | Command::FlushAll => keys::clear(context, arguments, output)?,
-        Command::Ping => connection::ping(arguments, output)?,
+        Command::Subscribe | Command::PSubscribe | Command::SSubscribe => {
+            channels::subscribe(context, command, arguments, output)?;
+        }
+        Command::Unsubscribe | Command::PUnsubscribe | Command::SUnsubscribe => {
+            channels::unsubscribe(context, command, arguments, output);
+        }
+        Command::Publish | Command::SPublish => {
+            channels::publish(context, command, arguments, output)?;
+        }
+        Command::PubSub => channels::describe(context, part, arguments, output)?,
+        Command::Ping => connection::ping(context, arguments, output)?,
         Command::Echo => connection::echo(arguments, output),
         Command::Auth => connection::authenticate(context, arguments, output)?,
         Command::Hello => connection::hello(context, arguments, output)?,
@@ -325,6 +354,15 @@ fn mask_of(command: Command) -> Option<command_mask::Command> {
         | Command::Discard
         | Command::Watch
         | Command::Unwatch
+        | Command::Subscribe
+        | Command::PSubscribe
+        | Command::SSubscribe
+        | Command::Unsubscribe
+        | Command::PUnsubscribe
+        | Command::SUnsubscribe
+        | Command::Publish
+        | Command::SPublish
+        | Command::PubSub
         | Command::Time => return None,
     })
 }

@@ -50,7 +50,7 @@ impl Reply for Matching<'_> {
 }
 
 /// Returns the beginning that all keys have which match a pattern.
-fn prefix_of(pattern: &[u8]) -> &[u8] {
+pub(super) fn prefix_of(pattern: &[u8]) -> &[u8] {
     let special = pattern.iter().position(|byte| b"*?[\\".contains(byte));
     &pattern[..special.unwrap_or(pattern.len())]
 }

@@ -5,6 +5,7 @@
 //! record meanwhile: then all of it is executed again. A watched record is one that was read
 //! earlier.
 
+use super::channels::{Publication, is_for_subscribers};
 use super::{Content, FORBIDDEN, Failed, reply, run, text_of};
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, Halt};
@@ -34,6 +35,8 @@ pub(super) struct TransactionState {
     watched_bytes: usize,
     /// Whether the present request is executed within a transaction.
     is_executing: bool,
+    /// Messages of the transaction that is executed.
+    publications: Vec<Publication>,
 }
 
 /// Commands after `MULTI`.
@@ -56,6 +59,11 @@ impl TransactionState {
     #[inline]
     pub(super) fn is_queueing(&self) -> bool {
         self.queue.is_some()
+    }
+
+    /// Returns the messages to send after the transaction that is executed; `None` outside of one.
+    pub(super) fn publications(&mut self) -> Option<&mut Vec<Publication>> {
+        self.is_executing.then_some(&mut self.publications)
     }
 
     /// Notes that a command was refused.
@@ -132,6 +140,12 @@ fn check(
     let logs_in = command == Command::Auth || command == Command::Hello && arguments.len() > 1;
     if logs_in && context.shared.users.is_some() {
         return Err("ERR a login is not possible within MULTI: log in before it".into());
+    }
+    if is_for_subscribers(command) && command != Command::Ping {
+        return Err(Failed::Text(format!(
+            "ERR {} is not supported within MULTI: subscribe before or after it",
+            command.name().to_ascii_uppercase()
+        )));
     }
     let class = RequestKind::from(command).class();
     if class == Class::Write
@@ -286,6 +300,7 @@ pub(super) fn atomically<T>(
             turn = Some(shared.transaction_turn.lock());
         }
         let transaction = database.transaction();
+        context.session.redis.transaction.publications.clear();
         context.session.redis.transaction.is_executing = true;
         let mut within = context.within(transaction.store());
         let result = run(&mut within);
@@ -295,6 +310,8 @@ pub(super) fn atomically<T>(
         match database.commit(transaction) {
             Ok(has_changed) => {
                 context.mutated |= has_changed;
+                let messages = std::mem::take(&mut context.session.redis.transaction.publications);
+                messages.iter().for_each(|message| message.send(&shared.channels));
                 return Ok(result);
             }
             Err(Error::Conflict) => {}

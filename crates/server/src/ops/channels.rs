@@ -1,0 +1,384 @@
+//! Channels: messages for the clients that subscribe to a name or to a pattern of names.
+//!
+//! A message is not stored, and reaches the clients of this server that subscribe when it comes. It
+//! is put into the queue of each subscriber, and the event loop of the connection is told, which
+//! sends the queue.
+//!
+//! Lock order: the table of all subscriptions, then the queue of a subscriber.
+
+use super::budget::{Budget, Charge};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Most bytes of messages that wait for a subscriber, in its queue or unsent. A slower one is
+/// disconnected.
+pub(crate) const SUBSCRIBER_BYTES_MAX: usize = 8 << 20;
+
+/// Most bytes of names that a connection subscribes to.
+const NAMES_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes that a name takes besides its length.
+const NAME_BYTES: usize = 160;
+
+/// A way to subscribe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Topic {
+    /// The channel of this name.
+    Channel,
+    /// All channels whose name matches a pattern.
+    Pattern,
+    /// The channel of this name among those that a cluster divides, which are others.
+    Shard,
+}
+
+type Subscribers = BTreeMap<u64, Arc<Subscriber>>;
+
+/// All subscriptions of a server.
+#[derive(Debug, Default)]
+pub(crate) struct Channels {
+    subscribers: RwLock<[HashMap<Box<[u8]>, Subscribers>; 3]>,
+    next_number: AtomicU64,
+}
+
+/// A connection that subscribes, as publishers see it.
+pub(crate) struct Subscriber {
+    number: u64,
+    /// Form of its messages, which its protocol defines.
+    form: AtomicU8,
+    /// Tells the event loop of the connection that there are messages.
+    waker: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    bytes: Vec<u8>,
+    charge: Charge,
+    /// Whether the event loop was told.
+    is_told: bool,
+    /// Whether messages were lost, because there were too many.
+    is_overrun: bool,
+}
+
+impl std::fmt::Debug for Subscriber {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Subscriber").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Channels {
+    /// Returns how many subscriptions a message to a channel has. `matches` compares a pattern with
+    /// a name.
+    pub(crate) fn count(
+        &self,
+        topic: Topic,
+        name: &[u8],
+        matches: impl Fn(&[u8], &[u8]) -> bool,
+    ) -> usize {
+        let mut count = 0;
+        self.for_each(topic, name, matches, |_, subscribers| count += subscribers.len());
+        count
+    }
+
+    /// Sends a message to all who subscribe to a channel. `encode` appends the message in a form,
+    /// for a subscription by a pattern or by name. Returns the number of subscriptions.
+    pub(crate) fn publish(
+        &self,
+        topic: Topic,
+        name: &[u8],
+        matches: impl Fn(&[u8], &[u8]) -> bool,
+        encode: impl Fn(u8, Option<&[u8]>, &mut Vec<u8>),
+    ) -> usize {
+        let mut count = 0;
+        self.for_each(topic, name, matches, |pattern, subscribers| {
+            count += subscribers.len();
+            let mut encoded: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
+            for subscriber in subscribers.values() {
+                let form = subscriber.form.load(Ordering::Relaxed);
+                let bytes = encoded.entry(form).or_insert_with(|| {
+                    let mut bytes = Vec::new();
+                    encode(form, pattern, &mut bytes);
+                    bytes
+                });
+                subscriber.push(bytes);
+            }
+        });
+        count
+    }
+
+    fn for_each(
+        &self,
+        topic: Topic,
+        name: &[u8],
+        matches: impl Fn(&[u8], &[u8]) -> bool,
+        mut visit: impl FnMut(Option<&[u8]>, &Subscribers),
+    ) {
+        let all = self.subscribers.read();
+        if let Some(subscribers) = all[topic as usize].get(name) {
+            visit(None, subscribers);
+        }
+        if topic == Topic::Channel {
+            for (pattern, subscribers) in &all[Topic::Pattern as usize] {
+                if matches(pattern, name) {
+                    visit(Some(pattern), subscribers);
+                }
+            }
+        }
+    }
+
+    /// Returns the names that are subscribed to, in no order.
+    pub(crate) fn names(&self, topic: Topic) -> Vec<Box<[u8]>> {
+        self.subscribers.read()[topic as usize].keys().cloned().collect()
+    }
+
+    /// Returns the number of names that are subscribed to.
+    pub(crate) fn number_of_names(&self, topic: Topic) -> usize {
+        self.subscribers.read()[topic as usize].len()
+    }
+}
+
+impl Subscriber {
+    /// Adds a message. One that there is no room for is the end of the connection.
+    fn push(&self, message: &[u8]) {
+        let mut queue = self.queue.lock();
+        let bytes = queue.bytes.len() + message.len();
+        if queue.is_overrun {
+            return;
+        }
+        if bytes <= SUBSCRIBER_BYTES_MAX && queue.charge.set(bytes) {
+            queue.bytes.extend_from_slice(message);
+        } else {
+            queue.bytes = Vec::new();
+            queue.charge.set(0);
+            queue.is_overrun = true;
+        }
+        self.tell(&mut queue);
+    }
+
+    fn tell(&self, queue: &mut Queue) {
+        if let Some(wake) = self.waker.get()
+            && !queue.is_told
+        {
+            queue.is_told = true;
+            wake();
+        }
+    }
+
+    /// Sets what tells the event loop, if that is not done yet.
+    pub(crate) fn attach(&self, waker: impl FnOnce() -> Box<dyn Fn() + Send + Sync>) {
+        if self.waker.get().is_none() {
+            self.waker.get_or_init(waker);
+            let mut queue = self.queue.lock();
+            if !queue.bytes.is_empty() || queue.is_overrun {
+                self.tell(&mut queue);
+            }
+        }
+    }
+
+    /// Removes and returns the messages; `None` if some were lost.
+    pub(crate) fn take(&self) -> Option<Vec<u8>> {
+        let queue = &mut *self.queue.lock();
+        queue.is_told = false;
+        queue.charge.set(0);
+        (!queue.is_overrun).then(|| std::mem::take(&mut queue.bytes))
+    }
+}
+
+/// Subscriptions of a connection. They end when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Subscriptions {
+    channels: Arc<Channels>,
+    subscriber: Arc<Subscriber>,
+    names: [BTreeSet<Box<[u8]>>; 3],
+    bytes: usize,
+}
+
+/// The names of a connection would take more than 1 MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooManyNames;
+
+impl Subscriptions {
+    /// Returns the subscriptions of a connection, none yet, whose messages have a form.
+    pub(crate) fn new(channels: &Arc<Channels>, budget: &Arc<Budget>, form: u8) -> Self {
+        let queue = Queue {
+            bytes: Vec::new(),
+            charge: Charge::none(budget),
+            is_told: false,
+            is_overrun: false,
+        };
+        let subscriber = Subscriber {
+            number: channels.next_number.fetch_add(1, Ordering::Relaxed),
+            form: AtomicU8::new(form),
+            waker: OnceLock::new(),
+            queue: Mutex::new(queue),
+        };
+        Self {
+            channels: Arc::clone(channels),
+            subscriber: Arc::new(subscriber),
+            names: Default::default(),
+            bytes: 0,
+        }
+    }
+
+    pub(crate) fn subscriber(&self) -> &Arc<Subscriber> {
+        &self.subscriber
+    }
+
+    /// Returns the memory that the names take, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn set_form(&self, form: u8) {
+        self.subscriber.form.store(form, Ordering::Relaxed);
+    }
+
+    /// Returns the names of a topic, in order.
+    pub(crate) fn names(&self, topic: Topic) -> &BTreeSet<Box<[u8]>> {
+        &self.names[topic as usize]
+    }
+
+    /// Returns whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.names.iter().all(BTreeSet::is_empty)
+    }
+
+    /// Subscribes to a name.
+    pub(crate) fn add(&mut self, topic: Topic, name: &[u8]) -> Result<(), TooManyNames> {
+        if self.names(topic).contains(name) {
+            return Ok(());
+        }
+        let bytes = self.bytes + NAME_BYTES + name.len();
+        if bytes > NAMES_BYTES_MAX {
+            return Err(TooManyNames);
+        }
+        self.bytes = bytes;
+        self.names[topic as usize].insert(name.into());
+        let mut all = self.channels.subscribers.write();
+        let subscribers = all[topic as usize].entry(name.into()).or_default();
+        subscribers.insert(self.subscriber.number, Arc::clone(&self.subscriber));
+        Ok(())
+    }
+
+    /// Ends the subscription to a name, if there is one.
+    pub(crate) fn remove(&mut self, topic: Topic, name: &[u8]) {
+        if !self.names[topic as usize].remove(name) {
+            return;
+        }
+        self.bytes -= NAME_BYTES + name.len();
+        self.unsubscribe(topic, name);
+    }
+
+    fn unsubscribe(&self, topic: Topic, name: &[u8]) {
+        let mut all = self.channels.subscribers.write();
+        let table = &mut all[topic as usize];
+        if let Some(subscribers) = table.get_mut(name) {
+            subscribers.remove(&self.subscriber.number);
+            if subscribers.is_empty() {
+                table.remove(name);
+            }
+        }
+    }
+}
+
+impl Drop for Subscriptions {
+    fn drop(&mut self) {
+        for topic in [Topic::Channel, Topic::Pattern, Topic::Shard] {
+            self.names(topic).iter().for_each(|name| self.unsubscribe(topic, name));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    fn starts_with(pattern: &[u8], name: &[u8]) -> bool {
+        name.starts_with(pattern)
+    }
+
+    fn send(channels: &Channels, name: &str, message: &str) -> usize {
+        channels.publish(Topic::Channel, name.as_bytes(), starts_with, |form, pattern, out| {
+            let pattern = String::from_utf8_lossy(pattern.unwrap_or(b"-")).into_owned();
+            out.extend(format!("{form}{pattern}:{message};").bytes());
+        })
+    }
+
+    #[test]
+    fn a_message_reaches_names_and_patterns_in_the_form_of_each() {
+        let (channels, budget) = (Arc::default(), Budget::new(1 << 30));
+        let mut one = Subscriptions::new(&channels, &budget, 2);
+        let mut other = Subscriptions::new(&channels, &budget, 3);
+        one.add(Topic::Channel, b"news").expect("room");
+        one.add(Topic::Channel, b"news").expect("room");
+        other.add(Topic::Pattern, b"ne").expect("room");
+        other.add(Topic::Shard, b"news").expect("room");
+        assert_eq!((send(&channels, "news", "a"), send(&channels, "nets", "b")), (2, 1));
+        assert_eq!(send(&channels, "old", "c"), 0);
+        assert_eq!(one.subscriber().take().as_deref(), Some(&b"2-:a;"[..]));
+        assert_eq!(other.subscriber().take().as_deref(), Some(&b"3ne:a;3ne:b;"[..]));
+        one.remove(Topic::Channel, b"news");
+        drop(other);
+        assert_eq!(send(&channels, "news", "d"), 0);
+        assert!(one.is_empty() && one.bytes() == 0);
+        assert_eq!(channels.number_of_names(Topic::Pattern), 0);
+        assert!(channels.names(Topic::Channel).is_empty());
+    }
+
+    #[test]
+    fn the_event_loop_is_told_once_until_it_takes_the_messages() {
+        let (channels, budget) = (Arc::default(), Budget::new(1 << 30));
+        let mut one = Subscriptions::new(&channels, &budget, 2);
+        one.add(Topic::Channel, b"a").expect("room");
+        send(&channels, "a", "1");
+        let told: &'static AtomicUsize = Box::leak(Box::default());
+        let tell = || -> Box<dyn Fn() + Send + Sync> {
+            Box::new(|| {
+                told.fetch_add(1, Ordering::Relaxed);
+            })
+        };
+        one.subscriber().attach(tell);
+        send(&channels, "a", "2");
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+        assert_eq!(one.subscriber().take().as_deref(), Some(&b"2-:1;2-:2;"[..]));
+        send(&channels, "a", "3");
+        assert_eq!(told.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn a_subscriber_that_takes_nothing_is_overrun_at_a_limit() {
+        let (channels, budget) = (Arc::default(), Budget::new(1 << 30));
+        let mut one = Subscriptions::new(&channels, &budget, 2);
+        one.add(Topic::Channel, b"a").expect("room");
+        let message = "m".repeat(SUBSCRIBER_BYTES_MAX - 4);
+        send(&channels, "a", &message);
+        assert_eq!(budget.used_bytes(), SUBSCRIBER_BYTES_MAX);
+        assert_eq!(one.subscriber().take().map(|bytes| bytes.len()), Some(SUBSCRIBER_BYTES_MAX));
+        send(&channels, "a", &message);
+        send(&channels, "a", "");
+        assert_eq!((one.subscriber().take(), budget.used_bytes()), (None, 0));
+        // Memory that others use is missing in the same way.
+        let budget = Budget::new(100);
+        let mut one = Subscriptions::new(&channels, &budget, 2);
+        one.add(Topic::Channel, b"b").expect("room");
+        send(&channels, "b", &"m".repeat(96));
+        assert!(one.subscriber().take().is_some());
+        send(&channels, "b", &"m".repeat(97));
+        assert_eq!(one.subscriber().take(), None);
+    }
+
+    #[test]
+    fn the_names_of_a_connection_are_limited() {
+        let channels = Arc::default();
+        let mut one = Subscriptions::new(&channels, &Budget::new(1 << 30), 2);
+        let name = vec![b'n'; NAMES_BYTES_MAX - NAME_BYTES];
+        assert_eq!(one.add(Topic::Channel, &[&name[..], b"n"].concat()), Err(TooManyNames));
+        assert_eq!(one.add(Topic::Channel, &name), Ok(()));
+        assert_eq!(one.add(Topic::Pattern, b""), Err(TooManyNames));
+        one.remove(Topic::Channel, &name);
+        assert_eq!(one.add(Topic::Pattern, b""), Ok(()));
+    }
+}

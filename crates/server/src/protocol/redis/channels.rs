@@ -1,0 +1,226 @@
+//! Channels: commands that subscribe and publish.
+
+use super::pattern::{self, matches};
+use super::scan::prefix_of;
+use super::{Failed, reply};
+use crate::ops::channels::{Channels, Subscriptions, TooManyNames, Topic};
+use crate::ops::command_mask;
+use crate::ops::operation::OperationKeys;
+use crate::ops::rights::{Need, Reach, Right};
+use crate::protocol::Context;
+use wire::redis::reply::Version;
+use wire::redis::{Arguments, Command};
+
+/// A message that is sent when its transaction has been made.
+#[derive(Debug)]
+pub(super) struct Publication {
+    topic: Topic,
+    channel: Box<[u8]>,
+    message: Box<[u8]>,
+}
+
+impl Publication {
+    pub(super) fn send(&self, channels: &Channels) {
+        send(channels, self.topic, &self.channel, &self.message);
+    }
+}
+
+/// Returns the topic of a command.
+fn topic_of(command: Command) -> Topic {
+    match command {
+        Command::PSubscribe | Command::PUnsubscribe => Topic::Pattern,
+        Command::SSubscribe | Command::SUnsubscribe | Command::SPublish => Topic::Shard,
+        _ => Topic::Channel,
+    }
+}
+
+/// Returns whether a client of version 2 of the protocol may send a command while it subscribes.
+pub(super) fn is_for_subscribers(command: Command) -> bool {
+    matches!(
+        command,
+        Command::Subscribe
+            | Command::PSubscribe
+            | Command::SSubscribe
+            | Command::Unsubscribe
+            | Command::PUnsubscribe
+            | Command::SUnsubscribe
+            | Command::Ping
+            | Command::Quit
+            | Command::Reset
+    )
+}
+
+/// Begins a message or a confirmation of `count` parts.
+fn begin(output: &mut Vec<u8>, version: Version, count: usize) {
+    match version {
+        Version::Two => reply::array(output, count),
+        Version::Three => reply::push(output, count),
+    }
+}
+
+/// Appends a confirmation of a command about a name.
+fn confirm(context: &Context<'_>, command: Command, name: Option<&[u8]>, output: &mut Vec<u8>) {
+    let version = context.session.redis.version;
+    let subscriptions = context.session.subscriptions.as_ref();
+    let count = |topic| subscriptions.map_or(0, |all| all.names(topic).len());
+    let number = match topic_of(command) {
+        Topic::Shard => count(Topic::Shard),
+        Topic::Channel | Topic::Pattern => count(Topic::Channel) + count(Topic::Pattern),
+    };
+    begin(output, version, 3);
+    reply::string(output, command.name().as_bytes());
+    match name {
+        Some(name) => reply::string(output, name),
+        None => reply::null(output, version),
+    }
+    reply::integer(output, number as i64);
+}
+
+/// Appends the messages that have come before this command.
+fn append_earlier(context: &Context<'_>, output: &mut Vec<u8>) {
+    // A subscriber that was too slow is disconnected by its event loop.
+    let subscriptions = context.session.subscriptions.as_ref();
+    if let Some(earlier) = subscriptions.and_then(|all| all.subscriber().take()) {
+        output.extend_from_slice(&earlier);
+    }
+}
+
+/// Executes `SUBSCRIBE`, `PSUBSCRIBE` and `SSUBSCRIBE`.
+pub(super) fn subscribe(
+    context: &mut Context<'_>,
+    command: Command,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let topic = topic_of(command);
+    for name in arguments.iter() {
+        let reach = match topic {
+            Topic::Pattern => {
+                pattern::check(name)?;
+                Reach::Prefix(prefix_of(name))
+            }
+            Topic::Channel | Topic::Shard => Reach::Keys(OperationKeys::One(Some(name))),
+        };
+        context.require(command_mask::Command::Get, Need { right: Right::Read, reach })?;
+    }
+    append_earlier(context, output);
+    for name in arguments.iter() {
+        let shared = context.shared;
+        let form = context.session.redis.version as u8;
+        let subscriptions = context.session.subscriptions.get_or_insert_with(|| {
+            Box::new(Subscriptions::new(&shared.channels, &shared.served.budget, form))
+        });
+        let added = subscriptions.add(topic, name);
+        added.map_err(|TooManyNames| "ERR a connection subscribes to at most 1 MiB of names")?;
+        confirm(context, command, Some(name), output);
+    }
+    Ok(())
+}
+
+/// Executes `UNSUBSCRIBE`, `PUNSUBSCRIBE` and `SUNSUBSCRIBE`.
+pub(super) fn unsubscribe(
+    context: &mut Context<'_>,
+    command: Command,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) {
+    let topic = topic_of(command);
+    append_earlier(context, output);
+    let names: Vec<Box<[u8]>> = match (arguments.is_empty(), &context.session.subscriptions) {
+        (false, _) => arguments.iter().map(Into::into).collect(),
+        (true, Some(subscriptions)) => subscriptions.names(topic).iter().cloned().collect(),
+        (true, None) => Vec::new(),
+    };
+    if names.is_empty() {
+        confirm(context, command, None, output);
+    }
+    for name in &names {
+        if let Some(subscriptions) = &mut context.session.subscriptions {
+            subscriptions.remove(topic, name);
+        }
+        confirm(context, command, Some(name), output);
+    }
+    let is_empty = context.session.subscriptions.as_ref().is_some_and(|all| all.is_empty());
+    if is_empty {
+        context.session.subscriptions = None;
+    }
+}
+
+/// Sends a message. Returns the number of subscriptions that it has reached.
+fn send(channels: &Channels, topic: Topic, channel: &[u8], message: &[u8]) -> usize {
+    channels.publish(topic, channel, matches, |form, pattern, out| {
+        let version = if form == Version::Three as u8 { Version::Three } else { Version::Two };
+        begin(out, version, if pattern.is_some() { 4 } else { 3 });
+        let kind: &[u8] = match (topic, pattern) {
+            (Topic::Shard, _) => b"smessage",
+            (_, None) => b"message",
+            (_, Some(_)) => b"pmessage",
+        };
+        reply::string(out, kind);
+        if let Some(pattern) = pattern {
+            reply::string(out, pattern);
+        }
+        reply::string(out, channel);
+        reply::string(out, message);
+    })
+}
+
+/// Executes `PUBLISH` and `SPUBLISH`.
+pub(super) fn publish(
+    context: &mut Context<'_>,
+    command: Command,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let [channel, message] = super::parts(arguments)?;
+    context.require(command_mask::Command::Put, Need::of_key(Right::Write, channel))?;
+    let topic = topic_of(command);
+    let channels = &context.shared.channels;
+    let count = match context.session.redis.transaction.publications() {
+        Some(later) => {
+            later.push(Publication { topic, channel: channel.into(), message: message.into() });
+            channels.count(topic, channel, matches)
+        }
+        None => send(channels, topic, channel, message),
+    };
+    reply::integer(output, count as i64);
+    Ok(())
+}
+
+/// Executes `PUBSUB`.
+pub(super) fn describe(
+    context: &mut Context<'_>,
+    part: &str,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let channels = &context.shared.channels;
+    let mut strings = arguments.iter().skip(1);
+    let topic = if part.starts_with("shard") { Topic::Shard } else { Topic::Channel };
+    // The names may be secret.
+    if part != "numpat" {
+        context.require(command_mask::Command::Get, Need::of_all(Right::Read))?;
+    }
+    match part {
+        "numpat" => reply::integer(output, channels.number_of_names(Topic::Pattern) as i64),
+        "channels" | "shardchannels" => {
+            let pattern = strings.next().unwrap_or(b"*");
+            pattern::check(pattern)?;
+            let mut names = channels.names(topic);
+            names.retain(|name| matches(pattern, name));
+            let bytes = names.iter().map(|name| name.len()).sum();
+            context.check_length(bytes)?;
+            reply::array(output, names.len());
+            names.iter().for_each(|name| reply::string(output, name));
+        }
+        _ => {
+            reply::array(output, 2 * strings.len());
+            for name in strings {
+                reply::string(output, name);
+                let count = channels.count(topic, name, |_, _| false);
+                reply::integer(output, count as i64);
+            }
+        }
+    }
+    Ok(())
+}

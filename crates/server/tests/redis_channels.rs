@@ -1,0 +1,258 @@
+//! Redis's protocol: channels.
+
+mod support;
+
+use server::Config;
+use support::{Client, Running, config, memory, redis as command, start, start_with, wait_until};
+
+/// Sends requests, and asserts their replies, without the line ends.
+fn talk(client: &mut Client, pairs: &[(&str, &str)]) {
+    for (line, reply) in pairs {
+        client.send(&command(line));
+        hear(client, reply);
+    }
+}
+
+/// Asserts what the server sends.
+fn hear(client: &mut Client, text: &str) {
+    let mut expected = text.replace('|', "\r\n");
+    expected.push_str("\r\n");
+    let received = client.read(expected.len());
+    assert_eq!(String::from_utf8_lossy(&received), expected);
+}
+
+fn server() -> Running {
+    start_with(Config { threads: 3, ..config() }, memory())
+}
+
+#[test]
+fn messages_reach_those_who_subscribe() {
+    let server = server();
+    let (mut one, mut other, mut publisher) =
+        (server.connect(), server.connect(), server.connect());
+    talk(
+        &mut one,
+        &[
+            ("SUBSCRIBE news old", "*3|$9|subscribe|$4|news|:1|*3|$9|subscribe|$3|old|:2"),
+            ("PSUBSCRIBE n*", "*3|$10|psubscribe|$2|n*|:3"),
+            ("SUBSCRIBE news", "*3|$9|subscribe|$4|news|:3"),
+        ],
+    );
+    talk(&mut other, &[("SSUBSCRIBE news", "*3|$10|ssubscribe|$4|news|:1")]);
+    talk(
+        &mut publisher,
+        &[
+            ("PUBLISH news hello", ":2"),
+            ("PUBLISH none hello", ":1"),
+            ("PUBLISH x hello", ":0"),
+            ("SPUBLISH news shard", ":1"),
+            ("PUBSUB NUMSUB news old x", "*6|$4|news|:1|$3|old|:1|$1|x|:0"),
+            ("PUBSUB NUMPAT", ":1"),
+            ("PUBSUB CHANNELS o*", "*1|$3|old"),
+            ("PUBSUB SHARDCHANNELS", "*1|$4|news"),
+            ("PUBSUB SHARDNUMSUB news", "*2|$4|news|:1"),
+        ],
+    );
+    hear(&mut one, "*3|$7|message|$4|news|$5|hello");
+    hear(&mut one, "*4|$8|pmessage|$2|n*|$4|news|$5|hello");
+    hear(&mut one, "*4|$8|pmessage|$2|n*|$4|none|$5|hello");
+    hear(&mut other, "*3|$8|smessage|$4|news|$5|shard");
+    let refused = "only (P";
+    for line in ["GET a", "PUBLISH news x", "MULTI"] {
+        one.send(&command(line));
+        let reply = String::from_utf8(one.read_until(b"\r\n")).unwrap();
+        assert!(reply.contains(refused) && reply.starts_with("-ERR Can't execute '"), "{reply}");
+    }
+    talk(
+        &mut one,
+        &[
+            ("PING", "*2|$4|pong|$0|"),
+            ("PING a", "*2|$4|pong|$1|a"),
+            ("UNSUBSCRIBE news", "*3|$11|unsubscribe|$4|news|:2"),
+            ("UNSUBSCRIBE", "*3|$11|unsubscribe|$3|old|:1"),
+            ("UNSUBSCRIBE", "*3|$11|unsubscribe|$-1|:1"),
+            ("PUNSUBSCRIBE n* m*", "*3|$12|punsubscribe|$2|n*|:0|*3|$12|punsubscribe|$2|m*|:0"),
+            ("PING", "+PONG"),
+            ("UNSUBSCRIBE", "*3|$11|unsubscribe|$-1|:0"),
+            ("SUBSCRIBE news", "*3|$9|subscribe|$4|news|:1"),
+            ("RESET", "+RESET"),
+            ("GET a", "$-1"),
+        ],
+    );
+    talk(&mut publisher, &[("PUBLISH news x", ":0"), ("PUBSUB CHANNELS", "*0")]);
+    drop(other);
+    wait_until(|| {
+        publisher.send(&command("PUBSUB SHARDCHANNELS"));
+        let is_over = publisher.read_until(b"\r\n") == b"*0\r\n";
+        if !is_over {
+            publisher.read_until(b"\r\n");
+            publisher.read_until(b"\r\n");
+        }
+        is_over
+    });
+}
+
+#[test]
+fn subscribers_of_version_three_get_pushes_beside_replies() {
+    let server = server();
+    let mut client = server.connect();
+    client.send(&command("HELLO 3"));
+    while !client.read_until(b"\r\n").starts_with(b"*0") {}
+    talk(
+        &mut client,
+        &[
+            ("SUBSCRIBE c", ">3|$9|subscribe|$1|c|:1"),
+            ("SET a v", "+OK"),
+            ("GET a", "$1|v"),
+            ("PING", "+PONG"),
+        ],
+    );
+    talk(&mut server.connect(), &[("PUBLISH c hello", ":1")]);
+    hear(&mut client, ">3|$7|message|$1|c|$5|hello");
+    // Its own messages reach it, too.
+    client.send(&command("PUBLISH c own"));
+    hear(&mut client, ":1|>3|$7|message|$1|c|$3|own");
+    talk(
+        &mut client,
+        &[
+            ("UNSUBSCRIBE", ">3|$11|unsubscribe|$1|c|:0"),
+            ("UNSUBSCRIBE", ">3|$11|unsubscribe|_|:0"),
+        ],
+    );
+    // Other protocols remain.
+    client.exchange("get a\r\n", "VALUE a 0 1\r\nv\r\nEND\r\n");
+}
+
+#[test]
+fn a_transaction_publishes_once_when_it_is_made() {
+    let server = server();
+    let (mut client, mut subscriber) = (server.connect(), server.connect());
+    talk(&mut subscriber, &[("SUBSCRIBE c", "*3|$9|subscribe|$1|c|:1")]);
+    talk(
+        &mut client,
+        &[
+            ("MULTI", "+OK"),
+            ("PUBLISH c one", "+QUEUED"),
+            ("SET a v", "+QUEUED"),
+            ("EXEC", "*2|:1|+OK"),
+            ("WATCH a", "+OK"),
+            ("SET a w", "+OK"),
+            ("MULTI", "+OK"),
+            ("PUBLISH c lost", "+QUEUED"),
+            ("EXEC", "*-1"),
+            ("MULTI", "+OK"),
+            ("PUBLISH c discarded", "+QUEUED"),
+            ("DISCARD", "+OK"),
+            ("PUBLISH c two", ":1"),
+            ("MULTI", "+OK"),
+            (
+                "SUBSCRIBE d",
+                "-ERR SUBSCRIBE is not supported within MULTI: subscribe before or after it",
+            ),
+            ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+        ],
+    );
+    hear(&mut subscriber, "*3|$7|message|$1|c|$3|one");
+    hear(&mut subscriber, "*3|$7|message|$1|c|$3|two");
+    // Transactions that disturb each other send each message once.
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                for _ in 0..100 {
+                    talk(
+                        &mut client,
+                        &[("MULTI", "+OK"), ("INCR n", "+QUEUED"), ("PUBLISH c m", "+QUEUED")],
+                    );
+                    client.send(&command("EXEC"));
+                    client.expect("*2\r\n");
+                    client.read_until(b"\r\n");
+                    client.expect(":1\r\n");
+                }
+            });
+        }
+    });
+    for _ in 0..300 {
+        hear(&mut subscriber, "*3|$7|message|$1|c|$1|m");
+    }
+    talk(&mut subscriber, &[("PING", "*2|$4|pong|$0|")]);
+}
+
+#[test]
+fn many_subscribers_get_every_message_in_order() {
+    const SUBSCRIBERS: usize = 300;
+    const MESSAGES: usize = 50;
+    let server = server();
+    let mut subscribers: Vec<_> = (0..SUBSCRIBERS).map(|_| server.connect()).collect();
+    for subscriber in &mut subscribers {
+        talk(subscriber, &[("SUBSCRIBE c", "*3|$9|subscribe|$1|c|:1")]);
+    }
+    let mut publisher = server.connect();
+    let reply = format!(":{SUBSCRIBERS}");
+    for number in 0..MESSAGES {
+        talk(&mut publisher, &[(&format!("PUBLISH c {number}"), &reply)]);
+    }
+    for subscriber in &mut subscribers {
+        for number in 0..MESSAGES {
+            let text = number.to_string();
+            hear(subscriber, &format!("*3|$7|message|$1|c|${}|{text}", text.len()));
+        }
+    }
+    drop(subscribers);
+    wait_until(|| {
+        publisher.send(&command("PUBLISH c x"));
+        publisher.read_until(b"\r\n") == b":0\r\n"
+    });
+}
+
+#[test]
+fn a_subscriber_that_does_not_read_costs_its_limit_and_nothing_else() {
+    let server = server();
+    let (mut slow, mut quick, mut publisher) =
+        (server.connect(), server.connect(), server.connect());
+    for subscriber in [&mut slow, &mut quick] {
+        talk(subscriber, &[("SUBSCRIBE c", "*3|$9|subscribe|$1|c|:1")]);
+    }
+    let message = "m".repeat(1 << 20);
+    let line = format!("PUBLISH c {message}");
+    let expected = format!("*3|$7|message|$1|c|${}|{message}", message.len());
+    let mut receivers = 2;
+    for _ in 0..40 {
+        publisher.send(&command(&line));
+        let reply = publisher.read_until(b"\r\n");
+        receivers = String::from_utf8(reply).unwrap().trim()[1..].parse().unwrap();
+        hear(&mut quick, &expected);
+    }
+    assert_eq!(receivers, 1);
+    assert_eq!(server.stat_value("slow_subscribers"), 1);
+    // A connection that is closed has the end of its stream behind what was sent.
+    let received = slow.read_to_end();
+    assert!(received.len() < 16 << 20 && received.starts_with(b"*3\r\n"), "{}", received.len());
+}
+
+#[test]
+fn a_subscriber_outlives_the_idle_timeout_and_a_stop_ends_it() {
+    let mut server = start_with(
+        Config { idle_timeout: Some(std::time::Duration::from_secs(1)), ..config() },
+        memory(),
+    );
+    let mut subscriber = server.connect();
+    talk(&mut subscriber, &[("SUBSCRIBE c", "*3|$9|subscribe|$1|c|:1")]);
+    let mut idle = server.connect();
+    talk(&mut idle, &[("PING", "+PONG")]);
+    idle.expect_close();
+    talk(&mut server.connect(), &[("PUBLISH c x", ":1")]);
+    hear(&mut subscriber, "*3|$7|message|$1|c|$1|x");
+    server.begin_stop();
+    subscriber.expect_close();
+    server.join();
+}
+
+#[test]
+fn channels_work_without_any_record() {
+    let server = start(memory());
+    talk(
+        &mut server.connect(),
+        &[("PUBLISH c x", ":0"), ("DBSIZE", ":0"), ("PUBSUB NUMPAT", ":0")],
+    );
+}

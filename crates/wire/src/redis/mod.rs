@@ -8,11 +8,13 @@
 //! ```
 
 mod command;
+mod dump;
 mod kind;
 mod parse;
 pub mod reply;
 
 pub use command::{Command, Shape};
+pub use dump::{DumpError, Dumped, dump, read_dump};
 pub(crate) use parse::is_request;
 pub use parse::{Arguments, ArgumentsIter, Progress, parse, parse_resuming};
 

@@ -110,6 +110,7 @@ commands! {
     Config "config" Other -2 (0 0 0);
     Info "info" Other -1 (0 0 0);
     Time "time" Other 1 (0 0 0);
+    IncrByFloat "incrbyfloat" Write 3 (1 1 1);
 }
 
 /// Longest name of a command, in bytes.

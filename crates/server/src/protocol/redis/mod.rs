@@ -1,8 +1,11 @@
 //! Redis's protocol: strings and keys, over the records of the database as they are.
 
 mod connection;
+mod float;
 mod info;
 mod keys;
+mod long_double;
+mod natural;
 mod pattern;
 mod protocol;
 mod strings;
@@ -190,6 +193,7 @@ fn execute(
         Command::Config => info::settings(context, arguments, output)?,
         Command::Info => info::describe(context, output)?,
         Command::Time => info::time(output),
+        Command::IncrByFloat => float::add(context, arguments, output)?,
         Command::Quit => {
             reply::simple(output, "OK");
             return Ok(Next::Close);
@@ -241,6 +245,7 @@ fn mask_of(command: Command) -> Option<command_mask::Command> {
         Command::Keys => C::KeysWithPrefix,
         Command::DbSize => C::Count,
         Command::FlushDb | Command::FlushAll => C::Vanish,
+        Command::IncrByFloat => C::AddDouble,
         Command::Info | Command::Config => C::Stat,
         Command::Ping
         | Command::Echo

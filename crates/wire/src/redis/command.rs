@@ -111,6 +111,13 @@ commands! {
     Info "info" Other -1 (0 0 0);
     Time "time" Other 1 (0 0 0);
     IncrByFloat "incrbyfloat" Write 3 (1 1 1);
+    SetBit "setbit" Write 4 (1 1 1);
+    GetBit "getbit" Read 3 (1 1 1);
+    BitCount "bitcount" Read -2 (1 1 1);
+    BitPos "bitpos" Read -3 (1 1 1);
+    BitOp "bitop" Write -4 (2 -1 1);
+    BitField "bitfield" Write -2 (1 1 1);
+    BitFieldRo "bitfield_ro" Read -2 (1 1 1);
 }
 
 /// Longest name of a command, in bytes.

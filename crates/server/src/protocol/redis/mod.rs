@@ -1,5 +1,7 @@
 //! Redis's protocol: strings and keys, over the records of the database as they are.
 
+mod bitfield;
+mod bits;
 mod connection;
 mod float;
 mod info;
@@ -8,6 +10,8 @@ mod long_double;
 mod natural;
 mod pattern;
 mod protocol;
+mod remove;
+mod room;
 mod strings;
 mod time;
 
@@ -146,7 +150,8 @@ fn execute(
             command.name()
         )));
     }
-    let is_also_read = matches!(command, Command::GetSet | Command::GetDel | Command::GetEx);
+    let is_also_read = matches!(command, Command::GetSet | Command::GetDel | Command::GetEx)
+        || matches!(command, Command::SetBit | Command::BitOp | Command::BitField);
     let read = is_also_read.then_some(command_mask::Command::Get);
     mask_of(command).into_iter().chain(read).try_for_each(|masked| unmasked(context, masked))?;
     match command {
@@ -194,6 +199,13 @@ fn execute(
         Command::Info => info::describe(context, output)?,
         Command::Time => info::time(output),
         Command::IncrByFloat => float::add(context, arguments, output)?,
+        Command::SetBit => bits::set(context, arguments, output)?,
+        Command::GetBit => bits::get(context, arguments, output)?,
+        Command::BitCount => bits::count(context, arguments, output)?,
+        Command::BitPos => bits::position(context, arguments, output)?,
+        Command::BitOp => bits::combine(context, arguments, output)?,
+        Command::BitField => bitfield::execute(context, arguments, false, output)?,
+        Command::BitFieldRo => bitfield::execute(context, arguments, true, output)?,
         Command::Quit => {
             reply::simple(output, "OK");
             return Ok(Next::Close);
@@ -245,6 +257,8 @@ fn mask_of(command: Command) -> Option<command_mask::Command> {
         Command::Keys => C::KeysWithPrefix,
         Command::DbSize => C::Count,
         Command::FlushDb | Command::FlushAll => C::Vanish,
+        Command::GetBit | Command::BitCount | Command::BitPos | Command::BitFieldRo => C::Get,
+        Command::SetBit | Command::BitOp | Command::BitField => C::Put,
         Command::IncrByFloat => C::AddDouble,
         Command::Info | Command::Config => C::Stat,
         Command::Ping

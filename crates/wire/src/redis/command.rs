@@ -118,6 +118,7 @@ commands! {
     BitOp "bitop" Write -4 (2 -1 1);
     BitField "bitfield" Write -2 (1 1 1);
     BitFieldRo "bitfield_ro" Read -2 (1 1 1);
+    Lcs "lcs" List -3 (1 2 1);
 }
 
 /// Longest name of a command, in bytes.

@@ -6,6 +6,7 @@ mod connection;
 mod float;
 mod info;
 mod keys;
+mod lcs;
 mod long_double;
 mod natural;
 mod pattern;
@@ -206,6 +207,7 @@ fn execute(
         Command::BitOp => bits::combine(context, arguments, output)?,
         Command::BitField => bitfield::execute(context, arguments, false, output)?,
         Command::BitFieldRo => bitfield::execute(context, arguments, true, output)?,
+        Command::Lcs => lcs::compare(context, arguments, output)?,
         Command::Quit => {
             reply::simple(output, "OK");
             return Ok(Next::Close);
@@ -257,7 +259,11 @@ fn mask_of(command: Command) -> Option<command_mask::Command> {
         Command::Keys => C::KeysWithPrefix,
         Command::DbSize => C::Count,
         Command::FlushDb | Command::FlushAll => C::Vanish,
-        Command::GetBit | Command::BitCount | Command::BitPos | Command::BitFieldRo => C::Get,
+        Command::GetBit
+        | Command::BitCount
+        | Command::BitPos
+        | Command::BitFieldRo
+        | Command::Lcs => C::Get,
         Command::SetBit | Command::BitOp | Command::BitField => C::Put,
         Command::IncrByFloat => C::AddDouble,
         Command::Info | Command::Config => C::Stat,

@@ -119,6 +119,8 @@ commands! {
     BitField "bitfield" Write -2 (1 1 1);
     BitFieldRo "bitfield_ro" Read -2 (1 1 1);
     Lcs "lcs" List -3 (1 2 1);
+    Dump "dump" Read 2 (1 1 1);
+    Restore "restore" Write -4 (1 1 1);
 }
 
 /// Longest name of a command, in bytes.

@@ -40,7 +40,7 @@ pub(super) fn remove(
 }
 
 /// Returns whether a key has a record.
-fn is_present(context: &mut Context<'_>, key: &[u8]) -> Result<bool, Failed> {
+pub(super) fn is_present(context: &mut Context<'_>, key: &[u8]) -> Result<bool, Failed> {
     let found = context.execute(&Operation::ValueSize { key }, &mut NoReply)?;
     Ok(or_absent(found, Outcome::NoRecord)? == Outcome::Done)
 }

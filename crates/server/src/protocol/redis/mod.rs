@@ -3,6 +3,7 @@
 mod bitfield;
 mod bits;
 mod connection;
+mod dump;
 mod float;
 mod info;
 mod keys;
@@ -208,6 +209,8 @@ fn execute(
         Command::BitField => bitfield::execute(context, arguments, false, output)?,
         Command::BitFieldRo => bitfield::execute(context, arguments, true, output)?,
         Command::Lcs => lcs::compare(context, arguments, output)?,
+        Command::Dump => dump::dump(context, arguments, output)?,
+        Command::Restore => dump::restore(context, arguments, output)?,
         Command::Quit => {
             reply::simple(output, "OK");
             return Ok(Next::Close);
@@ -263,8 +266,9 @@ fn mask_of(command: Command) -> Option<command_mask::Command> {
         | Command::BitCount
         | Command::BitPos
         | Command::BitFieldRo
-        | Command::Lcs => C::Get,
-        Command::SetBit | Command::BitOp | Command::BitField => C::Put,
+        | Command::Lcs
+        | Command::Dump => C::Get,
+        Command::SetBit | Command::BitOp | Command::BitField | Command::Restore => C::Put,
         Command::IncrByFloat => C::AddDouble,
         Command::Info | Command::Config => C::Stat,
         Command::Ping

@@ -10,6 +10,65 @@ use support::{
     table, tree, users, wait_until,
 };
 
+/// Commands on bits, floats and common parts, as Redis 7.0.15 answers them.
+const BITS: &[(&str, &str)] = &[
+    ("SETBIT b 7 1", ":0"),
+    ("SETBIT b 7 0", ":1"),
+    ("SETBIT b 21 1", ":0"),
+    ("STRLEN b", ":3"),
+    ("GETBIT b 21", ":1"),
+    ("GETBIT b 4294967295", ":0"),
+    ("GETBIT none 0", ":0"),
+    ("SETBIT b 4294967296 1", "-ERR bit offset is not an integer or out of range"),
+    ("SETBIT b 0 2", "-ERR bit is not an integer or out of range"),
+    ("SET s foobar", "+OK"),
+    ("BITCOUNT s", ":26"),
+    ("BITCOUNT s 1 1", ":6"),
+    ("BITCOUNT s 5 30 BIT", ":17"),
+    ("BITCOUNT s -2 -1 byte", ":7"),
+    ("BITCOUNT s 0", "-ERR syntax error"),
+    ("BITCOUNT none x y z", ":0"),
+    ("BITPOS s 1", ":1"),
+    ("BITPOS s 0 2", ":16"),
+    ("BITPOS s 1 10 20 BIT", ":10"),
+    ("BITPOS none 0", ":0"),
+    ("BITPOS s 2", "-ERR The bit argument must be 1 or 0."),
+    ("SET t ab", "+OK"),
+    ("BITOP AND d s t", ":6"),
+    ("GET d", "$6|`b\0\0\0\0"),
+    ("BITOP or d s t none", ":6"),
+    ("BITOP XOR d t t", ":2"),
+    ("BITOP NOT d t", ":2"),
+    ("BITCOUNT d", ":10"),
+    ("BITOP NOT d t s", "-ERR BITOP NOT must be called with a single source key."),
+    ("BITOP AND d none", ":0"),
+    ("EXISTS d", ":0"),
+    ("BITFIELD f INCRBY i5 100 1 GET u4 0", "*2|:1|:0"),
+    ("BITFIELD f SET u8 #1 -1 GET i8 #1", "*2|:0|:-1"),
+    ("BITFIELD f OVERFLOW SAT INCRBY u8 #1 10 OVERFLOW FAIL INCRBY u8 #1 1", "*2|:255|$-1"),
+    ("BITFIELD f INCRBY u8 #1 1", "*1|:0"),
+    ("BITFIELD f OVERFLOW SAT SET i8 0 -200 SET i8 0 -9223372036854775808", "*2|:0|:-128"),
+    ("BITFIELD f GET i8 0 SET u8 0 0", "*2|:127|:127"),
+    ("BITFIELD_RO f GET u8 0", "*1|:0"),
+    ("BITFIELD_RO f SET u8 0 1", "-ERR BITFIELD_RO only supports the GET subcommand"),
+    (
+        "BITFIELD f GET u64 0",
+        "-ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.",
+    ),
+    ("SET n 10.50 EX 100", "+OK"),
+    ("INCRBYFLOAT n 0.1", "$4|10.6"),
+    ("INCRBYFLOAT n 5.0e3", "$22|5010.60000000000000009"),
+    ("TTL n", ":100"),
+    ("INCRBYFLOAT n x", "-ERR value is not a valid float"),
+    ("INCRBYFLOAT n inf", "-ERR increment would produce NaN or Infinity"),
+    ("MSET x ohmytext y mynewtext", "+OK"),
+    ("LCS x y", "$6|mytext"),
+    ("LCS x y LEN", ":6"),
+    ("LCS x y IDX MINMATCHLEN 4", "*4|$7|matches|*1|*2|*2|:4|:7|*2|:5|:8|$3|len|:6"),
+    ("LCS x none", "$0|"),
+    ("LCS x y IDX LEN", "-ERR If you want both the length and indexes, please just use IDX."),
+];
+
 /// Sends requests, and asserts their replies, without the line ends.
 fn talk(client: &mut Client, pairs: &[(&str, &str)]) {
     for (line, reply) in pairs {
@@ -72,6 +131,7 @@ fn strings_are_stored_in_every_kind_of_database_that_has_them() {
     for database in [memory(), support::memory_tree(), hash(folder.path()), tree(folder.path())] {
         let server = start(database);
         talk(&mut server.connect(), STRINGS);
+        talk(&mut server.connect(), BITS);
     }
 }
 
@@ -262,8 +322,11 @@ fn a_server_with_users_wants_a_login_before_anything_else() {
 fn masks_rights_and_read_only_replicas_are_respected() {
     for (mask, lines) in [
         ("get", &["GET a", "GETEX a", "GETDEL a", "GETSET a b", "SET a b GET"][..]),
-        ("out", &["DEL a", "GETDEL a", "EXPIRE a -1"]),
+        ("get", &["GETBIT a 0", "SETBIT a 0 1", "BITOP NOT a a", "LCS a a", "DUMP a"]),
+        ("out", &["DEL a", "GETDEL a", "EXPIRE a -1", "BITOP NOT a none"]),
         ("put", &["SET a b", "MSET a b", "EXPIRE a 10", "GETEX a PERSIST"]),
+        ("put", &["SETBIT a 0 1", "BITFIELD a", "RESTORE a 0 b"]),
+        ("adddouble", &["INCRBYFLOAT a 1"]),
     ] {
         let config = Config { mask: mask.parse().unwrap(), ..config() };
         let server = start_with(config, memory());
@@ -315,6 +378,69 @@ fn keys_and_values_that_a_database_cannot_have_are_an_error_or_absent() {
     client.send(&command("SET k v"));
     assert!(client.read_until(b"\r\n").starts_with(b"-ERR "));
     talk(&mut client, &[("APPEND k a\0b", ":3"), ("STRLEN k", ":3")]);
+}
+
+/// A value that was dumped is restored, here and from Redis, with its expiry.
+#[test]
+fn dumps_are_those_of_redis_and_are_restored() {
+    const DUMP: &[u8] = b"\x00\x03abc\n\x00\xd9\xac0=Ar\xa2\xe2";
+    const LIST: &[u8] = b"\x12\x01\x02\x0b\x0b\x00\x00\x00\x02\x00\x01\x01\x02\x01\xff\
+                           \n\x00\xdd\xe7\x1a(\xae9\x1b\x98";
+    let server = start(memory());
+    let mut client = server.connect();
+    let restore = |key: &str, ttl: &str, dump: &[u8], options: &[&str]| {
+        let mut bytes = format!("*{}\r\n", 4 + options.len()).into_bytes();
+        let words = [b"RESTORE", key.as_bytes(), ttl.as_bytes(), dump].into_iter();
+        for word in words.chain(options.iter().map(|option| option.as_bytes())) {
+            bytes.extend(format!("${}\r\n", word.len()).bytes());
+            bytes.extend([word, b"\r\n"].concat());
+        }
+        bytes
+    };
+    talk(&mut client, &[("SET a abc", "+OK"), ("DUMP none", "$-1")]);
+    client.exchange(command("DUMP a"), [b"$15\r\n", DUMP, b"\r\n"].concat());
+    let busy = "-BUSYKEY Target key name already exists.\r\n";
+    client.exchange(restore("a", "0", DUMP, &[]), busy);
+    client.exchange(restore("b", "100000", DUMP, &["IDLETIME", "5"]), "+OK\r\n");
+    talk(&mut client, &[("GET b", "$3|abc"), ("TTL b", ":100")]);
+    client.exchange(restore("b", "9999999999000", DUMP, &["REPLACE", "ABSTTL"]), "+OK\r\n");
+    talk(&mut client, &[("EXPIRETIME b", ":9999999999")]);
+    client.exchange(restore("b", "1", DUMP, &["replace", "absttl"]), "+OK\r\n");
+    talk(&mut client, &[("EXISTS b", ":0")]);
+    let wrong = "-ERR DUMP payload version or checksum are wrong\r\n";
+    client.exchange(restore("c", "0", &DUMP[2..], &[]), wrong);
+    client.exchange(restore("c", "0", b"", &[]), wrong);
+    client.exchange(restore("c", "-1", DUMP, &[]), "-ERR Invalid TTL value, must be >= 0\r\n");
+    client.exchange(restore("c", "0", DUMP, &["FREQ"]), "-ERR syntax error\r\n");
+    client.exchange(
+        restore("c", "0", LIST, &[]),
+        "-ERR the dump is that of a list: this server has strings only\r\n",
+    );
+    talk(&mut client, &[("EXISTS c", ":0")]);
+}
+
+/// A value that a request would make too long is refused, or needs memory of the budget.
+#[test]
+fn long_values_need_memory_for_all_requests() {
+    let server = start_with(Config { buffer_bytes_max: 32 << 20, ..config() }, memory());
+    let mut client = server.connect();
+    let no_room = "-OOM no memory for the value among all requests: try again later";
+    talk(
+        &mut client,
+        &[
+            ("SETBIT a 4294967295 1", no_room),
+            ("BITFIELD a SET u8 #536870911 1", no_room),
+            ("EXISTS a", ":0"),
+            ("SETBIT a 16777215 1", ":0"),
+            ("BITOP NOT b a", ":2097152"),
+            ("BITCOUNT b", ":16777215"),
+            ("BITPOS b 0", ":16777215"),
+            (
+                "LCS a b",
+                "-ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
+            ),
+        ],
+    );
 }
 
 /// A change of a record that another client removes meanwhile brings nothing back.

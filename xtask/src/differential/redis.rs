@@ -48,7 +48,46 @@ const NUMBERS: &[&str] = &[
 /// the servers have gone on by another time in between.
 const TIMES: &[&str] = &["100", "1000", "-1", "0", "abc", "9223372036854775807"];
 
-/// Commands, in which `K`, `V`, `N` and `T` stand for a key, a value, a number and a time.
+/// Places of bits and bytes, bits, types of bit fields, floats, and dumps, each byte a character.
+const PLACES: &[&str] = &[
+    "0", "1", "5", "7", "8", "13", "40", "-1", "-3", "-9", "100", "#0", "#1", "#7", "#-1", "abc",
+    "",
+];
+const UNITS: &[&str] = &["BIT", "BYTE", "bit", "foo"];
+const BIT_VALUES: &[&str] = &["0", "1", "2", "-1", "abc"];
+const TYPES: &[&str] =
+    &["u1", "u4", "u8", "i8", "i5", "u16", "i13", "u63", "i64", "u64", "i65", "x8", "u0", "i", ""];
+const FLOATS: &[&str] = &[
+    "0.1",
+    "-0.7",
+    "3.0e3",
+    "1e-17",
+    "123456789.987654321",
+    "0x1.8p3",
+    "1e20",
+    "-1e20",
+    "18446744073709551615",
+    "inf",
+    "nan",
+    "1e4932",
+    "1e-5000",
+    "1e",
+    ".5",
+    "5.",
+    " 1",
+];
+const DUMPS: &[&str] = &[
+    "\0\u{3}abc\n\0\u{d9}\u{ac}0=Ar\u{a2}\u{e2}",
+    "\0\u{c0}{\n\0H\u{e2}S\u{e1}\0zg\u{b9}",
+    "\0\u{c2}\u{ff}\u{ff}\u{ff}\u{7f}\n\0,t\u{e5}\u{9e}\u{e0}.\u{ad}\u{a1}",
+    "\0\u{c3}\u{6}\u{15}\u{1}aa\u{e0}\n\0\n\0\u{fd}\u{c}\u{b3}h\u{7}A?h",
+    "\0\u{3}abd\n\0\u{d9}\u{ac}0=Ar\u{a2}\u{e2}",
+    "abc",
+    "",
+];
+
+/// Commands, in which `K`, `V`, `N` and `T` stand for a key, a value, a number and a time. `P`,
+/// `U`, `B`, `Y`, `F` and `D` stand for the others above, in their order.
 const COMMANDS: &[&str] = &[
     "GET K",
     "SET K V",
@@ -205,6 +244,71 @@ const COMMANDS: &[&str] = &[
     "PUBSUB FOO",
     "PUBSUB",
     "SUBSCRIBE",
+    "INCRBYFLOAT K F",
+    "INCRBYFLOAT K N",
+    "INCRBYFLOAT K V",
+    "SET K F",
+    "SETBIT K P B",
+    "SETBIT K P 1",
+    "SETBIT K 4294967296 1",
+    "GETBIT K P",
+    "GETBIT K N",
+    "BITCOUNT K",
+    "BITCOUNT K P",
+    "BITCOUNT K P P",
+    "BITCOUNT K P P U",
+    "BITCOUNT K N N BIT",
+    "BITCOUNT K P P U V",
+    "BITPOS K B",
+    "BITPOS K B P",
+    "BITPOS K 0 P P",
+    "BITPOS K B P P U",
+    "BITPOS K 1 N N BIT",
+    "BITPOS K 1 P P U V",
+    "BITOP AND K K K",
+    "BITOP or K K K K",
+    "BITOP XOR K K K",
+    "BITOP NOT K K",
+    "BITOP NOT K K K",
+    "BITOP FOO K K",
+    "BITOP AND K K",
+    "BITFIELD K",
+    "BITFIELD K GET Y P",
+    "BITFIELD K GET Y P GET Y P SET Y P N",
+    "BITFIELD K SET Y P N GET Y P",
+    "BITFIELD K SET u8 P N SET i8 P N",
+    "BITFIELD K INCRBY Y P N INCRBY Y P N",
+    "BITFIELD K INCRBY u4 P 7 INCRBY i64 P N",
+    "BITFIELD K OVERFLOW SAT INCRBY Y P N SET Y P N",
+    "BITFIELD K OVERFLOW FAIL INCRBY Y P N SET Y P N OVERFLOW WRAP SET i13 5 N",
+    "BITFIELD K OVERFLOW FAIL SET u4 P 99",
+    "BITFIELD K OVERFLOW FOO",
+    "BITFIELD K OVERFLOW",
+    "BITFIELD K GET u8",
+    "BITFIELD K SET u8 0",
+    "BITFIELD K FOO u8 0",
+    "BITFIELD_RO K GET Y P GET u8 0",
+    "BITFIELD_RO K SET Y P N",
+    "LCS K K",
+    "LCS K K LEN",
+    "LCS K K IDX",
+    "LCS K K IDX MINMATCHLEN N",
+    "LCS K K IDX MINMATCHLEN 2 WITHMATCHLEN",
+    "LCS K K LEN IDX",
+    "LCS K K MINMATCHLEN",
+    "LCS K K FOO",
+    "DUMP K",
+    "RESTORE K 0 D",
+    "RESTORE K 0 D REPLACE",
+    "RESTORE K T D",
+    "RESTORE K T000 D REPLACE",
+    "RESTORE K T D REPLACE ABSTTL",
+    "RESTORE K 9999999999000 D REPLACE ABSTTL",
+    "RESTORE K 0 D REPLACE FREQ N",
+    "RESTORE K 0 D REPLACE IDLETIME N",
+    "RESTORE K 0 D FREQ 5 IDLETIME 5",
+    "RESTORE K 0 D IDLETIME",
+    "RESTORE K 0 V",
 ];
 
 /// Commands that read the whole database, or remove all of it. Within a transaction they do not see
@@ -213,8 +317,10 @@ const OF_ALL_RECORDS: &[&str] = &["DBSIZE", "KEYS", "SCAN", "RANDOMKEY", "FLUSHA
 
 /// Commands that may remove a record. A watched record that was absent, was made and was removed
 /// again counts as unchanged.
-const REMOVALS: &[&str] =
-    &["DEL", "UNLINK", "GETDEL", "GETEX", "RENAME", "RENAMENX", "EXPIRE", "PEXPIRE", "EXPIREAT"];
+const REMOVALS: &[&str] = &[
+    "DEL", "UNLINK", "GETDEL", "GETEX", "RENAME", "RENAMENX", "EXPIRE", "PEXPIRE", "EXPIREAT",
+    "BITOP", "RESTORE",
+];
 
 /// State of a conversation on which the choice of commands depends.
 #[derive(Default)]
@@ -262,17 +368,26 @@ fn command(random: &mut Random) -> Vec<String> {
         "N" => random.pick(NUMBERS).to_owned(),
         "T" => random.pick(TIMES).to_owned(),
         "T000" => format!("{}000", random.pick(TIMES)),
+        "P" => random.pick(PLACES).to_owned(),
+        "U" => random.pick(UNITS).to_owned(),
+        "B" => random.pick(BIT_VALUES).to_owned(),
+        "Y" => random.pick(TYPES).to_owned(),
+        "F" => random.pick(FLOATS).to_owned(),
+        "D" => random.pick(DUMPS).to_owned(),
         word => word.to_owned(),
     };
     pattern.split(' ').map(&mut word).collect()
 }
 
 fn encoded(words: &[impl AsRef<str>]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len());
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
-        bytes.push_str(&format!("${}\r\n{}\r\n", word.as_ref().len(), word.as_ref()));
+        // Each character is a byte.
+        let word: Vec<u8> = word.as_ref().chars().map(|character| character as u8).collect();
+        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        bytes.extend_from_slice(&[&word, &b"\r\n"[..]].concat());
     }
-    bytes.into_bytes()
+    bytes
 }
 
 /// Connection to one of the servers.

@@ -131,6 +131,17 @@ commands! {
     Config "config" Other -2 (0 0 0);
     Info "info" Other -1 (0 0 0);
     Time "time" Other 1 (0 0 0);
+    IncrByFloat "incrbyfloat" Write 3 (1 1 1);
+    SetBit "setbit" Write 4 (1 1 1);
+    GetBit "getbit" Read 3 (1 1 1);
+    BitCount "bitcount" Read -2 (1 1 1);
+    BitPos "bitpos" Read -3 (1 1 1);
+    BitOp "bitop" Write -4 (2 -1 1);
+    BitField "bitfield" Write -2 (1 1 1);
+    BitFieldRo "bitfield_ro" Read -2 (1 1 1);
+    Lcs "lcs" List -3 (1 2 1);
+    Dump "dump" Read 2 (1 1 1);
+    Restore "restore" Write -4 (1 1 1);
 }
 
 /// A part of a command, named by its first argument.

@@ -8,12 +8,14 @@
 //! ```
 
 mod command;
+mod dump;
 mod kind;
 mod parse;
 mod refused;
 pub mod reply;
 
 pub use command::{Command, NoSubcommand, Shape, Subcommand};
+pub use dump::{DumpError, Dumped, dump, read_dump};
 pub(crate) use parse::is_request;
 pub use parse::{Arguments, ArgumentsIter, Progress, append_request, parse, parse_resuming};
 pub use refused::{refusal, refusal_of_part};

@@ -1,11 +1,20 @@
 //! Redis's protocol: strings and keys, over the records of the database as they are.
 
+mod bitfield;
+mod bits;
 mod channels;
 mod connection;
+mod dump;
+mod float;
 mod info;
 mod keys;
+mod lcs;
+mod long_double;
+mod natural;
 mod pattern;
 mod protocol;
+mod remove;
+mod room;
 mod scan;
 mod strings;
 mod time;
@@ -208,9 +217,13 @@ fn run(
     output: &mut Vec<u8>,
 ) -> Result<Next, Failed> {
     let further = match command {
-        Command::GetSet | Command::GetDel | Command::GetEx | Command::Copy => {
-            Some(command_mask::Command::Get)
-        }
+        Command::GetSet
+        | Command::GetDel
+        | Command::GetEx
+        | Command::Copy
+        | Command::SetBit
+        | Command::BitOp
+        | Command::BitField => Some(command_mask::Command::Get),
         Command::Rename | Command::RenameNx => Some(command_mask::Command::Out),
         _ => None,
     };
@@ -284,6 +297,17 @@ fn run(
         Command::Config => info::settings(context, part, arguments, output)?,
         Command::Info => info::describe(context, output)?,
         Command::Time => info::time(output),
+        Command::IncrByFloat => float::add(context, arguments, output)?,
+        Command::SetBit => bits::set(context, arguments, output)?,
+        Command::GetBit => bits::get(context, arguments, output)?,
+        Command::BitCount => bits::count(context, arguments, output)?,
+        Command::BitPos => bits::position(context, arguments, output)?,
+        Command::BitOp => bits::combine(context, arguments, output)?,
+        Command::BitField => bitfield::execute(context, arguments, false, output)?,
+        Command::BitFieldRo => bitfield::execute(context, arguments, true, output)?,
+        Command::Lcs => lcs::compare(context, arguments, output)?,
+        Command::Dump => dump::dump(context, arguments, output)?,
+        Command::Restore => dump::restore(context, arguments, output)?,
         Command::Quit => {
             reply::simple(output, "OK");
             return Ok(Next::Close);
@@ -339,6 +363,14 @@ fn mask_of(command: Command) -> Option<command_mask::Command> {
         Command::Keys | Command::Scan | Command::RandomKey => C::KeysWithPrefix,
         Command::DbSize => C::Count,
         Command::FlushDb | Command::FlushAll => C::Vanish,
+        Command::GetBit
+        | Command::BitCount
+        | Command::BitPos
+        | Command::BitFieldRo
+        | Command::Lcs
+        | Command::Dump => C::Get,
+        Command::SetBit | Command::BitOp | Command::BitField | Command::Restore => C::Put,
+        Command::IncrByFloat => C::AddDouble,
         Command::Info | Command::Config => C::Stat,
         Command::Ping
         | Command::Echo

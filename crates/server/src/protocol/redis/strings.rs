@@ -1,25 +1,22 @@
 //! Commands on the values of keys.
 
 use super::keys::is_present;
+use super::room::{check_value_length, room_for_value};
 use super::time::{TimeUnit, bad_time};
 use super::transaction::{atomically, check_keys};
 use super::{
-    COPIES, Decision, Failed, Found, NO_INTEGER, NO_ROOM, SYNTAX, Value, change, find, integer,
-    parts, reply, unmasked,
+    Decision, Failed, Found, NO_INTEGER, SYNTAX, Value, change, find, integer, parts, reply,
+    unmasked,
 };
 use crate::counters::Count;
-use crate::ops::budget::Charge;
 use crate::ops::command_mask;
 use crate::ops::conditional::{Action, Counting, Presence, Write, Written};
 use crate::ops::execute::{INLINE_KEYS_MAX, NoReply, Number, Outcome};
 use crate::ops::expiry::{now_ms, stored as stored_expiry};
-use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::number::Arithmetic;
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, or_absent};
 use cabinet::Meta;
-use cabinet::limits::VALUE_BYTES_MAX;
-use wire::limits::REDIS_STRING_BYTES_MAX;
 use wire::redis::{Arguments, ArgumentsIter, Command};
 
 /// Executes `GET`.
@@ -376,16 +373,9 @@ pub(super) fn overwrite(
     let at = integer(at).ok_or(NO_INTEGER)?;
     let at = usize::try_from(at).map_err(|_| "ERR offset is out of range")?;
     let end = at.saturating_add(part.len());
-    if !part.is_empty() && end > VALUE_BYTES_MAX.min(REDIS_STRING_BYTES_MAX) {
-        return Err("ERR string exceeds maximum allowed size (proto-max-bulk-len)".into());
-    }
-    let mut charge = Charge::none(&context.shared.served.budget);
-    if !part.is_empty() && end >= LONG_BYTES_MIN {
-        context.wait()?;
-        if !charge.set(COPIES * end) {
-            return Err(NO_ROOM.into());
-        }
-    }
+    let grown_bytes = if part.is_empty() { 0 } else { end };
+    check_value_length(grown_bytes)?;
+    let _charge = room_for_value(context, grown_bytes)?;
     context.counters.count(Count::Put);
     let mut bytes = 0;
     change(context, key, |found| {

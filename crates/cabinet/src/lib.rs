@@ -108,7 +108,7 @@ pub use base::damage::{Checked, Damage, GoOn, Verified};
 pub use base::deadline::with_deadline;
 pub use base::key_order::KeyOrder;
 #[cfg(feature = "internals")]
-pub use base::pattern;
+pub use base::{external_sort, pattern};
 pub use batch::{Batch, BatchChange};
 pub use database::{Cursor, CursorPut, Database, Keys, RecordEntry, Records, Swap};
 pub use durability::{Durability, DurableListener, LogPosition};

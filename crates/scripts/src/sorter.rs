@@ -7,28 +7,16 @@
 use crate::clock::Exceeded;
 use crate::limits::EMITTED_KEY_BYTES_MAX;
 use crate::memory::{Charge, TotalExhausted};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use cabinet::external_sort::{ExternalSort, Merge, RunFiles};
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Runs at most: so many are merged into one.
-const RUNS_MAX: usize = 64;
-
 /// Bytes that a pair in memory takes in addition to its key and value.
 const PAIR_BYTES: usize = 2 * size_of::<Vec<u8>>() + 32;
-
-/// Bytes that a pair in a file takes in addition to its key and value.
-const LENGTHS_BYTES: usize = 2 * size_of::<u64>();
-
-/// Pairs that are written between two looks at the clock.
-const PAIRS_PER_CHECK: usize = 1000;
-
-type Pair = (Vec<u8>, Vec<u8>);
 
 /// Reason why pairs cannot be sorted.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +60,7 @@ impl SortDisk {
 
 /// Guard of the space of a file.
 #[derive(Debug)]
-struct Taken {
+pub(crate) struct Taken {
     disk: Arc<SortDisk>,
     bytes: u64,
 }
@@ -83,37 +71,54 @@ impl Drop for Taken {
     }
 }
 
-/// A run in a file.
-struct RunFile {
-    file: File,
-    taken: Taken,
+/// Files of runs in a folder, which take space of a disk.
+pub(crate) struct Files {
+    folder: PathBuf,
+    disk: Arc<SortDisk>,
+    /// Time from which on nothing is written.
+    deadline: Option<Instant>,
+}
+
+impl RunFiles for Files {
+    type Error = SortError;
+    type Guard = Taken;
+    const BY_KEY: bool = true;
+    const ITEM_BYTES: usize = PAIR_BYTES;
+    const BUFFER_BYTES: usize = 8 << 10;
+
+    fn create(&self, bytes: u64) -> Result<(File, Taken)> {
+        let taken = self.disk.take(bytes)?;
+        Ok((tempfile::tempfile_in(&self.folder)?, taken))
+    }
+
+    fn check(&self) -> Result<()> {
+        let is_late = self.deadline.is_some_and(|at| Instant::now() >= at);
+        if is_late { Err(Exceeded::Time.into()) } else { Ok(()) }
+    }
+
+    fn failed(&self, _: &'static str, source: io::Error) -> SortError {
+        source.into()
+    }
 }
 
 /// Pairs that are sorted within a limit of memory, and one of disk.
 pub(crate) struct Sorter {
-    folder: PathBuf,
-    bytes_max: usize,
-    disk: Arc<SortDisk>,
-    pairs: Vec<Pair>,
-    /// Memory of the pairs, in bytes.
-    bytes: usize,
-    /// Charge for this memory.
+    sort: ExternalSort<Files>,
+    /// Charge for the memory of the pairs.
     charge: Option<Charge>,
-    runs: Vec<RunFile>,
-    /// Time from which on nothing is written.
-    deadline: Option<Instant>,
 }
 
 impl Sorter {
     /// Makes a sorter that uses so much memory, and files in a folder.
     pub(crate) fn new(folder: PathBuf, bytes_max: usize, disk: Arc<SortDisk>) -> Self {
-        let (pairs, runs) = (Vec::new(), Vec::new());
-        Self { folder, bytes_max, disk, pairs, bytes: 0, charge: None, runs, deadline: None }
+        let files = Files { folder, disk, deadline: None };
+        Self { sort: ExternalSort::in_files(files, bytes_max, usize::MAX), charge: None }
     }
 
     /// Makes the sorter write no files from a deadline on.
-    pub(crate) fn until(self, deadline: Option<Instant>) -> Self {
-        Self { deadline, ..self }
+    pub(crate) fn until(mut self, deadline: Option<Instant>) -> Self {
+        self.sort.files.deadline = deadline;
+        self
     }
 
     /// Makes the sorter charge its memory. With none left it uses files earlier.
@@ -128,168 +133,44 @@ impl Sorter {
         }
         let bytes = key.len() + value.len() + PAIR_BYTES;
         if let Err(exhausted) = self.charge_for(bytes) {
-            if self.pairs.is_empty() {
+            if self.sort.is_spilled() {
                 return Err(exhausted.into());
             }
-            self.spill()?;
+            self.sort.spill()?;
+            self.clear_charge();
             self.charge_for(bytes)?;
         }
-        self.bytes += bytes;
-        self.pairs.push((key.to_vec(), value.to_vec()));
-        if self.bytes > self.bytes_max { self.spill() } else { Ok(()) }
+        self.sort.push(key, value)?;
+        if self.sort.is_spilled() {
+            self.clear_charge();
+        }
+        Ok(())
     }
 
     fn charge_for(&mut self, bytes: usize) -> std::result::Result<(), TotalExhausted> {
         self.charge.as_mut().map_or(Ok(()), |charge| charge.add(bytes))
     }
 
-    fn spill(&mut self) -> Result<()> {
-        if self.runs.len() == RUNS_MAX {
-            let taken = self.disk.take(self.runs.iter().map(|run| run.taken.bytes).sum())?;
-            let merged = Merged::of_runs(std::mem::take(&mut self.runs))?;
-            self.runs.push(write_run(&self.folder, merged, taken, self.deadline)?);
-        }
-        let bytes = self.bytes - self.pairs.len() * (PAIR_BYTES - LENGTHS_BYTES);
-        let taken = self.disk.take(bytes as u64)?;
-        self.sort();
-        let run = write_run(&self.folder, self.pairs.drain(..).map(Ok), taken, self.deadline)?;
-        self.runs.push(run);
-        self.bytes = 0;
-        if let Some(charge) = &mut self.charge {
-            // A vector without pairs has kept its memory.
-            self.pairs = Vec::new();
-            charge.clear();
-        }
-        Ok(())
+    fn clear_charge(&mut self) {
+        self.charge.iter_mut().for_each(Charge::clear);
     }
-
-    fn sort(&mut self) {
-        self.pairs.sort_by(|left, right| left.0.cmp(&right.0));
-    }
-}
-
-/// Writes pairs to a file, which takes as much space as was taken, until a deadline.
-fn write_run(
-    folder: &Path,
-    pairs: impl Iterator<Item = io::Result<Pair>>,
-    taken: Taken,
-    deadline: Option<Instant>,
-) -> Result<RunFile> {
-    let mut file = BufWriter::new(tempfile::tempfile_in(folder)?);
-    for (number, pair) in pairs.enumerate() {
-        if number % PAIRS_PER_CHECK == 0 && deadline.is_some_and(|at| Instant::now() >= at) {
-            return Err(Exceeded::Time.into());
-        }
-        let (key, value) = pair?;
-        for part in [&key, &value] {
-            file.write_all(&(part.len() as u64).to_le_bytes())?;
-            file.write_all(part)?;
-        }
-    }
-    let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-    file.seek(SeekFrom::Start(0))?;
-    Ok(RunFile { file, taken })
-}
-
-/// A sorted part of the pairs. The value of a pair is read after its key, when it is wanted.
-enum Run {
-    Memory { pairs: std::vec::IntoIter<Pair>, value: Vec<u8> },
-    File { file: BufReader<File>, _taken: Taken },
-}
-
-impl Run {
-    fn of_file(RunFile { file, taken }: RunFile) -> Self {
-        Self::File { file: BufReader::new(file), _taken: taken }
-    }
-
-    fn key(&mut self) -> io::Result<Option<Vec<u8>>> {
-        match self {
-            Self::Memory { pairs, value } => Ok(pairs.next().map(|(key, next)| {
-                *value = next;
-                key
-            })),
-            Self::File { file, .. } => read_part(file),
-        }
-    }
-
-    /// Returns the value of the key that was returned last.
-    fn value(&mut self) -> io::Result<Vec<u8>> {
-        match self {
-            Self::Memory { value, .. } => Ok(std::mem::take(value)),
-            Self::File { file, .. } => Ok(read_part(file)?.ok_or(io::ErrorKind::UnexpectedEof)?),
-        }
-    }
-}
-
-fn read_part(file: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
-    let mut length = [0; 8];
-    match file.read_exact(&mut length) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        result => result?,
-    }
-    let length = u64::from_le_bytes(length);
-    let mut part = Vec::new();
-    if file.take(length).read_to_end(&mut part)? as u64 != length {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(Some(part))
 }
 
 /// The pairs of several sorters in the order of their keys.
 pub(crate) struct Merged {
-    runs: Vec<Run>,
-    /// The next key of each run, with the run's number: equal keys are in the order of the runs.
-    next: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
-    /// Charges for the runs in memory.
+    pub(crate) pairs: Merge<Files>,
+    /// Charges for the pairs in memory.
     _charges: Vec<Charge>,
 }
 
 impl Merged {
     pub(crate) fn new(sorters: impl IntoIterator<Item = Sorter>) -> io::Result<Self> {
-        let (mut runs, mut charges) = (Vec::new(), Vec::new());
-        for mut sorter in sorters {
-            sorter.sort();
+        let mut charges = Vec::new();
+        let sorts = sorters.into_iter().map(|sorter| {
             charges.extend(sorter.charge);
-            runs.extend(sorter.runs.into_iter().map(Run::of_file));
-            runs.push(Run::Memory { pairs: sorter.pairs.into_iter(), value: Vec::new() });
-        }
-        Self::merge(runs, charges)
-    }
-
-    fn of_runs(runs: Vec<RunFile>) -> io::Result<Self> {
-        Self::merge(runs.into_iter().map(Run::of_file).collect(), Vec::new())
-    }
-
-    fn merge(runs: Vec<Run>, charges: Vec<Charge>) -> io::Result<Self> {
-        let next = BinaryHeap::with_capacity(runs.len());
-        let mut merged = Self { next, runs, _charges: charges };
-        for run in 0..merged.runs.len() {
-            merged.advance(run)?;
-        }
-        Ok(merged)
-    }
-
-    /// Takes the next key of a run.
-    fn advance(&mut self, run: usize) -> io::Result<()> {
-        if let Some(key) = self.runs[run].key()? {
-            self.next.push(Reverse((key, run)));
-        }
-        Ok(())
-    }
-
-    /// Returns the key of the next pair.
-    pub(crate) fn key(&self) -> Option<&[u8]> {
-        self.next.peek().map(|Reverse((key, _))| &key[..])
-    }
-}
-
-impl Iterator for Merged {
-    type Item = io::Result<Pair>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let Reverse((key, run)) = self.next.pop()?;
-        let value = self.runs[run].value();
-        Some(value.and_then(|value| self.advance(run).map(|()| (key, value))))
+            sorter.sort
+        });
+        Ok(Self { pairs: Merge::new(sorts)?, _charges: charges })
     }
 }
 
@@ -297,6 +178,16 @@ impl Iterator for Merged {
 mod tests {
     use super::*;
     use crate::memory::TotalMemory;
+    use cabinet::external_sort::LENGTHS_BYTES;
+
+    fn merged(sorter: Sorter) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut merged = Merged::new([sorter]).unwrap();
+        let mut pairs = Vec::new();
+        while let Some((key, value)) = merged.pairs.next_item().unwrap() {
+            pairs.push((key.to_vec(), value.to_vec()));
+        }
+        pairs
+    }
 
     #[test]
     fn pairs_come_in_the_order_of_keys_and_values_in_the_order_they_came() {
@@ -310,12 +201,9 @@ mod tests {
                 sorter.add(&key, &value).unwrap();
                 expected.push((key.to_vec(), value.to_vec()));
             }
-            assert!(sorter.runs.len() <= RUNS_MAX);
-            assert_eq!(sorter.runs.is_empty(), bytes_max == 1 << 20);
+            assert_eq!(disk.used.load(Ordering::Relaxed) == 0, bytes_max == 1 << 20);
             expected.sort();
-            let merged: Vec<Pair> =
-                Merged::new([sorter]).unwrap().map(|pair| pair.unwrap()).collect();
-            assert!(merged == expected, "with {bytes_max} bytes");
+            assert!(merged(sorter) == expected, "with {bytes_max} bytes");
             assert_eq!(disk.used.load(Ordering::Relaxed), 0);
         }
     }
@@ -329,10 +217,7 @@ mod tests {
             for _ in 0..spills {
                 sorter.add(b"k", b"v").unwrap();
             }
-            let written: u64 =
-                sorter.runs.iter().map(|run| run.file.metadata().unwrap().len()).sum();
-            assert_eq!(written, (spills * pair_bytes) as u64);
-            assert_eq!(disk.used.load(Ordering::Relaxed), written);
+            assert_eq!(disk.used.load(Ordering::Relaxed), (spills * pair_bytes) as u64);
             let error = sorter.add(b"k", b"v").unwrap_err().to_string();
             assert!(error.contains("script-sort-disk-max"), "{error}");
         }
@@ -368,16 +253,16 @@ mod tests {
             sorter.add(&[number], &value).unwrap();
             assert!(memory.used() <= memory.max());
         }
-        assert!(!sorter.runs.is_empty());
+        assert!(disk.used.load(Ordering::Relaxed) > 0);
         let error = sorter.add(b"k", &vec![0; 1 << 20]).unwrap_err().to_string();
         assert!(error.contains("script-memory-total"), "{error}");
-        let merged: Vec<Pair> = Merged::new([sorter]).unwrap().map(|pair| pair.unwrap()).collect();
-        assert_eq!(merged.len(), 20);
-        assert!(merged.is_sorted() && merged.iter().all(|pair| pair.1 == value));
+        let pairs = merged(sorter);
+        assert_eq!(pairs.len(), 20);
+        assert!(pairs.is_sorted() && pairs.iter().all(|pair| pair.1 == value));
         assert_eq!(memory.used(), 0);
         memory.take(memory.max()).unwrap();
         let mut sorter = new().charged(Charge::new(&memory));
         (0..20u8).for_each(|number| sorter.add(&[number], &value).unwrap());
-        assert_eq!(Merged::new([sorter]).unwrap().count(), 20);
+        assert_eq!(merged(sorter).len(), 20);
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod damage;
 pub(crate) mod deadline;
 pub(crate) mod expired;
 pub(crate) mod expired_keys;
+pub mod external_sort;
 pub(crate) mod heap;
 pub(crate) mod key_order;
 pub(crate) mod locks;

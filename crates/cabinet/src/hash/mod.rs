@@ -86,22 +86,12 @@ fn position_at(shard: usize, tag: u32) -> u64 {
 impl HashDatabase {
     /// Opens the database in a directory, or creates it.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
-        Self::open_in(crate::io::storage(options.read_only), path, options, !options.read_only)
+        Self::open_on(crate::io::storage(options.read_only), path, options, !options.read_only)
     }
 
     /// Like `open`, on a given storage. Without background threads the caller does their work with
-    /// [`HashDatabase::run_maintenance`].
-    #[cfg(feature = "testing")]
+    /// `run_maintenance`.
     pub fn open_on(
-        storage: Arc<dyn Storage>,
-        path: &Path,
-        options: &Options,
-        background: bool,
-    ) -> Result<Self> {
-        Self::open_in(storage, path, options, background)
-    }
-
-    fn open_in(
         storage: Arc<dyn Storage>,
         path: &Path,
         options: &Options,

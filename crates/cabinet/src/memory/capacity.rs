@@ -11,6 +11,7 @@ pub(super) const TABLE_BYTES_PER_RECORD: u64 = 32;
 /// Name of an engine, and the memory of its records beyond the bytes that the cap counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Profile {
+    pub(super) kind: &'static str,
     pub(super) path: &'static str,
     /// Most bytes per record of the allocator and the tables beyond the counted ones, measured with
     /// empty values.
@@ -93,7 +94,7 @@ impl Capacity {
         let used = self.bytes.load(Ordering::Relaxed).saturating_add(of_records(self.records()));
         let added = added.bytes.unsigned_abs().saturating_add(of_records(added.records));
         if used.saturating_add(added) > max {
-            return Err(Error::NoMemory { path: PathBuf::from(self.profile.path), max });
+            return Err(Error::NoMemory { path: self.path(), max });
         }
         Ok(())
     }
@@ -129,6 +130,10 @@ impl Capacity {
         self.records.load(Ordering::Relaxed)
     }
 
+    pub(super) fn path(&self) -> PathBuf {
+        PathBuf::from(self.profile.path)
+    }
+
     /// Returns the bytes of the records, without their share of the tables.
     pub(super) fn record_bytes(&self) -> u64 {
         let tables = self.records().saturating_mul(TABLE_BYTES_PER_RECORD);
@@ -136,11 +141,11 @@ impl Capacity {
     }
 
     /// Returns the stats of the engine as names and values.
-    pub(super) fn stats(&self, kind: &str) -> Vec<(&'static str, String)> {
+    pub(super) fn stats(&self) -> Vec<(&'static str, String)> {
         let or_zero = |max: u64| if max == u64::MAX { 0 } else { max };
         let memory = self.memory_bytes_max.load(Ordering::Relaxed);
         let mut stats = vec![
-            ("type", kind.into()),
+            ("type", self.profile.kind.into()),
             ("limit_bytes", or_zero(self.bytes_max()).to_string()),
             ("memory_limit_bytes", or_zero(memory).to_string()),
             ("evicted", self.evicted.load(Ordering::Relaxed).to_string()),
@@ -159,15 +164,11 @@ pub(super) struct Added {
 }
 
 impl Added {
-    /// Adds the storing of a record of `new_bytes`, over one of `old_bytes` if there is one.
-    pub(super) fn put(&mut self, old_bytes: Option<usize>, new_bytes: usize) {
-        self.records += u64::from(old_bytes.is_none());
-        self.bytes += signed(cost(new_bytes)) - old_bytes.map_or(0, |old| signed(cost(old)));
-    }
-
-    /// Adds the removal of a record of `old_bytes`.
-    pub(super) fn remove(&mut self, old_bytes: usize) {
-        self.bytes -= signed(cost(old_bytes));
+    /// Adds a change of a record of `old` bytes, or of none, to one of `new` bytes, or to none.
+    pub(super) fn change(&mut self, old: Option<usize>, new: Option<usize>) {
+        let cost_of = |bytes: Option<usize>| bytes.map_or(0, |bytes| signed(cost(bytes)));
+        self.records += u64::from(old.is_none() && new.is_some());
+        self.bytes += cost_of(new) - cost_of(old);
     }
 }
 

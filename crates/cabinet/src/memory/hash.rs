@@ -21,22 +21,22 @@
 //! average for its place and 12 for its entry in the index. A read costs one hash, one lock and
 //! three cache lines: index, place, record.
 
-use super::ScanBudget;
 use super::capacity::{Added, Capacity, Profile};
 use super::copy::copy_records;
 use super::expiry::SEARCHES;
 use super::record::Record;
 use super::shard::Shard;
+use super::{MemoryEngine, ScanBudget};
 use crate::base::{locks, reentry};
 use crate::{
-    Batch, BatchChange, Change, Engine, ExpiredKeys, Family, Maintenance, Medium, Meta, Options,
-    RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait, engine::batch_plan,
+    Batch, Change, Engine, Family, Maintenance, Meta, Options, RecordRef, Result, ScanCursor,
+    Version, Visitor, Wait, engine::batch_plan,
 };
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{RwLock, RwLockWriteGuard};
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -54,10 +54,8 @@ const BYTES_PER_SHARD_MIN: u64 = 1 << 20;
 /// lock.
 const OVERWRITE_BYTES_MAX: usize = 512;
 
-const PATH: &str = "*";
-
 /// Name of the engine, and the memory of its records beyond the bytes that the cap counts.
-const PROFILE: Profile = Profile { path: PATH, overhead_bytes: 16 };
+const PROFILE: Profile = Profile { kind: "on-memory hash", path: "*", overhead_bytes: 16 };
 
 /// On-memory hash database with optional caps, above which records not used lately are evicted.
 #[derive(Debug)]
@@ -105,16 +103,6 @@ impl MemoryHash {
         self.place(key).1
     }
 
-    fn record(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Record> {
-        let record = Record::new(key, value, meta, self.options.compression);
-        self.capacity.check(record.size_bytes())?;
-        Ok(record)
-    }
-
-    fn is_live(&self, meta: Meta) -> bool {
-        meta.expires_at_ms == 0 || !meta.is_expired(self.options.clock.now_ms())
-    }
-
     /// Returns the live record in a place.
     fn live<'a>(&self, shard: &'a Shard, place: Option<u32>) -> Option<&'a Record> {
         shard.record(place?).filter(|record| self.is_live(record.meta()))
@@ -155,7 +143,8 @@ impl MemoryHash {
     /// expired records of the shard, so that a later write may fit.
     fn check_memory(&self, shard: &mut Shard, place: Option<u32>, bytes: usize) -> Result<()> {
         let mut added = Added::default();
-        added.put(place.and_then(|place| shard.record(place)).map(Record::size_bytes), bytes);
+        let found = place.and_then(|place| shard.record(place));
+        added.change(found.map(Record::size_bytes), Some(bytes));
         self.capacity.check_memory(added).inspect_err(|_| self.sweep(shard))
     }
 
@@ -223,14 +212,6 @@ impl MemoryHash {
         }
     }
 
-    fn read_all(&self) -> Vec<RwLockReadGuard<'_, Shard>> {
-        self.shards.iter().map(|shard| shard.0.read()).collect()
-    }
-
-    fn write_all(&self) -> Vec<RwLockWriteGuard<'_, Shard>> {
-        self.shards.iter().map(|shard| shard.0.write()).collect()
-    }
-
     /// Does one step of a scan.
     fn scan_records(
         &self,
@@ -264,14 +245,6 @@ impl MemoryHash {
             from_tag = 0;
         }
         Ok(None)
-    }
-
-    fn copy_to(&self, path: &Path) -> Result<()> {
-        let shards = self.read_all();
-        let places = shards.iter().flat_map(|shard| {
-            shard.from(0).filter_map(move |(_, place)| self.live(shard, Some(place)))
-        });
-        copy_records(path, places)
     }
 }
 
@@ -345,14 +318,8 @@ impl Engine for MemoryHash {
 
     fn write(&self, batch: &Batch) -> Result<()> {
         // Everything that can fail comes before the first change.
-        let mut changes = Vec::with_capacity(batch.changes.len());
-        for (key, change) in &batch.changes {
-            let record = match change {
-                BatchChange::Put(value, meta) => Some(self.record(key, value, *meta)?),
-                BatchChange::Remove => None,
-            };
-            changes.push((self.place(key), key, record));
-        }
+        let records = self.records(batch)?.into_iter();
+        let changes: Vec<_> = records.map(|(key, record)| (self.place(key), key, record)).collect();
         let mut indexes: Vec<usize> = changes.iter().map(|((index, _), ..)| *index).collect();
         indexes.extend(batch.expected.iter().map(|(key, _)| self.place(key).0));
         let indexes = batch_plan::lock_order(indexes, usize::cmp);
@@ -369,11 +336,7 @@ impl Engine for MemoryHash {
         for ((index, tag), key, record) in &changes {
             let shard = &shards[at(*index)].1;
             let found = shard.find(*tag, key).and_then(|place| shard.record(place));
-            match (found.map(Record::size_bytes), record) {
-                (old, Some(record)) => added.put(old, record.size_bytes()),
-                (Some(old), None) => added.remove(old),
-                (None, None) => {}
-            }
+            added.change(found.map(Record::size_bytes), record.as_ref().map(Record::size_bytes));
         }
         if let Err(error) = self.capacity.check_memory(added) {
             shards.iter_mut().for_each(|(_, shard)| self.sweep(shard));
@@ -422,46 +385,51 @@ impl Engine for MemoryHash {
     }
 }
 
-impl Maintenance for MemoryHash {
-    fn len(&self) -> u64 {
-        self.capacity.records()
+impl MemoryEngine for MemoryHash {
+    fn capacity(&self) -> &Capacity {
+        &self.capacity
     }
 
-    fn is_read_only(&self) -> bool {
-        self.options.read_only
+    fn options(&self) -> &Options {
+        &self.options
     }
 
-    fn evicts(&self) -> bool {
-        self.capacity.is_capped()
+    fn table_bytes(&self) -> u64 {
+        // A callback may run under the lock of a shard.
+        let is_within = reentry::is_within(reentry::engine_id_of(self));
+        let shards_known = if is_within { &[][..] } else { &self.shards };
+        // A shard locked for long is left out.
+        let shards_known =
+            shards_known.iter().filter_map(|shard| locks::read(&shard.0, Wait::Never).ok());
+        let tables: usize = shards_known.map(|shard| shard.table_bytes()).sum();
+        (tables + size_of_val(&*self.shards)) as u64
     }
 
-    fn stats(&self) -> Vec<(&'static str, String)> {
-        self.capacity.stats("on-memory hash")
+    fn copy_to(&self, path: &Path) -> Result<()> {
+        let shards: Vec<_> = self.shards.iter().map(|shard| shard.0.read()).collect();
+        let places = shards.iter().flat_map(|shard| {
+            shard.from(0).filter_map(move |(_, place)| self.live(shard, Some(place)))
+        });
+        copy_records(path, places)
     }
 
-    /// Returns the memory of removed records to the allocator, or sets the caps.
-    fn optimize(&self, options: Option<&Options>) -> Result<()> {
-        if let Some(options) = options {
-            self.capacity.set(options);
-        }
+    fn fit(&self, has_new_caps: bool) {
         for shard in &self.shards {
             let mut shard = shard.0.write();
-            match options {
-                Some(_) => self.evict(&mut shard, &[]),
-                None => shard.shrink(|key| self.tag(key)),
+            if has_new_caps {
+                self.evict(&mut shard, &[]);
+            } else {
+                shard.shrink(|key| self.tag(key));
             }
         }
-        Ok(())
     }
 
-    fn replace_all(&self, batch: &Batch) -> Result<()> {
-        for mut shard in self.write_all() {
-            shard.clear(&self.capacity);
-        }
-        self.write(batch)
+    fn clear(&self) {
+        let shards: Vec<_> = self.shards.iter().map(|shard| shard.0.write()).collect();
+        shards.into_iter().for_each(|mut shard| shard.clear(&self.capacity));
     }
 
-    fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
+    fn remove_if_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
         let (index, tag) = self.place(key);
         let mut shard = locks::write(&self.shards[index].0, wait)?;
         let found = shard.find(tag, key);
@@ -473,51 +441,17 @@ impl Maintenance for MemoryHash {
         Ok(is_expired)
     }
 
-    fn find_expired(&self) {
+    fn sweep_parts(&self) {
         for shard in &self.shards {
-            for _ in 0..SEARCHES {
-                self.sweep(&mut shard.0.write());
-            }
+            (0..SEARCHES).for_each(|_| self.sweep(&mut shard.0.write()));
         }
-    }
-
-    fn expired_keys(&self) -> Option<&ExpiredKeys> {
-        self.options.clock.expired_keys()
-    }
-
-    fn medium(&self) -> &dyn Medium {
-        self
-    }
-}
-
-impl Medium for MemoryHash {
-    fn path(&self) -> PathBuf {
-        PathBuf::from(PATH)
-    }
-
-    fn size_bytes(&self) -> u64 {
-        // A callback may run under the lock of a shard.
-        let is_within = reentry::is_within(reentry::engine_id_of(self));
-        let shards_known = if is_within { &[][..] } else { &self.shards };
-        // A shard locked for long is left out.
-        let shards_known =
-            shards_known.iter().filter_map(|shard| locks::read(&shard.0, Wait::Never).ok());
-        let tables: usize = shards_known.map(|shard| shard.table_bytes()).sum();
-        let shards = size_of_val(&*self.shards);
-        self.capacity.record_bytes() + tables as u64 + shards as u64
-    }
-
-    /// Copies the records into the database that `path` names. Writers wait meanwhile.
-    fn copy_at(&self, path: &Path, barrier: &mut SnapshotBarrier<'_>) -> Result<()> {
-        while !barrier(&mut || self.copy_to(path))? {}
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Error;
+    use crate::{Error, Medium};
 
     #[test]
     fn a_thread_that_must_not_wait_does_not_wait_for_a_shard_that_is_held() {

@@ -12,6 +12,14 @@ mod tree;
 pub use hash::MemoryHash;
 pub use tree::MemoryTree;
 
+use crate::{
+    Batch, BatchChange, Engine, ExpiredKeys, Maintenance, Medium, Meta, Options, Result,
+    SnapshotBarrier, Wait,
+};
+use capacity::Capacity;
+use record::Record;
+use std::path::{Path, PathBuf};
+
 /// Most records that one step of a scan visits while it holds a lock.
 const SCAN_RECORDS_MAX: usize = 64;
 
@@ -33,5 +41,115 @@ impl ScanBudget {
 
     fn is_spent(&self) -> bool {
         self.records >= SCAN_RECORDS_MAX || self.bytes >= SCAN_BYTES_MAX
+    }
+}
+
+/// An on-memory engine: the parts of it that depend on how it finds records.
+trait MemoryEngine: Engine {
+    fn capacity(&self) -> &Capacity;
+
+    /// Returns the options with which the engine was opened.
+    fn options(&self) -> &Options;
+
+    /// Returns the memory of the tables, in bytes.
+    fn table_bytes(&self) -> u64;
+
+    /// Copies the live records into the database that `path` names.
+    fn copy_to(&self, path: &Path) -> Result<()>;
+
+    /// Evicts down to the caps after they have changed, or returns the memory of removed records to
+    /// the allocator.
+    fn fit(&self, has_new_caps: bool);
+
+    /// Removes all records.
+    fn clear(&self);
+
+    /// Removes the record of a key if it has expired. Returns whether it has.
+    fn remove_if_expired(&self, key: &[u8], wait: Wait) -> Result<bool>;
+
+    /// Removes expired records, of which it looks for some in each part of the engine.
+    fn sweep_parts(&self);
+
+    fn record(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Record> {
+        let record = Record::new(key, value, meta, self.options().compression);
+        self.capacity().check(record.size_bytes())?;
+        Ok(record)
+    }
+
+    /// Returns the keys that a batch changes, with their new records.
+    fn records<'b>(&self, batch: &'b Batch) -> Result<Vec<(&'b [u8], Option<Record>)>> {
+        let record = |(key, change): &'b (Vec<u8>, BatchChange)| match change {
+            BatchChange::Put(value, meta) => Ok((&key[..], Some(self.record(key, value, *meta)?))),
+            BatchChange::Remove => Ok((&key[..], None)),
+        };
+        batch.changes.iter().map(record).collect()
+    }
+
+    fn is_live(&self, meta: Meta) -> bool {
+        meta.expires_at_ms == 0 || !meta.is_expired(self.options().clock.now_ms())
+    }
+}
+
+impl<E: MemoryEngine> Maintenance for E {
+    fn len(&self) -> u64 {
+        self.capacity().records()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.options().read_only
+    }
+
+    fn evicts(&self) -> bool {
+        self.capacity().is_capped()
+    }
+
+    fn stats(&self) -> Vec<(&'static str, String)> {
+        self.capacity().stats()
+    }
+
+    /// Returns the memory of removed records to the allocator, or sets the caps.
+    fn optimize(&self, options: Option<&Options>) -> Result<()> {
+        if let Some(options) = options {
+            self.capacity().set(options);
+        }
+        self.fit(options.is_some());
+        Ok(())
+    }
+
+    fn replace_all(&self, batch: &Batch) -> Result<()> {
+        self.clear();
+        self.write(batch)
+    }
+
+    fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
+        self.remove_if_expired(key, wait)
+    }
+
+    fn find_expired(&self) {
+        self.sweep_parts();
+    }
+
+    fn expired_keys(&self) -> Option<&ExpiredKeys> {
+        self.options().clock.expired_keys()
+    }
+
+    fn medium(&self) -> &dyn Medium {
+        self
+    }
+}
+
+impl<E: MemoryEngine> Medium for E {
+    fn path(&self) -> PathBuf {
+        self.capacity().path()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.capacity().record_bytes() + self.table_bytes()
+    }
+
+    /// Copies the records into the database that `path` names. Writers wait meanwhile.
+    fn copy_at(&self, path: &Path, barrier: &mut SnapshotBarrier<'_>) -> Result<()> {
+        while !barrier(&mut || self.copy_to(path))? {}
+        Ok(())
     }
 }

@@ -8,23 +8,22 @@
 //! first record that was not read or overwritten since the hand last passed it. If nothing is read,
 //! and keys rise, the oldest record is evicted first.
 
-use super::ScanBudget;
 use super::capacity::{Added, Capacity, Profile};
 use super::copy::copy_records;
 use super::expiry::{Expiries, LOOKS_PER_WRITE, SEARCHES};
 use super::record::Record;
+use super::{MemoryEngine, ScanBudget};
 use crate::base::locks;
 use crate::{
-    Batch, BatchChange, Change, Clock, Engine, ExpiredKeys, Family, Maintenance, Medium, Meta,
-    Options, RecordRef, Result, ScanCursor, SnapshotBarrier, Version, Visitor, Wait,
-    engine::batch_plan,
+    Batch, Change, Clock, Engine, Family, Maintenance, Meta, Options, RecordRef, Result,
+    ScanCursor, Version, Visitor, Wait, engine::batch_plan,
 };
 use parking_lot::RwLock;
 use std::borrow::Borrow;
 use std::cmp::Ordering as KeyOrder;
 use std::collections::BTreeSet;
 use std::ops::Bound;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Used records that the hand passes before it evicts one regardless. Bounds the work of a write.
@@ -33,11 +32,9 @@ const PASSED_MAX: usize = 64;
 /// Bytes that a node of the tree uses per record: nodes are two thirds full on average.
 const NODE_BYTES_PER_RECORD: u64 = (size_of::<Item>() + size_of::<Item>() / 2) as u64;
 
-const PATH: &str = "+";
-
 /// Name of the engine, and the memory of its records beyond the bytes that the cap counts: nodes
 /// are half full if keys are stored in ascending order.
-const PROFILE: Profile = Profile { path: PATH, overhead_bytes: 48 };
+const PROFILE: Profile = Profile { kind: "on-memory tree", path: "+", overhead_bytes: 48 };
 
 /// On-memory database in the order of keys, with optional caps, above which records not used lately
 /// are evicted.
@@ -180,16 +177,6 @@ impl MemoryTree {
         Self { tree: RwLock::default(), capacity, options: options.clone() }
     }
 
-    fn record(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<Record> {
-        let record = Record::new(key, value, meta, self.options.compression);
-        self.capacity.check(record.size_bytes())?;
-        Ok(record)
-    }
-
-    fn is_live(&self, meta: Meta) -> bool {
-        meta.expires_at_ms == 0 || !meta.is_expired(self.options.clock.now_ms())
-    }
-
     fn live<'a>(&self, tree: &'a Tree, key: &[u8]) -> Option<&'a Item> {
         tree.items.get(key).filter(|item| self.is_live(item.record.meta()))
     }
@@ -202,7 +189,7 @@ impl MemoryTree {
 
     fn check_record(&self, tree: &mut Tree, record: &Record) -> Result<()> {
         let mut added = Added::default();
-        added.put(tree.bytes_of(record.key()), record.size_bytes());
+        added.change(tree.bytes_of(record.key()), Some(record.size_bytes()));
         self.check_memory(tree, added)
     }
 
@@ -245,12 +232,6 @@ impl MemoryTree {
             }
         }
         Ok(None)
-    }
-
-    fn copy_to(&self, path: &Path) -> Result<()> {
-        let tree = self.tree.read();
-        let records = tree.items.iter().map(|item| &item.record);
-        copy_records(path, records.filter(|record| self.is_live(record.meta())))
     }
 }
 
@@ -309,24 +290,14 @@ impl Engine for MemoryTree {
 
     fn write(&self, batch: &Batch) -> Result<()> {
         // Everything that can fail comes before the first change.
-        let mut changes = Vec::with_capacity(batch.changes.len());
-        for (key, change) in &batch.changes {
-            changes.push(match change {
-                BatchChange::Put(value, meta) => (key, Some(self.record(key, value, *meta)?)),
-                BatchChange::Remove => (key, None),
-            });
-        }
+        let changes = self.records(batch)?;
         let mut tree = self.tree.write();
         batch_plan::check_expected(&batch.expected, |key| {
             Ok(self.live(&tree, key).map(|item| item.record.version()))
         })?;
         let mut added = Added::default();
         for (key, record) in &changes {
-            match (tree.bytes_of(key), record) {
-                (old, Some(record)) => added.put(old, record.size_bytes()),
-                (Some(old), None) => added.remove(old),
-                (None, None) => {}
-            }
+            added.change(tree.bytes_of(key), record.as_ref().map(Record::size_bytes));
         }
         self.check_memory(&mut tree, added)?;
         for (key, record) in changes {
@@ -358,44 +329,41 @@ impl Engine for MemoryTree {
     }
 }
 
-impl Maintenance for MemoryTree {
-    fn len(&self) -> u64 {
-        self.capacity.records()
+impl MemoryEngine for MemoryTree {
+    fn capacity(&self) -> &Capacity {
+        &self.capacity
     }
 
-    fn is_read_only(&self) -> bool {
-        self.options.read_only
+    fn options(&self) -> &Options {
+        &self.options
     }
 
-    fn evicts(&self) -> bool {
-        self.capacity.is_capped()
+    fn table_bytes(&self) -> u64 {
+        self.capacity.records() * NODE_BYTES_PER_RECORD
     }
 
-    fn stats(&self) -> Vec<(&'static str, String)> {
-        self.capacity.stats("on-memory tree")
+    fn copy_to(&self, path: &Path) -> Result<()> {
+        let tree = self.tree.read();
+        let records = tree.items.iter().map(|item| &item.record);
+        copy_records(path, records.filter(|record| self.is_live(record.meta())))
     }
 
-    fn optimize(&self, options: Option<&Options>) -> Result<()> {
-        if let Some(options) = options {
-            self.capacity.set(options);
+    fn fit(&self, has_new_caps: bool) {
+        if has_new_caps {
             self.tree.write().evict(None, &self.capacity);
         }
-        Ok(())
     }
 
-    fn replace_all(&self, batch: &Batch) -> Result<()> {
-        {
-            let mut tree = self.tree.write();
-            for item in &tree.items {
-                self.capacity.subtract(item.record.size_bytes());
-            }
-            // Versions continue.
-            *tree = Tree { version: tree.version, ..Tree::default() };
+    fn clear(&self) {
+        let mut tree = self.tree.write();
+        for item in &tree.items {
+            self.capacity.subtract(item.record.size_bytes());
         }
-        self.write(batch)
+        // Versions continue.
+        *tree = Tree { version: tree.version, ..Tree::default() };
     }
 
-    fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
+    fn remove_if_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {
         let mut tree = locks::write(&self.tree, wait)?;
         let is_expired = tree.items.contains(key) && self.live(&tree, key).is_none();
         if is_expired {
@@ -405,35 +373,8 @@ impl Maintenance for MemoryTree {
         Ok(is_expired)
     }
 
-    fn find_expired(&self) {
-        let clock = &self.options.clock;
-        for _ in 0..SEARCHES {
-            self.tree.write().sweep(clock.now_ms(), &self.capacity, clock);
-        }
-    }
-
-    fn expired_keys(&self) -> Option<&ExpiredKeys> {
-        self.options.clock.expired_keys()
-    }
-
-    fn medium(&self) -> &dyn Medium {
-        self
-    }
-}
-
-impl Medium for MemoryTree {
-    fn path(&self) -> PathBuf {
-        PathBuf::from(PATH)
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.capacity.record_bytes() + self.len() * NODE_BYTES_PER_RECORD
-    }
-
-    /// Copies the records into the database that `path` names. Writers wait meanwhile.
-    fn copy_at(&self, path: &Path, barrier: &mut SnapshotBarrier<'_>) -> Result<()> {
-        while !barrier(&mut || self.copy_to(path))? {}
-        Ok(())
+    fn sweep_parts(&self) {
+        (0..SEARCHES).for_each(|_| self.sweep(&mut self.tree.write()));
     }
 }
 

@@ -135,7 +135,7 @@ impl Table {
     /// Opens the table in a directory, or creates it there. The options were checked.
     pub(crate) fn open_checked(path: &Path, options: &Options) -> Result<Self> {
         let storage = crate::io::storage(options.read_only);
-        let tree = TreeDatabase::open_table_in(storage, path, options, !options.read_only)?;
+        let tree = TreeDatabase::open_table_on(storage, path, options, !options.read_only)?;
         let mut table = Self::of_engine(Arc::new(tree), options)?;
         if !options.read_only {
             table.flusher = Some(Flusher::start(&table.postings)?);

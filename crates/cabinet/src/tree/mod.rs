@@ -148,22 +148,12 @@ impl TreeDatabase {
     /// Opens the database in a directory, or creates it there. Fails if the database is already
     /// open, damaged, of another kind or in another order.
     pub fn open(path: &Path, options: &Options) -> Result<Self> {
-        Self::open_in(crate::io::storage(options.read_only), path, options, !options.read_only)
+        Self::open_on(crate::io::storage(options.read_only), path, options, !options.read_only)
     }
 
     /// Like `open`, on a storage of the caller's. Without background threads, the caller does their
-    /// work with [`TreeDatabase::run_maintenance`].
-    #[cfg(feature = "testing")]
+    /// work with `run_maintenance`.
     pub fn open_on(
-        storage: Arc<dyn Storage>,
-        path: &Path,
-        options: &Options,
-        background: bool,
-    ) -> Result<Self> {
-        Self::open_in(storage, path, options, background)
-    }
-
-    fn open_in(
         storage: Arc<dyn Storage>,
         path: &Path,
         options: &Options,
@@ -173,17 +163,7 @@ impl TreeDatabase {
     }
 
     /// Like `open_on`, for a tree that [`crate::table::Table::new`] makes a table of.
-    #[cfg(feature = "testing")]
     pub fn open_table_on(
-        storage: Arc<dyn Storage>,
-        path: &Path,
-        options: &Options,
-        background: bool,
-    ) -> Result<Self> {
-        Self::open_table_in(storage, path, options, background)
-    }
-
-    pub(crate) fn open_table_in(
         storage: Arc<dyn Storage>,
         path: &Path,
         options: &Options,
@@ -196,7 +176,7 @@ impl TreeDatabase {
     /// Creates an empty tree that is used once and never opened again.
     pub(crate) fn scratch(storage: Arc<dyn Storage>, path: &Path, order: KeyOrder) -> Result<Self> {
         let options = Options { order: Some(order), ..Options::default() };
-        let tree = Self::open_in(storage, path, &options, false)?;
+        let tree = Self::open_on(storage, path, &options, false)?;
         tree.engine.is_scratch.store(true, Ordering::Relaxed);
         Ok(tree)
     }

@@ -346,22 +346,20 @@ pub(crate) fn emit_into(lua: &Lua, sorter: &Arc<Mutex<Option<Sorter>>>) -> Resul
 pub(crate) fn reduce_groups(
     lua: &Lua,
     context: &Context,
-    mut pairs: Merged,
+    mut merged: Merged,
     mut reduce: impl FnMut(LuaString, Table) -> Result<()>,
 ) -> Result<()> {
-    let mut pace = Pace::new(lua, context);
-    while let Some(first) = pairs.next() {
-        let (key, value) = first.map_err(failed)?;
+    let (pairs, mut pace) = (&mut merged.pairs, Pace::new(lua, context));
+    while let Some((key, value)) = pairs.next_item().map_err(failed)? {
         // With a table for the values.
         pace.element(key.len() + value.len() + 3 * ELEMENT_UNITS)?;
-        let values = lua.create_table()?;
-        values.raw_push(context.text(lua, &value)?)?;
+        let (key, values) = (key.to_vec(), lua.create_table()?);
+        values.raw_push(context.text(lua, value)?)?;
         while pairs.key() == Some(&key[..])
-            && let Some(pair) = pairs.next()
+            && let Some((_, value)) = pairs.next_item().map_err(failed)?
         {
-            let (_, value) = pair.map_err(failed)?;
             pace.element(value.len())?;
-            values.raw_push(context.text(lua, &value)?)?;
+            values.raw_push(context.text(lua, value)?)?;
         }
         reduce(context.text(lua, &key)?, values)?;
     }

@@ -1,5 +1,7 @@
 //! Redis's protocol: commands, and what they have in common with the other protocols.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
 mod support;
 
 use cabinet::Database;

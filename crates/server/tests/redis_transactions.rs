@@ -1,5 +1,7 @@
 //! Redis's protocol: commands of several records, and transactions.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
 mod support;
 
 use server::Config;

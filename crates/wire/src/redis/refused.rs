@@ -206,9 +206,8 @@ const REFUSED_PARTS: &[(Command, &str, &[&str])] = &[
 #[must_use]
 pub fn refusal_of_part(command: Command, name: &[u8]) -> Option<&'static str> {
     let is_name = |other: &&str| other.as_bytes().eq_ignore_ascii_case(name);
-    let is_refused = |(of, _, names): &&(Command, &str, &[&str])| {
-        *of == command && names.iter().any(|other| is_name(&other))
-    };
+    let is_refused =
+        |(of, _, names): &&(Command, &str, &[&str])| *of == command && names.iter().any(is_name);
     REFUSED_PARTS.iter().find(is_refused).map(|(_, reason, _)| *reason)
 }
 
@@ -216,7 +215,7 @@ pub fn refusal_of_part(command: Command, name: &[u8]) -> Option<&'static str> {
 #[must_use]
 pub fn refusal(name: &[u8]) -> Option<&'static str> {
     let is_name = |other: &&str| other.as_bytes().eq_ignore_ascii_case(name);
-    let found = REFUSED.iter().find(|(_, names)| names.iter().any(|other| is_name(&other)));
+    let found = REFUSED.iter().find(|(_, names)| names.iter().any(is_name));
     found.map(|(reason, _)| *reason)
 }
 

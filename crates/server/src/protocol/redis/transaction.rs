@@ -26,9 +26,12 @@ const FREE_ATTEMPTS: usize = 8;
 /// Most attempts to execute a transaction.
 const ATTEMPTS_MAX: usize = 1000;
 
-/// State of a connection.
+/// State of a connection, if it has used a transaction.
 #[derive(Debug, Default)]
-pub(super) struct TransactionState {
+pub(super) struct TransactionState(Option<Box<State>>);
+
+#[derive(Debug, Default)]
+struct State {
     queue: Option<Box<Queue>>,
     /// Watched keys, with the version of the record, or none.
     watched: Vec<(Box<[u8]>, Option<Version>)>,
@@ -52,33 +55,48 @@ struct Queue {
 impl TransactionState {
     /// Returns the memory that a client can make it take, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.watched_bytes + self.queue.as_ref().map_or(0, |queue| queue.requests.capacity())
+        self.0.as_ref().map_or(0, |state| {
+            let queue = state.queue.as_ref();
+            state.watched_bytes + queue.map_or(0, |queue| queue.requests.capacity())
+        })
     }
 
     /// Returns whether commands are queued.
     #[inline]
     pub(super) fn is_queueing(&self) -> bool {
-        self.queue.is_some()
+        self.0.as_ref().is_some_and(|state| state.queue.is_some())
+    }
+
+    fn is_executing(&self) -> bool {
+        self.0.as_ref().is_some_and(|state| state.is_executing)
+    }
+
+    fn state(&mut self) -> &mut State {
+        self.0.get_or_insert_default()
     }
 
     /// Returns the messages to send after the transaction that is executed; `None` outside of one.
     pub(super) fn publications(&mut self) -> Option<&mut Vec<Publication>> {
-        self.is_executing.then_some(&mut self.publications)
+        self.0.as_mut().filter(|state| state.is_executing).map(|state| &mut state.publications)
     }
 
     /// Notes that a command was refused.
     pub(super) fn spoil(&mut self) {
-        if let Some(queue) = &mut self.queue {
+        if let Some(queue) = self.0.as_mut().and_then(|state| state.queue.as_mut()) {
             queue.is_spoilt = true;
         }
     }
 
     /// Ends a transaction without executing it.
     pub(super) fn end(&mut self) {
-        self.queue = None;
-        self.unwatch();
+        if let Some(state) = &mut self.0 {
+            state.queue = None;
+            state.unwatch();
+        }
     }
+}
 
+impl State {
     fn unwatch(&mut self) {
         (self.watched, self.watched_bytes) = (Vec::new(), 0);
     }
@@ -100,7 +118,7 @@ pub(super) fn ends_queue(command: Command) -> bool {
 /// Executes `MULTI`.
 pub(super) fn begin(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
     context.local("transactions")?;
-    let state = &mut context.session.redis.transaction;
+    let state = context.session.redis.transaction.state();
     if state.queue.is_some() {
         return Err("ERR MULTI calls can not be nested".into());
     }
@@ -118,13 +136,13 @@ pub(super) fn queue(
 ) -> Result<(), Failed> {
     let allowed = check(context, command, request.arguments);
     let max = context.shared.config.request_bytes_max;
-    let Some(queue) = &mut context.session.redis.transaction.queue else { return Ok(()) };
+    let Some(queue) = &mut context.session.redis.transaction.state().queue else { return Ok(()) };
     queue.is_spoilt |= allowed.is_err();
     allowed?;
     append_request(&mut queue.requests, request.name, request.arguments);
     queue.count += 1;
     if queue.requests.len() > max {
-        *queue = Box::new(Queue { is_spoilt: true, ..Queue::default() });
+        **queue = Queue { is_spoilt: true, ..Queue::default() };
         return Err("ERR the queued commands are over the limit of a request of this server".into());
     }
     reply::simple(output, "QUEUED");
@@ -184,11 +202,12 @@ pub(super) fn watch(
     }
     context.local("transactions")?;
     for key in arguments.iter() {
-        if context.session.redis.transaction.watched.iter().any(|(other, _)| **other == *key) {
+        let watched = &context.session.redis.transaction.state().watched;
+        if watched.iter().any(|(other, _)| **other == *key) {
             continue;
         }
         let version = version_of(context, key)?;
-        let state = &mut context.session.redis.transaction;
+        let state = context.session.redis.transaction.state();
         if state.watched_bytes + key.len() + WATCHED_KEY_BYTES > WATCHED_BYTES_MAX {
             return Err("ERR a connection watches at most 1 MiB of keys".into());
         }
@@ -201,7 +220,7 @@ pub(super) fn watch(
 
 /// Executes `UNWATCH`.
 pub(super) fn unwatch(context: &mut Context<'_>, output: &mut Vec<u8>) {
-    context.session.redis.transaction.unwatch();
+    context.session.redis.transaction.state().unwatch();
     reply::simple(output, "OK");
 }
 
@@ -219,7 +238,7 @@ pub(super) fn execute(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result
     }
     // The request may be executed a second time from here on.
     context.wait()?;
-    let state = &mut context.session.redis.transaction;
+    let state = context.session.redis.transaction.state();
     let queue = state.queue.take().unwrap_or_default();
     let watched = std::mem::take(&mut state.watched);
     state.unwatch();
@@ -288,7 +307,7 @@ pub(super) fn atomically<T>(
     context: &mut Context<'_>,
     mut run: impl FnMut(&mut Context<'_>) -> Result<T, Failed>,
 ) -> Result<T, Failed> {
-    if context.session.redis.transaction.is_executing {
+    if context.session.redis.transaction.is_executing() {
         return run(context);
     }
     context.wait()?;
@@ -300,17 +319,19 @@ pub(super) fn atomically<T>(
             turn = Some(shared.transaction_turn.lock());
         }
         let transaction = database.transaction();
-        context.session.redis.transaction.publications.clear();
-        context.session.redis.transaction.is_executing = true;
+        let state = context.session.redis.transaction.state();
+        state.publications.clear();
+        state.is_executing = true;
         let mut within = context.within(transaction.store());
         let result = run(&mut within);
         context.charge = within.charge.take();
-        context.session.redis.transaction.is_executing = false;
+        context.session.redis.transaction.state().is_executing = false;
         let result = result?;
         match database.commit(transaction) {
             Ok(has_changed) => {
                 context.mutated |= has_changed;
-                let messages = std::mem::take(&mut context.session.redis.transaction.publications);
+                let messages =
+                    std::mem::take(&mut context.session.redis.transaction.state().publications);
                 messages.iter().for_each(|message| message.send(&shared.channels));
                 return Ok(result);
             }

@@ -130,7 +130,8 @@ impl Restore {
             time::format_time(position_us)
         );
         let log = &until.update_log;
-        let replayed = server::replay(database.clone(), log, position_us, until.time_us)
+        let position = CopyPosition { timestamp_us: position_us, log: catalog.log.clone() };
+        let replayed = server::replay(database.clone(), log, &position, until.time_us)
             .with_context(|| format!("cannot execute the update log in {}", log.display()))?;
         Ok((Some(replayed), server::count_records(&database)?))
     }

@@ -239,7 +239,13 @@ fn manifest(path: &Path) -> Result<(u32, Kind)> {
     let mut bytes = [0; 16];
     let manifest = path.join("manifest");
     std::fs::File::open(&manifest).and_then(|mut file| file.read_exact(&mut bytes)).with_context(
-        || format!("the folder {} is not a database: cannot read its manifest", path.display()),
+        || {
+            format!(
+                "the folder {} is not a database, or one that `tyrant salvage` may save: cannot \
+                 read its manifest",
+                path.display()
+            )
+        },
     )?;
     let (magic, numbers) = bytes.split_at(MAGIC.len());
     ensure!(magic == MAGIC, "{} is not a manifest", manifest.display());

@@ -75,13 +75,13 @@ impl Replicas {
         let connections = Connections::new(&self.server, &self.own_options)?;
         let mut status = Status::of(&address, &connections)?;
         let asked = (address.clone(), status.clone());
-        let mut seen = BTreeSet::from([status.id()]);
+        let mut seen = BTreeSet::from([status.process()]);
         let mut output = std::io::stdout().lock();
         for _ in 0..DEPTH_MAX {
             let Some(master) = status.master() else { break };
             match Status::of(&master, &connections) {
                 // Two masters of each other: either may be the first.
-                Ok(above) if !seen.insert(above.id()) => break,
+                Ok(above) if !seen.insert(above.process()) => break,
                 Ok(above) => (address, status) = (master, above),
                 Err(error) => {
                     let line = Line {
@@ -99,7 +99,7 @@ impl Replicas {
             Tree { output: &mut output, connections: &connections, form: self.form, seen };
         tree.show(&address, &status, None, 0)?;
         // Its master may not have it: it is refused, or not connected.
-        match tree.seen.contains(&asked.1.id()) {
+        match tree.seen.contains(&asked.1.process()) {
             true => Ok(()),
             false => tree.show(&asked.0, &asked.1, None, 0),
         }
@@ -111,8 +111,8 @@ struct Tree<'o> {
     output: &'o mut dyn Write,
     connections: &'o Connections,
     form: AsJson,
-    /// Ids of the servers printed so far.
-    seen: BTreeSet<String>,
+    /// Servers printed so far.
+    seen: BTreeSet<[String; 3]>,
 }
 
 impl Tree<'_> {
@@ -140,7 +140,7 @@ impl Tree<'_> {
             (None, None) => line.state = "master".to_owned(),
         }
         line.write(self.form, self.output)?;
-        if !self.seen.insert(status.id()) || depth >= DEPTH_MAX {
+        if !self.seen.insert(status.process()) || depth >= DEPTH_MAX {
             return Ok(());
         }
         let mut shown = 0;
@@ -272,6 +272,11 @@ impl Status {
 
     fn id(&self) -> String {
         self.value("sid").to_owned()
+    }
+
+    /// Returns what tells the server from others: two may have the same id by mistake.
+    fn process(&self) -> [String; 3] {
+        ["sid", "pid", "path"].map(|name| self.value(name).to_owned())
     }
 
     fn master(&self) -> Option<String> {

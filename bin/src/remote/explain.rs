@@ -73,7 +73,10 @@ impl Server {
                 "{command} is done on this server, but not confirmed by replicas in time: \
                  \"tyrant replicas\" lists them"
             ),
-            _ => format!("the server refuses {command} without a reason; its log may tell"),
+            _ => format!(
+                "the server refuses {command} without a reason, though it may be done: look at the \
+                 record, and at the server's log"
+            ),
         }
     }
 

@@ -461,6 +461,11 @@ fn a_database_is_restored_to_any_point_in_time_after_its_backup() {
     fs::write(none.join("00000001.ulog"), &whole[..whole.len() / 4]).unwrap();
     let error = backups.restore_fails("e.tch", &[&until[..], &[text(&none)]].concat());
     assert!(error.contains("ends before"), "{error}");
+    // A log that goes on from another state has the changes after it alone.
+    fs::write(none.join("00000001.ulog"), &whole).unwrap();
+    fs::write(none.join("identity"), "another\n").unwrap();
+    let error = backups.restore_fails("e.tch", &[&until[..], &[text(&none)]].concat());
+    assert!(error.contains("it is another log, another, than that of the backup"), "{error}");
     // The state of the first backup is not that of the log, which a server with both tells.
     let log_then = backups.target("ulog-then");
     fs::create_dir(&log_then).unwrap();
@@ -647,6 +652,23 @@ fn impossible_backups_are_refused_with_the_reason() {
     let error = fail("tyrant", &["backup", "list", text(&elsewhere)]);
     assert!(error.contains("not a backup repository"), "{error}");
     assert_eq!(backups.restore_fails("r.tch", &[]).lines().count(), 1);
+}
+
+#[test]
+fn a_database_without_its_manifests_is_for_salvage() {
+    let backups = Backups::new();
+    let path = backups.target("lost.tcb");
+    Database::open(text(&path)).unwrap().put(b"a", b"b").unwrap();
+    for name in ["manifest", "manifest.2"] {
+        let _ = fs::remove_file(path.join(name));
+    }
+    for command in ["check", "inspect"] {
+        let error = fail("tyrant", &[command, text(&path)]);
+        assert!(error.contains("`tyrant salvage`"), "{error}");
+    }
+    let saved = backups.target("saved.tcb");
+    succeed("tyrant", &["salvage", text(&path), "--into", text(&saved)]);
+    assert_eq!(Database::open(text(&saved)).unwrap().get(b"a").unwrap(), Some(b"b".to_vec()));
 }
 
 #[test]

@@ -201,6 +201,9 @@ fn a_second_replica_with_the_id_of_another_is_refused_until_that_is_gone() {
         first.address()
     );
     wait_for_stat(&second, &reason);
+    let lines = succeed("tyrant", &["replicas", "--server", &second.address()]);
+    assert!(lines.contains(&first.address()) && lines.contains(&second.address()), "{lines}");
+    assert!(lines.contains("refuses this replica"), "{lines}");
     first.end(Signal::KILL);
     wait_for_stat(&second, "replication_state\tfollowing");
     master.exchange("set k 0 0 1\r\nv\r\n", STORED);

@@ -43,6 +43,8 @@ struct State {
     expected: u64,
     /// Time at which the replica had caught up, by the master's clock.
     caught_up_us: u64,
+    /// Time of the first position over this connection, by the master's clock.
+    connected_us: u64,
 }
 
 /// Lag of the replica.
@@ -82,6 +84,9 @@ impl ReplicaProgress {
     /// not counted as received so far.
     pub(super) fn note_position(&self, position: Position, uncounted: usize) {
         let mut state = self.state.lock();
+        if state.master.is_none() {
+            state.connected_us = position.now_us;
+        }
         state.master = Some((position, Instant::now()));
         let received = state.received + uncounted as u64;
         state.expected = received.saturating_add(position.remaining);
@@ -200,7 +205,11 @@ impl State {
         let since = now.saturating_duration_since(heard_at).as_micros();
         let master_now_us =
             position.now_us.saturating_add(u64::try_from(since).unwrap_or(u64::MAX));
-        let known_us = self.executed_us.max(self.caught_up_us);
+        // As for the master, one that has executed nothing is behind since it connected.
+        let known_us = match self.executed_us.max(self.caught_up_us) {
+            0 => self.connected_us,
+            known_us => known_us,
+        };
         Some(Lag { operations, seconds: master_now_us.saturating_sub(known_us) as f64 / 1e6 })
     }
 }
@@ -235,5 +244,15 @@ mod tests {
         assert_eq!(replica_progress.lag().map(|lag| lag.operations), Some(3));
         replica_progress.execute(3, 12_000_000);
         assert_eq!(replica_progress.lag(), Some(Lag { operations: 0, seconds: 0.0 }));
+    }
+
+    #[test]
+    fn a_replica_that_has_executed_nothing_is_behind_since_it_connected() {
+        let replica_progress = ReplicaProgress::default();
+        replica_progress.begin(0);
+        replica_progress.note_position(position(10_000_000, 3), 0);
+        replica_progress.note_position(position(14_000_000, 3), 0);
+        let lag = replica_progress.lag().expect("a master that says how far it is");
+        assert!((4.0..20.0).contains(&lag.seconds), "{lag:?}");
     }
 }

@@ -3,6 +3,8 @@
 use crate::ops::replay::{Logged, Replayer};
 use crate::ops::served::{Served, ServedSettings};
 use crate::ops::stop_signal::StopSignal;
+use crate::store::position_file::CopyPosition;
+use crate::update_log::identity::present_identity;
 use crate::update_log::{Reader, Source};
 use cabinet::Database;
 use std::path::Path;
@@ -24,15 +26,18 @@ pub struct Replayed {
 #[error("{0}")]
 pub struct ReplayError(String);
 
-/// Executes the update log in a folder on a database that is not served: the entries after
-/// `after_us` up to `until_us`, in microseconds since 1970. Fails if the log begins later or ends
-/// earlier, if a file is missing, or if it cannot be read. Earlier entries have been executed then.
+/// Executes the update log in a folder on a database that is not served: the entries after the
+/// position of the database up to `until_us`, in microseconds since 1970. Fails if the folder has
+/// another log than that of the position, if the log begins later or ends earlier, if a file is
+/// missing, or if it cannot be read. Earlier entries have been executed then.
 pub fn replay(
     database: Database,
     folder: &Path,
-    after_us: u64,
+    position: &CopyPosition,
     until_us: u64,
 ) -> Result<Replayed, ReplayError> {
+    check_identity(folder, position.log.as_deref()).map_err(ReplayError)?;
+    let after_us = position.timestamp_us;
     let stop = StopSignal::new().map_err(|error| ReplayError(error.to_string()))?;
     let served = Served::new(database, ServedSettings::default(), None, None, Arc::new(stop));
     let served = served.map_err(|error| ReplayError(error.to_string()))?;
@@ -41,6 +46,19 @@ pub fn replay(
     let done = execute(&served, folder, span, false).map_err(ReplayError)?;
     served.database.sync().map_err(|error| ReplayError(error.to_string()))?;
     Ok(done)
+}
+
+/// Fails if the log in a folder is known to be another one than `expected`.
+fn check_identity(folder: &Path, expected: Option<&str>) -> Result<(), String> {
+    let present = present_identity(folder).map_err(|error| error.to_string())?;
+    match (expected, present) {
+        (Some(expected), Some(present)) if expected != present => Err(format!(
+            "it is another log, {present}, than that of the backup, {expected}, so changes between \
+             them would be missing: name the folder of that log, or a backup that was made with \
+             this one"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Fails unless the log in a folder has the time stamp, or has no entry yet.
@@ -103,7 +121,11 @@ fn execute(served: &Served, folder: &Path, span: Span, check: bool) -> Result<Re
             return Err("the server is stopping".into());
         }
         let logged = Logged::parse(entry.body, served.model).map_err(|_| {
-            format!("the log entry at time stamp {timestamp_us} is not a valid operation")
+            format!(
+                "the entry at time stamp {timestamp_us} is damaged; to have all before it, end at \
+                 {}",
+                timestamp_us.saturating_sub(1)
+            )
         })?;
         let source = Source { origin: entry.origin, master: entry.master, root: None };
         let replayed = replayer.replay(source, &logged);

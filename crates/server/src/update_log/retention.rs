@@ -162,9 +162,13 @@ impl FileRetention {
             if let (Some(id), true) = (late, is_near && state.warned_file < file.number) {
                 state.warned_file = file.number;
                 tracing::warn!(
-                    "replica {id} still needs {}, which {}; raise the cap or start the replica",
+                    "replica {id} still needs {}, which {}, as update-log-keep-bytes or \
+                     update-log-keep-seconds says",
                     path(folder, file.number).display(),
-                    if is_over { "is removed" } else { "will be removed soon" }
+                    match is_over {
+                        true => "is removed now, so that it needs a new copy",
+                        false => "will be removed soon: start the replica, or raise the limit",
+                    }
                 );
             }
             if !is_passed && !is_over {

@@ -1,6 +1,7 @@
 //! Check: reads a log's files without opening it, verifies every checksum and visits every readable
 //! record.
 
+use super::check_has_no_segments;
 use super::holes::{Fate, Promise, Walk};
 use super::survey::{self, Survey};
 use crate::io::{Open, Storage};
@@ -84,6 +85,7 @@ impl<'s> Files<'s> {
         let lock = lock_to_look(storage, directory, &names)?;
         let Some(manifest::Found { contents, damages, .. }) = manifest::read(storage, directory)?
         else {
+            check_has_no_segments(directory, &names)?;
             return Err(error_at("open", directory, io::ErrorKind::NotFound.into()));
         };
         let (database_id, parameters) = (contents.database_id, contents.parameters);

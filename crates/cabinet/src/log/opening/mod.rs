@@ -327,6 +327,21 @@ impl Recovery {
     }
 }
 
+/// Fails if a directory without a manifest has segments: it is a database that has lost it.
+fn check_has_no_segments(directory: &Path, names: &[String]) -> Result<()> {
+    match names.iter().any(|name| segment_number(name).is_some()) {
+        false => Ok(()),
+        true => Err(Error::Corrupted {
+            file: directory.join(manifest::NAME),
+            offset: 0,
+            what:
+                "it is missing, and so is its copy, but there are segments: the database cannot be \
+                   opened; `tyrant salvage` copies what can be read into another"
+                    .into(),
+        }),
+    }
+}
+
 /// Creates a new database in a directory without a manifest, unless it holds segments.
 fn create(
     storage: &dyn Storage,
@@ -335,16 +350,7 @@ fn create(
     parameters: &EngineParameters,
 ) -> Result<manifest::Found> {
     let names = storage.list(directory).map_err(|error| error_at("list", directory, error))?;
-    if names.iter().any(|name| segment_number(name).is_some()) {
-        return Err(Error::Corrupted {
-            file: directory.join(manifest::NAME),
-            offset: 0,
-            what:
-                "it is missing, and so is its copy, but there are segments: the database cannot be \
-                   opened; `tyrant salvage` copies what can be read into another"
-                    .into(),
-        });
-    }
+    check_has_no_segments(directory, &names)?;
     if !options.create && !options.truncate {
         return Err(error_at("open", directory, io::ErrorKind::NotFound.into()));
     }

@@ -138,7 +138,7 @@ fn append_keys(mut strings: ArgumentsIter<'_>, output: &mut Vec<u8>) -> Result<(
 
 fn append_command(command: Command, output: &mut Vec<u8>) {
     let shape = command.shape();
-    reply::array(output, 6);
+    reply::array(output, 10);
     reply::string(output, command.name().as_bytes());
     reply::integer(output, shape.arity.into());
     reply::array(output, 1);
@@ -153,6 +153,8 @@ fn append_command(command: Command, output: &mut Vec<u8>) {
     for number in [shape.first_key, shape.last_key, shape.step] {
         reply::integer(output, number.into());
     }
+    // Categories, hints, places of keys and subcommands, which only clients of clusters use.
+    (0..4).for_each(|_| reply::array(output, 0));
 }
 
 /// Executes `INFO`: all of it, whichever section is asked for.

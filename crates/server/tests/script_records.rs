@@ -328,7 +328,8 @@ fn changes_are_logged_and_those_of_a_transaction_at_its_commit() {
     server.run().unwrap();
     let replica = memory();
     let log = folder.path().join("ulog");
-    let replayed = server::replay(replica.clone(), &log, 0, u64::MAX).unwrap();
+    let replayed =
+        server::replay(replica.clone(), &log, &server::CopyPosition::default(), u64::MAX).unwrap();
     assert_eq!(replayed.differing, 0);
     assert_eq!(records(&replica), records(&database));
     assert_eq!(database.len(), 2);

@@ -58,10 +58,10 @@ fn a_copy_and_the_log_after_it_equal_the_database() {
     for copy in 0..5 {
         let path = folder.path().join(format!("copy-{copy}.tch"));
         let position = fs::read_to_string(path.join(server::POSITION_FILE)).unwrap();
-        let position_us = server::CopyPosition::parse(&position).unwrap().timestamp_us;
+        let position = server::CopyPosition::parse(&position).unwrap();
         let copied = Database::open(path.to_str().unwrap()).unwrap();
         let log = folder.path().join("ulog");
-        let done = server::replay(copied.clone(), &log, position_us, u64::MAX).unwrap();
+        let done = server::replay(copied.clone(), &log, &position, u64::MAX).unwrap();
         assert_eq!(done.differing, 0);
         assert!(records(&copied) == records(&database), "copy {copy}");
     }
@@ -78,7 +78,8 @@ fn a_log_with_a_missing_file_is_not_executed() {
         server.connect().exchange(request(&Request::Put { key: b"k", value: b"v" }), b"\0");
     }
     drop(server);
-    let replay = || server::replay(support::memory(), &log, 0, u64::MAX);
+    let begin = server::CopyPosition::default();
+    let replay = || server::replay(support::memory(), &log, &begin, u64::MAX);
     assert_eq!(replay().unwrap().operations, 4);
     fs::remove_file(log.join("00000003.ulog")).unwrap();
     let error = replay().unwrap_err().to_string();

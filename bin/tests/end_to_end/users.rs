@@ -1,6 +1,6 @@
 //! Users: the file that `tyrant user` writes, and a server that requires them.
 
-use crate::process::{self, Server, fail, feed, run, succeed, wait_for};
+use crate::process::{self, Server, exchange, fail, feed, run, succeed, wait_for};
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
@@ -459,4 +459,34 @@ fn a_unix_socket_has_its_mode_and_a_server_started_as_root_becomes_its_user() {
             assert!(!line.split_whitespace().any(|id| id == "0"), "{line}");
         }
     }
+}
+
+/// A client that subscribes sends no further request, whose login a reload could end.
+#[test]
+fn a_user_who_is_removed_gets_no_message_of_a_channel_any_more() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let users = folder.path().join("users");
+    for name in ["ann", "bob"] {
+        add(&users, name, "secret");
+    }
+    let users = users.to_str().expect("a path");
+    let server = Server::tyrant("*", &["--users", users]);
+    let log_in = |name: &str| {
+        let mut client = server.connect();
+        let login = format!("*3\r\n$4\r\nAUTH\r\n$3\r\n{name}\r\n$6\r\nsecret\r\n");
+        exchange(&mut client, &login, "+OK\r\n");
+        client
+    };
+    let (mut ann, mut bob) = (log_in("ann"), log_in("bob"));
+    let subscribe = "*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nc\r\n";
+    exchange(&mut ann, subscribe, "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n");
+    let publish = "*3\r\n$7\r\nPUBLISH\r\n$1\r\nc\r\n$1\r\nm\r\n";
+    exchange(&mut bob, publish, ":1\r\n");
+    exchange(&mut ann, "", "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n");
+    succeed("tyrant", &["user", "remove", "ann", "--users", users, "--quiet"]);
+    server.signal(Signal::HUP);
+    wait_for("the reload", || server.log().contains("1 user").then_some(()));
+    exchange(&mut bob, publish, ":1\r\n");
+    assert_eq!(std::io::Read::read(&mut ann, &mut [0]).expect("an end"), 0);
+    exchange(&mut bob, publish, ":0\r\n");
 }

@@ -58,7 +58,9 @@ impl Database {
         self.transaction_up_to(BATCH_BYTES_MAX)
     }
 
-    fn transaction_up_to(&self, bytes_max: usize) -> Transaction {
+    /// Begins a transaction that may hold `bytes_max` bytes of keys and values, with 64 bytes for
+    /// each record.
+    pub fn transaction_up_to(&self, bytes_max: usize) -> Transaction {
         let state = Mutex::new(State { bytes_max, ..State::default() });
         let buffer = Arc::new(Buffer { target: self.clone(), state });
         Transaction {

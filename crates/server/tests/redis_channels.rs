@@ -256,3 +256,81 @@ fn channels_work_without_any_record() {
         &[("PUBLISH c x", ":0"), ("DBSIZE", ":0"), ("PUBSUB NUMPAT", ":0")],
     );
 }
+
+/// The session of a request in a pool is there, and no message must be lost meanwhile.
+#[test]
+fn messages_that_come_during_a_request_in_a_pool_are_sent_after_it() {
+    let server = server();
+    let mut client = server.connect();
+    client.send(&command("HELLO 3"));
+    while !client.read_until(b"\r\n").starts_with(b"*0") {}
+    talk(
+        &mut client,
+        &[
+            ("SUBSCRIBE c", ">3|$9|subscribe|$1|c|:1"),
+            ("MULTI", "+OK"),
+            ("PUBLISH c own", "+QUEUED"),
+            ("EXEC", "*1|:1"),
+        ],
+    );
+    hear(&mut client, ">3|$7|message|$1|c|$3|own");
+    let mut publisher = server.connect();
+    for _ in 0..200 {
+        client.send(&command("MSET a 1 b 2"));
+        talk(&mut publisher, &[("PUBLISH c m", ":1")]);
+        let (reply, message) = ("+OK\r\n", ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n");
+        let received = client.read(reply.len() + message.len());
+        let received = String::from_utf8(received).unwrap();
+        let orders = [format!("{reply}{message}"), format!("{message}{reply}")];
+        assert!(orders.contains(&received), "{received}");
+    }
+}
+
+#[test]
+fn a_long_reply_is_not_cut_by_a_message() {
+    let server = server();
+    let (mut client, mut publisher) = (server.connect(), server.connect());
+    let value = "v".repeat(20 << 20);
+    talk(&mut publisher, &[(&format!("SET long {value}"), "+OK")]);
+    client.send(&command("HELLO 3"));
+    while !client.read_until(b"\r\n").starts_with(b"*0") {}
+    talk(&mut client, &[("SUBSCRIBE c", ">3|$9|subscribe|$1|c|:1")]);
+    client.send(&command("GET long"));
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    talk(&mut publisher, &[("PUBLISH c m", ":1")]);
+    hear(&mut client, &format!("${}|{value}", value.len()));
+    hear(&mut client, ">3|$7|message|$1|c|$1|m");
+    assert_eq!(server.stat_value("slow_subscribers"), 0);
+}
+
+#[test]
+fn a_refused_subscription_changes_nothing() {
+    let server = server();
+    let mut client = server.connect();
+    let long = "n".repeat(1025);
+    talk(
+        &mut client,
+        &[
+            (
+                &format!("SUBSCRIBE a {long}"),
+                "-ERR the name of a channel is at most 1024 bytes long",
+            ),
+            ("GET a", "$-1"),
+            ("PUBSUB CHANNELS", "*0"),
+            (&format!("PUBLISH {long} m"), "-ERR the name of a channel is at most 1024 bytes long"),
+        ],
+    );
+    let names: Vec<String> =
+        (0..1000).map(|number| format!("{number}{}", "n".repeat(1000))).collect();
+    talk(
+        &mut client,
+        &[
+            (
+                &format!("SUBSCRIBE {}", names.join(" ")),
+                "-ERR a connection subscribes to at most 1 MiB of names",
+            ),
+            ("GET a", "$-1"),
+            ("PUBSUB CHANNELS", "*0"),
+        ],
+    );
+}

@@ -7,9 +7,10 @@
 //! Lock order: the table of all subscriptions, then the queue of a subscriber.
 
 use super::budget::{Budget, Charge};
+use super::rights::Rights;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Most bytes of messages that wait for a subscriber, in its queue or unsent. A slower one is
@@ -49,6 +50,8 @@ pub(crate) struct Subscriber {
     form: AtomicU8,
     /// Tells the event loop of the connection that there are messages.
     waker: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Whether the event loop was told, and has not taken the messages since.
+    is_told: AtomicBool,
     queue: Mutex<Queue>,
 }
 
@@ -56,8 +59,6 @@ pub(crate) struct Subscriber {
 struct Queue {
     bytes: Vec<u8>,
     charge: Charge,
-    /// Whether the event loop was told.
-    is_told: bool,
     /// Whether messages were lost, because there were too many.
     is_overrun: bool,
 }
@@ -153,15 +154,17 @@ impl Subscriber {
             queue.bytes = Vec::new();
             queue.charge.set(0);
             queue.is_overrun = true;
+            // The event loop may know of messages, and wait until the client reads.
+            self.is_told.store(false, Ordering::SeqCst);
         }
-        self.tell(&mut queue);
+        drop(queue);
+        self.tell();
     }
 
-    fn tell(&self, queue: &mut Queue) {
+    fn tell(&self) {
         if let Some(wake) = self.waker.get()
-            && !queue.is_told
+            && !self.is_told.swap(true, Ordering::SeqCst)
         {
-            queue.is_told = true;
             wake();
         }
     }
@@ -170,17 +173,29 @@ impl Subscriber {
     pub(crate) fn attach(&self, waker: impl FnOnce() -> Box<dyn Fn() + Send + Sync>) {
         if self.waker.get().is_none() {
             self.waker.get_or_init(waker);
-            let mut queue = self.queue.lock();
-            if !queue.bytes.is_empty() || queue.is_overrun {
-                self.tell(&mut queue);
+            let queue = self.queue.lock();
+            let has_messages = !queue.bytes.is_empty() || queue.is_overrun;
+            drop(queue);
+            if has_messages {
+                self.tell();
             }
         }
     }
 
+    /// Returns whether the event loop was told of messages that it has not taken.
+    pub(crate) fn has_told(&self) -> bool {
+        self.is_told.load(Ordering::SeqCst)
+    }
+
+    /// Returns whether messages were lost.
+    pub(crate) fn is_overrun(&self) -> bool {
+        self.queue.lock().is_overrun
+    }
+
     /// Removes and returns the messages; `None` if some were lost.
     pub(crate) fn take(&self) -> Option<Vec<u8>> {
+        self.is_told.store(false, Ordering::SeqCst);
         let queue = &mut *self.queue.lock();
-        queue.is_told = false;
         queue.charge.set(0);
         (!queue.is_overrun).then(|| std::mem::take(&mut queue.bytes))
     }
@@ -193,6 +208,8 @@ pub(crate) struct Subscriptions {
     subscriber: Arc<Subscriber>,
     names: [BTreeSet<Box<[u8]>>; 3],
     bytes: usize,
+    /// Rights of the user for which they were checked.
+    pub(crate) rights: Option<Arc<Rights>>,
 }
 
 /// The names of a connection would take more than 1 MiB.
@@ -202,16 +219,12 @@ pub(crate) struct TooManyNames;
 impl Subscriptions {
     /// Returns the subscriptions of a connection, none yet, whose messages have a form.
     pub(crate) fn new(channels: &Arc<Channels>, budget: &Arc<Budget>, form: u8) -> Self {
-        let queue = Queue {
-            bytes: Vec::new(),
-            charge: Charge::none(budget),
-            is_told: false,
-            is_overrun: false,
-        };
+        let queue = Queue { bytes: Vec::new(), charge: Charge::none(budget), is_overrun: false };
         let subscriber = Subscriber {
             number: channels.next_number.fetch_add(1, Ordering::Relaxed),
             form: AtomicU8::new(form),
             waker: OnceLock::new(),
+            is_told: AtomicBool::new(false),
             queue: Mutex::new(queue),
         };
         Self {
@@ -219,6 +232,7 @@ impl Subscriptions {
             subscriber: Arc::new(subscriber),
             names: Default::default(),
             bytes: 0,
+            rights: None,
         }
     }
 
@@ -245,21 +259,29 @@ impl Subscriptions {
         self.names.iter().all(BTreeSet::is_empty)
     }
 
-    /// Subscribes to a name.
-    pub(crate) fn add(&mut self, topic: Topic, name: &[u8]) -> Result<(), TooManyNames> {
+    /// Fails if names of these bytes in all cannot be added.
+    pub(crate) fn check(
+        subscriptions: Option<&Self>,
+        names: usize,
+        bytes: usize,
+    ) -> Result<(), TooManyNames> {
+        let present = subscriptions.map_or(0, Self::bytes);
+        match present + names * NAME_BYTES + bytes <= NAMES_BYTES_MAX {
+            true => Ok(()),
+            false => Err(TooManyNames),
+        }
+    }
+
+    /// Subscribes to a name, for which there is room.
+    pub(crate) fn add(&mut self, topic: Topic, name: &[u8]) {
         if self.names(topic).contains(name) {
-            return Ok(());
+            return;
         }
-        let bytes = self.bytes + NAME_BYTES + name.len();
-        if bytes > NAMES_BYTES_MAX {
-            return Err(TooManyNames);
-        }
-        self.bytes = bytes;
+        self.bytes += NAME_BYTES + name.len();
         self.names[topic as usize].insert(name.into());
         let mut all = self.channels.subscribers.write();
         let subscribers = all[topic as usize].entry(name.into()).or_default();
         subscribers.insert(self.subscriber.number, Arc::clone(&self.subscriber));
-        Ok(())
     }
 
     /// Ends the subscription to a name, if there is one.
@@ -312,10 +334,10 @@ mod tests {
         let (channels, budget) = (Arc::default(), Budget::new(1 << 30));
         let mut one = Subscriptions::new(&channels, &budget, 2);
         let mut other = Subscriptions::new(&channels, &budget, 3);
-        one.add(Topic::Channel, b"news").expect("room");
-        one.add(Topic::Channel, b"news").expect("room");
-        other.add(Topic::Pattern, b"ne").expect("room");
-        other.add(Topic::Shard, b"news").expect("room");
+        one.add(Topic::Channel, b"news");
+        one.add(Topic::Channel, b"news");
+        other.add(Topic::Pattern, b"ne");
+        other.add(Topic::Shard, b"news");
         assert_eq!((send(&channels, "news", "a"), send(&channels, "nets", "b")), (2, 1));
         assert_eq!(send(&channels, "old", "c"), 0);
         assert_eq!(one.subscriber().take().as_deref(), Some(&b"2-:a;"[..]));
@@ -332,7 +354,7 @@ mod tests {
     fn the_event_loop_is_told_once_until_it_takes_the_messages() {
         let (channels, budget) = (Arc::default(), Budget::new(1 << 30));
         let mut one = Subscriptions::new(&channels, &budget, 2);
-        one.add(Topic::Channel, b"a").expect("room");
+        one.add(Topic::Channel, b"a");
         send(&channels, "a", "1");
         let told: &'static AtomicUsize = Box::leak(Box::default());
         let tell = || -> Box<dyn Fn() + Send + Sync> {
@@ -352,7 +374,7 @@ mod tests {
     fn a_subscriber_that_takes_nothing_is_overrun_at_a_limit() {
         let (channels, budget) = (Arc::default(), Budget::new(1 << 30));
         let mut one = Subscriptions::new(&channels, &budget, 2);
-        one.add(Topic::Channel, b"a").expect("room");
+        one.add(Topic::Channel, b"a");
         let message = "m".repeat(SUBSCRIBER_BYTES_MAX - 4);
         send(&channels, "a", &message);
         assert_eq!(budget.used_bytes(), SUBSCRIBER_BYTES_MAX);
@@ -363,7 +385,7 @@ mod tests {
         // Memory that others use is missing in the same way.
         let budget = Budget::new(100);
         let mut one = Subscriptions::new(&channels, &budget, 2);
-        one.add(Topic::Channel, b"b").expect("room");
+        one.add(Topic::Channel, b"b");
         send(&channels, "b", &"m".repeat(96));
         assert!(one.subscriber().take().is_some());
         send(&channels, "b", &"m".repeat(97));
@@ -375,10 +397,13 @@ mod tests {
         let channels = Arc::default();
         let mut one = Subscriptions::new(&channels, &Budget::new(1 << 30), 2);
         let name = vec![b'n'; NAMES_BYTES_MAX - NAME_BYTES];
-        assert_eq!(one.add(Topic::Channel, &[&name[..], b"n"].concat()), Err(TooManyNames));
-        assert_eq!(one.add(Topic::Channel, &name), Ok(()));
-        assert_eq!(one.add(Topic::Pattern, b""), Err(TooManyNames));
+        let check = |one: &Subscriptions, bytes| Subscriptions::check(Some(one), 1, bytes);
+        assert_eq!(check(&one, name.len() + 1), Err(TooManyNames));
+        assert_eq!(check(&one, name.len()), Ok(()));
+        assert_eq!(Subscriptions::check(None, 2, name.len()), Err(TooManyNames));
+        one.add(Topic::Channel, &name);
+        assert_eq!(check(&one, 0), Err(TooManyNames));
         one.remove(Topic::Channel, &name);
-        assert_eq!(one.add(Topic::Pattern, b""), Ok(()));
+        assert_eq!(check(&one, 0), Ok(()));
     }
 }

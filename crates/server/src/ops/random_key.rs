@@ -2,7 +2,7 @@
 
 use super::execute::{Outcome, Reply, ReplyLimit, Stop};
 use crate::store::view::View;
-use cabinet::{Result, ScanCursor};
+use cabinet::{KeyOrder, Result, ScanCursor};
 use std::hash::{BuildHasher, RandomState};
 
 /// Most steps from the beginning of a random key of a tree to its end.
@@ -27,7 +27,9 @@ fn any(store: &View) -> Result<Option<Vec<u8>>> {
             first_from(store, ScanCursor::Id(first + random() % ids))?
         }
         (None, place @ ScanCursor::Hash(_)) => first_from(store, place)?,
-        (None, _) => of_tree(store)?,
+        (None, _) if store.order() == Some(KeyOrder::Lexical) => of_tree(store)?,
+        // A number, wherever keys are in the order of numbers.
+        (None, _) => first_from(store, ScanCursor::Key(random().to_string().into_bytes()))?,
     };
     match found {
         Some(key) => Ok(Some(key)),
@@ -35,12 +37,12 @@ fn any(store: &View) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// Returns a key of a tree: byte for byte, the next one after a random byte among those that keys
-/// with its beginning have there.
+/// Returns a key of a tree in the order of bytes: byte for byte, the next one after a random byte
+/// among those that keys with its beginning have there.
 fn of_tree(store: &View) -> Result<Option<Vec<u8>>> {
     let Some(mut key) = first_from(store, ScanCursor::Start)? else { return Ok(None) };
     for length in 0..STEPS_MAX {
-        let beginning = key[..length].to_vec();
+        let beginning = key.get(..length).unwrap_or(&key).to_vec();
         let after = |byte: u8| -> Result<Option<Vec<u8>>> {
             let place = [&beginning[..], &[byte]].concat();
             let found = first_from(store, ScanCursor::Key(place))?;
@@ -109,6 +111,19 @@ mod tests {
                 }
             }
             assert_eq!(found, keys, "{name}");
+        }
+    }
+    #[test]
+    fn trees_in_other_orders_have_random_keys_too() {
+        for order in ["decimal", "int32", "int64"] {
+            let database = Database::open(&format!("+#order={order}")).expect("a database");
+            let store = View::from(database.clone());
+            for key in [&b"-"[..], b"-!", b"-z", b"abcdefgh", b"12345678"] {
+                let _ = database.put(key, b"v");
+            }
+            for _ in 0..300 {
+                assert!(any(&store).expect("no failure").is_some(), "{order}");
+            }
         }
     }
 }

@@ -23,9 +23,9 @@ impl StoreTransaction {
 }
 
 impl Store {
-    /// Begins a transaction.
-    pub(crate) fn transaction(&self) -> StoreTransaction {
-        let transaction = self.view.database.transaction();
+    /// Begins a transaction that may hold this many bytes.
+    pub(crate) fn transaction(&self, bytes_max: usize) -> StoreTransaction {
+        let transaction = self.view.database.transaction_up_to(bytes_max);
         let view = View { database: (*transaction).clone() };
         let rows_within = Some(self.has_rows());
         let store = Self { view, log: None, rows_within, ..self.clone() };

@@ -9,6 +9,7 @@ use crate::net::slab::Token;
 use crate::net::worker_pool::{Job, Task};
 use crate::ops::acknowledgement::AcknowledgementPoint;
 use crate::ops::channels::{SUBSCRIBER_BYTES_MAX, Subscriber};
+use crate::protocol::Context;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -56,32 +57,43 @@ impl LoopState {
         self.resume(token, connection);
     }
 
-    /// Sends the messages that have come for a subscriber. One that does not take them is
-    /// disconnected.
+    /// Sends the messages that have come for a subscriber, once its replies are sent. One that does
+    /// not take them is disconnected, and so is one that may not have them any more. While a
+    /// request of the connection is in a pool, so is its session, and the messages wait.
     pub(super) fn publish(&mut self, connection: &mut Connection) {
         let Some(subscriptions) = &connection.session.subscriptions else { return };
+        let subscriber = Arc::clone(subscriptions.subscriber());
         if connection.stage == Stage::Closing || connection.stage == Stage::Refusing {
             return;
         }
-        let messages = subscriptions.subscriber().take();
-        // In the middle of a reply the client would take a message for a part of it.
-        let is_mid_reply = connection.session.http.is_sending();
-        match messages.filter(|_| !is_mid_reply) {
-            Some(mut messages)
-                if connection.unsent_bytes() + messages.len() <= SUBSCRIBER_BYTES_MAX =>
-            {
-                self.deliver(connection, &mut messages);
-            }
-            _ => {
-                self.counters.count(Count::SlowSubscriber);
-                tracing::warn!(
-                    "the subscriber {} is disconnected: it does not read, and more than {} MiB of \
-                     messages wait for it, or more than there is memory for",
-                    connection.client(),
-                    SUBSCRIBER_BYTES_MAX >> 20
-                );
-                connection.broken = true;
-            }
+        if subscriber.is_overrun() {
+            self.counters.count(Count::SlowSubscriber);
+            tracing::warn!(
+                "the subscriber {} is disconnected: it does not read, and more than {} MiB of \
+                 messages wait for it, or more than there is memory for",
+                connection.client(),
+                SUBSCRIBER_BYTES_MAX >> 20
+            );
+            connection.broken = true;
+            return;
+        }
+        let is_mid_reply = connection.session.http.is_sending() || connection.unsent_bytes() > 0;
+        if is_mid_reply || connection.pending_reply.is_some() {
+            return;
+        }
+        let (shared, counters) = (Arc::clone(&self.shared), Arc::clone(&self.counters));
+        let descriptor = connection.descriptor();
+        let session = &mut connection.session;
+        if !Context::new(&shared, false, &counters, session, descriptor).may_listen() {
+            tracing::info!(
+                "the subscriber {} is disconnected: its user has no right to its channels",
+                connection.client()
+            );
+            connection.broken = true;
+            return;
+        }
+        if let Some(mut messages) = subscriber.take() {
+            self.deliver(connection, &mut messages);
         }
     }
 
@@ -139,11 +151,14 @@ impl LoopState {
         if !connection.charge() {
             out_of_memory(connection);
         }
-        if connection.is_done() {
-            return false;
-        }
         if let Some(subscriptions) = &connection.session.subscriptions {
             self.attach(token, subscriptions.subscriber());
+            if subscriptions.subscriber().has_told() {
+                self.publish(connection);
+            }
+        }
+        if connection.is_done() {
+            return false;
         }
         if connection.stage == Stage::Refusing && connection.unsent_bytes() == 0 {
             connection.end_output();
@@ -176,7 +191,7 @@ mod tests {
     use crate::net::hub::Hub;
     use crate::net::listener::Beginning;
     use crate::ops::long::PIECE_BYTES;
-    use crate::protocol::{self, Context, Step};
+    use crate::protocol::{self, Step};
     use cabinet::Database;
     use rustix::event::epoll::EventFlags;
     use std::io::{Read, Write};

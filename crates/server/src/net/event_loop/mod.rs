@@ -231,9 +231,8 @@ impl EventLoop {
                         state.log_in(token, connection, verdict);
                     });
                 }
-                Message::Published(token) => {
-                    self.complete(token, |state, connection| state.publish(connection));
-                }
+                // The update sends the messages, now or when the connection is ready for them.
+                Message::Published(token) => self.update_or_close(token),
                 Message::Called(token, completion) => {
                     self.complete(token, |state, connection| {
                         state.complete_call(token, connection, completion);

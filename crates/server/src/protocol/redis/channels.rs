@@ -8,6 +8,7 @@ use crate::ops::command_mask;
 use crate::ops::operation::OperationKeys;
 use crate::ops::rights::{Need, Reach, Right};
 use crate::protocol::Context;
+use std::sync::Arc;
 use wire::redis::reply::Version;
 use wire::redis::{Arguments, Command};
 
@@ -94,27 +95,71 @@ pub(super) fn subscribe(
 ) -> Result<(), Failed> {
     let topic = topic_of(command);
     for name in arguments.iter() {
-        let reach = match topic {
-            Topic::Pattern => {
-                pattern::check(name)?;
-                Reach::Prefix(prefix_of(name))
-            }
-            Topic::Channel | Topic::Shard => Reach::Keys(OperationKeys::One(Some(name))),
-        };
-        context.require(command_mask::Command::Get, Need { right: Right::Read, reach })?;
+        match topic {
+            Topic::Pattern => pattern::check(name)?,
+            Topic::Channel | Topic::Shard => check_channel(name)?,
+        }
+        context.require(command_mask::Command::Get, need_of(topic, name))?;
     }
+    let bytes = arguments.iter().map(<[u8]>::len).sum();
+    Subscriptions::check(context.session.subscriptions.as_deref(), arguments.len(), bytes)
+        .map_err(|TooManyNames| "ERR a connection subscribes to at most 1 MiB of names")?;
     append_earlier(context, output);
     for name in arguments.iter() {
         let shared = context.shared;
         let form = context.session.redis.version as u8;
+        let rights = context.session.rights.clone();
         let subscriptions = context.session.subscriptions.get_or_insert_with(|| {
             Box::new(Subscriptions::new(&shared.channels, &shared.served.budget, form))
         });
-        let added = subscriptions.add(topic, name);
-        added.map_err(|TooManyNames| "ERR a connection subscribes to at most 1 MiB of names")?;
+        subscriptions.rights = rights;
+        subscriptions.add(topic, name);
         confirm(context, command, Some(name), output);
     }
     Ok(())
+}
+
+impl Context<'_> {
+    /// Returns whether the user of the connection may still have the messages of its channels.
+    pub(crate) fn may_listen(&mut self) -> bool {
+        if !self.stays_authenticated() {
+            return false;
+        }
+        let Some(subscriptions) = self.session.subscriptions.as_mut() else { return true };
+        let Some(rights) = &self.session.rights else { return true };
+        if subscriptions.rights.as_ref().is_some_and(|checked| Arc::ptr_eq(checked, rights)) {
+            return true;
+        }
+        let topics = [Topic::Channel, Topic::Pattern, Topic::Shard];
+        let may_have = |topic, name| rights.lacks(need_of(topic, name)).is_none();
+        let is_allowed = topics
+            .iter()
+            .all(|topic| subscriptions.names(*topic).iter().all(|name| may_have(*topic, name)));
+        subscriptions.rights = Some(Arc::clone(rights));
+        is_allowed
+    }
+}
+
+/// Returns the need of a user who subscribes to a name.
+fn need_of(topic: Topic, name: &[u8]) -> Need<'_> {
+    let reach = match topic {
+        Topic::Pattern => Reach::Prefix(prefix_of(name)),
+        Topic::Channel | Topic::Shard => Reach::Keys(OperationKeys::One(Some(name))),
+    };
+    Need { right: Right::Read, reach }
+}
+
+/// Longest name of a channel, in bytes: it is compared with every pattern.
+const CHANNEL_BYTES_MAX: usize = 1024;
+
+/// Most patterns that an event loop compares with the name of a message's channel.
+const INLINE_PATTERNS_MAX: usize = 64;
+
+fn check_channel(name: &[u8]) -> Result<(), Failed> {
+    match name.len() <= CHANNEL_BYTES_MAX {
+        true => Ok(()),
+        false => Err("ERR the name of a channel is at most 1024 bytes long".into()),
+    }
 }
 
 /// Executes `UNSUBSCRIBE`, `PUNSUBSCRIBE` and `SUNSUBSCRIBE`.
@@ -174,8 +219,12 @@ pub(super) fn publish(
 ) -> Result<(), Failed> {
     let [channel, message] = super::parts(arguments)?;
     context.require(command_mask::Command::Put, Need::of_key(Right::Write, channel))?;
+    check_channel(channel)?;
     let topic = topic_of(command);
     let channels = &context.shared.channels;
+    if channels.number_of_names(Topic::Pattern) > INLINE_PATTERNS_MAX {
+        context.wait()?;
+    }
     let count = match context.session.redis.transaction.publications() {
         Some(later) => {
             later.push(Publication { topic, channel: channel.into(), message: message.into() });

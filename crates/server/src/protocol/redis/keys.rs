@@ -215,7 +215,7 @@ pub(super) fn rename(
     check_keys(context, [from, to].into_iter())?;
     let is_renamed = atomically(context, |context| {
         let found = find(context, from)?.ok_or("ERR no such key")?;
-        if from == to {
+        if are_same(context, from, to) {
             return Ok(!only_if_absent);
         }
         if only_if_absent && is_present(context, to)? {
@@ -230,6 +230,13 @@ pub(super) fn rename(
         false => reply::simple(output, "OK"),
     }
     Ok(())
+}
+
+/// Returns whether two keys are those of one record: an id may be spelt in several ways.
+fn are_same(context: &Context<'_>, one: &[u8], other: &[u8]) -> bool {
+    let numbered = context.shared.served.database.as_numbered();
+    let id = |key| numbered.and_then(|numbered| numbered.id(key));
+    one == other || id(one).is_some_and(|one| Some(one) == id(other))
 }
 
 /// Stores a record that was found under another key.
@@ -257,7 +264,7 @@ pub(super) fn copy(
             _ => return Err(SYNTAX.into()),
         }
     }
-    if from == to {
+    if are_same(context, from, to) {
         return Err("ERR source and destination objects are the same".into());
     }
     context.counters.count(Count::Put);

@@ -333,6 +333,7 @@ fn mask_of(command: Command) -> Option<command_mask::Command> {
         | Command::SubStr
         | Command::Exists
         | Command::Touch
+        | Command::Watch
         | Command::Type
         | Command::Ttl
         | Command::PTtl
@@ -384,7 +385,6 @@ fn mask_of(command: Command) -> Option<command_mask::Command> {
         | Command::Multi
         | Command::Exec
         | Command::Discard
-        | Command::Watch
         | Command::Unwatch
         | Command::Subscribe
         | Command::PSubscribe

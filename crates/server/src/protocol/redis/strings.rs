@@ -278,6 +278,9 @@ pub(super) fn set_many(
         return Err(Failed::Text(text));
     }
     let only_if_absent = command == Command::MSetNx;
+    if context.shared.remote.is_some() && !only_if_absent {
+        return set_remotely(context, arguments, output);
+    }
     check_keys(context, command.shape().keys(arguments))?;
     let is_stored = atomically(context, |context| {
         for key in arguments.iter().step_by(2) {
@@ -297,6 +300,29 @@ pub(super) fn set_many(
         true => reply::integer(output, i64::from(is_stored)),
         false => reply::simple(output, "OK"),
     }
+    Ok(())
+}
+
+/// Executes `MSET` over a store outside of this process: each record is stored by itself, in order.
+#[cold]
+fn set_remotely(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    context.wait()?;
+    for key in arguments.iter().step_by(2) {
+        context.permit(&Operation::put(key, b"", Presence::Any))?;
+    }
+    let (mut strings, mut has_stored) = (arguments.iter(), false);
+    while let (Some(key), Some(value)) = (strings.next(), strings.next()) {
+        context.counters.count(Count::Put);
+        let put = Operation::put(key, value, Presence::Any);
+        let stored = context.execute(&put, &mut NoReply);
+        stored.map_err(|halt| if has_stored { halt.after_a_change() } else { halt })??;
+        has_stored = true;
+    }
+    reply::simple(output, "OK");
     Ok(())
 }
 

@@ -7,9 +7,12 @@
 
 use super::channels::{Publication, is_for_subscribers};
 use super::{Content, FORBIDDEN, Failed, reply, run, text_of};
+use crate::ops::execute::INLINE_KEYS_MAX;
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, Halt};
 use cabinet::{Error, Version};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 use wire::redis::{Arguments, Command, Request, append_request, parse};
 use wire::{Class, Parse, RequestKind};
 
@@ -18,6 +21,12 @@ const WATCHED_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes that a watched key takes besides its length.
 const WATCHED_KEY_BYTES: usize = 48;
+
+/// Longest time of the commands of a transaction, in all attempts.
+const TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Most bytes of the keys and values of a transaction: those of one batch on the disk.
+const BYTES_MAX: usize = 60 << 20;
 
 /// Attempts after which a transaction waits for its turn among those that other clients have
 /// disturbed as well.
@@ -34,7 +43,7 @@ pub(super) struct TransactionState(Option<Box<State>>);
 struct State {
     queue: Option<Box<Queue>>,
     /// Watched keys, with the version of the record, or none.
-    watched: Vec<(Box<[u8]>, Option<Version>)>,
+    watched: BTreeMap<Box<[u8]>, Option<Version>>,
     watched_bytes: usize,
     /// Whether the present request is executed within a transaction.
     is_executing: bool,
@@ -98,7 +107,7 @@ impl TransactionState {
 
 impl State {
     fn unwatch(&mut self) {
-        (self.watched, self.watched_bytes) = (Vec::new(), 0);
+        (self.watched, self.watched_bytes) = (BTreeMap::new(), 0);
     }
 }
 
@@ -171,9 +180,15 @@ fn check(
     {
         return Err(Failed::Text(format!("READONLY {reason}")));
     }
-    for key in command.shape().keys(arguments) {
+    for (place, key) in command.shape().keys(arguments).enumerate() {
+        let is_source = match command {
+            Command::Copy => place == 0,
+            Command::BitOp => place > 0,
+            _ => false,
+        };
         context.permit(&match class {
-            Class::Write => Operation::remove(key),
+            Class::Write if !is_source => Operation::remove(key),
+            Class::Write => Operation::Get { key },
             Class::Read | Class::List | Class::Script | Class::Other => Operation::Get { key },
         })?;
     }
@@ -201,9 +216,11 @@ pub(super) fn watch(
         return Err("ERR WATCH inside MULTI is not allowed".into());
     }
     context.local("transactions")?;
+    if arguments.len() > INLINE_KEYS_MAX {
+        context.wait()?;
+    }
     for key in arguments.iter() {
-        let watched = &context.session.redis.transaction.state().watched;
-        if watched.iter().any(|(other, _)| **other == *key) {
+        if context.session.redis.transaction.state().watched.contains_key(key) {
             continue;
         }
         let version = version_of(context, key)?;
@@ -212,7 +229,7 @@ pub(super) fn watch(
             return Err("ERR a connection watches at most 1 MiB of keys".into());
         }
         state.watched_bytes += key.len() + WATCHED_KEY_BYTES;
-        state.watched.push((key.into(), version));
+        state.watched.insert(key.into(), version);
     }
     reply::simple(output, "OK");
     Ok(())
@@ -245,9 +262,12 @@ pub(super) fn execute(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result
     if queue.is_spoilt {
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
-    let start = output.len();
+    let (start, version) = (output.len(), context.session.redis.version);
+    let until = Instant::now() + TIME_MAX;
     let is_executed = atomically(context, |context| {
         output.truncate(start);
+        // An attempt before may have changed it.
+        context.session.redis.version = version;
         for (key, version) in &watched {
             if version_of(context, key)? != *version {
                 return Ok(false);
@@ -256,6 +276,14 @@ pub(super) fn execute(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result
         reply::array(output, queue.count);
         let mut rest = &queue.requests[..];
         while let Parse::Complete(request, bytes) = parse(rest) {
+            if context.shared.served.is_stopping() {
+                return Err("ERR the server is stopping: nothing was changed".into());
+            }
+            if Instant::now() > until {
+                return Err(
+                    "ERR the transaction takes longer than 10 s: nothing was changed".into()
+                );
+            }
             execute_one(context, &request, output)?;
             context.check_length(output.len() - start)?;
             rest = &rest[bytes..];
@@ -318,7 +346,7 @@ pub(super) fn atomically<T>(
         if attempt == FREE_ATTEMPTS {
             turn = Some(shared.transaction_turn.lock());
         }
-        let transaction = database.transaction();
+        let transaction = database.transaction(BYTES_MAX);
         let state = context.session.redis.transaction.state();
         state.publications.clear();
         state.is_executing = true;
@@ -326,6 +354,9 @@ pub(super) fn atomically<T>(
         let result = run(&mut within);
         context.charge = within.charge.take();
         context.session.redis.transaction.state().is_executing = false;
+        if result.is_err() {
+            context.session.redis.transaction.state().publications.clear();
+        }
         let result = result?;
         match database.commit(transaction) {
             Ok(has_changed) => {

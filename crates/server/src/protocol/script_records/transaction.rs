@@ -5,6 +5,7 @@ use crate::ops::conditional::{Action, Write};
 use crate::ops::operation::Operation;
 use crate::store::Store;
 use cabinet::Error;
+use cabinet::limits::BATCH_BYTES_MAX;
 
 impl ScriptRecords {
     /// Begins a transaction. Reads and changes of single records belong to it until it ends, and
@@ -15,7 +16,7 @@ impl ScriptRecords {
         if state.transaction.is_some() {
             return Err(not_within("another transaction"));
         }
-        state.transaction = Some(self.database().transaction());
+        state.transaction = Some(self.database().transaction(BATCH_BYTES_MAX));
         Ok(())
     }
 

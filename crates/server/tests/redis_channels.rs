@@ -233,7 +233,7 @@ fn a_subscriber_that_does_not_read_costs_its_limit_and_nothing_else() {
 #[test]
 fn a_subscriber_outlives_the_idle_timeout_and_a_stop_ends_it() {
     let mut server = start_with(
-        Config { idle_timeout: Some(std::time::Duration::from_secs(1)), ..config() },
+        Config { idle_timeout: Some(std::time::Duration::from_secs(3)), ..config() },
         memory(),
     );
     let mut subscriber = server.connect();

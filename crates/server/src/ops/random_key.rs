@@ -104,7 +104,7 @@ mod tests {
                 database.put(key, b"v").expect("stored");
             }
             let mut found = BTreeSet::new();
-            for _ in 0..10_000 {
+            for _ in 0..1_000_000 {
                 found.insert(any(&store).expect("no failure").expect("a key"));
                 if found.len() == keys.len() {
                     break;

@@ -9,7 +9,7 @@ use server::Config;
 use std::time::{SystemTime, UNIX_EPOCH};
 use support::{
     Client, Running, config, fixed, following, hash, memory, redis as command, start, start_with,
-    table, tree, users, wait_until,
+    table, talk, tree, users, wait_until,
 };
 
 /// Commands on bits, floats and common parts, as Redis 7.0.15 answers them.
@@ -70,17 +70,6 @@ const BITS: &[(&str, &str)] = &[
     ("LCS x none", "$0|"),
     ("LCS x y IDX LEN", "-ERR If you want both the length and indexes, please just use IDX."),
 ];
-
-/// Sends requests, and asserts their replies, without the line ends.
-fn talk(client: &mut Client, pairs: &[(&str, &str)]) {
-    for (line, reply) in pairs {
-        client.send(&command(line));
-        let mut expected = reply.replace('|', "\r\n");
-        expected.push_str("\r\n");
-        let received = client.read(expected.len());
-        assert_eq!(String::from_utf8_lossy(&received), expected, "{line}");
-    }
-}
 
 const STRINGS: &[(&str, &str)] = &[
     ("PING", "+PONG"),

@@ -3,23 +3,10 @@
 mod support;
 
 use server::Config;
-use support::{Client, Running, config, memory, redis as command, start, start_with, wait_until};
-
-/// Sends requests, and asserts their replies, without the line ends.
-fn talk(client: &mut Client, pairs: &[(&str, &str)]) {
-    for (line, reply) in pairs {
-        client.send(&command(line));
-        hear(client, reply);
-    }
-}
-
-/// Asserts what the server sends.
-fn hear(client: &mut Client, text: &str) {
-    let mut expected = text.replace('|', "\r\n");
-    expected.push_str("\r\n");
-    let received = client.read(expected.len());
-    assert_eq!(String::from_utf8_lossy(&received), expected);
-}
+use support::{
+    Running, choose_version_three, config, hear, memory, redis as command, start, start_with, talk,
+    wait_until,
+};
 
 fn server() -> Running {
     start_with(Config { threads: 3, ..config() }, memory())
@@ -96,8 +83,7 @@ fn messages_reach_those_who_subscribe() {
 fn subscribers_of_version_three_get_pushes_beside_replies() {
     let server = server();
     let mut client = server.connect();
-    client.send(&command("HELLO 3"));
-    while !client.read_until(b"\r\n").starts_with(b"*0") {}
+    choose_version_three(&mut client);
     talk(
         &mut client,
         &[
@@ -262,8 +248,7 @@ fn channels_work_without_any_record() {
 fn messages_that_come_during_a_request_in_a_pool_are_sent_after_it() {
     let server = server();
     let mut client = server.connect();
-    client.send(&command("HELLO 3"));
-    while !client.read_until(b"\r\n").starts_with(b"*0") {}
+    choose_version_three(&mut client);
     talk(
         &mut client,
         &[
@@ -292,8 +277,7 @@ fn a_long_reply_is_not_cut_by_a_message() {
     let (mut client, mut publisher) = (server.connect(), server.connect());
     let value = "v".repeat(20 << 20);
     talk(&mut publisher, &[(&format!("SET long {value}"), "+OK")]);
-    client.send(&command("HELLO 3"));
-    while !client.read_until(b"\r\n").starts_with(b"*0") {}
+    choose_version_three(&mut client);
     talk(&mut client, &[("SUBSCRIBE c", ">3|$9|subscribe|$1|c|:1")]);
     client.send(&command("GET long"));
     std::thread::sleep(std::time::Duration::from_millis(100));

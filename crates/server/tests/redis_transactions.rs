@@ -7,20 +7,9 @@ mod support;
 use server::Config;
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::{
-    Client, Running, config, fixed, hash, memory, memory_tree, redis as command, start, start_with,
-    table, tree, users,
+    Client, Running, choose_version_three, config, fixed, hash, memory, memory_tree,
+    redis as command, start, start_with, table, talk, tree, users,
 };
-
-/// Sends requests, and asserts their replies, without the line ends.
-fn talk(client: &mut Client, pairs: &[(&str, &str)]) {
-    for (line, reply) in pairs {
-        client.send(&command(line));
-        let mut expected = reply.replace('|', "\r\n");
-        expected.push_str("\r\n");
-        let received = client.read(expected.len());
-        assert_eq!(String::from_utf8_lossy(&received), expected, "{line}");
-    }
-}
 
 /// Returns the first line of the reply to a command.
 fn first_line(client: &mut Client, line: &str) -> String {
@@ -148,8 +137,7 @@ fn a_watched_record_that_changes_prevents_the_execution() {
         talk(&mut client, &[("WATCH k", "+OK"), ("MULTI", "+OK"), ("DISCARD", "+OK")]);
         talk(&mut other, &[("SET k y", "+OK")]);
         talk(&mut client, &[("MULTI", "+OK"), ("GET k", "+QUEUED"), ("EXEC", "*1|$1|y")]);
-        client.send(&command("HELLO 3"));
-        while !client.read_until(b"\r\n").starts_with(b"*0") {}
+        choose_version_three(&mut client);
         talk(
             &mut client,
             &[("WATCH k", "+OK"), ("SET k z", "+OK"), ("MULTI", "+OK"), ("EXEC", "_")],

@@ -141,7 +141,7 @@ impl Channels {
 }
 
 impl Subscriber {
-    /// Adds a message. One that there is no room for is the end of the connection.
+    /// Adds a message. Without room for it, the subscriber is overrun, and its connection ends.
     fn push(&self, message: &[u8]) {
         let mut queue = self.queue.lock();
         let bytes = queue.bytes.len() + message.len();
@@ -192,12 +192,16 @@ impl Subscriber {
         self.queue.lock().is_overrun
     }
 
-    /// Removes and returns the messages; `None` if some were lost.
+    /// Removes and returns the messages; `None` if some were lost, which the event loop remains
+    /// told of.
     pub(crate) fn take(&self) -> Option<Vec<u8>> {
-        self.is_told.store(false, Ordering::SeqCst);
         let queue = &mut *self.queue.lock();
+        if queue.is_overrun {
+            return None;
+        }
+        self.is_told.store(false, Ordering::SeqCst);
         queue.charge.set(0);
-        (!queue.is_overrun).then(|| std::mem::take(&mut queue.bytes))
+        Some(std::mem::take(&mut queue.bytes))
     }
 }
 
@@ -368,6 +372,10 @@ mod tests {
         assert_eq!(one.subscriber().take().as_deref(), Some(&b"2-:1;2-:2;"[..]));
         send(&channels, "a", "3");
         assert_eq!(told.load(Ordering::Relaxed), 2);
+        // A command that takes the messages leaves an overrun queue to the event loop.
+        send(&channels, "a", &"m".repeat(SUBSCRIBER_BYTES_MAX));
+        assert_eq!(one.subscriber().take(), None);
+        assert!(one.subscriber().has_told() && one.subscriber().is_overrun());
     }
 
     #[test]

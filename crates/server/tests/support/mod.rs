@@ -7,6 +7,7 @@
 
 mod calls;
 mod client;
+mod conversation;
 mod engine;
 mod late_store;
 mod monitored;
@@ -16,6 +17,7 @@ mod users;
 
 pub(crate) use calls::{MISC_FAILURE, list, misc, redis, request};
 pub(crate) use client::Client;
+pub(crate) use conversation::{choose_version_three, hear, talk};
 pub(crate) use engine::ManualEngine;
 pub(crate) use late_store::{ABLE, DROPPED, HELD, LateStore, UNAVAILABLE, UNKNOWN};
 pub(crate) use monitored::{Monitored, NAME};

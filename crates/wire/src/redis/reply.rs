@@ -93,7 +93,7 @@ pub fn array(out: &mut Vec<u8>, count: usize) {
     length(out, b'*', count);
 }
 
-/// Begins a message of `count` parts that is no reply, in version 3.
+/// Begins a message of `count` parts that is not a reply, in version 3.
 pub fn push(out: &mut Vec<u8>, count: usize) {
     length(out, b'>', count);
 }

@@ -81,10 +81,9 @@ impl LoopState {
         if is_mid_reply || connection.pending_reply.is_some() {
             return;
         }
-        let (shared, counters) = (Arc::clone(&self.shared), Arc::clone(&self.counters));
         let descriptor = connection.descriptor();
-        let session = &mut connection.session;
-        if !Context::new(&shared, false, &counters, session, descriptor).may_listen() {
+        let (shared, session) = (&self.shared, &mut connection.session);
+        if !Context::new(shared, false, &self.counters, session, descriptor).may_listen() {
             tracing::info!(
                 "the subscriber {} is disconnected: its user has no right to its channels",
                 connection.client()

@@ -2,11 +2,10 @@
 
 use super::bits::{BAD_PLACE, bit_place, checked_bit_place};
 use super::room::room_for_value;
-use super::{Decision, Failed, NO_INTEGER, SYNTAX, change, integer, read, reply};
+use super::{Decision, Failed, NO_INTEGER, SYNTAX, change, integer, read, reply, value_to_change};
 use crate::counters::Count;
 use crate::ops::execute::INLINE_KEYS_MAX;
 use crate::protocol::Context;
-use cabinet::Meta;
 use wire::redis::reply::Version;
 use wire::redis::{Arguments, ArgumentsIter};
 
@@ -215,10 +214,7 @@ pub(super) fn execute(
     context.counters.count(Count::Put);
     let mut numbers = Vec::new();
     change(context, key, |found| {
-        let (mut value, meta) = match found {
-            Some(found) => (found.value.clone(), found.meta),
-            None => (Vec::new(), Meta::NONE),
-        };
+        let (mut value, meta) = value_to_change(found);
         if value.len() < bytes {
             value.resize(bytes, 0);
         }

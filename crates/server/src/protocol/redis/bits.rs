@@ -5,6 +5,7 @@ use super::room::{SLOW_BYTES_MIN, room_for_value};
 use super::transaction::{atomically, check_keys};
 use super::{
     COPIES, Decision, Failed, NO_INTEGER, NO_ROOM, SYNTAX, change, integer, parts, read, reply,
+    value_to_change,
 };
 use crate::counters::Count;
 use crate::ops::budget::Charge;
@@ -13,7 +14,6 @@ use crate::ops::execute::NoReply;
 use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, Halt};
-use cabinet::Meta;
 use wire::limits::REDIS_STRING_BYTES_MAX;
 use wire::redis::{Arguments, ArgumentsIter};
 
@@ -65,10 +65,7 @@ pub(super) fn set(
     context.counters.count(Count::Put);
     let mut old = 0;
     change(context, key, |found| {
-        let (mut value, meta) = match found {
-            Some(found) => (found.value.clone(), found.meta),
-            None => (Vec::new(), Meta::NONE),
-        };
+        let (mut value, meta) = value_to_change(found);
         if value.len() <= byte {
             value.resize(byte + 1, 0);
         }

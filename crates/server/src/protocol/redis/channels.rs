@@ -105,15 +105,14 @@ pub(super) fn subscribe(
     Subscriptions::check(context.session.subscriptions.as_deref(), arguments.len(), bytes)
         .map_err(|TooManyNames| "ERR a connection subscribes to at most 1 MiB of names")?;
     append_earlier(context, output);
+    let (shared, rights) = (context.shared, context.session.rights.clone());
+    let form = context.session.redis.version as u8;
+    let new = || Box::new(Subscriptions::new(&shared.channels, &shared.served.budget, form));
+    context.session.subscriptions.get_or_insert_with(new).rights = rights;
     for name in arguments.iter() {
-        let shared = context.shared;
-        let form = context.session.redis.version as u8;
-        let rights = context.session.rights.clone();
-        let subscriptions = context.session.subscriptions.get_or_insert_with(|| {
-            Box::new(Subscriptions::new(&shared.channels, &shared.served.budget, form))
-        });
-        subscriptions.rights = rights;
-        subscriptions.add(topic, name);
+        if let Some(subscriptions) = &mut context.session.subscriptions {
+            subscriptions.add(topic, name);
+        }
         confirm(context, command, Some(name), output);
     }
     Ok(())

@@ -90,17 +90,8 @@ fn perform(
 ) -> Step {
     context.session.kind = request.kind();
     let start = output.len();
-    let executed = execute(context, request, output).or_else(|failed| {
-        let text = match failed {
-            Failed::Halt(Halt::Forbidden) => FORBIDDEN.to_owned(),
-            Failed::Halt(halt) => return Err(halt),
-            Failed::Text(text) => text,
-            Failed::Database(error) => text_of(&error),
-        };
-        output.truncate(start);
-        reply::error(output, &text);
-        Ok(Next::GoOn)
-    });
+    let executed = execute(context, request, output)
+        .or_else(|failed| failed.reply_from(start, output).map(|()| Next::GoOn));
     let refuse = |reason, output: &mut Vec<u8>| Redis::refuse_or_close(b"", reason, output);
     finish(output, start, bytes, executed, refuse, |output| {
         reply::error(output, "ERR reply over the limit of this server");
@@ -113,6 +104,22 @@ enum Failed {
     /// A code and a text.
     Text(String),
     Database(Error),
+}
+
+impl Failed {
+    /// Replaces the reply from `start` on with the error. Returns the reason of a request that ends
+    /// without one.
+    fn reply_from(self, start: usize, output: &mut Vec<u8>) -> Result<(), Halt> {
+        let text = match self {
+            Self::Halt(Halt::Forbidden) => FORBIDDEN.to_owned(),
+            Self::Halt(halt) => return Err(halt),
+            Self::Text(text) => text,
+            Self::Database(error) => text_of(&error),
+        };
+        output.truncate(start);
+        reply::error(output, &text);
+        Ok(())
+    }
 }
 
 impl From<Halt> for Failed {
@@ -190,7 +197,7 @@ fn execute(
         transaction::queue(context, request, command, output)?;
         return Ok(Next::GoOn);
     }
-    run(context, command, arguments, output)
+    run(context, command, part, arguments, output)
 }
 
 /// Returns the error of a command that is neither executed nor queued.
@@ -209,10 +216,11 @@ fn reject(context: &mut Context<'_>, command: Command, reason: &str) -> Failed {
     })
 }
 
-/// Executes a command, whose number of arguments was checked.
+/// Executes a command, whose subcommand and number of arguments were checked.
 fn run(
     context: &mut Context<'_>,
     command: Command,
+    part: &str,
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<Next, Failed> {
@@ -228,8 +236,6 @@ fn run(
         _ => None,
     };
     mask_of(command).into_iter().chain(further).try_for_each(|masked| unmasked(context, masked))?;
-    // It was checked before.
-    let part = command.subcommand(arguments).unwrap_or_default();
     match command {
         Command::Get => strings::get(context, arguments, output)?,
         Command::Set => strings::set(context, arguments, output)?,
@@ -471,6 +477,12 @@ impl Found {
     fn expires_at_ms(&self) -> Option<u64> {
         expiry_of(self.meta)
     }
+}
+
+/// Returns a copy of the value that a change begins with, which is empty without a record, and its
+/// flags and expiry.
+fn value_to_change(found: Option<&Found>) -> (Vec<u8>, Meta) {
+    found.map_or((Vec::new(), Meta::NONE), |found| (found.value.clone(), found.meta))
 }
 
 fn expiry_of(meta: Meta) -> Option<u64> {

@@ -6,7 +6,7 @@ use super::time::{TimeUnit, bad_time};
 use super::transaction::{atomically, check_keys};
 use super::{
     Decision, Failed, Found, NO_INTEGER, SYNTAX, Value, change, find, integer, parts, reply,
-    unmasked,
+    unmasked, value_to_change,
 };
 use crate::counters::Count;
 use crate::ops::command_mask;
@@ -288,12 +288,7 @@ pub(super) fn set_many(
                 return Ok(false);
             }
         }
-        let mut strings = arguments.iter();
-        while let (Some(key), Some(value)) = (strings.next(), strings.next()) {
-            context.counters.count(Count::Put);
-            let put = Operation::put(key, value, Presence::Any);
-            context.execute(&put, &mut NoReply)??;
-        }
+        put_each(context, arguments)?;
         Ok(true)
     })?;
     match only_if_absent {
@@ -314,7 +309,14 @@ fn set_remotely(
     for key in arguments.iter().step_by(2) {
         context.permit(&Operation::put(key, b"", Presence::Any))?;
     }
-    let (mut strings, mut has_stored) = (arguments.iter(), false);
+    put_each(context, arguments)?;
+    reply::simple(output, "OK");
+    Ok(())
+}
+
+/// Stores the records of keys and values in turn.
+fn put_each(context: &mut Context<'_>, pairs: Arguments<'_>) -> Result<(), Failed> {
+    let (mut strings, mut has_stored) = (pairs.iter(), false);
     while let (Some(key), Some(value)) = (strings.next(), strings.next()) {
         context.counters.count(Count::Put);
         let put = Operation::put(key, value, Presence::Any);
@@ -322,7 +324,6 @@ fn set_remotely(
         stored.map_err(|halt| if has_stored { halt.after_a_change() } else { halt })??;
         has_stored = true;
     }
-    reply::simple(output, "OK");
     Ok(())
 }
 
@@ -405,10 +406,7 @@ pub(super) fn overwrite(
     context.counters.count(Count::Put);
     let mut bytes = 0;
     change(context, key, |found| {
-        let (mut value, meta) = match found {
-            Some(found) => (found.value.clone(), found.meta),
-            None => (Vec::new(), Meta::NONE),
-        };
+        let (mut value, meta) = value_to_change(found);
         if part.is_empty() {
             bytes = value.len();
             return Ok(Decision::Keep);

@@ -6,10 +6,10 @@
 //! earlier.
 
 use super::channels::{Publication, is_for_subscribers};
-use super::{Content, FORBIDDEN, Failed, reply, run, text_of};
+use super::{Content, Failed, reply, run};
 use crate::ops::execute::INLINE_KEYS_MAX;
 use crate::ops::operation::Operation;
-use crate::protocol::{Context, Halt};
+use crate::protocol::Context;
 use cabinet::{Error, Version};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -186,10 +186,9 @@ fn check(
             Command::BitOp => place > 0,
             _ => false,
         };
-        context.permit(&match class {
-            Class::Write if !is_source => Operation::remove(key),
-            Class::Write => Operation::Get { key },
-            Class::Read | Class::List | Class::Script | Class::Other => Operation::Get { key },
+        context.permit(&match class == Class::Write && !is_source {
+            true => Operation::remove(key),
+            false => Operation::Get { key },
         })?;
     }
     Ok(())
@@ -305,19 +304,16 @@ fn execute_one(
 ) -> Result<(), Failed> {
     let Content::Command(command) = request.content else { return Ok(()) };
     let start = output.len();
-    let executed = check_keys(context, command.shape().keys(request.arguments))
-        .and_then(|()| run(context, command, request.arguments, output));
-    let text = match executed {
+    let arguments = request.arguments;
+    // It was checked when it was queued.
+    let part = command.subcommand(arguments).unwrap_or_default();
+    let executed = check_keys(context, command.shape().keys(arguments))
+        .and_then(|()| run(context, command, part, arguments, output));
+    match executed {
         // Commands that end the connection are not queued.
-        Ok(_) => return Ok(()),
-        Err(Failed::Halt(Halt::Forbidden)) => FORBIDDEN.to_owned(),
-        Err(Failed::Halt(halt)) => return Err(halt.into()),
-        Err(Failed::Text(text)) => text,
-        Err(Failed::Database(error)) => text_of(&error),
-    };
-    output.truncate(start);
-    reply::error(output, &text);
-    Ok(())
+        Ok(_) => Ok(()),
+        Err(failed) => Ok(failed.reply_from(start, output)?),
+    }
 }
 
 /// Fails if a key cannot be changed within a transaction.
@@ -329,8 +325,8 @@ pub(super) fn check_keys<'k>(
     Ok(keys.try_for_each(|key| store.check_transaction_key(key))?)
 }
 
-/// Executes `run` so that its changes are made together or not at all, and nobody else changes a
-/// record meanwhile that it reads. `run` is called again after such a change.
+/// Executes `run` so that its changes are made together or not at all, and no other client changes
+/// a record meanwhile that it reads. `run` is called again after such a change.
 pub(super) fn atomically<T>(
     context: &mut Context<'_>,
     mut run: impl FnMut(&mut Context<'_>) -> Result<T, Failed>,
@@ -347,22 +343,17 @@ pub(super) fn atomically<T>(
             turn = Some(shared.transaction_turn.lock());
         }
         let transaction = database.transaction(BYTES_MAX);
-        let state = context.session.redis.transaction.state();
-        state.publications.clear();
-        state.is_executing = true;
+        context.session.redis.transaction.state().is_executing = true;
         let mut within = context.within(transaction.store());
         let result = run(&mut within);
         context.charge = within.charge.take();
-        context.session.redis.transaction.state().is_executing = false;
-        if result.is_err() {
-            context.session.redis.transaction.state().publications.clear();
-        }
+        let state = context.session.redis.transaction.state();
+        state.is_executing = false;
+        let messages = std::mem::take(&mut state.publications);
         let result = result?;
         match database.commit(transaction) {
             Ok(has_changed) => {
                 context.mutated |= has_changed;
-                let messages =
-                    std::mem::take(&mut context.session.redis.transaction.state().publications);
                 messages.iter().for_each(|message| message.send(&shared.channels));
                 return Ok(result);
             }

@@ -54,8 +54,8 @@ impl Batch {
         self.expected.iter().map(|(key, version)| (&key[..], *version))
     }
 
-    /// Fails if keys and values take more than [`BATCH_BYTES_MAX`].
-    pub(crate) fn check_length(&self) -> Result<()> {
+    /// Returns the bytes of keys and values. Fails if there are more than [`BATCH_BYTES_MAX`].
+    pub(crate) fn check_length(&self) -> Result<usize> {
         let change_bytes = |(key, change): &(Vec<u8>, BatchChange)| match change {
             BatchChange::Put(value, _) => key.len() + value.len(),
             BatchChange::Remove => key.len(),
@@ -64,7 +64,7 @@ impl Batch {
         if bytes > BATCH_BYTES_MAX {
             return Err(Error::BatchTooLong { bytes, max: BATCH_BYTES_MAX });
         }
-        Ok(())
+        Ok(bytes)
     }
 
     /// Returns whether the batch has no changes.

@@ -236,7 +236,7 @@ impl Engine for Buffer {
     }
 
     /// Adds a batch, or a transaction within this one, to the changes.
-    fn write(&self, batch: &Batch) -> Result<()> {
+    fn write(&self, batch: &Batch, _wait: Wait) -> Result<()> {
         let mut state = self.state.lock();
         batch_plan::check_expected(&batch.expected, |key| {
             let key = &*self.target.engine().canonical_key(key)?;

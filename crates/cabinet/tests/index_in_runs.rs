@@ -41,7 +41,7 @@ fn put(database: &HashDatabase, number: u32, value: u32) {
 fn remove(database: &HashDatabase, number: u32) {
     let mut batch = Batch::new();
     batch.remove(&number.to_be_bytes());
-    database.write(&batch).unwrap();
+    database.write(&batch, Wait::Block).unwrap();
 }
 
 fn get(database: &HashDatabase, number: u32) -> cabinet::Result<Option<u32>> {
@@ -1019,7 +1019,7 @@ impl History {
                 for key in span(*first, *count) {
                     let mut batch = Batch::new();
                     batch.remove(&[key]);
-                    if self.is_done(self.database().write(&batch)) {
+                    if self.is_done(self.database().write(&batch, Wait::Block)) {
                         self.records.remove(&key);
                     }
                 }

@@ -218,7 +218,7 @@ impl Database {
             }
         }
         batch.check_length()?;
-        self.engine.write(batch)?;
+        self.engine.write(batch, self.wait)?;
         self.acknowledge()
     }
 

@@ -49,12 +49,16 @@ pub(crate) fn check_expected(
     Ok(())
 }
 
-/// Calls `write`, which takes the locks. If it would wait for the disk, calls `read` without the
-/// locks, and tries again. The last attempt waits for the disk under the locks.
+/// Calls `write`, which takes the locks. If it would wait for the disk and `wait` allows it, calls
+/// `read` without the locks, and tries again. The last attempt waits for the disk under the locks.
 pub(crate) fn read_then_write(
+    wait: Wait,
     mut read: impl FnMut() -> Result<()>,
     mut write: impl FnMut(Wait) -> Result<()>,
 ) -> Result<()> {
+    if wait == Wait::Never {
+        return write(Wait::Never);
+    }
     for _ in 0..TRIES_MAX {
         match write(Wait::Never) {
             Err(Error::WouldBlock) => read()?,
@@ -123,7 +127,7 @@ mod tests {
             waits.push(wait);
             if wait == Wait::Never { Err(Error::WouldBlock) } else { Ok(()) }
         };
-        read_then_write(read, write).unwrap();
+        read_then_write(Wait::Block, read, write).unwrap();
         assert_eq!(reads, TRIES_MAX);
         assert_eq!(waits, [Wait::Never, Wait::Never, Wait::Never, Wait::Block]);
     }
@@ -131,14 +135,22 @@ mod tests {
     #[test]
     fn a_failure_to_read_or_write_is_not_tried_again() {
         let failure = || Err(Error::Conflict);
-        read_then_write(failure, |_| Err(Error::WouldBlock)).unwrap_err();
+        read_then_write(Wait::Block, failure, |_| Err(Error::WouldBlock)).unwrap_err();
         let mut writes = 0;
         let write = |_| {
             writes += 1;
             failure()
         };
-        read_then_write(|| panic!("nothing is to be read"), write).unwrap_err();
+        let no_read = || panic!("nothing is to be read");
+        read_then_write(Wait::Block, no_read, write).unwrap_err();
         assert_eq!(writes, 1);
+    }
+
+    #[test]
+    fn a_thread_that_must_not_wait_reads_nothing() {
+        let no_read = || panic!("nothing is to be read");
+        let result = read_then_write(Wait::Never, no_read, |_| Err(Error::WouldBlock));
+        assert!(matches!(result, Err(Error::WouldBlock)));
     }
 
     #[test]

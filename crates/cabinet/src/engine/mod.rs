@@ -86,7 +86,7 @@ pub trait Engine: Send + Sync {
 
     /// Applies all of a batch or nothing of it, also across a crash. Fails with
     /// [`crate::Error::Conflict`] if a record has another version than the batch expects.
-    fn write(&self, batch: &Batch) -> Result<()>;
+    fn write(&self, batch: &Batch, wait: Wait) -> Result<()>;
 
     /// Visits some live records from a position on; none, if all of them have expired. Returns the
     /// position after them, or `None` at the end. The visitor must not call the engine.

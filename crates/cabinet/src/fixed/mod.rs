@@ -372,8 +372,8 @@ impl Engine for FixedDatabase {
         }
     }
 
-    fn write(&self, batch: &Batch) -> Result<()> {
-        self.engine.write_batch(&*self.normalized(batch)?)
+    fn write(&self, batch: &Batch, wait: Wait) -> Result<()> {
+        self.engine.write_batch(&*self.normalized(batch)?, wait)
     }
 
     fn scan(&self, from: &ScanCursor, visitor: Visitor<'_>) -> Result<Option<ScanCursor>> {

@@ -228,8 +228,8 @@ impl Engine for HashDatabase {
         self.engine.update(self.engine.index.index_key_of(key), key, wait, decide)
     }
 
-    fn write(&self, batch: &Batch) -> Result<()> {
-        self.engine.write_batch(batch)
+    fn write(&self, batch: &Batch, wait: Wait) -> Result<()> {
+        self.engine.write_batch(batch, wait)
     }
 
     fn scan(&self, from: &ScanCursor, visitor: Visitor<'_>) -> Result<Option<ScanCursor>> {
@@ -412,10 +412,15 @@ mod tests {
         time.set(3000);
         let held = database.engine.hold(database.engine.index.index_key_of(b"key").shard);
         type Act = fn(&HashDatabase) -> Result<bool>;
-        let acts: [(&str, Act); 5] = [
+        let acts: [(&str, Act); 6] = [
             ("read", |it| it.read(b"key", Wait::Never, &mut |_| ())),
             ("put", |it| it.put(b"key", b"other", Meta::NONE, Wait::Never).map(|_| true)),
             ("update", |it| it.update(b"key", Wait::Never, &mut |_| Change::Keep).map(|_| true)),
+            ("write", |it| {
+                let mut batch = Batch::new();
+                batch.put(b"key", b"other", Meta::NONE);
+                it.write(&batch, Wait::Never).map(|()| true)
+            }),
             ("remove_expired", |it| it.remove_expired(b"key", Wait::Never)),
             ("remove_damaged", |it| it.remove_damaged(b"key", Wait::Never)),
         ];
@@ -449,7 +454,7 @@ mod tests {
                     batch.put(b"key", b"value", Meta::NONE);
                     batch.expect(b"other", None);
                 }
-                writer.write(&batch)
+                writer.write(&batch, Wait::Block)
             });
             faults.await_stalled();
             let is_free = engine.table_at_once(engine.index.index_key_of(b"key").shard).is_some();

@@ -6,13 +6,14 @@ use crate::batch::BatchChange;
 use crate::log::record::{Kind, Prepared};
 use crate::log::{Appended, Check, Purpose};
 use crate::{Batch, Compression, Error, KeyOrder, Meta, Result, Wait, engine::batch_plan};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// One change as it will be logged.
 struct ShardChange<'a, I: Index> {
     index_key: IndexKey<I>,
     key: &'a [u8],
-    value: Vec<u8>,
+    value: Cow<'a, [u8]>,
     meta: Meta,
     compression: Compression,
     kind: Kind,
@@ -25,11 +26,14 @@ type Tables<'a, I> = BTreeMap<usize, Locked<'a, <I as Index>::ShardIndex>>;
 impl<I: Index> KeyedEngine<I> {
     /// Applies a batch. Locks all shards of the batch in ascending order. Single changes have one
     /// lock each, so they cannot deadlock with it.
-    pub(crate) fn write_batch(&self, batch: &Batch) -> Result<()> {
-        batch.check_length()?;
-        self.with_space(Wait::Block, || {
+    pub(crate) fn write_batch(&self, batch: &Batch, wait: Wait) -> Result<()> {
+        let bytes = batch.check_length()?;
+        if wait == Wait::Never && !self.log.has_space_at_once(bytes) {
+            return Err(Error::WouldBlock);
+        }
+        self.with_space(wait, || {
             let read = || self.read_ahead(batch);
-            batch_plan::read_then_write(read, |wait| self.write_once(batch, wait))
+            batch_plan::read_then_write(wait, read, |reads| self.write_once(batch, reads, wait))
         })
     }
 
@@ -51,11 +55,12 @@ impl<I: Index> KeyedEngine<I> {
         Ok(())
     }
 
-    /// Applies a batch. Reads from the disk under the locks only if `wait` allows it.
-    fn write_once(&self, batch: &Batch, wait: Wait) -> Result<()> {
-        let mut tables = self.lock_shards(batch)?;
-        batch_plan::check_expected(&batch.expected, |key| self.version_of(&tables, key, wait))?;
-        let planned = self.planned(batch, &tables, wait)?;
+    /// Applies a batch. Reads from the disk under the locks only if `reads` allows it, and waits
+    /// for the locks only if `wait` does.
+    fn write_once(&self, batch: &Batch, reads: Wait, wait: Wait) -> Result<()> {
+        let mut tables = self.lock_shards(batch, wait)?;
+        batch_plan::check_expected(&batch.expected, |key| self.version_of(&tables, key, reads))?;
+        let planned = self.planned(batch, &tables, reads)?;
         if planned.is_empty() {
             return Ok(());
         }
@@ -100,12 +105,13 @@ impl<I: Index> KeyedEngine<I> {
         self.index.index_key(key).ok_or_else(what)
     }
 
-    fn lock_shards(&self, batch: &Batch) -> Result<Tables<'_, I>> {
+    fn lock_shards(&self, batch: &Batch, wait: Wait) -> Result<Tables<'_, I>> {
         let shard = |key| self.index_key_of(key).map(|index_key| index_key.shard);
         let shards = batch_plan::keys(batch).map(shard).collect::<Result<Vec<usize>>>()?;
         let shards = batch_plan::lock_order(shards, usize::cmp);
         debug_assert!(shards.len() <= I::SHARDS);
-        Ok(shards.into_iter().map(|shard| (shard, self.shards[shard].write())).collect())
+        let lock = |shard: usize| Ok((shard, self.shards[shard].write_for(wait)?));
+        shards.into_iter().map(lock).collect()
     }
 
     fn lookup(
@@ -149,8 +155,10 @@ impl<I: Index> KeyedEngine<I> {
             let change = match change {
                 BatchChange::Put(value, meta) => {
                     let mut buffer = Vec::new();
-                    let (value, compression) = self.compress(value, &mut buffer);
-                    let value = value.to_vec();
+                    let (value, compression) = match self.compress(value, &mut buffer) {
+                        (_, Compression::None) => (Cow::Borrowed(&value[..]), Compression::None),
+                        (_, compression) => (Cow::Owned(buffer), compression),
+                    };
                     ShardChange {
                         index_key,
                         key,
@@ -165,7 +173,7 @@ impl<I: Index> KeyedEngine<I> {
                 BatchChange::Remove => ShardChange {
                     index_key,
                     key,
-                    value: birth.to_vec(),
+                    value: birth.to_vec().into(),
                     meta: Meta::NONE,
                     compression: Compression::None,
                     kind: Kind::Tombstone,

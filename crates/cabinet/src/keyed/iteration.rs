@@ -408,7 +408,7 @@ mod tests {
             let mut batch = crate::Batch::new();
             (0..COUNT).for_each(|number| batch.put(&number.to_be_bytes(), b"", Meta::NONE));
             (COUNT..2 * COUNT).for_each(|number| batch.remove(&number.to_be_bytes()));
-            database.write(&batch).unwrap();
+            database.write(&batch, Wait::Block).unwrap();
             put(&database, 2 * COUNT, b"after");
             if !is_all_live {
                 put(&database, 0, b"moved");

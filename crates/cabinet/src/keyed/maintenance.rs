@@ -317,7 +317,7 @@ impl<I: Index> KeyedEngine<I> {
     /// Removes all records, then stores those of a batch.
     pub(crate) fn replace_all(&self, batch: &Batch) -> Result<()> {
         self.clear()?;
-        if batch.is_empty() { Ok(()) } else { self.write_batch(batch) }
+        if batch.is_empty() { Ok(()) } else { self.write_batch(batch, Wait::Block) }
     }
 
     /// Removes all records.

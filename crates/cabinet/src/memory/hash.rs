@@ -174,7 +174,7 @@ impl MemoryHash {
     }
 
     /// Like `complete_write`, after a batch that wrote records in these places of shards.
-    fn complete_batch(&self, mut written: BTreeMap<usize, Vec<u32>>) {
+    fn complete_batch(&self, mut written: BTreeMap<usize, Vec<u32>>, wait: Wait) {
         for places in written.values_mut() {
             places.sort_unstable();
             places.dedup();
@@ -188,7 +188,10 @@ impl MemoryHash {
                 }
                 let spare = written.get(&index).filter(|_| is_spared);
                 let spare = spare.map_or(&[][..], Vec::as_slice);
-                self.evict(&mut self.shards[index].0.write(), spare);
+                // A shard locked for long is left to the next write.
+                if let Ok(mut shard) = locks::write(&self.shards[index].0, wait) {
+                    self.evict(&mut shard, spare);
+                }
             }
         }
     }
@@ -316,15 +319,15 @@ impl Engine for MemoryHash {
         }
     }
 
-    fn write(&self, batch: &Batch) -> Result<()> {
+    fn write(&self, batch: &Batch, wait: Wait) -> Result<()> {
         // Everything that can fail comes before the first change.
         let records = self.records(batch)?.into_iter();
         let changes: Vec<_> = records.map(|(key, record)| (self.place(key), key, record)).collect();
         let mut indexes: Vec<usize> = changes.iter().map(|((index, _), ..)| *index).collect();
         indexes.extend(batch.expected.iter().map(|(key, _)| self.place(key).0));
         let indexes = batch_plan::lock_order(indexes, usize::cmp);
-        let mut shards: Vec<_> =
-            indexes.iter().map(|&index| (index, self.shards[index].0.write())).collect();
+        let lock = |&index: &usize| Ok((index, locks::write(&self.shards[index].0, wait)?));
+        let mut shards: Vec<_> = indexes.iter().map(lock).collect::<Result<_>>()?;
         let at = |index: usize| indexes.partition_point(|&locked| locked < index);
 
         batch_plan::check_expected(&batch.expected, |key| {
@@ -363,7 +366,7 @@ impl Engine for MemoryHash {
             self.sweep(shard);
         }
         drop(shards);
-        self.complete_batch(written);
+        self.complete_batch(written, wait);
         Ok(())
     }
 
@@ -453,6 +456,12 @@ mod tests {
     use super::*;
     use crate::{Error, Medium};
 
+    fn put_of(key: &[u8]) -> Batch {
+        let mut batch = Batch::new();
+        batch.put(key, b"value", Meta::NONE);
+        batch
+    }
+
     #[test]
     fn a_thread_that_must_not_wait_does_not_wait_for_a_shard_that_is_held() {
         let options = Options { capacity_records: 4096, ..Options::default() };
@@ -466,11 +475,12 @@ mod tests {
                 waiter.put(b"key", b"value", Meta::NONE, Wait::Never).map(|_| true),
                 waiter.update(b"key", Wait::Never, &mut |_| Change::Keep).map(|_| true),
                 waiter.remove_expired(b"key", Wait::Never),
+                waiter.write(&put_of(b"key"), Wait::Never).map(|()| true),
                 Ok(waiter.size_bytes() == 0),
             ]
             .map(|result| matches!(result, Err(Error::WouldBlock)))
         });
-        assert_eq!(refused, [true, true, true, true, false]);
+        assert_eq!(refused, [true, true, true, true, true, false]);
         // The eviction searches other shards.
         let others = (0..5000u32).map(u32::to_le_bytes);
         let others = others.filter(|key| database.place(key).0 != database.place(b"key").0);
@@ -479,6 +489,7 @@ mod tests {
         locks::at_once(move || {
             for key in others {
                 writer.put(&key, b"value", Meta::NONE, Wait::Never).expect("a put");
+                writer.write(&put_of(&key), Wait::Never).expect("a batch");
             }
         });
         drop(held);

@@ -118,7 +118,7 @@ impl<E: MemoryEngine> Maintenance for E {
 
     fn replace_all(&self, batch: &Batch) -> Result<()> {
         self.clear();
-        self.write(batch)
+        self.write(batch, Wait::Block)
     }
 
     fn remove_expired(&self, key: &[u8], wait: Wait) -> Result<bool> {

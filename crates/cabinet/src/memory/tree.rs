@@ -288,10 +288,10 @@ impl Engine for MemoryTree {
         }
     }
 
-    fn write(&self, batch: &Batch) -> Result<()> {
+    fn write(&self, batch: &Batch, wait: Wait) -> Result<()> {
         // Everything that can fail comes before the first change.
         let changes = self.records(batch)?;
-        let mut tree = self.tree.write();
+        let mut tree = locks::write(&self.tree, wait)?;
         batch_plan::check_expected(&batch.expected, |key| {
             Ok(self.live(&tree, key).map(|item| item.record.version()))
         })?;
@@ -388,16 +388,19 @@ mod tests {
         let database = std::sync::Arc::new(MemoryTree::new(&Options::default()));
         let held = database.tree.write();
         let waiter = std::sync::Arc::clone(&database);
+        let mut batch = Batch::new();
+        batch.put(b"key", b"value", Meta::NONE);
         let refused = locks::at_once(move || {
             [
                 waiter.read(b"key", Wait::Never, &mut |_| ()),
                 waiter.put(b"key", b"value", Meta::NONE, Wait::Never).map(|_| true),
                 waiter.update(b"key", Wait::Never, &mut |_| Change::Keep).map(|_| true),
                 waiter.remove_expired(b"key", Wait::Never),
+                waiter.write(&batch, Wait::Never).map(|()| true),
             ]
             .map(|result| matches!(result, Err(Error::WouldBlock)))
         });
-        assert_eq!(refused, [true; 4]);
+        assert_eq!(refused, [true; 5]);
         drop(held);
         database.put(b"key", b"value", Meta::NONE, Wait::Never).expect("a put");
     }

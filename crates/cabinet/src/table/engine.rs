@@ -215,7 +215,10 @@ impl Engine for Table {
         }
     }
 
-    fn write(&self, batch: &Batch) -> Result<()> {
+    fn write(&self, batch: &Batch, wait: Wait) -> Result<()> {
+        if wait == Wait::Never {
+            return Err(Error::WouldBlock);
+        }
         let mut rows: BTreeMap<&[u8], Option<Vec<u8>>> = BTreeMap::new();
         for (key, change) in &batch.changes {
             let row = match change {
@@ -291,7 +294,7 @@ impl Maintenance for Table {
 
     fn replace_all(&self, batch: &Batch) -> Result<()> {
         self.clear_rows()?;
-        if batch.is_empty() { Ok(()) } else { self.write(batch) }
+        if batch.is_empty() { Ok(()) } else { self.write(batch, Wait::Block) }
     }
 
     fn medium(&self) -> &dyn Medium {

@@ -56,7 +56,7 @@ pub(super) fn is_suspect(engine: &dyn Engine) -> Result<bool> {
 pub(super) fn remove_suspicion(engine: &dyn Engine) -> Result<()> {
     let mut batch = Batch::new();
     batch.remove(&suspicion());
-    engine.write(&batch)
+    engine.write(&batch, Wait::Block)
 }
 
 /// Metadata of a damaged table, as far as it can be read.
@@ -108,7 +108,7 @@ pub(super) fn check_layout(engine: &dyn Engine, is_read_only: bool) -> Result<()
         None => {
             let mut batch = Batch::new();
             put_layout(&mut batch);
-            engine.write(&batch)
+            engine.write(&batch, Wait::Block)
         }
     }
 }
@@ -125,7 +125,7 @@ pub(super) fn take_clean_rows(engine: &dyn Engine, is_read_only: bool) -> Result
     if rows.is_some() && !is_read_only {
         let mut batch = Batch::new();
         batch.remove(&key(CLEAN_ROWS, b""));
-        engine.write(&batch)?;
+        engine.write(&batch, Wait::Block)?;
     }
     Ok(rows)
 }
@@ -135,7 +135,7 @@ pub(super) fn write_clean(engine: &dyn Engine, rows: u64, uid: u64) -> Result<()
     let mut batch = Batch::new();
     batch.put(&key(CLEAN_ROWS, b""), &rows.to_le_bytes(), Meta::NONE);
     batch.put(&key(UID, b""), &uid.to_le_bytes(), Meta::NONE);
-    engine.write(&batch)
+    engine.write(&batch, Wait::Block)
 }
 
 /// Returns the greatest identifier that may have been used.

@@ -135,7 +135,7 @@ mod tests {
         }
         let mut batch = Batch::new();
         batch.remove(&keys::row(b"7"));
-        engine.write(&batch).unwrap();
+        engine.write(&batch, Wait::Block).unwrap();
         engine.put(&crate::base::table_keys::suspicion(), b"", Meta::NONE, Wait::Block).unwrap();
 
         let read_only = Options { read_only: true, ..Options::default() };
@@ -169,7 +169,7 @@ mod tests {
                 meta::remove_uid(&mut batch);
             }
             batch.put(&crate::base::table_keys::suspicion(), b"", Meta::NONE);
-            engine.write(&batch).unwrap();
+            engine.write(&batch, Wait::Block).unwrap();
             if is_old {
                 meta::write_uid(&*engine, 5).unwrap();
             }

@@ -250,7 +250,7 @@ impl Table {
                 let changes = postings_changes(&mut batch, indices, primary, None, Some(&row))?;
                 // The batch may mark the index as having cut values.
                 if !batch.is_empty() {
-                    self.engine.write(&batch)?;
+                    self.engine.write(&batch, Wait::Block)?;
                 }
                 self.postings.add(&changes);
             }

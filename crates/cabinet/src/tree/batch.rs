@@ -4,6 +4,7 @@ use super::TreeEngine;
 use super::leaf::{Handle, Leaf, State, StoredPage};
 use super::leaf_access::stored_home;
 use super::redo::Operation;
+use crate::base::locks;
 use crate::batch::BatchChange;
 use crate::log::Purpose;
 use crate::log::record::{Kind, Prepared};
@@ -26,27 +27,30 @@ struct LeafChange<'a> {
 impl TreeEngine {
     /// Applies a batch. Locks all its leaves in their order. Single changes hold one lock each, so
     /// they cannot deadlock with that.
-    pub(super) fn write_batch(&self, batch: &Batch) -> Result<()> {
-        batch.check_length()?;
+    pub(super) fn write_batch(&self, batch: &Batch, wait: Wait) -> Result<()> {
+        let bytes = batch.check_length()?;
+        if wait == Wait::Never && !self.log.has_space_at_once(bytes) {
+            return Err(Error::WouldBlock);
+        }
         self.check_batch_cap(batch)?;
-        self.pause_if_behind(Wait::Block)?;
+        self.pause_if_behind(wait)?;
         let compare = |left: &&[u8], right: &&[u8]| self.order.compare(left, right);
         let keys = batch_plan::lock_order(batch_plan::keys(batch).collect(), compare);
         let read = || {
             let (handles, _) = self.handles_of(&keys);
             handles.iter().try_for_each(|handle| self.bring(&handle.leaf))
         };
-        batch_plan::read_then_write(read, |wait| self.write_once(batch, &keys, wait))
+        batch_plan::read_then_write(wait, read, |reads| self.write_once(batch, &keys, reads, wait))
     }
 
-    /// Applies a batch whose keys are `keys`, in order. Reads pages under the locks only if `wait`
-    /// allows it.
-    fn write_once(&self, batch: &Batch, keys: &[&[u8]], wait: Wait) -> Result<()> {
+    /// Applies a batch whose keys are `keys`, in order. Reads pages under the locks only if `reads`
+    /// allows it, and waits for the locks only if `wait` does.
+    fn write_once(&self, batch: &Batch, keys: &[&[u8]], reads: Wait, wait: Wait) -> Result<()> {
         loop {
             let (handles, leaf_of) = self.handles_of(keys);
             let mut states = Vec::with_capacity(handles.len());
             for handle in &handles {
-                let state = handle.leaf.write();
+                let state = locks::write(&handle.leaf, wait)?;
                 if state.generation != handle.generation {
                     break;
                 }
@@ -56,7 +60,7 @@ impl TreeEngine {
                 continue;
             }
             let is_stored = |state: &RwLockWriteGuard<'_, State>| stored_home(state).is_some();
-            if wait == Wait::Never && states.iter().any(is_stored) {
+            if reads == Wait::Never && states.iter().any(is_stored) {
                 return Err(Error::WouldBlock);
             }
             let leaf_of = |key: &[u8]| {
@@ -70,7 +74,7 @@ impl TreeEngine {
             drop(states);
             self.evict();
             if is_divided {
-                self.enforce_capacity(Wait::Block);
+                self.enforce_capacity(wait);
             }
             return result;
         }

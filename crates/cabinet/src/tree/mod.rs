@@ -457,8 +457,8 @@ impl Engine for TreeDatabase {
         self.engine.update(key, wait, decide)
     }
 
-    fn write(&self, batch: &Batch) -> Result<()> {
-        self.engine.write_batch(batch)
+    fn write(&self, batch: &Batch, wait: Wait) -> Result<()> {
+        self.engine.write_batch(batch, wait)
     }
 
     fn scan(&self, from: &ScanCursor, visitor: Visitor<'_>) -> Result<Option<ScanCursor>> {

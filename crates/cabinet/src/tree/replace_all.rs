@@ -14,7 +14,7 @@ use super::redo::Operation;
 use super::{NEVER_MS, TreeEngine};
 use crate::log::Purpose;
 use crate::log::record::{Kind, RECORD_BYTES_MAX};
-use crate::{Batch, BatchChange, Compression, Error, Meta, Result, Version};
+use crate::{Batch, BatchChange, Compression, Error, Meta, Result, Version, Wait};
 use parking_lot::RawRwLock;
 use parking_lot::lock_api::ArcRwLockWriteGuard;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl TreeEngine {
         match self.replace_at_once(batch) {
             Err(Error::NoSpace { .. }) => {
                 self.clear()?;
-                self.write_batch(batch)
+                self.write_batch(batch, Wait::Block)
             }
             result => result,
         }

@@ -75,13 +75,18 @@ fn a_thread_that_must_not_wait_does_not_wait_for_a_locked_leaf() {
     let leaf = tree.engine.handle_of(b"key").leaf;
     let held = leaf.write();
     type Act = fn(&TreeDatabase) -> Result<bool>;
-    let acts: [(&str, Act); 7] = [
+    let acts: [(&str, Act); 8] = [
         ("read", |it| it.read(b"key", Wait::Never, &mut |_| ())),
         ("read_all", |it| it.read_all(b"key", Wait::Never, &mut |_| ()).map(|_| true)),
         ("seek", |it| it.seek(Seek::First, Wait::Never, &mut |_, _| ())),
         ("put", |it| it.put(b"key", b"other", Meta::NONE, Wait::Never).map(|_| true)),
         ("update", |it| it.update(b"key", Wait::Never, &mut |_| Change::Keep).map(|_| true)),
         ("remove_all", |it| it.remove_all(b"key", Wait::Never).map(|_| true)),
+        ("write", |it| {
+            let mut batch = Batch::new();
+            batch.put(b"key", b"other", Meta::NONE);
+            it.write(&batch, Wait::Never).map(|()| true)
+        }),
         ("remove_expired", |it| it.remove_expired(b"key", Wait::Never)),
     ];
     for (name, act) in acts {
@@ -105,7 +110,7 @@ fn a_batch_holds_no_leaf_while_it_reads_from_the_disk() {
     let faults = storage.faults();
     faults.stall_all();
     let writer = Arc::clone(&tree);
-    let writer = std::thread::spawn(move || writer.write(&batch));
+    let writer = std::thread::spawn(move || writer.write(&batch, Wait::Block));
     faults.await_stalled();
     let leaves = [0, 99].map(|number| tree.engine.handle_of(&key(number)).leaf);
     let are_free = leaves.each_ref().map(|leaf| leaf.try_write().is_some());

@@ -140,7 +140,7 @@ impl<M: Mapping> Engine for Mapped<M> {
         })
     }
 
-    fn write(&self, batch: &Batch) -> Result<()> {
+    fn write(&self, batch: &Batch, wait: Wait) -> Result<()> {
         let mut mapped = Batch::new();
         for (key, version) in batch.expected() {
             mapped.expect(&M::key(key), version);
@@ -153,7 +153,7 @@ impl<M: Mapping> Engine for Mapped<M> {
                 BatchChange::Remove => mapped.remove(&M::key(key)),
             }
         }
-        self.0.write(&mapped)
+        self.0.write(&mapped, wait)
     }
 
     /// Scans whole records, because the key is in the value.

@@ -7,7 +7,7 @@
 use super::Store;
 use super::view::View;
 use crate::update_log::is_relative;
-use cabinet::{Batch, BatchChange, Error, Result, Transaction};
+use cabinet::{Batch, BatchChange, Error, Meta, Result, Transaction};
 
 /// A transaction, and a store whose changes are those of the transaction.
 pub(crate) struct StoreTransaction {
@@ -67,6 +67,16 @@ impl Store {
         self.write(&batch).map(|()| true)
     }
 
+    /// Stores records together, in place of those that their keys have.
+    pub(crate) fn put_together<'k>(
+        &self,
+        records: impl Iterator<Item = (&'k [u8], &'k [u8])>,
+    ) -> Result<()> {
+        let mut batch = Batch::new();
+        records.for_each(|(key, value)| batch.put(key, value, Meta::NONE));
+        self.write(&batch)
+    }
+
     fn write(&self, batch: &Batch) -> Result<()> {
         self.pass()?;
         let Some(log) = &self.log else { return self.view.database.write(batch) };
@@ -77,7 +87,7 @@ impl Store {
             }
             keys.push(key);
         }
-        let guard = log.begin_many(&self.view.database, self.source, &keys)?;
+        let guard = log.begin_many(&self.view.database, self.source, &keys, self.may_wait)?;
         for key in keys {
             self.expire(&guard, key)?;
         }

@@ -102,37 +102,47 @@ impl KeyLocks {
         scope: Scope<'_>,
         may_wait: bool,
     ) -> Option<Locks<'_>> {
-        let lock = |index: usize| {
-            let lock = &self.locks[index];
-            if may_wait { Some(lock.lock()) } else { lock.try_lock_for(LOCK_WAIT_MAX) }
-        };
         let index = match scope {
             Scope::Nothing => return Some(Locks::None),
             Scope::All => None,
             Scope::Key(key) => self.partitioning.partition(database, key, LOCKS),
         };
         match index {
-            Some(index) => lock(index).map(|lock| Locks::One { _lock: lock }),
-            // Lock order: ascending, so that two of these operations cannot deadlock.
-            None => (0..LOCKS)
-                .map(lock)
-                .collect::<Option<_>>()
-                .map(|locks| Locks::Several { _locks: locks }),
+            Some(index) => self.lock_index(index, may_wait).map(|lock| Locks::One { _lock: lock }),
+            None => self.lock_indices(0..LOCKS, may_wait),
         }
     }
 
-    /// Locks several keys, however long that takes.
-    pub(super) fn lock_many(&self, database: &Database, keys: &[&[u8]]) -> Locks<'_> {
+    fn lock_index(&self, index: usize, may_wait: bool) -> Option<MutexGuard<'_, ()>> {
+        let lock = &self.locks[index];
+        if may_wait { Some(lock.lock()) } else { lock.try_lock_for(LOCK_WAIT_MAX) }
+    }
+
+    /// Takes locks in ascending order, so that two threads that do so cannot deadlock.
+    fn lock_indices(
+        &self,
+        indices: impl IntoIterator<Item = usize>,
+        may_wait: bool,
+    ) -> Option<Locks<'_>> {
+        let locks = indices.into_iter().map(|index| self.lock_index(index, may_wait));
+        Some(Locks::Several { _locks: locks.collect::<Option<_>>()? })
+    }
+
+    /// Locks several keys, as [`Self::lock`] does.
+    pub(super) fn lock_many(
+        &self,
+        database: &Database,
+        keys: &[&[u8]],
+        may_wait: bool,
+    ) -> Option<Locks<'_>> {
         let index = |key: &&[u8]| self.partitioning.partition(database, key, LOCKS);
         let mut indices: Vec<usize> = match keys.iter().map(index).collect() {
             Some(indices) => indices,
             None => (0..LOCKS).collect(),
         };
-        // Lock order: ascending.
         indices.sort_unstable();
         indices.dedup();
-        let locks = indices.into_iter().map(|index| self.locks[index].lock()).collect();
-        Locks::Several { _locks: locks }
+        self.lock_indices(indices, may_wait)
     }
 
     /// Locks all keys. Returns `None` if that takes longer than `wait_max`.
@@ -166,6 +176,7 @@ mod tests {
         assert!(held.is_some());
         assert!(order.lock(&database, Scope::Key(b"a"), false).is_none());
         assert!(order.lock(&database, Scope::All, false).is_none());
+        assert!(order.lock_many(&database, &[b"b", b"a"], false).is_none());
         assert!(order.lock(&database, Scope::Nothing, false).is_some());
         let free = (0..=255_u8)
             .filter(|key| order.lock(&database, Scope::Key(&[*key, 0]), false).is_some());

@@ -325,9 +325,11 @@ impl UpdateLog {
         database: &Database,
         source: Source,
         keys: &[&[u8]],
+        may_wait: bool,
     ) -> cabinet::Result<ChangeGuard<'_>> {
         self.check_failure()?;
-        let locks = self.key_locks.lock_many(database, keys);
+        let locks = self.key_locks.lock_many(database, keys, may_wait);
+        let locks = locks.ok_or(cabinet::Error::WouldBlock)?;
         let mut guard = ChangeGuard::new(self, None, locks);
         for key in keys {
             if let (Some(own), 0) = (&self.own_changes, source.master) {

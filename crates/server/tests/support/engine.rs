@@ -183,7 +183,7 @@ impl Engine for ManualEngine {
         Ok(state.apply(key, change))
     }
 
-    fn write(&self, _batch: &Batch) -> Result<()> {
+    fn write(&self, _batch: &Batch, _wait: Wait) -> Result<()> {
         Err(Error::Unsupported {
             operation: "batches",
             kind: "this engine",

@@ -71,7 +71,7 @@ impl Table {
         let new = Arc::new(Index::new(self.unused_id(), column, kind, false));
         let mut batch = Batch::new();
         meta::put_dropped(&mut batch, new.id);
-        self.engine.write(&batch)?;
+        self.engine.write(&batch, Wait::Block)?;
         self.structure.write().push(Arc::clone(&new));
         match self.build(&new) {
             Ok(()) => self.replace_index(old.as_ref(), Some(&new)),
@@ -137,7 +137,7 @@ impl Table {
         {
             let mut structure = self.structure.write();
             let flushed = self.postings.flush();
-            if let Err(error) = flushed.and_then(|()| self.engine.write(&batch)) {
+            if let Err(error) = flushed.and_then(|()| self.engine.write(&batch, Wait::Block)) {
                 structure.retain(|index| index.is_ready());
                 return Err(error);
             }
@@ -164,7 +164,7 @@ pub(in crate::table) fn remove_postings(engine: &dyn Engine, id: u32) -> Result<
     let mut batch = Batch::new();
     meta::remove_cut(&mut batch, id);
     meta::remove_dropped(&mut batch, id);
-    engine.write(&batch)
+    engine.write(&batch, Wait::Block)
 }
 
 /// Removes all records of the engine with this prefix.
@@ -180,6 +180,6 @@ pub(in crate::table) fn remove_blocks(engine: &dyn Engine, prefix: Vec<u8>) -> R
         if batch.is_empty() {
             return Ok(());
         }
-        engine.write(&batch)?;
+        engine.write(&batch, Wait::Block)?;
     }
 }

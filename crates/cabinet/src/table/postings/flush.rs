@@ -5,7 +5,7 @@ use super::changes::{Change, Changes, Merged};
 use super::physical;
 use super::view::{damaged, first_at_or_after};
 use crate::table::keys;
-use crate::{Batch, Engine, Meta, Result};
+use crate::{Batch, Engine, Meta, Result, Wait};
 use std::sync::Arc;
 
 /// Approximate bytes of blocks that are written in one batch, and of changes that are merged into
@@ -60,13 +60,13 @@ pub(super) fn flush(
         }
         bytes += put_blocks(&mut batch, &mut writer, index, name);
         if bytes > BATCH_BYTES || has_more {
-            engine.write(&batch)?;
+            engine.write(&batch, Wait::Block)?;
             batch = new_batch();
             bytes = 0;
             advance(changes.len());
         }
     }
-    if batch.is_empty() { Ok(()) } else { engine.write(&batch) }
+    if batch.is_empty() { Ok(()) } else { engine.write(&batch, Wait::Block) }
 }
 
 /// Writes the postings of a block, merged with the changes that belong to it, up to about the bytes

@@ -29,7 +29,7 @@ pub(super) use view::View;
 
 use super::evict::BUDGET_OF_CAP;
 use crate::limits::BATCH_BYTES_MAX;
-use crate::{Batch, Engine, Error, Options, Ordered, Result};
+use crate::{Batch, Engine, Error, Options, Ordered, Result, Wait};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -188,7 +188,7 @@ impl PostingStore {
             let sequence = self.next_sequence.fetch_add(1, Ordering::AcqRel);
             pending_changes::note(&*self.engine, &mut batch, sequence, row.primary, row.before)?;
         }
-        self.engine.write(&batch)?;
+        self.engine.write(&batch, Wait::Block)?;
         for row in rows.iter().filter(|row| !row.changes.is_empty()) {
             self.note(row.primary, row.before);
             self.add(&row.changes);

@@ -8,7 +8,7 @@
 use crate::table::cursor::{Cursor, KeyRange};
 use crate::table::meta;
 use crate::table::postings::view::View;
-use crate::{Batch, Engine, Error, Meta, Result};
+use crate::{Batch, Engine, Error, Meta, Result, Wait};
 
 /// Maximum bytes of an old row that is recorded in the batch of its change.
 const SHORT_BYTES_MAX: usize = 1 << 20;
@@ -84,6 +84,6 @@ pub(super) fn forget(engine: &dyn Engine, before: u64) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
-        engine.write(&batch)?;
+        engine.write(&batch, Wait::Block)?;
     }
 }

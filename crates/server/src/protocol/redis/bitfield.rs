@@ -2,9 +2,11 @@
 
 use super::bits::{BAD_PLACE, bit_place, checked_bit_place};
 use super::room::room_for_value;
-use super::{Decision, Failed, NO_INTEGER, SYNTAX, change, integer, read, reply, value_to_change};
+use super::{
+    Decision, Failed, NO_INTEGER, SYNTAX, change, integer, read, reply, value_to_change,
+    wait_if_long,
+};
 use crate::counters::Count;
-use crate::ops::execute::INLINE_KEYS_MAX;
 use crate::protocol::Context;
 use wire::redis::reply::Version;
 use wire::redis::{Arguments, ArgumentsIter};
@@ -191,9 +193,7 @@ pub(super) fn execute(
 ) -> Result<(), Failed> {
     let mut strings = arguments.iter();
     let key = strings.next().ok_or(SYNTAX)?;
-    if strings.len() > INLINE_KEYS_MAX {
-        context.wait()?;
-    }
+    wait_if_long(context, arguments)?;
     let steps = read_steps(strings)?;
     let version = context.session.redis.version;
     let changed = steps.iter().filter(|step| !matches!(step.action, Action::Get));

@@ -5,7 +5,7 @@ use super::room::{SLOW_BYTES_MIN, room_for_value};
 use super::transaction::{atomically, check_keys};
 use super::{
     COPIES, Decision, Failed, NO_INTEGER, NO_ROOM, SYNTAX, change, integer, parts, read, reply,
-    value_to_change,
+    value_to_change, wait_if_long,
 };
 use crate::counters::Count;
 use crate::ops::budget::Charge;
@@ -282,6 +282,7 @@ pub(super) fn combine(
         return Err("ERR BITOP NOT must be called with a single source key.".into());
     }
     check_keys(context, strings.clone().chain([key]))?;
+    wait_if_long(context, arguments)?;
     let bytes = atomically(context, |context| {
         let value = combined(context, strings.clone(), operation)?;
         if value.is_empty() {

@@ -28,7 +28,7 @@ use crate::counters::Count;
 use crate::ops::budget::Charge;
 use crate::ops::command_mask::{self, Protocol};
 use crate::ops::conditional::{Action, Precondition, Presence, Write};
-use crate::ops::execute::{NoReply, Outcome, Reply};
+use crate::ops::execute::{INLINE_KEYS_MAX, NoReply, Outcome, Reply};
 use crate::ops::expiry::unmarked;
 use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::number::signed as integer;
@@ -592,6 +592,15 @@ impl Reply for Value<'_> {
     #[inline]
     fn value(&mut self, record: &RecordRef<'_>) {
         reply::string(self.output, record.value);
+    }
+}
+
+/// Leaves a request of many or long strings to a thread that may wait.
+fn wait_if_long(context: &Context<'_>, arguments: Arguments<'_>) -> Result<(), Halt> {
+    let bytes: usize = arguments.iter().map(<[u8]>::len).sum();
+    match arguments.len() <= INLINE_KEYS_MAX && bytes < LONG_BYTES_MIN {
+        true => Ok(()),
+        false => context.wait(),
     }
 }
 

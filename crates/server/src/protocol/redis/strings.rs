@@ -6,12 +6,12 @@ use super::time::{TimeUnit, bad_time};
 use super::transaction::{atomically, check_keys};
 use super::{
     Decision, Failed, Found, NO_INTEGER, SYNTAX, Value, change, find, integer, parts, reply,
-    unmasked, value_to_change,
+    unmasked, value_to_change, wait_if_long,
 };
 use crate::counters::Count;
 use crate::ops::command_mask;
 use crate::ops::conditional::{Action, Counting, Presence, Write, Written};
-use crate::ops::execute::{INLINE_KEYS_MAX, NoReply, Number, Outcome};
+use crate::ops::execute::{NoReply, Number, Outcome};
 use crate::ops::expiry::{now_ms, stored as stored_expiry};
 use crate::ops::number::Arithmetic;
 use crate::ops::operation::Operation;
@@ -253,9 +253,7 @@ pub(super) fn get_many(
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
-    if arguments.len() > INLINE_KEYS_MAX {
-        context.wait()?;
-    }
+    wait_if_long(context, arguments)?;
     let start = output.len();
     reply::array(output, arguments.len());
     for key in arguments.iter() {
@@ -282,6 +280,10 @@ pub(super) fn set_many(
         return set_remotely(context, arguments, output);
     }
     check_keys(context, command.shape().keys(arguments))?;
+    wait_if_long(context, arguments)?;
+    if !only_if_absent && !context.session.redis.transaction.is_executing() {
+        return set_together(context, arguments, output);
+    }
     let is_stored = atomically(context, |context| {
         for key in arguments.iter().step_by(2) {
             if only_if_absent && is_present(context, key)? {
@@ -295,6 +297,25 @@ pub(super) fn set_many(
         true => reply::integer(output, i64::from(is_stored)),
         false => reply::simple(output, "OK"),
     }
+    Ok(())
+}
+
+/// Executes `MSET` outside of a transaction: it depends on no record.
+fn set_together(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    for key in arguments.iter().step_by(2) {
+        context.permit(&Operation::put(key, b"", Presence::Any))?;
+        context.counters.count(Count::Put);
+    }
+    let mut strings = arguments.iter();
+    let records = std::iter::from_fn(|| Some((strings.next()?, strings.next()?)));
+    let stored = context.local("transactions")?.put_together(records);
+    context.attempt("put", stored)??;
+    context.mutated = true;
+    reply::simple(output, "OK");
     Ok(())
 }
 

@@ -6,10 +6,10 @@
 //! earlier.
 
 use super::channels::{Publication, is_for_subscribers};
-use super::{Content, Failed, reply, run};
-use crate::ops::execute::INLINE_KEYS_MAX;
+use super::room::SLOW_BYTES_MIN;
+use super::{Content, Failed, reply, run, wait_if_long};
 use crate::ops::operation::Operation;
-use crate::protocol::Context;
+use crate::protocol::{Context, Halt};
 use cabinet::{Error, Version};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,6 +21,9 @@ const WATCHED_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes that a watched key takes besides its length.
 const WATCHED_KEY_BYTES: usize = 48;
+
+/// Most commands of a transaction that an event loop executes.
+const INLINE_COMMANDS_MAX: usize = 32;
 
 /// Longest time of the commands of a transaction, in all attempts.
 const TIME_MAX: Duration = Duration::from_secs(10);
@@ -42,13 +45,19 @@ pub(super) struct TransactionState(Option<Box<State>>);
 #[derive(Debug, Default)]
 struct State {
     queue: Option<Box<Queue>>,
-    /// Watched keys, with the version of the record, or none.
-    watched: BTreeMap<Box<[u8]>, Option<Version>>,
-    watched_bytes: usize,
+    watched: Watched,
     /// Whether the present request is executed within a transaction.
     is_executing: bool,
     /// Messages of the transaction that is executed.
     publications: Vec<Publication>,
+}
+
+/// Records that are watched.
+#[derive(Debug, Default)]
+struct Watched {
+    /// By key, the version of the record, or none.
+    versions: BTreeMap<Box<[u8]>, Option<Version>>,
+    bytes: usize,
 }
 
 /// Commands after `MULTI`.
@@ -66,7 +75,7 @@ impl TransactionState {
     pub(super) fn bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |state| {
             let queue = state.queue.as_ref();
-            state.watched_bytes + queue.map_or(0, |queue| queue.requests.capacity())
+            state.watched.bytes + queue.map_or(0, |queue| queue.requests.capacity())
         })
     }
 
@@ -76,7 +85,7 @@ impl TransactionState {
         self.0.as_ref().is_some_and(|state| state.queue.is_some())
     }
 
-    fn is_executing(&self) -> bool {
+    pub(super) fn is_executing(&self) -> bool {
         self.0.as_ref().is_some_and(|state| state.is_executing)
     }
 
@@ -106,8 +115,16 @@ impl TransactionState {
 }
 
 impl State {
-    fn unwatch(&mut self) {
-        (self.watched, self.watched_bytes) = (BTreeMap::new(), 0);
+    /// Ends the watching of records. Returns those that were watched.
+    fn unwatch(&mut self) -> Watched {
+        std::mem::take(&mut self.watched)
+    }
+}
+
+impl Queue {
+    /// Returns whether an event loop may execute the commands.
+    fn is_short(&self) -> bool {
+        self.count <= INLINE_COMMANDS_MAX && self.requests.len() < SLOW_BYTES_MIN
     }
 }
 
@@ -215,20 +232,18 @@ pub(super) fn watch(
         return Err("ERR WATCH inside MULTI is not allowed".into());
     }
     context.local("transactions")?;
-    if arguments.len() > INLINE_KEYS_MAX {
-        context.wait()?;
-    }
+    wait_if_long(context, arguments)?;
     for key in arguments.iter() {
-        if context.session.redis.transaction.state().watched.contains_key(key) {
+        if context.session.redis.transaction.state().watched.versions.contains_key(key) {
             continue;
         }
         let version = version_of(context, key)?;
-        let state = context.session.redis.transaction.state();
-        if state.watched_bytes + key.len() + WATCHED_KEY_BYTES > WATCHED_BYTES_MAX {
+        let watched = &mut context.session.redis.transaction.state().watched;
+        if watched.bytes + key.len() + WATCHED_KEY_BYTES > WATCHED_BYTES_MAX {
             return Err("ERR a connection watches at most 1 MiB of keys".into());
         }
-        state.watched_bytes += key.len() + WATCHED_KEY_BYTES;
-        state.watched.insert(key.into(), version);
+        watched.bytes += key.len() + WATCHED_KEY_BYTES;
+        watched.versions.insert(key.into(), version);
     }
     reply::simple(output, "OK");
     Ok(())
@@ -252,12 +267,30 @@ pub(super) fn execute(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result
     if !context.session.redis.transaction.is_queueing() {
         return Err("ERR EXEC without MULTI".into());
     }
-    // The request may be executed a second time from here on.
-    context.wait()?;
     let state = context.session.redis.transaction.state();
-    let queue = state.queue.take().unwrap_or_default();
-    let watched = std::mem::take(&mut state.watched);
-    state.unwatch();
+    if !state.queue.as_ref().is_some_and(|queue| queue.is_short()) {
+        context.wait()?;
+    }
+    let state = context.session.redis.transaction.state();
+    let before = (state.queue.take().unwrap_or_default(), state.unwatch());
+    let version = context.session.redis.version;
+    let executed = execute_queue(context, &before, output);
+    if let Err(Failed::Halt(Halt::Blocked)) = executed {
+        // A thread that may wait executes the request from its beginning.
+        context.session.redis.version = version;
+        let state = context.session.redis.transaction.state();
+        let (queue, watched) = before;
+        (state.queue, state.watched) = (Some(queue), watched);
+    }
+    executed
+}
+
+/// Executes the queued commands, unless a watched record has changed.
+fn execute_queue(
+    context: &mut Context<'_>,
+    (queue, watched): &(Box<Queue>, Watched),
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
     if queue.is_spoilt {
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
@@ -267,7 +300,7 @@ pub(super) fn execute(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result
         output.truncate(start);
         // An attempt before may have changed it.
         context.session.redis.version = version;
-        for (key, version) in &watched {
+        for (key, version) in &watched.versions {
             if version_of(context, key)? != *version {
                 return Ok(false);
             }
@@ -334,12 +367,12 @@ pub(super) fn atomically<T>(
     if context.session.redis.transaction.is_executing() {
         return run(context);
     }
-    context.wait()?;
     let database = context.local("transactions")?;
     let shared = context.shared;
     let mut turn = None;
     for attempt in 0..ATTEMPTS_MAX {
         if attempt == FREE_ATTEMPTS {
+            context.wait()?;
             turn = Some(shared.transaction_turn.lock());
         }
         let transaction = database.transaction(BYTES_MAX);

@@ -324,9 +324,7 @@ impl Service {
         if shares > 1 {
             specification.options.share_memory(shares);
         }
-        if self.config.update_log.is_some() {
-            specification.options.clock = Clock::real().handing_over();
-        }
+        specification.options.clock = Clock::real().handing_over(self.config.update_log.is_some());
         Database::open_specification(&specification)
     }
 

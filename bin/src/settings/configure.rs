@@ -93,6 +93,7 @@ impl Settings {
         };
         set(&mut config.disk_free_warning_percent, self.disk_free_warning.map(|one| one.0));
         config.mask = self.command_mask();
+        set(&mut config.keyspace_events, self.keyspace_events);
         config.http_hosts = self.http_hosts();
         config.scrub_interval = self.scrub_interval.and_then(Seconds::unless_zero);
         set(&mut config.scrub_bytes_per_second, self.scrub_rate.map(|rate| rate.0));

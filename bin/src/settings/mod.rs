@@ -20,6 +20,7 @@ pub(crate) use reference::{defaults_file, described, example, introduction, mark
 use crate::logging::{LogFormat, Verbosity};
 use database_name::DatabaseName;
 use definition::{Setting, settings};
+use server::ChosenEvents;
 use std::path::{Path, PathBuf};
 use value::{
     Bytes, Commands, Count, Every, Expiry, HostName, Listen, Many, Percent, Rate, Seconds,
@@ -145,6 +146,9 @@ settings! {
         expiry: Expiry = Setting::unset("HOW", "\"keep\"", "keep; with tokyo-tyrant ignore");
         /// Serve the records as files and folders over WebDAV too, on the same port
         webdav: bool = Setting::switch();
+        /// Publish changes of records on Redis's channels __keyspace@0__:KEY and
+        /// __keyevent@0__:EVENT, in Redis's letters
+        keyspace_events: ChosenEvents = Setting::unset("LETTERS", "\"Egx\"", "none");
     }
 
     "Access" {

@@ -10,7 +10,7 @@ use clap::builder::{BoolishValueParser, EnumValueParser};
 use clap::{Arg, ArgAction, ArgMatches, ValueEnum};
 use client::Address;
 use serde::de::{Deserializer, SeqAccess, Visitor};
-use server::{CommandMask, Endpoint, Master, Periodic};
+use server::{ChosenEvents, CommandMask, Endpoint, Master, Periodic, UnknownLetter};
 use std::convert::Infallible;
 use std::fmt;
 use std::num::{NonZeroUsize, ParseIntError};
@@ -162,6 +162,7 @@ values! {
         }
     };
     SocketMode: Text, "permission bits such as \"0660\"", |mode| quoted(&format!("{:04o}", mode.0));
+    ChosenEvents: Text, "letters of events", |events| quoted(&events.to_string());
     Server: Text, "HOST:PORT", |server| quoted(&format!("{}:{}", server.0.host, server.0.port));
 }
 
@@ -186,6 +187,12 @@ impl Reason for String {
 impl Reason for &str {
     fn describe(&self, _expected: &str) -> String {
         (*self).to_owned()
+    }
+}
+
+impl Reason for UnknownLetter {
+    fn describe(&self, _expected: &str) -> String {
+        self.to_string()
     }
 }
 

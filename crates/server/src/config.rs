@@ -4,7 +4,7 @@ use crate::ops::remote::RemoteStore;
 use crate::ops::scrub::{SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
 use crate::processors;
 use crate::update_log;
-use crate::{ClientPaths, CommandMask, Dialect, Following, SemiSyncSettings, Users};
+use crate::{ChosenEvents, ClientPaths, CommandMask, Dialect, Following, SemiSyncSettings, Users};
 use cabinet::UsableMemory;
 use std::fmt;
 use std::path::PathBuf;
@@ -118,6 +118,8 @@ pub struct Config {
     pub slow_log_threshold: Option<Duration>,
     /// Commands that are refused.
     pub mask: CommandMask,
+    /// Events that are sent to channels when records change.
+    pub keyspace_events: ChosenEvents,
     /// Rules that the memcached protocol follows.
     pub dialect: Dialect,
     /// Whether the flags and the expiry of memcached requests are ignored, as in Tokyo Tyrant.
@@ -247,6 +249,7 @@ impl Config {
             stop_wait: Duration::from_secs(1),
             slow_log_threshold: None,
             mask: CommandMask::NONE,
+            keyspace_events: ChosenEvents::default(),
             dialect: Dialect::Memcached,
             ignores_expiry: false,
             shutdown_command: false,

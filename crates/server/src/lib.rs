@@ -82,6 +82,7 @@ pub use shared::upgrade::{
     BudgetedBytes, ConnectionUpgrade, Resume, ResumedConnection, UpgradedConnection,
 };
 pub use shared::{FunctionStatistics, ScriptMemory};
+pub use store::events::{ChosenEvents, UnknownLetter};
 pub use store::position_file::{CopyPosition, POSITION_FILE};
 pub use store::reserved::{count_records, front_end_name, hidden_in, put_of_front_end};
 pub use tls::{ClientSettings as TlsClientSettings, ServerFiles, Session as TlsSession};

@@ -382,6 +382,8 @@ fn start(
                 );
             }
         })?;
+    } else {
+        begin("expiry", |shared| shared.served.expire())?;
     }
     if shared.replication.semi_sync().is_some() {
         begin("semi-sync", |shared| {

@@ -40,7 +40,7 @@ fn now_ms() -> u64 {
 fn open(folder: &Path, kind: &str) -> (Database, ManualClock) {
     let (clock, time) = Clock::manual(now_ms());
     let mut options = Options::default();
-    options.clock = clock.handing_over();
+    options.clock = clock.handing_over(true);
     let path = if kind.len() == 1 { kind.into() } else { folder.join(kind) };
     (options.open(path).unwrap(), time)
 }

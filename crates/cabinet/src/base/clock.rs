@@ -54,20 +54,30 @@ impl Clock {
     }
 
     /// Returns the same clock for a database that does not remove expired records, but lists their
-    /// keys in [`Database::expired_keys`](crate::Database::expired_keys).
+    /// keys in [`Database::expired_keys`](crate::Database::expired_keys): at once, or once
+    /// [`Database::hand_over_expired`](crate::Database::hand_over_expired) is called.
     #[cfg(feature = "internals")]
-    pub fn handing_over(self) -> Self {
-        Self { expired: Some(Arc::default()), ..self }
+    pub fn handing_over(self, at_once: bool) -> Self {
+        let expired = ExpiredKeys::default();
+        if at_once {
+            expired.begin();
+        }
+        Self { expired: Some(Arc::new(expired)), ..self }
     }
 
-    /// Returns the list of the keys of expired records; `None` if there is none.
-    pub(crate) fn expired_keys(&self) -> Option<&ExpiredKeys> {
+    /// Returns the list for the keys of expired records, if there may be one.
+    pub(crate) fn expired_list(&self) -> Option<&ExpiredKeys> {
         self.expired.as_deref()
+    }
+
+    /// Returns the list of the keys of expired records; `None` if the engine removes them itself.
+    pub(crate) fn expired_keys(&self) -> Option<&ExpiredKeys> {
+        self.expired_list().filter(|expired| expired.has_begun())
     }
 
     /// Adds the key of an expired record to the list. Returns whether there is a list.
     pub(crate) fn hand_over(&self, key: &[u8]) -> bool {
-        self.expired.as_ref().map(|expired| expired.name(key)).is_some()
+        self.expired_keys().map(|expired| expired.name(key)).is_some()
     }
 
     /// Returns the milliseconds since the Unix epoch; 0 if the system's clock is before it.

@@ -7,13 +7,18 @@
 
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Maximum number of bytes of listed keys. The engine adds further keys the next time.
 const WAITING_BYTES_MAX: usize = 1 << 20;
 
 /// Keys of records that have expired and still exist.
 #[derive(Debug, Default)]
-pub struct ExpiredKeys(Mutex<Waiting>);
+pub struct ExpiredKeys {
+    /// Whether engines leave expired records to the server.
+    has_begun: AtomicBool,
+    waiting: Mutex<Waiting>,
+}
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -22,15 +27,24 @@ struct Waiting {
 }
 
 impl ExpiredKeys {
+    /// Makes the engine leave expired records to the server from now on.
+    pub(crate) fn begin(&self) {
+        self.has_begun.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun.load(Ordering::Relaxed)
+    }
+
     /// Returns and clears the keys that were added since the last call, each once.
     pub fn take(&self) -> BTreeSet<Vec<u8>> {
-        let mut waiting = self.0.lock();
+        let mut waiting = self.waiting.lock();
         waiting.bytes = 0;
         std::mem::take(&mut waiting.keys)
     }
 
     pub(crate) fn name(&self, key: &[u8]) {
-        let mut waiting = self.0.lock();
+        let mut waiting = self.waiting.lock();
         if waiting.bytes + key.len() < WAITING_BYTES_MAX && waiting.keys.insert(key.to_vec()) {
             // One byte more, so that empty keys count too.
             waiting.bytes += key.len() + 1;

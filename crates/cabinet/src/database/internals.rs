@@ -107,6 +107,17 @@ impl Database {
     /// Returns the keys of expired records that the caller must remove, if the database was opened
     /// with a clock that [hands over](crate::Clock::handing_over).
     pub fn expired_keys(&self) -> Option<&ExpiredKeys> {
-        self.engine.maintenance().expired_keys().filter(|_| !self.is_read_only)
+        self.expired_list().filter(|expired| expired.has_begun())
+    }
+
+    /// Leaves expired records to the caller from now on, if the clock of the database can do so.
+    pub fn hand_over_expired(&self) {
+        if let Some(expired) = self.expired_list() {
+            expired.begin();
+        }
+    }
+
+    fn expired_list(&self) -> Option<&ExpiredKeys> {
+        self.engine.maintenance().expired_list().filter(|_| !self.is_read_only)
     }
 }

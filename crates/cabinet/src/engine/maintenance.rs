@@ -48,9 +48,9 @@ pub trait Maintenance: Send + Sync {
     /// Looks for expired records, in an engine that otherwise does so only while writing.
     fn find_expired(&self) {}
 
-    /// Returns the keys of expired records that the caller must remove; `None` if the engine
-    /// removes them itself.
-    fn expired_keys(&self) -> Option<&ExpiredKeys> {
+    /// Returns the list for the keys of expired records that the caller must remove, if there may
+    /// be one.
+    fn expired_list(&self) -> Option<&ExpiredKeys> {
         None
     }
 

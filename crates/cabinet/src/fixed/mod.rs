@@ -462,8 +462,8 @@ impl Maintenance for FixedDatabase {
         self.engine.remove_expired(index_key, Text::of(id).as_bytes(), wait)
     }
 
-    fn expired_keys(&self) -> Option<&ExpiredKeys> {
-        self.engine.clock.expired_keys()
+    fn expired_list(&self) -> Option<&ExpiredKeys> {
+        self.engine.clock.expired_list()
     }
 
     fn remove_damaged(&self, key: &[u8], wait: Wait) -> Result<bool> {

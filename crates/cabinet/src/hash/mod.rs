@@ -313,8 +313,8 @@ impl Maintenance for HashDatabase {
         self.engine.remove_expired(self.engine.index.index_key_of(key), key, wait)
     }
 
-    fn expired_keys(&self) -> Option<&ExpiredKeys> {
-        self.engine.clock.expired_keys()
+    fn expired_list(&self) -> Option<&ExpiredKeys> {
+        self.engine.clock.expired_list()
     }
 
     fn remove_damaged(&self, key: &[u8], wait: Wait) -> Result<bool> {

@@ -129,8 +129,8 @@ impl<E: MemoryEngine> Maintenance for E {
         self.sweep_parts();
     }
 
-    fn expired_keys(&self) -> Option<&ExpiredKeys> {
-        self.options().clock.expired_keys()
+    fn expired_list(&self) -> Option<&ExpiredKeys> {
+        self.options().clock.expired_list()
     }
 
     fn medium(&self) -> &dyn Medium {

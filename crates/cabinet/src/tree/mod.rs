@@ -520,8 +520,8 @@ impl Maintenance for TreeDatabase {
         self.engine.remove_expired_under(key, wait)
     }
 
-    fn expired_keys(&self) -> Option<&ExpiredKeys> {
-        self.engine.clock.expired_keys()
+    fn expired_list(&self) -> Option<&ExpiredKeys> {
+        self.engine.clock.expired_list()
     }
 
     fn medium(&self) -> &dyn Medium {

@@ -4,6 +4,7 @@ use crate::net::login_pool::LoginPool;
 use crate::net::mailbox::Mailbox;
 use crate::net::script_pool::ScriptPool;
 use crate::net::worker_pool::WorkerPool;
+use crate::protocol::announce;
 use crate::shared::Shared;
 use crate::shared::loop_load::LoopLoad;
 use crate::{Config, Error, Result};
@@ -42,6 +43,10 @@ impl Hub {
         let pool = Arc::new(WorkerPool::new(config.pool_queue_max));
         let shared = Shared::new(config, database, loads, wake_pending(&mailboxes))?;
         let _ = shared.scheduler.set(Arc::clone(&pool) as _);
+        let channels = Arc::clone(&shared.channels);
+        let database = &shared.served.database;
+        database.send_events_by(move |channel, message| announce(&channels, channel, message));
+        database.choose_events(shared.config.keyspace_events);
         let (scripts, logins) = (Arc::new(ScriptPool::new(mailboxes.len())), LoginPool::default());
         let successors = Mutex::default();
         Ok(Arc::new(Self { shared, mailboxes, pool, scripts, logins, successors }))

@@ -11,9 +11,10 @@ use super::operation::{KeyList, Operation};
 use super::rights::{Right, Rights};
 use super::scan_places::ScanPlaces;
 use super::touch::Touched;
-use super::{lists, media_types, open, pages, random_key, rows, scans, touch};
+use super::{events, lists, media_types, open, pages, random_key, rows, scans, touch};
 use crate::ops::budget::{Budget, Charge};
 use crate::store::Store;
+use crate::store::events::Event;
 use cabinet::{Error, LargeValue, RecordRef};
 use std::sync::Arc;
 
@@ -286,6 +287,8 @@ pub(crate) struct Executor<'a> {
     pub(crate) rights: Option<&'a Rights>,
     /// Whether an operation that reads, or one of several steps that failed, has made a change.
     pub(crate) has_changed: bool,
+    /// Event of a record that is put, if the request is not known by its operation.
+    pub(crate) cause: Option<Event>,
 }
 
 impl<'a> Executor<'a> {
@@ -325,9 +328,26 @@ fn no_iterator() -> Stop {
     })
 }
 
-/// Carries out an operation. If the kind of operation is known, only its part is compiled.
+/// Carries out an operation, and raises its events. If the kind of operation is known, only its
+/// part is compiled.
 #[inline(always)]
 pub(crate) fn execute(
+    executor: &mut Executor<'_>,
+    operation: &Operation<'_>,
+    reply: &mut impl Reply,
+) -> Result<Outcome, Stop> {
+    let result = carry_out(executor, operation, reply);
+    if !matches!(operation, Operation::Get { .. } | Operation::GetMany { .. })
+        && executor.store.raises_events()
+        && matches!(result, Ok(Outcome::Done))
+    {
+        events::raise(executor, operation)?;
+    }
+    result
+}
+
+#[inline(always)]
+fn carry_out(
     executor: &mut Executor<'_>,
     operation: &Operation<'_>,
     reply: &mut impl Reply,

@@ -8,6 +8,7 @@ pub(crate) mod command_mask;
 pub(crate) mod conditional;
 pub(crate) mod decode;
 pub(crate) mod entity_tag;
+mod events;
 pub(crate) mod execute;
 pub(crate) mod expiry;
 pub(crate) mod failure;

@@ -106,6 +106,7 @@ impl<'a> Replayer<'a> {
             iterators: None,
             rights: None,
             has_changed: false,
+            cause: None,
         };
         let mut number = None;
         match execute(&mut executor, operation, &mut number) {

@@ -4,17 +4,24 @@ use super::operation::Model;
 use crate::ops::budget::Budget;
 use crate::ops::stop_signal::StopSignal;
 use crate::store::Store;
+use crate::store::events::ChosenEvents;
 use crate::store::gate::{Gate, WriteCondition};
 use crate::store::resolve::resolve;
 use crate::update_log::{Unfinished, UpdateLog};
 use cabinet::Database;
 use cabinet::name::Kind;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::Arc;
 use wire::limits::BINARY_ARGUMENT_BYTES_MAX;
 
-/// Number of ticks of the update log's thread between two searches of an on-memory database for
-/// expired records.
+/// Number of ticks between two searches of an on-memory database for expired records.
 const TICKS_OF_SEARCH: u32 = 10;
+
+/// Time between two removals of expired records.
+const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// Time between two looks at whether there are listeners.
+const IDLE_TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Settings of a served database.
 #[derive(Clone, Copy, Debug, Default)]
@@ -141,6 +148,30 @@ impl Served {
             // The database returns the remaining keys again.
             tracing::debug!("expired records are not removed yet: {error}");
         }
+    }
+
+    /// Removes expired records while the server runs, in a server without an update log, whose
+    /// thread does so otherwise. Engines do it themselves until there are listeners.
+    pub(crate) fn expire(&self) {
+        let mut tick = 0_u32;
+        while !self.is_stopping() {
+            let pause = if self.database.expired_keys().is_some() { TICK } else { IDLE_TICK };
+            let mut stop = [PollFd::new(&*self.stop, PollFlags::IN)];
+            // An error ends the pause, as the signal does.
+            let _ = poll(&mut stop, Some(&pause));
+            self.remove_expired(tick);
+            tick = tick.wrapping_add(1);
+        }
+    }
+
+    /// Returns which events are sent.
+    pub(crate) fn events(&self) -> ChosenEvents {
+        self.database.chosen_events()
+    }
+
+    /// Sends these events from now on.
+    pub(crate) fn choose_events(&self, chosen: ChosenEvents) {
+        self.database.choose_events(chosen);
     }
 
     /// Returns whether the server stops.

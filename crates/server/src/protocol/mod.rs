@@ -25,7 +25,7 @@ mod tokyo_tyrant;
 
 pub(crate) use ahead::Ahead;
 pub(crate) use http::Exchange as HttpExchange;
-pub(crate) use redis::RedisSession;
+pub(crate) use redis::{RedisSession, announce};
 
 pub use http::belongs_to_webdav;
 
@@ -45,6 +45,7 @@ use crate::replication::ReplicaRequest;
 use crate::shared::Shared;
 use crate::shared::slow_log::SlowRequest;
 use crate::store::Store;
+use crate::store::events::Event;
 use cabinet::Error;
 use std::time::Instant;
 use wire::http::Method;
@@ -69,6 +70,8 @@ pub(crate) struct Context<'a> {
     /// Time by which the request has to end, once it has waited for a store outside of this
     /// process.
     until: Option<Instant>,
+    /// Event of the records that this request puts, if its operations do not show it.
+    cause: Option<Event>,
 }
 
 /// Result for the bytes at the beginning of the input.
@@ -243,6 +246,7 @@ impl<'a> Context<'a> {
             mutated: false,
             charge: None,
             until: None,
+            cause: None,
         }
     }
 
@@ -273,6 +277,7 @@ impl<'a> Context<'a> {
         let (store, charge) = (self.database, &mut self.charge);
         let rights = self.session.rights.as_deref();
         let mut executor = shared.executor(store, self.may_block, charge, Some(iterators), rights);
+        executor.cause = self.cause;
         let result = execute(&mut executor, operation, reply);
         self.mutated |= executor.has_changed;
         self.conclude(operation, result)
@@ -354,6 +359,7 @@ impl<'a> Context<'a> {
             mutated: false,
             charge: self.charge.take(),
             until: self.until,
+            cause: self.cause,
         }
     }
 

@@ -308,6 +308,7 @@ impl Shared {
             iterators,
             rights,
             has_changed,
+            cause: None,
         }
     }
 

@@ -16,6 +16,7 @@
 //! the resulting record too. A later replay would find no record, and would store the addition for
 //! ever.
 
+pub(crate) mod events;
 pub(crate) mod gate;
 mod log_entries;
 pub(crate) mod position_file;
@@ -30,6 +31,7 @@ pub(crate) mod view;
 pub(crate) use log_entries::{meta_in, put_request, strings};
 pub(crate) use transaction::StoreTransaction;
 
+use crate::store::events::{Event, Events, PendingEvents};
 use crate::store::gate::Gate;
 use crate::store::record_operations::record_operations;
 use crate::update_log::{
@@ -70,6 +72,9 @@ pub(crate) struct Store {
     gate: Option<Arc<Gate>>,
     /// In the store of a transaction, whether records are rows.
     rows_within: Option<bool>,
+    events: Arc<Events>,
+    /// In the store of a transaction, its events.
+    pending_events: Option<Arc<PendingEvents>>,
 }
 
 impl Deref for Store {
@@ -84,7 +89,16 @@ impl Store {
     /// Returns a store that logs its changes as those of the server `id`.
     pub(crate) fn new(database: Database, log: Option<Arc<UpdateLog>>, id: u16) -> Self {
         let source = Source { origin: id, master: 0, root: None };
-        Self { view: View { database }, may_wait: true, log, source, gate: None, rows_within: None }
+        Self {
+            view: View { database },
+            may_wait: true,
+            log,
+            source,
+            gate: None,
+            rows_within: None,
+            events: Arc::default(),
+            pending_events: None,
+        }
     }
 
     /// Returns the store for clients, whose changes have to pass the gate.
@@ -167,7 +181,7 @@ impl Store {
     /// Removes an expired record before its key is changed, and logs the removal: a replica may
     /// ignore expiry, or have another clock.
     fn expire(&self, guard: &ChangeGuard<'_>, key: &[u8]) -> Result<()> {
-        if self.view.database.expired_keys().is_some() && self.view.database.remove_expired(key)? {
+        if self.view.database.expired_keys().is_some() && self.remove_expired(key)? {
             // The removal is logged as an operation that also succeeds on a replica without the
             // record.
             let database = View { database: self.view.database.blocking() };
@@ -178,7 +192,11 @@ impl Store {
 
     /// Removes an expired record without logging. Returns whether it was present.
     pub(crate) fn remove_expired(&self, key: &[u8]) -> Result<bool> {
-        self.view.database.remove_expired(key)
+        let is_removed = self.view.database.remove_expired(key)?;
+        if is_removed && self.raises_events() {
+            self.raise(Event::Expired, key)?;
+        }
+        Ok(is_removed)
     }
 
     /// Searches for expired records, in engines that otherwise search only during writes.
@@ -199,10 +217,12 @@ impl Store {
     /// Removes the expired records that the database has reported, and logs the removals. Stops
     /// once `is_over` returns true, when a master decides what has expired.
     pub(crate) fn collect_expired(&self, is_over: impl Fn() -> bool) -> Result<()> {
-        let (Some(log), Some(expired)) = (&self.log, self.view.database.expired_keys()) else {
-            return Ok(());
-        };
+        let Some(expired) = self.view.database.expired_keys() else { return Ok(()) };
         for key in expired.take() {
+            let Some(log) = &self.log else {
+                self.remove_expired(&key)?;
+                continue;
+            };
             let guard = self.begin(log, Scope::Key(&key))?;
             // A master may have been set while this thread waited for the lock.
             if is_over() {

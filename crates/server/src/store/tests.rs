@@ -110,7 +110,7 @@ fn expired_records_are_left_to_the_master_once_one_is_followed() {
     let folder = tempfile::tempdir().expect("a folder");
     let (clock, time) = cabinet::Clock::manual(1000);
     let mut options = cabinet::Options::default();
-    options.clock = clock.handing_over();
+    options.clock = clock.handing_over(true);
     let database = options.open("*").expect("a database");
     let log = UpdateLog::open(Settings::new(folder.path().join("ulog")), &database);
     let log = Arc::new(log.expect("a log").0);

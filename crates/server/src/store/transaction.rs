@@ -5,9 +5,11 @@
 //! the resulting records one by one: replicas show them one after the other.
 
 use super::Store;
+use super::events::Event;
 use super::view::View;
 use crate::update_log::is_relative;
 use cabinet::{Batch, BatchChange, Error, Meta, Result, Transaction};
+use std::sync::Arc;
 
 /// A transaction, and a store whose changes are those of the transaction.
 pub(crate) struct StoreTransaction {
@@ -28,7 +30,8 @@ impl Store {
         let transaction = self.view.database.transaction_up_to(bytes_max);
         let view = View { database: (*transaction).clone() };
         let rows_within = Some(self.has_rows());
-        let store = Self { view, log: None, rows_within, ..self.clone() };
+        let pending_events = self.raises_events().then(Arc::default);
+        let store = Self { view, log: None, rows_within, pending_events, ..self.clone() };
         StoreTransaction { store, transaction }
     }
 
@@ -59,12 +62,17 @@ impl Store {
 
     /// Makes the changes of a transaction. Returns whether there were any.
     pub(crate) fn commit(&self, transaction: StoreTransaction) -> Result<bool> {
-        let batch = transaction.transaction.into_batch();
+        let StoreTransaction { transaction, store } = transaction;
+        let batch = transaction.into_batch();
         if batch.is_empty() {
             // Records that were read must be unchanged nevertheless.
             return self.view.database.write(&batch).map(|()| false);
         }
-        self.write(&batch).map(|()| true)
+        self.write(&batch)?;
+        if let Some(pending) = store.pending_events {
+            pending.send(&self.events);
+        }
+        Ok(true)
     }
 
     /// Stores records together, in place of those that their keys have.
@@ -74,7 +82,11 @@ impl Store {
     ) -> Result<()> {
         let mut batch = Batch::new();
         records.for_each(|(key, value)| batch.put(key, value, Meta::NONE));
-        self.write(&batch)
+        self.write(&batch)?;
+        if self.raises_events() {
+            batch.changes().try_for_each(|(key, _)| self.raise(Event::Set, key))?;
+        }
+        Ok(())
     }
 
     fn write(&self, batch: &Batch) -> Result<()> {

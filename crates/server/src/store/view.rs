@@ -81,6 +81,7 @@ impl View {
         fn durable(&self) -> LogPosition;
         fn wait_durable(&self, position: LogPosition) -> Result<()>;
         fn expired_keys(&self) -> Option<&ExpiredKeys>;
+        fn hand_over_expired(&self) -> ();
         fn stats(&self) -> Vec<(&'static str, String)>;
     }
 

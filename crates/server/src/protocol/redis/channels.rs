@@ -209,6 +209,14 @@ fn send(channels: &Channels, topic: Topic, channel: &[u8], message: &[u8]) -> us
     })
 }
 
+/// Sends a message of the server itself. A channel with a longer name than a client can choose has
+/// no subscribers.
+pub(crate) fn announce(channels: &Channels, channel: &[u8], message: &[u8]) {
+    if channel.len() <= CHANNEL_BYTES_MAX {
+        send(channels, Topic::Channel, channel, message);
+    }
+}
+
 /// Executes `PUBLISH` and `SPUBLISH`.
 pub(super) fn publish(
     context: &mut Context<'_>,

@@ -7,7 +7,9 @@ use super::{Failed, SYNTAX, reply};
 use crate::admin::server_stats::{Process, uptime_seconds};
 use crate::counters::Count;
 use crate::ops::channels::Topic;
+use crate::ops::command_mask;
 use crate::protocol::Context;
+use crate::store::events::ChosenEvents;
 use std::time::{SystemTime, UNIX_EPOCH};
 use wire::Class;
 use wire::RequestKind;
@@ -23,9 +25,15 @@ const SETTINGS: [(&str, &str); 6] = [
     ("timeout", "0"),
 ];
 
+/// Name of the setting of keyspace events.
+const EVENTS: &str = "notify-keyspace-events";
+
+/// Most patterns of one `CONFIG GET`.
+const PATTERNS_MAX: usize = 16;
+
 /// Executes `CONFIG`.
 pub(super) fn settings(
-    context: &Context<'_>,
+    context: &mut Context<'_>,
     part: &str,
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
@@ -33,15 +41,17 @@ pub(super) fn settings(
     let mut strings = arguments.iter();
     strings.next();
     if part == "set" {
-        return set(strings, output);
+        return set(context, strings, output);
     }
-    if strings.len() > SETTINGS.len() {
-        return Err("ERR CONFIG GET takes at most 6 patterns here".into());
+    if strings.len() > PATTERNS_MAX {
+        return Err("ERR CONFIG GET takes at most 16 patterns here".into());
     }
     let patterns: Vec<Vec<u8>> = strings.map(<[u8]>::to_ascii_lowercase).collect();
     patterns.iter().try_for_each(|pattern| check(pattern))?;
     let is_asked = |name: &str| patterns.iter().any(|pattern| matches(pattern, name.as_bytes()));
-    let found: Vec<_> = SETTINGS.iter().filter(|(name, _)| is_asked(name)).collect();
+    let events = context.shared.served.events().to_string();
+    let all = SETTINGS.into_iter().chain([(EVENTS, &*events)]);
+    let found: Vec<_> = all.filter(|(name, _)| is_asked(name)).collect();
     reply::map(output, context.session.redis.version, found.len());
     for (name, value) in found {
         reply::string(output, name.as_bytes());
@@ -50,12 +60,25 @@ pub(super) fn settings(
     Ok(())
 }
 
-/// Executes `CONFIG SET`, which may set what is set already.
-fn set(mut strings: ArgumentsIter<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
+/// Executes `CONFIG SET`, which chooses events, and otherwise may set what is set already.
+fn set(
+    context: &mut Context<'_>,
+    mut strings: ArgumentsIter<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
     if !strings.len().is_multiple_of(2) {
         return Err(SYNTAX.into());
     }
+    let mut chosen = None;
     while let Some(name) = strings.next() {
+        if name.eq_ignore_ascii_case(EVENTS.as_bytes()) {
+            let letters = String::from_utf8_lossy(strings.next().unwrap_or_default());
+            let parsed = letters.parse::<ChosenEvents>();
+            chosen = Some(parsed.map_err(|error| {
+                Failed::Text(format!("ERR CONFIG SET failed - {EVENTS}: {error}"))
+            })?);
+            continue;
+        }
         let known = SETTINGS.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name));
         let (Some((name, present)), Some(value)) = (known, strings.next()) else {
             let name = String::from_utf8_lossy(name);
@@ -69,6 +92,11 @@ fn set(mut strings: ArgumentsIter<'_>, output: &mut Vec<u8>) -> Result<(), Faile
                  configuration, and reload it"
             )));
         }
+    }
+    if let Some(chosen) = chosen {
+        context.permit_command(command_mask::Command::Optimize)?;
+        context.local("keyspace events")?;
+        context.shared.served.choose_events(chosen);
     }
     reply::simple(output, "OK");
     Ok(())

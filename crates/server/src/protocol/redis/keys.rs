@@ -14,6 +14,7 @@ use crate::ops::execute::{INLINE_KEYS_MAX, NoReply, Number, Outcome};
 use crate::ops::expiry::{now_ms, stored};
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, or_absent};
+use crate::store::events::Event;
 use cabinet::Meta;
 use wire::redis::{Arguments, Command};
 
@@ -222,7 +223,9 @@ pub(super) fn rename(
             return Ok(false);
         }
         put(context, to, &found)?;
+        context.cause = Some(Event::RenameFrom);
         context.execute(&Operation::remove(from), &mut NoReply)??;
+        context.cause = Some(Event::RenameTo);
         Ok(true)
     })?;
     match only_if_absent {

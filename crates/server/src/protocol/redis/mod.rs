@@ -20,6 +20,7 @@ mod strings;
 mod time;
 mod transaction;
 
+pub(crate) use channels::announce;
 pub(super) use protocol::Redis;
 
 use super::protocols::Protocol as _;
@@ -33,6 +34,7 @@ use crate::ops::expiry::unmarked;
 use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::number::signed as integer;
 use crate::ops::operation::Operation;
+use crate::store::events::Event;
 use cabinet::{Error, Meta, RecordRef, Version};
 use std::sync::Arc;
 use transaction::TransactionState;
@@ -236,6 +238,7 @@ fn run(
         _ => None,
     };
     mask_of(command).into_iter().chain(further).try_for_each(|masked| unmasked(context, masked))?;
+    context.cause = cause_of(command);
     match command {
         Command::Get => strings::get(context, arguments, output)?,
         Command::Set => strings::set(context, arguments, output)?,
@@ -320,6 +323,26 @@ fn run(
         }
     }
     Ok(Next::GoOn)
+}
+
+/// Returns the event of a record that a command puts, if that is more than a put.
+#[inline]
+fn cause_of(command: Command) -> Option<Event> {
+    Some(match command {
+        Command::SetRange => Event::SetRange,
+        Command::SetBit | Command::BitField => Event::SetBit,
+        Command::IncrByFloat => Event::IncrByFloat,
+        Command::GetEx
+        | Command::Expire
+        | Command::PExpire
+        | Command::ExpireAt
+        | Command::PExpireAt => Event::Expire,
+        Command::Persist => Event::Persist,
+        Command::Rename | Command::RenameNx => Event::RenameTo,
+        Command::Copy => Event::CopyTo,
+        Command::Restore => Event::Restore,
+        _ => return None,
+    })
 }
 
 /// Fails if a command is masked.

@@ -16,6 +16,7 @@ use crate::ops::expiry::{now_ms, stored as stored_expiry};
 use crate::ops::number::Arithmetic;
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, or_absent};
+use crate::store::events::Event;
 use cabinet::Meta;
 use wire::redis::{Arguments, ArgumentsIter, Command};
 
@@ -224,7 +225,10 @@ pub(super) fn get_and_expire(
     let option = option.to_ascii_uppercase();
     let expiry = match TimeUnit::of_option(&option) {
         Some(unit) => Some((strings.next().ok_or(SYNTAX)?, unit)),
-        None if option == b"PERSIST" => None,
+        None if option == b"PERSIST" => {
+            context.cause = Some(Event::Persist);
+            None
+        }
         None => return Err(SYNTAX.into()),
     };
     if strings.next().is_some() {

@@ -217,7 +217,7 @@ enum Remote {
     #[command(display_order = OTHER)]
     Ext(At<manage::Ext>),
     /// Make the server read its settings, users, certificates and script again, as SIGHUP does;
-    /// with an error in one of these files, all stay as they were
+    /// with an error in settings, users or certificates, all of these stay as they were
     #[command(display_order = ADMINISTRATION)]
     Reload(At<reload::Reload>),
 }

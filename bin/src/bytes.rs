@@ -1,6 +1,7 @@
 //! Keys and values on the command line: as given, escaped, or in hexadecimal.
 
-use anyhow::{Context, Result, bail};
+use crate::errors::wrong_command_line;
+use anyhow::Result;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -11,9 +12,10 @@ pub(crate) fn from_hex(text: &str) -> Result<Vec<u8>> {
         .filter(|c| !c.is_whitespace())
         .map(|c| c.to_digit(16).map(|digit| digit as u8))
         .collect::<Option<_>>()
-        .with_context(|| format!("{text:?} is not hexadecimal"))?;
+        .ok_or_else(|| wrong_command_line(format_args!("{text:?} is not hexadecimal")))?;
     let (pairs, []) = digits.as_chunks::<2>() else {
-        bail!("{text:?} has an odd number of hexadecimal digits");
+        let flaw = format!("{text:?} has an odd number of hexadecimal digits");
+        return Err(wrong_command_line(flaw));
     };
     Ok(pairs.iter().map(|[high, low]| high << 4 | low).collect())
 }

@@ -2,6 +2,7 @@
 //! served.
 
 use super::interrupt::TemporaryFolder;
+use crate::errors::require;
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::Database;
 use cabinet::name::{Kind, Specification};
@@ -86,7 +87,7 @@ fn of_database(name: &str, id: u64) -> Result<Snapshot> {
     let mut specification = Specification::parse(name)?;
     specification.options.create = false;
     let Specification { kind, path, .. } = &specification;
-    ensure!(!kind.is_on_memory(), "a database in memory has no files to back up");
+    require(!kind.is_on_memory(), "a database in memory has no files to back up")?;
     let database = Database::open_specification(&specification)
         .with_context(|| format!("cannot open {}", path.display()))?;
     let copy = TemporaryFolder::begin(path.with_file_name(copy_name(path, id)?))?;

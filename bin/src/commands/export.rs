@@ -1,6 +1,6 @@
 //! `tyrant export`: writes the records of a database or file as lines.
 
-use crate::errors::require_database;
+use crate::errors::{require, require_database};
 use crate::output::Quiet;
 use crate::plural::counted;
 use crate::transfer::legacy::damaged_places;
@@ -8,7 +8,7 @@ use crate::transfer::progress::Progress;
 use crate::transfer::text::{self, Format};
 use crate::transfer::to_read;
 use crate::transfer::whole_file::Output;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use cabinet::legacy::{File, Item, Visit, is_legacy};
 use cabinet::{Damage, Database, Meta, RecordRef};
 use server::{OwnMediaTypes, count_records, front_end_name, hidden_in};
@@ -52,20 +52,21 @@ pub(super) struct Export {
 
 impl Export {
     pub(super) fn run(&self) -> Result<()> {
-        if self.file.is_none() && self.quiet.is_set() {
-            bail!("--quiet would discard the records: name a file for them");
-        }
+        require(
+            self.file.is_some() || !self.quiet.is_set(),
+            "--quiet would discard the records: name a file for them",
+        )?;
         self.quiet.apply()?;
         let is_csv = self
             .file
             .as_ref()
             .and_then(|path| path.extension())
             .is_some_and(|suffix| suffix.eq_ignore_ascii_case("csv"));
-        ensure!(
+        require(
             !is_csv || self.format.is_some(),
             "CSV is not a format of export: name a file with the suffix .tsv or .jsonl; \
-             \"tyrant search --csv\" prints the rows of a table as CSV"
-        );
+             \"tyrant search --csv\" prints the rows of a table as CSV",
+        )?;
         let format =
             self.format.or_else(|| Format::of_path(self.file.as_deref()?)).unwrap_or(Format::Tsv);
         let interrupted = match &self.file {

@@ -1,6 +1,6 @@
 //! `tyrant import`: imports files into a database.
 
-use crate::errors::require_file;
+use crate::errors::{require, require_file};
 use crate::output::Quiet;
 use crate::plural::counted;
 use crate::transfer::ids::IdLimits;
@@ -108,8 +108,12 @@ impl Import {
             }
             return Ok(Source::Legacy(Box::new(file)));
         }
-        if path != Path::new("-") {
-            require_file(path)?;
+        match path == Path::new("-") {
+            true => require(
+                self.format.is_some(),
+                "the standard input has no suffix: --format says how to read it",
+            )?,
+            false => require_file(path)?,
         }
         let format = self.format.or_else(|| Format::of_path(path)).with_context(|| {
             format!(

@@ -29,6 +29,7 @@ mod top;
 mod ttl;
 mod user;
 
+use crate::errors::is_wrong_command_line;
 use crate::output::Quiet;
 use crate::remote::{Need, Server, ServerArgument};
 use crate::transfer::progress::without_bars;
@@ -216,7 +217,7 @@ enum Remote {
     #[command(display_order = OTHER)]
     Ext(At<manage::Ext>),
     /// Make the server read its settings, users, certificates and script again, as SIGHUP does;
-    /// with an error in one of these files, all stay as they were
+    /// with an error in settings, users or certificates, all of these stay as they were
     #[command(display_order = ADMINISTRATION)]
     Reload(At<reload::Reload>),
 }
@@ -351,7 +352,10 @@ impl fmt::Display for Negative {
 
 impl std::error::Error for Negative {}
 
-/// Runs the program. Returns its exit code: 0, 1 on failure, 2 for a wrong command line.
+/// Exit code of a wrong command line, which is that of its parser.
+const WRONG_COMMAND_LINE: u8 = 2;
+
+/// Runs the program. Returns its exit code: 0, 1 on failure, or [`WRONG_COMMAND_LINE`].
 pub fn run() -> ExitCode {
     let command = match command_line::parse(std::env::args_os().collect()) {
         Ok(arguments) => arguments.command,
@@ -363,7 +367,10 @@ pub fn run() -> ExitCode {
             if !crate::is_broken_pipe(&error) && !error.is::<Negative>() {
                 eprintln!("tyrant: {}", crate::describe(&error));
             }
-            ExitCode::FAILURE
+            match is_wrong_command_line(&error) {
+                true => WRONG_COMMAND_LINE.into(),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Queries of a search: its conditions, divided by set operations.
 
-use anyhow::{Context, Result, bail};
+use crate::errors::wrong_command_line;
+use anyhow::Result;
 use cabinet::table::Condition;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, error::ErrorKind};
 use client::{Search as Query, SetOperation};
@@ -119,16 +120,16 @@ fn conditions_of(conditions: &[[OsString; 3]]) -> Result<Query> {
     let mut query = Query::new();
     for condition in conditions {
         let [column, operator, operand] = condition.each_ref().map(|part| part.as_bytes());
-        let parsed = Condition::parse(column, operator, operand).with_context(|| {
+        let parsed = Condition::parse(column, operator, operand).ok_or_else(|| {
             let names: Vec<_> = client::Search::operators().collect();
-            format!(
+            wrong_command_line(format_args!(
                 "unknown operator {:?}: give {}, or =, >, >=, < or <= for numbers",
                 String::from_utf8_lossy(operator),
                 names.join(", ")
-            )
+            ))
         })?;
         if let Some(flaw) = parsed.flaw() {
-            bail!("{flaw}");
+            return Err(wrong_command_line(flaw));
         }
         query = query.condition(column, operator, operand);
     }

@@ -3,10 +3,11 @@
 use super::Run;
 use super::ttl::Expiries;
 use crate::bytes::quoted;
+use crate::errors::wrong_command_line;
 use crate::listing;
 use crate::output::{Form, Reading};
 use crate::remote::{Need, Server};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -37,7 +38,9 @@ impl Run for Get {
         let keys: Vec<_> =
             self.keys.iter().map(|key| self.form.read(key)).collect::<Result<_>>()?;
         if self.all {
-            let [key] = &keys[..] else { bail!("--all takes a single key") };
+            let [key] = &keys[..] else {
+                return Err(wrong_command_line("--all takes a single key"));
+            };
             let values = server.get_all(key)?;
             if values.is_empty() {
                 return Err(server.missing("get", key));

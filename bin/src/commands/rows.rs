@@ -5,10 +5,11 @@ use super::csv::write_rows;
 use super::manage::{SERVER_GOES_ON, write_text};
 use super::queries::Queries;
 use crate::bytes::quoted;
+use crate::errors::wrong_command_line;
 use crate::output::{AsJson, Form, object, write_json};
 use crate::remote::{Need, Server};
 use crate::transfer::progress::Progress;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use cabinet::name::Kind;
 use cabinet::table::{IndexChange, SortKind};
 use client::{Pair, Search as Query};
@@ -58,8 +59,11 @@ impl Run for PutRow {
         let column = |text: &OsString| {
             let text = text.as_bytes();
             let middle = text.iter().position(|byte| *byte == b'=');
-            let middle = middle.filter(|middle| *middle > 0).with_context(|| {
-                format!("{:?} is not of the form NAME=VALUE", String::from_utf8_lossy(text))
+            let middle = middle.filter(|middle| *middle > 0).ok_or_else(|| {
+                wrong_command_line(format_args!(
+                    "{:?} is not of the form NAME=VALUE",
+                    String::from_utf8_lossy(text)
+                ))
             })?;
             Ok((text[..middle].to_vec(), text[middle + 1..].to_vec()))
         };
@@ -218,10 +222,13 @@ impl Search {
                 Some(colon) => (&order[..colon], &order[colon + 1..]),
                 None => (order, &b"STRASC"[..]),
             };
-            SortKind::parse(kind).with_context(|| {
+            SortKind::parse(kind).ok_or_else(|| {
                 let names: Vec<_> = client::Search::sort_orders().collect();
                 let kind = String::from_utf8_lossy(kind);
-                format!("unknown sort order {kind:?}: give {}", names.join(", "))
+                wrong_command_line(format_args!(
+                    "unknown sort order {kind:?}: give {}",
+                    names.join(", ")
+                ))
             })?;
             query = query.order_by(column, kind);
         }
@@ -304,8 +311,9 @@ impl Run for SetIndex {
 
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         let kind = self.kind.as_bytes();
-        IndexChange::parse(kind)
-            .with_context(|| format!("unknown kind of index {:?}: {INDEX_KINDS}", self.kind))?;
+        IndexChange::parse(kind).ok_or_else(|| {
+            wrong_command_line(format_args!("unknown kind of index {:?}: {INDEX_KINDS}", self.kind))
+        })?;
         let _progress = Progress::of_time("indexing").explain(SERVER_GOES_ON);
         server.set_index(self.column.as_bytes(), kind)?;
         server.confirm("set-index")

@@ -3,6 +3,7 @@
 //! Passwords come from the terminal or the standard input. The file is replaced as a whole, and a
 //! running server reads it with `tyrant reload`.
 
+use crate::errors::wrong_command_line;
 use crate::output::{AsJson, object, write_json};
 use crate::password;
 use anyhow::{Context, Result, bail};
@@ -132,7 +133,7 @@ impl User {
             }
             Action::Rights { name, rights } => self.change(name, |user| {
                 user.rights.clone_from(rights);
-                user.flaw().map_or(Ok(()), |flaw| bail!("the user {flaw}"))
+                check_flaw(user)
             }),
             Action::Token { name } => {
                 let token = new_token()?;
@@ -197,9 +198,7 @@ impl User {
         self.check_room(&mut self.read_if_present()?, &add.name)?;
         let mut user = UserEntry { name: add.name.clone(), ..UserEntry::default() };
         user.rights.clone_from(&add.rights);
-        if let Some(flaw) = user.flaw() {
-            bail!("the user {flaw}");
-        }
+        check_flaw(&user)?;
         if !add.no_password {
             user.password = Some(self.new_password(&add.name)?);
         }
@@ -301,4 +300,9 @@ impl User {
         self.print_reload();
         Ok(())
     }
+}
+
+/// Fails if the command line gives a user a name or rights that none may have.
+fn check_flaw(user: &UserEntry) -> Result<()> {
+    user.flaw().map_or(Ok(()), |flaw| Err(wrong_command_line(format_args!("the user {flaw}"))))
 }

@@ -5,8 +5,10 @@
 
 mod holder;
 mod nearest;
+mod wrong_command_line;
 
 pub(crate) use nearest::nearest;
+pub(crate) use wrong_command_line::{is_wrong_command_line, require, wrong_command_line};
 
 use anyhow::{Context, Result, bail};
 use cabinet::files::folder_of;

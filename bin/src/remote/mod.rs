@@ -12,7 +12,8 @@ pub(crate) use need::Need;
 pub(crate) use own_options::OwnOptions;
 pub(crate) use variables::VARIABLES;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use crate::errors::wrong_command_line;
+use anyhow::{Context, Result, anyhow, bail};
 use cabinet::name::Kind;
 use client::{Address, Client, Credentials, Error, Settings, TlsSettings};
 use std::ffi::OsStr;
@@ -124,11 +125,13 @@ impl ServerArgument {
             None => match [variables::CLIENT_CERT, variables::CLIENT_KEY].map(variables::text) {
                 [None, None] => None,
                 [Some(certificate), Some(key)] => Some((certificate.into(), key.into())),
-                _ => bail!(
-                    "{} and {} require each other",
-                    variables::CLIENT_CERT,
-                    variables::CLIENT_KEY
-                ),
+                _ => {
+                    return Err(wrong_command_line(format_args!(
+                        "{} and {} require each other",
+                        variables::CLIENT_CERT,
+                        variables::CLIENT_KEY
+                    )));
+                }
             },
         };
         let tls = TlsSettings {
@@ -316,7 +319,9 @@ impl Server {
 pub(crate) fn parse(address: &str) -> Result<Address> {
     refuse_other_forms(address)?;
     address.parse().map_err(|_| {
-        anyhow!("{address:?} is not an address: give HOST:PORT, or a path that contains a slash")
+        wrong_command_line(format_args!(
+            "{address:?} is not an address: give HOST:PORT, or a path that contains a slash"
+        ))
     })
 }
 
@@ -325,31 +330,41 @@ pub(crate) fn parse_master(address: &str) -> Result<(String, u16)> {
     refuse_other_forms(address)?;
     match address.parse() {
         Ok(Address::Tcp { host, port }) if has_port(address) => Ok((host, port)),
-        _ => bail!("{address:?} is not the address of a master: a master is named as HOST:PORT"),
+        _ => Err(wrong_command_line(format_args!(
+            "{address:?} is not the address of a master: a master is named as HOST:PORT"
+        ))),
     }
 }
 
 /// Fails for texts that would be taken for the name of a host, and are not meant as one.
 fn refuse_other_forms(address: &str) -> Result<()> {
+    other_form(address).map_or(Ok(()), |flaw| Err(wrong_command_line(flaw)))
+}
+
+/// Returns what is wrong with a text that is not meant as the name of a host.
+fn other_form(address: &str) -> Option<String> {
     if let Some((scheme, rest)) = address.split_once("://") {
         let host = rest.split('/').next().unwrap_or_default();
         let port = if has_port(host) { "" } else { ":1978" };
         let tls = if scheme.ends_with('s') { " --tls" } else { "" };
-        bail!("{address:?} is a URL, and a server is named without one: {host}{port}{tls}");
+        return Some(format!(
+            "{address:?} is a URL, and a server is named without one: {host}{port}{tls}"
+        ));
     }
-    let is_number = !address.is_empty() && address.bytes().all(|byte| byte.is_ascii_digit());
-    ensure!(
-        !is_number,
-        "{address:?} is a port without a host: give 127.0.0.1:{address} for this machine"
-    );
-    let is_bare = !address.contains('[') && address.parse::<Ipv6Addr>().is_ok();
-    ensure!(!is_bare, "{address:?} needs brackets, and may have a port: [{address}]:1978");
+    if !address.is_empty() && address.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(format!(
+            "{address:?} is a port without a host: give 127.0.0.1:{address} for this machine"
+        ));
+    }
+    if !address.contains('[') && address.parse::<Ipv6Addr>().is_ok() {
+        return Some(format!("{address:?} needs brackets, and may have a port: [{address}]:1978"));
+    }
     let is_socket = [".sock", ".socket"].into_iter().any(|suffix| address.ends_with(suffix));
-    ensure!(
-        !is_socket || address.contains('/'),
-        "{address:?} would be a host, since it has no slash: give ./{address} for a Unix socket"
-    );
-    Ok(())
+    (is_socket && !address.contains('/')).then(|| {
+        format!(
+            "{address:?} would be a host, since it has no slash: give ./{address} for a Unix socket"
+        )
+    })
 }
 
 /// Returns whether the address of a host has a port.

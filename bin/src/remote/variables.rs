@@ -1,7 +1,8 @@
 //! Variables of the environment with which the commands connect to a server. Those of `serve` have
 //! the names of its settings, so a client's certificate has another name than the server's.
 
-use anyhow::{Result, bail};
+use crate::errors::wrong_command_line;
+use anyhow::Result;
 
 /// Address of the server.
 pub(crate) const SERVER: &str = "TYRANT_SERVER";
@@ -51,6 +52,8 @@ pub(super) fn switch(variable: &str) -> Result<bool> {
     match text(variable).unwrap_or_default().to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" => Ok(true),
         "" | "false" | "no" | "off" | "0" => Ok(false),
-        other => bail!("the variable {variable} is {other:?}: set it to true or false"),
+        other => Err(wrong_command_line(format_args!(
+            "the variable {variable} is {other:?}: set it to true or false"
+        ))),
     }
 }

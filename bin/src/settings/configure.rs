@@ -4,6 +4,7 @@ use super::Settings;
 use super::database_name::DatabaseName;
 use super::value::{Bytes, Expiry, Listen, Seconds, Seed, TimeoutAction};
 use crate::cluster;
+use crate::errors::is_wrong_command_line;
 use crate::scripting::Script;
 use anyhow::Context;
 use cabinet::name::Specification;
@@ -39,6 +40,8 @@ pub(super) struct Invalid {
     /// Name of the setting.
     pub(super) setting: &'static str,
     pub(super) what: String,
+    /// Whether the settings are wrong by themselves, whatever files and addresses there are.
+    pub(super) is_by_itself: bool,
 }
 
 /// Number of databases that share the memory of the process.
@@ -57,6 +60,9 @@ impl Settings {
         }
         if self.into.is_some() && self.import != Some(true) {
             return Err(requires("into", "import"));
+        }
+        if let Some(name) = &self.into {
+            Specification::parse(name).map_err(invalid("into"))?;
         }
         set(&mut config.threads, self.threads.map(|count| count.0));
         set(&mut config.connections_max, self.connections_max.map(|count| count.0));
@@ -132,20 +138,19 @@ impl Settings {
         let threads = self.script_threads.map_or(1, |count| count.0);
         if threads > THREADS_MAX {
             let what = format!("{threads} is above {THREADS_MAX}");
-            return Err(Invalid { setting: "script-threads", what });
+            return Err(wrong("script-threads", what));
         }
         let functions = self.script_every.as_ref().map_or(0, |every| every.0.len());
         if functions > SCRIPT_PERIODIC_MAX {
             let what = format!("{functions} functions are more than {SCRIPT_PERIODIC_MAX}");
-            return Err(Invalid { setting: "script-every", what });
+            return Err(wrong("script-every", what));
         }
         for (setting, bytes) in [
             ("script-memory-max", self.script_memory_max),
             ("script-memory-total", self.script_memory_total),
         ] {
             if bytes == Some(Bytes(0)) {
-                let what = "must be at least 1 byte".to_owned();
-                return Err(Invalid { setting, what });
+                return Err(wrong(setting, "must be at least 1 byte"));
             }
         }
         for (setting, is_set) in [
@@ -206,8 +211,7 @@ impl Settings {
         }
         let handshake_timeout = self.tls_handshake_timeout.and_then(Seconds::unless_zero);
         let Some(handshake_timeout) = handshake_timeout else {
-            let what = "must be longer than 0 seconds".to_owned();
-            return Err(Invalid { setting: "tls-handshake-timeout", what });
+            return Err(wrong("tls-handshake-timeout", "must be longer than 0 seconds"));
         };
         config.tls = Some(TlsSettings { files, listen, is_optional, handshake_timeout });
         Ok(())
@@ -264,7 +268,7 @@ impl Settings {
             ("upload-bytes-max", self.upload_bytes_max, &mut config.upload_bytes_max),
         ] {
             if size == Some(Bytes(0)) {
-                return Err(Invalid { setting, what: "must be at least 1 byte".to_owned() });
+                return Err(wrong(setting, "must be at least 1 byte"));
             }
             set(place, size.map(Bytes::in_memory));
         }
@@ -367,8 +371,7 @@ impl Settings {
         ];
         let refused = refused.into_iter().find(|(_, is_set)| *is_set);
         refused.map_or(Ok(()), |(setting, _)| {
-            let what = "needs a database of this process, not one in a cluster".to_owned();
-            Err(Invalid { setting, what })
+            Err(wrong(setting, "needs a database of this process, not one in a cluster"))
         })
     }
 
@@ -395,7 +398,7 @@ impl Settings {
             None => Ok(()),
             Some((setting, _)) => {
                 let what = format!("{admin} is that of setting {setting} too; choose another");
-                Err(Invalid { setting: "admin", what })
+                Err(wrong("admin", what))
             }
         }
     }
@@ -417,7 +420,7 @@ impl Settings {
                 && is_same(&one, &another)
             {
                 let what = format!("{one:?} is that of another database too");
-                return Err(Invalid { setting, what });
+                return Err(wrong(setting, what));
             }
         }
         let shares_host = self.host.is_none() || other.host.is_none() || self.host == other.host;
@@ -428,7 +431,7 @@ impl Settings {
         for (setting, port) in self.ports() {
             if let Some(port) = port.filter(|port| is_taken(*port)) {
                 let what = format!("{port} is that of another database too; choose another");
-                return Err(Invalid { setting, what });
+                return Err(wrong(setting, what));
             }
         }
         Ok(())
@@ -441,12 +444,23 @@ fn set<T>(place: &mut T, value: Option<T>) {
     }
 }
 
+/// Returns the error of a setting by which something was not found, not read or not made, or that
+/// has no valid name of a database.
 pub(super) fn invalid<E: Into<anyhow::Error>>(setting: &'static str) -> impl FnOnce(E) -> Invalid {
-    move |error| Invalid { setting, what: crate::describe(&error.into()) }
+    move |error| {
+        let error = error.into();
+        let is_by_itself = is_wrong_command_line(&error);
+        Invalid { setting, what: crate::describe(&error), is_by_itself }
+    }
+}
+
+/// Returns the error of a setting that is wrong by itself, or together with another one.
+fn wrong(setting: &'static str, what: impl Into<String>) -> Invalid {
+    Invalid { setting, what: what.into(), is_by_itself: true }
 }
 
 fn requires(setting: &'static str, other: &str) -> Invalid {
-    Invalid { setting, what: format!("requires {other}") }
+    wrong(setting, format!("requires {other}"))
 }
 
 /// Returns an absolute path, which remains valid if the process changes its folder.

@@ -5,7 +5,7 @@ use super::configure::{Invalid, Shares};
 use super::database_name::DatabaseName;
 use super::definition::{Default as DefaultValue, Scope, Setting};
 use super::{SETTINGS, Settings};
-use crate::errors::nearest;
+use crate::errors::{nearest, wrong_command_line};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use cabinet::files::open_file;
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
@@ -285,16 +285,27 @@ impl Origins {
     /// Returns the name of a setting of a database, after the file and the line that it is from:
     /// `FILE:LINE: NAME`.
     pub(crate) fn name(&self, setting: &str, index: usize) -> String {
-        let source = self.source.as_ref().filter(|_| !self.given.has(setting));
-        let place = source.map(|source| {
+        let place = self.file_with(setting).map(|source| {
             let section = (!source.sections.is_empty()).then_some(index);
             source.place(setting, section)
         });
         place.unwrap_or_default() + setting
     }
 
-    fn error(&self, Invalid { setting, what }: Invalid, index: usize) -> anyhow::Error {
-        anyhow!("{}: {what}", self.name(setting, index))
+    /// Returns the error of a setting. Only one that the file does not have is of the command line.
+    fn error(&self, invalid: Invalid, index: usize) -> anyhow::Error {
+        let Invalid { setting, what, is_by_itself } = invalid;
+        let text = format!("{}: {what}", self.name(setting, index));
+        match is_by_itself && self.file_with(setting).is_none() {
+            true => wrong_command_line(text),
+            false => anyhow!(text),
+        }
+    }
+
+    /// Returns the configuration file, unless the setting is of the command line or the
+    /// environment.
+    fn file_with(&self, setting: &str) -> Option<&Source> {
+        self.source.as_ref().filter(|_| !self.given.has(setting))
     }
 }
 
@@ -303,18 +314,19 @@ impl Launch {
     pub(crate) fn load(&self) -> Result<Loaded> {
         let source = self.file.as_deref().map(Source::read).transpose()?;
         if source.is_none() && self.given.folder.is_some() {
-            bail!("folder: requires config, the file whose paths it is about");
+            let text = "folder: requires config, the file whose paths it is about";
+            return Err(wrong_command_line(text));
         }
         let sections = source.as_ref().map_or(&[][..], |source| &source.sections);
         if sections.len() > 1
             && let Some(setting) = first_of(&self.given, Scope::OneDatabase)
         {
-            bail!(
+            return Err(wrong_command_line(format_args!(
                 "{} of the command line or the environment belongs to one database, and the file \
                  has {}",
                 setting.name(),
                 sections.len()
-            );
+            )));
         }
         let databases = match &source {
             Some(source) => source.databases(&self.given)?,

@@ -1,7 +1,7 @@
 //! The command line of `tyrant`: `serve` without its name, aliases, quiet commands, manual pages,
 //! and errors of wrong command lines.
 
-use crate::process::{Server, fail, free_port, path, run, succeed};
+use crate::process::{Server, fail, free_port, misuse, path, run, succeed};
 use crate::tyrant::converse;
 use std::process::{Command, Stdio};
 
@@ -76,7 +76,7 @@ fn a_url_is_not_a_server_and_a_log_without_a_folder_is_named() {
         ("http://example.org/a/b", ": example.org:1978\n"),
         ("https://[::1]", ": [::1]:1978 --tls\n"),
     ] {
-        let error = fail("tyrant", &["get", "a", "--server", address]);
+        let error = misuse(&["get", "a", "--server", address]);
         assert!(error.contains(&format!("{address:?} is a URL")), "{error}");
         assert!(error.contains(remedy), "{error}");
     }
@@ -157,14 +157,14 @@ fn quiet_commands_print_only_errors() {
         assert_eq!(succeed("tyrant", &[arguments, &["--quiet"]].concat()), "", "{arguments:?}");
     }
     assert_eq!(std::fs::read_to_string(&written).expect("the lines").lines().count(), 2);
-    for arguments in [
-        &["restore", "/nonexistent", "--into", &restored][..],
-        &["promote", "--server", &address],
-        &["export", &restored],
-    ] {
+    for arguments in
+        [&["restore", "/nonexistent", "--into", &restored][..], &["promote", "--server", &address]]
+    {
         let error = fail("tyrant", &[arguments, &["--quiet"]].concat());
         assert!(error.starts_with("tyrant: "), "{error}");
     }
+    let error = misuse(&["export", &restored, "--quiet"]);
+    assert!(error.starts_with("tyrant: --quiet would discard"), "{error}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `tyrant import`, `export`, `inspect` and `serve --import`.
 
-use crate::process::{Server, fail, path, run, succeed};
+use crate::process::{Server, fail, misuse, path, run, succeed};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{Read, Write};
@@ -281,7 +281,6 @@ fn impossible_imports_are_errors() {
     fs::write(folder.path("bad.tsv"), "a\tb\nc\n").unwrap();
     for (file, into, reason) in [
         (hash.as_str(), "*", "in memory"),
-        (&hash, "casket", "kind of database"),
         (&hash, &hash, "--into"),
         (&fixture("le", "table-plain.tct"), &into, "table database"),
         (&hash, &folder.path("casket.tct"), "rows"),
@@ -292,6 +291,8 @@ fn impossible_imports_are_errors() {
         let error = fail("tyrant", &["import", file, "--into", into]);
         assert!(error.contains(reason), "{file} into {into}: {error}");
     }
+    let error = misuse(&["import", &hash, "--into", "casket"]);
+    assert!(error.contains("kind of database"), "{error}");
 }
 
 #[test]

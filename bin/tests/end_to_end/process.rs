@@ -108,6 +108,15 @@ pub(crate) fn fail<A: AsRef<OsStr>>(program: &str, arguments: &[A]) -> String {
     String::from_utf8(output.stderr).expect("UTF-8")
 }
 
+/// Runs `tyrant` with a command line that must be refused as wrong, with exit code 2. Returns its
+/// standard error.
+pub(crate) fn misuse<A: AsRef<OsStr>>(arguments: &[A]) -> String {
+    let output = run("tyrant", arguments);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    String::from_utf8(output.stderr).expect("UTF-8")
+}
+
 /// Waits until `condition` returns a value.
 pub(crate) fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;

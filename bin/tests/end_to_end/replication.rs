@@ -1,6 +1,6 @@
 //! Update logs and replication between programs: killed, restarted, tailed and disconnected.
 
-use crate::process::{Server, exchange, fail, free_port, path, run, succeed, wait_for};
+use crate::process::{Server, exchange, fail, free_port, misuse, path, run, succeed, wait_for};
 use crate::tls::certificates::Authority;
 use rustix::process::Signal;
 use std::fs;
@@ -139,7 +139,7 @@ fn a_server_follows_a_master_and_stops_following_it() {
     assert_eq!(unfollow, format!("{two} no longer follows {one}\n"));
     let fail = |arguments: &[String]| crate::process::fail("tyrant", arguments);
     assert!(fail(&on_replica(&["unfollow"])).contains("it follows no master"));
-    assert!(fail(&on_replica(&["follow", "/a/path"])).contains("HOST:PORT"));
+    assert!(misuse(&on_replica(&["follow", "/a/path"])).contains("HOST:PORT"));
     let server = ["--server".to_owned(), one];
     let error = fail(&[&["follow".to_owned(), two][..], &server].concat());
     assert!(error.contains("was started without --allow-setmst"), "{error}");
@@ -503,10 +503,16 @@ fn an_update_log_without_a_server_id_is_an_error() {
         &["-port", "0", "-host", "/nowhere/s", "-ulog", ulog.to_str().unwrap(), "*"],
     );
     assert!(!error.is_empty());
-    let error = fail(
-        "tyrant",
-        &["serve", "*", "--port", "0", "--host", "127.0.0.1", "--ulog", ulog.to_str().unwrap()],
-    );
+    let error = misuse(&[
+        "serve",
+        "*",
+        "--port",
+        "0",
+        "--host",
+        "127.0.0.1",
+        "--ulog",
+        ulog.to_str().unwrap(),
+    ]);
     assert!(error.contains("update-log: requires server-id, an id from 1 to 65535"), "{error}");
 }
 

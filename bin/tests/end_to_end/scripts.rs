@@ -1,6 +1,6 @@
 //! Scripts: functions in Lua that clients call.
 
-use crate::process::{Server, fail, path, run, succeed, wait_for};
+use crate::process::{Server, fail, misuse, path, run, succeed, wait_for};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -391,7 +391,7 @@ fn a_script_with_an_error_is_reported_before_the_server_serves() {
     let path = path.display().to_string();
     assert_eq!(succeed("tyrant", &["ext", "--check", &path]), "");
     assert_eq!(run("tyrant", &["ext"]).status.code(), Some(2));
-    let error = fail("tyrant", &["serve", &database, "--script-programs", "--port", "0"]);
+    let error = misuse(&["serve", &database, "--script-programs", "--port", "0"]);
     assert!(error.contains("script-programs") && error.contains("requires script"), "{error}");
 }
 

@@ -1,6 +1,6 @@
 //! `tyrant serve`: start, signals, log and access.
 
-use crate::process::{Server, exchange, fail, free_port, run, succeed, wait_for};
+use crate::process::{Server, exchange, fail, free_port, misuse, run, succeed, wait_for};
 use rustix::process::Signal;
 use std::os::unix::net::UnixStream;
 
@@ -94,9 +94,6 @@ fn a_line_of_the_log_is_time_level_and_message() {
 fn a_database_that_does_not_open_is_an_error() {
     let port = free_port().to_string();
     for (database, reason) in [
-        ("casket.xyz", "casket.xyz"),
-        ("*#nonsense=1", "nonsense"),
-        ("*#capnum=many", "capnum"),
         ("/dev/null/casket.tct", "/dev/null/casket.tct"),
         ("/dev/null/casket.tcb", "/dev/null/casket.tcb"),
         ("/dev/null/casket.tch", "/dev/null/casket.tch"),
@@ -105,6 +102,12 @@ fn a_database_that_does_not_open_is_an_error() {
         let openings = ["tyrant: database: ", "tyrant: cannot open the database"];
         assert!(openings.iter().any(|opening| error.starts_with(opening)), "{database}: {error}");
         assert!(error.contains(reason), "{database}: {error}");
+    }
+    for (database, reason) in
+        [("casket.xyz", "casket.xyz"), ("*#nonsense=1", "nonsense"), ("*#capnum=many", "capnum")]
+    {
+        let error = misuse(&["serve", database, "--port", &port]);
+        assert!(error.starts_with("tyrant: database: ") && error.contains(reason), "{error}");
     }
 }
 

@@ -3,7 +3,7 @@
 #[path = "../../../crates/tls/tests/support/mod.rs"]
 pub(crate) mod certificates;
 
-use crate::process::{Server, exchange, fail, run, succeed, wait_for};
+use crate::process::{Server, exchange, fail, misuse, run, succeed, wait_for};
 use crate::users::add_with;
 use certificates::{Authority, Files};
 use rustix::process::Signal;
@@ -398,19 +398,24 @@ fn settings_of_tls_that_cannot_be_in_effect_are_named() {
     let other = authority.client("other");
     let other = text(&other.key);
     for (arguments, reason) in [
+        (&["--tls-cert", key, "--tls-key", key][..], "no certificate in"),
+        (&["--tls-cert", certificate, "--tls-key", "/nowhere"], "cannot read /nowhere"),
+        (&["--tls-cert", certificate, "--tls-key", other], "is not that of the certificate in"),
+    ] {
+        let error = fail("tyrant", &[&["serve", "*"][..], arguments].concat());
+        assert!(error.contains(reason), "{arguments:?}: {error}");
+    }
+    for (arguments, reason) in [
         (&["--tls-cert", certificate][..], "tls-cert: requires tls-key"),
         (&["--tls-key", key], "tls-key: requires tls-cert"),
         (&["--tls-optional"], "tls-optional: requires tls-cert"),
-        (&["--tls-cert", key, "--tls-key", key], "no certificate in"),
-        (&["--tls-cert", certificate, "--tls-key", "/nowhere"], "cannot read /nowhere"),
-        (&["--tls-cert", certificate, "--tls-key", other], "is not that of the certificate in"),
         (
             &["--tls-cert", certificate, "--tls-key", key, "--unix", "s"],
             "requires host or tls-port",
         ),
         (&["--master-tls-insecure"], "master-tls-insecure: requires master-tls"),
     ] {
-        let error = fail("tyrant", &[&["serve", "*"][..], arguments].concat());
+        let error = misuse(&[&["serve", "*"][..], arguments].concat());
         assert!(error.contains(reason), "{arguments:?}: {error}");
     }
 }

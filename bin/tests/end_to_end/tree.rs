@@ -17,7 +17,6 @@ fn duplicates_and_ranges_work_on_the_command_line() {
             ("get --all a", Some("0\n1\n3\n")),
             ("get --all --hex 61", Some("30\n31\n33\n")),
             ("get --all c", None),
-            ("get --all a b", None),
             ("count", Some("4\n")),
             ("list --prefix a", Some("a\n")),
             ("range", Some("a\t0\na\t1\na\t3\nb\t2\n")),

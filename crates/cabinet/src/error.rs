@@ -52,6 +52,13 @@ pub enum Error {
         /// The file that could not grow.
         path: PathBuf,
     },
+    /// The disk is full to which the program around the database logs changes before they are made.
+    /// Reads still work; writes work again when there is space.
+    #[error("no space left for the update log {}: free space on its file system", path.display())]
+    NoLogSpace {
+        /// The file that could not grow, or its folder.
+        path: PathBuf,
+    },
     /// An on-memory database uses all the memory that it may. Reads, removals and changes that need
     /// no more memory still work. Other writes work again after records are removed.
     #[error(
@@ -360,6 +367,7 @@ mod tests {
             Error::NoSpace { .. } => {
                 ": free space on its file system, or raise its cap (capsiz) if it has one"
             }
+            Error::NoLogSpace { .. } => "a: free space on its file system",
             Error::NoMemory { .. } => {
                 "; remove some, or set a cap (capsiz), over which those not used lately are evicted"
             }
@@ -413,6 +421,7 @@ mod tests {
             Error::Io { operation, path: path(), source: ErrorKind::NotFound.into() },
             Error::Corrupted { file: path(), offset: 1, what: name() },
             Error::NoSpace { path: path() },
+            Error::NoLogSpace { path: path() },
             Error::NoMemory { path: path(), max: 1 },
             Error::Poisoned(name()),
             Error::ReadOnly(name()),
@@ -448,7 +457,7 @@ mod tests {
 
     #[test]
     fn the_text_of_every_error_ends_with_what_to_do() {
-        const VARIANTS: usize = 29;
+        const VARIANTS: usize = 30;
         let errors = every_variant();
         assert_eq!(errors.iter().map(discriminant).collect::<HashSet<_>>().len(), VARIANTS);
         for error in errors {

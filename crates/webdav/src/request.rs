@@ -131,7 +131,9 @@ impl Request {
             RecordsError::Database(cabinet::Error::KeyTooLong { .. }) => FsError::PathTooLong,
             RecordsError::Database(cabinet::Error::ValueTooLong { .. }) => FsError::TooLarge,
             RecordsError::Database(
-                cabinet::Error::NoSpace { .. } | cabinet::Error::NoMemory { .. },
+                cabinet::Error::NoSpace { .. }
+                | cabinet::Error::NoLogSpace { .. }
+                | cabinet::Error::NoMemory { .. },
             ) => FsError::InsufficientStorage,
             // A name that is not an id cannot be a file here.
             RecordsError::Database(cabinet::Error::NoId { .. }) => FsError::Forbidden,

@@ -1,7 +1,8 @@
 //! Benchmark clients: run requests on a server in parallel.
 
 use super::own_server::OwnServer;
-use anyhow::{Context, Result, bail, ensure};
+use crate::errors::require;
+use anyhow::{Context, Result, bail};
 use client::Client;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::thread::ScopedJoinHandle;
@@ -15,10 +16,10 @@ const STRIDE: u64 = 1000;
 
 /// Checks that these numbers of clients are possible.
 pub(super) fn check_clients(clients: &[usize]) -> Result<()> {
-    ensure!(
+    require(
         clients.iter().all(|clients| (1..=CLIENTS_MAX).contains(clients)),
-        "the number of clients must be from 1 to {CLIENTS_MAX}"
-    );
+        format_args!("the number of clients must be from 1 to {CLIENTS_MAX}"),
+    )?;
     Ok(())
 }
 

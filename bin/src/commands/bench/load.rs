@@ -3,11 +3,12 @@
 use super::clients::{check_clients, join};
 use super::latencies::Latencies;
 use super::scatter::scatter;
+use crate::errors::require;
 use crate::output::{AsJson, object, write_json};
 use crate::remote::{Server, ServerArgument};
 use crate::signals::Cleanup;
 use crate::transfer::progress::Progress;
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use client::Reply;
 use parking_lot::Mutex;
 use std::io::Write;
@@ -99,16 +100,16 @@ impl Tally {
 impl Load {
     pub(super) fn run(&self) -> Result<()> {
         check_clients(&[self.clients])?;
-        ensure!(
+        require(
             (1..=PIPELINE_MAX).contains(&self.pipeline),
-            "--pipeline must be from 1 to {PIPELINE_MAX}"
-        );
-        ensure!(self.sets + self.gets > 0, "one of --sets and --gets must be at least 1");
-        ensure!(self.keys > 0, "--keys must be at least 1");
-        ensure!(
+            format_args!("--pipeline must be from 1 to {PIPELINE_MAX}"),
+        )?;
+        require(self.sets + self.gets > 0, "one of --sets and --gets must be at least 1")?;
+        require(self.keys > 0, "--keys must be at least 1")?;
+        require(
             self.value_bytes <= VALUE_BYTES_MAX,
-            "--value-bytes must be at most {VALUE_BYTES_MAX}"
-        );
+            format_args!("--value-bytes must be at most {VALUE_BYTES_MAX}"),
+        )?;
         let (address, settings) = (self.server.address(), self.server.settings()?);
         // All are connected before the first request.
         let servers: Vec<Server> = (0..self.clients)

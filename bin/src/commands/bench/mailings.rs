@@ -4,6 +4,7 @@
 use super::clients::{check_clients, in_parallel};
 use super::mailing::{Mailing, address, date, first_date, looked_up};
 use super::own_server::OwnServer;
+use crate::errors::require;
 use crate::plural::counted;
 use anyhow::{Result, bail, ensure};
 use client::Client;
@@ -55,10 +56,10 @@ impl Kind {
 
 impl Mailings {
     pub(super) fn run(&self) -> Result<()> {
-        ensure!(self.rows > 0, "no rows");
+        require(self.rows > 0, "no rows")?;
         check_clients(&self.clients)?;
         if let Some(name) = &self.cluster {
-            ensure!(self.kinds.len() == 1, "a database in a cluster has one kind: give --kinds");
+            require(self.kinds.len() == 1, "a database in a cluster has one kind: give --kinds")?;
             let has_rows = crate::cluster::is_table(name)?;
             ensure!(
                 has_rows == (self.kinds[0] == Kind::Table),

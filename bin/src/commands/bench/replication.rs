@@ -5,6 +5,7 @@ use super::clients::{check_clients, in_parallel};
 use super::own_server::OwnServer;
 use super::processors::Processors;
 use super::scatter::scatter;
+use crate::errors::require;
 use anyhow::{Result, ensure};
 use client::Client;
 use std::net::TcpListener;
@@ -72,14 +73,14 @@ struct ReplicaMeasurement {
 impl Replication {
     pub(super) fn run(&self) -> Result<()> {
         check_clients(&[self.clients])?;
-        ensure!(
+        require(
             self.records > 0 && self.rounds > 0,
-            "the number of records and of rounds must be at least 1"
-        );
-        ensure!(
+            "the number of records and of rounds must be at least 1",
+        )?;
+        require(
             self.depths.iter().all(|depth| *depth > 0),
-            "the number of requests must be at least 1"
-        );
+            "the number of requests must be at least 1",
+        )?;
         let processors = self.apart.then(Processors::of_this_thread).transpose()?;
         if let Some(processors) = &processors {
             processors.use_others()?;

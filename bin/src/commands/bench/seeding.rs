@@ -4,6 +4,7 @@
 use super::clients::{check_clients, in_parallel};
 use super::own_server::OwnServer;
 use super::scatter::scatter;
+use crate::errors::require;
 use crate::plural::counted;
 use anyhow::{Context, Result, bail, ensure};
 use client::{Client, Reply};
@@ -56,10 +57,10 @@ pub(super) struct Seeding {
 impl Seeding {
     pub(super) fn run(&self) -> Result<()> {
         check_clients(&[self.clients])?;
-        ensure!(
+        require(
             self.records > 0 && self.rate > 0,
-            "the number of records and the rate must be at least 1"
-        );
+            "the number of records and the rate must be at least 1",
+        )?;
         let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir);
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string();
         let listening = ["--host", "127.0.0.1", "--port", &port];

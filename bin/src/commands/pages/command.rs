@@ -1,6 +1,7 @@
 //! Pages of `tyrant` and its commands, from the definition of the command line.
 
 use super::page::Page;
+use crate::commands::WRONG_COMMAND_LINE;
 use crate::commands::command_line::groups::{Group, groups};
 use crate::commands::command_line::{AfterHelp, after_help};
 use clap::Command;
@@ -116,7 +117,7 @@ fn page(command: &Command, references: Vec<String>) -> Page {
         }
     }
     page.examples(&examples);
-    page.exit_status(2);
+    page.exit_status(WRONG_COMMAND_LINE);
     let files = FILES.iter().find(|(of, _)| *of == name);
     page.files(files.map_or(&[][..], |(_, files)| *files));
     page.see_also(&references)

@@ -2,7 +2,7 @@
 
 use super::Table;
 use super::server::refuse;
-use crate::process::{Server, exchange, feed_in, free_port, wait_for};
+use crate::process::{Server, exchange, feed_in, free_port, misuse, wait_for};
 use crate::tls::certificates::Authority;
 use crate::tls::serve;
 use crate::users::add;
@@ -21,8 +21,9 @@ fn a_server_that_cannot_be_reached_is_named_with_the_cause_and_what_to_do() {
         refuse(&address, line, &[&cause, "\"tyrant serve\"", "TYRANT_SERVER"]);
     }
     refuse("/nonexistent/socket", "get a", &["/nonexistent/socket: No such file"]);
-    refuse("127.0.0.1:x", "get a", &["\"127.0.0.1:x\" is not an address: give HOST:PORT"]);
-    refuse("127.0.0.1:x", "tail", &["is not an address"]);
+    let flaw = "\"127.0.0.1:x\" is not an address: give HOST:PORT";
+    assert!(misuse(&["get", "a", "--server", "127.0.0.1:x"]).contains(flaw));
+    assert!(misuse(&["tail", "--server", "127.0.0.1:x"]).contains(flaw));
 }
 
 /// Starts a server that sends `reply` to each line, or at once if `is_first`. Returns its address.
@@ -79,12 +80,12 @@ fn names_and_ports_at_which_no_server_is() {
         ("tyrant follow 127.0.0.1:1 --server UNUSED", 1, &["cannot connect to UNUSED"]),
         ("tyrant get a --server nowhere.invalid:1978", 1, &["cannot find the host of nowhere.invalid:1978"]),
         ("tyrant get a --server ./socket", 1, &["cannot connect to ./socket: No such file", "\"tyrant serve\""]),
-        ("tyrant get a --server 127.0.0.1:x", 1, &["\"127.0.0.1:x\" is not an address: give HOST:PORT"]),
-        ("tyrant get a --server 1978", 1, &["\"1978\" is a port without a host: give 127.0.0.1:1978 for this machine"]),
-        ("tyrant get a --server ::1", 1, &["\"::1\" needs brackets, and may have a port: [::1]:1978"]),
-        ("tyrant tail --server 1978", 1, &["\"1978\" is a port without a host"]),
+        ("tyrant get a --server 127.0.0.1:x", 2, &["\"127.0.0.1:x\" is not an address: give HOST:PORT"]),
+        ("tyrant get a --server 1978", 2, &["\"1978\" is a port without a host: give 127.0.0.1:1978 for this machine"]),
+        ("tyrant get a --server ::1", 2, &["\"::1\" needs brackets, and may have a port: [::1]:1978"]),
+        ("tyrant tail --server 1978", 2, &["\"1978\" is a port without a host"]),
         ("tyrant replicas --for 1978,tls", 2, &["\"1978\" is a port without a host"]),
-        ("tyrant get a --server tyrant.sock", 1, &["\"tyrant.sock\" would be a host, since it has no slash: give ./tyrant.sock for a Unix socket"]),
+        ("tyrant get a --server tyrant.sock", 2, &["\"tyrant.sock\" would be a host, since it has no slash: give ./tyrant.sock for a Unix socket"]),
         ("tyrant get a --credentials nothing", 1, &["cannot read the credentials in nothing", "check the path"]),
         ("tyrant get a --tls-ca nothing", 1, &["cannot read nothing", "check the path"]),
         ("tyrant cluster check cassandra://UNUSED/k", 1, &["cannot connect to UNUSED: Connection refused (os error 111); no node listens there", "native_transport_port"]),

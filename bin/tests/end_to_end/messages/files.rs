@@ -47,7 +47,7 @@ fn a_path_at_which_there_is_nothing() {
             1,
             &["lines.tsv/new.tch: lines.tsv is a file, not a folder; check the path"],
         ),
-        ("tyrant export good.tch lines.csv", 1, &["CSV is not a format of export: name a file"]),
+        ("tyrant export good.tch lines.csv", 2, &["CSV is not a format of export: name a file"]),
         ("tyrant export good.tch no/lines.tsv", 1, &["cannot create no/lines.tsv", "; check the"]),
         ("tyrant backup list no", 1, &["there is no backup repository no: check the path"]),
         ("tyrant backup verify no", 1, &["there is no backup repository no: check the path"]),
@@ -134,20 +134,20 @@ fn a_file_or_folder_that_is_something_else() {
         ("tyrant backup list .", 1, &[". is not a backup repository: name the folder that"]),
         (
             "tyrant import lines.tsv --into nameless",
-            1,
+            2,
             &["the kind of database from the name \"nameless\": it is *"],
         ),
         (
             "tyrant import lines.tsv --into a.tch#mode=z",
-            1,
+            2,
             &["tuning mode=z is wrong: mode takes letters"],
         ),
         (
             "tyrant import lines.tsv --into a.tch#nonsense=1",
-            1,
+            2,
             &["unknown tuning \"nonsense\": known are mode"],
         ),
-        ("tyrant import lines.tsv --into a.tch#nonsense", 1, &["is not of the form key=value"]),
+        ("tyrant import lines.tsv --into a.tch#nonsense", 2, &["is not of the form key=value"]),
     ]);
     assert!(!path("n.tch").exists());
 }

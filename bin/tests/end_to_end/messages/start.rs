@@ -113,7 +113,7 @@ fn addresses_and_folders() {
             ),
             (
                 "tyrant serve nameless --port 0",
-                1,
+                2,
                 &["the kind of database from the name \"nameless\": it is *"],
             ),
             (
@@ -128,7 +128,7 @@ fn addresses_and_folders() {
             ),
             (
                 "tyrant serve * --port 0 --update-log u",
-                1,
+                2,
                 &["update-log: requires server-id, an id from 1 to 65535"],
             ),
             (
@@ -143,6 +143,72 @@ fn addresses_and_folders() {
             ),
         ],
     );
+}
+
+#[test]
+fn options_that_are_wrong_by_themselves_have_the_exit_code_of_a_wrong_command_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let port = free_port().to_string();
+    for (name, text) in [
+        ("log.toml", "database = \"*\"\nupdate-log = \"u\"\n"),
+        ("two.toml", "[[database]]\nname = \"*\"\n[[database]]\nname = \"+\"\nport = 1\n"),
+        ("plain.toml", "database = \"*\"\n"),
+    ] {
+        write(folder.path().join(name), text).expect("a file");
+    }
+    let (tree, table) = (Server::tyrant("casket.tcb", &[]), Server::tyrant("casket.tct", &[]));
+    let (tree, table) = (tree.address(), table.address());
+    Table::new(folder.path(), &[("FREE", &port), ("HERE", &tree), ("ROWS", &table)]).check(&[
+        ("tyrant serve * --tls-port 3", 2, &["tls-port: requires tls-cert"]),
+        ("tyrant serve * --tls-optional", 2, &["tls-optional: requires tls-cert"]),
+        ("tyrant serve * --tls-client-ca x", 2, &["tls-client-ca: requires tls-cert"]),
+        ("tyrant serve * --tls-cert x", 2, &["tls-cert: requires tls-key"]),
+        ("tyrant serve * --tls-key x", 2, &["tls-key: requires tls-cert"]),
+        ("tyrant serve * --master h:1", 2, &["master: requires server-id"]),
+        ("tyrant serve * --update-log u", 2, &["update-log: requires server-id"]),
+        ("tyrant serve * --semi-sync 1", 2, &["semi-sync: requires update-log"]),
+        ("tyrant serve * --master-tls-ca x", 2, &["master-tls-ca: requires master-tls"]),
+        ("tyrant serve * --master-tls-insecure", 2, &["master-tls-insecure: requires master-tls"]),
+        ("tyrant serve * --master-tls-cert x", 2, &["master-tls-cert: requires master-tls"]),
+        ("tyrant serve * --master-tls-key x", 2, &["master-tls-key: requires master-tls"]),
+        ("tyrant serve * --master-tls --master-tls-key x", 2, &["requires master-tls-cert"]),
+        ("tyrant serve * --master-tls --master-tls-cert x", 2, &["requires master-tls-key"]),
+        ("tyrant serve * --socket-mode 0600", 2, &["socket-mode: requires unix"]),
+        ("tyrant serve * --into x.tch", 2, &["into: requires import"]),
+        ("tyrant serve x.tch --import --into nameless", 2, &["into: cannot tell the kind"]),
+        ("tyrant serve * --open-tokyo-tyrant", 2, &["open-tokyo-tyrant: requires users"]),
+        ("tyrant serve * --script-every f=1", 2, &["script-every: requires script"]),
+        ("tyrant serve * --script-files", 2, &["script-files: requires script"]),
+        ("tyrant serve * --script-programs", 2, &["script-programs: requires script"]),
+        ("tyrant serve * --script-threads 99999", 2, &["script-threads: 99999 is above"]),
+        ("tyrant serve * --script-memory-max 0", 2, &["script-memory-max: must be at least 1"]),
+        ("tyrant serve * --request-bytes-max 0", 2, &["request-bytes-max: must be at least 1"]),
+        ("tyrant serve * --folder x", 2, &["folder: requires config"]),
+        ("tyrant serve * --port FREE --admin 127.0.0.1:FREE", 2, &["admin: FREE is that of"]),
+        ("tyrant serve *#nonsense=1", 2, &["database: unknown tuning \"nonsense\""]),
+        ("tyrant serve --config plain.toml --semi-sync 1", 2, &["tyrant: semi-sync: requires"]),
+        ("tyrant serve --config two.toml --port 1", 2, &["port of the command line"]),
+        // The error is in the file, not in the command line.
+        ("tyrant serve --config log.toml", 1, &["log.toml:2: update-log: requires server-id"]),
+        ("tyrant config --check log.toml", 1, &["log.toml:2: update-log: requires server-id"]),
+        // Tokyo Tyrant's programs have one code for all failures.
+        ("ttserver -port FREE -ulog u *", 1, &["-sid"]),
+        ("tyrant get --all a b --server HERE", 2, &["--all takes a single key"]),
+        ("tyrant put --hex 0 00 --server HERE", 2, &["odd number of hexadecimal digits"]),
+        ("tyrant put --hex zz 00 --server HERE", 2, &["\"zz\" is not hexadecimal"]),
+        ("tyrant search -w name NONSENSE bob --server ROWS", 2, &["unknown operator"]),
+        ("tyrant search --order name:NONSENSE --server ROWS", 2, &["NONSENSE"]),
+        ("tyrant set-index age nonsense --server ROWS", 2, &["unknown kind of index"]),
+        ("tyrant put-row p5 nothing --server ROWS", 2, &["is not of the form NAME=VALUE"]),
+        ("tyrant put-row p5 =nothing --server ROWS", 2, &["is not of the form NAME=VALUE"]),
+        ("tyrant export a.tch --quiet", 2, &["--quiet would discard the records"]),
+        ("tyrant import - --into a.tch", 2, &["--format says how to read it"]),
+        ("tyrant backup create b --database *", 2, &["a database in memory has no files"]),
+        ("tyrant user add a:b --no-password --users u", 2, &["a name with a colon"]),
+        ("tyrant bench load --pipeline 0", 2, &["--pipeline must be from 1 to"]),
+    ]);
+    let left: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").collect();
+    assert_eq!(left.len(), 3, "nothing is made: {left:?}");
 }
 
 #[test]
@@ -309,7 +375,7 @@ fn certificates_and_keys() {
             1,
             &["the key in ANOTHER is not that of the certificate in CERTIFICATE"],
         ),
-        ("tyrant serve * --port 0 --tls-cert CERTIFICATE", 1, &["tls-cert: requires tls-key"]),
+        ("tyrant serve * --port 0 --tls-cert CERTIFICATE", 2, &["tls-cert: requires tls-key"]),
     ]);
 }
 

@@ -80,7 +80,10 @@ impl From<&Error> for Failure {
             },
             Error::Corrupted { .. } => Self::BadRecord,
             Error::ReadOnly(_) => Self::NoPermission,
-            Error::NoSpace { .. } | Error::NoMemory { .. } | Error::Poisoned(_) => Self::Write,
+            Error::NoSpace { .. }
+            | Error::NoLogSpace { .. }
+            | Error::NoMemory { .. }
+            | Error::Poisoned(_) => Self::Write,
             Error::InUse { .. } | Error::Conflict => Self::Lock,
             // The present value is not a number.
             Error::NotANumber { .. } | Error::IndexExists => Self::ExistingRecord,

@@ -200,7 +200,9 @@ fn named(store: &Store, name: &str) -> Result<(Option<u32>, bool)> {
         });
         (place, is_new) = match added {
             // The list has no space, but the value itself may still have some.
-            Err(Error::NoSpace { .. } | Error::NoMemory { .. }) => (None, false),
+            Err(Error::NoSpace { .. } | Error::NoLogSpace { .. } | Error::NoMemory { .. }) => {
+                (None, false)
+            }
             added => added?,
         };
     }

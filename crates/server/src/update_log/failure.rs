@@ -18,7 +18,7 @@ impl Failure {
     /// Returns the error of a change that cannot be logged.
     pub(super) fn refusal(&self) -> cabinet::Error {
         match self.kind {
-            kind if is_full(kind) => cabinet::Error::NoSpace { path: self.path.clone() },
+            kind if is_full(kind) => cabinet::Error::NoLogSpace { path: self.path.clone() },
             _ => cabinet::Error::Poisoned(format!("update log: {}", self.text)),
         }
     }

@@ -357,7 +357,7 @@ impl UpdateLog {
         change.transpose().map_err(|source| {
             let path = self.settings.folder.clone();
             match source.kind() {
-                kind if failure::is_full(kind) => cabinet::Error::NoSpace { path },
+                kind if failure::is_full(kind) => cabinet::Error::NoLogSpace { path },
                 _ => {
                     let operation = "write the intent log in";
                     cabinet::Error::Io { operation, path, source }

@@ -119,7 +119,12 @@ fn a_log_on_a_full_disk_opens_and_refuses_changes_and_loses_no_recovered_entry()
         assert!(log.is_full() && unfinished.is_empty());
         for _ in 0..2 {
             let refused = log.begin(&memory, SOURCE, Scope::Key(b"key"), true).err();
-            assert!(matches!(refused, Some(cabinet::Error::NoSpace { .. })), "{refused:?}");
+            let refused = refused.expect("a refusal");
+            assert!(matches!(refused, cabinet::Error::NoLogSpace { .. }), "{refused}");
+            let file = file.display();
+            let advice =
+                format!("no space left for the update log {file}: free space on its file system");
+            assert_eq!(refused.to_string(), advice, "a cap of the database is no cause");
             log.resume(|_| panic!("the disk is still full"));
             assert!(!log.write() && !log.sync());
         }

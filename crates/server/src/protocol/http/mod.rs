@@ -435,7 +435,9 @@ fn explained(output: &mut Vec<u8>, error: &Error) {
 
 fn status_of(error: &Error) -> Status {
     match error {
-        Error::NoSpace { .. } | Error::NoMemory { .. } => Status::InsufficientStorage,
+        Error::NoSpace { .. } | Error::NoLogSpace { .. } | Error::NoMemory { .. } => {
+            Status::InsufficientStorage
+        }
         Error::ReadOnly(_) => Status::Forbidden,
         Error::Unavailable(_) => Status::ServiceUnavailable,
         Error::KeyTooLong { .. } | Error::ValueTooLong { .. } => Status::PayloadTooLarge,

@@ -371,7 +371,7 @@ fn answer(output: &mut Vec<u8>, line: &[u8], noreply: bool) {
 fn count_refusal(context: &Context<'_>, error: &Error) {
     match error {
         Error::ValueTooLong { .. } => context.counters.count(Count::StoreTooLarge),
-        Error::NoSpace { .. } | Error::NoMemory { .. } => {
+        Error::NoSpace { .. } | Error::NoLogSpace { .. } | Error::NoMemory { .. } => {
             context.counters.count(Count::StoreNoMemory);
         }
         _ => {}

@@ -383,7 +383,9 @@ fn failure(output: &mut Vec<u8>, echo: Echo, error: &Error) {
     let status = match error {
         Error::ValueTooLong { .. } => return reply::failure(output, echo, Status::TooLarge),
         Error::KeyTooLong { .. } | Error::BadColumn(_) => Status::InvalidArguments,
-        Error::NoSpace { .. } | Error::NoMemory { .. } => Status::OutOfMemory,
+        Error::NoSpace { .. } | Error::NoLogSpace { .. } | Error::NoMemory { .. } => {
+            Status::OutOfMemory
+        }
         _ => Status::InternalError,
     };
     reply::failure_with(output, echo, status, &one_line(error));

@@ -30,6 +30,7 @@ mod modern;
 mod output;
 mod pace;
 mod pattern;
+mod redis;
 mod sandbox;
 mod scripts;
 mod shared;
@@ -41,6 +42,7 @@ mod statistics;
 
 pub use error::Failure;
 pub use limits::Limits;
+pub use redis::RedisScripts;
 pub use scripts::Scripts;
 pub use shared::Allowed;
 pub use source::Source;

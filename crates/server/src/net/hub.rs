@@ -6,11 +6,11 @@ use crate::net::script_pool::ScriptPool;
 use crate::net::worker_pool::WorkerPool;
 use crate::shared::Shared;
 use crate::shared::loop_load::LoopLoad;
-use crate::{Config, Error, Result};
+use crate::{Config, Error, Evaluator, Result};
 use cabinet::Database;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 /// Mailboxes of the event loops and the pools of a server.
@@ -20,6 +20,8 @@ pub(crate) struct Hub {
     pub(crate) pool: Arc<WorkerPool>,
     pub(crate) scripts: Arc<ScriptPool>,
     pub(crate) logins: LoginPool,
+    /// Interpreter of the scripts that clients send. It owns what `shared` must not own.
+    pub(crate) evaluator: OnceLock<Arc<dyn Evaluator>>,
     successors: Mutex<Successors>,
 }
 
@@ -43,8 +45,8 @@ impl Hub {
         let shared = Shared::new(config, database, loads, wake_pending(&mailboxes))?;
         let _ = shared.scheduler.set(Arc::clone(&pool) as _);
         let (scripts, logins) = (Arc::new(ScriptPool::new(mailboxes.len())), LoginPool::default());
-        let successors = Mutex::default();
-        Ok(Arc::new(Self { shared, mailboxes, pool, scripts, logins, successors }))
+        let (evaluator, successors) = (OnceLock::new(), Mutex::default());
+        Ok(Arc::new(Self { shared, mailboxes, pool, scripts, logins, evaluator, successors }))
     }
 
     /// Adds a thread that takes over an event loop, and joins those that have ended.

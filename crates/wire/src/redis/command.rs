@@ -142,6 +142,12 @@ commands! {
     Lcs "lcs" List -3 (1 2 1);
     Dump "dump" Read 2 (1 1 1);
     Restore "restore" Write -4 (1 1 1);
+    Eval "eval" Script -3 (0 0 0);
+    EvalRo "eval_ro" Script -3 (0 0 0);
+    EvalSha "evalsha" Script -3 (0 0 0);
+    EvalShaRo "evalsha_ro" Script -3 (0 0 0);
+    Script "script" Other -2 (0 0 0);
+    Function "function" Other -2 (0 0 0);
 }
 
 /// A part of a command, named by its first argument.
@@ -188,6 +194,11 @@ const PUBSUB: &[Subcommand] = &[
     part("shardnumsub", -2),
 ];
 
+const SCRIPT: &[Subcommand] =
+    &[part("exists", -3), part("flush", -2), part("kill", 2), part("load", 3)];
+
+const FUNCTION: &[Subcommand] = &[part("flush", -2), part("list", -2), part("stats", 2)];
+
 const CONFIG: &[Subcommand] = &[part("get", -3), part("set", -4)];
 
 const fn part(name: &'static str, arity: i8) -> Subcommand {
@@ -203,6 +214,8 @@ impl Command {
             Self::CommandInfo => COMMAND,
             Self::Config => CONFIG,
             Self::PubSub => PUBSUB,
+            Self::Script => SCRIPT,
+            Self::Function => FUNCTION,
             _ => &[],
         }
     }

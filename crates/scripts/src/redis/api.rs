@@ -126,7 +126,7 @@ fn single(
 ) -> Result<Table> {
     match <[Value; 1]>::try_from(values.into_vec()) {
         Ok([Value::String(text)]) => make(lua, text),
-        _ => error_table(lua, b"wrong number or type of arguments"),
+        _ => error_table(lua, b"ERR wrong number or type of arguments"),
     }
 }
 

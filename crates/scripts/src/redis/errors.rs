@@ -158,6 +158,42 @@ fn place(lua: &Lua) -> Option<(String, usize)> {
     None
 }
 
+/// Beginnings of the places in our own code in Lua, which are not those of a script.
+const OWN_PLACES: [&str; 2] = ["bootstrap:", "redis:"];
+
+/// Returns a message without its place, if that is in our own code in Lua.
+fn without_own_place(message: &str) -> Option<&str> {
+    let after = OWN_PLACES.iter().find_map(|place| message.strip_prefix(place))?;
+    let (line, message) = after.split_once(": ")?;
+    line.bytes().all(|byte| byte.is_ascii_digit()).then_some(message)
+}
+
+/// Returns the message of a function of ours in place of one of Lua's, which names itself.
+fn with_name(lua: &Lua, message: String) -> String {
+    let Some((argument, reason)) =
+        message.strip_prefix("bad argument #").and_then(|rest| rest.split_once(" ("))
+    else {
+        return message;
+    };
+    let names = lua.inspect_stack(1, |function| {
+        let names = function.names();
+        Some((names.name?.into_owned(), names.name_what == Some("method")))
+    });
+    let Some((name, is_method)) = names.flatten() else { return message };
+    // It may have its name.
+    let Ok(number) = argument.parse::<usize>() else { return message };
+    let number = if is_method { number.saturating_sub(1) } else { number };
+    format!("bad argument #{number} to '{name}' ({reason}")
+}
+
+/// Returns the text of an error of this message, with the place of the script if it has none.
+fn placed(place: Option<&(String, usize)>, message: &str) -> String {
+    match place.filter(|(source, _)| source == SCRIPT_NAME) {
+        Some((source, line)) => format!("ERR {}:{line}: {message}", &source[1..]),
+        None => format!("ERR {message}"),
+    }
+}
+
 /// Returns the table that stands for an error that a script has not caught, with its place, as
 /// Redis's handler of errors makes it.
 pub(super) fn handle(lua: &Lua, error: Value) -> Result<Table> {
@@ -167,32 +203,30 @@ pub(super) fn handle(lua: &Lua, error: Value) -> Result<Table> {
         Value::Error(found) => match found.downcast_ref::<Raised>() {
             Some(Raised::Table(text)) => table_of(lua, text)?,
             Some(Raised::Text(text)) => table_of(lua, &format!("ERR {text}"))?,
-            // A function of ours in place of one of Lua's.
             None => {
-                let message = error::message(found);
-                let at = place.as_ref().filter(|(source, _)| source == SCRIPT_NAME);
-                table_of(
-                    lua,
-                    &match at {
-                        Some((source, line)) => format!("ERR {}:{line}: {message}", &source[1..]),
-                        None => format!("ERR {message}"),
-                    },
-                )?
+                let message = with_name(lua, error::message(found));
+                table_of(lua, &placed(place.as_ref(), &message))?
             }
         },
-        error => {
-            let table = lua.create_table()?;
-            let text = match lua.coerce_string(error.clone())? {
-                Some(text) => text.as_bytes().to_vec(),
-                None => error.to_string()?.into_bytes(),
-            };
-            table.raw_set("err", lua.create_string([b"ERR ", &text[..]].concat())?)?;
-            table
-        }
+        error => table_of_value(lua, place.as_ref(), error)?,
     };
     if let Some((source, line)) = place {
         table.raw_set("source", source)?;
         table.raw_set("line", line)?;
     }
+    Ok(table)
+}
+
+/// Returns the table of an error that is neither a table nor of a function of ours.
+fn table_of_value(lua: &Lua, place: Option<&(String, usize)>, error: &Value) -> Result<Table> {
+    let text = match lua.coerce_string(error.clone())? {
+        Some(text) => text.as_bytes().to_vec(),
+        None => error.to_string()?.into_bytes(),
+    };
+    if let Some(message) = str::from_utf8(&text).ok().and_then(without_own_place) {
+        return table_of(lua, &placed(place, message));
+    }
+    let table = lua.create_table()?;
+    table.raw_set("err", lua.create_string([b"ERR ", &text[..]].concat())?)?;
     Ok(table)
 }

@@ -238,8 +238,6 @@ impl Writer<'_> {
         self.element(text.len())?;
         let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
         let text = if kind == b'-' { trimmed(text) } else { text };
-        // An error may begin with the mark.
-        let text = if kind == b'-' { text.strip_prefix(b"-").unwrap_or(text) } else { text };
         self.output.push(kind);
         self.output.extend(text.iter().map(|byte| without_line_end(*byte)));
         self.output.extend_from_slice(b"\r\n");

@@ -191,7 +191,7 @@ impl State {
                 let field = |name: &str| {
                     let value = table.raw_get::<Value>(name).ok()?;
                     let text = self.lua.coerce_string(value).ok()??;
-                    Some(text.to_string_lossy())
+                    Some(until_zero(&text.to_string_lossy()).to_owned())
                 };
                 let text = field("err").unwrap_or_else(|| "ERR unknown error".into());
                 match field("source").zip(field("line")) {
@@ -206,8 +206,7 @@ impl State {
                 format!("ERR Error running script {digest}, {text}")
             }
         };
-        let text = text.split('\0').next().unwrap_or_default();
-        wire::redis::reply::error(output, text.strip_prefix('-').unwrap_or(text));
+        wire::redis::reply::error(output, until_zero(&text));
         Ok(())
     }
 
@@ -215,7 +214,7 @@ impl State {
     fn stopped(&self, message: &str) -> String {
         match self.context.clock.check(Instant::now()) {
             Err(Exceeded::Ended) => {
-                "ERR Script killed by user with SCRIPT KILL. Nothing was changed.".into()
+                "ERR Script killed by user with SCRIPT KILL... Nothing was changed.".into()
             }
             Err(limit) => {
                 let setting = match limit {
@@ -224,8 +223,15 @@ impl State {
                 };
                 format!("ERR {limit}, {setting}: nothing was changed")
             }
+            Ok(()) if message == NO_MEMORY => {
+                let max = self.context.limits().state_bytes;
+                format!(
+                    "OOM {message}: the script has {max} bytes, script-memory-max; nothing was \
+                     changed"
+                )
+            }
             Ok(()) if message.starts_with(NO_MEMORY) => {
-                format!("OOM the script: {message}. Nothing was changed")
+                format!("OOM {message}; nothing was changed")
             }
             Ok(()) => format!("ERR {message}"),
         }
@@ -283,6 +289,11 @@ fn is_of_memory(error: &Value) -> bool {
         Value::String(text) => *text.as_bytes() == *NO_MEMORY.as_bytes(),
         _ => false,
     }
+}
+
+/// Returns a text up to a zero byte, which ends texts of C.
+fn until_zero(text: &str) -> &str {
+    text.split('\0').next().unwrap_or_default()
 }
 
 fn compile_error(message: &str) -> String {

@@ -614,6 +614,8 @@ fn libraries_have_the_formats_of_redis() {
         ("return cjson.decode('[1,]')", "-ERR user_script:1: Expected value but found T_ARR_END at character 4"),
         ("return cjson.decode('{\"a\":{\"b\":[1,null,\"x\"]}}').a.b", "*3|:1|$-1|$1|x"),
         ("return {cmsgpack.unpack(cmsgpack.pack(1, 'a', {1, 2}, {a = 300}))}", "*4|:1|$1|a|*2|:1|:2|*0"),
+        // More than the stack of a function has at first.
+        ("return cmsgpack.unpack(('\\1'):rep(100))", ":1"),
         ("return cmsgpack.unpack('\\193')", "-ERR user_script:1: Bad data format in input."),
         ("return {cmsgpack.unpack_one('\\1\\2', 1)}", "*2|:-1|:2"),
         ("return {struct.unpack('>I2<i4', struct.pack('>I2<i4', 258, -2))}", "*3|:258|:-2|:7"),

@@ -1,7 +1,7 @@
 //! Random scripts of Redis's protocol.
 //!
-//! Left out are: settings of `cjson`, which Redis keeps for later scripts; errors about arguments of
-//! functions that the server has in place of Lua's, which name places of their own; and messages.
+//! Left out are: settings of `cjson`, which Redis keeps for later scripts; errors about arguments
+//! of functions that the server has in place of Lua's, which name places of their own; messages.
 
 use super::random::Random;
 
@@ -101,8 +101,8 @@ const RESULTS: &[&str] = &[
     "cmsgpack.pack(cjson.decode(ARGV[4]))",
     "{cmsgpack.unpack(cmsgpack.pack(ARGV))}",
     "cjson.encode({cmsgpack.unpack(cmsgpack.pack(ARGV[3], tonumber(ARGV[3])))})",
-    "cmsgpack.unpack(ARGV[1])",
-    "{pcall(cmsgpack.unpack, ARGV[1])}",
+    "(cmsgpack.unpack(ARGV[1]))",
+    "{cmsgpack.unpack(ARGV[1])}",
     "{pcall(cmsgpack.unpack_one, ARGV[1], 1)}",
     "{pcall(cmsgpack.unpack_limit, ARGV[1], 2, 0)}",
     "struct.pack(ARGV[5], tonumber(ARGV[3]) or 1, 2, 3, 4)",

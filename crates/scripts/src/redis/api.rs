@@ -134,12 +134,13 @@ fn single(
 fn error_table(lua: &Lua, text: &[u8]) -> Result<Table> {
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = text.strip_prefix(b"-").unwrap_or(text);
-    let text = match text.contains(&b' ') {
-        true => text.to_vec(),
-        false => [b"ERR ", text].concat(),
+    let (code, message) = match text.iter().position(|byte| *byte == b' ') {
+        Some(space) => (&text[..space], &text[space + 1..]),
+        None => (&b"ERR"[..], text),
     };
     let table = lua.create_table()?;
-    table.raw_set("err", lua.create_string(text.trim_ascii_end())?)?;
+    let text = [code, b" ", reply::trimmed(message)].concat();
+    table.raw_set("err", lua.create_string(text)?)?;
     Ok(table)
 }
 

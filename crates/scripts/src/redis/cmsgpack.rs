@@ -107,14 +107,14 @@ impl Packer<'_> {
         let bytes = number.to_be_bytes();
         let (kind, size) = match number {
             -32..=127 => return self.output.push(&bytes[7..]),
-            0..=0xff => (0xcc, 1),
-            0..=0xffff => (0xcd, 2),
-            0..=0xffff_ffff => (0xce, 4),
-            0.. => (0xcf, 8),
-            -0x80..0 => (0xd0, 1),
-            -0x8000..0 => (0xd1, 2),
-            -0x8000_0000..0 => (0xd2, 4),
-            ..0 => (0xd3, 8),
+            128..=0xff => (0xcc, 1),
+            0x100..=0xffff => (0xcd, 2),
+            0x1_0000..=0xffff_ffff => (0xce, 4),
+            0x1_0000_0000.. => (0xcf, 8),
+            -0x80..-32 => (0xd0, 1),
+            -0x8000..-0x80 => (0xd1, 2),
+            -0x8000_0000..-0x8000 => (0xd2, 4),
+            ..-0x8000_0000 => (0xd3, 8),
         };
         self.output.push(&[kind])?;
         self.output.push(&bytes[8 - size..])

@@ -297,7 +297,7 @@ fn without_line_end(byte: u8) -> u8 {
 }
 
 /// Returns a text without ends of lines around it.
-fn trimmed(text: &[u8]) -> &[u8] {
+pub(super) fn trimmed(text: &[u8]) -> &[u8] {
     let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
     let begin = text.iter().position(|byte| !is_end(byte)).unwrap_or(text.len());
     let end = text.iter().rposition(|byte| !is_end(byte)).map_or(begin, |at| at + 1);

@@ -11,6 +11,10 @@ pub(super) fn read(source: &[u8]) -> Result<(ScriptFlags, usize), String> {
     let end = source.iter().position(|byte| *byte == b'\n');
     let end = end.ok_or("ERR Invalid script shebang")?;
     let line = String::from_utf8_lossy(&source[..end]);
+    // Redis takes what is quoted for one part, which no valid line needs.
+    if line.contains(['"', '\'']) {
+        return Err("ERR Invalid engine in script shebang".into());
+    }
     let mut parts = line.split_ascii_whitespace();
     match parts.next() {
         Some("#!lua") => {}

@@ -224,7 +224,7 @@ fn array_length(
     settings: &Settings,
     mut visit: impl FnMut() -> Result<()>,
 ) -> Result<std::result::Result<Option<usize>, ()>> {
-    let (mut max, mut elements) = (0.0_f64, 0_usize);
+    let (mut max, mut elements) = (0_i32, 0_usize);
     for pair in table.pairs::<Value, Value>() {
         visit()?;
         let index = match pair?.0 {
@@ -235,16 +235,18 @@ fn array_length(
         if index < 1.0 || index.fract() != 0.0 {
             return Ok(Ok(None));
         }
-        max = max.max(index);
+        if index > f64::from(max) {
+            // As in lua-cjson, a larger one is none of an array.
+            max = if index <= f64::from(i32::MAX) { index as i32 } else { i32::MIN };
+        }
         elements += 1;
     }
     let is_sparse = settings.sparse_ratio > 0
-        && max > elements as f64 * settings.sparse_ratio as f64
-        && max > settings.sparse_safe as f64;
+        && f64::from(max) > elements as f64 * settings.sparse_ratio as f64
+        && f64::from(max) > settings.sparse_safe as f64;
     Ok(match (is_sparse, settings.converts_sparse) {
         (true, true) => Ok(None),
         (true, false) => Err(()),
-        // Saturates.
-        (false, _) => Ok(Some(max as usize).filter(|length| *length > 0)),
+        (false, _) => Ok(usize::try_from(max).ok().filter(|length| *length > 0)),
     })
 }

@@ -1,8 +1,8 @@
 //! Scripts: commands that execute what clients send in Lua.
 //!
-//! An execution is one transaction: it is repeated if another client changes a record meanwhile that
-//! it has read. Its interpreter is an [`Evaluator`] of another crate, which has the scripts that
-//! are known by their digests.
+//! An execution is one transaction: it is repeated if another client changes a record meanwhile
+//! that it has read. Its interpreter is an [`Evaluator`] of another crate, which has the scripts
+//! that are known by their digests.
 
 use super::transaction::{self, atomically};
 use super::{Failed, NO_INTEGER, SYNTAX, integer, reply, run, text_of_part, unknown};

@@ -1,7 +1,7 @@
 //! Scripting: the script whose functions clients call, and its settings.
 
 use anyhow::{Result, anyhow};
-use scripts::{Allowed, Failure, Limits, Scripts, Source};
+use scripts::{Allowed, Failure, Limits, RedisScripts, Scripts, Source};
 use server::{ExtensionSettings, Periodic, Server};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,9 +27,16 @@ impl Script {
     /// or has a syntax error.
     pub(crate) fn install(&self, server: &Server) -> Result<()> {
         let scripts = Scripts::open(self.source.clone(), self.limits.clone(), self.allowed);
-        server.set_extension(Arc::new(scripts.map_err(with_advice)?), self.settings.clone());
+        let scripts = scripts.map_err(with_advice)?;
+        server.set_evaluator(Arc::new(RedisScripts::beside(&scripts, server.script_records(0, 0))));
+        server.set_extension(Arc::new(scripts), self.settings.clone());
         Ok(())
     }
+}
+
+/// Lets clients of Redis's protocol send scripts to a server without a script of its own.
+pub(crate) fn accept_scripts(server: &Server, limits: Limits) {
+    server.set_evaluator(Arc::new(RedisScripts::new(limits, server.script_records(0, 0))));
 }
 
 /// Adds to the error of a script what to do.

@@ -5,7 +5,7 @@ use crate::logging::{Log, LogFormat, Verbosity, system};
 use crate::pid_file::PidFile;
 use crate::plural::counted;
 use crate::reload::Reloader;
-use crate::scripting::Script;
+use crate::scripting::{Script, accept_scripts};
 use crate::settings::{Launch, Loaded, Origins, Settings, Shares, host_names, unknown_variables};
 use crate::systemd::{self, Manager, Watchdog};
 use crate::transfer::import_once::import_if_legacy;
@@ -15,6 +15,7 @@ use cabinet::name::Specification;
 use cabinet::{Clock, Database};
 use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use scripts::Limits;
 use server::{Endpoint, Handle, HostNames, Monitor, ReadinessLimits, Server};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -69,6 +70,8 @@ pub(crate) struct Service {
     pub webdav: bool,
     /// Script whose functions clients call.
     pub script: Option<Script>,
+    /// Limits of the scripts that clients send to a server without a script.
+    pub script_limits: Limits,
 }
 
 /// How a Tokyo Cabinet file is imported.
@@ -99,6 +102,7 @@ impl Process {
         let first = databases.first().cloned().unwrap_or_default();
         let shares = Shares(databases.len() as u64);
         let service = |(settings, config): (Settings, server::Config)| Service {
+            script_limits: settings.script_limits(shares),
             script: settings.script(shares),
             database: settings.database.unwrap_or_default().0,
             import: settings
@@ -272,8 +276,9 @@ impl Process {
         if service.webdav {
             webdav::serve(&server).context("cannot serve WebDAV")?;
         }
-        if let Some(script) = &service.script {
-            self.named("script", index, script.install(&server))?;
+        match &service.script {
+            Some(script) => self.named("script", index, script.install(&server))?,
+            None => accept_scripts(&server, service.script_limits.clone()),
         }
         Ok(Bound { database, server, is_inherited })
     }

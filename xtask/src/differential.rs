@@ -7,6 +7,7 @@
 mod binary;
 mod random;
 mod redis;
+mod redis_scripts;
 mod text;
 
 use crate::programs::{Profile, Server, build, free_port};

@@ -108,8 +108,8 @@ impl Settings {
         Ok(config)
     }
 
-    /// Returns the script to serve, whose server has such a share of the memory.
-    pub(crate) fn script(&self, shares: Shares) -> Option<Script> {
+    /// Returns the limits of scripts, whose server has such a share of the memory.
+    pub(crate) fn script_limits(&self, shares: Shares) -> Limits {
         let mut limits = Limits { total_bytes: total_bytes(shares.0), ..Limits::default() };
         let seconds = self.script_time_max.map(|time| time.unless_zero().unwrap_or(Duration::MAX));
         set(&mut limits.call_time, seconds);
@@ -118,13 +118,18 @@ impl Settings {
         set(&mut limits.sort_disk_bytes, self.script_sort_disk_max.map(|bytes| bytes.0));
         set(&mut limits.state_bytes, self.script_memory_max.map(Bytes::in_memory));
         set(&mut limits.total_bytes, self.script_memory_total.map(Bytes::in_memory));
+        limits
+    }
+
+    /// Returns the script to serve, whose server has such a share of the memory.
+    pub(crate) fn script(&self, shares: Shares) -> Option<Script> {
         let mut settings = ExtensionSettings::default();
         set(&mut settings.threads, self.script_threads.map(|count| count.0));
         let periodic = self.script_every.iter().flat_map(|every| &every.0);
         settings.periodic = periodic.map(|every| every.0.clone()).collect();
         Some(Script {
             source: Source::File(self.script.clone()?),
-            limits,
+            limits: self.script_limits(shares),
             allowed: Allowed {
                 files: self.script_files.unwrap_or_default(),
                 programs: self.script_programs.unwrap_or_default(),

@@ -130,7 +130,14 @@ fn process(options: &Options) -> Result<Process> {
     let script = options.script.as_deref().map(|script| script_of(options, script));
     Ok(Process {
         run_as: None,
-        databases: vec![Service { database, import: None, config, webdav: false, script }],
+        databases: vec![Service {
+            database,
+            import: None,
+            config,
+            webdav: false,
+            script,
+            script_limits: Limits::default(),
+        }],
         log: options.log.clone().or_else(daemon_log),
         verbosity: options.verbosity,
         log_format: LogFormat::Text,

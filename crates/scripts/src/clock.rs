@@ -11,12 +11,15 @@ pub(crate) enum Exceeded {
     Time = 1,
     #[error("the call takes more instructions than its limit")]
     Instructions = 2,
+    /// It is no limit of the call's own: another thread, or the server, ends the call.
+    #[error("the call is ended")]
+    Ended = 3,
 }
 
 /// The deadline of a call, and the instructions that it may still take. All functions of its state
 /// look at them.
 ///
-/// Only the thread that runs the state stores anything.
+/// Only the thread that runs the state stores anything, but for the end of a call by another one.
 pub(crate) struct CallClock {
     epoch: Instant,
     deadline_nanoseconds: AtomicU64,
@@ -91,8 +94,14 @@ impl CallClock {
                 Ok(())
             }
             2 => Err(Exceeded::Instructions),
+            3 => Err(Exceeded::Ended),
             _ => Err(self.exceed(Exceeded::Time)),
         }
+    }
+
+    /// Ends the call at its next look. Any thread may call this.
+    pub(crate) fn end(&self) {
+        self.exceed(Exceeded::Ended);
     }
 
     fn exceed(&self, limit: Exceeded) -> Exceeded {

@@ -1,7 +1,7 @@
 //! Context of the functions of a state: its limits, its records, and what all states share.
 
 use crate::clock::{CallClock, Exceeded};
-use crate::error::NO_MEMORY;
+use crate::error::{self, Failure, NO_MEMORY};
 use crate::hook::Hook;
 use crate::limits::{
     CALL_STACK_BYTES_MAX, CALLBACK_LEVELS_MAX, LOOP_TEXT_BYTES_MAX, LOOP_VALUES_MAX, Limits,
@@ -159,6 +159,32 @@ impl Context {
         self.memory.give_back(lua, used)
     }
 
+    /// Runs a part of a script with memory for it, and gives back what is not used afterwards.
+    pub(crate) fn run_within_memory<T>(
+        &self,
+        lua: &Lua,
+        part: impl FnOnce() -> mlua::Result<T>,
+    ) -> Result<T, Failure> {
+        let begun = self.begin_memory(lua);
+        let result = begun.and_then(|()| cabinet::with_deadline(self.clock.deadline(), part));
+        // While the limit is that which the call has met.
+        let result = result.map_err(|error| Failure::of_call(&error, &self.memory));
+        if let Err(error) = self.end_memory(lua, result.is_err()) {
+            tracing::error!("cannot free the memory of a script: {}", error::message(&error));
+        }
+        result
+    }
+
+    /// Returns whether the state has so little memory left that a call would fail, or so much that
+    /// other states would lack it for ever.
+    pub(crate) fn is_full(&self, lua: &Lua) -> bool {
+        let is_over = || {
+            let used = lua.used_memory();
+            used > self.limits().state_bytes / 2 || self.memory.is_beyond_part(used)
+        };
+        is_over() && (self.free_garbage(lua).is_err() || is_over())
+    }
+
     /// Begins a charge for what a function of ours builds.
     pub(crate) fn charge(&self) -> Charge {
         Charge::new(&self.shared.memory)
@@ -256,6 +282,25 @@ impl Context {
             ));
         }
         Ok(())
+    }
+}
+
+/// Guard of a call: ends it, even after a panic.
+pub(crate) struct EndCall<'c> {
+    context: &'c Context,
+    /// Whether the names that the call has locked stay so for a time.
+    pub(crate) keeps_locks: bool,
+}
+
+impl<'c> EndCall<'c> {
+    pub(crate) fn new(context: &'c Context) -> Self {
+        Self { context, keeps_locks: false }
+    }
+}
+
+impl Drop for EndCall<'_> {
+    fn drop(&mut self) {
+        self.context.end(self.keeps_locks);
     }
 }
 

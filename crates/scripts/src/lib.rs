@@ -12,6 +12,8 @@
 //! # Ok::<(), scripts::Failure>(())
 //! ```
 //!
+//! [`RedisScripts`] executes what clients of Redis's protocol send, in states of its own.
+//!
 //! Each script thread and each event loop of the server has a Lua state of its own. Limits hold for
 //! each call and each state: time by a hook that the interpreter calls, memory by its allocator.
 //! Functions of Lua's library that could run long in C are replaced.
@@ -30,6 +32,7 @@ mod modern;
 mod output;
 mod pace;
 mod pattern;
+mod redis;
 mod sandbox;
 mod scripts;
 mod shared;
@@ -41,6 +44,7 @@ mod statistics;
 
 pub use error::Failure;
 pub use limits::Limits;
+pub use redis::RedisScripts;
 pub use scripts::Scripts;
 pub use shared::Allowed;
 pub use source::Source;

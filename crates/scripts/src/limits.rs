@@ -10,6 +10,15 @@ pub const CODE_BYTES_MAX: usize = 16 << 20;
 /// the square of the length.
 pub const RUN_TIME_CODE_BYTES_MAX: usize = 64 << 10;
 
+/// Longest script that a client of Redis's protocol sends, in bytes.
+pub const REDIS_SCRIPT_BYTES_MAX: usize = 256 << 10;
+
+/// Scripts that are known by their SHA-1, at most. One more removes the least recently used one.
+pub const REDIS_SCRIPTS_MAX: usize = 10_000;
+
+/// Memory of these scripts together, in bytes, at most.
+pub const REDIS_SCRIPTS_BYTES_MAX: usize = 16 << 20;
+
 /// Longest format of `os.date`, in bytes.
 pub const DATE_FORMAT_BYTES_MAX: usize = 4 << 10;
 

@@ -33,21 +33,49 @@ pub(crate) fn new_state(context: &Arc<Context>) -> Result<Lua> {
         libraries = libraries | StdLib::IO | StdLib::PACKAGE;
     }
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
+    fill(&lua, context, ErrorHelpers::plain(), |installer| {
+        if allowed.files {
+            protect_files(&installer.table, allowed)?;
+        }
+        functions::install(installer)?;
+        modern::install(installer)?;
+        set_globals(&installer.table, context)
+    })?;
+    Ok(lua)
+}
+
+/// Functions that turn errors into what scripts see of them.
+pub(crate) struct ErrorHelpers {
+    /// Turns an error that `pcall` and the like have caught.
+    pub(crate) settle: fn(&Lua, &Context, Value) -> Result<Value>,
+    /// Turns an error for the handler of `xpcall`. Returns whether a limit was exceeded, too.
+    pub(crate) inspect: fn(&Lua, &Context, Value) -> Result<(bool, Value)>,
+}
+
+impl ErrorHelpers {
+    fn plain() -> Self {
+        Self { settle: functions::settle, inspect: functions::inspect }
+    }
+}
+
+/// Makes a new state safe: takes from it what could harm the process, adds functions by `install`,
+/// and sets its limits.
+pub(crate) fn fill(
+    lua: &Lua,
+    context: &Arc<Context>,
+    helpers: ErrorHelpers,
+    install: impl FnOnce(&Installer<'_>) -> Result<()>,
+) -> Result<()> {
     let globals = lua.globals();
     for name in ABSENT {
         globals.raw_set(*name, Value::Nil)?;
     }
-    globals.raw_get::<Table>("string")?.raw_set("dump", Value::Nil)?;
-    if allowed.files {
-        protect_files(&globals, allowed)?;
-    }
-    let installer = Installer { lua: &lua, table: globals.clone(), context: Arc::clone(context) };
     let string: Table = globals.raw_get("string")?;
+    string.raw_set("dump", Value::Nil)?;
     let (gmatch, find): (Value, Value) = (string.raw_get("gmatch")?, string.raw_get("find")?);
-    functions::install(&installer)?;
-    modern::install(&installer)?;
-    bootstrap(&lua, &installer, (gmatch, find))?;
-    set_globals(&globals, context)?;
+    let installer = Installer { lua, table: globals, context: Arc::clone(context) };
+    install(&installer)?;
+    bootstrap(lua, &installer, helpers, (gmatch, find))?;
     // A whole collection each time, so that garbage never exceeds the share above. The
     // incremental collector lags behind when strings are long.
     let parameters = GcIncParams::default().pause(COLLECT_AT_PERCENT).step_multiplier(0);
@@ -55,19 +83,23 @@ pub(crate) fn new_state(context: &Arc<Context>) -> Result<Lua> {
     lua.set_memory_limit(context.memory.limit())?;
     // The state has the context, which has the hook.
     let hooked = Arc::downgrade(context);
-    context.hook.install(&lua, move |lua, instructions| {
+    context.hook.install(lua, move |lua, instructions| {
         let Some(context) = hooked.upgrade() else { return Ok(()) };
         context.count_instructions(instructions)?;
         context.look_at_memory(lua)
-    })?;
-    Ok(lua)
+    })
 }
 
 /// Executes the code in Lua, with Lua's own functions `gmatch` and `find`.
-fn bootstrap(lua: &Lua, installer: &Installer<'_>, (gmatch, find): (Value, Value)) -> Result<()> {
+fn bootstrap(
+    lua: &Lua,
+    installer: &Installer<'_>,
+    ErrorHelpers { settle, inspect }: ErrorHelpers,
+    (gmatch, find): (Value, Value),
+) -> Result<()> {
     let helpers = installer.into(lua.create_table()?);
-    helpers.add_unchecked("settle", functions::settle)?;
-    helpers.add_unchecked("inspect", functions::inspect)?;
+    helpers.add_unchecked("settle", settle)?;
+    helpers.add_unchecked("inspect", inspect)?;
     // Each function of ours looks at the clock; this one does nothing else.
     helpers.add_short("check", |_, _, ()| Ok(()))?;
     helpers.add_short("search", functions::gmatch_step)?;

@@ -70,6 +70,11 @@ impl Scripts {
         Ok(Self { source, shared, generation, reloading: Mutex::new(()), code, threads })
     }
 
+    /// Returns what all states of the script share.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Returns the thread of these records.
     fn thread(&self, records: &ScriptRecords) -> Result<&ScriptThread> {
         let thread = self.threads.get(records.thread()).and_then(OnceLock::get);

@@ -1,8 +1,8 @@
 //! State: one Lua interpreter with the script loaded, which one thread at a time runs.
 
 use crate::clock::CallClock;
-use crate::context::Context;
-use crate::error::{self, Failure};
+use crate::context::{Context, EndCall};
+use crate::error::Failure;
 use crate::functions;
 use crate::limits::{FUNCTIONS_MAX, LOOP_STATE_BYTES_MAX, LOOP_TEXT_BYTES_MAX};
 use crate::sandbox::new_state;
@@ -205,11 +205,7 @@ impl State {
     /// Returns whether the state has so little memory left that a call would fail, or so much that
     /// other states would lack it for ever.
     pub(crate) fn is_full(&self) -> bool {
-        let is_over = || {
-            let used = self.lua.used_memory();
-            used > self.context.limits().state_bytes / 2 || self.context.memory.is_beyond_part(used)
-        };
-        is_over() && (self.context.free_garbage(&self.lua).is_err() || is_over())
+        self.context.is_full(&self.lua)
     }
 
     /// Makes a mapper that calls global functions, and ends after a time.
@@ -269,7 +265,7 @@ impl State {
     /// Does the same. If it succeeds, names that it has locked stay so if `keeps` says that, as for
     /// a client's call. Each state loads the script, and would wait for the one before.
     fn run_to_end<T>(&self, keeps: bool, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
-        let mut end = EndCall { context: &self.context, keeps_locks: false };
+        let mut end = EndCall::new(&self.context);
         let result = self.run_within_memory(part);
         end.keeps_locks = keeps && result.is_ok();
         result
@@ -277,27 +273,7 @@ impl State {
 
     /// Runs a part of the script with memory for it, and gives back what is not used afterwards.
     fn run_within_memory<T>(&self, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
-        let Self { lua, context, .. } = self;
-        let begun = context.begin_memory(lua);
-        let result = begun.and_then(|()| cabinet::with_deadline(context.clock.deadline(), part));
-        // While the limit is that which the call has met.
-        let result = result.map_err(|error| Failure::of_call(&error, &context.memory));
-        if let Err(error) = context.end_memory(lua, result.is_err()) {
-            tracing::error!("cannot free the memory of a script: {}", error::message(&error));
-        }
-        result
-    }
-}
-
-/// Guard of a call: ends it, even after a panic.
-struct EndCall<'c> {
-    context: &'c Context,
-    keeps_locks: bool,
-}
-
-impl Drop for EndCall<'_> {
-    fn drop(&mut self) {
-        self.context.end(self.keeps_locks);
+        self.context.run_within_memory(&self.lua, part)
     }
 }
 

@@ -65,7 +65,6 @@ pub use ops::remote::{
 };
 pub use ops::rights::{RIGHTS_MAX, Right, RightError, Rights};
 pub use ops::scrub::{CHECK_BYTES_PER_SECOND, SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
-pub use protocol::belongs_to_webdav;
 pub use protocol::extension::{
     Extension, ExtensionError, ExtensionSettings, Periodic, SCRIPT_LOOPS_MAX, SCRIPT_PERIODIC_MAX,
     SCRIPT_QUEUE_MAX, SCRIPT_THREADS,
@@ -73,10 +72,14 @@ pub use protocol::extension::{
 pub use protocol::records::draft::Draft;
 pub use protocol::records::{Facts, Records, RecordsError, Saying};
 pub use protocol::script_records::{PutIf, ScriptError, ScriptRecord, ScriptRecords};
+pub use protocol::{REDIS_VERSION, belongs_to_webdav};
 pub use replication::{
     Following, Master, OnTimeout, ReplayError, Replayed, Seeding, SemiSyncSettings, replay,
 };
 pub use server::{Handle, Server};
+pub use shared::evaluator::{
+    Evaluator, ScriptEnds, ScriptFlags, ScriptHost, ScriptLogLevel, ScriptRun, SentScript,
+};
 pub use shared::reload::Reload;
 pub use shared::upgrade::{
     BudgetedBytes, ConnectionUpgrade, Resume, ResumedConnection, UpgradedConnection,

@@ -10,8 +10,8 @@ use crate::net::{acceptor, login_pool, script_pool, worker_pool};
 use crate::ops::stop_signal::StopSignal;
 use crate::shared::{Shared, warnings};
 use crate::{
-    Config, ConnectionUpgrade, Endpoint, Error, Extension, ExtensionSettings, Records, Reload,
-    Result, ScriptRecords,
+    Config, ConnectionUpgrade, Endpoint, Error, Evaluator, Extension, ExtensionSettings, Records,
+    Reload, Result, ScriptRecords,
 };
 use cabinet::Database;
 use std::net::SocketAddr;
@@ -226,6 +226,17 @@ impl Server {
         is_new
     }
 
+    /// Lets clients of Redis's protocol send scripts from now on. A server has one interpreter at
+    /// most: returns whether there was none.
+    pub fn set_evaluator(&self, evaluator: Arc<dyn Evaluator>) -> bool {
+        let weak = Arc::downgrade(&evaluator);
+        let is_new = self.hub.evaluator.set(evaluator).is_ok();
+        if is_new {
+            let _ = self.hub.shared.evaluator.set(weak);
+        }
+        is_new
+    }
+
     /// Returns the records for the functions of an [`crate::Extension`] that the caller runs
     /// itself, as script thread `thread` of `threads`.
     pub fn script_records(&self, thread: usize, threads: usize) -> Arc<ScriptRecords> {
@@ -266,6 +277,7 @@ impl Server {
             remote.close();
         }
         hub.pool.stop();
+        hub.evaluator.get().map(|evaluator| evaluator.kill());
         hub.logins.stop();
         hub.scripts.stop();
         shared.slow_log.stop();

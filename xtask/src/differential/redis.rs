@@ -1,6 +1,7 @@
 //! Random conversations of Redis's protocol.
 
 use super::random::Random;
+use super::redis_scripts;
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -342,7 +343,7 @@ impl State {
         !(self.subscribes && words[0].contains("PUBLISH")
             || self.is_queueing && is_of_channels
             || self.is_queueing && (is_one_of(OF_ALL_RECORDS) || is_hello)
-            || self.watches && is_one_of(REMOVALS))
+            || self.watches && (is_one_of(REMOVALS) || words[0].starts_with("EVAL")))
     }
 
     fn note(&mut self, words: &[String]) {
@@ -361,6 +362,9 @@ impl State {
 
 /// Returns the words of a random command.
 fn command(random: &mut Random) -> Vec<String> {
+    if random.one_in(4) {
+        return redis_scripts::command(random, KEYS, VALUES, NUMBERS);
+    }
     let pattern = random.pick(COMMANDS);
     let mut word = |word: &str| match word {
         "K" => random.pick(KEYS).to_owned(),
@@ -414,12 +418,12 @@ impl Connection {
         let number = String::from_utf8_lossy(number);
         let number: i64 = number.trim_end().parse().unwrap_or(-1);
         match (kind, usize::try_from(number)) {
-            (b'$', Ok(length)) => {
+            (b'$' | b'=', Ok(length)) => {
                 let mut bytes = vec![0; length + 2];
                 self.0.read_exact(&mut bytes)?;
                 text.push_str(&bytes.escape_ascii().to_string());
             }
-            (b'*' | b'%' | b'>', Ok(count)) => {
+            (b'*' | b'%' | b'>' | b'~', Ok(count)) => {
                 let count = if *kind == b'%' { 2 * count } else { count };
                 let elements = (0..count).map(|_| self.reply(is_set));
                 let mut elements = elements.collect::<Result<Vec<_>>>()?;
@@ -458,8 +462,10 @@ pub(super) fn compare_answers(seed: u64, redis: u16, tyrant: u16) -> Result<()> 
     let bytes: Vec<u8> = commands.iter().flat_map(|words| encoded(words)).collect();
     let mut connections = [Connection::open(redis)?, Connection::open(tyrant)?];
     for connection in &mut connections {
-        connection.send(&encoded(&["FLUSHALL"]))?;
-        ensure!(connection.reply(false)? == r"+OK\r\n", "FLUSHALL failed");
+        for words in [&["FLUSHALL"][..], &["SCRIPT", "FLUSH"]] {
+            connection.send(&encoded(words))?;
+            ensure!(connection.reply(false)? == r"+OK\r\n", "{words:?} failed");
+        }
         connection.send(&bytes)?;
     }
     for (number, words) in commands.iter().enumerate() {

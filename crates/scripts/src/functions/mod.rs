@@ -109,8 +109,7 @@ impl Installer<'_> {
 
 /// Adds all functions to the globals of a state.
 pub(crate) fn install(installer: &Installer<'_>) -> Result<()> {
-    strings::install(&installer.into(installer.table.raw_get("string")?))?;
-    base::install(installer)?;
+    install_base(installer)?;
     bit::install(installer)?;
     codec::install(installer)?;
     collections::install(installer)?;
@@ -129,6 +128,12 @@ pub(crate) fn install(installer: &Installer<'_>) -> Result<()> {
         files::install(installer)?;
     }
     Ok(())
+}
+
+/// Adds those of Lua's own functions that needed limits to the globals of a state.
+pub(crate) fn install_base(installer: &Installer<'_>) -> Result<()> {
+    strings::install(&installer.into(installer.table.raw_get("string")?))?;
+    base::install(installer)
 }
 
 /// Returns the number of a value, or 0 if it has none, as Tokyo Tyrant takes it.

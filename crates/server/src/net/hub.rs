@@ -7,11 +7,11 @@ use crate::net::worker_pool::WorkerPool;
 use crate::protocol::announce;
 use crate::shared::Shared;
 use crate::shared::loop_load::LoopLoad;
-use crate::{Config, Error, Result};
+use crate::{Config, Error, Evaluator, Result};
 use cabinet::Database;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 /// Mailboxes of the event loops and the pools of a server.
@@ -21,6 +21,8 @@ pub(crate) struct Hub {
     pub(crate) pool: Arc<WorkerPool>,
     pub(crate) scripts: Arc<ScriptPool>,
     pub(crate) logins: LoginPool,
+    /// Interpreter of the scripts that clients send. It owns what `shared` must not own.
+    pub(crate) evaluator: OnceLock<Arc<dyn Evaluator>>,
     successors: Mutex<Successors>,
 }
 
@@ -48,8 +50,8 @@ impl Hub {
         database.send_events_by(move |channel, message| announce(&channels, channel, message));
         database.choose_events(shared.config.keyspace_events);
         let (scripts, logins) = (Arc::new(ScriptPool::new(mailboxes.len())), LoginPool::default());
-        let successors = Mutex::default();
-        Ok(Arc::new(Self { shared, mailboxes, pool, scripts, logins, successors }))
+        let (evaluator, successors) = (OnceLock::new(), Mutex::default());
+        Ok(Arc::new(Self { shared, mailboxes, pool, scripts, logins, evaluator, successors }))
     }
 
     /// Adds a thread that takes over an event loop, and joins those that have ended.

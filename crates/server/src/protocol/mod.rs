@@ -28,6 +28,7 @@ pub(crate) use http::Exchange as HttpExchange;
 pub(crate) use redis::{RedisSession, announce};
 
 pub use http::belongs_to_webdav;
+pub use redis::REDIS_VERSION;
 
 use crate::counters::{Count, Counters};
 use crate::ops::acknowledgement::RefusalReason;

@@ -1,5 +1,6 @@
 //! State that all threads of a server share.
 
+pub(crate) mod evaluator;
 pub(crate) mod live;
 pub(crate) mod loop_load;
 pub(crate) mod reload;
@@ -29,6 +30,7 @@ use crate::ops::scrub::Scrub;
 use crate::ops::served::{Served, ServedSettings};
 use crate::ops::stop_signal::StopSignal;
 use crate::replication::{IsAdmitted, ReplicaRequest, Replication, SemiSync};
+use crate::shared::evaluator::Evaluator;
 use crate::shared::live::Live;
 use crate::shared::loop_load::LoopLoad;
 use crate::shared::reload::Reload;
@@ -95,6 +97,8 @@ pub(crate) struct Shared {
     pub(crate) reload: OnceLock<(Weak<dyn Reload>, usize)>,
     /// Stats of the extension, set if there is one.
     pub(crate) scripts: OnceLock<Weak<dyn ScriptStats>>,
+    /// Interpreter of the scripts that clients send, set if there is one.
+    pub(crate) evaluator: OnceLock<Weak<dyn Evaluator>>,
     pub(crate) script_locks: ScriptLocks,
     pub(crate) scan_places: ScanPlaces,
     pub(crate) channels: Arc<Channels>,
@@ -235,6 +239,7 @@ impl Shared {
             reload: OnceLock::new(),
             scripts: OnceLock::new(),
             certificates,
+            evaluator: OnceLock::new(),
             script_locks: ScriptLocks::default(),
             scan_places: ScanPlaces::default(),
             channels: Arc::default(),

@@ -142,6 +142,12 @@ commands! {
     Lcs "lcs" List -3 (1 2 1);
     Dump "dump" Read 2 (1 1 1);
     Restore "restore" Write -4 (1 1 1);
+    Eval "eval" Script -3 (0 0 0);
+    EvalRo "eval_ro" Script -3 (0 0 0);
+    EvalSha "evalsha" Script -3 (0 0 0);
+    EvalShaRo "evalsha_ro" Script -3 (0 0 0);
+    Script "script" Other -2 (0 0 0);
+    Function "function" Other -2 (0 0 0);
 }
 
 /// A part of a command, named by its first argument.
@@ -188,6 +194,11 @@ const PUBSUB: &[Subcommand] = &[
     part("shardnumsub", -2),
 ];
 
+const SCRIPT: &[Subcommand] =
+    &[part("exists", -3), part("flush", -2), part("kill", 2), part("load", 3)];
+
+const FUNCTION: &[Subcommand] = &[part("flush", -2), part("list", -2), part("stats", 2)];
+
 const CONFIG: &[Subcommand] = &[part("get", -3), part("set", -4)];
 
 const fn part(name: &'static str, arity: i8) -> Subcommand {
@@ -195,6 +206,25 @@ const fn part(name: &'static str, arity: i8) -> Subcommand {
 }
 
 impl Command {
+    /// Returns the keys among the arguments of a request, whose number of parts was checked.
+    pub fn keys<'i>(self, arguments: Arguments<'i>) -> impl Iterator<Item = &'i [u8]> {
+        // Scripts have the number of their keys before them.
+        let counted = self.counts_keys().then(|| {
+            let count = arguments.iter().nth(1).and_then(|count| str::from_utf8(count).ok());
+            let count = count.and_then(|count| count.parse::<usize>().ok());
+            let count = count.filter(|count| *count <= arguments.len().saturating_sub(2));
+            arguments.iter().skip(2).take(count.unwrap_or(0))
+        });
+        let placed = counted.is_none().then(|| self.shape().keys(arguments));
+        counted.into_iter().flatten().chain(placed.into_iter().flatten())
+    }
+
+    /// Returns whether requests have a number of keys, and these after it.
+    #[must_use]
+    pub const fn counts_keys(self) -> bool {
+        matches!(self, Self::Eval | Self::EvalRo | Self::EvalSha | Self::EvalShaRo)
+    }
+
     /// Returns the subcommands; none if the first argument is not the name of one.
     #[must_use]
     pub const fn subcommands(self) -> &'static [Subcommand] {
@@ -203,6 +233,8 @@ impl Command {
             Self::CommandInfo => COMMAND,
             Self::Config => CONFIG,
             Self::PubSub => PUBSUB,
+            Self::Script => SCRIPT,
+            Self::Function => FUNCTION,
             _ => &[],
         }
     }
@@ -282,7 +314,7 @@ mod tests {
             let bytes = format!("{line}\r\n");
             let Parse::Complete(request, _) = parse(bytes.as_bytes()) else { panic!("{line}") };
             let Content::Command(command) = request.content else { panic!("{line}") };
-            let keys = command.shape().keys(request.arguments);
+            let keys = command.keys(request.arguments);
             keys.map(|key| String::from_utf8_lossy(key).into_owned()).collect::<Vec<_>>()
         };
         assert_eq!(keys("GET a"), ["a"]);
@@ -290,6 +322,8 @@ mod tests {
         assert_eq!(keys("MSET a 1 b 2"), ["a", "b"]);
         assert_eq!(keys("DEL a b c"), ["a", "b", "c"]);
         assert_eq!(keys("COPY a b REPLACE"), ["a", "b"]);
+        assert_eq!(keys("EVAL x 2 a b c"), ["a", "b"]);
+        assert!(keys("EVAL x 2 a").is_empty() && keys("EVALSHA x y a").is_empty());
         assert!(keys("PING a").is_empty() && keys("SCAN 0").is_empty());
     }
 

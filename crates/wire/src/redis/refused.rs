@@ -149,7 +149,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("it has no estimates of counts", &["pfadd", "pfcount", "pfdebug", "pfmerge", "pfselftest"]),
     (
         "functions are those of the server's script, which HTTP and Tokyo Tyrant's protocol call",
-        &["eval", "eval_ro", "evalsha", "evalsha_ro", "fcall", "fcall_ro", "function", "script"],
+        &["fcall", "fcall_ro"],
     ),
     (
         "this is one server, with replicas of its own kind: see tyrant replicas",
@@ -194,6 +194,12 @@ const REFUSED_PARTS: &[(Command, &str, &[&str])] = &[
         Command::Client,
         "clients are not told of changes",
         &["caching", "getredir", "tracking", "trackinginfo"],
+    ),
+    (Command::Script, "scripts have no debugger: redis.log writes to the server's log", &["debug"]),
+    (
+        Command::Function,
+        "functions are those of the server's script, which HTTP and Tokyo Tyrant's protocol call",
+        &["delete", "dump", "kill", "load", "restore"],
     ),
     (
         Command::Config,

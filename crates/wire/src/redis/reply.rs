@@ -11,7 +11,10 @@
 //! | [`array`] | `*count`, then so many replies |
 //! | [`push`] | `>count`, then so many parts |
 //! | [`map`] | `%pairs`, in version 2 `*` and twice as many |
-//! | [`verbatim`] | `=length`, `txt:` and the bytes, in version 2 as [`string`] |
+//! | [`set`] | `~count`, in version 2 as [`array`] |
+//! | [`verbatim`], [`verbatim_of`] | `=length`, `txt:` and the bytes, in version 2 as [`string`] |
+//! | [`boolean`] | `#t` or `#f`, in version 2 the number 1 or 0 |
+//! | [`double`], [`big_number`] | `,number` and `(number`, in version 2 as [`string`] |
 
 use crate::decimal;
 
@@ -61,13 +64,49 @@ pub fn string(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Appends a text for people.
 pub fn verbatim(out: &mut Vec<u8>, version: Version, text: &str) {
+    verbatim_of(out, version, *b"txt", text.as_bytes());
+}
+
+/// Appends a text of this format.
+pub fn verbatim_of(out: &mut Vec<u8>, version: Version, format: [u8; 3], text: &[u8]) {
     if version == Version::Two {
-        return string(out, text.as_bytes());
+        return string(out, text);
     }
     length(out, b'=', text.len() + 4);
-    out.extend_from_slice(b"txt:");
-    out.extend_from_slice(text.as_bytes());
+    out.extend_from_slice(&format);
+    out.push(b':');
+    out.extend_from_slice(text);
     out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a truth value.
+pub fn boolean(out: &mut Vec<u8>, version: Version, is_true: bool) {
+    match (version, is_true) {
+        (Version::Two, is_true) => integer(out, is_true.into()),
+        (Version::Three, true) => out.extend_from_slice(b"#t\r\n"),
+        (Version::Three, false) => out.extend_from_slice(b"#f\r\n"),
+    }
+}
+
+/// Appends a float, which is in decimal.
+pub fn double(out: &mut Vec<u8>, version: Version, decimal: &[u8]) {
+    number(out, version, b',', decimal);
+}
+
+/// Appends a whole number of any size, which is in decimal.
+pub fn big_number(out: &mut Vec<u8>, version: Version, decimal: &[u8]) {
+    number(out, version, b'(', decimal);
+}
+
+fn number(out: &mut Vec<u8>, version: Version, first: u8, decimal: &[u8]) {
+    match version {
+        Version::Two => string(out, decimal),
+        Version::Three => {
+            out.push(first);
+            out.extend_from_slice(decimal);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
 }
 
 /// Appends the absence of a value.
@@ -91,6 +130,14 @@ pub fn null_array(out: &mut Vec<u8>, version: Version) {
 #[inline]
 pub fn array(out: &mut Vec<u8>, count: usize) {
     length(out, b'*', count);
+}
+
+/// Begins a set of `count` members.
+pub fn set(out: &mut Vec<u8>, version: Version, count: usize) {
+    match version {
+        Version::Two => array(out, count),
+        Version::Three => length(out, b'~', count),
+    }
 }
 
 /// Begins a message of `count` parts that is not a reply, in version 3.

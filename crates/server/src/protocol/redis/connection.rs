@@ -7,7 +7,7 @@ use wire::redis::Arguments;
 use wire::redis::reply::Version;
 
 /// Version of Redis whose commands these are. Clients and frameworks ask for it.
-pub(super) const REDIS_VERSION: &str = "7.2.4";
+pub const REDIS_VERSION: &str = "7.2.4";
 
 /// Longest name of a client, in bytes.
 const NAME_BYTES_MAX: usize = 256;

@@ -151,14 +151,15 @@ pub(super) fn commands(
 /// Appends the keys of a request.
 fn append_keys(mut strings: ArgumentsIter<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
     let command = Command::of_name(strings.next().unwrap_or_default());
-    let shape = command.ok_or("ERR Invalid command specified")?.shape();
-    if shape.first_key == 0 {
+    let command = command.ok_or("ERR Invalid command specified")?;
+    let shape = command.shape();
+    if shape.first_key == 0 && !command.counts_keys() {
         return Err("ERR The command has no key arguments".into());
     }
     if !shape.takes(strings.len() + 1) {
         return Err("ERR Invalid number of arguments specified for command".into());
     }
-    let keys: Vec<_> = shape.keys(strings.rest()).collect();
+    let keys: Vec<_> = command.keys(strings.rest()).collect();
     reply::array(output, keys.len());
     keys.iter().for_each(|key| reply::string(output, key));
     Ok(())

@@ -16,11 +16,13 @@ mod protocol;
 mod remove;
 mod room;
 mod scan;
+mod scripts;
 mod strings;
 mod time;
 mod transaction;
 
 pub(crate) use channels::announce;
+pub use connection::REDIS_VERSION;
 pub(super) use protocol::Redis;
 
 use super::protocols::Protocol as _;
@@ -105,6 +107,8 @@ enum Failed {
     Halt(Halt),
     /// A code and a text.
     Text(String),
+    /// The same, and the transaction in which the request is must not be made.
+    Whole(String),
     Database(Error),
 }
 
@@ -115,7 +119,7 @@ impl Failed {
         let text = match self {
             Self::Halt(Halt::Forbidden) => FORBIDDEN.to_owned(),
             Self::Halt(halt) => return Err(halt),
-            Self::Text(text) => text,
+            Self::Text(text) | Self::Whole(text) => text,
             Self::Database(error) => text_of(&error),
         };
         output.truncate(start);
@@ -317,6 +321,11 @@ fn run(
         Command::Lcs => lcs::compare(context, arguments, output)?,
         Command::Dump => dump::dump(context, arguments, output)?,
         Command::Restore => dump::restore(context, arguments, output)?,
+        Command::Eval | Command::EvalRo | Command::EvalSha | Command::EvalShaRo => {
+            scripts::evaluate(context, command, arguments, output)?;
+        }
+        Command::Script => scripts::manage(context, part, arguments, output)?,
+        Command::Function => scripts::functions(context, part, arguments, output)?,
         Command::Quit => {
             reply::simple(output, "OK");
             return Ok(Next::Close);
@@ -402,6 +411,12 @@ fn mask_of(command: Command) -> Option<command_mask::Command> {
         Command::SetBit | Command::BitOp | Command::BitField | Command::Restore => C::Put,
         Command::IncrByFloat => C::AddDouble,
         Command::Info | Command::Config => C::Stat,
+        Command::Eval
+        | Command::EvalRo
+        | Command::EvalSha
+        | Command::EvalShaRo
+        | Command::Script
+        | Command::Function => C::Ext,
         Command::Ping
         | Command::Echo
         | Command::Auth

@@ -10,6 +10,7 @@ use super::room::SLOW_BYTES_MIN;
 use super::{Content, Failed, reply, run, wait_if_long};
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, Halt};
+use crate::shared::evaluator::ScriptLogLevel;
 use cabinet::{Error, Version};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -31,6 +32,9 @@ const TIME_MAX: Duration = Duration::from_secs(10);
 /// Most bytes of the keys and values of a transaction: those of one batch on the disk.
 const BYTES_MAX: usize = 60 << 20;
 
+/// Most lines that the scripts of a transaction write to the log. Further ones are left out.
+const LOG_LINES_MAX: usize = 1000;
+
 /// Attempts after which a transaction waits for its turn among those that other clients have
 /// disturbed as well.
 const FREE_ATTEMPTS: usize = 8;
@@ -50,6 +54,8 @@ struct State {
     is_executing: bool,
     /// Messages of the transaction that is executed.
     publications: Vec<Publication>,
+    /// Lines that its scripts write to the log.
+    log: Vec<(ScriptLogLevel, String)>,
 }
 
 /// Records that are watched.
@@ -96,6 +102,14 @@ impl TransactionState {
     /// Returns the messages to send after the transaction that is executed; `None` outside of one.
     pub(super) fn publications(&mut self) -> Option<&mut Vec<Publication>> {
         self.0.as_mut().filter(|state| state.is_executing).map(|state| &mut state.publications)
+    }
+
+    /// Adds a line that a script of the transaction that is executed writes to the log.
+    pub(super) fn log(&mut self, level: ScriptLogLevel, line: String) {
+        let log = &mut self.state().log;
+        if log.len() < LOG_LINES_MAX {
+            log.push((level, line));
+        }
     }
 
     /// Notes that a command was refused.
@@ -176,7 +190,7 @@ pub(super) fn queue(
 }
 
 /// Fails for a command that cannot be executed within a transaction, or not by this user.
-fn check(
+pub(super) fn check(
     context: &mut Context<'_>,
     command: Command,
     arguments: Arguments<'_>,
@@ -345,6 +359,7 @@ fn execute_one(
     match executed {
         // Commands that end the connection are not queued.
         Ok(_) => Ok(()),
+        Err(failed @ Failed::Whole(_)) => Err(failed),
         Err(failed) => Ok(failed.reply_from(start, output)?),
     }
 }
@@ -383,11 +398,13 @@ pub(super) fn atomically<T>(
         let state = context.session.redis.transaction.state();
         state.is_executing = false;
         let messages = std::mem::take(&mut state.publications);
-        let result = result?;
+        let log = std::mem::take(&mut state.log);
+        let result = result.inspect_err(|_| write_log(&log))?;
         match database.commit(transaction) {
             Ok(has_changed) => {
                 context.mutated |= has_changed;
                 messages.iter().for_each(|message| message.send(&shared.channels));
+                write_log(&log);
                 return Ok(result);
             }
             Err(Error::Conflict) => {}
@@ -396,4 +413,15 @@ pub(super) fn atomically<T>(
     }
     drop(turn);
     Err("ERR other clients change the same records all the time: try again".into())
+}
+
+/// Writes the lines of scripts to the log.
+fn write_log(lines: &[(ScriptLogLevel, String)]) {
+    for (level, line) in lines {
+        match level {
+            ScriptLogLevel::Debug | ScriptLogLevel::Verbose => tracing::debug!("script: {line}"),
+            ScriptLogLevel::Notice => tracing::info!("script: {line}"),
+            ScriptLogLevel::Warning => tracing::warn!("script: {line}"),
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! Hub: the mailboxes of the event loops and the pools, which reach each other through it.
 
 use crate::net::login_pool::LoginPool;
-use crate::net::mailbox::Mailbox;
+use crate::net::mailbox::{Mailbox, Message};
 use crate::net::script_pool::ScriptPool;
+use crate::net::slab::Token;
 use crate::net::worker_pool::WorkerPool;
 use crate::shared::Shared;
 use crate::shared::loop_load::LoopLoad;
@@ -42,6 +43,7 @@ impl Hub {
         let pool = Arc::new(WorkerPool::new(config.pool_queue_max));
         let shared = Shared::new(config, database, loads, wake_pending(&mailboxes))?;
         let _ = shared.scheduler.set(Arc::clone(&pool) as _);
+        shared.clients.set_tell(kill_by_mailbox(&mailboxes));
         let (scripts, logins) = (Arc::new(ScriptPool::new(mailboxes.len())), LoginPool::default());
         let successors = Mutex::default();
         Ok(Arc::new(Self { shared, mailboxes, pool, scripts, logins, successors }))
@@ -89,6 +91,19 @@ fn wake_pending(mailboxes: &Arc<[Mailbox]>) -> impl Fn() + Clone + Send + Sync +
             if mailbox.has_pending_replies.load(Ordering::SeqCst) {
                 mailbox.wake();
             }
+        }
+    }
+}
+
+/// Returns a function that tells the event loop of a connection to close it.
+fn kill_by_mailbox(
+    mailboxes: &Arc<[Mailbox]>,
+) -> impl Fn(usize, Token, u64) + Send + Sync + 'static {
+    let mailboxes = Arc::downgrade(mailboxes);
+    move |event_loop, token, id| {
+        let mailboxes = mailboxes.upgrade();
+        if let Some(mailbox) = mailboxes.as_ref().and_then(|all| all.get(event_loop)) {
+            mailbox.post(Message::Kill(token, id));
         }
     }
 }

@@ -58,7 +58,7 @@ pub(crate) struct RequestTask {
 /// Result of a request.
 #[derive(Debug)]
 pub(crate) struct Completion {
-    pub(crate) session: Session,
+    pub(crate) session: Box<Session>,
     pub(crate) reply: PooledReply,
 }
 
@@ -224,7 +224,7 @@ pub(crate) fn execute(
         Step::Called { .. } => Next::GoOn,
         // The loop has parsed a complete request, and nothing blocks if waiting is
         // allowed.
-        Step::Incomplete { .. } | Step::Blocked { .. } => Next::Close,
+        Step::Incomplete { .. } | Step::Blocked { .. } | Step::Postponed => Next::Close,
     };
     let slow = stopwatch.end(output.len(), || {
         let input = if is_upload { &[][..] } else { &request[..] };
@@ -232,7 +232,6 @@ pub(crate) fn execute(
         SlowRequest { request_bytes: request.len(), ..slow }
     });
     drop((request, charge));
-    let session = *session;
     let reply = PooledReply { output, charge: reply_charge, next, slow, acknowledgement };
     let completion = Completion { session, reply };
     hub.mailboxes[event_loop].post(Message::Completion(token, completion));

@@ -92,6 +92,8 @@ pub(crate) enum Step {
         /// Length of the request.
         bytes: usize,
     },
+    /// The request is to be executed again somewhat later. Nothing was appended to the output.
+    Postponed,
     /// This thread must not execute the request. Nothing was appended to the output.
     Blocked {
         /// Length of the request.
@@ -125,6 +127,8 @@ enum Halt {
     Blocked,
     /// A script thread executes the request.
     Called,
+    /// The request waits for a time or for replicas.
+    Postponed,
     /// The reply would be longer than [`crate::Config::reply_bytes_max`], or than there is memory
     /// for.
     TooLong,
@@ -491,6 +495,7 @@ fn finish(
     match halt {
         Halt::Blocked => Step::Blocked { bytes },
         Halt::Called => Step::Called { bytes },
+        Halt::Postponed => Step::Postponed,
         Halt::TooLong => {
             too_long(output);
             Step::Executed { bytes, next: Next::GoOn }

@@ -1,5 +1,6 @@
 //! State that all threads of a server share.
 
+pub(crate) mod clients;
 pub(crate) mod live;
 pub(crate) mod loop_load;
 pub(crate) mod reload;
@@ -29,6 +30,7 @@ use crate::ops::scrub::Scrub;
 use crate::ops::served::{Served, ServedSettings};
 use crate::ops::stop_signal::StopSignal;
 use crate::replication::{IsAdmitted, ReplicaRequest, Replication, SemiSync};
+use crate::shared::clients::{Clients, Listed};
 use crate::shared::live::Live;
 use crate::shared::loop_load::LoopLoad;
 use crate::shared::reload::Reload;
@@ -98,6 +100,8 @@ pub(crate) struct Shared {
     pub(crate) script_locks: ScriptLocks,
     pub(crate) scan_places: ScanPlaces,
     pub(crate) channels: Arc<Channels>,
+    /// The open connections.
+    pub(crate) clients: Arc<Clients>,
     /// Turn of the transactions that other clients have disturbed several times.
     pub(crate) transaction_turn: Mutex<()>,
 }
@@ -238,6 +242,7 @@ impl Shared {
             script_locks: ScriptLocks::default(),
             scan_places: ScanPlaces::default(),
             channels: Arc::default(),
+            clients: Arc::default(),
             transaction_turn: Mutex::new(()),
             // Versions of a store outside of this process are the same for each server over it.
             entity_tags: EntityTags::new(served.kind.filter(|_| config.remote.is_none())),
@@ -317,9 +322,10 @@ impl Shared {
         socket: &OwnedFd,
         session: Option<Box<Session>>,
         user: Option<&Arc<User>>,
+        listed: Option<Listed>,
         request: ReplicaRequest,
     ) {
-        let is_admitted: IsAdmitted = match (&self.users, user) {
+        let has_rights: IsAdmitted = match (&self.users, user) {
             (Some(users), Some(user)) => {
                 let (users, user) = (Arc::clone(users), Arc::clone(user));
                 Box::new(move || {
@@ -335,6 +341,10 @@ impl Shared {
             // Tokyo Tyrant's protocol is open to all.
             _ => Box::new(|| true),
         };
+        // The connection stays in the list of clients while the replica is served.
+        let is_admitted: IsAdmitted = Box::new(move || {
+            has_rights() && !listed.as_ref().is_some_and(|listed| listed.client().is_killed())
+        });
         match fcntl_dupfd_cloexec(socket, 0) {
             Ok(socket) => {
                 let stream = Stream::new(socket.into(), session);

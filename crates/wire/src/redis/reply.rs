@@ -11,6 +11,7 @@
 //! | [`array`] | `*count`, then so many replies |
 //! | [`push`] | `>count`, then so many parts |
 //! | [`map`] | `%pairs`, in version 2 `*` and twice as many |
+//! | [`set`] | `~count`, in version 2 as [`array`] |
 //! | [`verbatim`] | `=length`, `txt:` and the bytes, in version 2 as [`string`] |
 
 use crate::decimal;
@@ -103,6 +104,14 @@ pub fn map(out: &mut Vec<u8>, version: Version, pairs: usize) {
     match version {
         Version::Two => length(out, b'*', 2 * pairs),
         Version::Three => length(out, b'%', pairs),
+    }
+}
+
+/// Begins a set of `count` replies, in version 2 an array.
+pub fn set(out: &mut Vec<u8>, version: Version, count: usize) {
+    match version {
+        Version::Two => array(out, count),
+        Version::Three => length(out, b'~', count),
     }
 }
 

@@ -197,7 +197,7 @@ pub(crate) fn execute(
     }
     let refusal = match is_upload {
         true => Refusal::of_protocol(wire::Protocol::Http, b""),
-        false => Refusal::of(&request),
+        false => Refusal::within(context.session, &request),
     };
     let acknowledgement = context
         .mutated
@@ -228,7 +228,7 @@ pub(crate) fn execute(
     };
     let slow = stopwatch.end(output.len(), || {
         let input = if is_upload { &[][..] } else { &request[..] };
-        let slow = protocol::describe(shared.config.dialect, session.kind, input);
+        let slow = protocol::describe(&session, shared.config.dialect, session.kind, input);
         SlowRequest { request_bytes: request.len(), ..slow }
     });
     drop((request, charge));

@@ -185,7 +185,7 @@ fn step_remotely(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) 
     // The configuration has changed since the store was asked. So the client is refused what the
     // store may have done.
     output.truncate(start);
-    let protocol = wire::sniff(input).unwrap_or(wire::Protocol::Memcached);
+    let protocol = context.session.sniff(input).unwrap_or(wire::Protocol::Memcached);
     protocols::refuse_or_close(protocol, input, RefusalReason::Unknown, output);
     Step::Executed { bytes, next: Next::Close }
 }
@@ -193,7 +193,7 @@ fn step_remotely(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) 
 #[inline(always)]
 fn identify(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
     match &context.shared.users {
-        None => match wire::sniff(input) {
+        None => match context.session.sniff(input) {
             Some(protocol) => protocols::step(protocol, context, input, output),
             None => Step::Incomplete { needed: input.len() + 1 },
         },
@@ -204,8 +204,13 @@ fn identify(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> St
 /// Describes the request at the beginning of `input`. `kind` is that of input in the middle of a
 /// request.
 #[cold]
-pub(crate) fn describe(dialect: Dialect, kind: RequestKind, input: &[u8]) -> SlowRequest {
-    let protocol = wire::sniff(input);
+pub(crate) fn describe(
+    session: &Session,
+    dialect: Dialect,
+    kind: RequestKind,
+    input: &[u8],
+) -> SlowRequest {
+    let protocol = session.sniff(input);
     let described = protocol.and_then(|protocol| protocols::describe(protocol, dialect, input));
     described.unwrap_or_else(|| SlowRequest::new(kind, b""))
 }

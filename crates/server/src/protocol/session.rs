@@ -11,7 +11,7 @@ use crate::ops::rights::Rights;
 use crate::shared::clients::{Activity, Client};
 use cabinet::Error;
 use std::sync::{Arc, Weak};
-use wire::RequestKind;
+use wire::{Protocol, RequestKind};
 
 /// State of a connection in addition to its bytes.
 #[derive(Debug, Default)]
@@ -66,6 +66,16 @@ impl Session {
     #[cold]
     pub(crate) fn note(&mut self, error: &Error) {
         self.has_read_failure |= is_read_failure(error);
+    }
+
+    /// Returns the protocol of the request at the beginning of `input`, or `None` if that takes
+    /// more bytes.
+    #[inline]
+    pub(crate) fn sniff(&self, input: &[u8]) -> Option<Protocol> {
+        match self.redis.has_sent_array() {
+            true => wire::sniff_after_array(input),
+            false => wire::sniff(input),
+        }
     }
 
     /// Shows in the list of clients what the session does at present.

@@ -213,8 +213,10 @@ impl LoopState {
                 }
             };
             if context.mutated && !was_mutated {
-                acknowledgement =
-                    Some(FirstAcknowledgement { at: start, refusal: Refusal::of(rest) });
+                acknowledgement = Some(FirstAcknowledgement {
+                    at: start,
+                    refusal: Refusal::within(context.session, rest),
+                });
             }
             match step {
                 Step::Executed { bytes, next } => {
@@ -256,8 +258,11 @@ impl LoopState {
                 Step::Incomplete { needed } => {
                     connection.needed = needed;
                     if !context.session.http.is_under_way() {
-                        connection.reparse =
-                            Reparse::after(rest, context.shared.config.request_bytes_max);
+                        connection.reparse = Reparse::after(
+                            context.session,
+                            rest,
+                            context.shared.config.request_bytes_max,
+                        );
                     }
                     break None;
                 }
@@ -277,7 +282,7 @@ impl LoopState {
             if self.shared.slow_log.is_slow(time) {
                 let first = if was_receiving { &[][..] } else { &input[..consumed] };
                 let dialect = self.shared.config.dialect;
-                let first = protocol::describe(dialect, first_kind, first);
+                let first = protocol::describe(&connection.session, dialect, first_kind, first);
                 let sizes = (consumed, output.len());
                 let cpu =
                     began.map_or(Duration::ZERO, |began| ended.saturating_duration_since(began));

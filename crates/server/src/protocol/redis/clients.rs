@@ -148,7 +148,11 @@ fn unblock(
         given.eq_ignore_ascii_case(b"TIMEOUT") || given.eq_ignore_ascii_case(b"ERROR")
     };
     if strings.next().is_some() {
-        return Err(SYNTAX.into());
+        return Err(
+            "ERR unknown subcommand or wrong number of arguments for 'unblock'. Try CLIENT \
+                    HELP."
+                .into(),
+        );
     }
     if reason.is_some_and(|reason| !is_reason(reason)) {
         return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into());

@@ -150,7 +150,8 @@ pub(super) fn role(context: &Context<'_>) -> &'static str {
 
 /// Executes `RESET`.
 pub(super) fn reset(context: &mut Context<'_>, output: &mut Vec<u8>) {
-    context.session.redis = RedisSession::default();
+    let has_sent_array = context.session.redis.has_sent_array;
+    context.session.redis = RedisSession { has_sent_array, ..RedisSession::default() };
     clients::set_name(context, b"");
     context.session.subscriptions = None;
     if context.shared.users.is_some() {

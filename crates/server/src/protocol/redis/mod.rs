@@ -44,8 +44,8 @@ use transaction::TransactionState;
 use wait::Wait;
 use wire::redis::reply::{self, Version as Resp};
 use wire::redis::{
-    Arguments, Command, Content, Malformed, NoSubcommand, Progress, Request, parse_resuming,
-    refusal, refusal_of_part,
+    Arguments, Command, Content, Malformed, NoSubcommand, Progress, Request, parse, parse_resuming,
+    refusal, refusal_of_part, unquote,
 };
 use wire::{Described, Parse};
 
@@ -54,6 +54,8 @@ use wire::{Described, Parse};
 pub(crate) struct RedisSession {
     /// Version of the protocol that the client has chosen.
     version: Resp,
+    /// The client has sent an array: each line is a command from then on.
+    has_sent_array: bool,
     /// Which replies the client gets.
     replies: Replies,
     /// The transaction that is queued or executed, and the watched records.
@@ -65,6 +67,12 @@ pub(crate) struct RedisSession {
 }
 
 impl RedisSession {
+    /// Returns whether each line is a command of this protocol.
+    #[inline]
+    pub(crate) fn has_sent_array(&self) -> bool {
+        self.has_sent_array
+    }
+
     /// Returns the number of commands that are queued, if a transaction has begun.
     #[inline]
     pub(crate) fn queued(&self) -> Option<usize> {
@@ -123,6 +131,10 @@ fn perform(
     bytes: usize,
     output: &mut Vec<u8>,
 ) -> Step {
+    if request.content == Content::Quoted {
+        return perform_quoted(context, request.name, bytes, output);
+    }
+    context.session.redis.has_sent_array |= !request.is_line();
     context.session.kind = request.kind();
     context.session.last.1 = 0;
     let (start, replies) = (output.len(), context.session.redis.replies);
@@ -138,6 +150,29 @@ fn perform(
     if replies != Replies::On || context.session.redis.replies != Replies::On {
         withhold(context, request, replies, step, output, start);
     }
+    step
+}
+
+/// Executes a line with quotes, which has this length in bytes with its end.
+#[cold]
+fn perform_quoted(
+    context: &mut Context<'_>,
+    line: &[u8],
+    bytes: usize,
+    output: &mut Vec<u8>,
+) -> Step {
+    let mut request = Vec::new();
+    let is_closed = unquote(line, &mut request);
+    let was_array = context.session.redis.has_sent_array;
+    let step = match parse(&request) {
+        Parse::Complete(request, _) if is_closed => perform(context, &request, bytes, output),
+        _ => {
+            let content = Content::Malformed(Malformed::Quotes);
+            let request = Request { content, name: b"", arguments: Arguments::NONE };
+            perform(context, &request, bytes, output)
+        }
+    };
+    context.session.redis.has_sent_array = was_array;
     step
 }
 
@@ -162,10 +197,8 @@ fn withhold(
         (Replies::Off, Replies::On) => true,
         (Replies::SkipNext, Replies::On) => {
             let reply = number_of(Command::Client, "reply");
-            let has_ended = request.content == Content::Command(Command::Reset);
             let is_client = request.content == Content::Command(Command::Client);
-            has_ended
-                || is_client && context.session.last.1 == reply && output[start..].starts_with(b"+")
+            is_client && context.session.last.1 == reply && output[start..].starts_with(b"+")
         }
         _ => false,
     };
@@ -241,7 +274,10 @@ fn execute(
 ) -> Result<Next, Failed> {
     let (command, arguments) = match request.content {
         Content::Command(command) => (command, request.arguments),
-        Content::Nothing => return Ok(Next::GoOn),
+        // `perform` has read quotes.
+        Content::Nothing | Content::Quoted => return Ok(Next::GoOn),
+        // A browser was made to send it by a page of another site.
+        Content::Unknown if is_of_http(request.name) => return Ok(Next::Close),
         Content::Unknown => {
             context.session.redis.transaction.spoil();
             return Err(Failed::Text(unknown(request)));
@@ -562,6 +598,11 @@ fn unknown(request: &Request<'_>) -> String {
     text
 }
 
+/// Returns whether the name of a command is the first word of a request or a header of HTTP.
+fn is_of_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:")
+}
+
 fn text_of_malformed(reason: Malformed) -> String {
     match reason {
         Malformed::ArrayLength => "invalid multibulk length".into(),
@@ -569,6 +610,7 @@ fn text_of_malformed(reason: Malformed) -> String {
         Malformed::NoString(byte) => {
             format!("expected '$', got '{}'", char::from(byte).escape_default())
         }
+        Malformed::Quotes => "unbalanced quotes in request".into(),
         Malformed::LineLength => "too big inline request".into(),
     }
 }

@@ -81,8 +81,10 @@ fn introduce(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> O
     match request.content {
         Content::Command(Command::Auth | Command::Hello | Command::Quit | Command::Reset)
         | Content::Nothing
+        | Content::Quoted
         | Content::Malformed(_) => Some(perform(context, &request, bytes, output)),
         Content::Command(_) | Content::Unknown => {
+            context.session.redis.has_sent_array |= !request.is_line();
             error(output, "NOAUTH Authentication required.");
             Some(Step::Executed { bytes, next: Next::GoOn })
         }

@@ -157,7 +157,14 @@ fn only_an_administrator_sees_and_ends_the_connections_of_others() {
     talk(&mut root, &[("AUTH root secret", "+OK")]);
     talk(&mut ann, &[("AUTH ann secret", "+OK")]);
     let refused = "-NOPERM this user has no right to do that, or not with this key";
-    for line in ["CLIENT LIST", "CLIENT KILL TYPE normal", "CLIENT UNBLOCK 1", "SLOWLOG GET"] {
+    for line in [
+        "CLIENT LIST",
+        "CLIENT KILL TYPE normal",
+        "CLIENT UNBLOCK 1",
+        "CLIENT PAUSE 1",
+        "CLIENT UNPAUSE",
+        "SLOWLOG GET",
+    ] {
         talk(&mut ann, &[(line, refused)]);
     }
     assert_eq!(fields(ask(&mut ann, "CLIENT INFO").trim_end())["user"], "ann");
@@ -446,4 +453,54 @@ fn a_line_that_comes_byte_by_byte_is_a_command_too() {
         client.send(&[*byte]);
     }
     client.expect("+OK\r\n$10\r\nsome words\r\n");
+}
+
+#[test]
+fn a_pause_delays_requests_of_every_protocol_until_it_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    for database in [memory(), tree(folder.path())] {
+        let server = start(database);
+        let (mut one, mut redis, mut memcached, mut http) =
+            (server.connect(), server.connect(), server.connect(), server.connect());
+        talk(&mut one, &[("SET a v", "+OK"), ("CLIENT PAUSE 1000000 WRITE", "+OK")]);
+        redis.send(&[command("GET a"), command("SET a w"), command("GET a")].concat());
+        redis.expect("$1\r\nv\r\n");
+        memcached.send(b"get a\r\nset b 0 0 1\r\nx\r\n");
+        memcached.expect("VALUE a 0 1\r\nv\r\nEND\r\n");
+        http.send(b"PUT /c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\ny");
+        let mut several = server.connect();
+        several.send(&command("MSET d 1 e 2"));
+        let mut transaction = server.connect();
+        talk(&mut transaction, &[("MULTI", "+OK")]);
+        transaction.send(&[command("PING"), command("EXEC")].concat());
+        transaction.expect("+QUEUED\r\n");
+        for client in [&mut redis, &mut several, &mut transaction] {
+            // Within a pause of changes, another connection is served.
+            talk(&mut one, &[("GET a", "$1|v"), ("MGET b c d e", "*4|$-1|$-1|$-1|$-1")]);
+            client.stream.set_nonblocking(true).unwrap();
+            let read = std::io::Read::read(&mut client.stream, &mut [0]);
+            assert!(read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
+            client.stream.set_nonblocking(false).unwrap();
+        }
+        talk(&mut one, &[("CLIENT UNPAUSE", "+OK")]);
+        redis.expect("+OK\r\n$1\r\nw\r\n");
+        memcached.expect("STORED\r\n");
+        http.expect_response("201 Created", "Created\n");
+        several.expect("+OK\r\n");
+        transaction.expect("*1\r\n+PONG\r\n");
+        // One of all requests ends in time, or by a command about connections.
+        talk(&mut one, &[("CLIENT PAUSE 30", "+OK"), ("GET a", "$1|w")]);
+        talk(&mut one, &[("CLIENT PAUSE 1000000 ALL", "+OK"), ("CLIENT GETREDIR", ":-1")]);
+        redis.send(b"get 'a'\r\n");
+        talk(&mut one, &[("CLIENT UNPAUSE", "+OK")]);
+        redis.expect("$1\r\nw\r\n");
+        talk(
+            &mut one,
+            &[
+                ("CLIENT PAUSE x", "-ERR timeout is not an integer or out of range"),
+                ("CLIENT PAUSE -1", "-ERR timeout is negative"),
+                ("CLIENT PAUSE 1 FOO", "-ERR CLIENT PAUSE mode must be WRITE or ALL"),
+            ],
+        );
+    }
 }

@@ -26,6 +26,7 @@ impl<'i> Ahead<'i> {
         // A request of HTTP has its own user, and none of another protocol that names one key
         // changes that of the connection. Over another store, each request is executed again.
         let is_alone = context.shared.remote.is_some()
+            || context.shared.pause.may_be_on()
             || context.session.http.is_under_way()
             || context.session.sniff(input) == Some(Protocol::Http)
             || !context.stays_authenticated();

@@ -165,10 +165,23 @@ pub(crate) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
     if context.session.http.is_under_way() {
         return http::go_on(context, input, output);
     }
+    if context.shared.pause.may_be_on() && is_paused(context, input) {
+        return Step::Postponed;
+    }
     if context.shared.remote.is_some() {
         return step_remotely(context, input, output);
     }
     identify(context, input, output)
+}
+
+/// Returns whether the request at the beginning of `input` has to wait for the end of a pause.
+#[cold]
+fn is_paused(context: &Context<'_>, input: &[u8]) -> bool {
+    let Shared { pause, config, .. } = context.shared;
+    let kind = describe(context.session, config.dialect, RequestKind::NONE, input).kind;
+    let now_ms = context.shared.milliseconds_at(Instant::now());
+    // A thread that may wait has begun before the pause.
+    kind != RequestKind::NONE && !context.may_block && pause.holds(now_ms, kind)
 }
 
 /// Executes a request over a store outside of this process, from its first byte each time.

@@ -3,6 +3,7 @@
 pub(crate) mod clients;
 pub(crate) mod live;
 pub(crate) mod loop_load;
+pub(crate) mod pause;
 pub(crate) mod reload;
 pub(crate) mod script_locks;
 pub(crate) mod slow_log;
@@ -33,6 +34,7 @@ use crate::replication::{IsAdmitted, ReplicaRequest, Replication, SemiSync};
 use crate::shared::clients::{Clients, Listed};
 use crate::shared::live::Live;
 use crate::shared::loop_load::LoopLoad;
+use crate::shared::pause::Pause;
 use crate::shared::reload::Reload;
 use crate::shared::script_locks::ScriptLocks;
 use crate::shared::upgrade::{BudgetedBytes, ConnectionUpgrade, Resume, UpgradedConnection};
@@ -102,6 +104,7 @@ pub(crate) struct Shared {
     pub(crate) channels: Arc<Channels>,
     /// The open connections.
     pub(crate) clients: Arc<Clients>,
+    pub(crate) pause: Pause,
     /// Turn of the transactions that other clients have disturbed several times.
     pub(crate) transaction_turn: Mutex<()>,
 }
@@ -243,6 +246,7 @@ impl Shared {
             scan_places: ScanPlaces::default(),
             channels: Arc::default(),
             clients: Arc::default(),
+            pause: Pause::default(),
             transaction_turn: Mutex::new(()),
             // Versions of a store outside of this process are the same for each server over it.
             entity_tags: EntityTags::new(served.kind.filter(|_| config.remote.is_none())),

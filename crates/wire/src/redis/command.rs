@@ -193,11 +193,13 @@ const CLIENT: &[Subcommand] = &[
     ),
     part("no-evict", 3, "(ON|OFF)", "Accept the mode: no connection is evicted."),
     part("no-touch", 3, "(ON|OFF)", "Accept the mode."),
+    part("pause", -3, "<timeout> [WRITE|ALL]", "Suspend requests for <timeout> milliseconds."),
     part("reply", 3, "(ON|OFF|SKIP)", "Control the replies to the current connection."),
     part("setinfo", 4, "(LIB-NAME|LIB-VER) <value>", "Set the client's library."),
     part("setname", 3, "<name>", "Assign the name <name> to the current connection."),
     part("trackinginfo", 2, "", "Return that keys are not tracked."),
     part("unblock", -3, "<id> [TIMEOUT|ERROR]", "Unblock a connection that waits."),
+    part("unpause", 2, "", "End the suspension of requests."),
 ];
 
 const COMMAND: &[Subcommand] = &[

@@ -183,11 +183,6 @@ const REFUSED: &[(&str, &[&str])] = &[
 
 /// Names of subcommands in small letters, by command and reason.
 const REFUSED_PARTS: &[(Command, &str, &[&str])] = &[
-    (
-        Command::Client,
-        "a mask of the server's configuration refuses commands",
-        &["pause", "unpause"],
-    ),
     (Command::Client, "clients are not told of changes", &["caching", "tracking"]),
     (Command::CommandInfo, "COMMAND GETKEYS has the keys", &["getkeysandflags"]),
     (Command::Config, "settings are in the server's configuration", &["rewrite"]),

@@ -62,7 +62,7 @@ const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const CONFIRMATION_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Least time between two executions of a request that waits for a time or for replicas.
-const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(40);
 
 /// Timeout of a wait while the server stops.
 const STOPPING_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };

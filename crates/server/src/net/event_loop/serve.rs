@@ -513,6 +513,14 @@ impl LoopState {
     /// Submits a request to the pool. Returns whether its queue had a place; if not, the connection
     /// is parked.
     fn pool(&mut self, token: Token, connection: &mut Connection, request: &[u8]) -> bool {
+        let pause = &self.shared.pause;
+        if pause.may_be_on()
+            && !connection.session.http.is_under_way()
+            && pause.holds_pooled(self.now_ms(), connection.session.kind)
+        {
+            self.postpone(token, connection);
+            return false;
+        }
         let mut charge = Charge::none(&self.shared.served.budget);
         if !charge.set(request.len()) {
             out_of_memory(connection);

@@ -1,6 +1,6 @@
 //! `CLIENT`: the connections, as they are listed and ended, and settings of the own one.
 
-use super::{Failed, NO_INTEGER, Replies, SYNTAX, integer, reply};
+use super::{Failed, NO_INTEGER, Replies, SYNTAX, integer, reply, too_many};
 use crate::ops::command_mask;
 use crate::ops::rights::{Need, Right};
 use crate::protocol::{Context, Next};
@@ -40,7 +40,16 @@ pub(super) fn execute(
         "list" => list(context, strings, output)?,
         "kill" => return kill(context, strings, output),
         "reply" => set_replies(context, given, output)?,
+        "unblock" | "pause" if strings.len() > 2 => {
+            return Err(too_many(Command::Client, arguments));
+        }
         "unblock" => unblock(context, strings, output)?,
+        "pause" => pause(context, strings, output)?,
+        "unpause" => {
+            require_admin(context)?;
+            context.shared.pause.end();
+            reply::simple(output, "OK");
+        }
         "getredir" => reply::integer(output, -1),
         "trackinginfo" => append_tracking(context, output),
         "getname" => append_name(context, output),
@@ -147,19 +156,35 @@ fn unblock(
     let is_reason = |given: &[u8]| {
         given.eq_ignore_ascii_case(b"TIMEOUT") || given.eq_ignore_ascii_case(b"ERROR")
     };
-    if strings.next().is_some() {
-        return Err(
-            "ERR unknown subcommand or wrong number of arguments for 'unblock'. Try CLIENT \
-                    HELP."
-                .into(),
-        );
-    }
     if reason.is_some_and(|reason| !is_reason(reason)) {
         return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into());
     }
     integer(id).ok_or(NO_INTEGER)?;
     require_admin(context)?;
     reply::integer(output, 0);
+    Ok(())
+}
+
+/// Executes `CLIENT PAUSE`.
+fn pause(
+    context: &mut Context<'_>,
+    mut strings: ArgumentsIter<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let (timeout, mode) = (strings.next().unwrap_or_default(), strings.next());
+    let is_of_all = match mode {
+        Some(mode) if mode.eq_ignore_ascii_case(b"WRITE") => false,
+        Some(mode) if !mode.eq_ignore_ascii_case(b"ALL") => {
+            return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into());
+        }
+        _ => true,
+    };
+    let timeout_ms = integer(timeout).ok_or("ERR timeout is not an integer or out of range")?;
+    let timeout_ms = u64::try_from(timeout_ms).map_err(|_| "ERR timeout is negative")?;
+    require_admin(context)?;
+    let now_ms = context.shared.milliseconds_at(Instant::now());
+    context.shared.pause.begin(now_ms, timeout_ms, is_of_all);
+    reply::simple(output, "OK");
     Ok(())
 }
 

@@ -572,6 +572,16 @@ fn text_of_part(command: Command, arguments: Arguments<'_>, reason: NoSubcommand
     }
 }
 
+/// Returns the error for a subcommand that has too many arguments, as only its own check of them
+/// finds in Redis.
+fn too_many(command: Command, arguments: Arguments<'_>) -> Failed {
+    let given = arguments.iter().next().unwrap_or_default();
+    let (given, capitals) = (String::from_utf8_lossy(given), command.name().to_ascii_uppercase());
+    Failed::Text(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{given}'. Try {capitals} HELP."
+    ))
+}
+
 fn shortened(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     &bytes[..end.min(SHOWN_BYTES_MAX)]

@@ -6,10 +6,11 @@ use crate::ops::acknowledgement::RefusalReason;
 use crate::protocol::authentication::introduced;
 use crate::protocol::protocols::{Pipelined, Protocol};
 use crate::protocol::{Context, Next, Step};
-use wire::Parse;
+use crate::shared::slow_log::SlowRequest;
 use wire::memcached::Dialect;
 use wire::redis::reply::error;
-use wire::redis::{Command, Content, Request, parse};
+use wire::redis::{Command, Content, Request, parse, unquote};
+use wire::{Described, Parse};
 
 /// Redis's protocol.
 pub(in crate::protocol) struct Redis;
@@ -58,6 +59,16 @@ impl Pipelined for Redis {
     #[inline]
     fn decode(_: Dialect, input: &[u8]) -> Parse<Request<'_>> {
         parse(input)
+    }
+
+    fn describe(_: Dialect, input: &[u8]) -> Option<SlowRequest> {
+        let Parse::Complete(mut request, _) = parse(input) else { return None };
+        let mut array = Vec::new();
+        if request.content == Content::Quoted && unquote(request.name, &mut array) {
+            let Parse::Complete(unquoted, _) = parse(&array) else { return None };
+            request = unquoted;
+        }
+        Some(SlowRequest::new(request.kind(), request.name().unwrap_or_default()))
     }
 
     #[inline]

@@ -1,11 +1,11 @@
 //! `SLOWLOG`: the server's slow requests, in Redis's form.
 
-use super::{Failed, integer, reply};
+use super::{Failed, integer, reply, too_many};
 use crate::ops::command_mask;
 use crate::protocol::Context;
 use crate::shared::slow_log::SlowRequest;
 use std::time::UNIX_EPOCH;
-use wire::redis::Arguments;
+use wire::redis::{Arguments, Command};
 
 /// Requests that `SLOWLOG GET` shows if no number is given.
 const SHOWN: usize = 10;
@@ -20,9 +20,7 @@ pub(super) fn describe(
     let mut strings = arguments.iter().skip(1);
     let given = strings.next();
     if strings.next().is_some() {
-        return Err("ERR unknown subcommand or wrong number of arguments for 'get'. Try SLOWLOG \
-                    HELP."
-            .into());
+        return Err(too_many(Command::SlowLog, arguments));
     }
     let shown = match given.map(integer) {
         None => SHOWN,

@@ -3,13 +3,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use wire::limits::REDIS_STRINGS_MAX;
-use wire::redis::{Content, Progress, parse, parse_resuming};
+use wire::redis::{Content, Progress, parse, parse_resuming, unquote};
 use wire::{Described, Parse};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut rest = bytes;
     while !rest.is_empty() {
-        let _ = wire::sniff(rest);
+        let _ = (wire::sniff(rest), wire::sniff_after_array(rest));
         // A request that arrives in pieces is the same.
         let mut progress = Progress::default();
         for end in (1..rest.len()).step_by(7) {
@@ -25,6 +25,13 @@ fuzz_target!(|bytes: &[u8]| {
                 assert!(arguments.len() < REDIS_STRINGS_MAX);
                 assert_eq!(arguments.iter().count(), arguments.len());
                 let _ = (request.kind(), request.only_key(), request.name());
+                let mut array = Vec::new();
+                if request.content == Content::Quoted && unquote(request.name, &mut array) {
+                    // Its words are an array, which is a request or empty.
+                    assert!(
+                        matches!(parse(&array), Parse::Complete(_, bytes) if bytes == array.len())
+                    );
+                }
                 if !matches!(request.content, Content::Malformed(_)) {
                     // Without its last byte a request is incomplete, or not one.
                     let cut = parse(&rest[..length - 1]);

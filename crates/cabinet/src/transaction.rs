@@ -316,6 +316,10 @@ impl Maintenance for Buffer {
         self.target.len()
     }
 
+    fn record_bytes(&self, record: &RecordRef<'_>) -> u64 {
+        self.target.engine().maintenance().record_bytes(record)
+    }
+
     fn is_read_only(&self) -> bool {
         self.target.is_read_only()
     }

@@ -173,20 +173,21 @@ fn keys_expire_and_say_when() {
 #[test]
 fn all_protocols_have_the_same_records_and_expiries() {
     let server = start(memory());
-    let mut client = server.connect();
-    client.exchange("set a 7 100 1\r\nx\r\n", "STORED\r\n");
+    let (mut client, mut other) = (server.connect(), server.connect());
+    other.exchange("set a 7 100 1\r\nx\r\n", "STORED\r\n");
     talk(&mut client, &[("GET a", "$1|x"), ("TTL a", ":100"), ("APPEND a y", ":2")]);
-    client.exchange("get a\r\n", "VALUE a 7 2\r\nxy\r\nEND\r\n");
+    other.exchange("get a\r\n", "VALUE a 7 2\r\nxy\r\nEND\r\n");
     talk(&mut client, &[("SET b v EXAT 9999999999", "+OK")]);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    client.send(b"mg b t\r\n");
-    let answer = String::from_utf8(client.read_until(b"\r\n")).unwrap();
+    other.send(b"mg b t\r\n");
+    let answer = String::from_utf8(other.read_until(b"\r\n")).unwrap();
     let left: u64 = answer.trim().strip_prefix("HD t").unwrap().parse().unwrap();
     assert!((9_999_999_999 - now).abs_diff(left) <= 2, "{answer}");
     let head = "HTTP/1.1 200 OK\r\n";
-    client.send(b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    assert!(client.read_until(b"\r\n\r\n").starts_with(head.as_bytes()));
-    client.expect("xy");
+    other.send(b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(other.read_until(b"\r\n\r\n").starts_with(head.as_bytes()));
+    other.expect("xy");
+    client.exchange(b"\xc8\x30\0\0\0\x01a", b"\0\0\0\0\x02xy");
 }
 
 #[test]
@@ -306,7 +307,7 @@ fn a_server_with_users_wants_a_login_before_anything_else() {
     while !client.read_until(b"\r\n").starts_with(b"*0") {}
     talk(&mut client, &[("GET a", "$1|v")]);
     // A login of one protocol is that of the connection.
-    client.exchange("get a\r\n", "VALUE a 0 1\r\nv\r\nEND\r\n");
+    client.exchange(b"\xc8\x30\0\0\0\x01a", b"\0\0\0\0\x01v");
 }
 
 #[test]

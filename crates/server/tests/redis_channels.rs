@@ -105,8 +105,8 @@ fn subscribers_of_version_three_get_pushes_beside_replies() {
             ("UNSUBSCRIBE", ">3|$11|unsubscribe|_|:0"),
         ],
     );
-    // Other protocols remain.
-    client.exchange("get a\r\n", "VALUE a 0 1\r\nv\r\nEND\r\n");
+    // Binary protocols remain.
+    client.exchange(b"\xc8\x30\0\0\0\x01a", b"\0\0\0\0\x01v");
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub mod update_log;
 
 pub use kind::{Class, Commands, Described, RequestKind};
 pub use kinds::PROTOCOLS;
-pub use sniff::{Protocol, sniff};
+pub use sniff::{Protocol, sniff, sniff_after_array};
 
 /// Result of parsing the bytes received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,7 +21,8 @@ pub enum Protocol {
 
 /// Returns the protocol of the request at the start of `bytes`, or `None` if that takes more bytes.
 ///
-/// As in Tokyo Tyrant, each request of a connection may have another protocol. The first byte
+/// As in Tokyo Tyrant, each request of a connection may have another protocol, until the client has
+/// sent an array of Redis's protocol: see [`sniff_after_array`]. The first byte
 /// identifies a binary protocol. Otherwise the first token identifies memcached, and the third
 /// HTTP. A line that ends in a version of HTTP is a malformed HTTP request: a body may follow,
 /// which a browser can be made to send, and must not be taken for commands.
@@ -37,6 +38,19 @@ pub fn sniff(bytes: &[u8]) -> Option<Protocol> {
             Some(Protocol::Memcached)
         }
         _ => text(bytes),
+    }
+}
+
+/// Returns the protocol of the request at the start of `bytes`, on a connection whose client has
+/// sent an array of Redis's protocol: from then on every line is a command of Redis.
+#[inline]
+#[must_use]
+pub fn sniff_after_array(bytes: &[u8]) -> Option<Protocol> {
+    match bytes {
+        [] => None,
+        [binary::MAGIC, ..] => Some(Protocol::Binary),
+        [memcached_binary::MAGIC, ..] => Some(Protocol::MemcachedBinary),
+        _ => Some(Protocol::Redis),
     }
 }
 
@@ -153,6 +167,16 @@ mod tests {
         }
         assert_eq!(sniff(b"*1"), None);
         assert_eq!(sniff(b"*1 a HTTP/1.1\r\n"), Some(Protocol::Http));
+    }
+
+    #[test]
+    fn after_an_array_every_line_is_for_redis() {
+        for line in ["*1\r\n", "get a\r\n", "GET / HTTP/1.1\r\n", "\r\n", "s"] {
+            assert_eq!(sniff_after_array(line.as_bytes()), Some(Protocol::Redis), "{line}");
+        }
+        assert_eq!(sniff_after_array(b""), None);
+        assert_eq!(sniff_after_array(b"\xc8"), Some(Protocol::Binary));
+        assert_eq!(sniff_after_array(b"\x80"), Some(Protocol::MemcachedBinary));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use wire::limits::{REDIS_LINE_BYTES_MAX, REDIS_STRING_BYTES_MAX, REDIS_STRINGS_MAX};
-use wire::redis::{Command, Content, Malformed, Progress, Request, parse, parse_resuming};
+use wire::redis::{Command, Content, Malformed, Progress, Request, parse, parse_resuming, unquote};
 use wire::{Described, Parse, Protocol, sniff};
 
 fn encoded(strings: &[&[u8]]) -> Vec<u8> {
@@ -46,6 +46,22 @@ fn a_request_is_an_array_of_strings_or_a_line_of_words() {
 }
 
 #[test]
+fn a_line_with_quotes_is_read_as_an_array() {
+    let (request, bytes) = parsed(b"set k 'a b'\r\nrest");
+    assert_eq!((request.content, bytes, request.is_line()), (Content::Quoted, 13, true));
+    let mut array = Vec::new();
+    assert!(unquote(request.name, &mut array));
+    assert_eq!(array, encoded(&[b"set", b"k", b"a b"]));
+    assert!(!parsed(&array).0.is_line() && parsed(b"set k v\n").0.is_line());
+    // As in Redis, these separate words, and do not end one that has begun.
+    let (request, _) = parsed(b"\x0b\x0cset\tk\x0bv\x0c \r\n");
+    assert_eq!(
+        (request.name, request.arguments.exactly()),
+        (&b"set"[..], Some([&b"k\x0bv\x0c"[..]]))
+    );
+}
+
+#[test]
 fn a_key_is_told_if_there_is_exactly_one() {
     let key = |strings: &[&[u8]]| {
         let bytes = encoded(strings);
@@ -69,6 +85,12 @@ fn bytes_that_are_not_a_request_are_malformed() {
     for (bytes, reason) in [
         (format!("*{}\r\n", REDIS_STRINGS_MAX + 1), Malformed::ArrayLength),
         ("*1\r\nx".into(), Malformed::NoString(b'x')),
+        ("*01\r\n".into(), Malformed::ArrayLength),
+        ("*00\r\n".into(), Malformed::ArrayLength),
+        ("*-0\r\n".into(), Malformed::ArrayLength),
+        ("*-01\r\n".into(), Malformed::ArrayLength),
+        ("*+1\r\n".into(), Malformed::ArrayLength),
+        ("*1\r\n$01\r\n".into(), Malformed::StringLength),
         ("*1\r\n$x\r\n".into(), Malformed::StringLength),
         ("*1\r\n$-1\r\n".into(), Malformed::StringLength),
         ("*1\r\n$1\rx".into(), Malformed::StringLength),
@@ -123,11 +145,29 @@ proptest! {
     }
 
     #[test]
+    fn any_words_are_read_again_from_their_quotes(
+        words in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), 1..5)
+    ) {
+        let quoted = |word: &Vec<u8>| {
+            let hex: String = word.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+            format!("\"{hex}\"")
+        };
+        let line = words.iter().map(quoted).collect::<Vec<_>>().join(" ");
+        let (mut array, words) = (Vec::new(), words.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        prop_assert!(unquote(line.as_bytes(), &mut array));
+        prop_assert_eq!(array, encoded(&words));
+    }
+
+    #[test]
     fn any_bytes_are_taken(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         match parse(&bytes) {
             Parse::Complete(request, length) => {
                 prop_assert!(length <= bytes.len());
                 prop_assert_eq!(request.arguments.iter().count(), request.arguments.len());
+                let mut array = Vec::new();
+                if request.content == Content::Quoted && unquote(request.name, &mut array) {
+                    prop_assert_eq!(parsed(&array).1, array.len());
+                }
             }
             Parse::Incomplete(needed) => prop_assert!(needed > bytes.len()),
             Parse::Invalid(invalid) => panic!("{invalid:?}"),

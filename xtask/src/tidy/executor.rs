@@ -23,6 +23,7 @@ const ALLOWED: &[&str] = &[
     "len",
     "order",
     "partitioning",
+    "record_bytes",
     "size_bytes",
     "stats",
     "transaction",

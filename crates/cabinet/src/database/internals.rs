@@ -52,6 +52,12 @@ impl Database {
         }
     }
 
+    /// Returns the bytes that a record takes: of memory in an on-memory database, otherwise on the
+    /// disk, before it is compressed.
+    pub fn record_bytes(&self, record: &RecordRef<'_>) -> u64 {
+        self.engine.maintenance().record_bytes(record)
+    }
+
     /// Returns the stored form of a key. In a fixed-length database `1`, `01` and `min` may name
     /// one record. In other kinds the stored form is the key itself.
     pub fn canonical_key<'k>(&self, key: &'k [u8]) -> Result<Cow<'k, [u8]>> {

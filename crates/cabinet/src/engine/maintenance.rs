@@ -1,6 +1,7 @@
 //! Maintenance: the operations on a database as a whole.
 
-use crate::{Batch, ExpiredKeys, Medium, Options, Persistence, Result, Wait};
+use crate::log::record::stored_bytes;
+use crate::{Batch, ExpiredKeys, Medium, Options, Persistence, RecordRef, Result, Wait};
 
 /// Size, settings and upkeep of an open database. All methods may be called from several threads at
 /// once.
@@ -25,6 +26,12 @@ pub trait Maintenance: Send + Sync {
     /// Returns the stats: names and values, for `stat`.
     fn stats(&self) -> Vec<(&'static str, String)> {
         Vec::new()
+    }
+
+    /// Returns the bytes that a record takes: of memory in an on-memory database, otherwise of the
+    /// log, before it is compressed.
+    fn record_bytes(&self, record: &RecordRef<'_>) -> u64 {
+        stored_bytes(record.key, record.value, record.meta) as u64
     }
 
     /// Reclaims all dead space, and returns when that is done.

@@ -295,6 +295,15 @@ impl<'a> Record<'a> {
     }
 }
 
+/// Returns the bytes that a record takes in the log, padding included, if it is not compressed.
+pub(crate) fn stored_bytes(key: &[u8], value: &[u8], meta: Meta) -> usize {
+    let lengths = varint::len(key.len() as u64) + varint::len(value.len() as u64);
+    let expiry = if meta.expires_at_ms == 0 { 0 } else { size_of::<u64>() };
+    let flags = if meta.flags == 0 { 0 } else { size_of::<u32>() };
+    let header = PREFIX_BYTES + 1 + lengths + expiry + flags;
+    (header + key.len() + value.len()).next_multiple_of(ALIGNMENT)
+}
+
 /// A record about to be written, complete but for its sequence number and place.
 pub(crate) struct Prepared<'a> {
     header: [u8; HEADER_BYTES_MAX],

@@ -181,6 +181,7 @@ fn unless_zero(max: u64) -> u64 {
     if max == 0 { u64::MAX } else { max }
 }
 
-fn cost(record_bytes: usize) -> u64 {
+/// Returns the bytes that a record counts, of which it takes so many itself.
+pub(super) fn cost(record_bytes: usize) -> u64 {
     record_bytes as u64 + TABLE_BYTES_PER_RECORD
 }

@@ -13,11 +13,11 @@ pub use hash::MemoryHash;
 pub use tree::MemoryTree;
 
 use crate::{
-    Batch, BatchChange, Engine, ExpiredKeys, Maintenance, Medium, Meta, Options, Result,
+    Batch, BatchChange, Engine, ExpiredKeys, Maintenance, Medium, Meta, Options, RecordRef, Result,
     SnapshotBarrier, Wait,
 };
-use capacity::Capacity;
-use record::Record;
+use capacity::{Capacity, cost};
+use record::{Record, bytes_of, size_bytes};
 use std::path::{Path, PathBuf};
 
 /// Most records that one step of a scan visits while it holds a lock.
@@ -105,6 +105,11 @@ impl<E: MemoryEngine> Maintenance for E {
 
     fn stats(&self) -> Vec<(&'static str, String)> {
         self.capacity().stats()
+    }
+
+    fn record_bytes(&self, record: &RecordRef<'_>) -> u64 {
+        let RecordRef { key, value, meta, .. } = *record;
+        cost(size_bytes(bytes_of(key, value, meta)))
     }
 
     /// Returns the memory of removed records to the allocator, or sets the caps.

@@ -25,6 +25,19 @@ const IS_ZSTD: u32 = 1 << 26;
 const ALLOCATION_HEADER_BYTES: usize = 8;
 const ALLOCATION_UNIT_BYTES: usize = 16;
 
+/// Returns the bytes of a record with its header.
+pub(super) fn bytes_of(key: &[u8], value: &[u8], meta: Meta) -> usize {
+    let meta_bytes = if meta == Meta::NONE { 0 } else { META_BYTES };
+    HEADER_BYTES + meta_bytes + key.len() + value.len()
+}
+
+/// Returns the bytes of memory of a record with its header, including the allocator's.
+pub(super) fn size_bytes(bytes: usize) -> usize {
+    (bytes + ALLOCATION_HEADER_BYTES)
+        .next_multiple_of(ALLOCATION_UNIT_BYTES)
+        .max(2 * ALLOCATION_UNIT_BYTES)
+}
+
 /// A key with its value and metadata.
 #[derive(Debug)]
 pub(super) struct Record {
@@ -44,8 +57,7 @@ impl Record {
             head |= if compression == Compression::Lz4 { IS_LZ4 } else { IS_ZSTD };
         }
         let value = compressed.as_deref().unwrap_or(value);
-        let meta_bytes = if meta == Meta::NONE { 0 } else { META_BYTES };
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + meta_bytes + key.len() + value.len());
+        let mut bytes = Vec::with_capacity(bytes_of(key, value, meta));
         bytes.extend_from_slice(&head.to_le_bytes());
         bytes.extend_from_slice(&[0; 8]);
         if meta != Meta::NONE {
@@ -119,9 +131,7 @@ impl Record {
 
     /// Returns the bytes of memory of the record, including the allocator's.
     pub(super) fn size_bytes(&self) -> usize {
-        (self.bytes.len() + ALLOCATION_HEADER_BYTES)
-            .next_multiple_of(ALLOCATION_UNIT_BYTES)
-            .max(2 * ALLOCATION_UNIT_BYTES)
+        size_bytes(self.bytes.len())
     }
 
     fn head(&self) -> u32 {

@@ -162,6 +162,8 @@ pub(crate) struct AllCounters {
     counters: Mutex<Vec<Arc<Counters>>>,
     /// All counts at the last reset.
     totals_at_reset: Mutex<Vec<u64>>,
+    /// Requests of each kind at the last reset.
+    requests_at_reset: Mutex<Vec<u64>>,
     pub(crate) shown: Shown,
 }
 
@@ -206,6 +208,12 @@ impl AllCounters {
         self.counters.lock().iter().map(of).sum()
     }
 
+    /// Returns the number of requests of a kind over all threads since the last reset.
+    pub(crate) fn requests_since_reset(&self, kind: RequestKind) -> u64 {
+        let before = self.requests_at_reset.lock().get(kind.number()).copied().unwrap_or(0);
+        self.requests(kind).saturating_sub(before)
+    }
+
     /// Returns the sum of a histogram over all threads. `of` returns that of a thread.
     pub(crate) fn histogram(&self, of: impl Fn(&Counters) -> &Histogram) -> HistogramTotal {
         let mut total = HistogramTotal::default();
@@ -215,9 +223,11 @@ impl AllCounters {
         total
     }
 
-    /// Resets the counts of memcached's `stats`.
+    /// Resets the counts of memcached's `stats` and of Redis's `INFO`.
     pub(crate) fn reset_totals(&self) {
         let totals = Count::ALL.iter().map(|what| self.total(*what)).collect();
         *self.totals_at_reset.lock() = totals;
+        let requests = RequestKind::all().map(|kind| self.requests(kind));
+        *self.requests_at_reset.lock() = [0].into_iter().chain(requests).collect();
     }
 }

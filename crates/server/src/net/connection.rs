@@ -14,11 +14,12 @@ use crate::ops::budget::Charge;
 use crate::protocol::reparse::Reparse;
 use crate::protocol::session::Session;
 use crate::shared::Shared;
+use crate::shared::clients::{BufferBytes, Client, Ends, Listed};
 use crate::shared::slow_log::Taken;
 use crate::shared::upgrade::ResumedConnection;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::net::{Shutdown, getpeername, shutdown};
+use rustix::net::{RecvFlags, Shutdown, SocketAddrUnix, getpeername, getsockname, recv, shutdown};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -96,14 +97,19 @@ pub(crate) struct Connection {
     /// Number of events, for the balance between loops.
     pub(crate) activity: u32,
     charge: Charge,
+    /// Its place in the list of clients, unless that is a replica's.
+    listed: Option<Listed>,
     shared: Arc<Shared>,
 }
 
 impl Connection {
     pub(crate) fn new(socket: OwnedFd, beginning: Beginning, shared: Arc<Shared>) -> Self {
-        let mut session = Session::default();
+        let address = address_of(&socket);
+        let listed = shared.clients.add(ends_of(&socket, address), socket.as_raw_fd());
+        let client = Some(Arc::clone(listed.client()));
+        let mut session = Session { listed: client, ..Session::default() };
         if shared.users.is_some() {
-            session.peer = Some(Box::new(Peer::new(address_of(&socket))));
+            session.peer = Some(Box::new(Peer::new(address)));
         }
         Self {
             socket,
@@ -136,6 +142,7 @@ impl Connection {
             is_there: None,
             activity: 0,
             charge: Charge::none(&shared.served.budget),
+            listed: Some(listed),
             shared,
         }
     }
@@ -166,6 +173,29 @@ impl Connection {
     /// Returns the address of the client, or `None` for a Unix socket.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         address_of(&self.socket)
+    }
+
+    /// Returns what the list of clients shows of the connection.
+    pub(crate) fn listed(&self) -> Option<&Arc<Client>> {
+        self.listed.as_ref().map(Listed::client)
+    }
+
+    /// Removes and returns the place in the list of clients.
+    pub(crate) fn take_listed(&mut self) -> Option<Listed> {
+        self.listed.take()
+    }
+
+    /// Shows in the list of clients what the connection does at present. While its session is in a
+    /// pool, the list shows the session as it was before.
+    #[inline]
+    pub(crate) fn note(&self) {
+        let Some(client) = self.listed() else { return };
+        let (input, output) = (self.input.len(), self.unsent_bytes());
+        let total = size_of::<Self>() + self.buffered_bytes();
+        client.note_buffers(BufferBytes { input, output, total }, self.moved_at_s);
+        if self.session.listed.is_some() {
+            self.session.show(client);
+        }
     }
 
     /// Returns the address of the client as the log shows it.
@@ -225,6 +255,12 @@ impl Connection {
             && !self.session.http.is_sending()
             && !self.ended
             && !self.broken
+    }
+
+    /// Returns whether the client has ended its stream after the bytes that were received.
+    pub(crate) fn has_left(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        recv(&self.socket, &mut [0; 1], flags).is_ok_and(|(bytes, _)| bytes == 0)
     }
 
     /// Returns whether no part of a request has arrived that is not executed, nor a part of a
@@ -460,8 +496,14 @@ impl Connection {
     /// it.
     #[inline]
     pub(crate) fn charge(&mut self) -> bool {
+        let bytes = self.buffered_bytes();
+        self.charge.set(bytes)
+    }
+
+    #[inline]
+    fn buffered_bytes(&self) -> usize {
         let buffers = self.input.capacity() + self.output.capacity();
-        self.charge.set(buffers + self.session.bytes() + self.transport.bytes())
+        buffers + self.session.bytes() + self.transport.bytes()
     }
 
     /// Frees the buffers and their contents.
@@ -477,6 +519,17 @@ impl Connection {
 fn address_of(socket: &OwnedFd) -> Option<SocketAddr> {
     let peer = getpeername(socket).ok().flatten();
     peer.and_then(|address| SocketAddr::try_from(address).ok())
+}
+
+fn ends_of(socket: &OwnedFd, client: Option<SocketAddr>) -> Ends {
+    let server = getsockname(socket).ok();
+    let at = server.clone().and_then(|address| SocketAddr::try_from(address).ok());
+    if let (Some(client), Some(server)) = (client, at) {
+        return Ends::Tcp(client, server);
+    }
+    let unix = server.and_then(|address| SocketAddrUnix::try_from(address).ok());
+    let path = unix.as_ref().and_then(SocketAddrUnix::path);
+    Ends::Unix(path.map_or_else(String::new, |path| path.to_string_lossy().into_owned()).into())
 }
 
 impl Drop for Connection {

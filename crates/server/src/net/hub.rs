@@ -1,8 +1,9 @@
 //! Hub: the mailboxes of the event loops and the pools, which reach each other through it.
 
 use crate::net::login_pool::LoginPool;
-use crate::net::mailbox::Mailbox;
+use crate::net::mailbox::{Mailbox, Message};
 use crate::net::script_pool::ScriptPool;
+use crate::net::slab::Token;
 use crate::net::worker_pool::WorkerPool;
 use crate::protocol::announce;
 use crate::shared::Shared;
@@ -49,6 +50,7 @@ impl Hub {
         let database = &shared.served.database;
         database.send_events_by(move |channel, message| announce(&channels, channel, message));
         database.choose_events(shared.config.keyspace_events);
+        shared.clients.set_tell(kill_by_mailbox(&mailboxes));
         let (scripts, logins) = (Arc::new(ScriptPool::new(mailboxes.len())), LoginPool::default());
         let (evaluator, successors) = (OnceLock::new(), Mutex::default());
         Ok(Arc::new(Self { shared, mailboxes, pool, scripts, logins, evaluator, successors }))
@@ -96,6 +98,19 @@ fn wake_pending(mailboxes: &Arc<[Mailbox]>) -> impl Fn() + Clone + Send + Sync +
             if mailbox.has_pending_replies.load(Ordering::SeqCst) {
                 mailbox.wake();
             }
+        }
+    }
+}
+
+/// Returns a function that tells the event loop of a connection to close it.
+fn kill_by_mailbox(
+    mailboxes: &Arc<[Mailbox]>,
+) -> impl Fn(usize, Token, u64) + Send + Sync + 'static {
+    let mailboxes = Arc::downgrade(mailboxes);
+    move |event_loop, token, id| {
+        let mailboxes = mailboxes.upgrade();
+        if let Some(mailbox) = mailboxes.as_ref().and_then(|all| all.get(event_loop)) {
+            mailbox.post(Message::Kill(token, id));
         }
     }
 }

@@ -26,6 +26,8 @@ pub(crate) enum Message {
     Answer(Token, u64, Answered),
     /// There are messages for the subscriber of this connection.
     Published(Token),
+    /// The connection with this id is to end.
+    Kill(Token, u64),
     /// A password was verified.
     LoggedIn(Token, Box<Verdict>),
     /// The log has become durable up to the position asked for, or has failed.

@@ -58,7 +58,7 @@ pub(crate) struct RequestTask {
 /// Result of a request.
 #[derive(Debug)]
 pub(crate) struct Completion {
-    pub(crate) session: Session,
+    pub(crate) session: Box<Session>,
     pub(crate) reply: PooledReply,
 }
 
@@ -197,7 +197,7 @@ pub(crate) fn execute(
     }
     let refusal = match is_upload {
         true => Refusal::of_protocol(wire::Protocol::Http, b""),
-        false => Refusal::of(&request),
+        false => Refusal::within(context.session, &request),
     };
     let acknowledgement = context
         .mutated
@@ -224,15 +224,14 @@ pub(crate) fn execute(
         Step::Called { .. } => Next::GoOn,
         // The loop has parsed a complete request, and nothing blocks if waiting is
         // allowed.
-        Step::Incomplete { .. } | Step::Blocked { .. } => Next::Close,
+        Step::Incomplete { .. } | Step::Blocked { .. } | Step::Postponed => Next::Close,
     };
     let slow = stopwatch.end(output.len(), || {
         let input = if is_upload { &[][..] } else { &request[..] };
-        let slow = protocol::describe(shared.config.dialect, session.kind, input);
+        let slow = protocol::describe(&session, shared.config.dialect, session.kind, input);
         SlowRequest { request_bytes: request.len(), ..slow }
     });
     drop((request, charge));
-    let session = *session;
     let reply = PooledReply { output, charge: reply_charge, next, slow, acknowledgement };
     let completion = Completion { session, reply };
     hub.mailboxes[event_loop].post(Message::Completion(token, completion));

@@ -26,8 +26,9 @@ impl<'i> Ahead<'i> {
         // A request of HTTP has its own user, and none of another protocol that names one key
         // changes that of the connection. Over another store, each request is executed again.
         let is_alone = context.shared.remote.is_some()
+            || context.shared.pause.may_be_on()
             || context.session.http.is_under_way()
-            || wire::sniff(input) == Some(Protocol::Http)
+            || context.session.sniff(input) == Some(Protocol::Http)
             || !context.stays_authenticated();
         if !is_alone {
             self.decode_all(context, input);
@@ -42,7 +43,8 @@ impl<'i> Ahead<'i> {
         let mut count = 0;
         let mut rest = input;
         while count < KEYS_AHEAD_MAX
-            && let Some((request, bytes)) = Decoded::of(shared.config.dialect, rest)
+            && let Some(protocol) = context.session.sniff(rest)
+            && let Some((request, bytes)) = Decoded::of(protocol, shared.config.dialect, rest)
             && bytes <= shared.config.request_bytes_max
             && let Some(key) = request.only_key()
         {
@@ -50,6 +52,10 @@ impl<'i> Ahead<'i> {
             self.requests[count] = Some((request, bytes));
             count += 1;
             rest = &rest[bytes..];
+            if protocol == Protocol::Redis && !context.session.redis.has_sent_array() {
+                // After the first array lines are read otherwise.
+                break;
+            }
         }
         if count > 1 {
             shared.served.nonblocking.prefetch(&keys[..count]);
@@ -83,7 +89,9 @@ mod tests {
         let input = [&input[..], get, b"\xc8\x30\0\0"].concat();
         let mut rest = &input[..];
         let mut keys = Vec::new();
-        while let Some((request, bytes)) = Decoded::of(Dialect::Memcached, rest) {
+        while let Some(protocol) = wire::sniff(rest)
+            && let Some((request, bytes)) = Decoded::of(protocol, Dialect::Memcached, rest)
+        {
             keys.push(request.only_key().expect("a key"));
             rest = &rest[bytes..];
         }
@@ -118,7 +126,8 @@ mod tests {
         for input in
             [&b"get a b\r\n"[..], b"stats\r\n", b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"]
         {
-            let decoded = Decoded::of(Dialect::Memcached, input);
+            let protocol = wire::sniff(input).expect("a protocol");
+            let decoded = Decoded::of(protocol, Dialect::Memcached, input);
             assert_eq!(decoded.and_then(|(request, _)| request.only_key()), None);
         }
     }

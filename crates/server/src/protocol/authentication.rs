@@ -94,7 +94,7 @@ pub(super) fn step(
     output: &mut Vec<u8>,
 ) -> Step {
     context.begin(users);
-    let known = match wire::sniff(input) {
+    let known = match context.session.sniff(input) {
         None if context.has_user() || input.len() < UNAUTHENTICATED_BYTES_MAX => {
             return Step::Incomplete { needed: input.len() + 1 };
         }

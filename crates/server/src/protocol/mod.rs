@@ -96,6 +96,8 @@ pub(crate) enum Step {
         /// Length of the request.
         bytes: usize,
     },
+    /// The request is to be executed again somewhat later. Nothing was appended to the output.
+    Postponed,
     /// This thread must not execute the request. Nothing was appended to the output.
     Blocked {
         /// Length of the request.
@@ -129,6 +131,8 @@ enum Halt {
     Blocked,
     /// A script thread executes the request.
     Called,
+    /// The request waits for a time or for replicas.
+    Postponed,
     /// The reply would be longer than [`crate::Config::reply_bytes_max`], or than there is memory
     /// for.
     TooLong,
@@ -165,10 +169,23 @@ pub(crate) fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>
     if context.session.http.is_under_way() {
         return http::go_on(context, input, output);
     }
+    if context.shared.pause.may_be_on() && is_paused(context, input) {
+        return Step::Postponed;
+    }
     if context.shared.remote.is_some() {
         return step_remotely(context, input, output);
     }
     identify(context, input, output)
+}
+
+/// Returns whether the request at the beginning of `input` has to wait for the end of a pause.
+#[cold]
+fn is_paused(context: &Context<'_>, input: &[u8]) -> bool {
+    let Shared { pause, config, .. } = context.shared;
+    let kind = describe(context.session, config.dialect, RequestKind::NONE, input).kind;
+    let now_ms = context.shared.milliseconds_at(Instant::now());
+    // A thread that may wait has begun before the pause.
+    kind != RequestKind::NONE && !context.may_block && pause.holds(now_ms, kind)
 }
 
 /// Executes a request over a store outside of this process, from its first byte each time.
@@ -185,7 +202,7 @@ fn step_remotely(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) 
     // The configuration has changed since the store was asked. So the client is refused what the
     // store may have done.
     output.truncate(start);
-    let protocol = wire::sniff(input).unwrap_or(wire::Protocol::Memcached);
+    let protocol = context.session.sniff(input).unwrap_or(wire::Protocol::Memcached);
     protocols::refuse_or_close(protocol, input, RefusalReason::Unknown, output);
     Step::Executed { bytes, next: Next::Close }
 }
@@ -193,7 +210,7 @@ fn step_remotely(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) 
 #[inline(always)]
 fn identify(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
     match &context.shared.users {
-        None => match wire::sniff(input) {
+        None => match context.session.sniff(input) {
             Some(protocol) => protocols::step(protocol, context, input, output),
             None => Step::Incomplete { needed: input.len() + 1 },
         },
@@ -204,8 +221,13 @@ fn identify(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> St
 /// Describes the request at the beginning of `input`. `kind` is that of input in the middle of a
 /// request.
 #[cold]
-pub(crate) fn describe(dialect: Dialect, kind: RequestKind, input: &[u8]) -> SlowRequest {
-    let protocol = wire::sniff(input);
+pub(crate) fn describe(
+    session: &Session,
+    dialect: Dialect,
+    kind: RequestKind,
+    input: &[u8],
+) -> SlowRequest {
+    let protocol = session.sniff(input);
     let described = protocol.and_then(|protocol| protocols::describe(protocol, dialect, input));
     described.unwrap_or_else(|| SlowRequest::new(kind, b""))
 }
@@ -498,6 +520,7 @@ fn finish(
     match halt {
         Halt::Blocked => Step::Blocked { bytes },
         Halt::Called => Step::Called { bytes },
+        Halt::Postponed => Step::Postponed,
         Halt::TooLong => {
             too_long(output);
             Step::Executed { bytes, next: Next::GoOn }

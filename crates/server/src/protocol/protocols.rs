@@ -174,8 +174,12 @@ macro_rules! protocols {
             /// Decodes the request at the beginning of `input`, if it is complete, and of a
             /// protocol whose requests are decoded ahead. Returns its length in bytes with it.
             #[inline]
-            pub(super) fn of(dialect: Dialect, input: &'i [u8]) -> Option<(Self, usize)> {
-                match wire::sniff(input)? {
+            pub(super) fn of(
+                protocol: wire::Protocol,
+                dialect: Dialect,
+                input: &'i [u8],
+            ) -> Option<(Self, usize)> {
+                match protocol {
                     $(wire::Protocol::$ahead => match $ahead_type::decode(dialect, input) {
                         Parse::Complete(request, bytes) => Some((Self::$ahead(request), bytes)),
                         Parse::Incomplete(_) | Parse::Invalid(_) => None,

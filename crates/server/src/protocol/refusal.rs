@@ -1,6 +1,7 @@
 //! Refusals: the replies to requests whose changes were made here but are not acknowledged.
 
 use super::protocols;
+use super::session::Session;
 use crate::ops::acknowledgement::RefusalReason;
 use wire::Protocol;
 
@@ -31,9 +32,14 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// Returns the refusal of the request that begins with `request`.
+    /// Returns the refusal of the request of a session that begins with `request`.
+    pub(crate) fn within(session: &Session, request: &[u8]) -> Self {
+        Self::of_protocol(session.sniff(request).unwrap_or(Protocol::Memcached), request)
+    }
+
+    /// Returns the refusal of the request that begins with `request`, the first of a session.
     pub(crate) fn of(request: &[u8]) -> Self {
-        Self::of_protocol(wire::sniff(request).unwrap_or(Protocol::Memcached), request)
+        Self::within(&Session::default(), request)
     }
 
     /// Returns the refusal of a request of this protocol that begins with `request`.

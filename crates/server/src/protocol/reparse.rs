@@ -6,6 +6,7 @@
 //! it has become longer than a limit.
 
 use super::protocols;
+use super::session::Session;
 use wire::Protocol;
 use wire::limits::{HTTP_HEAD_BYTES_MAX, LINE_BYTES_MAX};
 
@@ -27,8 +28,8 @@ pub(crate) struct Reparse {
 impl Reparse {
     /// Returns the state after a parse that found `input` incomplete. A request longer than
     /// `bytes_max` is too long.
-    pub(crate) fn after(input: &[u8], bytes_max: usize) -> Self {
-        let protocol = wire::sniff(input).unwrap_or(Protocol::Memcached);
+    pub(crate) fn after(session: &Session, input: &[u8], bytes_max: usize) -> Self {
+        let protocol = session.sniff(input).unwrap_or(Protocol::Memcached);
         let awaits_line = protocols::awaits_line(protocol, input);
         let seen = if awaits_line { input.len() } else { 0 };
         let limits =
@@ -60,7 +61,7 @@ mod tests {
         for bytes in 1..=request.len() {
             if reparse.is_due(&request[..bytes]) {
                 parses += 1;
-                reparse = Reparse::after(&request[..bytes], usize::MAX);
+                reparse = Reparse::after(&Session::default(), &request[..bytes], usize::MAX);
             }
         }
         parses
@@ -84,7 +85,7 @@ mod tests {
     fn a_request_that_has_become_too_long_is_parsed() {
         for limit in [1000, UNAUTHENTICATED_BYTES_MAX, HTTP_HEAD_BYTES_MAX, LINE_BYTES_MAX] {
             let line = [&b"get "[..], &vec![b'k'; limit]].concat();
-            let mut reparse = Reparse::after(&line[..limit - 1], 1000);
+            let mut reparse = Reparse::after(&Session::default(), &line[..limit - 1], 1000);
             assert!(reparse.is_due(&line[..limit]), "{limit}");
         }
     }
@@ -101,10 +102,12 @@ mod tests {
         ];
         for request in whole {
             for first in 1..request.len() {
-                let mut reparse = Reparse::after(&request[..first], usize::MAX);
+                let mut reparse =
+                    Reparse::after(&Session::default(), &request[..first], usize::MAX);
                 for bytes in first + 1..request.len() {
                     if reparse.is_due(&request[..bytes]) {
-                        reparse = Reparse::after(&request[..bytes], usize::MAX);
+                        reparse =
+                            Reparse::after(&Session::default(), &request[..bytes], usize::MAX);
                     }
                 }
                 assert!(reparse.is_due(request), "{} {first}", request.escape_ascii());

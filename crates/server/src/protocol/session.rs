@@ -3,20 +3,25 @@
 use super::script_call::ScriptCall;
 use super::{HttpExchange, RedisSession};
 use crate::access::logins::{Attempt, Peer, Verdict};
-use crate::ops::channels::Subscriptions;
+use crate::ops::channels::{Subscriptions, Topic};
 use crate::ops::failure::{Failure, is_read_failure};
 use crate::ops::iterator::Cursor;
 use crate::ops::remote::{Answers, KeyCursor};
 use crate::ops::rights::Rights;
+use crate::shared::clients::{Activity, Client};
 use cabinet::Error;
 use std::sync::{Arc, Weak};
-use wire::RequestKind;
+use wire::{Protocol, RequestKind};
 
 /// State of a connection in addition to its bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
+    /// The connection in the list of clients.
+    pub(crate) listed: Option<Arc<Client>>,
     /// Kind of the present request, until it is counted.
     pub(crate) kind: RequestKind,
+    /// Kind of the last request, and the number of its subcommand, from 1 on.
+    pub(crate) last: (RequestKind, u8),
     /// Kind of the last failure, for `misc error`.
     pub(crate) last_failure: Option<Failure>,
     /// Text of the last failure, if there is more to it than its kind.
@@ -61,6 +66,32 @@ impl Session {
     #[cold]
     pub(crate) fn note(&mut self, error: &Error) {
         self.has_read_failure |= is_read_failure(error);
+    }
+
+    /// Returns the protocol of the request at the beginning of `input`, or `None` if that takes
+    /// more bytes.
+    #[inline]
+    pub(crate) fn sniff(&self, input: &[u8]) -> Option<Protocol> {
+        match self.redis.has_sent_array() {
+            true => wire::sniff_after_array(input),
+            false => wire::sniff(input),
+        }
+    }
+
+    /// Shows in the list of clients what the session does at present.
+    #[inline]
+    pub(crate) fn show(&self, client: &Client) {
+        let count = |topic| self.subscriptions.as_ref().map_or(0, |all| all.names(topic).len());
+        client.note(Activity {
+            last: self.last,
+            queued: self.redis.queued(),
+            subscriptions: [Topic::Channel, Topic::Pattern, Topic::Shard].map(count),
+            version: self.redis.version_number(),
+            queued_bytes: self.redis.bytes(),
+        });
+        if let Some(peer) = &self.peer {
+            client.note_user(peer.user());
+        }
     }
 
     /// Returns the memory that a client can make the session take, in bytes.

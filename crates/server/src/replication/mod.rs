@@ -39,7 +39,7 @@ use crate::update_log::{Reader, UpdateLog};
 use follower::Follower;
 use parking_lot::Mutex;
 use position::ChangesHere;
-use replica::Lag;
+pub(crate) use replica::{Lag, ReplicaStatus};
 use sender::Senders;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -136,6 +136,27 @@ impl Replication {
     /// Returns the progress in each log, if it is known.
     fn log_progress(&self) -> Vec<LogProgress> {
         self.follower.as_ref().map_or_else(Vec::new, Follower::log_progress)
+    }
+
+    /// Returns the time stamp of the last change in the update log, in microseconds since 1970; 0
+    /// without a log.
+    pub(crate) fn changed_us(&self) -> u64 {
+        self.served.update_log.as_ref().map_or(0, |log| log.last_entry_us())
+    }
+
+    /// Returns the number of replicas that have executed the changes up to a time stamp.
+    pub(crate) fn count_with(&self, changed_us: u64) -> usize {
+        let has = |replica: &ReplicaStatus| {
+            replica.is_streaming
+                && (replica.executed_us >= changed_us || replica.lag.operations == 0)
+        };
+        self.statuses().iter().filter(|replica| has(replica)).count()
+    }
+
+    /// Returns the connected replicas that acknowledge, by their ids.
+    pub(crate) fn statuses(&self) -> Vec<ReplicaStatus> {
+        let log = self.served.update_log.as_ref();
+        log.map_or_else(Vec::new, |log| self.senders.statuses(log.tail()))
     }
 
     /// Returns the number of connected replicas.

@@ -103,6 +103,18 @@ pub(crate) struct Lag {
     pub(crate) seconds: f64,
 }
 
+/// A connected replica, as clients see it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ReplicaStatus {
+    /// Address at which it can be reached, if it has sent one, else that of its connection.
+    pub(crate) address: String,
+    /// It has a complete copy, and gets the changes.
+    pub(crate) is_streaming: bool,
+    /// Time stamp up to which it has executed all changes, in microseconds since 1970.
+    pub(crate) executed_us: u64,
+    pub(crate) lag: Lag,
+}
+
 impl Replica {
     pub(super) fn new(id: u32, address: String, acknowledges: bool) -> Self {
         let known = Mutex::new(Known { connected_us: now_us(), ..Known::default() });
@@ -168,6 +180,18 @@ impl Replica {
     /// Returns the lag, or `None` if the replica does not acknowledge.
     pub(super) fn lag(&self, tail: Tail) -> Option<Lag> {
         self.acknowledges.then(|| self.known.lock().lag(tail, now_us()))
+    }
+
+    /// Returns the status, or `None` if the replica does not acknowledge.
+    pub(super) fn status(&self, tail: Tail) -> Option<ReplicaStatus> {
+        let lag = self.lag(tail)?;
+        let known = self.known.lock();
+        Some(ReplicaStatus {
+            address: self.address.clone(),
+            is_streaming: known.phase == Phase::Streaming,
+            executed_us: known.acknowledged.executed_us,
+            lag,
+        })
     }
 
     /// Returns a line for `stat`.

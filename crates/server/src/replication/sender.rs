@@ -8,7 +8,7 @@
 use super::Replication;
 use super::feed::Feed;
 use super::link;
-use super::replica::{Lag, Replica};
+use super::replica::{Lag, Replica, ReplicaStatus};
 use super::whole::WholeMessages;
 use super::{HEARTBEAT, IsAdmitted, ReplicaRequest, refuse_for_now};
 use crate::update_log::{Tail, UpdateLog};
@@ -157,6 +157,15 @@ impl Senders {
         let threads = self.threads.lock();
         let served = threads.iter().filter(|sender| !sender.thread.is_finished());
         served.filter_map(|Sender { replica, .. }| Some((replica.id, replica.lag(tail)?))).collect()
+    }
+
+    /// Returns the replicas that acknowledge, by their ids.
+    pub(super) fn statuses(&self, tail: Tail) -> Vec<ReplicaStatus> {
+        let threads = self.threads.lock();
+        let served = threads.iter().filter(|sender| !sender.thread.is_finished());
+        let by_id =
+            served.filter_map(|Sender { replica, .. }| Some((replica.id, replica.status(tail)?)));
+        by_id.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
     /// Returns the durable time stamps of the replicas that acknowledge and have a complete copy,

@@ -1,8 +1,10 @@
 //! State that all threads of a server share.
 
+pub(crate) mod clients;
 pub(crate) mod evaluator;
 pub(crate) mod live;
 pub(crate) mod loop_load;
+pub(crate) mod pause;
 pub(crate) mod reload;
 pub(crate) mod script_locks;
 pub(crate) mod slow_log;
@@ -30,9 +32,11 @@ use crate::ops::scrub::Scrub;
 use crate::ops::served::{Served, ServedSettings};
 use crate::ops::stop_signal::StopSignal;
 use crate::replication::{IsAdmitted, ReplicaRequest, Replication, SemiSync};
+use crate::shared::clients::{Clients, Listed};
 use crate::shared::evaluator::Evaluator;
 use crate::shared::live::Live;
 use crate::shared::loop_load::LoopLoad;
+use crate::shared::pause::Pause;
 use crate::shared::reload::Reload;
 use crate::shared::script_locks::ScriptLocks;
 use crate::shared::upgrade::{BudgetedBytes, ConnectionUpgrade, Resume, UpgradedConnection};
@@ -102,6 +106,9 @@ pub(crate) struct Shared {
     pub(crate) script_locks: ScriptLocks,
     pub(crate) scan_places: ScanPlaces,
     pub(crate) channels: Arc<Channels>,
+    /// The open connections.
+    pub(crate) clients: Arc<Clients>,
+    pub(crate) pause: Pause,
     /// Turn of the transactions that other clients have disturbed several times.
     pub(crate) transaction_turn: Mutex<()>,
 }
@@ -243,6 +250,8 @@ impl Shared {
             script_locks: ScriptLocks::default(),
             scan_places: ScanPlaces::default(),
             channels: Arc::default(),
+            clients: Arc::default(),
+            pause: Pause::default(),
             transaction_turn: Mutex::new(()),
             // Versions of a store outside of this process are the same for each server over it.
             entity_tags: EntityTags::new(served.kind.filter(|_| config.remote.is_none())),
@@ -323,9 +332,10 @@ impl Shared {
         socket: &OwnedFd,
         session: Option<Box<Session>>,
         user: Option<&Arc<User>>,
+        listed: Option<Listed>,
         request: ReplicaRequest,
     ) {
-        let is_admitted: IsAdmitted = match (&self.users, user) {
+        let has_rights: IsAdmitted = match (&self.users, user) {
             (Some(users), Some(user)) => {
                 let (users, user) = (Arc::clone(users), Arc::clone(user));
                 Box::new(move || {
@@ -341,6 +351,10 @@ impl Shared {
             // Tokyo Tyrant's protocol is open to all.
             _ => Box::new(|| true),
         };
+        // The connection stays in the list of clients while the replica is served.
+        let is_admitted: IsAdmitted = Box::new(move || {
+            has_rights() && !listed.as_ref().is_some_and(|listed| listed.client().is_killed())
+        });
         match fcntl_dupfd_cloexec(socket, 0) {
             Ok(socket) => {
                 let stream = Stream::new(socket.into(), session);

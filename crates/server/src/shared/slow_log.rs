@@ -180,6 +180,8 @@ struct State {
     /// Number of requests at the end of the ring that are not written.
     unwritten: usize,
     total: u64,
+    /// Number of requests at the last reset.
+    reset_at: u64,
     lost: u64,
     stopping: bool,
 }
@@ -234,6 +236,20 @@ impl SlowLog {
     /// Returns the requests in the ring, the last one first.
     pub(crate) fn last(&self) -> Vec<SlowRequest> {
         self.state.lock().ring.iter().rev().cloned().collect()
+    }
+
+    /// Returns the requests in the ring since the last reset, the last one first, with their
+    /// numbers from 0 on.
+    pub(crate) fn since_reset(&self) -> Vec<(u64, SlowRequest)> {
+        let state = self.state.lock();
+        let numbers = (state.reset_at..state.total).rev();
+        numbers.zip(state.ring.iter().rev().cloned()).collect()
+    }
+
+    /// Leaves the requests until now out of [`Self::since_reset`].
+    pub(crate) fn reset(&self) {
+        let mut state = self.state.lock();
+        state.reset_at = state.total;
     }
 
     /// Returns the number of slow requests, and of those that were not written.

@@ -74,6 +74,7 @@ impl View {
         fn order(&self) -> Option<KeyOrder>;
         fn has_duplicates(&self) -> bool;
         fn evicts(&self) -> bool;
+        fn record_bytes(&self, record: &RecordRef<'_>) -> u64;
         fn is_empty(&self) -> bool;
         fn size_bytes(&self) -> u64;
         fn path(&self) -> PathBuf;

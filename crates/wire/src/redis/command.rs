@@ -148,6 +148,13 @@ commands! {
     EvalShaRo "evalsha_ro" Script -3 (0 0 0);
     Script "script" Other -2 (0 0 0);
     Function "function" Other -2 (0 0 0);
+    Object "object" Read -2 (2 2 1);
+    Memory "memory" Read -2 (2 2 1);
+    Role "role" Other 1 (0 0 0);
+    Wait "wait" Other 3 (0 0 0);
+    LastSave "lastsave" Other 1 (0 0 0);
+    SlowLog "slowlog" Other -2 (0 0 0);
+    Latency "latency" Other -2 (0 0 0);
 }
 
 /// A part of a command, named by its first argument.
@@ -157,6 +164,10 @@ pub struct Subcommand {
     pub name: &'static str,
     /// As [`Shape::arity`], with the name of the command.
     pub arity: i8,
+    /// Form of its arguments.
+    pub arguments: &'static str,
+    /// Its effect, in a line.
+    pub text: &'static str,
 }
 
 /// Reason why the first argument of a command is no [`Subcommand`] that takes the others.
@@ -169,40 +180,100 @@ pub enum NoSubcommand {
 }
 
 const CLIENT: &[Subcommand] = &[
-    part("getname", 2),
-    part("id", 2),
-    part("no-evict", 3),
-    part("no-touch", 3),
-    part("setinfo", 4),
-    part("setname", 3),
+    part("getname", 2, "", "Return the name of the current connection."),
+    part("getredir", 2, "", "Return -1: no connection is redirected to."),
+    part("id", 2, "", "Return the ID of the current connection."),
+    part("info", 2, "", "Return information about the current connection."),
+    part(
+        "kill",
+        -3,
+        "<ip:port> | [ID <id>] [TYPE <type>] [USER <name>] [ADDR <ip:port>] [LADDR <ip:port>] \
+         [SKIPME (YES|NO)]",
+        "Close the connections that meet all conditions.",
+    ),
+    part(
+        "list",
+        -2,
+        "[TYPE (NORMAL|MASTER|REPLICA|PUBSUB) | ID <id> [<id> ...]]",
+        "Return information about connections.",
+    ),
+    part("no-evict", 3, "(ON|OFF)", "Accept the mode: no connection is evicted."),
+    part("no-touch", 3, "(ON|OFF)", "Accept the mode."),
+    part("pause", -3, "<timeout> [WRITE|ALL]", "Suspend requests for <timeout> milliseconds."),
+    part("reply", 3, "(ON|OFF|SKIP)", "Control the replies to the current connection."),
+    part("setinfo", 4, "(LIB-NAME|LIB-VER) <value>", "Set the client's library."),
+    part("setname", 3, "<name>", "Assign the name <name> to the current connection."),
+    part("trackinginfo", 2, "", "Return that keys are not tracked."),
+    part("unblock", -3, "<id> [TIMEOUT|ERROR]", "Unblock a connection that waits."),
+    part("unpause", 2, "", "End the suspension of requests."),
 ];
 
 const COMMAND: &[Subcommand] = &[
-    part("count", 2),
-    part("docs", -2),
-    part("getkeys", -4),
-    part("help", 2),
-    part("info", -2),
-    part("list", -2),
+    part("count", 2, "", "Return the number of commands."),
+    part("docs", -2, "[<name> ...]", "Return an empty map."),
+    part("getkeys", -4, "<full-command>", "Return the keys of a command."),
+    part("info", -2, "[<name> ...]", "Return details about commands."),
+    part("list", -2, "", "Return the names of all commands."),
+];
+
+const CONFIG: &[Subcommand] = &[
+    part("get", -3, "<pattern> [<pattern> ...]", "Return the settings that match, with values."),
+    part("resetstat", 2, "", "Reset the statistics of INFO."),
+    part("set", -4, "<name> <value> [<name> <value> ...]", "Choose keyspace events."),
+];
+
+const LATENCY: &[Subcommand] = &[
+    part("history", 3, "<event>", "Return no samples: events are not recorded."),
+    part("latest", 2, "", "Return no samples: events are not recorded."),
+    part("reset", -2, "[<event> ...]", "Return 0, the number of events with samples."),
+];
+
+const MEMORY: &[Subcommand] =
+    &[part("usage", -3, "<key> [SAMPLES <count>]", "Return the bytes that a record takes.")];
+
+const OBJECT: &[Subcommand] = &[
+    part("encoding", 3, "<key>", "Return the encoding that Redis gives such a new value."),
+    part("freq", 3, "<key>", "Fail: frequencies are not kept."),
+    part("refcount", 3, "<key>", "Return 1."),
 ];
 
 const PUBSUB: &[Subcommand] = &[
-    part("channels", -2),
-    part("numpat", 2),
-    part("numsub", -2),
-    part("shardchannels", -2),
-    part("shardnumsub", -2),
+    part("channels", -2, "[<pattern>]", "Return the channels that have subscribers."),
+    part("numpat", 2, "", "Return the number of patterns that have subscribers."),
+    part("numsub", -2, "[<channel> ...]", "Return the numbers of subscribers."),
+    part("shardchannels", -2, "[<pattern>]", "Return the shards' channels with subscribers."),
+    part("shardnumsub", -2, "[<channel> ...]", "Return the numbers of the shards' subscribers."),
 ];
 
-const SCRIPT: &[Subcommand] =
-    &[part("exists", -3), part("flush", -2), part("kill", 2), part("load", 3)];
+const SCRIPT: &[Subcommand] = &[
+    part("exists", -3, "<digest> [<digest> ...]", "Return which scripts are known."),
+    part("flush", -2, "[ASYNC|SYNC]", "Forget the scripts."),
+    part("kill", 2, "", "End the scripts that run."),
+    part("load", 3, "<script>", "Remember a script, and return its digest."),
+];
 
-const FUNCTION: &[Subcommand] = &[part("flush", -2), part("list", -2), part("stats", 2)];
+const FUNCTION: &[Subcommand] = &[
+    part("flush", -2, "[ASYNC|SYNC]", "Forget the functions: there are none."),
+    part("list", -2, "[LIBRARYNAME <pattern>] [WITHCODE]", "Return the functions: there are none."),
+    part("stats", 2, "", "Return the numbers of functions."),
+];
 
-const CONFIG: &[Subcommand] = &[part("get", -3), part("set", -4)];
+const SLOWLOG: &[Subcommand] = &[
+    part("get", -2, "[<count>]", "Return the last slow requests (default: 10, -1: all)."),
+    part("len", 2, "", "Return the number of slow requests that are kept."),
+    part("reset", 2, "", "Forget the slow requests."),
+];
 
-const fn part(name: &'static str, arity: i8) -> Subcommand {
-    Subcommand { name, arity }
+/// The subcommand that describes the others.
+const HELP: Subcommand = part("help", 2, "", "Print this help.");
+
+const fn part(
+    name: &'static str,
+    arity: i8,
+    arguments: &'static str,
+    text: &'static str,
+) -> Subcommand {
+    Subcommand { name, arity, arguments, text }
 }
 
 impl Command {
@@ -232,9 +303,13 @@ impl Command {
             Self::Client => CLIENT,
             Self::CommandInfo => COMMAND,
             Self::Config => CONFIG,
+            Self::Latency => LATENCY,
+            Self::Memory => MEMORY,
+            Self::Object => OBJECT,
             Self::PubSub => PUBSUB,
             Self::Script => SCRIPT,
             Self::Function => FUNCTION,
+            Self::SlowLog => SLOWLOG,
             _ => &[],
         }
     }
@@ -246,10 +321,26 @@ impl Command {
             return Ok("");
         }
         let Some(name) = arguments.iter().next() else { return Ok("") };
-        let found = all.iter().find(|part| part.name.as_bytes().eq_ignore_ascii_case(name));
-        let Subcommand { name, arity } = *found.ok_or(NoSubcommand::Unknown)?;
+        let is_named = |part: &&Subcommand| part.name.as_bytes().eq_ignore_ascii_case(name);
+        let found = all.iter().chain([&HELP]).find(is_named);
+        let Subcommand { name, arity, .. } = *found.ok_or(NoSubcommand::Unknown)?;
         let shape = Shape { arity, ..self.shape() };
         if shape.takes(arguments.len() + 1) { Ok(name) } else { Err(NoSubcommand::Arity(name)) }
+    }
+}
+
+impl Command {
+    /// Returns the lines of the subcommand `HELP`.
+    pub fn help(self) -> impl Iterator<Item = String> {
+        let head = format!(
+            "{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+            self.name().to_ascii_uppercase()
+        );
+        let parts = self.subcommands().iter().chain([&HELP]).flat_map(|part| {
+            let form = format!("{} {}", part.name.to_ascii_uppercase(), part.arguments);
+            [form.trim_end().to_owned(), format!("    {}", part.text)]
+        });
+        [head].into_iter().chain(parts)
     }
 }
 

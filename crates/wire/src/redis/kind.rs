@@ -7,7 +7,9 @@ impl<'i> Described<'i> for Request<'i> {
     fn kind(&self) -> RequestKind {
         match self.content {
             Content::Command(command) => command.into(),
-            Content::Unknown | Content::Nothing | Content::Malformed(_) => RequestKind::NONE,
+            Content::Unknown | Content::Quoted | Content::Nothing | Content::Malformed(_) => {
+                RequestKind::NONE
+            }
         }
     }
 
@@ -21,7 +23,7 @@ impl<'i> Described<'i> for Request<'i> {
                     && (shape.last_key == 1 || self.arguments.len() == 1);
                 if is_one { self.arguments.iter().next() } else { None }
             }
-            Content::Unknown | Content::Nothing | Content::Malformed(_) => None,
+            Content::Unknown | Content::Quoted | Content::Nothing | Content::Malformed(_) => None,
         }
     }
 
@@ -30,9 +32,11 @@ impl<'i> Described<'i> for Request<'i> {
             Content::Command(command) if command.shape().first_key == 1 => {
                 self.arguments.iter().next()
             }
-            Content::Command(_) | Content::Unknown | Content::Nothing | Content::Malformed(_) => {
-                None
-            }
+            Content::Command(_)
+            | Content::Unknown
+            | Content::Quoted
+            | Content::Nothing
+            | Content::Malformed(_) => None,
         }
     }
 }

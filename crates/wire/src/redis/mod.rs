@@ -11,6 +11,7 @@ mod command;
 mod dump;
 mod kind;
 mod parse;
+mod quotes;
 mod refused;
 pub mod reply;
 
@@ -18,6 +19,7 @@ pub use command::{Command, NoSubcommand, Shape, Subcommand};
 pub use dump::{DumpError, Dumped, dump, read_dump};
 pub(crate) use parse::is_request;
 pub use parse::{Arguments, ArgumentsIter, Progress, append_request, parse, parse_resuming};
+pub use quotes::unquote;
 pub use refused::{refusal, refusal_of_part};
 
 /// Request, borrowed from the received bytes.
@@ -38,6 +40,8 @@ pub enum Content {
     Command(Command),
     /// A name that is not one of these commands.
     Unknown,
+    /// A line with quotes, which is the name of the request. [`unquote`] reads it.
+    Quoted,
     /// An empty line or array, which has no reply.
     Nothing,
     /// Not a request. The start of the next one is unknown.
@@ -55,6 +59,8 @@ pub enum Malformed {
     StringLength,
     /// A string begins with this byte in place of `$`.
     NoString(u8),
+    /// Quotes in a line are not closed, or another word follows them at once.
+    Quotes,
     /// A line of words is over [`REDIS_LINE_BYTES_MAX`](crate::limits::REDIS_LINE_BYTES_MAX).
     LineLength,
 }

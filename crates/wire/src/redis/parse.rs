@@ -1,5 +1,6 @@
 //! Parser of requests.
 
+use super::quotes::is_quote;
 use super::{Command, Content, Malformed, Request, reply};
 use crate::Parse;
 use crate::limits::{REDIS_LINE_BYTES_MAX, REDIS_STRING_BYTES_MAX, REDIS_STRINGS_MAX};
@@ -135,13 +136,28 @@ impl<'i> Iterator for ArgumentsIter<'i> {
 
 impl ExactSizeIterator for ArgumentsIter<'_> {}
 
-fn next_word<'i>(line: &mut &'i [u8]) -> Option<&'i [u8]> {
-    let start = line.iter().position(|byte| !byte.is_ascii_whitespace())?;
-    let rest = &line[start..];
-    let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
+/// Returns whether a byte separates words.
+pub(super) fn is_space(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || byte == 0x0b
+}
+
+/// Returns whether a byte ends a word that has begun; as in Redis, fewer do.
+fn ends_word(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
+}
+
+/// Returns a line from its first word on.
+pub(super) fn skip_spaces(line: &[u8]) -> &[u8] {
+    let start = line.iter().position(|byte| !is_space(*byte));
+    &line[start.unwrap_or(line.len())..]
+}
+
+pub(super) fn next_word<'i>(line: &mut &'i [u8]) -> Option<&'i [u8]> {
+    let rest = skip_spaces(line);
+    let end = rest.iter().position(|byte| ends_word(*byte)).unwrap_or(rest.len());
     let (word, rest) = rest.split_at(end);
     *line = rest;
-    Some(word)
+    (!word.is_empty()).then_some(word)
 }
 
 /// A line with a number.
@@ -158,6 +174,8 @@ fn number_line(input: &[u8], at: usize) -> Line {
     let mut number = 0_usize;
     for (place, byte) in input[at..].iter().take(NUMBER_LINE_BYTES_MAX).enumerate() {
         match byte {
+            // As in Redis, a number has no leading zeros.
+            b'0'..=b'9' if place == 1 && number == 0 => return Line::Invalid,
             b'0'..=b'9' => {
                 let sum = number.checked_mul(10);
                 let sum = sum.and_then(|sum| sum.checked_add(usize::from(byte - b'0')));
@@ -220,9 +238,9 @@ fn parse_array<'i>(input: &'i [u8], progress: &mut Progress) -> Parse<Request<'i
 /// Parses an array of a negative length, which is none.
 fn parse_negative(input: &[u8]) -> Parse<Request<'_>> {
     match number_line(input, 2) {
-        Line::Number(_, end) => Parse::Complete(Request::of(Content::Nothing), end),
+        Line::Number(1.., end) => Parse::Complete(Request::of(Content::Nothing), end),
         Line::Incomplete => Parse::Incomplete(input.len() + 1),
-        Line::Invalid => malformed(Malformed::ArrayLength, input),
+        Line::Number(..) | Line::Invalid => malformed(Malformed::ArrayLength, input),
     }
 }
 
@@ -234,8 +252,12 @@ fn parse_line(input: &[u8]) -> Parse<Request<'_>> {
         };
     };
     let mut line = &input[..line_feed];
+    if line.iter().any(|byte| is_quote(*byte)) {
+        let request = Request { name: line, ..Request::of_line(Content::Quoted) };
+        return Parse::Complete(request, line_feed + 1);
+    }
     let Some(name) = next_word(&mut line) else {
-        return Parse::Complete(Request::of(Content::Nothing), line_feed + 1);
+        return Parse::Complete(Request::of_line(Content::Nothing), line_feed + 1);
     };
     let (mut words, mut count) = (line, 0);
     while next_word(&mut words).is_some() {
@@ -252,6 +274,18 @@ fn malformed<'i>(reason: Malformed, input: &'i [u8]) -> Parse<Request<'i>> {
 impl<'i> Request<'i> {
     fn of(content: Content) -> Self {
         Self { content, name: b"", arguments: Arguments::NONE }
+    }
+
+    fn of_line(content: Content) -> Self {
+        let arguments = Arguments { are_words: true, ..Arguments::NONE };
+        Self { content, name: b"", arguments }
+    }
+
+    /// Returns whether the request is a line of words, and not an array.
+    #[inline]
+    #[must_use]
+    pub fn is_line(&self) -> bool {
+        self.arguments.are_words
     }
 
     #[inline]

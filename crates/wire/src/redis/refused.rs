@@ -177,23 +177,19 @@ const REFUSED: &[(&str, &[&str])] = &[
     ),
     ("the server's process stops on SIGTERM", &["shutdown"]),
     ("it has no modules", &["module"]),
-    ("tyrant tail prints changes, tyrant slow slow requests", &["latency", "monitor"]),
+    ("tyrant tail prints changes, tyrant slow slow requests", &["monitor"]),
     ("it is for tests of Redis itself", &["debug", "lolwut"]),
 ];
 
 /// Names of subcommands in small letters, by command and reason.
 const REFUSED_PARTS: &[(Command, &str, &[&str])] = &[
+    (Command::Client, "clients are not told of changes", &["caching", "tracking"]),
+    (Command::CommandInfo, "COMMAND GETKEYS has the keys", &["getkeysandflags"]),
+    (Command::Config, "settings are in the server's configuration", &["rewrite"]),
     (
-        Command::Client,
-        "tyrant top shows connections, and the server closes those that exceed its limits",
-        &["info", "kill", "list", "pause", "unpause"],
-    ),
-    (Command::Client, "no command waits for another client", &["unblock"]),
-    (Command::Client, "each request has its reply", &["reply"]),
-    (
-        Command::Client,
-        "clients are not told of changes",
-        &["caching", "getredir", "tracking", "trackinginfo"],
+        Command::Latency,
+        "the server's metrics have the times of requests",
+        &["doctor", "graph", "histogram"],
     ),
     (Command::Script, "scripts have no debugger: redis.log writes to the server's log", &["debug"]),
     (
@@ -202,10 +198,11 @@ const REFUSED_PARTS: &[(Command, &str, &[&str])] = &[
         &["delete", "dump", "kill", "load", "restore"],
     ),
     (
-        Command::Config,
-        "settings are in the server's configuration, and counts in its metrics",
-        &["resetstat", "rewrite"],
+        Command::Memory,
+        "INFO and the server's metrics have the memory of the process",
+        &["doctor", "malloc-stats", "purge", "stats"],
     ),
+    (Command::Object, "times of reads are not kept", &["idletime"]),
 ];
 
 /// Returns why the server does not have a subcommand of Redis, whose name may be of either case.

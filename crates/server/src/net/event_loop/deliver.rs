@@ -156,6 +156,7 @@ impl LoopState {
                 self.publish(connection);
             }
         }
+        connection.note();
         if connection.is_done() {
             return false;
         }

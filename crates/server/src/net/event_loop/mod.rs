@@ -61,6 +61,9 @@ const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Timeout of a wait while replies wait for replicas.
 const CONFIRMATION_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
+/// Least time between two executions of a request that waits for a time or for replicas.
+const RETRY_INTERVAL: Duration = Duration::from_millis(40);
+
 /// Timeout of a wait while the server stops.
 const STOPPING_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
@@ -94,6 +97,10 @@ struct LoopState {
     is_asking_log: bool,
     /// Connections that wait for a place in the pool's queue.
     parked: Vec<Token>,
+    /// Connections whose next request waits for a time or for replicas.
+    postponed: Vec<Token>,
+    /// Time at which their requests were executed last.
+    retried_at: Instant,
     /// Calls that have come in this round.
     calls: Vec<ScriptJob>,
     /// Calls that the loop itself is about to make, the first one last.
@@ -138,6 +145,8 @@ impl EventLoop {
             durable: 0,
             is_asking_log: false,
             parked: Vec::new(),
+            postponed: Vec::new(),
+            retried_at: now,
             calls: Vec::new(),
             own_calls: Vec::new(),
             lingering: 0,
@@ -169,6 +178,7 @@ impl EventLoop {
         if woken {
             self.read_mailbox();
         }
+        self.retry_postponed();
         if timeout.is_some() {
             self.expire_pending();
             self.tick();
@@ -226,6 +236,7 @@ impl EventLoop {
                         state.answer(token, connection, number, answer);
                     });
                 }
+                Message::Kill(token, id) => self.kill(token, id),
                 Message::LoggedIn(token, verdict) => {
                     self.complete(token, |state, connection| {
                         state.log_in(token, connection, verdict);
@@ -263,6 +274,17 @@ impl EventLoop {
         }
     }
 
+    /// Closes a connection that another client has asked to end.
+    fn kill(&mut self, token: Token, id: u64) {
+        if let Some(connection) = self.connections.get_mut(token)
+            && connection.listed().is_some_and(|client| client.id == id)
+        {
+            tracing::info!("the connection of {} is closed by CLIENT KILL", connection.client());
+            connection.broken = true;
+            self.close(token);
+        }
+    }
+
     fn adopt(&mut self, mut connection: Box<Connection>) {
         connection.moved_at_s = self.state.now_s();
         if matches!(connection.transport, Transport::Expected(_)) {
@@ -270,10 +292,36 @@ impl EventLoop {
         }
         let token = self.connections.insert(connection);
         if let Some(connection) = self.connections.get_mut(token) {
+            let number = self.state.number;
+            let is_open = connection.listed().is_none_or(|client| client.attach(number, token));
+            connection.broken |= !is_open;
             // Requests may have arrived while another served it.
             self.state.resume(token, connection);
         }
         self.update_or_close(token);
+    }
+
+    /// Executes the requests again that wait for a time or for replicas.
+    fn retry_postponed(&mut self) {
+        let now = self.state.now;
+        if self.state.postponed.is_empty()
+            || now.saturating_duration_since(self.state.retried_at) < RETRY_INTERVAL
+        {
+            return;
+        }
+        self.state.retried_at = now;
+        for token in std::mem::take(&mut self.state.postponed) {
+            if let Some(connection) = self.connections.get_mut(token) {
+                connection.stage = Stage::Open;
+                connection.end_wait(now);
+                if connection.has_left() {
+                    connection.broken = true;
+                } else {
+                    self.state.resume(token, connection);
+                }
+                self.update_or_close(token);
+            }
+        }
     }
 
     /// Calls `complete` to end the wait of a connection, if it is still open.
@@ -514,7 +562,8 @@ impl LoopState {
             Some(&NO_WAIT)
         } else if self.stop_at.is_some() {
             Some(&STOPPING_TICK)
-        } else if !self.pending_replies.is_empty() && self.shared.replication.semi_sync().is_some()
+        } else if !self.postponed.is_empty()
+            || !self.pending_replies.is_empty() && self.shared.replication.semi_sync().is_some()
         {
             Some(&CONFIRMATION_TICK)
         } else if times_out && connections > 0

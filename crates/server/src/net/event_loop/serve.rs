@@ -193,6 +193,7 @@ impl LoopState {
         let mut upgrades = false;
         let mut acknowledgement = None;
         let mut is_answered = false;
+        let mut is_postponed = false;
         let blocked = loop {
             let rest = &input[consumed..];
             if rest.is_empty() || output.len() > room {
@@ -212,8 +213,10 @@ impl LoopState {
                 }
             };
             if context.mutated && !was_mutated {
-                acknowledgement =
-                    Some(FirstAcknowledgement { at: start, refusal: Refusal::of(rest) });
+                acknowledgement = Some(FirstAcknowledgement {
+                    at: start,
+                    refusal: Refusal::within(context.session, rest),
+                });
             }
             match step {
                 Step::Executed { bytes, next } => {
@@ -222,6 +225,7 @@ impl LoopState {
                         is_answered = true;
                         let kind = std::mem::take(&mut context.session.kind);
                         if kind != RequestKind::NONE {
+                            context.session.last.0 = kind;
                             self.counters.count_request(kind);
                             if was_receiving && executed.is_empty() {
                                 first_kind = kind;
@@ -254,9 +258,16 @@ impl LoopState {
                 Step::Incomplete { needed } => {
                     connection.needed = needed;
                     if !context.session.http.is_under_way() {
-                        connection.reparse =
-                            Reparse::after(rest, context.shared.config.request_bytes_max);
+                        connection.reparse = Reparse::after(
+                            context.session,
+                            rest,
+                            context.shared.config.request_bytes_max,
+                        );
                     }
+                    break None;
+                }
+                Step::Postponed => {
+                    is_postponed = true;
                     break None;
                 }
                 Step::Blocked { bytes } | Step::Called { bytes } => break Some(bytes),
@@ -271,7 +282,7 @@ impl LoopState {
             if self.shared.slow_log.is_slow(time) {
                 let first = if was_receiving { &[][..] } else { &input[..consumed] };
                 let dialect = self.shared.config.dialect;
-                let first = protocol::describe(dialect, first_kind, first);
+                let first = protocol::describe(&connection.session, dialect, first_kind, first);
                 let sizes = (consumed, output.len());
                 let cpu =
                     began.map_or(Duration::ZERO, |began| ended.saturating_duration_since(began));
@@ -320,9 +331,11 @@ impl LoopState {
                 );
             } else {
                 let session = connection.transport.take_session();
+                let listed = connection.take_listed();
+                listed.iter().for_each(|listed| listed.client().note_replica());
                 let peer = connection.session.peer.as_ref();
                 let user = peer.and_then(|peer| peer.user());
-                self.shared.hand_to_replica(connection.socket(), session, user, request);
+                self.shared.hand_to_replica(connection.socket(), session, user, listed, request);
             }
         }
         if let Some(acknowledgement) = acknowledgement
@@ -334,6 +347,9 @@ impl LoopState {
                 self.shared.acknowledgement_point(),
                 acknowledgement,
             );
+        }
+        if is_postponed {
+            self.postpone(token, connection);
         }
         let Some(bytes) = blocked else { return consumed };
         if let (Some(answers), Some(remote)) =
@@ -487,9 +503,24 @@ impl LoopState {
         }
     }
 
+    /// Leaves the next request of a connection in its input, to be executed somewhat later.
+    fn postpone(&mut self, token: Token, connection: &mut Connection) {
+        connection.begin_wait(self.now);
+        connection.stage = Stage::Parked;
+        self.postponed.push(token);
+    }
+
     /// Submits a request to the pool. Returns whether its queue had a place; if not, the connection
     /// is parked.
     fn pool(&mut self, token: Token, connection: &mut Connection, request: &[u8]) -> bool {
+        let pause = &self.shared.pause;
+        if pause.may_be_on()
+            && !connection.session.http.is_under_way()
+            && pause.holds_pooled(self.now_ms(), connection.session.kind)
+        {
+            self.postpone(token, connection);
+            return false;
+        }
         let mut charge = Charge::none(&self.shared.served.budget);
         if !charge.set(request.len()) {
             out_of_memory(connection);
@@ -558,7 +589,7 @@ impl LoopState {
         connection: &mut Connection,
         completion: Completion,
     ) {
-        connection.session = completion.session;
+        connection.session = *completion.session;
         self.end_pooled(token, connection, completion.reply);
     }
 
@@ -591,6 +622,7 @@ impl LoopState {
             let time = connection.end_taken().total();
             let kind = std::mem::take(&mut connection.session.kind);
             if kind != RequestKind::NONE {
+                connection.session.last.0 = kind;
                 self.counters.count_request(kind);
                 self.counters.durations[slot_of(kind)].add(time, 1);
             }

@@ -1,6 +1,6 @@
 //! Commands about the connection.
 
-use super::{Failed, NO_INTEGER, RedisSession, SYNTAX, integer, reply};
+use super::{Failed, NO_INTEGER, RedisSession, SYNTAX, clients, integer, reply};
 use crate::access::logins::Login;
 use crate::protocol::Context;
 use wire::redis::Arguments;
@@ -8,9 +8,6 @@ use wire::redis::reply::Version;
 
 /// Version of Redis whose commands these are. Clients and frameworks ask for it.
 pub const REDIS_VERSION: &str = "7.2.4";
-
-/// Longest name of a client, in bytes.
-const NAME_BYTES_MAX: usize = 256;
 
 /// Executes `PING`. The reply to a subscriber of version 2 has the form of a message.
 pub(super) fn ping(
@@ -105,7 +102,7 @@ pub(super) fn hello(
                 return Err("ERR this server has no users: connect without a password".into());
             }
             (false, Some(given)) if option.eq_ignore_ascii_case(b"SETNAME") => {
-                check_name(given)?;
+                clients::check_name("Client names", given)?;
                 name = Some(given);
             }
             _ => {
@@ -122,13 +119,12 @@ pub(super) fn hello(
                     select the RESP protocol version at the same time"
             .into());
     }
-    let session = &mut context.session.redis;
-    session.version = version;
+    context.session.redis.version = version;
     if let Some(subscriptions) = &context.session.subscriptions {
         subscriptions.set_form(version as u8);
     }
     if let Some(name) = name {
-        session.name = name.into();
+        clients::set_name(context, name);
     }
     let pairs: [(&str, &str); 3] =
         [("server", "redis"), ("version", REDIS_VERSION), ("mode", "standalone")];
@@ -140,7 +136,7 @@ pub(super) fn hello(
     reply::string(output, b"proto");
     reply::integer(output, if version == Version::Three { 3 } else { 2 });
     reply::string(output, b"id");
-    reply::integer(output, id(context));
+    reply::integer(output, clients::id(context));
     reply::string(output, b"role");
     reply::string(output, role(context).as_bytes());
     reply::string(output, b"modules");
@@ -148,30 +144,15 @@ pub(super) fn hello(
     Ok(())
 }
 
-/// Returns the number of the connection, which no other open one has.
-fn id(context: &Context<'_>) -> i64 {
-    context.descriptor.into()
-}
-
 pub(super) fn role(context: &Context<'_>) -> &'static str {
     if context.shared.replication.followed().is_some() { "slave" } else { "master" }
 }
 
-fn check_name(name: &[u8]) -> Result<(), Failed> {
-    if name.len() > NAME_BYTES_MAX {
-        return Err("ERR Client names are at most 256 bytes long".into());
-    }
-    if !name.iter().all(u8::is_ascii_graphic) {
-        return Err(
-            "ERR Client names cannot contain spaces, newlines or special characters.".into()
-        );
-    }
-    Ok(())
-}
-
 /// Executes `RESET`.
 pub(super) fn reset(context: &mut Context<'_>, output: &mut Vec<u8>) {
-    context.session.redis = RedisSession::default();
+    let has_sent_array = context.session.redis.has_sent_array;
+    context.session.redis = RedisSession { has_sent_array, ..RedisSession::default() };
+    clients::set_name(context, b"");
     context.session.subscriptions = None;
     if context.shared.users.is_some() {
         context.log_out();
@@ -193,30 +174,4 @@ pub(super) fn select_number(number: &[u8]) -> Result<(), Failed> {
         Some(_) => Err("ERR DB index is out of range".into()),
         None => Err(NO_INTEGER.into()),
     }
-}
-
-/// Executes `CLIENT`.
-pub(super) fn client(
-    context: &mut Context<'_>,
-    part: &str,
-    arguments: Arguments<'_>,
-    output: &mut Vec<u8>,
-) -> Result<(), Failed> {
-    let given = arguments.iter().nth(1).unwrap_or_default();
-    match part {
-        "id" => reply::integer(output, id(context)),
-        "getname" => match &*context.session.redis.name {
-            [] => reply::null(output, context.session.redis.version),
-            name => reply::string(output, name),
-        },
-        "setname" => {
-            check_name(given)?;
-            context.session.redis.name = given.into();
-            reply::simple(output, "OK");
-        }
-        // "no-evict", "no-touch", and "setinfo": name and version of the client's library, which
-        // nothing here shows.
-        _ => reply::simple(output, "OK"),
-    }
-    Ok(())
 }

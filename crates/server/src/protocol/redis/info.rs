@@ -1,12 +1,7 @@
 //! Commands that describe the server.
 
-use super::connection::{REDIS_VERSION, role};
-use super::keys::records;
 use super::pattern::{check, matches};
 use super::{Failed, SYNTAX, reply};
-use crate::admin::server_stats::{Process, uptime_seconds};
-use crate::counters::Count;
-use crate::ops::channels::Topic;
 use crate::ops::command_mask;
 use crate::protocol::Context;
 use crate::store::events::ChosenEvents;
@@ -40,8 +35,14 @@ pub(super) fn settings(
 ) -> Result<(), Failed> {
     let mut strings = arguments.iter();
     strings.next();
-    if part == "set" {
-        return set(context, strings, output);
+    match part {
+        "set" => return set(context, strings, output),
+        "resetstat" => {
+            context.shared.counters.reset_totals();
+            reply::simple(output, "OK");
+            return Ok(());
+        }
+        _ => {}
     }
     if strings.len() > PATTERNS_MAX {
         return Err("ERR CONFIG GET takes at most 16 patterns here".into());
@@ -134,12 +135,6 @@ pub(super) fn commands(
                 reply::string(output, command.name().as_bytes());
             }
         }
-        "help" => {
-            let lines =
-                ["COMMAND [COUNT | DOCS | GETKEYS NAME ... | INFO [NAME ...] | LIST | HELP]"];
-            reply::array(output, lines.len());
-            lines.iter().for_each(|line| reply::simple(output, line));
-        }
         _ => {
             reply::array(output, Command::ALL.len());
             Command::ALL.iter().for_each(|command| append_command(*command, output));
@@ -184,50 +179,6 @@ fn append_command(command: Command, output: &mut Vec<u8>) {
     }
     // Categories, hints, places of keys and subcommands, which only clients of clusters use.
     (0..4).for_each(|_| reply::array(output, 0));
-}
-
-/// Executes `INFO`: all of it, whichever section is asked for.
-pub(super) fn describe(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
-    context.counters.count(Count::Stat);
-    let records = records(context)?;
-    let shared = context.shared;
-    let (process, uptime_s) = (Process::now(), uptime_seconds(shared) as u64);
-    let total = |what: Count| shared.counters.total(what);
-    let role = role(context);
-    let text = format!(
-        "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\narch_bits:64\r\n\
-         process_id:{}\r\ntcp_port:{}\r\nuptime_in_seconds:{uptime_s}\r\nuptime_in_days:{}\r\n\
-         \r\n# Clients\r\nconnected_clients:{}\r\nblocked_clients:0\r\n\
-         \r\n# Memory\r\nused_memory:{}\r\nused_memory_rss:{}\r\nmaxmemory:0\r\n\
-         maxmemory_policy:noeviction\r\n\
-         \r\n# Persistence\r\nloading:0\r\naof_enabled:1\r\n\
-         \r\n# Stats\r\ntotal_connections_received:{}\r\nkeyspace_hits:{}\r\nkeyspace_misses:{}\r\n\
-         pubsub_channels:{}\r\npubsub_patterns:{}\r\n\
-         \r\n# Replication\r\nrole:{role}\r\nconnected_slaves:{}\r\n\
-         \r\n# CPU\r\nused_cpu_sys:{:.6}\r\nused_cpu_user:{:.6}\r\n\
-         \r\n# Cluster\r\ncluster_enabled:0\r\n\
-         \r\n# Keyspace\r\n",
-        std::process::id(),
-        shared.served.settings.port,
-        uptime_s / 86_400,
-        shared.connections(),
-        process.resident_bytes,
-        process.resident_bytes,
-        total(Count::Accepted),
-        total(Count::Get).saturating_sub(total(Count::GetMiss)),
-        total(Count::GetMiss),
-        shared.channels.number_of_names(Topic::Channel),
-        shared.channels.number_of_names(Topic::Pattern),
-        shared.replication.replicas(),
-        process.system_seconds,
-        process.user_seconds,
-    );
-    let keyspace = match records {
-        0 => String::new(),
-        records => format!("db0:keys={records},expires=0,avg_ttl=0\r\n"),
-    };
-    reply::verbatim(output, context.session.redis.version, &(text + &keyspace));
-    Ok(())
 }
 
 /// Executes `TIME`.

@@ -3,6 +3,7 @@
 mod bitfield;
 mod bits;
 mod channels;
+mod clients;
 mod connection;
 mod dump;
 mod float;
@@ -11,15 +12,19 @@ mod keys;
 mod lcs;
 mod long_double;
 mod natural;
+mod object;
 mod pattern;
 mod protocol;
 mod remove;
 mod room;
 mod scan;
 mod scripts;
+mod sections;
+mod slow;
 mod strings;
 mod time;
 mod transaction;
+mod wait;
 
 pub(crate) use channels::announce;
 pub use connection::REDIS_VERSION;
@@ -40,10 +45,11 @@ use crate::store::events::Event;
 use cabinet::{Error, Meta, RecordRef, Version};
 use std::sync::Arc;
 use transaction::TransactionState;
+use wait::Wait;
 use wire::redis::reply::{self, Version as Resp};
 use wire::redis::{
-    Arguments, Command, Content, Malformed, NoSubcommand, Progress, Request, parse_resuming,
-    refusal, refusal_of_part,
+    Arguments, Command, Content, Malformed, NoSubcommand, Progress, Request, parse, parse_resuming,
+    refusal, refusal_of_part, unquote,
 };
 use wire::{Described, Parse};
 
@@ -52,20 +58,57 @@ use wire::{Described, Parse};
 pub(crate) struct RedisSession {
     /// Version of the protocol that the client has chosen.
     version: Resp,
-    /// Name that the client has given itself.
-    name: Box<[u8]>,
+    /// The client has sent an array: each line is a command from then on.
+    has_sent_array: bool,
+    /// Which replies the client gets.
+    replies: Replies,
     /// The transaction that is queued or executed, and the watched records.
     transaction: TransactionState,
+    /// The wait for replicas of the present request.
+    wait: Option<Box<Wait>>,
     /// State of an incomplete request.
     progress: Progress,
 }
 
 impl RedisSession {
+    /// Returns whether each line is a command of this protocol.
+    #[inline]
+    pub(crate) fn has_sent_array(&self) -> bool {
+        self.has_sent_array
+    }
+
+    /// Returns the number of commands that are queued, if a transaction has begun.
+    #[inline]
+    pub(crate) fn queued(&self) -> Option<usize> {
+        self.transaction.queued()
+    }
+
+    /// Returns the version of the protocol.
+    #[inline]
+    pub(crate) fn version_number(&self) -> u8 {
+        match self.version {
+            Resp::Two => 2,
+            Resp::Three => 3,
+        }
+    }
+
     /// Returns the memory that a client can make the session take, in bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.transaction.bytes()
     }
+}
+
+/// Replies that a client gets, as it has chosen by `CLIENT REPLY`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Replies {
+    /// All.
+    #[default]
+    On,
+    /// None.
+    Off,
+    /// All but that to the next request.
+    SkipNext,
 }
 
 /// Executes the request at the beginning of `input`.
@@ -92,14 +135,83 @@ fn perform(
     bytes: usize,
     output: &mut Vec<u8>,
 ) -> Step {
+    if request.content == Content::Quoted {
+        return perform_quoted(context, request.name, bytes, output);
+    }
+    context.session.redis.has_sent_array |= !request.is_line();
     context.session.kind = request.kind();
-    let start = output.len();
+    context.session.last.1 = 0;
+    let (start, replies) = (output.len(), context.session.redis.replies);
+    if replies == Replies::SkipNext {
+        context.session.redis.replies = Replies::On;
+    }
     let executed = execute(context, request, output)
         .or_else(|failed| failed.reply_from(start, output).map(|()| Next::GoOn));
     let refuse = |reason, output: &mut Vec<u8>| Redis::refuse_or_close(b"", reason, output);
-    finish(output, start, bytes, executed, refuse, |output| {
+    let step = finish(output, start, bytes, executed, refuse, |output| {
         reply::error(output, "ERR reply over the limit of this server");
-    })
+    });
+    if replies != Replies::On || context.session.redis.replies != Replies::On {
+        withhold(context, request, replies, step, output, start);
+    }
+    step
+}
+
+/// Executes a line with quotes, which has this length in bytes with its end.
+#[cold]
+fn perform_quoted(
+    context: &mut Context<'_>,
+    line: &[u8],
+    bytes: usize,
+    output: &mut Vec<u8>,
+) -> Step {
+    let mut request = Vec::new();
+    let is_closed = unquote(line, &mut request);
+    let was_array = context.session.redis.has_sent_array;
+    let step = match parse(&request) {
+        Parse::Complete(request, _) if is_closed => perform(context, &request, bytes, output),
+        _ => {
+            let content = Content::Malformed(Malformed::Quotes);
+            let request = Request { content, name: b"", arguments: Arguments::NONE };
+            perform(context, &request, bytes, output)
+        }
+    };
+    context.session.redis.has_sent_array = was_array;
+    step
+}
+
+/// Takes back the reply to a request that the client does not want. `before` is what it wanted
+/// before the request. Confirmations of subscriptions are messages.
+#[cold]
+fn withhold(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    before: Replies,
+    step: Step,
+    output: &mut Vec<u8>,
+    start: usize,
+) {
+    let after = &mut context.session.redis.replies;
+    if !matches!(step, Step::Executed { .. }) {
+        // The request is executed again.
+        *after = before;
+        return;
+    }
+    let is_wanted = match (before, *after) {
+        (Replies::Off, Replies::On) => true,
+        (Replies::SkipNext, Replies::On) => {
+            let reply = number_of(Command::Client, "reply");
+            let is_client = request.content == Content::Command(Command::Client);
+            is_client && context.session.last.1 == reply && output[start..].starts_with(b"+")
+        }
+        _ => false,
+    };
+    let is_message = matches!(request.content, Content::Command(command)
+        if channels::is_for_subscribers(command)
+            && !matches!(command, Command::Ping | Command::Quit | Command::Reset));
+    if !is_wanted && !is_message {
+        output.truncate(start);
+    }
 }
 
 /// Reason why a request does not succeed.
@@ -168,7 +280,10 @@ fn execute(
 ) -> Result<Next, Failed> {
     let (command, arguments) = match request.content {
         Content::Command(command) => (command, request.arguments),
-        Content::Nothing => return Ok(Next::GoOn),
+        // `perform` has read quotes.
+        Content::Nothing | Content::Quoted => return Ok(Next::GoOn),
+        // A browser was made to send it by a page of another site.
+        Content::Unknown if is_of_http(request.name) => return Ok(Next::Close),
         Content::Unknown => {
             context.session.redis.transaction.spoil();
             return Err(Failed::Text(unknown(request)));
@@ -187,6 +302,9 @@ fn execute(
         context.session.redis.transaction.spoil();
         Failed::Text(text_of_part(command, arguments, reason))
     })?;
+    if !part.is_empty() {
+        context.session.last.1 = number_of(command, part);
+    }
     if context.session.subscriptions.is_some()
         && context.session.redis.version == Resp::Two
         && !channels::is_for_subscribers(command)
@@ -204,6 +322,12 @@ fn execute(
         return Ok(Next::GoOn);
     }
     run(context, command, part, arguments, output)
+}
+
+/// Returns the number of a subcommand, from 1 on; 0 for `HELP`.
+fn number_of(command: Command, part: &str) -> u8 {
+    let place = command.subcommands().iter().position(|one| one.name == part);
+    place.and_then(|place| u8::try_from(place + 1).ok()).unwrap_or(0)
 }
 
 /// Returns the error of a command that is neither executed nor queued.
@@ -241,6 +365,12 @@ fn run(
         Command::Rename | Command::RenameNx => Some(command_mask::Command::Out),
         _ => None,
     };
+    if part == "help" {
+        let lines: Vec<String> = command.help().collect();
+        reply::array(output, lines.len());
+        lines.iter().for_each(|line| reply::simple(output, line));
+        return Ok(Next::GoOn);
+    }
     mask_of(command).into_iter().chain(further).try_for_each(|masked| unmasked(context, masked))?;
     context.cause = cause_of(command);
     match command {
@@ -305,10 +435,10 @@ fn run(
         Command::Hello => connection::hello(context, arguments, output)?,
         Command::Reset => connection::reset(context, output),
         Command::Select => connection::select(arguments, output)?,
-        Command::Client => connection::client(context, part, arguments, output)?,
+        Command::Client => return clients::execute(context, part, arguments, output),
         Command::CommandInfo => info::commands(context, part, arguments, output)?,
         Command::Config => info::settings(context, part, arguments, output)?,
-        Command::Info => info::describe(context, output)?,
+        Command::Info => sections::describe(context, arguments, output)?,
         Command::Time => info::time(output),
         Command::IncrByFloat => float::add(context, arguments, output)?,
         Command::SetBit => bits::set(context, arguments, output)?,
@@ -326,6 +456,15 @@ fn run(
         }
         Command::Script => scripts::manage(context, part, arguments, output)?,
         Command::Function => scripts::functions(context, part, arguments, output)?,
+        Command::Object => object::describe(context, part, arguments, output)?,
+        Command::Memory => object::usage(context, arguments, output)?,
+        Command::Role => sections::role(context, output),
+        Command::LastSave => reply::integer(output, sections::started_s(context)),
+        Command::SlowLog => slow::describe(context, part, arguments, output)?,
+        Command::Latency if part == "reset" => reply::integer(output, 0),
+        // "history" and "latest": events are not recorded.
+        Command::Latency => reply::array(output, 0),
+        Command::Wait => wait::wait(context, arguments, output)?,
         Command::Quit => {
             reply::simple(output, "OK");
             return Ok(Next::Close);
@@ -407,16 +546,21 @@ fn mask_of(command: Command) -> Option<command_mask::Command> {
         | Command::BitPos
         | Command::BitFieldRo
         | Command::Lcs
-        | Command::Dump => C::Get,
+        | Command::Dump
+        | Command::Object
+        | Command::Memory => C::Get,
         Command::SetBit | Command::BitOp | Command::BitField | Command::Restore => C::Put,
         Command::IncrByFloat => C::AddDouble,
-        Command::Info | Command::Config => C::Stat,
         Command::Eval
         | Command::EvalRo
         | Command::EvalSha
         | Command::EvalShaRo
         | Command::Script
         | Command::Function => C::Ext,
+        Command::SlowLog => C::Optimize,
+        Command::Info | Command::Config | Command::Latency | Command::Role | Command::LastSave => {
+            C::Stat
+        }
         Command::Ping
         | Command::Echo
         | Command::Auth
@@ -439,6 +583,7 @@ fn mask_of(command: Command) -> Option<command_mask::Command> {
         | Command::Publish
         | Command::SPublish
         | Command::PubSub
+        | Command::Wait
         | Command::Time => return None,
     })
 }
@@ -463,6 +608,16 @@ fn text_of_part(command: Command, arguments: Arguments<'_>, reason: NoSubcommand
             format!("ERR unknown subcommand '{given_text}'. Try {capitals} HELP.")
         }
     }
+}
+
+/// Returns the error for a subcommand that has too many arguments, as only its own check of them
+/// finds in Redis.
+fn too_many(command: Command, arguments: Arguments<'_>) -> Failed {
+    let given = arguments.iter().next().unwrap_or_default();
+    let (given, capitals) = (String::from_utf8_lossy(given), command.name().to_ascii_uppercase());
+    Failed::Text(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{given}'. Try {capitals} HELP."
+    ))
 }
 
 fn shortened(bytes: &[u8]) -> &[u8] {
@@ -491,6 +646,11 @@ fn unknown(request: &Request<'_>) -> String {
     text
 }
 
+/// Returns whether the name of a command is the first word of a request or a header of HTTP.
+fn is_of_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:")
+}
+
 fn text_of_malformed(reason: Malformed) -> String {
     match reason {
         Malformed::ArrayLength => "invalid multibulk length".into(),
@@ -498,6 +658,7 @@ fn text_of_malformed(reason: Malformed) -> String {
         Malformed::NoString(byte) => {
             format!("expected '$', got '{}'", char::from(byte).escape_default())
         }
+        Malformed::Quotes => "unbalanced quotes in request".into(),
         Malformed::LineLength => "too big inline request".into(),
     }
 }

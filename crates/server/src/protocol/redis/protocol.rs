@@ -6,10 +6,11 @@ use crate::ops::acknowledgement::RefusalReason;
 use crate::protocol::authentication::introduced;
 use crate::protocol::protocols::{Pipelined, Protocol};
 use crate::protocol::{Context, Next, Step};
-use wire::Parse;
+use crate::shared::slow_log::SlowRequest;
 use wire::memcached::Dialect;
 use wire::redis::reply::error;
-use wire::redis::{Command, Content, Request, parse};
+use wire::redis::{Command, Content, Request, parse, unquote};
+use wire::{Described, Parse};
 
 /// Redis's protocol.
 pub(in crate::protocol) struct Redis;
@@ -60,6 +61,16 @@ impl Pipelined for Redis {
         parse(input)
     }
 
+    fn describe(_: Dialect, input: &[u8]) -> Option<SlowRequest> {
+        let Parse::Complete(mut request, _) = parse(input) else { return None };
+        let mut array = Vec::new();
+        if request.content == Content::Quoted && unquote(request.name, &mut array) {
+            let Parse::Complete(unquoted, _) = parse(&array) else { return None };
+            request = unquoted;
+        }
+        Some(SlowRequest::new(request.kind(), request.name().unwrap_or_default()))
+    }
+
     #[inline]
     fn perform(
         context: &mut Context<'_>,
@@ -81,8 +92,10 @@ fn introduce(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> O
     match request.content {
         Content::Command(Command::Auth | Command::Hello | Command::Quit | Command::Reset)
         | Content::Nothing
+        | Content::Quoted
         | Content::Malformed(_) => Some(perform(context, &request, bytes, output)),
         Content::Command(_) | Content::Unknown => {
+            context.session.redis.has_sent_array |= !request.is_line();
             error(output, "NOAUTH Authentication required.");
             Some(Step::Executed { bytes, next: Next::GoOn })
         }

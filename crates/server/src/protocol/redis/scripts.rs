@@ -228,6 +228,9 @@ fn is_for_scripts(command: Command) -> bool {
             | Command::EvalShaRo
             | Command::Script
             | Command::Function
+            | Command::Role
+            | Command::Wait
+            | Command::Latency
     )
 }
 

@@ -85,6 +85,12 @@ impl TransactionState {
         })
     }
 
+    /// Returns the number of commands that are queued, if a transaction has begun.
+    #[inline]
+    pub(super) fn queued(&self) -> Option<usize> {
+        self.0.as_ref()?.queue.as_ref().map(|queue| queue.count)
+    }
+
     /// Returns whether commands are queued.
     #[inline]
     pub(super) fn is_queueing(&self) -> bool {
@@ -204,6 +210,11 @@ pub(super) fn check(
             "ERR {} is not supported within MULTI: subscribe before or after it",
             command.name().to_ascii_uppercase()
         )));
+    }
+    let is_about_replies = command == Command::Client
+        && arguments.iter().next().is_some_and(|part| part.eq_ignore_ascii_case(b"REPLY"));
+    if is_about_replies {
+        return Err("ERR CLIENT REPLY is not supported within MULTI: send it before".into());
     }
     let class = RequestKind::from(command).class();
     if class == Class::Write

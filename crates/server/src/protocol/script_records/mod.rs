@@ -588,7 +588,9 @@ impl ScriptRecords {
                 Err(ScriptError::Invalid("a function cannot load the functions again".into()))
             }
             // Extensions have a database of this process.
-            Err(Halt::Blocked | Halt::Refused(_)) => Err(ScriptError::Database(Error::WouldBlock)),
+            Err(Halt::Blocked | Halt::Postponed | Halt::Refused(_)) => {
+                Err(ScriptError::Database(Error::WouldBlock))
+            }
         }
     }
 

@@ -13,12 +13,14 @@ mod kind;
 mod parse;
 mod refused;
 pub mod reply;
+mod reply_parser;
 
 pub use command::{Command, NoSubcommand, Shape, Subcommand};
 pub use dump::{DumpError, Dumped, dump, read_dump};
 pub(crate) use parse::is_request;
 pub use parse::{Arguments, ArgumentsIter, Progress, append_request, parse, parse_resuming};
 pub use refused::{refusal, refusal_of_part};
+pub use reply_parser::{Replies, Reply, parse_reply};
 
 /// Request, borrowed from the received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

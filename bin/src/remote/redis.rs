@@ -92,6 +92,9 @@ impl RedisUrl {
         let database = self.database.to_string();
         match connection.call(&[b"SELECT", database.as_bytes()]) {
             Ok(()) => Ok(connection),
+            Err(Error::Replied(text)) if text.starts_with("NOAUTH") => {
+                bail!("{self} requires a user: name one in the URL, redis://USER@HOST ({text})")
+            }
             Err(Error::Replied(text)) => bail!("{self} cannot be used: {text}"),
             Err(Error::Send(cause) | Error::Receive(cause)) => {
                 bail!("{self} does not reply as a server of Redis's protocol: {cause}")

@@ -226,6 +226,18 @@ fn replies_that_are_none_end_an_import_with_the_place() {
 }
 
 #[test]
+fn no_database_is_created_if_the_source_cannot_be_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = in_folder(&folder, "a.tch");
+    let refusing = scripted(|_| "-NOAUTH Authentication required.\r\n".to_owned());
+    let closed = format!("redis://127.0.0.1:{}", crate::ports::free_port());
+    for (from, reason) in [(&refusing, "requires a user: name one"), (&closed, "cannot connect")] {
+        let error = fail("tyrant", &["import", from, "--into", &name]);
+        assert!(error.contains(reason) && !std::fs::exists(&name).unwrap(), "{error}");
+    }
+}
+
+#[test]
 fn an_export_names_refused_records_and_ends_where_all_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (text, name) = (in_folder(&folder, "a.tsv"), in_folder(&folder, "a.tcb"));

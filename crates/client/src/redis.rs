@@ -3,10 +3,11 @@
 use std::io::{ErrorKind, Write};
 
 use wire::redis::{Reply, parse_reply, reply};
+use wire::{Invalid, Parse};
 
 use crate::connection::Stream;
 use crate::frames::Frames;
-use crate::limits::PIPELINE_CHUNK_BYTES_MAX;
+use crate::limits::{PIPELINE_CHUNK_BYTES_MAX, REDIS_REPLY_ROOM_BYTES};
 use crate::{Address, Credentials, Error, Result, Settings};
 
 /// A connection to a server of Redis's protocol.
@@ -75,7 +76,7 @@ impl RedisConnection {
     /// Blocks until the next reply has been received.
     pub fn reply(&mut self) -> Result<Reply<'_>> {
         let limit = self.string_bytes_max;
-        self.frames.wait(&mut self.stream, |input| parse_reply(input, limit).map(drop))?;
+        self.frames.wait(&mut self.stream, |input| parse_within(input, limit).map(drop))?;
         if let Some(Reply::Oversized(length)) = self.parsed()? {
             self.frames.skip(&mut self.stream, length + b"\r\n".len())?;
             return Ok(Reply::Oversized(length));
@@ -87,7 +88,17 @@ impl RedisConnection {
 
     fn parsed(&mut self) -> Result<Option<Reply<'_>>> {
         let limit = self.string_bytes_max;
-        self.frames.next(|input| parse_reply(input, limit))
+        self.frames.next(|input| parse_within(input, limit))
+    }
+}
+
+/// Parses a reply, unless it takes more memory than a string of the longest length and its room.
+fn parse_within(input: &[u8], string_bytes_max: usize) -> Parse<Reply<'_>> {
+    match parse_reply(input, string_bytes_max) {
+        Parse::Incomplete(needed) if needed > string_bytes_max + REDIS_REPLY_ROOM_BYTES => {
+            Parse::Invalid(Invalid::TooLarge)
+        }
+        parsed => parsed,
     }
 }
 
@@ -136,6 +147,18 @@ mod tests {
         let get = "*2\r\n$3\r\nGET\r\n$1\r\na\r\n".repeat(3);
         let expected = format!("*2\r\n$4\r\nAUTH\r\n$6\r\nsecret\r\n{get}");
         assert_eq!(String::from_utf8(serving.join().unwrap()).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_memory_of_a_reply_is_limited() {
+        // The rest of an array takes three bytes for each reply at least.
+        let needed = |count: usize| format!("*{count}\r\n").len() + 3 * count;
+        let count = (1..).find(|count| needed(count + 1) > REDIS_REPLY_ROOM_BYTES).unwrap();
+        for (count, is_taken) in [(count - 1, true), (count, true), (count + 1, false)] {
+            let parsed = parse_within(format!("*{count}\r\n").as_bytes(), 0).map(drop);
+            assert_eq!(matches!(parsed, Parse::Incomplete(_)), is_taken, "{count}: {parsed:?}");
+            assert_eq!(parsed == Parse::Invalid(Invalid::TooLarge), !is_taken, "{count}");
+        }
     }
 
     #[test]

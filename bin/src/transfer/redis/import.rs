@@ -38,8 +38,9 @@ pub(crate) struct Import<'a> {
 
 impl Import<'_> {
     pub(crate) fn run(&self) -> Result<()> {
-        let copy = Arc::new(Mutex::new(Copy::new(self.sink()?, self.cursor)));
+        // Without a source no database is created.
         let mut source = self.from.connect(self.security, VALUE_BYTES_MAX).and_then(Source::new)?;
+        let copy = Arc::new(Mutex::new(Copy::new(self.sink()?, self.cursor)));
         let progress = match source.count()? {
             Some(count) => Progress::of_records("importing", count),
             None => Progress::of_some_records("importing"),

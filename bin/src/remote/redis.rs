@@ -17,7 +17,6 @@ const FORM: &str = "redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]";
 const DEFAULT_PORT: u16 = 6379;
 
 /// URL of a server of Redis's protocol. `Display` shows no password.
-#[derive(Clone)]
 pub(crate) struct RedisUrl {
     is_tls: bool,
     /// User as the URL has it.

@@ -191,9 +191,9 @@ fn an_interrupted_import_names_its_cursor_and_goes_on_from_there() {
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(2), "{said}");
-    let rest = format!("the rest: tyrant import {from}/0 --into {name} --cursor 17 (valid on");
-    let begin = "tyrant: interrupted after 1 record; they are stored; ";
-    assert!(said.starts_with(&format!("{begin}{rest}")), "{said}");
+    let begin = "tyrant: interrupted after 1 record; they are stored; the same command with --cursor \
+                 17 imports the rest; ";
+    assert!(said.starts_with(begin), "{said}");
 
     let from = scripted(|words| {
         assert_ne!(words.get(..2), Some(&["SCAN", "0"][..]));

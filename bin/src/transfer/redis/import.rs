@@ -1,7 +1,6 @@
 //! Import of the strings of a server of Redis's protocol, into a database or another such server.
 //!
-//! The place is the cursor of the scan. It is known to the server that gave it, which need not be
-//! told that the client has gone: an import goes on with it.
+//! The place of an import is the cursor of its scan, with which a later import goes on.
 
 use super::VALUE_BYTES_MAX;
 use super::source::{Found, Source};
@@ -45,13 +44,13 @@ impl Import<'_> {
             Some(count) => Progress::of_records("importing", count),
             None => Progress::of_some_records("importing"),
         };
-        let interruption = self.explain_interruption(&progress, &copy)?;
+        let interruption = explain_interruption(&progress, &copy)?;
         self.copy(&mut source, &copy, &progress).with_context(|| {
             let mut copy = copy.lock();
             // The first error is the one to show.
             let _ = copy.finish(&progress);
             let stored = counted(copy.stored(), "record was", "records were");
-            format!("{stored} imported; the rest: {}", self.rest(copy.cursor))
+            format!("{stored} imported; {}", rest(copy.cursor))
         })?;
         drop(interruption);
         drop(progress);
@@ -98,49 +97,34 @@ impl Import<'_> {
             }
         }
     }
-
-    /// Makes a signal that ends the program store the records that were read, and print how to
-    /// import the others.
-    fn explain_interruption(
-        &self,
-        progress: &Progress,
-        copy: &Arc<Mutex<Copy>>,
-    ) -> Result<Cleanup> {
-        let (bar, copy) = (progress.bar(), Arc::clone(copy));
-        let (from, into) = (self.from.clone(), into_without_password(self.into));
-        Cleanup::on_signals(move || {
-            bar.finish_and_clear();
-            let mut copy = copy.lock();
-            let stored = copy.sink.finish(&mut |_, _| {});
-            let (count, cursor) = (copy.stored(), copy.cursor);
-            let word = unit(count, "record", "records");
-            eprint!("tyrant: interrupted after {} {word}; ", HumanCount(count));
-            match stored {
-                Ok(()) => eprintln!("they are stored; the rest: {}", rest(&from, &into, cursor)),
-                Err(error) => eprintln!("not all are stored: {}", crate::describe(&error)),
-            }
-        })
-    }
-
-    fn rest(&self, cursor: u64) -> String {
-        rest(self.from, &into_without_password(self.into), cursor)
-    }
 }
 
-/// Returns the command that goes on from a cursor.
-fn rest(from: &RedisUrl, into: &str, cursor: u64) -> String {
-    let into = shlex::try_quote(into).map_or_else(|_| into.into(), |quoted| quoted.into_owned());
-    let place = match cursor {
-        0 => String::new(),
-        cursor => format!(" --cursor {cursor} (valid on this server, until it is restarted)"),
-    };
-    format!("tyrant import {from} --into {into}{place}")
+/// Makes a signal that ends the program store the records that were read, and print how to
+/// import the others.
+fn explain_interruption(progress: &Progress, copy: &Arc<Mutex<Copy>>) -> Result<Cleanup> {
+    let (bar, copy) = (progress.bar(), Arc::clone(copy));
+    Cleanup::on_signals(move || {
+        bar.finish_and_clear();
+        let mut copy = copy.lock();
+        let stored = copy.sink.finish(&mut |_, _| {});
+        let (count, cursor) = (copy.stored(), copy.cursor);
+        let word = unit(count, "record", "records");
+        eprint!("tyrant: interrupted after {} {word}; ", HumanCount(count));
+        match stored {
+            Ok(()) => eprintln!("they are stored; {}", rest(cursor)),
+            Err(error) => eprintln!("not all are stored: {}", crate::describe(&error)),
+        }
+    })
 }
 
-fn into_without_password(into: &str) -> String {
-    match RedisUrl::is_url(into).then(|| RedisUrl::parse(into)) {
-        Some(Ok(url)) => url.to_string(),
-        _ => into.to_owned(),
+/// Returns how to import the records from a cursor on.
+fn rest(cursor: u64) -> String {
+    match cursor {
+        0 => "the same command imports all of them again".to_owned(),
+        cursor => format!(
+            "the same command with --cursor {cursor} imports the rest; the cursor is valid on this \
+             server alone, until it restarts"
+        ),
     }
 }
 

@@ -1,74 +1,114 @@
 //! Client libraries of other languages: installs them below `target` and runs their tests.
 
 use crate::programs::{target_folder, workspace};
-use crate::requirements::prepared;
+use crate::requirements::{self, prepared};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A test of client libraries, run with the port of a server as its last argument.
+/// A test of client libraries, run with the port of a server as its last argument, or its URL.
 pub(crate) struct Test {
     program: PathBuf,
     arguments: Vec<PathBuf>,
+    takes_url: bool,
 }
 
 impl Test {
     /// Returns the command that tests a server.
     pub(crate) fn command(&self, port: u16) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).arg(port.to_string());
+        let server = match self.takes_url {
+            true => format!("redis://127.0.0.1:{port}"),
+            false => port.to_string(),
+        };
+        command.args(&self.arguments).arg(server);
         command
     }
 }
 
-/// Returns the tests of every language, ready to run.
+/// Returns the tests of every language, ready to run, the longest first.
 pub(crate) fn tests() -> Result<Vec<Test>> {
-    let mut tests = vec![go()?, java()?];
+    let mut tests = redis_py()?;
+    tests.extend(java()?);
+    tests.extend(go()?);
     tests.extend(node()?);
+    let php = sources("php").join("redis_test.php");
+    tests.push(Test { program: "php".into(), arguments: vec![php], takes_url: false });
     Ok(tests)
 }
 
-fn go() -> Result<Test> {
-    let sources = sources("go");
-    let folder = installed("go", &["go.mod", "go.sum", "main.go"], |folder| {
-        let mut build = Command::new("go");
-        build.args(["build", "-o"]).arg(folder.join("clients")).arg(".").current_dir(&sources);
-        vec![build]
-    })?;
-    Ok(Test { program: folder.join("clients"), arguments: Vec::new() })
+/// Returns redis-py's own tests, in each version of the protocol.
+fn redis_py() -> Result<Vec<Test>> {
+    let (python, folder) = (requirements::python()?, requirements::redis_py_tests()?);
+    let suite = sources("redis_py").join("suite.py");
+    let test = |version: &str| {
+        let arguments = vec!["-B".into(), suite.clone(), folder.clone(), version.into()];
+        Test { program: python.clone(), arguments, takes_url: false }
+    };
+    Ok(["2", "3"].map(test).into())
 }
 
-fn java() -> Result<Test> {
+fn go() -> Result<Vec<Test>> {
+    let sources = sources("go");
+    let example = "../../../examples/redis/counters.go";
+    let files = ["go.mod", "go.sum", "main.go", "redis/main.go", example];
+    let folder = installed("go", &files, |folder| {
+        let build = |program: &str, package: &str| {
+            let mut build = Command::new("go");
+            build.args(["build", "-o"]).arg(folder.join(program)).arg(package);
+            build.current_dir(&sources);
+            build
+        };
+        vec![build("memcached", "."), build("redis", "./redis"), build("example", example)]
+    })?;
+    let test =
+        |program| Test { program: folder.join(program), arguments: Vec::new(), takes_url: false };
+    let example = Test { takes_url: true, ..test("example") };
+    Ok(vec![test("memcached"), test("redis"), example])
+}
+
+fn java() -> Result<Vec<Test>> {
     let sources = sources("java");
-    let test = sources.join("ClientTest.java");
-    let folder = installed("java", &["pom.xml", "ClientTest.java"], |folder| {
+    let tests = ["ClientTest", "RedisTest"];
+    let files = tests.map(|test| format!("{test}.java"));
+    let folder = installed("java", &["pom.xml", &files[0], &files[1]], |folder| {
         let mut jars = Command::new("mvn");
         jars.args(["--batch-mode", "--quiet", "--file"])
             .arg(sources.join("pom.xml"))
             .arg("dependency:copy-dependencies")
             .arg(format!("-DoutputDirectory={}", folder.display()));
         let mut classes = Command::new("javac");
-        classes.arg("-cp").arg(folder.join("*")).arg("-d").arg(folder).arg(&test);
+        classes.arg("-cp").arg(folder.join("*")).arg("-d").arg(folder);
+        classes.args(files.iter().map(|file| sources.join(file)));
         vec![jars, classes]
     })?;
     let class_path = format!("{0}:{0}/*", folder.display());
-    let arguments = vec!["-cp".into(), class_path.into(), "ClientTest".into()];
-    Ok(Test { program: "java".into(), arguments })
+    let test = |class: &str| {
+        let arguments = vec!["-cp".into(), class_path.clone().into(), class.into()];
+        Test { program: "java".into(), arguments, takes_url: false }
+    };
+    Ok(tests.map(test).into())
 }
 
 fn node() -> Result<Vec<Test>> {
-    let tests = ["memcached_test.js", "memjs_test.js"];
-    let files = ["package.json", "package-lock.json", "check.js", tests[0], tests[1]];
+    let tests = ["memcached_test.js", "memjs_test.js", "redis_test.js", "ioredis_test.js"];
+    let example = "../../../examples/redis/sessions.mjs";
+    let files = [&["package.json", "package-lock.json", "check.js", example], &tests[..]].concat();
     let sources = sources("node");
     let folder = installed("node", &files, |folder| {
         let mut copy = Command::new("cp");
-        copy.args(files.map(|file| sources.join(file))).arg(folder);
+        copy.args(files.iter().map(|file| sources.join(file))).arg(folder);
         let mut install = Command::new("npm");
         install.args(["ci", "--no-audit", "--no-fund", "--loglevel=error"]).current_dir(folder);
         vec![copy, install]
     })?;
-    let test = |name| Test { program: "node".into(), arguments: vec![folder.join(name)] };
-    Ok(tests.map(test).into())
+    let test = |name| {
+        let arguments = vec![folder.join(name)];
+        Test { program: "node".into(), arguments, takes_url: false }
+    };
+    let mut all: Vec<Test> = tests.map(test).into();
+    all.push(Test { takes_url: true, ..test("sessions.mjs") });
+    Ok(all)
 }
 
 fn sources(language: &str) -> PathBuf {

@@ -24,6 +24,8 @@ const PROGRAMS: &[(&[&str], &str)] = &[
     (&["sh", "-c", "command -v javac"], "default-jdk-headless"),
     (&["sh", "-c", "command -v node"], "nodejs"),
     (&["sh", "-c", "command -v npm"], "npm"),
+    (&["php", "--version"], "php-cli"),
+    (&["php", "-r", "exit((int) !extension_loaded('redis'));"], "php-redis"),
     (&["sh", "-c", "ls /usr/lib/*/faketime/libfaketimeMT.so.1"], "libfaketime"),
 ];
 
@@ -44,8 +46,19 @@ const BENCHMARKS: &[(&[&str], &str)] = &[
 ];
 
 /// Python packages of the client tests, at the versions that the tests were written for.
-const PYTHON_PACKAGES: &[&str] =
-    &["prometheus-client==0.22.1", "pylibmc==1.6.3", "pymemcache==4.0.0", "sslyze==6.3.1"];
+const PYTHON_PACKAGES: &[&str] = &[
+    "prometheus-client==0.22.1",
+    "pylibmc==1.6.3",
+    "pymemcache==4.0.0",
+    "pytest-asyncio==1.5.0",
+    "pytest-timeout==2.4.0",
+    "pytest==9.2.0",
+    REDIS_PY,
+    "sslyze==6.3.1",
+];
+
+/// The Python client of Redis's protocol, whose own tests are run.
+const REDIS_PY: &str = "redis==8.1.0";
 
 /// Installs the missing programs as root on a Debian system; elsewhere lists them.
 pub(crate) fn install_programs() -> Result<()> {
@@ -97,6 +110,27 @@ pub(crate) fn install_if_missing(command: &[&str], package: &str) -> Result<()> 
 /// Returns a Python with the packages of the client tests.
 pub(crate) fn python() -> Result<PathBuf> {
     Ok(python_programs("python", PYTHON_PACKAGES)?.join("python"))
+}
+
+/// Returns the folder of redis-py's source distribution, which has its tests.
+pub(crate) fn redis_py_tests() -> Result<PathBuf> {
+    let folder = target_folder().join("redis-py");
+    let folder = std::path::absolute(folder).context("no target folder")?;
+    let python = python()?;
+    let name = REDIS_PY.replace("==", "-");
+    prepared(&folder, REDIS_PY, || {
+        let mut download = Command::new(&python);
+        download
+            .args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"])
+            .args(["--no-binary", ":all:", "--dest"])
+            .arg(&folder)
+            .arg(REDIS_PY);
+        let mut extract = Command::new("tar");
+        let archive = folder.join(format!("{name}.tar.gz"));
+        extract.arg("-xf").arg(archive).arg("-C").arg(&folder);
+        Ok(vec![download, extract])
+    })?;
+    Ok(folder.join(name))
 }
 
 /// Installs packages from PyPI in a virtual environment below `target`. Returns the folder of its

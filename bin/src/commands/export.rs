@@ -1,15 +1,17 @@
-//! `tyrant export`: writes the records of a database or file as lines.
+//! `tyrant export`: writes the records of a database or file as lines, or to a Redis server.
 
 use crate::errors::{require, require_database};
 use crate::output::Quiet;
 use crate::plural::counted;
+use crate::remote::{RedisUrl, SecurityArgument};
 use crate::transfer::legacy::damaged_places;
 use crate::transfer::progress::Progress;
+use crate::transfer::redis;
 use crate::transfer::text::{self, Format};
 use crate::transfer::to_read;
 use crate::transfer::whole_file::Output;
-use anyhow::{Context, Result, anyhow, bail};
-use cabinet::legacy::{File, Item, Visit, is_legacy};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use cabinet::legacy::{File, Item, Shape, Visit, is_legacy};
 use cabinet::{Damage, Database, Meta, RecordRef};
 use server::{OwnMediaTypes, count_records, front_end_name, hidden_in};
 use std::io::{BufWriter, Write};
@@ -28,7 +30,9 @@ Examples:
   # Write all records to a file of JSON lines
   tyrant export casket.tch casket.jsonl
   # Count the records of a Tokyo Cabinet file
-  tyrant export old.tch | wc -l")]
+  tyrant export old.tch | wc -l
+  # Store all records in a Redis server, with their expiries
+  tyrant export casket.tch --to redis://127.0.0.1:6379")]
 pub(super) struct Export {
     /// Name of the database, which must not be open, or a Tokyo Cabinet file
     #[arg(value_name = "NAME")]
@@ -36,6 +40,10 @@ pub(super) struct Export {
     /// Write the lines to this file, which appears once complete [default: standard output]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Store the records in this server of Redis's protocol in place of a file:
+    /// redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE], with TLS rediss://
+    #[arg(long, value_name = "URL", conflicts_with_all = ["file", "replace", "format"])]
+    to: Option<String>,
     /// Replace an existing file
     #[arg(long)]
     replace: bool,
@@ -47,11 +55,20 @@ pub(super) struct Export {
     #[arg(long, value_enum)]
     format: Option<Format>,
     #[command(flatten)]
+    security: SecurityArgument,
+    #[command(flatten)]
     quiet: Quiet,
 }
 
 impl Export {
     pub(super) fn run(&self) -> Result<()> {
+        if let Some(url) = &self.to {
+            return self.store_in(&RedisUrl::parse(url)?);
+        }
+        require(
+            !self.security.is_given(),
+            "the options of connections belong to --to, which is not given",
+        )?;
         require(
             self.file.is_some() || !self.quiet.is_set(),
             "--quiet would discard the records: name a file for them",
@@ -88,7 +105,7 @@ impl Export {
             output: BufWriter::with_capacity(OUTPUT_BYTES, output),
             media_types: source.media_types()?,
             progress: Progress::of_records("exporting", source.records()).explain(interrupted),
-            advanced: 0,
+            counter: Counter::default(),
             damages: 0,
             failed: None,
         };
@@ -99,8 +116,34 @@ impl Export {
         lines.output.flush()?;
         let (output, _) = lines.output.into_parts();
         output.finish()?;
-        if lines.damages > 0 {
-            bail!("{}; everything else was exported", damaged_places(lines.damages));
+        self.check_damage(&source, lines.damages)
+    }
+
+    /// Stores the records in a server of Redis's protocol.
+    fn store_in(&self, url: &RedisUrl) -> Result<()> {
+        self.quiet.apply()?;
+        let opening = Progress::of_time("opening").explain("nothing was exported");
+        let source = Source::open(&self.database)?;
+        drop(opening);
+        ensure!(
+            !source.is_table(),
+            "{} is a table, and Redis's protocol has no rows: export it to a file",
+            self.database
+        );
+        let export = redis::export::Export::begin(url, &self.security, source.records())?;
+        let mut strings = Strings { export, counter: Counter::default(), damages: 0, failed: None };
+        source.write(self.any_order, &mut strings).map_err(|error| self.with_advice(error))?;
+        if let Some(error) = strings.failed {
+            return Err(error);
+        }
+        let finished = strings.export.finish(url);
+        finished.and(self.check_damage(&source, strings.damages))
+    }
+
+    /// Fails if damage was found in the source.
+    fn check_damage(&self, source: &Source, damages: u64) -> Result<()> {
+        if damages > 0 {
+            bail!("{}; everything else was exported", damaged_places(damages));
         }
         let damaged = source.damaged_segments();
         if damaged > 0 {
@@ -161,6 +204,13 @@ impl Source {
         }
     }
 
+    fn is_table(&self) -> bool {
+        match self {
+            Self::Legacy(file) => matches!(file.header().shape, Shape::Table { .. }),
+            Self::Database(database) => database.table().is_some(),
+        }
+    }
+
     /// Returns the number of damaged files found so far, or of damaged ranges found at opening.
     fn damaged_segments(&self) -> u64 {
         let Self::Database(database) = self else { return 0 };
@@ -173,7 +223,7 @@ impl Source {
 
     /// Writes the records: those of a tree in the order of keys unless `in_any_order`, those of
     /// others in whatever order is fastest.
-    fn write(&self, in_any_order: bool, lines: &mut Lines) -> cabinet::Result<()> {
+    fn write(&self, in_any_order: bool, lines: &mut dyn Sink) -> cabinet::Result<()> {
         let database = match self {
             Self::Legacy(file) => return file.read(lines),
             Self::Database(database) => database,
@@ -186,7 +236,6 @@ impl Source {
         }
         let is_hidden = hidden_in(database);
         let mut write = |entry: RecordRef<'_>| {
-            lines.advance(1);
             if is_hidden(entry.key) { lines.reserved(&entry) } else { lines.entry(&entry) }
         };
         if in_any_order {
@@ -197,44 +246,74 @@ impl Source {
     }
 }
 
+/// Destination of the records.
+trait Sink: Visit {
+    /// Takes a record of a database.
+    fn entry(&mut self, entry: &RecordRef<'_>) -> ControlFlow<()>;
+
+    /// Takes a reserved record of a database.
+    fn reserved(&mut self, entry: &RecordRef<'_>) -> ControlFlow<()>;
+}
+
+/// Counter of records. The progress is told now and then, because it asks for the time.
+#[derive(Default)]
+struct Counter {
+    /// Records that the progress was not told of yet.
+    advanced: u64,
+}
+
+impl Counter {
+    fn advance(&mut self, records: u64, progress: &Progress) {
+        self.advanced += records;
+        if self.advanced >= ADVANCED_AT_ONCE {
+            progress.advance(std::mem::take(&mut self.advanced));
+        }
+    }
+}
+
+/// Ends the export at an error, which is kept.
+fn continue_if(written: Result<()>, failed: &mut Option<anyhow::Error>) -> ControlFlow<()> {
+    match written {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            *failed = Some(error);
+            ControlFlow::Break(())
+        }
+    }
+}
+
 /// Writer of the output lines.
 struct Lines {
     format: Format,
     output: BufWriter<Output>,
     media_types: Option<OwnMediaTypes>,
     progress: Progress,
-    /// Records that the progress was not told of yet.
-    advanced: u64,
+    counter: Counter,
     damages: u64,
     failed: Option<anyhow::Error>,
 }
 
 impl Lines {
-    /// Counts records. The progress is told now and then, because it asks for the time.
-    fn advance(&mut self, records: u64) {
-        self.advanced += records;
-        if self.advanced >= ADVANCED_AT_ONCE {
-            self.progress.advance(std::mem::take(&mut self.advanced));
-        }
-    }
-
     fn record(&mut self, key: &[u8], value: &[u8], meta: Meta) -> ControlFlow<()> {
         let written = text::write_record(self.format, key, value, meta, &mut self.output);
-        self.continue_if(written)
+        continue_if(written, &mut self.failed)
     }
+}
 
+impl Sink for Lines {
     /// Writes a reserved record, if it is one of a front end. TSV has no lines of these.
     fn reserved(&mut self, entry: &RecordRef<'_>) -> ControlFlow<()> {
+        self.counter.advance(1, &self.progress);
         let is_json = self.format == Format::Jsonl;
         let written = match front_end_name(entry.key).filter(|_| is_json) {
             Some(name) => text::write_reserved(name, entry.value, &mut self.output),
             None => Ok(()),
         };
-        self.continue_if(written)
+        continue_if(written, &mut self.failed)
     }
 
-    /// Writes a record of a database.
     fn entry(&mut self, entry: &RecordRef<'_>) -> ControlFlow<()> {
+        self.counter.advance(1, &self.progress);
         let RecordRef { key, value, meta, .. } = *entry;
         let is_json = self.format == Format::Jsonl;
         let media_types = self.media_types.as_ref().filter(|_| is_json && meta.flags != 0);
@@ -242,23 +321,13 @@ impl Lines {
             return self.record(key, value, meta);
         };
         let written = text::write_typed(key, value, name, meta.expires_at_ms, &mut self.output);
-        self.continue_if(written)
-    }
-
-    fn continue_if(&mut self, written: Result<()>) -> ControlFlow<()> {
-        match written {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                self.failed = Some(error);
-                ControlFlow::Break(())
-            }
-        }
+        continue_if(written, &mut self.failed)
     }
 }
 
 impl Visit for Lines {
     fn item(&mut self, item: &Item<'_>) -> ControlFlow<()> {
-        self.advance(item.records());
+        self.counter.advance(item.records(), &self.progress);
         match item {
             Item::Record { key, value } => self.record(key, value, Meta::NONE),
             Item::Duplicates { key, values } => {
@@ -266,14 +335,58 @@ impl Visit for Lines {
             }
             Item::Row { key, columns } => {
                 let written = text::write_row(self.format, key, columns, &mut self.output);
-                self.continue_if(written)
+                continue_if(written, &mut self.failed)
             }
-            _ => self.continue_if(Err(anyhow!("unknown kind of item"))),
+            _ => continue_if(Err(anyhow!("unknown kind of item")), &mut self.failed),
         }
     }
 
     fn damage(&mut self, damage: Damage) {
         self.damages += 1;
         self.progress.print(&damage.to_string());
+    }
+}
+
+/// Writer of strings to a server.
+struct Strings {
+    export: redis::export::Export,
+    counter: Counter,
+    damages: u64,
+    failed: Option<anyhow::Error>,
+}
+
+impl Strings {
+    fn record(&mut self, key: &[u8], value: &[u8], meta: Meta) -> ControlFlow<()> {
+        self.counter.advance(1, self.export.progress());
+        continue_if(self.export.put(key, value, meta), &mut self.failed)
+    }
+}
+
+impl Sink for Strings {
+    /// Passes over a reserved record, which has no meaning in another server.
+    fn reserved(&mut self, _entry: &RecordRef<'_>) -> ControlFlow<()> {
+        self.counter.advance(1, self.export.progress());
+        ControlFlow::Continue(())
+    }
+
+    fn entry(&mut self, entry: &RecordRef<'_>) -> ControlFlow<()> {
+        self.record(entry.key, entry.value, entry.meta)
+    }
+}
+
+impl Visit for Strings {
+    fn item(&mut self, item: &Item<'_>) -> ControlFlow<()> {
+        match item {
+            Item::Record { key, value } => self.record(key, value, Meta::NONE),
+            Item::Duplicates { key, values } => {
+                values.iter().try_for_each(|value| self.record(key, value, Meta::NONE))
+            }
+            _ => continue_if(Err(anyhow!("a row is no string")), &mut self.failed),
+        }
+    }
+
+    fn damage(&mut self, damage: Damage) {
+        self.damages += 1;
+        self.export.progress().print(&damage.to_string());
     }
 }

@@ -1,15 +1,17 @@
-//! `tyrant import`: imports files into a database.
+//! `tyrant import`: imports files, or the strings of a Redis server, into a database.
 
 use crate::errors::{require, require_file};
 use crate::output::Quiet;
 use crate::plural::counted;
+use crate::remote::{RedisUrl, SecurityArgument};
 use crate::transfer::ids::IdLimits;
 use crate::transfer::import_text::Text;
 use crate::transfer::legacy::{self, damaged_places};
 use crate::transfer::progress::Progress;
+use crate::transfer::redis;
 use crate::transfer::target::Target;
 use crate::transfer::text::Format;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use cabinet::legacy::{File, is_legacy};
 use cabinet::name::Specification;
 use parking_lot::Mutex;
@@ -26,15 +28,24 @@ Examples:
   # Import a Tokyo Cabinet file into a database
   tyrant import old.tch --into casket.tch
   # Import lines of key, TAB, value
-  tyrant import --format tsv --into casket.tcb - < records.txt")]
+  tyrant import --format tsv --into casket.tcb - < records.txt
+  # Import the strings of a Redis server, with their expiries
+  tyrant import redis://127.0.0.1:6379 --into casket.tch
+  # Copy them into a running server
+  tyrant import rediss://ann@old.example.org --into redis://127.0.0.1:1978")]
 pub(super) struct Import {
     /// Tokyo Cabinet files, folders of a partitioned database, TSV or JSON lines; - is the standard
-    /// input
+    /// input; or the URL of a Redis server, redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE], with
+    /// TLS rediss://
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Import into the database with this name; it is created if it does not exist
+    /// Import into the database with this name; it is created if it does not exist; from a Redis
+    /// server also into a running server, by its redis:// URL
     #[arg(long, value_name = "NAME")]
     into: String,
+    /// Go on from this cursor of an earlier import from the same Redis server
+    #[arg(long, value_name = "CURSOR", default_value_t = 0, hide_default_value = true)]
+    cursor: u64,
     /// Read the lines of text files in this format [default: by their suffixes]
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -44,6 +55,8 @@ pub(super) struct Import {
     /// Import values unchanged that an application's own functions are said to have stored
     #[arg(long)]
     plain: bool,
+    #[command(flatten)]
+    security: SecurityArgument,
     #[command(flatten)]
     quiet: Quiet,
 }
@@ -66,6 +79,10 @@ impl Source {
 impl Import {
     pub(super) fn run(&self) -> Result<()> {
         self.quiet.apply()?;
+        if let Some(from) = self.redis_server()? {
+            let (into, cursor, security) = (&self.into, self.cursor, &self.security);
+            return redis::import::Import { from: &from, into, cursor, security }.run();
+        }
         let sources: Vec<Source> = legacy::files(&self.files)?
             .iter()
             .map(|path| self.source(path))
@@ -92,6 +109,25 @@ impl Import {
         let records = counted(records, "record", "records");
         println!("{records} in {}", specification.path.display());
         lacking.conclude(target.id_limits())
+    }
+
+    /// Returns the Redis server to import from, if the command names one.
+    fn redis_server(&self) -> Result<Option<RedisUrl>> {
+        let mut urls = self.files.iter().filter_map(|file| file.to_str());
+        let Some(url) = urls.find(|file| RedisUrl::is_url(file)) else {
+            require(
+                self.cursor == 0 && !self.security.is_given() && !RedisUrl::is_url(&self.into),
+                "--cursor, the options of connections and a redis:// URL after --into belong to an \
+                 import from a Redis server; for files, import into a database, and copy that by \
+                 \"tyrant export NAME --to URL\"",
+            )?;
+            return Ok(None);
+        };
+        require(
+            self.files.len() == 1 && self.format.is_none() && !self.plain && !self.no_check,
+            "a Redis server is imported alone, and without --format, --plain and --no-check",
+        )?;
+        RedisUrl::parse(url).map(Some)
     }
 
     fn source(&self, path: &Path) -> Result<Source> {

@@ -5,11 +5,15 @@ mod identify;
 mod login;
 mod need;
 mod own_options;
+mod redis;
+mod security;
 mod variables;
 
 pub(crate) use explain::{NO_PERMISSION, last_failure};
 pub(crate) use need::Need;
 pub(crate) use own_options::OwnOptions;
+pub(crate) use redis::RedisUrl;
+pub(crate) use security::SecurityArgument;
 pub(crate) use variables::VARIABLES;
 
 use crate::errors::wrong_command_line;
@@ -53,24 +57,8 @@ pub(crate) struct ServerArgument {
     /// [env: TYRANT_TLS=true]
     #[arg(long, help_heading = CONNECTION)]
     tls: bool,
-    /// Connect with TLS, and verify the server by the authorities in this file (PEM)
-    /// [env: TYRANT_TLS_CA]
-    #[arg(long, help_heading = CONNECTION, value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-    /// With TLS: expect this name in the server's certificate [env: TYRANT_TLS_NAME]
-    /// [default: the host]
-    #[arg(long, help_heading = CONNECTION, value_name = "NAME")]
-    tls_name: Option<String>,
-    /// Connect with TLS without a check of the server's certificate; then a machine in between can
-    /// read and change all [env: TYRANT_TLS_INSECURE=true]
-    #[arg(long, help_heading = CONNECTION)]
-    tls_insecure: bool,
-    /// With TLS: show the server this certificate (PEM) [env: TYRANT_CLIENT_CERT]
-    #[arg(long, help_heading = CONNECTION, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// With TLS: the key of that certificate (PEM) [env: TYRANT_CLIENT_KEY]
-    #[arg(long, help_heading = CONNECTION, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    security: SecurityArgument,
     /// Log in as this user, with the password of TYRANT_PASSWORD, or one that is typed
     /// [env: TYRANT_USER]
     #[arg(long, help_heading = CONNECTION, value_name = "NAME", conflicts_with = "credentials")]
@@ -79,10 +67,6 @@ pub(crate) struct ServerArgument {
     /// [env: TYRANT_CREDENTIALS]
     #[arg(long, help_heading = CONNECTION, value_name = "FILE")]
     credentials: Option<PathBuf>,
-    /// Send the login without TLS to another machine too; then anyone in between can read the
-    /// password [env: TYRANT_ALLOW_PLAIN_LOGIN=true]
-    #[arg(long, help_heading = CONNECTION)]
-    allow_plain_login: bool,
     /// TLS is not used, whatever the environment has.
     #[arg(skip)]
     is_plain: bool,
@@ -109,62 +93,29 @@ impl ServerArgument {
                 self.login.get_or_init(|| login).clone()
             }
         };
-        let allows_plain_login =
-            self.allow_plain_login || variables::switch(variables::ALLOW_PLAIN_LOGIN)?;
+        let allows_plain_login = self.security.allows_plain_login()?;
         Ok(Settings { tls, login, allows_plain_login, ..Settings::default() })
     }
 
     /// Returns how the server is connected to with TLS, by options or the environment, if it is.
     fn tls_settings(&self) -> Result<Option<TlsSettings>> {
-        let path = |option: &Option<PathBuf>, variable| {
-            option.clone().or_else(|| variables::text(variable).map(PathBuf::from))
-        };
-        let identity = match &self.tls_cert {
-            // An option and a variable do not make a pair.
-            Some(certificate) => self.tls_key.clone().map(|key| (certificate.clone(), key)),
-            None => match [variables::CLIENT_CERT, variables::CLIENT_KEY].map(variables::text) {
-                [None, None] => None,
-                [Some(certificate), Some(key)] => Some((certificate.into(), key.into())),
-                _ => {
-                    return Err(wrong_command_line(format_args!(
-                        "{} and {} require each other",
-                        variables::CLIENT_CERT,
-                        variables::CLIENT_KEY
-                    )));
-                }
-            },
-        };
-        let tls = TlsSettings {
-            authorities: path(&self.tls_ca, variables::TLS_CA),
-            server_name: self.tls_name.clone().or_else(|| variables::text(variables::TLS_NAME)),
-            accepts_any_server: self.tls_insecure || variables::switch(variables::TLS_INSECURE)?,
-            identity,
-        };
-        let is_used = self.tls
-            || variables::switch(variables::TLS)?
-            || tls.authorities.is_some()
-            || tls.server_name.is_some()
-            || tls.accepts_any_server
-            || tls.identity.is_some();
+        let (tls, is_used) = self.security.tls_settings()?;
+        let is_used = is_used || self.tls || variables::switch(variables::TLS)?;
         Ok(is_used.then_some(tls))
     }
 
     /// Returns whether an option is about TLS.
     fn has_tls(&self) -> bool {
-        let files = [&self.tls_ca, &self.tls_cert, &self.tls_key];
-        self.tls
-            || self.tls_insecure
-            || self.tls_name.is_some()
-            || files.into_iter().any(Option::is_some)
+        self.tls || self.security.has_tls()
     }
 
     /// Returns whether the command line has one of these options.
     pub(crate) fn is_given(&self) -> bool {
         self.server.is_some()
-            || self.has_tls()
+            || self.tls
+            || self.security.is_given()
             || self.user.is_some()
             || self.credentials.is_some()
-            || self.allow_plain_login
     }
 
     /// Connects to the server.

@@ -1,6 +1,6 @@
 //! Options of a command that connects to several servers, for one of them.
 
-use super::ServerArgument;
+use super::{SecurityArgument, ServerArgument};
 use client::Address;
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -38,13 +38,13 @@ impl FromStr for OwnOptions {
                 }
                 ("plain", None) => options.is_plain = true,
                 ("tls", None) => options.tls = true,
-                ("tls-insecure", None) => options.tls_insecure = true,
+                ("tls-insecure", None) => options.security.tls_insecure = true,
                 ("no-login", None) => has_no_login = true,
-                ("allow-plain-login", None) => options.allow_plain_login = true,
-                ("tls-ca", Some(file)) => options.tls_ca = Some(file.into()),
-                ("tls-name", Some(name)) => options.tls_name = Some(name.to_owned()),
-                ("tls-cert", Some(file)) => options.tls_cert = Some(file.into()),
-                ("tls-key", Some(file)) => options.tls_key = Some(file.into()),
+                ("allow-plain-login", None) => options.security.allow_plain_login = true,
+                ("tls-ca", Some(file)) => options.security.tls_ca = Some(file.into()),
+                ("tls-name", Some(name)) => options.security.tls_name = Some(name.to_owned()),
+                ("tls-cert", Some(file)) => options.security.tls_cert = Some(file.into()),
+                ("tls-key", Some(file)) => options.security.tls_key = Some(file.into()),
                 ("credentials", Some(file)) => options.credentials = Some(file.into()),
                 _ => {
                     return Err(format!(
@@ -58,7 +58,7 @@ impl FromStr for OwnOptions {
         if is_empty {
             return Err("give the options after the address, as in HOST:PORT,tls-ca=FILE".into());
         }
-        if options.tls_cert.is_some() != options.tls_key.is_some() {
+        if options.security.tls_cert.is_some() != options.security.tls_key.is_some() {
             return Err("tls-cert and tls-key require each other".into());
         }
         if options.is_plain && options.has_tls() {
@@ -75,20 +75,24 @@ impl OwnOptions {
     /// Returns these options, and for what they do not have those for all servers.
     pub(crate) fn over(&self, common: &ServerArgument) -> ServerArgument {
         let own = self.options.clone();
-        let has_identity = own.tls_cert.is_some();
+        let has_identity = own.security.tls_cert.is_some();
         let has_login = own.credentials.is_some() || self.has_no_login;
         let common = common.clone();
+        let (security, others) = (own.security, common.security);
         ServerArgument {
             server: None,
             tls: own.tls || common.tls,
-            tls_insecure: own.tls_insecure || common.tls_insecure && own.tls_ca.is_none(),
-            tls_ca: own.tls_ca.or(common.tls_ca),
-            tls_name: own.tls_name.or(common.tls_name),
-            tls_cert: if has_identity { own.tls_cert } else { common.tls_cert },
-            tls_key: if has_identity { own.tls_key } else { common.tls_key },
+            security: SecurityArgument {
+                tls_insecure: security.tls_insecure
+                    || others.tls_insecure && security.tls_ca.is_none(),
+                tls_ca: security.tls_ca.or(others.tls_ca),
+                tls_name: security.tls_name.or(others.tls_name),
+                tls_cert: if has_identity { security.tls_cert } else { others.tls_cert },
+                tls_key: if has_identity { security.tls_key } else { others.tls_key },
+                allow_plain_login: security.allow_plain_login || others.allow_plain_login,
+            },
             user: common.user.filter(|_| !has_login),
             credentials: if has_login { own.credentials } else { common.credentials },
-            allow_plain_login: own.allow_plain_login || common.allow_plain_login,
             is_plain: own.is_plain,
             // A password that was typed is typed once.
             login: if has_login { OnceLock::new() } else { common.login },
@@ -104,8 +108,11 @@ mod tests {
     #[test]
     fn own_options_replace_those_for_all_servers() {
         let common = ServerArgument {
-            tls_ca: Some("common.pem".into()),
-            tls_insecure: true,
+            security: SecurityArgument {
+                tls_ca: Some("common.pem".into()),
+                tls_insecure: true,
+                ..SecurityArgument::default()
+            },
             user: Some("ann".to_owned()),
             ..ServerArgument::default()
         };
@@ -115,14 +122,14 @@ mod tests {
             own.over(&common)
         };
         let own = over("[::1]:1979,tls-ca=own.pem,credentials=file");
-        assert_eq!(own.tls_ca.as_deref(), Some(Path::new("own.pem")));
+        assert_eq!(own.security.tls_ca.as_deref(), Some(Path::new("own.pem")));
         assert_eq!(own.credentials.as_deref(), Some(Path::new("file")));
-        assert!(own.user.is_none() && !own.tls_insecure && !own.is_plain);
+        assert!(own.user.is_none() && !own.security.tls_insecure && !own.is_plain);
         let own = over("[::1]:1979,no-login");
-        assert!(own.user.is_none() && own.credentials.is_none() && own.tls_insecure);
+        assert!(own.user.is_none() && own.credentials.is_none() && own.security.tls_insecure);
         let own = over("[::1]:1979,tls-name=n,allow-plain-login");
-        assert_eq!(own.tls_ca.as_deref(), Some(Path::new("common.pem")));
-        assert!(own.allow_plain_login && own.tls_insecure && own.user.is_some());
+        assert_eq!(own.security.tls_ca.as_deref(), Some(Path::new("common.pem")));
+        assert!(own.security.allow_plain_login && own.security.tls_insecure && own.user.is_some());
         let common = ServerArgument { tls: true, ..ServerArgument::default() };
         let plain: OwnOptions = "h:1,plain".parse().expect("options");
         assert!(plain.over(&common).settings().expect("settings").tls.is_none());

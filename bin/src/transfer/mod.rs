@@ -7,6 +7,7 @@ pub(crate) mod import_text;
 mod json;
 pub(crate) mod legacy;
 pub(crate) mod progress;
+pub(crate) mod redis;
 pub(crate) mod target;
 pub(crate) mod text;
 pub(crate) mod whole_file;

@@ -11,6 +11,7 @@ mod messages;
 mod monitoring;
 mod ports;
 mod process;
+mod redis;
 mod replication;
 mod scripts;
 mod serve;

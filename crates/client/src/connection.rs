@@ -238,17 +238,21 @@ impl Stream {
     /// Logs in on a new connection. Without TLS the password is sent only to this machine, or if
     /// that is allowed, and after a reply that is none of a port that requires TLS.
     fn log_in(&mut self, login: &Credentials, allows_plain: bool) -> Result<()> {
-        if let Stream::Tcp(socket) = self {
-            let peer = socket.peer_addr().map_err(Error::ConnectionRefused)?;
-            if !allows_plain && !is_this_machine(peer.ip()) {
-                return Err(Error::PlainLogin);
-            }
+        if let Stream::Tcp(_) = self {
+            self.check_privacy(allows_plain)?;
             self.call_login(&Credentials::probe()?)?;
         }
         match self.call_login(&login.request()?)? {
             true => Ok(()),
             false => Err(Error::LoginRefused(self.login_refusal())),
         }
+    }
+
+    /// Fails if a login would be sent to another machine without TLS, and that is not allowed.
+    pub(crate) fn check_privacy(&self, allows_plain: bool) -> Result<()> {
+        let Stream::Tcp(socket) = self else { return Ok(()) };
+        let peer = socket.peer_addr().map_err(Error::ConnectionRefused)?;
+        if allows_plain || is_this_machine(peer.ip()) { Ok(()) } else { Err(Error::PlainLogin) }
     }
 
     /// Sends a request to log in. Returns whether the server accepted it.

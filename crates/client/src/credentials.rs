@@ -77,6 +77,11 @@ impl Credentials {
         &self.name
     }
 
+    /// Returns the password.
+    pub(crate) fn password(&self) -> &str {
+        &self.password
+    }
+
     /// Returns the request to log in.
     pub(crate) fn request(&self) -> Result<Vec<u8>> {
         login_request(&[&self.name, &self.password])

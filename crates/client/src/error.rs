@@ -28,6 +28,9 @@ pub enum Error {
     /// The login was not sent: the connection to another machine is not encrypted.
     #[error("login not sent without TLS")]
     PlainLogin,
+    /// A server of Redis's protocol replied with this error.
+    #[error("the server replied: {0}")]
+    Replied(String),
     /// Sending the request failed.
     #[error("send error")]
     Send(#[source] io::Error),
@@ -78,7 +81,7 @@ impl Error {
             Error::Receive(_) => 5,
             Error::ExistingRecord => 6,
             Error::NoRecordFound => 7,
-            Error::Miscellaneous => 9999,
+            Error::Replied(_) | Error::Miscellaneous => 9999,
         }
     }
 }
@@ -106,6 +109,7 @@ mod tests {
             (Error::Receive(io()), 5, "recv error"),
             (Error::ExistingRecord, 6, "existing record"),
             (Error::NoRecordFound, 7, "no record found"),
+            (Error::Replied("ERR no".into()), 9999, "the server replied: ERR no"),
             (Error::Miscellaneous, 9999, "miscellaneous error"),
         ] {
             assert_eq!((error.code(), error.to_string()), (code, message.to_string()));

@@ -72,6 +72,20 @@ impl Frames {
         }
     }
 
+    /// Blocks until so many bytes after the message returned last have been received, and drops
+    /// them.
+    pub(crate) fn skip(&mut self, stream: &mut Stream, mut bytes: usize) -> Result<()> {
+        loop {
+            let dropped = bytes.min(self.rest().len());
+            self.taken += dropped;
+            bytes -= dropped;
+            if bytes == 0 {
+                return Ok(());
+            }
+            self.fill(stream, bytes.min(CHUNK_BYTES)).map_err(Error::Receive)?;
+        }
+    }
+
     /// Reads once, at least one byte.
     fn fill(&mut self, stream: &mut Stream, needed: usize) -> io::Result<()> {
         self.buffer.drain(..self.taken);
@@ -94,8 +108,8 @@ impl Frames {
 
 fn refusal(invalid: Invalid) -> Error {
     let what = match invalid {
-        Invalid::TooLarge => "the update is over the limit",
-        Invalid::UnknownCommand | Invalid::BadParameters => "the message is not an update",
+        Invalid::TooLarge => "the message is over the limit",
+        Invalid::UnknownCommand | Invalid::BadParameters => "the message is not of this protocol",
     };
     Error::Receive(io::Error::new(ErrorKind::InvalidData, what))
 }

@@ -8,3 +8,6 @@ pub const RESPONSE_BYTES_MAX: usize = (1 << 30) + (1 << 20);
 /// smallest socket buffers. So a server that stops reading until its responses are taken cannot
 /// block the client's send.
 pub const PIPELINE_CHUNK_BYTES_MAX: usize = 16 << 10;
+
+/// Most bytes of a reply of Redis's protocol beside those of its longest string.
+pub const REDIS_REPLY_ROOM_BYTES: usize = 1 << 20;

@@ -47,6 +47,12 @@ pub const REDIS_STRING_BYTES_MAX: usize = 512 << 20;
 /// Longest line of words of Redis's protocol, in bytes, as Redis.
 pub const REDIS_LINE_BYTES_MAX: usize = 64 << 10;
 
+/// Most replies of Redis's protocol in an array, which a client accepts.
+pub const REDIS_REPLIES_MAX: usize = 1 << 20;
+
+/// Most arrays of Redis's protocol in one another, which a client accepts.
+pub const REDIS_REPLY_DEPTH_MAX: usize = 8;
+
 /// Longest head of an HTTP request, in bytes. A key of 64 KiB fits with every byte
 /// percent-encoded.
 pub const HTTP_HEAD_BYTES_MAX: usize = 256 << 10;

@@ -20,7 +20,7 @@ impl Need {
         match self {
             Self::Programs => "programs from Debian's packages",
             Self::Python => "packages of Python",
-            Self::Languages => "client libraries of Go, Java and Node.js",
+            Self::Languages => "client libraries of Python, Go, Java, Node.js and PHP",
             Self::Cassandra => "Apache Cassandra",
             Self::SemverChecks => "cargo-semver-checks",
         }

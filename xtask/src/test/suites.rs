@@ -14,7 +14,7 @@ pub(super) enum Need {
     Programs,
     /// Python with client libraries.
     Python,
-    /// Client libraries of Go, Java and Node.js.
+    /// Client libraries, and their own tests.
     Languages,
     /// Apache Cassandra, and Java.
     Cassandra,
@@ -180,7 +180,7 @@ const OWN: &[Own] = &[
     },
     Own {
         name: "clients",
-        about: "third-party clients in five languages, twemproxy, curl, nc",
+        about: "third-party clients in six languages, twemproxy, curl, nc",
         arguments: &["clients", "--debug"],
         needs: &[Need::Programs, Need::Python, Need::Languages],
         load: Load::Waiting,

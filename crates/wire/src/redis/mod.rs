@@ -14,6 +14,7 @@ mod parse;
 mod quotes;
 mod refused;
 pub mod reply;
+mod reply_parser;
 
 pub use command::{Command, NoSubcommand, Shape, Subcommand};
 pub use dump::{DumpError, Dumped, dump, read_dump};
@@ -21,6 +22,7 @@ pub(crate) use parse::is_request;
 pub use parse::{Arguments, ArgumentsIter, Progress, append_request, parse, parse_resuming};
 pub use quotes::unquote;
 pub use refused::{refusal, refusal_of_part};
+pub use reply_parser::{Replies, Reply, parse_reply};
 
 /// Request, borrowed from the received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -161,7 +161,7 @@ pub(super) fn next_word<'i>(line: &mut &'i [u8]) -> Option<&'i [u8]> {
 }
 
 /// A line with a number.
-enum Line {
+pub(super) enum Line {
     /// The number, and where the next line begins.
     Number(usize, usize),
     Incomplete,
@@ -170,7 +170,7 @@ enum Line {
 
 /// Parses the number from byte `at` to the end of its line.
 #[inline]
-fn number_line(input: &[u8], at: usize) -> Line {
+pub(super) fn number_line(input: &[u8], at: usize) -> Line {
     let mut number = 0_usize;
     for (place, byte) in input[at..].iter().take(NUMBER_LINE_BYTES_MAX).enumerate() {
         match byte {

@@ -1,0 +1,47 @@
+"""redis-py's own tests, out of its source distribution, with this server in place of Redis.
+
+Arguments: folder of the source distribution, version of the protocol, port of a running server.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+FILES = [
+    "test_commands",
+    "test_pipeline",
+    "test_pubsub",
+    "test_encoding",
+    "test_connection",
+    "test_connection_pool",
+]
+
+# The same by the asynchronous client, which speaks version 3 by default.
+ASYNCHRONOUS_FILES = [
+    "test_asyncio/test_pipeline",
+    "test_asyncio/test_pubsub",
+    "test_asyncio/test_encoding",
+]
+
+# Tests of these marks need a cluster, modules, TLS files or accounts of a vendor.
+MARKS = " and ".join(
+    f"not {mark}"
+    for mark in ["onlycluster", "redismod", "ssl", "cp_integration", "multidb_integration"]
+)
+
+
+def main():
+    folder, protocol, port = sys.argv[1:]
+    plugin = pathlib.Path(__file__).parent
+    command = [sys.executable, "-m", "pytest", "--quiet", "--no-header", "--tb=short"]
+    command += ["-p", "no:cacheprovider", "-p", "no:warnings", "-W", "ignore"]
+    command += ["-p", "selection", "-m", MARKS]
+    command += ["--timeout=60", f"--redis-url=redis://127.0.0.1:{port}/0", f"--protocol={protocol}"]
+    files = FILES + (ASYNCHRONOUS_FILES if protocol == "3" else [])
+    command += [f"tests/{file}.py" for file in files]
+    environment = os.environ | {"PYTHONPATH": str(plugin), "PYTHONDONTWRITEBYTECODE": "1"}
+    sys.exit(subprocess.run(command, cwd=folder, env=environment).returncode)
+
+
+main()

@@ -11,7 +11,7 @@ use crate::transfer::progress::Progress;
 use crate::transfer::redis;
 use crate::transfer::target::Target;
 use crate::transfer::text::Format;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use cabinet::legacy::{File, is_legacy};
 use cabinet::name::Specification;
 use parking_lot::Mutex;

@@ -6,7 +6,9 @@ mod support;
 
 use cabinet::Database;
 use scripts::{Limits, RedisScripts, Scripts, Source};
-use server::{Config, Endpoint, Handle, PasswordCost, Server, UserEntry, UserFile, Users};
+use server::update_log::Settings;
+use server::{Config, Endpoint, Following, Handle, Master, PasswordCost, Server};
+use server::{UserEntry, UserFile, Users};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -429,6 +431,26 @@ fn a_script_that_only_reads_cannot_write() {
     ]);
 }
 
+#[test]
+fn a_read_only_replica_executes_scripts_that_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let following = Following {
+        master: Some(Master { host: "127.0.0.1".into(), port: 1 }),
+        position: folder.path().join("rts"),
+        is_writable: false,
+        ..Following::default()
+    };
+    let update_log = Some(Settings::new(folder.path().join("ulog")));
+    let config = Config { server_id: 2, update_log, following, ..config() };
+    let server = Running::with(config, memory(), unhurried());
+    let mut client = server.connect();
+    assert_eq!(client.eval("return redis.call('get', 'k')"), "$-1");
+    assert_eq!(client.eval("#!lua flags=no-writes\nreturn 1"), ":1");
+    assert!(client.eval("return redis.call('set', 'k', 1)").starts_with("-READONLY "));
+    let declared = "-READONLY Can not run script with write flag on readonly replica";
+    assert_eq!(client.eval("#!lua\nreturn 1"), declared);
+}
+
 fn user(name: &str, rights: &[&str]) -> UserEntry {
     let rights = rights.iter().map(ToString::to_string).collect();
     UserEntry { rights, ..UserEntry::with_password(name, b"secret", PasswordCost::MIN).unwrap() }
@@ -619,7 +641,7 @@ fn libraries_have_the_formats_of_redis() {
         ("return cmsgpack.unpack('\\193')", "-ERR user_script:1: Bad data format in input."),
         ("return {cmsgpack.unpack_one('\\1\\2', 1)}", "*2|:-1|:2"),
         ("return {struct.unpack('>I2<i4', struct.pack('>I2<i4', 258, -2))}", "*3|:258|:-2|:7"),
-        ("return struct.size('!8bi8bd')", ":32"),
+        ("return struct.size('!8bi8bdq')", ":32"),
         ("return {bit.band(7, 3), bit.bor(1, 4), bit.bxor(5, 1), bit.bnot(0), bit.lshift(1, 33), bit.arshift(-8, 1)}", "*6|:3|:5|:4|:-1|:2|:-4"),
         ("return {bit.tohex(255, 4), bit.tohex(-1), bit.rol(1, 31), bit.bswap(1)}", "*4|$4|00ff|$8|ffffffff|:-2147483648|:16777216"),
         ("math.randomseed(5) return {math.random(100), math.random(5, 10)}", "*2|:53|:6"),

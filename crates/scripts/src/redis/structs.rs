@@ -40,6 +40,8 @@ struct Format<'l> {
     at: usize,
     is_big: bool,
     alignment: usize,
+    /// Whether unknown letters and digits have no size, as for `size`.
+    skips_unknown: bool,
 }
 
 /// A letter of a format, with the size of its value, and the zeros before it.
@@ -53,7 +55,14 @@ impl<'l> Format<'l> {
     fn new(lua: &'l Lua, letters: &[u8]) -> Self {
         let end = letters.iter().position(|byte| *byte == 0).unwrap_or(letters.len());
         let is_big = cfg!(target_endian = "big");
-        Self { lua, letters: letters[..end].to_vec(), at: 0, is_big, alignment: 1 }
+        Self {
+            lua,
+            letters: letters[..end].to_vec(),
+            at: 0,
+            is_big,
+            alignment: 1,
+            skips_unknown: false,
+        }
     }
 
     fn number_or(&mut self, absent: usize) -> Result<usize> {
@@ -86,6 +95,7 @@ impl<'l> Format<'l> {
                 }
                 size
             }
+            letter if self.skips_unknown && letter.is_ascii_alphanumeric() => 0,
             letter => {
                 let letter = char::from(letter);
                 let text = format!("invalid format option '{letter}'");
@@ -276,6 +286,7 @@ fn unpack(lua: &Lua, context: &Context, values: MultiValue) -> Result<MultiValue
 fn size(lua: &Lua, _: &Context, values: MultiValue) -> Result<f64> {
     let arguments = Arguments::new(lua, values);
     let mut format = Format::new(lua, &arguments.text(1)?.as_bytes());
+    format.skips_unknown = true;
     let mut bytes = 0_usize;
     while let Some(Part { letter, size, padding }) = format.next(bytes)? {
         match (letter, size) {

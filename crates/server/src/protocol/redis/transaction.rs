@@ -6,7 +6,7 @@
 //! earlier.
 
 use super::channels::{Publication, is_for_subscribers};
-use super::{Content, Failed, reply, run};
+use super::{Content, Failed, clients, reply, run};
 use crate::ops::execute::INLINE_KEYS_MAX;
 use crate::ops::operation::Operation;
 use crate::protocol::Context;
@@ -180,9 +180,7 @@ fn check(
             command.name().to_ascii_uppercase()
         )));
     }
-    let is_about_replies = command == Command::Client
-        && arguments.iter().next().is_some_and(|part| part.eq_ignore_ascii_case(b"REPLY"));
-    if is_about_replies {
+    if command == Command::Client && clients::withholds_replies(arguments) {
         return Err("ERR CLIENT REPLY is not supported within MULTI: send it before".into());
     }
     let class = RequestKind::from(command).class();

@@ -12,11 +12,14 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::RequestKind;
 
 /// Longest wait for the event loops, which may be calling functions of an extension.
 const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Interval at which the wait looks whether the server stops: a loop that has ended does not visit.
+const TICK: Duration = Duration::from_millis(100);
 
 /// Sends a visit to all event loops. Returns their number.
 type Send = Box<dyn Fn(&Arc<Visit>) -> usize + std::marker::Send + Sync>;
@@ -154,17 +157,21 @@ impl Clients {
     }
 
     /// Calls `visit` with each connection, on the threads of the event loops, and closes those for
-    /// which it returns true. Blocks until all loops have done so. Returns whether they have.
+    /// which it returns true. Blocks until all loops have done so, or the server stops. Returns
+    /// whether they have.
     pub(crate) fn visit(
         &self,
+        is_stopping: impl Fn() -> bool,
         visit: impl Fn(&Client) -> bool + std::marker::Send + Sync + 'static,
     ) -> bool {
         let (made, ended) = (Mutex::new(0), Condvar::new());
         let visit = Arc::new(Visit { visit: Box::new(visit), made, ended });
         let loops = self.send.get().map_or(0, |send| send(&visit));
-        let mut made = visit.made.lock();
-        let result = visit.ended.wait_while_for(&mut made, |made| *made < loops, WAIT_MAX);
-        !result.timed_out()
+        let (mut made, begun) = (visit.made.lock(), Instant::now());
+        while *made < loops && begun.elapsed() < WAIT_MAX && !is_stopping() {
+            visit.ended.wait_for(&mut made, TICK);
+        }
+        *made >= loops
     }
 
     /// Returns the number of connections that wait for replicas.
@@ -201,7 +208,7 @@ mod tests {
     #[test]
     fn a_visit_ends_when_all_loops_have_made_it() {
         let clients = Arc::new(Clients::default());
-        assert!(clients.visit(|_| false), "there are no loops");
+        assert!(clients.visit(|| false, |_| false), "there are no loops");
         clients.set_send(|visit| {
             for _ in 0..2 {
                 let visit = Arc::clone(visit);
@@ -224,8 +231,12 @@ mod tests {
         });
         let visited = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&visited);
-        assert!(clients.visit(move |_| counted.fetch_add(1, Ordering::SeqCst) < 2));
+        assert!(clients.visit(|| false, move |_| counted.fetch_add(1, Ordering::SeqCst) < 2));
         assert_eq!(visited.load(Ordering::SeqCst), 2);
+        // Loops that have ended are not waited for.
+        let clients = Clients::default();
+        clients.set_send(|_| 1);
+        assert!(!clients.visit(|| true, |_| false));
     }
 
     #[test]

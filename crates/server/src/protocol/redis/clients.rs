@@ -1,6 +1,6 @@
 //! `CLIENT`: the connections, as they are listed and ended, and settings of the own one.
 
-use super::{Failed, NO_INTEGER, Replies, SYNTAX, integer, reply, too_many};
+use super::{Failed, NO_INTEGER, Replies, SYNTAX, integer, reply, shortened, too_many};
 use crate::ops::command_mask;
 use crate::ops::rights::{Need, Right};
 use crate::protocol::session::Session;
@@ -118,7 +118,7 @@ fn set_library(context: &mut Context<'_>, mut strings: ArgumentsIter<'_>) -> Res
     let (option, value) = (strings.next().unwrap_or_default(), strings.next().unwrap_or_default());
     let is_name = option.eq_ignore_ascii_case(b"LIB-NAME");
     if !is_name && !option.eq_ignore_ascii_case(b"LIB-VER") {
-        let option = String::from_utf8_lossy(option);
+        let option = String::from_utf8_lossy(shortened(option));
         return Err(Failed::Text(format!("ERR Unrecognized option '{option}'")));
     }
     check_name(if is_name { "lib-name" } else { "lib-ver" }, value)?;
@@ -237,7 +237,7 @@ impl Kind {
         ];
         let found = kinds.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, kind)| *kind).ok_or_else(|| {
-            let name = String::from_utf8_lossy(name);
+            let name = String::from_utf8_lossy(shortened(name));
             Failed::Text(format!("ERR Unknown client type '{name}'"))
         })
     }
@@ -278,13 +278,16 @@ fn visit(
     context.wait()?;
     context.session.last.0 = RequestKind::from(Command::Client);
     let own = context.session.state();
-    let visited = context.shared.clients.visit(move |client| match client.state.id == own.id {
-        true => visit(&Client { state: own.clone(), ..client.clone() }),
-        false => visit(client),
-    });
+    let shared = context.shared;
+    let is_stopping = || shared.served.is_stopping();
+    let visited =
+        shared.clients.visit(is_stopping, move |client| match client.state.id == own.id {
+            true => visit(&Client { state: own.clone(), ..client.clone() }),
+            false => visit(client),
+        });
     match visited {
         true => Ok(()),
-        false => Err("ERR the server is busy with functions of its script: try again".into()),
+        false => Err("ERR the event loops are busy, or the server is stopping: try again".into()),
     }
 }
 
@@ -374,7 +377,7 @@ fn check_user(context: &Context<'_>, name: &[u8]) -> Result<(), Failed> {
     if is_known {
         return Ok(());
     }
-    Err(Failed::Text(format!("ERR No such user '{}'", String::from_utf8_lossy(name))))
+    Err(Failed::Text(format!("ERR No such user '{}'", String::from_utf8_lossy(shortened(name)))))
 }
 
 /// Executes `CLIENT KILL`.

@@ -14,7 +14,7 @@ use crate::ops::budget::Charge;
 use crate::protocol::reparse::Reparse;
 use crate::protocol::session::Session;
 use crate::shared::Shared;
-use crate::shared::clients::{BufferBytes, Client, Ends, Listed};
+use crate::shared::clients::{Client, ClientState, Ends};
 use crate::shared::slow_log::Taken;
 use crate::shared::upgrade::ResumedConnection;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -97,19 +97,18 @@ pub(crate) struct Connection {
     /// Number of events, for the balance between loops.
     pub(crate) activity: u32,
     charge: Charge,
-    /// Its place in the list of clients, unless that is a replica's.
-    listed: Option<Listed>,
+    /// Time at which the connection began, in seconds since the server started.
+    since_s: u32,
+    /// State of the session while that is in a pool.
+    pub(crate) pooled: Option<Box<ClientState>>,
     shared: Arc<Shared>,
 }
 
 impl Connection {
     pub(crate) fn new(socket: OwnedFd, beginning: Beginning, shared: Arc<Shared>) -> Self {
-        let address = address_of(&socket);
-        let listed = shared.clients.add(ends_of(&socket, address), socket.as_raw_fd());
-        let client = Some(Arc::clone(listed.client()));
-        let mut session = Session { listed: client, ..Session::default() };
+        let mut session = Session { id: shared.clients.next_id(), ..Session::default() };
         if shared.users.is_some() {
-            session.peer = Some(Box::new(Peer::new(address)));
+            session.peer = Some(Box::new(Peer::new(address_of(&socket))));
         }
         Self {
             socket,
@@ -142,7 +141,8 @@ impl Connection {
             is_there: None,
             activity: 0,
             charge: Charge::none(&shared.served.budget),
-            listed: Some(listed),
+            since_s: seconds_since(&shared),
+            pooled: None,
             shared,
         }
     }
@@ -175,26 +175,21 @@ impl Connection {
         address_of(&self.socket)
     }
 
-    /// Returns what the list of clients shows of the connection.
-    pub(crate) fn listed(&self) -> Option<&Arc<Client>> {
-        self.listed.as_ref().map(Listed::client)
-    }
-
-    /// Removes and returns the place in the list of clients.
-    pub(crate) fn take_listed(&mut self) -> Option<Listed> {
-        self.listed.take()
-    }
-
-    /// Shows in the list of clients what the connection does at present. While its session is in a
-    /// pool, the list shows the session as it was before.
-    #[inline]
-    pub(crate) fn note(&self) {
-        let Some(client) = self.listed() else { return };
-        let (input, output) = (self.input.len(), self.unsent_bytes());
-        let total = size_of::<Self>() + self.buffered_bytes();
-        client.note_buffers(BufferBytes { input, output, total }, self.moved_at_s);
-        if self.session.listed.is_some() {
-            self.session.show(client);
+    /// Describes the connection at a time in seconds since the server started. A session in a pool
+    /// is described as it was before.
+    pub(crate) fn describe(&self, now_s: u64) -> Client {
+        Client {
+            ends: ends_of(&self.socket, self.address()),
+            descriptor: self.descriptor(),
+            age_s: now_s.saturating_sub(self.since_s.into()),
+            idle_s: now_s.saturating_sub(self.moved_at_s.max(self.since_s.into())),
+            input_bytes: self.input.len(),
+            output_bytes: self.unsent_bytes(),
+            total_bytes: size_of::<Self>() + self.buffered_bytes(),
+            state: match &self.pooled {
+                Some(state) => (**state).clone(),
+                None => self.session.state(),
+            },
         }
     }
 
@@ -521,6 +516,10 @@ fn address_of(socket: &OwnedFd) -> Option<SocketAddr> {
     peer.and_then(|address| SocketAddr::try_from(address).ok())
 }
 
+fn seconds_since(shared: &Shared) -> u32 {
+    u32::try_from(shared.started.elapsed().as_secs()).unwrap_or(u32::MAX)
+}
+
 fn ends_of(socket: &OwnedFd, client: Option<SocketAddr>) -> Ends {
     let server = getsockname(socket).ok();
     let at = server.clone().and_then(|address| SocketAddr::try_from(address).ok());
@@ -529,7 +528,7 @@ fn ends_of(socket: &OwnedFd, client: Option<SocketAddr>) -> Ends {
     }
     let unix = server.and_then(|address| SocketAddrUnix::try_from(address).ok());
     let path = unix.as_ref().and_then(SocketAddrUnix::path);
-    Ends::Unix(path.map_or_else(String::new, |path| path.to_string_lossy().into_owned()).into())
+    Ends::Unix(path.map_or_else(String::new, |path| path.to_string_lossy().into_owned()))
 }
 
 impl Drop for Connection {

@@ -3,10 +3,10 @@
 use crate::net::login_pool::LoginPool;
 use crate::net::mailbox::{Mailbox, Message};
 use crate::net::script_pool::ScriptPool;
-use crate::net::slab::Token;
 use crate::net::worker_pool::WorkerPool;
 use crate::protocol::announce;
 use crate::shared::Shared;
+use crate::shared::clients::Visit;
 use crate::shared::loop_load::LoopLoad;
 use crate::{Config, Error, Evaluator, Result};
 use cabinet::Database;
@@ -50,7 +50,7 @@ impl Hub {
         let database = &shared.served.database;
         database.send_events_by(move |channel, message| announce(&channels, channel, message));
         database.choose_events(shared.config.keyspace_events);
-        shared.clients.set_tell(kill_by_mailbox(&mailboxes));
+        shared.clients.set_send(send_visit(&mailboxes));
         let (scripts, logins) = (Arc::new(ScriptPool::new(mailboxes.len())), LoginPool::default());
         let (evaluator, successors) = (OnceLock::new(), Mutex::default());
         Ok(Arc::new(Self { shared, mailboxes, pool, scripts, logins, evaluator, successors }))
@@ -102,16 +102,14 @@ fn wake_pending(mailboxes: &Arc<[Mailbox]>) -> impl Fn() + Clone + Send + Sync +
     }
 }
 
-/// Returns a function that tells the event loop of a connection to close it.
-fn kill_by_mailbox(
-    mailboxes: &Arc<[Mailbox]>,
-) -> impl Fn(usize, Token, u64) + Send + Sync + 'static {
+/// Returns a function that sends a visit to all event loops.
+fn send_visit(mailboxes: &Arc<[Mailbox]>) -> impl Fn(&Arc<Visit>) -> usize + Send + Sync + 'static {
     let mailboxes = Arc::downgrade(mailboxes);
-    move |event_loop, token, id| {
+    move |visit| {
         let mailboxes = mailboxes.upgrade();
-        if let Some(mailbox) = mailboxes.as_ref().and_then(|all| all.get(event_loop)) {
-            mailbox.post(Message::Kill(token, id));
-        }
+        let mailboxes = mailboxes.as_deref().unwrap_or_default();
+        mailboxes.iter().for_each(|mailbox| mailbox.post(Message::Visit(Arc::clone(visit))));
+        mailboxes.len()
     }
 }
 

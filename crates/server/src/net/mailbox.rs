@@ -7,6 +7,7 @@ use crate::net::slab::Token;
 use crate::net::worker_pool::Completion;
 use crate::ops::remote::Answered;
 use crate::ops::stop_signal::wake;
+use crate::shared::clients::Visit;
 use crate::shared::loop_load::LoopLoad;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
@@ -26,8 +27,8 @@ pub(crate) enum Message {
     Answer(Token, u64, Answered),
     /// There are messages for the subscriber of this connection.
     Published(Token),
-    /// The connection with this id is to end.
-    Kill(Token, u64),
+    /// The connections are described, and may be closed.
+    Visit(Arc<Visit>),
     /// A password was verified.
     LoggedIn(Token, Box<Verdict>),
     /// The log has become durable up to the position asked for, or has failed.

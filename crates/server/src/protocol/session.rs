@@ -8,7 +8,7 @@ use crate::ops::failure::{Failure, is_read_failure};
 use crate::ops::iterator::Cursor;
 use crate::ops::remote::{Answers, KeyCursor};
 use crate::ops::rights::Rights;
-use crate::shared::clients::{Activity, Client};
+use crate::shared::clients::{ClientState, Names};
 use cabinet::Error;
 use std::sync::{Arc, Weak};
 use wire::{Protocol, RequestKind};
@@ -16,8 +16,10 @@ use wire::{Protocol, RequestKind};
 /// State of a connection in addition to its bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
-    /// The connection in the list of clients.
-    pub(crate) listed: Option<Arc<Client>>,
+    /// Number that no other connection of this server has had.
+    pub(crate) id: u64,
+    /// Names that the client has told.
+    pub(crate) names: Option<Arc<Names>>,
     /// Kind of the present request, until it is counted.
     pub(crate) kind: RequestKind,
     /// Kind of the last request, and the number of its subcommand, from 1 on.
@@ -78,19 +80,19 @@ impl Session {
         }
     }
 
-    /// Shows in the list of clients what the session does at present.
-    #[inline]
-    pub(crate) fn show(&self, client: &Client) {
+    /// Returns what the list of clients shows of the session.
+    pub(crate) fn state(&self) -> ClientState {
         let count = |topic| self.subscriptions.as_ref().map_or(0, |all| all.names(topic).len());
-        client.note(Activity {
+        ClientState {
+            id: self.id,
+            names: self.names.clone(),
+            user: self.peer.as_ref().and_then(|peer| peer.user().cloned()),
             last: self.last,
             queued: self.redis.queued(),
+            queued_bytes: self.redis.bytes(),
             subscriptions: [Topic::Channel, Topic::Pattern, Topic::Shard].map(count),
             version: self.redis.version_number(),
-            queued_bytes: self.redis.bytes(),
-        });
-        if let Some(peer) = &self.peer {
-            client.note_user(peer.user());
+            is_waiting: self.redis.is_waiting(),
         }
     }
 

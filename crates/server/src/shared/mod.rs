@@ -32,7 +32,7 @@ use crate::ops::scrub::Scrub;
 use crate::ops::served::{Served, ServedSettings};
 use crate::ops::stop_signal::StopSignal;
 use crate::replication::{IsAdmitted, ReplicaRequest, Replication, SemiSync};
-use crate::shared::clients::{Clients, Listed};
+use crate::shared::clients::Clients;
 use crate::shared::evaluator::Evaluator;
 use crate::shared::live::Live;
 use crate::shared::loop_load::LoopLoad;
@@ -332,10 +332,9 @@ impl Shared {
         socket: &OwnedFd,
         session: Option<Box<Session>>,
         user: Option<&Arc<User>>,
-        listed: Option<Listed>,
         request: ReplicaRequest,
     ) {
-        let has_rights: IsAdmitted = match (&self.users, user) {
+        let is_admitted: IsAdmitted = match (&self.users, user) {
             (Some(users), Some(user)) => {
                 let (users, user) = (Arc::clone(users), Arc::clone(user));
                 Box::new(move || {
@@ -351,10 +350,6 @@ impl Shared {
             // Tokyo Tyrant's protocol is open to all.
             _ => Box::new(|| true),
         };
-        // The connection stays in the list of clients while the replica is served.
-        let is_admitted: IsAdmitted = Box::new(move || {
-            has_rights() && !listed.as_ref().is_some_and(|listed| listed.client().is_killed())
-        });
         match fcntl_dupfd_cloexec(socket, 0) {
             Ok(socket) => {
                 let stream = Stream::new(socket.into(), session);

@@ -156,7 +156,6 @@ impl LoopState {
                 self.publish(connection);
             }
         }
-        connection.note();
         if connection.is_done() {
             return false;
         }

@@ -25,6 +25,7 @@ use crate::net::transport::Transport;
 use crate::ops::acknowledgement::AcknowledgementPoint;
 use crate::replication::OnTimeout;
 use crate::shared::Shared;
+use crate::shared::clients::Visit;
 use crate::shared::slow_log::SlowRequest;
 use crate::shared::upgrade::Resume;
 use crate::{Error, Result};
@@ -236,7 +237,7 @@ impl EventLoop {
                         state.answer(token, connection, number, answer);
                     });
                 }
-                Message::Kill(token, id) => self.kill(token, id),
+                Message::Visit(visit) => self.visit(&visit),
                 Message::LoggedIn(token, verdict) => {
                     self.complete(token, |state, connection| {
                         state.log_in(token, connection, verdict);
@@ -271,18 +272,26 @@ impl EventLoop {
         }
         if self.state.shared.served.is_stopping() && self.state.stop_at.is_none() {
             self.state.stop_at = Some(self.state.now + self.state.shared.live.stop_wait());
+            self.state.shared.pause.end();
         }
     }
 
-    /// Closes a connection that another client has asked to end.
-    fn kill(&mut self, token: Token, id: u64) {
-        if let Some(connection) = self.connections.get_mut(token)
-            && connection.listed().is_some_and(|client| client.id == id)
-        {
-            tracing::info!("the connection of {} is closed by CLIENT KILL", connection.client());
-            connection.broken = true;
+    /// Describes all connections to a visit, and closes those that it asks to close.
+    fn visit(&mut self, visit: &Visit) {
+        let now_s = self.state.now_s();
+        let connections = self.connections.iter();
+        let visited =
+            connections.filter(|(_, connection)| visit.visit(&connection.describe(now_s)));
+        let ended: Vec<Token> = visited.map(|(token, _)| token).collect();
+        for token in ended {
+            if let Some(connection) = self.connections.get_mut(token) {
+                let client = connection.client();
+                tracing::info!("the connection of {client} is closed: another client ends it");
+                connection.broken = true;
+            }
             self.close(token);
         }
+        visit.end_loop();
     }
 
     fn adopt(&mut self, mut connection: Box<Connection>) {
@@ -292,9 +301,6 @@ impl EventLoop {
         }
         let token = self.connections.insert(connection);
         if let Some(connection) = self.connections.get_mut(token) {
-            let number = self.state.number;
-            let is_open = connection.listed().is_none_or(|client| client.attach(number, token));
-            connection.broken |= !is_open;
             // Requests may have arrived while another served it.
             self.state.resume(token, connection);
         }
@@ -311,7 +317,9 @@ impl EventLoop {
         }
         self.state.retried_at = now;
         for token in std::mem::take(&mut self.state.postponed) {
-            if let Some(connection) = self.connections.get_mut(token) {
+            if let Some(connection) = self.connections.get_mut(token)
+                && connection.stage == Stage::Parked
+            {
                 connection.stage = Stage::Open;
                 connection.end_wait(now);
                 if connection.has_left() {

@@ -43,6 +43,7 @@ fn request_task(
     submitted: Instant,
 ) -> RequestTask {
     let request = request.to_vec();
+    connection.pooled = Some(Box::new(connection.session.state()));
     let session = Box::new(std::mem::take(&mut connection.session));
     let descriptor = connection.descriptor();
     RequestTask { token, request, session, descriptor, charge, submitted }
@@ -331,11 +332,9 @@ impl LoopState {
                 );
             } else {
                 let session = connection.transport.take_session();
-                let listed = connection.take_listed();
-                listed.iter().for_each(|listed| listed.client().note_replica());
                 let peer = connection.session.peer.as_ref();
                 let user = peer.and_then(|peer| peer.user());
-                self.shared.hand_to_replica(connection.socket(), session, user, listed, request);
+                self.shared.hand_to_replica(connection.socket(), session, user, request);
             }
         }
         if let Some(acknowledgement) = acknowledgement
@@ -543,6 +542,7 @@ impl LoopState {
             Err(job) => {
                 if let Task::Execute(task) = job.task {
                     connection.session = *task.session;
+                    connection.pooled = None;
                 }
                 self.park(token, connection, |hub| hub.pool.has_room());
                 false
@@ -590,6 +590,7 @@ impl LoopState {
         completion: Completion,
     ) {
         connection.session = *completion.session;
+        connection.pooled = None;
         self.end_pooled(token, connection, completion.reply);
     }
 

@@ -1,10 +1,13 @@
 //! `CLIENT`: the connections, as they are listed and ended, and settings of the own one.
 
-use super::{Failed, NO_INTEGER, Replies, SYNTAX, integer, reply, too_many};
+use super::{Failed, NO_INTEGER, Replies, SYNTAX, integer, reply, shortened, too_many};
 use crate::ops::command_mask;
 use crate::ops::rights::{Need, Right};
+use crate::protocol::session::Session;
 use crate::protocol::{Context, Next};
-use crate::shared::clients::{Activity, Client};
+use crate::shared::clients::{Client, ClientState, Names};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 use wire::redis::{Arguments, ArgumentsIter, Command};
@@ -13,8 +16,8 @@ use wire::{PROTOCOLS, RequestKind};
 /// Longest name of a client, of its library, and of that one's version, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
-/// Connections from which on a list is made on a thread that may wait.
-const INLINE_CLIENTS_MAX: usize = 256;
+/// Least bytes of the line of a connection.
+const LINE_BYTES_MIN: usize = 200;
 
 /// Name of the user of a connection that has none.
 const DEFAULT_USER: &str = "default";
@@ -32,10 +35,9 @@ pub(super) fn execute(
     match part {
         "id" => reply::integer(output, id(context)),
         "info" => {
-            show_present(context);
-            let own = context.session.listed.as_ref();
-            let line = own.map_or_else(String::new, |client| line(context, client));
-            reply::verbatim(output, context.session.redis.version, &line);
+            let own = context.session.id;
+            let lines = lines_of(context, move |client| client.state.id == own)?;
+            reply::verbatim(output, context.session.redis.version, &lines);
         }
         "list" => list(context, strings, output)?,
         "kill" => return kill(context, strings, output),
@@ -55,7 +57,7 @@ pub(super) fn execute(
         "getname" => append_name(context, output),
         "setname" => {
             check_name("Client names", given)?;
-            set_name(context, given);
+            set_name(context.session, given);
             reply::simple(output, "OK");
         }
         "setinfo" => {
@@ -73,8 +75,7 @@ pub(super) fn execute(
 
 /// Returns the number of the connection, which no other one of this server has had.
 pub(super) fn id(context: &Context<'_>) -> i64 {
-    let id = context.session.listed.as_ref().map_or(0, |client| client.id);
-    i64::try_from(id).unwrap_or(i64::MAX)
+    i64::try_from(context.session.id).unwrap_or(i64::MAX)
 }
 
 /// Ends the request if the user may not see or end the connections of others.
@@ -94,36 +95,45 @@ pub(super) fn check_name(what: &str, name: &[u8]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Sets the name of the own connection.
-pub(super) fn set_name(context: &Context<'_>, name: &[u8]) {
-    if let Some(client) = &context.session.listed {
-        client.rename(|names| names.name = name.into());
+/// Changes the names of the own connection.
+fn rename(session: &mut Session, change: impl FnOnce(&mut Names)) {
+    change(Arc::make_mut(session.names.get_or_insert_default()));
+}
+
+/// Sets the name of the own connection, or removes it.
+pub(super) fn set_name(session: &mut Session, name: &[u8]) {
+    if session.names.is_some() || !name.is_empty() {
+        rename(session, |names| names.name = name.into());
     }
 }
 
 fn append_name(context: &Context<'_>, output: &mut Vec<u8>) {
-    let names = context.session.listed.as_ref().map(|client| client.names());
-    match names.as_ref().map_or(&b""[..], |names| &names.name) {
+    match context.session.names.as_ref().map_or(&b""[..], |names| &names.name) {
         [] => reply::null(output, context.session.redis.version),
         name => reply::string(output, name),
     }
 }
 
-fn set_library(context: &Context<'_>, mut strings: ArgumentsIter<'_>) -> Result<(), Failed> {
+fn set_library(context: &mut Context<'_>, mut strings: ArgumentsIter<'_>) -> Result<(), Failed> {
     let (option, value) = (strings.next().unwrap_or_default(), strings.next().unwrap_or_default());
     let is_name = option.eq_ignore_ascii_case(b"LIB-NAME");
     if !is_name && !option.eq_ignore_ascii_case(b"LIB-VER") {
-        let option = String::from_utf8_lossy(option);
+        let option = String::from_utf8_lossy(shortened(option));
         return Err(Failed::Text(format!("ERR Unrecognized option '{option}'")));
     }
     check_name(if is_name { "lib-name" } else { "lib-ver" }, value)?;
-    if let Some(client) = &context.session.listed {
-        client.rename(|names| match is_name {
-            true => names.library = value.into(),
-            false => names.library_version = value.into(),
-        });
-    }
+    rename(context.session, |names| match is_name {
+        true => names.library = value.into(),
+        false => names.library_version = value.into(),
+    });
     Ok(())
+}
+
+/// Returns whether arguments of `CLIENT` end replies: those to a transaction could not be counted.
+pub(super) fn withholds_replies(arguments: Arguments<'_>) -> bool {
+    let is = |given: &[u8], name: &str| given.eq_ignore_ascii_case(name.as_bytes());
+    let [part, mode] = arguments.exactly().unwrap_or_default();
+    is(part, "REPLY") && (is(mode, "OFF") || is(mode, "SKIP"))
 }
 
 /// Executes `CLIENT REPLY`.
@@ -211,8 +221,7 @@ enum Kind {
 
 impl Kind {
     fn of(client: &Client) -> Self {
-        match client.activity().subscriptions {
-            _ if client.is_replica() => Self::Replica,
+        match client.state.subscriptions {
             [0, 0, 0] => Self::Normal,
             _ => Self::PubSub,
         }
@@ -228,7 +237,7 @@ impl Kind {
         ];
         let found = kinds.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, kind)| *kind).ok_or_else(|| {
-            let name = String::from_utf8_lossy(name);
+            let name = String::from_utf8_lossy(shortened(name));
             Failed::Text(format!("ERR Unknown client type '{name}'"))
         })
     }
@@ -251,40 +260,75 @@ fn list(
         return Err(SYNTAX.into());
     }
     require_admin(context)?;
-    show_present(context);
-    let clients = &context.shared.clients;
-    if clients.len().max(ids.as_ref().map_or(0, Vec::len)) > INLINE_CLIENTS_MAX {
-        context.wait()?;
-    }
-    let found = match ids {
-        Some(ids) => {
-            let ids = ids.into_iter().filter_map(|id| u64::try_from(id).ok());
-            ids.filter_map(|id| clients.get(id)).collect()
-        }
-        None => clients.all(),
-    };
-    let mut text = String::new();
-    for client in found.iter().filter(|client| kind.is_none_or(|kind| Kind::of(client) == kind)) {
-        text.push_str(&line(context, client));
-        context.check_length(text.len())?;
-    }
+    let text = lines_of(context, move |client| {
+        let id = i64::try_from(client.state.id).unwrap_or(i64::MAX);
+        kind.is_none_or(|kind| Kind::of(client) == kind)
+            && ids.as_ref().is_none_or(|ids| ids.contains(&id))
+    })?;
     reply::verbatim(output, context.session.redis.version, &text);
     Ok(())
 }
 
+/// Visits all connections, and the own one with the state that it has now. Returns once all event
+/// loops have done so.
+fn visit(
+    context: &mut Context<'_>,
+    visit: impl Fn(&Client) -> bool + Send + Sync + 'static,
+) -> Result<(), Failed> {
+    context.wait()?;
+    context.session.last.0 = RequestKind::from(Command::Client);
+    let own = context.session.state();
+    let shared = context.shared;
+    let is_stopping = || shared.served.is_stopping();
+    let visited =
+        shared.clients.visit(is_stopping, move |client| match client.state.id == own.id {
+            true => visit(&Client { state: own.clone(), ..client.clone() }),
+            false => visit(client),
+        });
+    match visited {
+        true => Ok(()),
+        false => Err("ERR the event loops are busy, or the server is stopping: try again".into()),
+    }
+}
+
+/// Returns the lines of the connections that meet a condition, by their ids.
+fn lines_of(
+    context: &mut Context<'_>,
+    is_shown: impl Fn(&Client) -> bool + Send + Sync + 'static,
+) -> Result<String, Failed> {
+    let (lines, bytes_max) = (Arc::new(Mutex::new(BTreeMap::new())), lines_max(context));
+    let shown = Arc::clone(&lines);
+    visit(context, move |client| {
+        let mut lines = shown.lock();
+        if is_shown(client) && lines.len() < bytes_max {
+            lines.insert(client.state.id, line(client));
+        }
+        false
+    })?;
+    let lines = std::mem::take(&mut *lines.lock());
+    let text: String = lines.into_values().collect();
+    context.check_length(text.len())?;
+    Ok(text)
+}
+
+/// Returns the number of lines from which on a reply is too long.
+fn lines_max(context: &Context<'_>) -> usize {
+    context.shared.config.reply_bytes_max / LINE_BYTES_MIN + 1
+}
+
 /// Conditions that a connection meets which is to end.
 #[derive(Default)]
-struct Conditions<'i> {
+struct Conditions {
     id: Option<u64>,
     kind: Option<Kind>,
-    address: Option<&'i [u8]>,
-    local: Option<&'i [u8]>,
-    user: Option<&'i [u8]>,
+    address: Option<Vec<u8>>,
+    local: Option<Vec<u8>>,
+    user: Option<Vec<u8>>,
     is_own_included: bool,
 }
 
-impl<'i> Conditions<'i> {
-    fn parse(context: &Context<'_>, mut strings: ArgumentsIter<'i>) -> Result<Self, Failed> {
+impl Conditions {
+    fn parse(context: &Context<'_>, mut strings: ArgumentsIter<'_>) -> Result<Self, Failed> {
         let mut conditions = Self::default();
         while let Some(option) = strings.next() {
             let value = strings.next().ok_or(SYNTAX)?;
@@ -296,12 +340,12 @@ impl<'i> Conditions<'i> {
             } else if is("TYPE") {
                 conditions.kind = Some(Kind::parse(value)?);
             } else if is("ADDR") {
-                conditions.address = Some(value);
+                conditions.address = Some(value.into());
             } else if is("LADDR") {
-                conditions.local = Some(value);
+                conditions.local = Some(value.into());
             } else if is("USER") {
                 check_user(context, value)?;
-                conditions.user = Some(value);
+                conditions.user = Some(value.into());
             } else if is("SKIPME") && value.eq_ignore_ascii_case(b"NO") {
                 conditions.is_own_included = true;
             } else if is("SKIPME") && value.eq_ignore_ascii_case(b"YES") {
@@ -314,13 +358,14 @@ impl<'i> Conditions<'i> {
     }
 
     fn are_met_by(&self, client: &Client) -> bool {
-        let names = self.user.map(|_| client.names());
-        let user = names.as_ref().and_then(|names| names.user.as_deref());
-        self.id.is_none_or(|id| id == client.id)
+        let is = |wanted: &Option<Vec<u8>>, text: &dyn Fn() -> String| {
+            wanted.as_ref().is_none_or(|wanted| *wanted == text().into_bytes())
+        };
+        self.id.is_none_or(|id| id == client.state.id)
             && self.kind.is_none_or(|kind| kind == Kind::of(client))
-            && self.address.is_none_or(|address| client.ends.text(false).as_bytes() == address)
-            && self.local.is_none_or(|local| client.ends.text(true).as_bytes() == local)
-            && self.user.is_none_or(|name| name == user.unwrap_or(DEFAULT_USER).as_bytes())
+            && is(&self.address, &|| client.ends.client())
+            && is(&self.local, &|| client.ends.server())
+            && is(&self.user, &|| user(client).to_owned())
     }
 }
 
@@ -332,7 +377,7 @@ fn check_user(context: &Context<'_>, name: &[u8]) -> Result<(), Failed> {
     if is_known {
         return Ok(());
     }
-    Err(Failed::Text(format!("ERR No such user '{}'", String::from_utf8_lossy(name))))
+    Err(Failed::Text(format!("ERR No such user '{}'", String::from_utf8_lossy(shortened(name)))))
 }
 
 /// Executes `CLIENT KILL`.
@@ -343,33 +388,30 @@ fn kill(
 ) -> Result<Next, Failed> {
     let is_old_form = strings.len() == 1;
     let conditions = match is_old_form {
-        true => {
-            Conditions { address: strings.next(), is_own_included: true, ..Conditions::default() }
-        }
+        true => Conditions {
+            address: strings.next().map(<[u8]>::to_vec),
+            is_own_included: true,
+            ..Conditions::default()
+        },
         false => Conditions::parse(context, strings)?,
     };
     require_admin(context)?;
-    let clients = &context.shared.clients;
-    if clients.len() > INLINE_CLIENTS_MAX && conditions.id.is_none() {
-        context.wait()?;
-    }
-    if let Some(own) = context.session.listed.as_ref() {
-        context.session.show(own);
-    }
-    let (own, mut killed, mut next) = (id(context), 0, Next::GoOn);
-    let found = conditions.id.map(|id| clients.get(id).into_iter().collect());
-    for client in found.unwrap_or_else(|| clients.all()).iter() {
-        let is_own = i64::try_from(client.id) == Ok(own);
-        if is_own && !conditions.is_own_included || !conditions.are_met_by(client) {
-            continue;
+    let own = context.session.id;
+    // Its reply is sent before the own connection ends. A transaction has other replies to send.
+    let is_alone = !context.session.redis.transaction.is_executing();
+    let found = Arc::new(Mutex::new(BTreeSet::new()));
+    let ended = Arc::clone(&found);
+    visit(context, move |client| {
+        let id = client.state.id;
+        let is_met = (id != own || conditions.is_own_included) && conditions.are_met_by(client);
+        if is_met {
+            ended.lock().insert(id);
         }
-        killed += 1;
-        match is_own && !context.session.redis.transaction.is_executing() {
-            // Its reply is sent first.
-            true => next = Next::Close,
-            false => clients.kill(client),
-        }
-    }
+        is_met && (id != own || !is_alone)
+    })?;
+    let found = found.lock();
+    let killed = i64::try_from(found.len()).unwrap_or(i64::MAX);
+    let next = if is_alone && found.contains(&own) { Next::Close } else { Next::GoOn };
     match (is_old_form, killed) {
         (true, 0) => return Err("ERR No such client".into()),
         (true, _) => reply::simple(output, "OK"),
@@ -378,62 +420,50 @@ fn kill(
     Ok(next)
 }
 
-/// Shows in the list what the own connection does: the present request.
-fn show_present(context: &mut Context<'_>) {
-    context.session.last.0 = RequestKind::from(Command::Client);
-    if let Some(own) = context.session.listed.as_ref() {
-        context.session.show(own);
-    }
+/// Returns the name of the user of a connection.
+fn user(client: &Client) -> &str {
+    client.state.user.as_ref().map_or(DEFAULT_USER, |user| user.name())
 }
 
 /// Returns the line of a connection.
-fn line(context: &Context<'_>, client: &Arc<Client>) -> String {
-    let now = Instant::now();
-    let (names, bytes, activity) = (client.names(), client.buffers(), client.activity());
-    let Activity { queued, subscriptions: [channels, patterns, shards], .. } = activity;
-    let idle_s = context.shared.milliseconds_at(now) / 1000;
-    let idle_s = idle_s.saturating_sub(client.moved_at_s().max(started_s(context, client)));
+fn line(client: &Client) -> String {
+    let ClientState { id, queued, subscriptions: [channels, patterns, shards], .. } = client.state;
+    let names = client.state.names.as_deref().cloned().unwrap_or_default();
     let (name, library) = (text(&names.name), text(&names.library));
     format!(
-        "id={} addr={} laddr={} fd={} name={name} age={} idle={idle_s} flags={} db=0 \
-         sub={channels} psub={patterns} ssub={shards} multi={} qbuf={} qbuf-free=0 argv-mem=0 \
-         multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem=0 tot-mem={} events={} cmd={} user={} redir=-1 \
-         resp={} lib-name={library} lib-ver={}\n",
-        client.id,
-        client.ends.text(false),
-        client.ends.text(true),
+        "id={id} addr={} laddr={} fd={} name={name} age={} idle={} flags={} db=0 sub={channels} \
+         psub={patterns} ssub={shards} multi={} qbuf={} qbuf-free=0 argv-mem=0 multi-mem={} rbs=0 \
+         rbp=0 obl={} oll=0 omem=0 tot-mem={} events={} cmd={} user={} redir=-1 resp={} \
+         lib-name={library} lib-ver={}\n",
+        client.ends.client(),
+        client.ends.server(),
         client.descriptor,
-        now.saturating_duration_since(client.since).as_secs(),
-        flags(client, &activity),
+        client.age_s,
+        client.idle_s,
+        flags(client),
         queued.map_or(-1, |count| i64::try_from(count).unwrap_or(i64::MAX)),
-        bytes.input,
-        activity.queued_bytes,
-        bytes.output,
-        bytes.total,
-        if bytes.output > 0 { "rw" } else { "r" },
-        command(activity.last),
-        names.user.as_deref().unwrap_or(DEFAULT_USER),
-        activity.version.max(2),
+        client.input_bytes,
+        client.state.queued_bytes,
+        client.output_bytes,
+        client.total_bytes,
+        if client.output_bytes > 0 { "rw" } else { "r" },
+        command(client.state.last),
+        user(client),
+        client.state.version.max(2),
         text(&names.library_version),
     )
-}
-
-/// Returns when the connection began, in seconds since the server started.
-fn started_s(context: &Context<'_>, client: &Client) -> u64 {
-    context.shared.milliseconds_at(client.since) / 1000
 }
 
 fn text(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-fn flags(client: &Client, activity: &Activity) -> String {
+fn flags(client: &Client) -> String {
+    let ClientState { subscriptions, is_waiting, queued, .. } = client.state;
     let flags = [
-        ('S', client.is_replica()),
-        ('P', activity.subscriptions != [0; 3]),
-        ('b', client.is_waiting()),
-        ('x', activity.queued.is_some()),
-        ('c', client.is_killed()),
+        ('P', subscriptions != [0; 3]),
+        ('b', is_waiting),
+        ('x', queued.is_some()),
         ('U', client.ends.is_unix()),
     ];
     let set: String = flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).collect();

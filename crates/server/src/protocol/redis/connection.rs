@@ -124,7 +124,7 @@ pub(super) fn hello(
         subscriptions.set_form(version as u8);
     }
     if let Some(name) = name {
-        clients::set_name(context, name);
+        clients::set_name(context.session, name);
     }
     let pairs: [(&str, &str); 3] =
         [("server", "redis"), ("version", REDIS_VERSION), ("mode", "standalone")];
@@ -152,7 +152,7 @@ pub(super) fn role(context: &Context<'_>) -> &'static str {
 pub(super) fn reset(context: &mut Context<'_>, output: &mut Vec<u8>) {
     let has_sent_array = context.session.redis.has_sent_array;
     context.session.redis = RedisSession { has_sent_array, ..RedisSession::default() };
-    clients::set_name(context, b"");
+    clients::set_name(context.session, b"");
     context.session.subscriptions = None;
     if context.shared.users.is_some() {
         context.log_out();

@@ -83,6 +83,11 @@ impl RedisSession {
         self.transaction.queued()
     }
 
+    /// Returns whether the present request waits for replicas.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.wait.is_some()
+    }
+
     /// Returns the version of the protocol.
     #[inline]
     pub(crate) fn version_number(&self) -> u8 {

@@ -82,6 +82,14 @@ impl Pipelined for Redis {
     }
 }
 
+/// Returns the content of a whole request.
+fn content_of(request: &[u8]) -> Content {
+    match parse(request) {
+        Parse::Complete(request, _) => request.content,
+        Parse::Incomplete(_) | Parse::Invalid(_) => Content::Unknown,
+    }
+}
+
 /// Executes a request of a connection without a user, if it may be executed.
 fn introduce(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Option<Step> {
     let (request, bytes) = match parse(input) {
@@ -89,9 +97,15 @@ fn introduce(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> O
         Parse::Incomplete(needed) => return Some(Step::Incomplete { needed }),
         Parse::Invalid(_) => return None,
     };
-    match request.content {
+    let mut array = Vec::new();
+    let content = match request.content {
+        Content::Quoted if unquote(request.name, &mut array) => content_of(&array),
+        content => content,
+    };
+    match content {
         Content::Command(Command::Auth | Command::Hello | Command::Quit | Command::Reset)
         | Content::Nothing
+        // Its quotes are not closed.
         | Content::Quoted
         | Content::Malformed(_) => Some(perform(context, &request, bytes, output)),
         Content::Command(_) | Content::Unknown => {

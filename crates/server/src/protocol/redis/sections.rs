@@ -139,10 +139,9 @@ fn server(lines: &mut Lines<'_>) {
 }
 
 fn clients(lines: &mut Lines<'_>) {
-    let waiting = lines.shared.clients.all().iter().filter(|client| client.is_waiting()).count();
     lines.add("connected_clients", lines.shared.connections());
     lines.add("maxclients", lines.shared.live.connections_max());
-    lines.add("blocked_clients", waiting);
+    lines.add("blocked_clients", lines.shared.clients.waiting());
     lines.add("tracking_clients", 0);
 }
 

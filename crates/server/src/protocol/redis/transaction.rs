@@ -7,7 +7,7 @@
 
 use super::channels::{Publication, is_for_subscribers};
 use super::room::SLOW_BYTES_MIN;
-use super::{Content, Failed, reply, run, wait_if_long};
+use super::{Content, Failed, clients, reply, run, wait_if_long};
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, Halt};
 use crate::shared::evaluator::ScriptLogLevel;
@@ -211,9 +211,7 @@ pub(super) fn check(
             command.name().to_ascii_uppercase()
         )));
     }
-    let is_about_replies = command == Command::Client
-        && arguments.iter().next().is_some_and(|part| part.eq_ignore_ascii_case(b"REPLY"));
-    if is_about_replies {
+    if command == Command::Client && clients::withholds_replies(arguments) {
         return Err("ERR CLIENT REPLY is not supported within MULTI: send it before".into());
     }
     let class = RequestKind::from(command).class();

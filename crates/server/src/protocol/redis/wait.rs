@@ -2,16 +2,18 @@
 
 use super::{Failed, NO_INTEGER, integer, reply};
 use crate::protocol::{Context, Halt};
+use crate::shared::clients::Waiting;
 use std::time::{Duration, Instant};
 use wire::redis::Arguments;
 
 /// A wait for replicas that has begun.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Wait {
     /// Time stamp of the last change before it, in microseconds since 1970.
     changed_us: u64,
     /// Time at which it ends in any case, if there is one.
     until: Option<Instant>,
+    _counted: Waiting,
 }
 
 /// Executes `WAIT`. It is executed again, now and then, until enough replicas have the changes or
@@ -40,6 +42,7 @@ pub(super) fn wait(
                 0 => None,
                 ms => Instant::now().checked_add(Duration::from_millis(ms)),
             },
+            _counted: context.shared.clients.begin_wait(),
         })
     });
     let count = i64::try_from(replication.count_with(begun.changed_us)).unwrap_or(i64::MAX);
@@ -47,11 +50,7 @@ pub(super) fn wait(
         || context.session.redis.transaction.is_executing()
         || context.may_block
         || context.shared.served.is_stopping();
-    let is_waiting = count < wanted && !is_over;
-    if let Some(client) = &context.session.listed {
-        client.note_waiting(is_waiting);
-    }
-    if is_waiting {
+    if count < wanted && !is_over {
         context.session.redis.wait = Some(begun);
         return Err(Halt::Postponed.into());
     }

@@ -148,14 +148,14 @@ impl Clients {
         Listed { client, clients: Arc::clone(self) }
     }
 
-    /// Returns all connections, by their ids.
+    /// Returns all connections, by their ids, but for those that are to end.
     pub(crate) fn all(&self) -> Vec<Arc<Client>> {
-        self.by_id.lock().values().cloned().collect()
+        self.by_id.lock().values().filter(|client| !client.is_killed()).cloned().collect()
     }
 
-    /// Returns the connection of an id.
+    /// Returns the connection of an id, unless it is to end.
     pub(crate) fn get(&self, id: u64) -> Option<Arc<Client>> {
-        self.by_id.lock().get(&id).cloned()
+        self.by_id.lock().get(&id).filter(|client| !client.is_killed()).cloned()
     }
 
     /// Returns the number of connections.
@@ -346,6 +346,8 @@ mod tests {
         assert!(listed.client().attach(1, 77));
         clients.kill(listed.client());
         assert_eq!(*told.lock(), [(1, 77, 1)]);
+        // It is in no list from then on, also while its loop is busy.
+        assert!(clients.all().is_empty() && clients.get(1).is_none());
         assert!(!listed.client().attach(0, 78));
     }
 }

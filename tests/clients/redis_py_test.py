@@ -1,7 +1,5 @@
 """Redis's protocol in both versions as redis-py speaks it, and the example for it.
 
-EVAL, CLIENT LIST, CLIENT KILL and OBJECT are not tested here.
-
 Arguments: port of a running server, folder of the programs.
 """
 
@@ -14,6 +12,13 @@ import promises
 import redis
 
 PORT = int(sys.argv[1])
+
+# Removes a lock if it has this token.
+RELEASE = """
+if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end
+return 0
+"""
+
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "redis"
 
 
@@ -132,6 +137,78 @@ def test_dumps_go_from_key_to_key(client):
     client.set("dumped", "value" * 100)
     assert client.restore("again", 0, client.dump("dumped"))
     assert client.get("again") == b"value" * 100
+
+
+@each_version
+def test_scripts_release_locks(client):
+    client.script_flush()
+    assert client.set("lock", "token", nx=True, px=100_000)
+    assert client.eval(RELEASE, 1, "lock", "another") == 0
+    try:
+        client.evalsha("0" * 40, 1, "lock", "token")
+        raise AssertionError("an unknown script was executed")
+    except redis.exceptions.NoScriptError:
+        pass
+    # EVALSHA is refused, so that redis-py loads the script.
+    client.script_flush()
+    release = client.register_script(RELEASE)
+    assert release(keys=["lock"], args=["token"]) == 1 and client.get("lock") is None
+    assert client.script_exists(release.sha) == [True]
+    assert client.evalsha(release.sha, 1, "lock", "token") == 0
+    with client.lock("guarded", timeout=100, blocking_timeout=30) as lock:
+        assert lock.owned() and not client.lock("guarded").acquire(blocking=False)
+        assert lock.extend(100) and 100 < client.ttl("guarded") <= 200
+    assert client.exists("guarded") == 0
+
+
+@each_version
+def test_connections_are_listed_and_closed(client):
+    other = redis.Redis(port=PORT, single_connection_client=True, client_name="other")
+    number = other.client_id()
+    lines = {line["id"]: line for line in client.client_list()}
+    assert lines[str(client.client_id())]["cmd"] == "client|list", lines
+    assert lines[str(number)]["name"] == "other", lines
+    assert client.client_list(client_id=[number])[0]["id"] == str(number)
+    assert client.client_info()["id"] == client.client_id() != number
+    assert client.client_kill_filter(_id=number) == 1
+    deadline = time.monotonic() + 30
+    while client.client_list(client_id=[number]):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    other.close()
+
+
+@each_version
+def test_objects_have_encodings(client):
+    client.mset({"number": "12", "short": "ab", "long": "a" * 100})
+    found = [client.object("encoding", key) for key in ["number", "short", "long", "missing"]]
+    assert found == [b"int", b"embstr", b"raw", None], found
+    assert client.memory_usage("long") > 100
+
+
+@each_version
+def test_changes_of_keys_are_published(client):
+    before = client.config_get("notify-keyspace-events")["notify-keyspace-events"]
+    assert client.config_set("notify-keyspace-events", "KEA")
+    listener = client.pubsub(ignore_subscribe_messages=True)
+    listener.psubscribe("__key*@0__:*")
+    # The reply to the subscription is ignored.
+    assert listener.get_message(timeout=30) is None
+    client.set("seen", "v", ex=1000)
+    client.delete("seen")
+    events = ["set", "expire", "del"]
+    expected = [
+        one
+        for event in events
+        for one in [
+            ("__keyspace@0__:seen", event),
+            (f"__keyevent@0__:{event}", "seen"),
+        ]
+    ]
+    found = [listener.get_message(timeout=30) for _ in expected]
+    assert [(one["channel"].decode(), one["data"].decode()) for one in found] == expected, found
+    listener.close()
+    assert client.config_set("notify-keyspace-events", before)
 
 
 def test_the_example_runs():

@@ -126,6 +126,9 @@ fn connections_are_ended_by_what_is_known_of_them() {
     let id = number(&mut other, "CLIENT ID");
     assert_eq!(number(&mut one, &format!("CLIENT KILL ID {id} TYPE pubsub")), 0);
     assert_eq!(number(&mut one, &format!("CLIENT KILL ID {id} TYPE normal USER default")), 1);
+    // It is not there any more, as in Redis, though another thread closes it.
+    assert!(line_with(&mut one, "id", &id.to_string()).is_none());
+    assert_eq!(number(&mut one, &format!("CLIENT KILL ID {id}")), 0);
     other.expect_close();
     let mut listener = server.connect();
     talk(&mut listener, &[("SUBSCRIBE a", "*3|$9|subscribe|$1|a|:1")]);

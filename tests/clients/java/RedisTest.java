@@ -12,16 +12,19 @@ import redis.clients.jedis.Jedis;
 import redis.clients.jedis.JedisPubSub;
 import redis.clients.jedis.RedisProtocol;
 import redis.clients.jedis.exceptions.JedisDataException;
+import redis.clients.jedis.exceptions.JedisNoScriptException;
 import redis.clients.jedis.params.ScanParams;
 import redis.clients.jedis.params.SetParams;
 
-/**
- * Redis's protocol in both versions as Jedis speaks it. Argument: port of a running server.
- *
- * <p>EVAL, CLIENT LIST, CLIENT KILL and OBJECT are not tested here.
- */
+/** Redis's protocol in both versions as Jedis speaks it. Argument: port of a running server. */
 public class RedisTest {
     static final int TIMEOUT_MS = 30_000;
+
+    /** Script that removes a lock if it has this token. */
+    static final String RELEASE = """
+        if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end
+        return 0
+        """;
 
     static void check(boolean holds, Object what) {
         if (!holds) {
@@ -129,6 +132,29 @@ public class RedisTest {
         thread.join();
     }
 
+    static void scripts(Jedis client) {
+        client.scriptFlush();
+        client.set("lock", "token", new SetParams().nx().px(100_000));
+        var keys = List.of("lock");
+        check(client.eval(RELEASE, keys, List.of("another")).equals(0L), "lock of another");
+        try {
+            client.evalsha("0".repeat(40), keys, List.of("token"));
+            throw new AssertionError("an unknown script was executed");
+        } catch (JedisNoScriptException error) {
+            check(error.getMessage().startsWith("NOSCRIPT"), error);
+        }
+        String sha1 = client.scriptLoad(RELEASE);
+        check(client.scriptExists(sha1), "script exists");
+        check(client.evalsha(sha1, keys, List.of("token")).equals(1L), "evalsha");
+        check(client.get("lock") == null, "the lock is released");
+    }
+
+    static void connections(Jedis client) {
+        String id = "id=" + client.clientId() + " ";
+        check(client.clientList().lines().anyMatch(line -> line.startsWith(id)), client.clientList());
+        check(client.clientInfo().startsWith(id), client.clientInfo());
+    }
+
     public static void main(String[] arguments) throws Exception {
         var server = new HostAndPort("127.0.0.1", Integer.parseInt(arguments[0]));
         for (var version : List.of(RedisProtocol.RESP2, RedisProtocol.RESP3)) {
@@ -142,6 +168,8 @@ public class RedisTest {
                 pipelines(client, other);
                 scans(client);
                 channels(client, other);
+                scripts(client);
+                connections(client);
             }
         }
         System.out.println("Jedis: passed in both versions");

@@ -8,6 +8,12 @@ const PATIENCE_MS = 30_000;
 /// Fails the process if it takes this long: a client that waits for an answer waits for ever.
 const LIMIT_MS = 90_000;
 
+/// Script that removes a lock if it has this token.
+export const RELEASE = `
+if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end
+return 0
+`;
+
 /// Bytes of every value, some of which end lines.
 export function bytes(length) {
   return Buffer.from(Array.from({ length }, (_, index) => (index * 7) % 256));

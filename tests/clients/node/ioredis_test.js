@@ -1,11 +1,9 @@
 // Redis's protocol as ioredis speaks it. Argument: port of a running server.
-//
-// EVAL, CLIENT LIST, CLIENT KILL and OBJECT are not tested here.
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import Redis from "ioredis";
-import { bytes, keep, untilGone } from "./check.js";
+import { bytes, keep, RELEASE, untilGone } from "./check.js";
 
 const connect = () => new Redis(Number(process.argv[2]), "127.0.0.1", { maxRetriesPerRequest: 1 });
 const client = connect();
@@ -81,6 +79,24 @@ async function messagesReachSubscribers() {
   subscriber.disconnect();
 }
 
+async function scriptsReleaseLocks() {
+  await client.script("FLUSH");
+  assert.equal(await client.set("lock", "token", "PX", 100_000, "NX"), "OK");
+  assert.equal(await client.eval(RELEASE, 1, "lock", "another"), 0);
+  await client.script("FLUSH");
+  // EVALSHA is refused, so that ioredis sends EVAL.
+  client.defineCommand("release", { numberOfKeys: 1, lua: RELEASE });
+  assert.equal(await client.release("lock", "token"), 1);
+  assert.equal(await client.release("lock", "token"), 0);
+  assert.equal(await client.get("lock"), null);
+  await assert.rejects(client.evalsha("0".repeat(40), 0), /NOSCRIPT/);
+}
+
+async function connectionsAreListed() {
+  const id = await client.client("ID");
+  assert.match(await client.client("LIST"), new RegExp(`^id=${id} .* cmd=client\\|list `, "m"));
+}
+
 await keep("ioredis", [
   stringsComeBack,
   recordsExpire,
@@ -88,4 +104,6 @@ await keep("ioredis", [
   pipelinesAndTransactionsReply,
   scansFindEachKey,
   messagesReachSubscribers,
+  scriptsReleaseLocks,
+  connectionsAreListed,
 ]);

@@ -1,10 +1,9 @@
 // Redis's protocol in both versions as node-redis speaks it. Argument: port of a running server.
-//
-// EVAL, CLIENT LIST, CLIENT KILL and OBJECT are not tested here.
 
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { createClient, RESP_TYPES, WatchError } from "redis";
-import { bytes, keep, untilGone } from "./check.js";
+import { bytes, keep, RELEASE, untilGone } from "./check.js";
 
 const url = `redis://127.0.0.1:${process.argv[2]}`;
 const connect = async (RESP) => createClient({ url, RESP }).on("error", assert.fail).connect();
@@ -82,6 +81,27 @@ async function messagesReachSubscribers(client) {
   subscriber.destroy();
 }
 
+async function scriptsReleaseLocks(client) {
+  await client.scriptFlush();
+  const lock = (token) => ({ keys: ["lock"], arguments: [token] });
+  await client.set("lock", "token", { condition: "NX" });
+  assert.equal(await client.eval(RELEASE, lock("another")), 0);
+  await client.scriptFlush();
+  const sha1 = createHash("sha1").update(RELEASE).digest("hex");
+  await assert.rejects(client.evalSha(sha1, lock("token")), /NOSCRIPT/);
+  assert.equal(await client.scriptLoad(RELEASE), sha1);
+  assert.deepEqual(await client.scriptExists([sha1]), [1]);
+  assert.equal(await client.evalSha(sha1, lock("token")), 1);
+  assert.equal(await client.get("lock"), null);
+}
+
+async function connectionsAreListed(client) {
+  const id = await client.clientId();
+  const line = (await client.clientList()).find((one) => one.id === id);
+  assert.equal(line?.cmd, "client|list");
+  assert.equal((await client.clientInfo()).id, id);
+}
+
 const tests = [
   stringsComeBack,
   recordsExpire,
@@ -89,6 +109,8 @@ const tests = [
   transactionsAreWhole,
   scansFindEachKey,
   messagesReachSubscribers,
+  scriptsReleaseLocks,
+  connectionsAreListed,
 ];
 const runs = [];
 for (const version of [2, 3]) {

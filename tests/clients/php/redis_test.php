@@ -1,7 +1,5 @@
 <?php
 // Redis's protocol as phpredis speaks it. Argument: port of a running server.
-//
-// EVAL, CLIENT LIST, CLIENT KILL and OBJECT are not tested here.
 
 function check($holds, $what)
 {
@@ -64,6 +62,21 @@ while (($keys = $client->scan($cursor, 'k*', 100)) !== false) {
     $found = array_merge($found, $keys);
 }
 check(count(array_unique($found)) === 2000, 'scan');
+
+// A script removes a lock if it has this token.
+$release = 'if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end'
+    . ' return 0';
+check($client->script('flush') && $client->set('lock', 'token', ['nx', 'px' => 100000]), 'a lock');
+check($client->eval($release, ['lock', 'another'], 1) === 0, 'lock of another');
+$client->script('flush');
+check($client->evalSha(sha1($release), ['lock', 'token'], 1) === false, 'an unknown script');
+check(str_starts_with($client->getLastError(), 'NOSCRIPT'), 'error of an unknown script');
+check($client->script('load', $release) === sha1($release), 'script load');
+check($client->evalSha(sha1($release), ['lock', 'token'], 1) === 1, 'evalSha');
+check($client->get('lock') === false, 'the lock is released');
+
+$id = $client->rawCommand('CLIENT', 'ID');
+check(in_array($id, array_column($client->client('list'), 'id')), 'client list');
 
 // A child publishes until the message has come.
 $child = publisher($argv[1]);

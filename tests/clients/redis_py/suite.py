@@ -15,6 +15,8 @@ FILES = [
     "test_encoding",
     "test_connection",
     "test_connection_pool",
+    "test_lock",
+    "test_scripting",
 ]
 
 # The same by the asynchronous client, which speaks version 3 by default.
@@ -22,6 +24,8 @@ ASYNCHRONOUS_FILES = [
     "test_asyncio/test_pipeline",
     "test_asyncio/test_pubsub",
     "test_asyncio/test_encoding",
+    "test_asyncio/test_lock",
+    "test_asyncio/test_scripting",
 ]
 
 # Tests of these marks need a cluster, modules, TLS files or accounts of a vendor.

@@ -1,6 +1,4 @@
 // Redis's protocol in both versions as go-redis speaks it. Argument: port of a running server.
-//
-// EVAL, CLIENT LIST, CLIENT KILL and OBJECT are not tested here.
 package main
 
 import (
@@ -9,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +15,12 @@ import (
 )
 
 const workers = 8
+
+// Removes a lock if it has this token.
+const release = `
+if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end
+return 0
+`
 
 var ctx = context.Background()
 
@@ -148,10 +153,32 @@ func messagesReachSubscribers(client *redis.Client) {
 	}
 }
 
+func scriptsReleaseLocks(client *redis.Client) {
+	must(client.ScriptFlush(ctx).Err())
+	keys := []string{"lock"}
+	check(result(client.SetNX(ctx, "lock", "token", time.Hour).Result()), "a lock")
+	script := redis.NewScript(release)
+	err := script.EvalSha(ctx, client, keys, "token").Err()
+	check(redis.HasErrorPrefix(err, "NOSCRIPT"), "an unknown script", err)
+	// EVALSHA is refused, so that go-redis sends EVAL.
+	check(result(script.Run(ctx, client, keys, "another").Int()) == 0, "lock of another")
+	check(result(script.EvalSha(ctx, client, keys, "token").Int()) == 1, "evalsha")
+	check(result(client.Exists(ctx, "lock").Result()) == 0, "the lock is released")
+}
+
+func connectionsAreListed(client *redis.Client) {
+	connection := client.Conn()
+	defer connection.Close()
+	id := result(connection.ClientID(ctx).Result())
+	list := result(client.ClientList(ctx).Result())
+	check(strings.Contains(list, fmt.Sprintf("id=%d ", id)), id, list)
+	check(result(connection.ClientInfo(ctx).Result()).ID == id, "the connection's line")
+}
+
 func main() {
 	tests := []func(*redis.Client){
 		stringsComeBack, recordsExpire, countersCountTogether, pipelinesAndTransactionsReply,
-		scansFindEachKey, messagesReachSubscribers,
+		scansFindEachKey, messagesReachSubscribers, scriptsReleaseLocks, connectionsAreListed,
 	}
 	for _, version := range []int{2, 3} {
 		address := "127.0.0.1:" + os.Args[1]

@@ -48,7 +48,8 @@ impl Pause {
     /// Returns whether a request has to wait. `CLIENT` never does, so that it can end the pause.
     #[cold]
     pub(crate) fn holds(&self, now_ms: u64, kind: RequestKind) -> bool {
-        let changes = matches!(kind.class(), Class::Write | Class::Script);
+        let changes =
+            matches!(kind.class(), Class::Write | Class::Script) || kind == Command::Exec.into();
         kind != RequestKind::from(Command::Client)
             && self.is_on(now_ms)
             && (changes || self.is_of_all.load(Ordering::Relaxed))
@@ -70,12 +71,13 @@ mod tests {
     #[test]
     fn a_pause_holds_changes_or_all_requests_until_its_end() {
         let (get, set) = (Command::Get.into(), Command::Set.into());
-        let (exec, client) = (Command::Exec.into(), Command::Client.into());
+        let (exec, info) = (Command::Exec.into(), Command::Info.into());
+        let client = Command::Client.into();
         let pause = Pause::default();
         assert!(!pause.may_be_on() && !pause.holds(0, set));
         pause.begin(100, 50, false);
-        assert!(pause.holds(149, set) && !pause.holds(149, get) && !pause.holds(149, exec));
-        assert!(pause.holds_pooled(149, exec) && !pause.holds_pooled(149, get));
+        assert!(pause.holds(149, set) && !pause.holds(149, get) && pause.holds(149, exec));
+        assert!(pause.holds_pooled(149, info) && !pause.holds_pooled(149, get));
         assert!(!pause.holds_pooled(149, client));
         // A shorter one changes nothing but what it holds.
         pause.begin(110, 5, true);

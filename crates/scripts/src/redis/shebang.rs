@@ -10,12 +10,8 @@ pub(super) fn read(source: &[u8]) -> Result<(ScriptFlags, usize), String> {
     }
     let end = source.iter().position(|byte| *byte == b'\n');
     let end = end.ok_or("ERR Invalid script shebang")?;
-    let line = String::from_utf8_lossy(&source[..end]);
-    // Redis takes what is quoted for one part, which no valid line needs.
-    if line.contains(['"', '\'']) {
-        return Err("ERR Invalid engine in script shebang".into());
-    }
-    let mut parts = line.split_ascii_whitespace();
+    let parts = parts(&source[..end]).ok_or("ERR Invalid engine in script shebang")?;
+    let mut parts = parts.iter().map(String::as_str);
     match parts.next() {
         Some("#!lua") => {}
         engine => {
@@ -41,6 +37,15 @@ pub(super) fn read(source: &[u8]) -> Result<(ScriptFlags, usize), String> {
     Ok((flags, end))
 }
 
+/// Returns the words of a line, or `None` if its quotes are not closed.
+fn parts(line: &[u8]) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let is_closed = wire::redis::unquote(line, &mut words);
+    let wire::Parse::Complete(words, _) = wire::redis::parse(&words) else { return None };
+    let words = std::iter::once(words.name).chain(words.arguments.iter());
+    is_closed.then(|| words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +64,11 @@ mod tests {
             ("#!python\n", "ERR Unexpected engine in script shebang: #!python"),
             ("#!lua name=a\n", "ERR Unknown lua shebang option: name=a"),
             ("#!lua flags=a\n", "ERR Unexpected flag in script shebang: a"),
+            (
+                "#!luaerror({err = 'a ' b\n",
+                "ERR Unexpected engine in script shebang: #!luaerror({err",
+            ),
+            ("#!luaerror({err = 'a\n", "ERR Invalid engine in script shebang"),
         ] {
             assert_eq!(read(source.as_bytes()).unwrap_err(), error);
         }

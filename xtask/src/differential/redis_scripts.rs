@@ -108,7 +108,7 @@ const RESULTS: &[&str] = &[
     "struct.pack(ARGV[5], tonumber(ARGV[3]) or 1, 2, 3, 4)",
     "{struct.unpack(ARGV[5], struct.pack(ARGV[5], 1, 2, 3, 4))}",
     "{struct.unpack(ARGV[5], ARGV[1])}",
-    "{struct.unpack(ARGV[5], ARGV[2])}",
+    "{struct.unpack(ARGV[5], ARGV[2], 2)}",
     "struct.size(ARGV[5])",
     "bit.band(ARGV[3], 255)",
     "{bit.tohex(ARGV[3]), bit.bnot(ARGV[3]), bit.rol(ARGV[3], 5), bit.bswap(ARGV[3])}",

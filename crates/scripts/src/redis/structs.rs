@@ -104,7 +104,7 @@ impl<'l> Format<'l> {
         })
     }
 
-    /// Returns the next part after so many bytes; `None` at the end.
+    /// Returns the next part after so many bytes; `None` at the end. [`Self::apply`] follows it.
     fn next(&mut self, bytes: usize) -> Result<Option<Part>> {
         let Some(letter) = self.letters.get(self.at).copied() else { return Ok(None) };
         self.at += 1;
@@ -117,6 +117,11 @@ impl<'l> Format<'l> {
                 size.wrapping_sub(bytes & size.wrapping_sub(1)) & size.wrapping_sub(1)
             }
         };
+        Ok(Some(Part { letter, size, padding }))
+    }
+
+    /// Changes the format as a letter says, if it is about the parts after it.
+    fn apply(&mut self, letter: u8) -> Result<()> {
         match letter {
             b'<' => self.is_big = false,
             b'>' => self.is_big = true,
@@ -130,7 +135,7 @@ impl<'l> Format<'l> {
             }
             _ => {}
         }
-        Ok(Some(Part { letter, size, padding }))
+        Ok(())
     }
 
     /// Returns bytes in the order of the format, from the lowest one.
@@ -148,6 +153,7 @@ fn pack(lua: &Lua, context: &Context, values: MultiValue) -> Result<LuaString> {
     let mut output = Output::new(lua, context);
     let (mut place, mut bytes) = (2, 0_usize);
     while let Some(Part { letter, mut size, padding }) = format.next(bytes)? {
+        format.apply(letter)?;
         let mut zeros = padding;
         while zeros > 0 {
             output.push(&ZEROS[..zeros.min(ZEROS.len())])?;
@@ -243,6 +249,8 @@ fn unpack(lua: &Lua, context: &Context, values: MultiValue) -> Result<MultiValue
         at = at.checked_add(padding).ok_or_else(too_short)?;
         let rest = data.get(at..).ok_or_else(too_short)?;
         let bytes = rest.get(..size).ok_or_else(too_short)?;
+        // As in Redis, there must be data for a letter before it counts.
+        format.apply(letter)?;
         match letter {
             b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'i' | b'I' => {
                 let is_signed = letter.is_ascii_lowercase();
@@ -289,6 +297,7 @@ fn size(lua: &Lua, _: &Context, values: MultiValue) -> Result<f64> {
     format.skips_unknown = true;
     let mut bytes = 0_usize;
     while let Some(Part { letter, size, padding }) = format.next(bytes)? {
+        format.apply(letter)?;
         match (letter, size) {
             (b's', _) => return Err(argument_error(lua, 1, "option 's' has no fixed size")),
             (b'c', 0) => return Err(argument_error(lua, 1, "option 'c0' has no fixed size")),

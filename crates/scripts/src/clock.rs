@@ -11,7 +11,7 @@ pub(crate) enum Exceeded {
     Time = 1,
     #[error("the call takes more instructions than its limit")]
     Instructions = 2,
-    /// It is no limit of the call's own: another thread, or the server, ends the call.
+    /// Another thread, or the server, ends the call.
     #[error("the call is ended")]
     Ended = 3,
 }

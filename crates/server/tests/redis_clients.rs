@@ -142,7 +142,7 @@ fn connections_are_ended_by_what_is_known_of_them() {
             (&*format!("CLIENT KILL ADDR {own}"), ":0"),
             ("CLIENT KILL 1.2.3.4:5", "-ERR No such client"),
             ("CLIENT KILL ID 0", "-ERR client-id should be greater than 0"),
-            ("CLIENT KILL USER nobody", "-ERR No such user 'nobody'"),
+            ("CLIENT KILL USER absent", "-ERR No such user 'absent'"),
             ("CLIENT KILL TYPE foo", "-ERR Unknown client type 'foo'"),
             ("CLIENT KILL SKIPME maybe", "-ERR syntax error"),
             // The reply is sent before the own connection ends.
@@ -175,7 +175,7 @@ fn only_an_administrator_sees_and_ends_the_connections_of_others() {
     assert_eq!(fields(&line)["cmd"], "client|info");
     assert_eq!(number(&mut root, "CLIENT KILL USER ann"), 1);
     ann.expect_close();
-    talk(&mut root, &[("CLIENT KILL USER nobody", "-ERR No such user 'nobody'")]);
+    talk(&mut root, &[("CLIENT KILL USER absent", "-ERR No such user 'absent'")]);
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! Export of records to a server of Redis's protocol.
 
-use super::VALUE_BYTES_MAX;
 use super::writer::Writer;
-use crate::bytes::quoted;
+use super::{VALUE_BYTES_MAX, refusing};
 use crate::plural::counted;
 use crate::remote::{RedisUrl, SecurityArgument};
 use crate::transfer::ids::Refused;
@@ -35,9 +34,7 @@ impl Export {
 
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
         let Self { writer, progress, refused, last_key } = self;
-        let mut refuse = |key: &[u8], reason: &str| {
-            refused.note(&format!("key {}", quoted(key)), reason, |line| progress.print(line));
-        };
+        let mut refuse = refusing(refused, progress);
         if last_key.as_deref() == Some(key) {
             refuse(key, "it has several values, and the first one is stored");
             return Ok(());
@@ -54,9 +51,7 @@ impl Export {
     /// Stores the last records. Fails if the server has refused some.
     pub(crate) fn finish(&mut self, url: &RedisUrl) -> Result<()> {
         let Self { writer, progress, refused, .. } = self;
-        writer.flush(&mut |key, reason| {
-            refused.note(&format!("key {}", quoted(key)), reason, |line| progress.print(line));
-        })?;
+        writer.flush(&mut refusing(refused, progress))?;
         let stored = counted(writer.stored(), "record", "records");
         progress.print_result(&format!("{stored} stored in {url}"));
         match refused.count {

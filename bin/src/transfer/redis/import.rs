@@ -2,10 +2,9 @@
 //!
 //! The place of an import is the cursor of its scan, with which a later import goes on.
 
-use super::VALUE_BYTES_MAX;
 use super::source::{Found, Source};
 use super::writer::{Refuse, Writer};
-use crate::bytes::quoted;
+use super::{VALUE_BYTES_MAX, refusing, shown};
 use crate::plural::{counted, unit};
 use crate::remote::{RedisUrl, SecurityArgument};
 use crate::signals::Cleanup;
@@ -201,9 +200,7 @@ impl Copy {
 
     fn take(&mut self, key: &[u8], found: Found<'_>, progress: &Progress) -> Result<()> {
         let Self { sink, refused, .. } = self;
-        let mut refuse = |key: &[u8], reason: &str| {
-            refused.note(&format!("key {}", shown(key)), reason, |line| progress.print(line));
-        };
+        let mut refuse = refusing(refused, progress);
         match found {
             Found::String(value, expires_at_ms) => {
                 sink.put(key, value, expires_at_ms, &mut refuse)?
@@ -213,7 +210,10 @@ impl Copy {
                 &format!("its value has {length} bytes, and at most {VALUE_BYTES_MAX} are copied"),
             ),
             Found::Refused(reason) => refuse(key, &reason),
-            Found::Other(name) => self.count_other(name, key),
+            Found::Other(name) => {
+                drop(refuse);
+                self.count_other(name, key);
+            }
         }
         Ok(())
     }
@@ -227,9 +227,7 @@ impl Copy {
 
     fn finish(&mut self, progress: &Progress) -> Result<()> {
         let Self { sink, refused, .. } = self;
-        sink.finish(&mut |key, reason| {
-            refused.note(&format!("key {}", shown(key)), reason, |line| progress.print(line));
-        })
+        sink.finish(&mut refusing(refused, progress))
     }
 
     /// Fails if not everything was imported.
@@ -251,15 +249,5 @@ impl Copy {
                 lacking.join(", ")
             ),
         }
-    }
-}
-
-/// Returns a key for a message, cut if it is long.
-fn shown(key: &[u8]) -> String {
-    /// Bytes of a key that a message has.
-    const SHOWN_BYTES_MAX: usize = 100;
-    match key.get(..SHOWN_BYTES_MAX) {
-        Some(beginning) if key.len() > SHOWN_BYTES_MAX => format!("{}...", quoted(beginning)),
-        _ => quoted(key),
     }
 }

@@ -27,10 +27,7 @@ impl<I: Index> KeyedEngine<I> {
     /// Applies a batch. Locks all shards of the batch in ascending order. Single changes have one
     /// lock each, so they cannot deadlock with it.
     pub(crate) fn write_batch(&self, batch: &Batch, wait: Wait) -> Result<()> {
-        let bytes = batch.check_length()?;
-        if wait == Wait::Never && !self.log.has_space_at_once(bytes) {
-            return Err(Error::WouldBlock);
-        }
+        self.log.check_space_at_once(batch.check_length()?, wait)?;
         self.with_space(wait, || {
             let read = || self.read_ahead(batch);
             batch_plan::read_then_write(wait, read, |reads| self.write_once(batch, reads, wait))

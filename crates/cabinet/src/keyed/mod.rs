@@ -509,9 +509,7 @@ impl<I: Index> KeyedEngine<I> {
         let mut buffer = Vec::new();
         let (value, compression) = self.compress(value, &mut buffer);
         let stored = Stored { key, value, meta, compression };
-        if wait == Wait::Never && !self.log.has_space_at_once(value.len()) {
-            return Err(Error::WouldBlock);
-        }
+        self.log.check_space_at_once(value.len(), wait)?;
         self.with_space(wait, || {
             self.without_reading_locked(index_key, key, wait, |wait| {
                 let mut table = self.table_mut(index_key.shard, wait)?;

@@ -28,10 +28,7 @@ impl TreeEngine {
     /// Applies a batch. Locks all its leaves in their order. Single changes hold one lock each, so
     /// they cannot deadlock with that.
     pub(super) fn write_batch(&self, batch: &Batch, wait: Wait) -> Result<()> {
-        let bytes = batch.check_length()?;
-        if wait == Wait::Never && !self.log.has_space_at_once(bytes) {
-            return Err(Error::WouldBlock);
-        }
+        self.log.check_space_at_once(batch.check_length()?, wait)?;
         self.check_batch_cap(batch)?;
         self.pause_if_behind(wait)?;
         let compare = |left: &&[u8], right: &&[u8]| self.order.compare(left, right);

@@ -67,7 +67,7 @@ impl Cache {
         self.scripts.contains_key(digest)
     }
 
-    /// Adds a script. Fails if it is longer than all may be, or if there is no memory for it.
+    /// Adds a script. Fails if it exceeds the limit of the cache, or if there is no memory for it.
     pub(super) fn add(&mut self, script: &Arc<SentScript>) -> Result<(), String> {
         let bytes = script.source.len() + SCRIPT_BYTES;
         if bytes > self.bytes_max {

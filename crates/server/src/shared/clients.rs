@@ -109,9 +109,9 @@ pub(crate) struct Names {
     /// Name of the connection.
     pub(crate) name: Box<[u8]>,
     /// Name of the client's library.
-    pub(crate) library: Box<[u8]>,
+    pub(crate) lib_name: Box<[u8]>,
     /// Version of the client's library.
-    pub(crate) library_version: Box<[u8]>,
+    pub(crate) lib_version: Box<[u8]>,
 }
 
 /// Visit of all connections.

@@ -136,23 +136,15 @@ pub(crate) struct Events {
 
 impl fmt::Debug for Events {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("Events").field(&self.chosen()).finish()
+        formatter.debug_tuple("Events").field(&self.chosen).finish()
     }
 }
 
 impl Events {
-    fn chosen(&self) -> ChosenEvents {
-        ChosenEvents(self.chosen.load(Ordering::Relaxed))
-    }
-
     /// Returns whether any events are sent.
     #[inline]
     fn are_on(&self) -> bool {
         self.chosen.load(Ordering::Relaxed) & (KEYSPACE | KEYEVENT) != 0
-    }
-
-    fn wants(&self, event: Event) -> bool {
-        self.are_on() && self.chosen.load(Ordering::Relaxed) & event.class() != 0
     }
 
     /// Sends an event.
@@ -201,7 +193,7 @@ impl PendingEvents {
 impl super::Store {
     /// Returns which events are sent.
     pub(crate) fn chosen_events(&self) -> ChosenEvents {
-        self.events.chosen()
+        ChosenEvents(self.events.chosen.load(Ordering::Relaxed))
     }
 
     /// Sends these events from now on.
@@ -229,7 +221,8 @@ impl super::Store {
     /// Sends an event, now or with those of the transaction, if it was chosen.
     #[cold]
     pub(crate) fn raise(&self, event: Event, key: &[u8]) -> Result<()> {
-        if !self.events.wants(event) || is_reserved(key) {
+        let is_chosen = self.events.chosen.load(Ordering::Relaxed) & event.class() != 0;
+        if !is_chosen || !self.raises_events() || is_reserved(key) {
             return Ok(());
         }
         match &self.pending_events {

@@ -193,7 +193,7 @@ impl Store {
     /// Removes an expired record without logging. Returns whether it was present.
     pub(crate) fn remove_expired(&self, key: &[u8]) -> Result<bool> {
         let is_removed = self.view.database.remove_expired(key)?;
-        if is_removed && self.raises_events() {
+        if is_removed {
             self.raise(Event::Expired, key)?;
         }
         Ok(is_removed)

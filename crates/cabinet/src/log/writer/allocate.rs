@@ -5,7 +5,7 @@ use super::{Purpose, Tail, Writer};
 use crate::log::segments::{MARGIN_BYTES, SEGMENT_BYTES_MAX, Segment};
 use crate::log::space::{LARGE_CHANGE_BYTES, Pressure};
 use crate::log::{Log, error_at, is_full};
-use crate::{Durability, Error, Result};
+use crate::{Durability, Error, Result, Wait};
 
 /// Bytes of a file that are allocated at a time.
 const ALLOCATION_BYTES: usize = 16 << 20;
@@ -109,13 +109,14 @@ impl Log {
         result.map(|()| true)
     }
 
-    /// Returns whether a record with a value of `value_bytes` bytes rarely needs another segment,
-    /// so that a thread that must not wait may append it. For short values, callers check
-    /// [`Pressure::ENDING`].
+    /// Fails on a thread that must not wait if records with values of `value_bytes` bytes may well
+    /// need another segment. For short values, callers check [`Pressure::ENDING`].
     #[inline]
-    pub(crate) fn has_space_at_once(&self, value_bytes: usize) -> bool {
-        value_bytes < self.settings.segment_bytes_min / ENDING_SHARE / 2
-            || self.writer.tail.try_lock().is_none_or(|tail| !tail.is_ending(value_bytes))
+    pub(crate) fn check_space_at_once(&self, value_bytes: usize, wait: Wait) -> Result<()> {
+        let is_ready = wait == Wait::Block
+            || value_bytes < self.settings.segment_bytes_min / ENDING_SHARE / 2
+            || self.writer.tail.try_lock().is_none_or(|tail| !tail.is_ending(value_bytes));
+        if is_ready { Ok(()) } else { Err(Error::WouldBlock) }
     }
 
     /// Returns whether allocating up to `needed` bytes of the segment, or beginning another one,

@@ -1,6 +1,6 @@
 //! `CLIENT`: the connections, as they are listed and ended, and settings of the own one.
 
-use super::{Failed, NO_INTEGER, Replies, SYNTAX, integer, reply, shortened, too_many};
+use super::{Failed, NO_INTEGER, Replies, SYNTAX, integer, reply, saturated, shortened, too_many};
 use crate::ops::command_mask;
 use crate::ops::rights::{Need, Right};
 use crate::protocol::session::Session;
@@ -75,7 +75,7 @@ pub(super) fn execute(
 
 /// Returns the number of the connection, which no other one of this server has had.
 pub(super) fn id(context: &Context<'_>) -> i64 {
-    i64::try_from(context.session.id).unwrap_or(i64::MAX)
+    saturated(context.session.id)
 }
 
 /// Ends the request if the user may not see or end the connections of others.
@@ -123,8 +123,8 @@ fn set_library(context: &mut Context<'_>, mut strings: ArgumentsIter<'_>) -> Res
     }
     check_name(if is_name { "lib-name" } else { "lib-ver" }, value)?;
     rename(context.session, |names| match is_name {
-        true => names.library = value.into(),
-        false => names.library_version = value.into(),
+        true => names.lib_name = value.into(),
+        false => names.lib_version = value.into(),
     });
     Ok(())
 }
@@ -261,7 +261,7 @@ fn list(
     }
     require_admin(context)?;
     let text = lines_of(context, move |client| {
-        let id = i64::try_from(client.state.id).unwrap_or(i64::MAX);
+        let id = saturated(client.state.id);
         kind.is_none_or(|kind| Kind::of(client) == kind)
             && ids.as_ref().is_none_or(|ids| ids.contains(&id))
     })?;
@@ -410,7 +410,7 @@ fn kill(
         is_met && (id != own || !is_alone)
     })?;
     let found = found.lock();
-    let killed = i64::try_from(found.len()).unwrap_or(i64::MAX);
+    let killed = saturated(found.len());
     let next = if is_alone && found.contains(&own) { Next::Close } else { Next::GoOn };
     match (is_old_form, killed) {
         (true, 0) => return Err("ERR No such client".into()),
@@ -429,7 +429,7 @@ fn user(client: &Client) -> &str {
 fn line(client: &Client) -> String {
     let ClientState { id, queued, subscriptions: [channels, patterns, shards], .. } = client.state;
     let names = client.state.names.as_deref().cloned().unwrap_or_default();
-    let (name, library) = (text(&names.name), text(&names.library));
+    let (name, library) = (text(&names.name), text(&names.lib_name));
     format!(
         "id={id} addr={} laddr={} fd={} name={name} age={} idle={} flags={} db=0 sub={channels} \
          psub={patterns} ssub={shards} multi={} qbuf={} qbuf-free=0 argv-mem=0 multi-mem={} rbs=0 \
@@ -441,7 +441,7 @@ fn line(client: &Client) -> String {
         client.age_s,
         client.idle_s,
         flags(client),
-        queued.map_or(-1, |count| i64::try_from(count).unwrap_or(i64::MAX)),
+        queued.map_or(-1, saturated),
         client.input_bytes,
         client.state.queued_bytes,
         client.output_bytes,
@@ -450,7 +450,7 @@ fn line(client: &Client) -> String {
         command(client.state.last),
         user(client),
         client.state.version.max(2),
-        text(&names.library_version),
+        text(&names.lib_version),
     )
 }
 

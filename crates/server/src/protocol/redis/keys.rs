@@ -5,12 +5,12 @@ use super::time::TimeUnit;
 use super::transaction::{atomically, check_keys};
 use super::{
     Decision, Failed, Found, NO_INTEGER, SYNTAX, change, expiry_of, find, integer, parts, read,
-    reply,
+    reply, saturated, wait_if_long,
 };
 use crate::counters::Count;
 use crate::ops::command_mask;
 use crate::ops::conditional::{Action, Presence, Write};
-use crate::ops::execute::{INLINE_KEYS_MAX, NoReply, Number, Outcome};
+use crate::ops::execute::{NoReply, Number, Outcome};
 use crate::ops::expiry::{now_ms, stored};
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, or_absent};
@@ -57,9 +57,7 @@ pub(super) fn count_present(
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
-    if arguments.len() > INLINE_KEYS_MAX {
-        context.wait()?;
-    }
+    wait_if_long(context, arguments)?;
     let mut present = 0;
     for key in arguments.iter() {
         present += i64::from(is_present(context, key)?);
@@ -196,7 +194,7 @@ pub(super) fn time_left(
             let time_ms = if unit.is_relative { at_ms.saturating_sub(now_ms()) } else { at_ms };
             // As in Redis: of seconds, the nearest number.
             let time = if unit.ms == 1 { time_ms } else { time_ms.saturating_add(500) / 1000 };
-            i64::try_from(time).unwrap_or(i64::MAX)
+            saturated(time)
         }
     };
     reply::integer(output, number);
@@ -295,7 +293,7 @@ pub(super) fn records(context: &mut Context<'_>) -> Result<u64, Failed> {
 pub(super) fn count(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
     context.counters.count(Count::Records);
     let records = records(context)?;
-    reply::integer(output, i64::try_from(records).unwrap_or(i64::MAX));
+    reply::integer(output, saturated(records));
     Ok(())
 }
 

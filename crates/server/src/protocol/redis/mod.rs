@@ -799,6 +799,11 @@ impl Reply for Value<'_> {
     }
 }
 
+/// Returns a number as replies have it: the largest one for all that are larger.
+fn saturated(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
+}
+
 /// Leaves a request of many or long strings to a thread that may wait.
 fn wait_if_long(context: &Context<'_>, arguments: Arguments<'_>) -> Result<(), Halt> {
     let bytes: usize = arguments.iter().map(<[u8]>::len).sum();

@@ -1,6 +1,6 @@
 //! `OBJECT` and `MEMORY`: how a record is kept.
 
-use super::{Failed, NO_INTEGER, SYNTAX, integer, read, reply};
+use super::{Failed, NO_INTEGER, SYNTAX, integer, read, reply, saturated};
 use crate::protocol::Context;
 use wire::redis::Arguments;
 
@@ -53,7 +53,7 @@ pub(super) fn usage(
 ) -> Result<(), Failed> {
     let mut strings = arguments.iter().skip(1);
     let key = strings.next().unwrap_or_default();
-    // A string is no collection, of which a part would be a sample.
+    // A string has no members to take a sample of.
     if let Some(option) = strings.next() {
         let count = strings.next().filter(|_| option.eq_ignore_ascii_case(b"SAMPLES"));
         if integer(count.ok_or(SYNTAX)?).ok_or(NO_INTEGER)? < 0 || strings.next().is_some() {
@@ -62,7 +62,7 @@ pub(super) fn usage(
     }
     let (store, mut bytes) = (context.local("memory usage")?, 0);
     match read(context, key, |record| bytes = store.record_bytes(record))? {
-        true => reply::integer(output, i64::try_from(bytes).unwrap_or(i64::MAX)),
+        true => reply::integer(output, saturated(bytes)),
         false => reply::null(output, context.session.redis.version),
     }
     Ok(())

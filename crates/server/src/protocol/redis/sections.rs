@@ -2,7 +2,7 @@
 
 use super::connection::{REDIS_VERSION, role as role_name};
 use super::keys::records;
-use super::{Failed, reply};
+use super::{Failed, reply, saturated};
 use crate::admin::server_stats::{Process, seconds_since_1970, uptime_seconds};
 use crate::counters::Count;
 use crate::ops::channels::Topic;
@@ -248,7 +248,6 @@ pub(super) fn started_s(context: &Context<'_>) -> i64 {
 /// Executes `ROLE`. Offsets are time stamps of the update log, in microseconds since 1970.
 pub(super) fn role(context: &Context<'_>, output: &mut Vec<u8>) {
     let replication = &context.shared.replication;
-    let number = |offset_us: u64| i64::try_from(offset_us).unwrap_or(i64::MAX);
     if let Some((master, follower)) = replication.followed() {
         reply::array(output, 5);
         reply::string(output, b"slave");
@@ -263,13 +262,13 @@ pub(super) fn role(context: &Context<'_>, output: &mut Vec<u8>) {
                 _ => b"connect",
             },
         );
-        reply::integer(output, number(follower.executed_us()));
+        reply::integer(output, saturated(follower.executed_us()));
         return;
     }
     let replicas = replication.statuses();
     reply::array(output, 3);
     reply::string(output, b"master");
-    reply::integer(output, number(replication.changed_us()));
+    reply::integer(output, saturated(replication.changed_us()));
     reply::array(output, replicas.len());
     for replica in &replicas {
         let (host, port) = host_and_port(replica);

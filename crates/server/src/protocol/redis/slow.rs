@@ -1,6 +1,6 @@
 //! `SLOWLOG`: the server's slow requests, in Redis's form.
 
-use super::{Failed, integer, reply, too_many};
+use super::{Failed, integer, reply, saturated, too_many};
 use crate::ops::command_mask;
 use crate::protocol::Context;
 use crate::shared::slow_log::SlowRequest;
@@ -53,11 +53,10 @@ pub(super) fn describe(
 /// the beginning of its key, and the address of its client, whose name is not kept.
 fn append(number: u64, request: &SlowRequest, output: &mut Vec<u8>) {
     let ended = request.ended.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let whole = |number: u128| i64::try_from(number).unwrap_or(i64::MAX);
     reply::array(output, 6);
-    reply::integer(output, whole(number.into()));
-    reply::integer(output, whole(ended.as_secs().into()));
-    reply::integer(output, whole(request.total().as_micros()));
+    reply::integer(output, saturated(number));
+    reply::integer(output, saturated(ended.as_secs()));
+    reply::integer(output, saturated(request.total().as_micros()));
     let has_key = !request.key.is_empty();
     reply::array(output, 1 + usize::from(has_key));
     reply::string(output, request.kind.command().as_bytes());

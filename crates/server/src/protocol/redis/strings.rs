@@ -15,7 +15,7 @@ use crate::ops::execute::{NoReply, Number, Outcome};
 use crate::ops::expiry::{now_ms, stored as stored_expiry};
 use crate::ops::number::Arithmetic;
 use crate::ops::operation::Operation;
-use crate::protocol::{Context, or_absent};
+use crate::protocol::{Context, Halt, or_absent};
 use crate::store::events::Event;
 use cabinet::Meta;
 use wire::redis::{Arguments, ArgumentsIter, Command};
@@ -310,10 +310,8 @@ fn set_together(
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
-    for key in arguments.iter().step_by(2) {
-        context.permit(&Operation::put(key, b"", Presence::Any))?;
-        context.counters.count(Count::Put);
-    }
+    permit_puts(context, arguments)?;
+    context.counters.add(Count::Put, arguments.len() as u64 / 2);
     let mut strings = arguments.iter();
     let records = std::iter::from_fn(|| Some((strings.next()?, strings.next()?)));
     let stored = context.local("transactions")?.put_together(records);
@@ -331,12 +329,16 @@ fn set_remotely(
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     context.wait()?;
-    for key in arguments.iter().step_by(2) {
-        context.permit(&Operation::put(key, b"", Presence::Any))?;
-    }
+    permit_puts(context, arguments)?;
     put_each(context, arguments)?;
     reply::simple(output, "OK");
     Ok(())
+}
+
+/// Ends the request if its user may not store one of the records.
+fn permit_puts(context: &mut Context<'_>, pairs: Arguments<'_>) -> Result<(), Halt> {
+    let mut keys = pairs.iter().step_by(2);
+    keys.try_for_each(|key| context.permit(&Operation::put(key, b"", Presence::Any)))
 }
 
 /// Stores the records of keys and values in turn.

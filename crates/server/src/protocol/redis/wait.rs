@@ -1,6 +1,6 @@
 //! `WAIT`: waits until replicas have the changes so far.
 
-use super::{Failed, NO_INTEGER, integer, reply};
+use super::{Failed, NO_INTEGER, integer, reply, saturated};
 use crate::protocol::{Context, Halt};
 use crate::shared::clients::Waiting;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ pub(super) fn wait(
             _counted: context.shared.clients.begin_wait(),
         })
     });
-    let count = i64::try_from(replication.count_with(begun.changed_us)).unwrap_or(i64::MAX);
+    let count = saturated(replication.count_with(begun.changed_us));
     let is_over = begun.until.is_some_and(|until| until <= Instant::now())
         || context.session.redis.transaction.is_executing()
         || context.may_block

@@ -268,9 +268,11 @@ impl Cluster {
         check_partitioner(found.map_or_else(String::new, |(partitioner,)| partitioner))
     }
 
-    /// Executes a statement of the schema.
+    /// Executes a statement of the schema, which all nodes have to agree on.
     pub(crate) async fn define(&self, statement: &str) -> Result<()> {
-        let result = self.session.query_unpaged(statement, ()).await;
+        let mut change = Statement::new(statement);
+        change.set_request_timeout(Some(self.long_timeout));
+        let result = self.session.query_unpaged(change, ()).await;
         result.map(drop).map_err(|error| failed(statement, &error))
     }
 

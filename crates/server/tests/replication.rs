@@ -483,6 +483,37 @@ fn a_master_sends_the_bytes_of_tokyo_tyrant() {
 }
 
 #[test]
+fn a_replica_of_tokyo_tyrants_gets_the_changes_of_a_transaction_one_by_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (master, _) = start_master(folder.path());
+    let mut client = master.connect();
+    support::talk(&mut client, &[("MSET a 1 b 2", "+OK"), ("SET c 3", "+OK")]);
+    let mut stream = ask(&master, 1, 99);
+    let mut received = vec![0; 4 + 1 + 3 * 30];
+    stream.read_exact(&mut received).unwrap();
+    let mut rest = &received[5..];
+    let mut times = Vec::new();
+    for (key, value) in [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")] {
+        let wire::Parse::Complete(Message::Update { timestamp_us, origin: 1, body }, length) =
+            Message::parse(rest)
+        else {
+            panic!("{rest:?}")
+        };
+        let put = Request::Put { key, value };
+        assert_eq!(Operation::parse(body).unwrap(), Operation { request: put, succeeded: true });
+        times.push(timestamp_us);
+        rest = &rest[length..];
+    }
+    // A replica that lacks the second one asks for both again.
+    assert!(times[0] + 1 == times[1] && times[1] < times[2], "{times:?}");
+    drop(stream);
+    let mut stream = ask(&master, times[0] + 1, 99);
+    let mut received = vec![0; 4 + 1 + 2 * 30];
+    stream.read_exact(&mut received).unwrap();
+    assert!(received[5..].starts_with(&[0xc9]) && received[35..].starts_with(&[0xc9]));
+}
+
+#[test]
 fn an_invalid_replica_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (master, _) = start_master(folder.path());

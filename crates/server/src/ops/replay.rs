@@ -1,4 +1,7 @@
 //! Replay: executes operations that another server has executed and logged, whatever the mask.
+//!
+//! Operations that were logged together are executed as one transaction, so that no client sees a
+//! part of them, nor does a restart after a kill.
 
 use super::cas_numbers::CasNumbers;
 use super::conditional::{Action, Write};
@@ -8,38 +11,69 @@ use super::execute::{Executor, Number, Outcome, ReplyLimit, Stop, execute};
 use super::failure::Failure;
 use super::operation::{Model, Operation};
 use crate::ops::budget::Budget;
-use crate::store::{RowMode, Store};
+use crate::store::{RowMode, Store, StoreTransaction};
 use crate::update_log::{Scope, Source, is_relative};
 use cabinet::Error;
+use cabinet::limits::BATCH_BYTES_MAX;
 use std::sync::Arc;
 use wire::Invalid;
 use wire::binary::Request;
+
+/// Attempts to execute operations together, after which they are executed one after the other.
+const ATTEMPTS_MAX: usize = 100;
 
 /// An operation of a log.
 pub(crate) struct Logged<'a> {
     /// The request, as logged.
     request: Request<'a>,
-    operation: Result<Operation<'a>, NoOperation>,
+    content: Content<'a>,
     /// Whether the operation succeeded on the server that logged it.
     pub(crate) succeeded: bool,
+}
+
+enum Content<'a> {
+    One(Result<Operation<'a>, NoOperation>),
+    /// Operations that are executed together.
+    Together(Vec<Logged<'a>>),
 }
 
 impl<'a> Logged<'a> {
     /// Parses the body of an entry.
     pub(crate) fn parse(body: &'a [u8], model: Model) -> Result<Self, Invalid> {
-        let wire::update_log::Operation { request, succeeded } =
-            wire::update_log::Operation::parse(body)?;
-        Ok(Self::new(request, succeeded, model))
+        let operation = wire::update_log::Operation::parse(body)?;
+        let Some(bodies) = operation.parts() else { return Ok(Self::of(operation, model)) };
+        let part = |body| {
+            let part = wire::update_log::Operation::parse(body)?;
+            match part.parts() {
+                None => Ok(Self::of(part, model)),
+                Some(_) => Err(Invalid::BadParameters),
+            }
+        };
+        let parts = bodies.iter().map(part).collect::<Result<_, _>>()?;
+        Ok(Self { request: operation.request, content: Content::Together(parts), succeeded: true })
     }
 
-    pub(crate) fn new(request: Request<'a>, succeeded: bool, model: Model) -> Self {
-        let operation = decode(&request, model, Sender::Log);
-        Self { request, operation, succeeded }
+    /// Returns an operation that is not of several.
+    pub(crate) fn of(operation: wire::update_log::Operation<'a>, model: Model) -> Self {
+        let wire::update_log::Operation { request, succeeded } = operation;
+        let content = Content::One(decode(&request, model, Sender::Log));
+        Self { request, content, succeeded }
     }
 
     /// Returns which records the operation changes.
     pub(crate) fn scope(&self) -> Scope<'a> {
-        self.operation.as_ref().map_or(Scope::Nothing, Operation::scope)
+        match &self.content {
+            Content::One(operation) => operation.as_ref().map_or(Scope::Nothing, Operation::scope),
+            Content::Together(_) => Scope::All,
+        }
+    }
+
+    /// Returns the key of the only record that the operation changes, if it is one.
+    fn key(&self) -> Option<&'a [u8]> {
+        match self.scope() {
+            Scope::Key(key) => Some(key),
+            Scope::All | Scope::Nothing => None,
+        }
     }
 }
 
@@ -71,8 +105,75 @@ impl<'a> Replayer<'a> {
     /// again.
     pub(crate) fn replay(&mut self, source: Source, logged: &Logged<'_>) -> Result<bool, Error> {
         self.store.set_source(source);
-        let execute = || self.execute(logged);
-        self.store.replay(&logged.request, logged.scope(), execute)
+        match &logged.content {
+            Content::One(operation) => {
+                let execute = || self.execute(&self.unlogged, operation, logged.succeeded);
+                // Every copy of the data fails alike.
+                let execute = || match execute() {
+                    Err(error) if Failure::from(&error).is_of_the_data() => Ok(false),
+                    executed => executed,
+                };
+                self.store.replay(&logged.request, logged.scope(), execute)
+            }
+            Content::Together(parts) => {
+                let keys: Vec<&[u8]> = parts.iter().filter_map(Logged::key).collect();
+                let execute = || self.execute_together(parts);
+                self.store.replay_together(&logged.request, &keys, execute).map(|()| true)
+            }
+        }
+    }
+
+    /// Executes operations as one transaction; one after the other if they cannot be one here.
+    fn execute_together(&self, parts: &[Logged<'_>]) -> Result<(), Error> {
+        for key in parts.iter().filter_map(Logged::key) {
+            self.unlogged.remove_expired(key)?;
+        }
+        for _ in 0..ATTEMPTS_MAX {
+            let transaction = self.unlogged.transaction(BATCH_BYTES_MAX);
+            let is_executed = |part| self.execute_within(&transaction, part).unwrap_or(false);
+            if !parts.iter().all(is_executed) {
+                break;
+            }
+            match self.unlogged.commit(transaction) {
+                Ok(_) => return Ok(()),
+                // A client has changed such a record meanwhile.
+                Err(Error::Conflict) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for part in parts {
+            let Content::One(operation) = &part.content else { continue };
+            match self.execute(&self.unlogged, operation, part.succeeded) {
+                Err(error) if !Failure::from(&error).is_of_the_data() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Executes an operation within a transaction, which has one value for each key. Returns
+    /// whether that is possible.
+    fn execute_within(
+        &self,
+        transaction: &StoreTransaction,
+        part: &Logged<'_>,
+    ) -> Result<bool, Error> {
+        let store = transaction.store();
+        match &part.content {
+            Content::One(Ok(Operation::RemoveList { keys, every_value: true })) => {
+                for key in keys {
+                    if self.unlogged.count(key)? > 1 {
+                        return Ok(false);
+                    }
+                    store.remove(key)?;
+                }
+            }
+            Content::One(operation) => {
+                self.execute(store, operation, part.succeeded)?;
+            }
+            Content::Together(_) => {}
+        }
+        Ok(true)
     }
 
     /// Returns whether an operation has ended otherwise here than where it was logged. A database
@@ -81,23 +182,28 @@ impl<'a> Replayer<'a> {
         succeeded != logged.succeeded && !self.unlogged.evicts()
     }
 
-    fn execute(&self, logged: &Logged<'_>) -> Result<bool, Error> {
-        let operation = match &logged.operation {
+    fn execute(
+        &self,
+        store: &Store,
+        operation: &Result<Operation<'_>, NoOperation>,
+        succeeded: bool,
+    ) -> Result<bool, Error> {
+        let operation = match operation {
             // Tokyo Tyrant logs calls that only read, too.
-            Ok(operation) if operation.is_read() => return Ok(logged.succeeded),
-            Err(NoOperation::OfServer | NoOperation::InvalidRead) => return Ok(logged.succeeded),
+            Ok(operation) if operation.is_read() => return Ok(succeeded),
+            Err(NoOperation::OfServer | NoOperation::InvalidRead) => return Ok(succeeded),
             Err(NoOperation::Invalid | NoOperation::RowOutsideTable) => return Ok(false),
             Ok(operation) => operation,
         };
         // The master has removed an expired record, or is about to store another.
         if let Scope::Key(key) = operation.scope()
-            && self.unlogged.remove_expired(key)?
+            && store.remove_expired(key)?
             && matches!(operation, Operation::Write(Write { action: Action::Remove, .. }))
         {
             return Ok(true);
         }
         let mut executor = Executor {
-            store: &self.unlogged,
+            store,
             may_wait: true,
             limit: ReplyLimit { bytes_max: usize::MAX, budget: self.budget, charge: &mut None },
             cas_numbers: &self.cas_numbers,
@@ -111,13 +217,11 @@ impl<'a> Replayer<'a> {
         let mut number = None;
         match execute(&mut executor, operation, &mut number) {
             // Tokyo Tyrant logs this sum as a failure, though it is stored.
-            Ok(Outcome::Done) if number == Some(Number::Sum(i32::MIN)) => Ok(logged.succeeded),
+            Ok(Outcome::Done) if number == Some(Number::Sum(i32::MIN)) => Ok(succeeded),
             Ok(outcome) => Ok(outcome == Outcome::Done),
             // No client reads a long result.
             Err(Stop::TooLong) => Ok(true),
             Err(Stop::Blocked | Stop::Forbidden(_)) => Err(Error::WouldBlock),
-            // Every copy of the data fails alike.
-            Err(Stop::Failed(error)) if Failure::from(&error).is_of_the_data() => Ok(false),
             Err(Stop::Failed(error)) => Err(error),
         }
     }
@@ -125,7 +229,19 @@ impl<'a> Replayer<'a> {
     /// Returns a digest of the records that an operation changes, if a second execution would be
     /// harmful, or `None` if it would not.
     pub(crate) fn state(&self, logged: &Logged<'_>) -> Option<u64> {
-        let Ok(operation) = &logged.operation else { return None };
+        match &logged.content {
+            Content::One(operation) => self.state_of(operation.as_ref().ok()?),
+            Content::Together(parts) => {
+                let mut digest = Digest::default();
+                let mut states = parts.iter().filter_map(|part| self.state(part)).peekable();
+                states.peek()?;
+                states.for_each(|state| digest.add(&state.to_be_bytes()));
+                Some(digest.0)
+            }
+        }
+    }
+
+    fn state_of(&self, operation: &Operation<'_>) -> Option<u64> {
         let database = &self.unlogged;
         let mut digest = Digest::default();
         let is_relative = |key: &[u8]| database.as_numbered().is_some() && is_relative(key);
@@ -211,6 +327,11 @@ mod tests {
 
     const SOURCE: Source = Source { origin: 2, master: 2, root: None };
 
+    fn logged<'a>(request: Request<'a>, succeeded: bool, shared: &Shared) -> Logged<'a> {
+        let operation = wire::update_log::Operation { request, succeeded };
+        Logged::of(operation, shared.served.model)
+    }
+
     #[test]
     fn a_sum_that_tokyo_tyrant_calls_a_failure_is_as_the_log_has_it() {
         let database = Database::open("*").expect("a database in memory");
@@ -218,7 +339,7 @@ mod tests {
         let mut replayer = Replayer::new(&shared.served.database, &shared.served.budget);
         for (addend, succeeded) in [(i32::MIN, false), (0, true), (1, true)] {
             let request = Request::AddInt { key: b"k", addend };
-            let logged = Logged::new(request, succeeded, shared.served.model);
+            let logged = logged(request, succeeded, &shared);
             assert_eq!(replayer.replay(SOURCE, &logged).expect("room"), succeeded, "{addend}");
         }
         let value = shared.served.database.get(b"k").expect("a database");
@@ -234,7 +355,7 @@ mod tests {
                 let arguments = strings(&[b"k"]).expect("short arguments");
                 let request =
                     Request::Misc { function, options: 0, arguments: arguments.strings() };
-                let logged = Logged::new(request, succeeded, shared.served.model);
+                let logged = logged(request, succeeded, &shared);
                 let ended = replayer.replay(SOURCE, &logged).expect("room");
                 assert_eq!(ended, succeeded, "{function:?}");
             }
@@ -249,7 +370,7 @@ mod tests {
         let shared = Shared::for_test(Config::default(), database);
         let mut replayer = Replayer::new(&shared.served.database, &shared.served.budget);
         let mut repeat = |request: Request<'_>| {
-            let logged = Logged::new(request, true, shared.served.model);
+            let logged = logged(request, true, &shared);
             assert!(replayer.replay(SOURCE, &logged).expect("room"), "{:?}", logged.request);
         };
         repeat(Request::Put { key: b"a", value: b"name\0x\0dangling" });
@@ -292,7 +413,7 @@ mod tests {
         let mut replayer = Replayer::new(&shared.served.database, &shared.served.budget);
         // Returns the digest before an operation, and whether it differs after the operation.
         let mut looked = |request: &Request<'_>| {
-            let logged = Logged::new(request.clone(), true, shared.served.model);
+            let logged = logged(request.clone(), true, &shared);
             let before = replayer.state(&logged);
             replayer.replay(SOURCE, &logged).expect("room");
             (before.is_some(), before != replayer.state(&logged))

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 use tls::Stream;
-use wire::update_log::Message;
+use wire::update_log::{Message, Operation};
 
 /// Most replicas at a time.
 pub(super) const REPLICAS_MAX: usize = 64;
@@ -304,9 +304,24 @@ pub(super) fn retained_id(replica: u32) -> Option<u16> {
     u16::try_from(replica).ok()
 }
 
+/// Adds a message. Tokyo Tyrant knows no transaction, so it gets the operations one by one. All but
+/// the last have an earlier time stamp: if the connection ends between them, it asks for all again.
 fn push(output: &mut WholeMessages<'_>, message: &Message<'_>) {
-    output.push(|output| {
-        // Messages read from the log are within the limit.
-        let _ = message.encode(output);
-    });
+    // Messages read from the log are within the limit.
+    let mut add = |message: &Message<'_>| {
+        output.push(|output| {
+            let _ = message.encode(output);
+        });
+    };
+    if let Message::Update { timestamp_us, origin, body } = *message
+        && let Some(bodies) = Operation::parse(body).ok().and_then(|operation| operation.parts())
+    {
+        let mut bodies = bodies.iter();
+        while let Some(body) = bodies.next() {
+            let before_us = u64::from(bodies.len() > 0);
+            add(&Message::Update { timestamp_us: timestamp_us - before_us, origin, body });
+        }
+        return;
+    }
+    add(message);
 }

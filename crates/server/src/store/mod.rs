@@ -263,6 +263,21 @@ impl Store {
         Ok(succeeded)
     }
 
+    /// Calls `execute` to replay operations on these keys that were logged together elsewhere. Logs
+    /// their request here.
+    pub(crate) fn replay_together(
+        &self,
+        request: &Request<'_>,
+        keys: &[&[u8]],
+        execute: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let Some(log) = &self.log else { return execute() };
+        let guard = log.begin_many(&self.view.database, self.source, keys, self.may_wait)?;
+        execute()?;
+        self.append(&guard, request.clone(), true);
+        Ok(())
+    }
+
     pub(crate) fn put(&self, key: &[u8], value: &[u8]) -> Result<Version> {
         self.put_with(key, value, Meta::NONE)
     }
@@ -599,11 +614,12 @@ impl Store {
         Ok(done)
     }
 
-    /// Logs the operations that restore a record.
-    pub(crate) fn log_record(&self, key: &[u8]) -> Result<()> {
+    /// Logs the operations that restore records, together.
+    pub(crate) fn log_records(&self, keys: &[&[u8]]) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
-        let guard = self.begin(log, Scope::Key(key))?;
-        record_operations(&self.view, key, &mut |request| self.append(&guard, request, true))
+        let guard = log.begin_many(&self.view.database, self.source, keys, self.may_wait)?;
+        let mut take = |request: Request<'_>| self.append(&guard, request, true);
+        keys.iter().try_for_each(|key| record_operations(&self.view, key, &mut take))
     }
 
     /// Returns the key to store a row under. In a table an empty key becomes the next identifier,

@@ -2,7 +2,7 @@
 //!
 //! A transaction takes no locks until it is committed. If another client has changed a record that
 //! it has read, the commit fails with [`Error::Conflict`] and changes nothing. The update log gets
-//! the resulting records one by one: replicas show them one after the other.
+//! the resulting records as one entry, which replicas execute as a transaction.
 
 use super::Store;
 use super::events::Event;

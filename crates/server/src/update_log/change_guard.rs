@@ -2,8 +2,12 @@
 
 use super::key_locks::Locks;
 use super::{Source, UpdateLog};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use wire::binary::StringsBuffer;
 use wire::update_log::Operation;
+
+/// Most bytes of the operations that are logged together. Those of a transaction are fewer.
+const TOGETHER_BYTES_MAX: usize = 256 << 20;
 
 /// Guard of a key or of all keys. No other thread changes their records until it is dropped.
 pub(crate) struct KeyLockGuard<'l> {
@@ -28,34 +32,84 @@ pub(crate) struct ChangeGuard<'l> {
     log: &'l UpdateLog,
     /// Id of the change in the intent log.
     change: Option<u64>,
-    /// Ids of further records that change together with the first.
-    further: Vec<u64>,
+    /// The changes of several records that are made together, if this is one.
+    together: Option<Together>,
     /// Whether the intent log lacks an entry of the change.
     is_lacking: Cell<bool>,
     _locks: Locks<'l>,
 }
 
+/// Changes of several records, whose operations are one entry of the log.
+struct Together {
+    source: Source,
+    /// Ids of the changes in the intent log.
+    changes: Vec<u64>,
+    /// Bodies of the operations so far.
+    bodies: RefCell<StringsBuffer>,
+}
+
 impl<'l> ChangeGuard<'l> {
     pub(super) fn new(log: &'l UpdateLog, change: Option<u64>, locks: Locks<'l>) -> Self {
-        Self { log, change, further: Vec::new(), is_lacking: Cell::new(false), _locks: locks }
+        Self { log, change, together: None, is_lacking: Cell::new(false), _locks: locks }
     }
 
-    /// Adds the change of another record, which ends with this one.
+    /// Returns the guard of changes that are made and logged together.
+    pub(super) fn of_many(log: &'l UpdateLog, source: Source, locks: Locks<'l>) -> Self {
+        let together = Together { source, changes: Vec::new(), bodies: RefCell::default() };
+        let mut guard = Self::new(log, None, locks);
+        guard.together = Some(together);
+        guard
+    }
+
+    /// Adds the change of another record, which ends with the guard.
     pub(super) fn add(&mut self, change: Option<u64>) {
-        self.further.extend(change);
+        if let Some(together) = &mut self.together {
+            together.changes.extend(change);
+        }
     }
 
-    /// Appends an entry of this change to the buffer.
+    /// Appends an entry of this change to the buffer, at the end of the guard if it is one of
+    /// several that are logged together.
     pub(crate) fn append(&self, source: Source, operation: &Operation<'_>) {
+        if let Some(together) = &self.together {
+            let mut body = Vec::new();
+            let bodies = &mut *together.bodies.borrow_mut();
+            let has_room = |body: &[u8]| bodies.bytes() + body.len() <= TOGETHER_BYTES_MAX;
+            // An operation that has no room there is an entry of its own.
+            if operation.encode(&mut body).is_ok() && has_room(&body) && bodies.push(&body).is_ok()
+            {
+                return;
+            }
+        }
+        self.append_now(source, operation);
+    }
+
+    fn append_now(&self, source: Source, operation: &Operation<'_>) {
         if !self.log.append(source, operation) {
             self.is_lacking.set(true);
+        }
+    }
+
+    fn append_together(&self, together: &Together) {
+        let bodies = together.bodies.borrow();
+        let mut parts = bodies.strings().iter();
+        let only = parts.next().filter(|_| parts.len() == 0);
+        match only.and_then(|body| Operation::parse(body).ok()) {
+            Some(operation) => self.append_now(together.source, &operation),
+            None if bodies.strings().is_empty() => {}
+            None => self.append_now(together.source, &Operation::transaction(bodies.strings())),
         }
     }
 }
 
 impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
-        for id in self.change.into_iter().chain(self.further.drain(..)) {
+        let together = self.together.take();
+        if let Some(together) = &together {
+            self.append_together(together);
+        }
+        let changes = together.map_or(Vec::new(), |together| together.changes);
+        for id in self.change.into_iter().chain(changes) {
             if !self.is_lacking.get() {
                 self.log.resolved(id);
             } else if let Some(intent_log) = &mut self.log.buffer.lock().intent_log {

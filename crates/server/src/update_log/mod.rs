@@ -319,7 +319,8 @@ impl UpdateLog {
         Ok(ChangeGuard::new(self, change, locks))
     }
 
-    /// Begins a change of several records that are changed together, as [`Self::begin`] does.
+    /// Begins a change of several records that are changed together, as [`Self::begin`] does. The
+    /// log gets one entry for all of them.
     pub(crate) fn begin_many(
         &self,
         database: &Database,
@@ -330,7 +331,7 @@ impl UpdateLog {
         self.check_failure()?;
         let locks = self.key_locks.lock_many(database, keys, may_wait);
         let locks = locks.ok_or(cabinet::Error::WouldBlock)?;
-        let mut guard = ChangeGuard::new(self, None, locks);
+        let mut guard = ChangeGuard::of_many(self, source, locks);
         for key in keys {
             if let (Some(own), 0) = (&self.own_changes, source.master) {
                 own.record(key, now_us());

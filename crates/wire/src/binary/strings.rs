@@ -120,6 +120,12 @@ impl StringsBuffer {
         Ok(())
     }
 
+    /// Returns the bytes of the strings on the wire.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Returns the strings for a request.
     #[must_use]
     pub fn strings(&self) -> Strings<'_> {

@@ -1,7 +1,11 @@
 //! Operation: the body of an entry.
 
-use crate::binary::{Request, encode_logged, parse_logged, peek_key};
+use crate::binary::{Function, Request, Strings, encode_logged, parse_logged, peek_key};
 use crate::{Invalid, Parse};
+
+/// Function of `misc` that only logs have: its arguments are the bodies of operations that are
+/// executed together. Tokyo Tyrant does not know it.
+const TRANSACTION: Function<'static> = Function::Unknown(b"transaction");
 
 /// Request that changes records, and whether it succeeded.
 ///
@@ -34,6 +38,23 @@ impl<'a> Operation<'a> {
             }
             Parse::Complete(..) | Parse::Incomplete(_) => Err(Invalid::BadParameters),
             Parse::Invalid(invalid) => Err(invalid),
+        }
+    }
+
+    /// Returns the operation that executes others together, given as their bodies.
+    #[must_use]
+    pub fn transaction(bodies: Strings<'a>) -> Self {
+        let request = Request::Misc { function: TRANSACTION, options: 0, arguments: bodies };
+        Self { request, succeeded: true }
+    }
+
+    /// Returns the bodies of the operations that this one executes together, if it is a
+    /// [`transaction`](Self::transaction).
+    #[must_use]
+    pub fn parts(&self) -> Option<Strings<'a>> {
+        match self.request {
+            Request::Misc { function: TRANSACTION, arguments, .. } => Some(arguments),
+            _ => None,
         }
     }
 
